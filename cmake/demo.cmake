@@ -1,0 +1,13 @@
+# cmake -P cmake/demo.cmake
+# Builds and runs the demo. Needs nothing but CMake and a C++20 compiler, and sets that up where it is missing.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
+
+memsaver_setup()
+set(build ${MEMSAVER_SOURCE_DIR}/build/demo)
+
+message(STATUS "Building the demo")
+memsaver_run("Configuring" ${CMAKE_COMMAND} -S . -B ${build} -DCMAKE_BUILD_TYPE=Release
+  -DCMAKE_CXX_COMPILER=${MEMSAVER_CXX} -DMEMSAVER_BUILD_TESTS=OFF -DMEMSAVER_BUILD_EXAMPLES=ON OUTPUT_QUIET)
+memsaver_run("Building" ${CMAKE_COMMAND} --build ${build} --target demo --parallel ${MEMSAVER_CORES})
+memsaver_run("The demo" ${build}/examples/demo)

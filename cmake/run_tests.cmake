@@ -1,0 +1,25 @@
+# cmake -P cmake/run_tests.cmake
+# Sets up what is missing, builds the tests with all cores, runs them, and says what was skipped and why. Where there is a
+# GPU, its tests run too.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
+
+memsaver_setup(DOCTEST)
+set(build ${MEMSAVER_SOURCE_DIR}/build/test)
+
+memsaver_run("Configuring" ${CMAKE_COMMAND} --preset test -DCMAKE_CXX_COMPILER=${MEMSAVER_CXX})
+memsaver_run("Building" ${CMAKE_COMMAND} --build --preset test --parallel ${MEMSAVER_CORES})
+execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --preset test --parallel ${MEMSAVER_CORES}
+  WORKING_DIRECTORY ${MEMSAVER_SOURCE_DIR} RESULT_VARIABLE failed)
+
+set(log ${build}/Testing/Temporary/LastTest.log)
+if(EXISTS ${log})
+  file(STRINGS ${log} reasons REGEX "^skipped: ")
+  list(REMOVE_DUPLICATES reasons)
+  foreach(reason IN LISTS reasons)
+    message(STATUS "${reason}")
+  endforeach()
+endif()
+if(failed)
+  message(FATAL_ERROR "Some tests failed; their output is above and in ${log}")
+endif()

@@ -1,0 +1,53 @@
+// Sizes in bytes: literals, rounding, and how a size is printed.
+// Does not know what the bytes are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <string>
+
+namespace memsaver::inline v0_1 {
+
+inline namespace literals {
+consteval std::size_t operator""_KiB(unsigned long long n) { return static_cast<std::size_t>(n) << 10; }
+consteval std::size_t operator""_MiB(unsigned long long n) { return static_cast<std::size_t>(n) << 20; }
+consteval std::size_t operator""_GiB(unsigned long long n) { return static_cast<std::size_t>(n) << 30; }
+} // namespace literals
+
+/// `value` rounded down to a multiple of `unit`, which is a power of two.
+constexpr std::size_t align_down(std::size_t value, std::size_t unit) noexcept { return value & ~(unit - 1); }
+
+/// `value` rounded up to a multiple of `unit`, which is a power of two. The caller has excluded overflow.
+constexpr std::size_t align_up(std::size_t value, std::size_t unit) noexcept {
+    return align_down(value + unit - 1, unit);
+}
+
+/// Whether `value` can be rounded up to a multiple of `unit` without overflow.
+constexpr bool can_align_up(std::size_t value, std::size_t unit) noexcept {
+    return value <= std::numeric_limits<std::size_t>::max() - (unit - 1);
+}
+
+/// A size for people, in the largest binary unit that keeps it at 1 or more: "1.50 GiB", "512 B".
+inline std::string format_bytes(std::uint64_t bytes) {
+    constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    auto value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    while (value >= 1024.0 && unit + 1 < std::size(units)) {
+        value /= 1024.0;
+        ++unit;
+    }
+    char text[32];
+    std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+    return text;
+}
+
+/// An address for people: "0x7f0000000000".
+inline std::string format_address(std::uintptr_t address) {
+    char text[32];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
+    return text;
+}
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,10 @@
+// Everything that most programs want. `interop/` and `testing/` are for those who ask for them.
+#pragma once
+
+#include "memsaver/arena/arena.hpp"
+#include "memsaver/backup/backup.hpp"
+#include "memsaver/base/base.hpp"
+#include "memsaver/driver/driver.hpp"
+#include "memsaver/memory/memory.hpp"
+#include "memsaver/saver/saver.hpp"
+#include "memsaver/transfer/transfer.hpp"

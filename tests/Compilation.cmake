@@ -1,0 +1,65 @@
+# What can be tested by compiling alone.
+
+# --- Each header compiles by itself, first in its translation unit -----------------------------------------------------
+set(units)
+foreach(header IN LISTS MEMSAVER_HEADERS)
+  string(REGEX REPLACE "^include/" "" header ${header})
+  string(REGEX REPLACE "[/.]" "_" unit ${header})
+  set(unit ${CMAKE_CURRENT_BINARY_DIR}/headers/${unit}.cpp)
+  file(CONFIGURE OUTPUT ${unit} CONTENT "#include \"@header@\" // IWYU pragma: keep\n#include \"@header@\"\n" @ONLY)
+  list(APPEND units ${unit})
+endforeach()
+add_library(headers_alone OBJECT ${units})
+target_link_libraries(headers_alone PRIVATE memsaver_developer)
+target_compile_options(headers_alone PRIVATE -O0)
+
+# --- Static assertions, positive and negative --------------------------------------------------------------------------
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/static/*.cpp)
+if(sources)
+  add_library(static_tests OBJECT ${sources})
+  target_link_libraries(static_tests PRIVATE memsaver_developer)
+  target_include_directories(static_tests PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_compile_options(static_tests PRIVATE -O0)
+endif()
+
+# --- What must not compile, and the message it must fail with ----------------------------------------------------------
+set(compile_flags -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I${PROJECT_SOURCE_DIR}/include)
+set(toolkit_flags)
+foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
+  list(APPEND toolkit_flags -isystem ${dir})
+endforeach()
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp)
+foreach(source IN LISTS sources)
+  cmake_path(GET source STEM name)
+  add_test(NAME compile_fail.${name} COMMAND ${CMAKE_COMMAND}
+    "-Dcompile=${CMAKE_CXX_COMPILER};${compile_flags};${toolkit_flags}" -Dsource=${source}
+    -P ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/expect_failure.cmake)
+  memsaver_label(compile_fail.${name} host)
+endforeach()
+
+# --- Other ways to compile code that includes memsaver: without a toolkit, with clang, with nvcc -----------------------
+add_test(NAME compile.without_toolkit
+  COMMAND ${CMAKE_CXX_COMPILER} ${compile_flags} ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
+memsaver_label(compile.without_toolkit host)
+
+find_program(CLANGXX NAMES clang++ clang++-20 clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CLANGXX)
+  add_test(NAME compile.clang
+    COMMAND ${CLANGXX} ${compile_flags} ${toolkit_flags} ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
+  memsaver_label(compile.clang host)
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  memsaver_skip(compile.clang host "no clang++")
+endif()
+
+find_program(NVCC nvcc HINTS ${CUDAToolkit_BIN_DIR} /usr/local/cuda/bin)
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/nvcc/*.cu)
+foreach(source IN LISTS sources)
+  cmake_path(GET source STEM name)
+  if(NVCC)
+    add_test(NAME compile.nvcc.${name} COMMAND ${NVCC} -std=c++20 -Werror all-warnings -I${PROJECT_SOURCE_DIR}/include
+      -c ${source} -o ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc.o)
+    memsaver_label(compile.nvcc.${name} host)
+  else()
+    memsaver_skip(compile.nvcc.${name} host "no nvcc")
+  endif()
+endforeach()

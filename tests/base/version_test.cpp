@@ -1,0 +1,12 @@
+// The version that the headers tell is the one that the build was configured with.
+#include "memsaver/base/version.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+TEST_CASE("headers and build name the same version") {
+    const memsaver::Version version = memsaver::version;
+    CHECK(std::to_string(version.major) + '.' + std::to_string(version.minor) + '.' + std::to_string(version.patch) ==
+          MEMSAVER_TEST_VERSION);
+}

@@ -1,0 +1,11 @@
+// error: nodiscard|warn_unused_result|unused-result
+// A driver's answer cannot be dropped by accident.
+#include "memsaver/base/base.hpp"
+
+memsaver::Status map_pages();
+
+void forgetful() {
+#ifndef MEMSAVER_CONTROL
+    map_pages();
+#endif
+}

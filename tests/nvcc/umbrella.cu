@@ -1,0 +1,9 @@
+// memsaver in a translation unit of nvcc's, beside device code.
+#include "memsaver/memsaver.hpp"
+
+__global__ void touch(float* data) { data[threadIdx.x] = 1.0F; }
+
+int main() {
+    touch<<<1, 32>>>(nullptr);
+    return memsaver::version == memsaver::Version{} ? 1 : 0;
+}
