@@ -1,0 +1,111 @@
+// What the library asks of a machine, in small named parts. A driver is a cheap, copyable, comparable handle; its
+// methods are const, noexcept and callable from any thread, and answer with a Status. `testing/faulty_driver.hpp` and
+// docs/writing-a-driver.md show a whole one.
+#pragma once
+
+#include "memsaver/base/base.hpp"
+#include "memsaver/driver/handles.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <string>
+
+namespace memsaver::inline v0_1 {
+
+// clang-format 14 takes `noexcept ->` apart.
+// clang-format off
+
+/// Addresses and physical pages. All sizes are in bytes and multiples of the granularity, a power of two.
+///
+/// - `granularity(n&)`: the smallest unit of pages.
+/// - `memory(m&)`: what the whole device has and has free. Never waits.
+/// - `reserve(bytes, alignment, address&)` / `unreserve(address, bytes)`: addresses without memory.
+/// - `create(bytes, handle&)` / `release(handle)`: physical pages; gone when released *and* unmapped everywhere.
+/// - `map(address, bytes, handle)` / `unmap(address, bytes)`: a whole handle at a reserved address. One unmap may span
+///   many whole mappings, without holes. It does not wait for work on the device.
+/// - `allow_access(address, bytes)`: what was mapped may be read and written, by the device and the driver's peers.
+///
+/// None of these disturbs a stream capture, on any thread.
+template <class D>
+concept Pages = requires(const D d, std::size_t n, std::size_t& out, Address a, Address& out_address, PageHandle h,
+                         PageHandle& out_handle, DeviceMemory& memory) {
+    { d.granularity(out) } noexcept -> std::same_as<Status>;
+    { d.memory(memory) } noexcept -> std::same_as<Status>;
+    { d.reserve(n, n, out_address) } noexcept -> std::same_as<Status>;
+    { d.unreserve(a, n) } noexcept -> std::same_as<Status>;
+    { d.create(n, out_handle) } noexcept -> std::same_as<Status>;
+    { d.release(h) } noexcept -> std::same_as<Status>;
+    { d.map(a, n, h) } noexcept -> std::same_as<Status>;
+    { d.unmap(a, n) } noexcept -> std::same_as<Status>;
+    { d.allow_access(a, n) } noexcept -> std::same_as<Status>;
+};
+
+/// Order: streams, events and waits. Streams that programs own are named by StreamRef.
+///
+/// - `open_stream(s&)` / `close_stream(s)`: a stream that does not wait for the default stream.
+/// - `open_event(near, e&)` / `close_event(e)`: an event for marks in `near`'s device.
+/// - `record(e, s)`: marks what `s` has been given so far. `s` is not capturing.
+/// - `record_device(e)`: marks what the whole device has been given so far, by every stream. Breaks open captures.
+/// - `follow(s, e)`: later work of `s` starts after the mark.
+/// - `query(e, passed&)`: never waits. `wait(e)`: waits.
+/// - `drain()`: waits for the whole device, as freeing memory does, and leaves open captures whole; meanwhile other
+///   threads' launches may stand still.
+/// - `capturing(s, yes&)`: whether `s` is being captured; harmless to the capture.
+///
+/// But for `record_device`, none of these disturbs a capture that other streams have open, on any thread.
+template <class D>
+concept Streams = requires(const D d, StreamRef s, StreamRef& out_stream, EventRef e, EventRef& out_event, bool& yes) {
+    { d.open_stream(out_stream) } noexcept -> std::same_as<Status>;
+    { d.close_stream(s) } noexcept -> std::same_as<Status>;
+    { d.open_event(s, out_event) } noexcept -> std::same_as<Status>;
+    { d.close_event(e) } noexcept -> std::same_as<Status>;
+    { d.record(e, s) } noexcept -> std::same_as<Status>;
+    { d.record_device(e) } noexcept -> std::same_as<Status>;
+    { d.follow(s, e) } noexcept -> std::same_as<Status>;
+    { d.query(e, yes) } noexcept -> std::same_as<Status>;
+    { d.wait(e) } noexcept -> std::same_as<Status>;
+    { d.drain() } noexcept -> std::same_as<Status>;
+    { d.capturing(s, yes) } noexcept -> std::same_as<Status>;
+};
+
+/// Moving and filling bytes, in the order of a stream. Host memory must stay valid until the stream has passed.
+///
+/// - `copy_to_host(host, from, bytes, s)`, `copy_to_device(to, host, bytes, s)`, `fill(to, byte, bytes, s)`.
+template <class D>
+concept Copies = Streams<D> && requires(const D d, void* host, const void* from_host, Address a, std::size_t n,
+                                        unsigned char byte, StreamRef s) {
+    { d.copy_to_host(host, a, n, s) } noexcept -> std::same_as<Status>;
+    { d.copy_to_device(a, from_host, n, s) } noexcept -> std::same_as<Status>;
+    { d.fill(a, byte, n, s) } noexcept -> std::same_as<Status>;
+};
+
+/// Ordinary device memory, never paused: `allocate_plain(bytes, address&)` / `free_plain(address)`.
+/// Freeing waits for the device, as cudaFree does.
+template <class D>
+concept Plain = requires(const D d, std::size_t n, Address a, Address& out) {
+    { d.allocate_plain(n, out) } noexcept -> std::same_as<Status>;
+    { d.free_plain(a) } noexcept -> std::same_as<Status>;
+};
+
+/// Recording a stream's work into a graph and launching it again.
+///
+/// - `begin_capture(s, mode)`, `end_capture(s, graph&)`: fails, and leaves no graph, if the capture was broken.
+/// - `launch(graph, s)`, `close_graph(graph)`.
+template <class D>
+concept Captures = requires(const D d, StreamRef s, CaptureMode mode, GraphRef g, GraphRef& out) {
+    { d.begin_capture(s, mode) } noexcept -> std::same_as<Status>;
+    { d.end_capture(s, out) } noexcept -> std::same_as<Status>;
+    { d.launch(g, s) } noexcept -> std::same_as<Status>;
+    { d.close_graph(g) } noexcept -> std::same_as<Status>;
+};
+
+/// A machine that an arena can live on: cheap to copy, comparable, with a number and a name for people.
+template <class D>
+concept Driver = std::copyable<D> && std::equality_comparable<D> && Pages<D> && Copies<D> && requires(const D d) {
+    { d.device() } noexcept -> std::same_as<int>;
+    { d.name() } -> std::convertible_to<std::string>;
+};
+
+// clang-format on
+
+} // namespace memsaver::inline v0_1

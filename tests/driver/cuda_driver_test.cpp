@@ -1,0 +1,613 @@
+// CudaDriver and its loader, without a GPU: against a stub libcuda.so.1 (stub_libcuda.cpp), whose path the build passes
+// as MEMSAVER_STUB_LIBCUDA. Where the CUDA headers are missing, against the driver that says so.
+#include "memsaver/driver/cuda_driver.hpp"
+
+#include "stub_libcuda.hpp"
+
+#include <doctest/doctest.h>
+
+#if MEMSAVER_HAS_CUDA_HEADERS
+#include <cudaTypedefs.h>
+#endif
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+using namespace memsaver;
+
+namespace {
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+template <class E, class F>
+std::string text_thrown(const F& body) {
+    try {
+        body();
+    } catch (const E& error) {
+        return error.what();
+    }
+    return "nothing thrown";
+}
+
+} // namespace
+
+static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver>);
+static_assert(sizeof(CudaDriver) == sizeof(std::shared_ptr<const void>), "with the CUDA headers as without");
+
+static_assert(cuda_status_kind(0) == StatusKind::ok);
+static_assert(cuda_status_kind(1) == StatusKind::other);
+static_assert(cuda_status_kind(2) == StatusKind::out_of_memory);
+static_assert(cuda_status_kind(4) == StatusKind::gone);
+static_assert(cuda_status_kind(600) == StatusKind::other);
+static_assert(cuda_status_kind(700) == StatusKind::gone);
+static_assert(cuda_status_kind(900) == StatusKind::other);
+static_assert(cuda_status_kind(999) == StatusKind::other);
+
+#if !MEMSAVER_HAS_CUDA_HEADERS
+
+TEST_CASE("CudaDriver: without the CUDA headers it says so") {
+    const CudaAvailability found = CudaDriver::available();
+    CHECK_FALSE(static_cast<bool>(found));
+    CHECK(found.problem == CudaProblem::built_without_headers);
+    CHECK(contains(found.reason, "built without the CUDA toolkit's headers"));
+    CHECK(CudaDriver::device_count() == 0);
+    CHECK(text_thrown<Unavailable>([] { CudaDriver{0}; }) == found.reason);
+    CHECK(text_thrown<Unavailable>([] { CudaDriver{1, {.peers = {0}}}; }) == found.reason);
+}
+
+#else
+
+namespace {
+
+// The table's signatures against the toolkit's own record of them, and the numbers that stand for names of CUDA 12.4.
+template <class A, class B>
+constexpr bool same = std::is_same_v<A, B>;
+
+using Api = CudaApi;
+static_assert(same<decltype(Api::init), PFN_cuInit_v2000>);
+static_assert(same<decltype(Api::error_name), PFN_cuGetErrorName_v6000>);
+static_assert(same<decltype(Api::device_count), PFN_cuDeviceGetCount_v2000>);
+static_assert(same<decltype(Api::device_get), PFN_cuDeviceGet_v2000>);
+static_assert(same<decltype(Api::device_name), PFN_cuDeviceGetName_v2000>);
+static_assert(same<decltype(Api::device_attribute), PFN_cuDeviceGetAttribute_v2000>);
+static_assert(same<decltype(Api::can_access_peer), PFN_cuDeviceCanAccessPeer_v4000>);
+static_assert(same<decltype(Api::primary_retain), PFN_cuDevicePrimaryCtxRetain_v7000>);
+static_assert(same<decltype(Api::primary_release), PFN_cuDevicePrimaryCtxRelease_v11000>);
+static_assert(same<decltype(Api::ctx_push), PFN_cuCtxPushCurrent_v4000>);
+static_assert(same<decltype(Api::ctx_pop), PFN_cuCtxPopCurrent_v4000>);
+static_assert(same<decltype(Api::ctx_synchronize), PFN_cuCtxSynchronize_v2000>);
+static_assert(same<decltype(Api::exchange_capture_mode), PFN_cuThreadExchangeStreamCaptureMode_v10010>);
+static_assert(same<decltype(Api::mem_granularity), PFN_cuMemGetAllocationGranularity_v10020>);
+static_assert(same<decltype(Api::mem_info), PFN_cuMemGetInfo_v3020>);
+static_assert(same<decltype(Api::mem_reserve), PFN_cuMemAddressReserve_v10020>);
+static_assert(same<decltype(Api::mem_unreserve), PFN_cuMemAddressFree_v10020>);
+static_assert(same<decltype(Api::mem_create), PFN_cuMemCreate_v10020>);
+static_assert(same<decltype(Api::mem_release), PFN_cuMemRelease_v10020>);
+static_assert(same<decltype(Api::mem_map), PFN_cuMemMap_v10020>);
+static_assert(same<decltype(Api::mem_unmap), PFN_cuMemUnmap_v10020>);
+static_assert(same<decltype(Api::mem_set_access), PFN_cuMemSetAccess_v10020>);
+static_assert(same<decltype(Api::mem_alloc), PFN_cuMemAlloc_v3020>);
+static_assert(same<decltype(Api::mem_free), PFN_cuMemFree_v3020>);
+static_assert(same<decltype(Api::stream_create), PFN_cuStreamCreate_v2000>);
+static_assert(same<decltype(Api::stream_destroy), PFN_cuStreamDestroy_v4000>);
+static_assert(same<decltype(Api::stream_context), PFN_cuStreamGetCtx_v9020>);
+static_assert(same<decltype(Api::stream_wait_event), PFN_cuStreamWaitEvent_v3020>);
+static_assert(same<decltype(Api::stream_capturing), PFN_cuStreamIsCapturing_v10000>);
+static_assert(same<decltype(Api::event_create), PFN_cuEventCreate_v2000>);
+static_assert(same<decltype(Api::event_destroy), PFN_cuEventDestroy_v4000>);
+static_assert(same<decltype(Api::event_record), PFN_cuEventRecord_v2000>);
+static_assert(same<decltype(Api::event_query), PFN_cuEventQuery_v2000>);
+static_assert(same<decltype(Api::event_wait), PFN_cuEventSynchronize_v2000>);
+static_assert(same<decltype(Api::copy_to_host), PFN_cuMemcpyDtoHAsync_v3020>);
+static_assert(same<decltype(Api::copy_to_device), PFN_cuMemcpyHtoDAsync_v3020>);
+static_assert(same<decltype(Api::fill), PFN_cuMemsetD8Async_v3020>);
+static_assert(same<decltype(Api::begin_capture), PFN_cuStreamBeginCapture_v10010>);
+static_assert(same<decltype(Api::end_capture), PFN_cuStreamEndCapture_v10000>);
+static_assert(same<decltype(Api::graph_destroy), PFN_cuGraphDestroy_v10000>);
+static_assert(same<decltype(Api::graph_instantiate), PFN_cuGraphInstantiateWithFlags_v11040>);
+static_assert(same<decltype(Api::graph_launch), PFN_cuGraphLaunch_v10000>);
+static_assert(same<decltype(Api::graph_exec_destroy), PFN_cuGraphExecDestroy_v10000>);
+#if CUDA_VERSION >= 12050
+static_assert(same<decltype(Api::ctx_record_event), PFN_cuCtxRecordEvent_v12050>);
+static_assert(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED == 128 && CU_MEM_HANDLE_TYPE_FABRIC == 8);
+#endif
+
+constexpr bool gone(CUresult result) { return cuda_status_kind(static_cast<int>(result)) == StatusKind::gone; }
+static_assert(gone(CUDA_ERROR_NOT_INITIALIZED) && gone(CUDA_ERROR_DEINITIALIZED) &&
+              gone(CUDA_ERROR_DEVICE_UNAVAILABLE));
+static_assert(gone(CUDA_ERROR_INVALID_CONTEXT) && gone(CUDA_ERROR_CONTEXT_IS_DESTROYED));
+static_assert(gone(CUDA_ERROR_ECC_UNCORRECTABLE) && gone(CUDA_ERROR_NVLINK_UNCORRECTABLE));
+static_assert(gone(CUDA_ERROR_ILLEGAL_ADDRESS) && gone(CUDA_ERROR_LAUNCH_TIMEOUT) && gone(CUDA_ERROR_ASSERT));
+static_assert(gone(CUDA_ERROR_HARDWARE_STACK_ERROR) && gone(CUDA_ERROR_ILLEGAL_INSTRUCTION));
+static_assert(gone(CUDA_ERROR_MISALIGNED_ADDRESS) && gone(CUDA_ERROR_INVALID_ADDRESS_SPACE));
+static_assert(gone(CUDA_ERROR_INVALID_PC) && gone(CUDA_ERROR_LAUNCH_FAILED) && gone(CUDA_ERROR_EXTERNAL_DEVICE));
+static_assert(gone(CUDA_ERROR_SYSTEM_NOT_READY) && gone(CUDA_ERROR_MPS_CONNECTION_FAILED));
+static_assert(gone(CUDA_ERROR_MPS_RPC_FAILURE) && gone(CUDA_ERROR_MPS_CLIENT_TERMINATED));
+
+constexpr const char* stub_file = MEMSAVER_STUB_LIBCUDA;
+
+template <class F>
+F* stub_symbol(const char* name) {
+    void* library = ::dlopen(stub_file, RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library != nullptr);
+    void* symbol = ::dlsym(library, name);
+    REQUIRE(symbol != nullptr);
+    return reinterpret_cast<F*>(symbol);
+}
+
+// A fresh stub, and the calls that a test made through it.
+struct Stub {
+    StubState& state = *stub_symbol<StubState*()>("memsaver_stub_state")();
+    StubThread& thread = *stub_symbol<StubThread*()>("memsaver_stub_thread")();
+
+    Stub() { state.reset(); }
+    Stub(const Stub&) = delete;
+    Stub& operator=(const Stub&) = delete;
+    ~Stub() { state.reset(); }
+
+    CudaDriver driver(int device = 0, CudaDriverOptions options = {}) const {
+        return CudaDriver{device, std::move(options), stub_file};
+    }
+    CudaAvailability available(int device = 0) const { return CudaDriver::available(device, stub_file); }
+
+    // The text of the last call of that name, "no call" if there was none.
+    std::string last(const std::string& name) const {
+        std::string text = "no call";
+        for (const StubCall& call : state.calls) {
+            if (call.name == name) text = call.text;
+        }
+        return text;
+    }
+    bool called(const std::string& name) const { return last(name) != "no call"; }
+};
+
+StreamRef stream(std::uintptr_t number) { return reinterpret_cast<CUstream_st*>(number); }
+EventRef event(std::uintptr_t number) { return reinterpret_cast<CUevent_st*>(number); }
+
+} // namespace
+
+TEST_CASE("CudaDriver: a missing library is a reason, not a crash") {
+    const char* nowhere = "libmemsaver-has-no-such-driver.so.1";
+    const CudaAvailability found = CudaDriver::available(0, nowhere);
+    CHECK(found.problem == CudaProblem::no_library);
+    CHECK(contains(found.reason, nowhere));
+    CHECK(CudaDriver::device_count(nowhere) == 0);
+    CHECK(text_thrown<Unavailable>([&] { CudaDriver{0, {}, nowhere}; }) == found.reason);
+}
+
+TEST_CASE("CudaDriver: a library that is no CUDA driver") {
+    const CudaAvailability found = CudaDriver::available(0, "libm.so.6");
+    CHECK(found.problem == CudaProblem::missing_entry_point);
+    CHECK(contains(found.reason, "cuDriverGetVersion"));
+}
+
+TEST_CASE("CudaDriver: a driver that is too old is told with both versions") {
+    Stub stub;
+    stub.state.version = 11080;
+    const CudaAvailability found = stub.available();
+    CHECK(found.problem == CudaProblem::driver_too_old);
+    CHECK(contains(found.reason, "11.8"));
+    CHECK(contains(found.reason, "12.0 or newer"));
+    CHECK(text_thrown<Unavailable>([&] { stub.driver(); }) == found.reason);
+    stub.state.version = 12000;
+    CHECK(static_cast<bool>(stub.available()));
+}
+
+TEST_CASE("CudaDriver: each missing entry point is named") {
+    Stub stub;
+    CHECK(static_cast<bool>(stub.available()));
+    const auto asked = stub.state.asked;
+    CHECK(asked.size() > 40);
+    for (const auto& entry : asked) {
+        const std::string& name = entry.first;
+        CAPTURE(name);
+        stub.state.missing = name;
+        const CudaAvailability found = stub.available();
+        if (name == "cuCtxRecordEvent") {
+            CHECK(static_cast<bool>(found)); // a driver may lack it
+        } else {
+            CHECK(found.problem == CudaProblem::missing_entry_point);
+            CHECK(contains(found.reason, name.c_str()));
+            CHECK(text_thrown<Unavailable>([&] { stub.driver(); }) == found.reason);
+        }
+    }
+}
+
+TEST_CASE("CudaDriver: entry points are asked by plain name, fixed version and the legacy default stream") {
+    Stub stub;
+    CHECK(static_cast<bool>(stub.available()));
+    for (const auto& entry : stub.state.asked) {
+        const std::string& name = entry.first;
+        CAPTURE(name);
+        CHECK_FALSE(contains(name, "_"));
+        CHECK(entry.second >= 2000);
+        CHECK(entry.second <= 12050);
+    }
+    for (const unsigned long long flavour : stub.state.flavours) CHECK(flavour == CU_GET_PROC_ADDRESS_LEGACY_STREAM);
+}
+
+TEST_CASE("CudaDriver: no device") {
+    Stub stub;
+    SUBCASE("none is counted") { stub.state.devices = 0; }
+    SUBCASE("the driver does not start without one") { stub.state.fails["cuInit"] = CUDA_ERROR_NO_DEVICE; }
+    const CudaAvailability found = stub.available();
+    CHECK(found.problem == CudaProblem::no_device);
+    CHECK(contains(found.reason, "no device"));
+    CHECK(CudaDriver::device_count(stub_file) == 0);
+    CHECK(text_thrown<Unavailable>([&] { stub.driver(); }) == found.reason);
+}
+
+TEST_CASE("CudaDriver: a driver that does not start") {
+    Stub stub;
+    stub.state.fails["cuInit"] = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+    const CudaAvailability found = stub.available();
+    CHECK(found.problem == CudaProblem::driver_failed);
+    CHECK(contains(found.reason, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)"));
+    CHECK(text_thrown<Unavailable>([&] { stub.driver(); }) == found.reason);
+}
+
+TEST_CASE("CudaDriver: a device without virtual memory management") {
+    Stub stub;
+    stub.state.attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = 0;
+    const CudaAvailability found = stub.available(1);
+    CHECK(found.problem == CudaProblem::no_virtual_memory);
+    CHECK(contains(found.reason, "device 1 does not support virtual memory management"));
+    CHECK(text_thrown<Unavailable>([&] { stub.driver(1); }) == found.reason);
+    CHECK(CudaDriver::device_count(stub_file) == 2);
+}
+
+TEST_CASE("CudaDriver: a number that no device has is misuse") {
+    Stub stub;
+    for (const int number : {-1, 2}) {
+        const CudaAvailability found = stub.available(number);
+        CHECK(found.problem == CudaProblem::bad_device_number);
+        CHECK(contains(found.reason, std::to_string(number).c_str()));
+        CHECK(text_thrown<Misuse>([&] { stub.driver(number); }) == found.reason);
+        CHECK(text_thrown<Misuse>([&] { stub.driver(0, {.peers = {number}}); }) == found.reason);
+    }
+}
+
+TEST_CASE("CudaDriver: asking makes no context, copies share one") {
+    Stub stub;
+    CHECK(static_cast<bool>(stub.available()));
+    CHECK_FALSE(stub.called("cuDevicePrimaryCtxRetain"));
+    {
+        const CudaDriver first = stub.driver();
+        CHECK(stub.state.retained[0] == 1);
+        CudaDriver second = first;
+        const CudaDriver third = std::move(second);
+        CHECK(second == third); // NOLINT(bugprone-use-after-move): a moved-from driver is whole
+        CHECK(stub.state.retained[0] == 1);
+        CHECK(first.device() == 0);
+        CHECK(first.name() == "Stub GPU (CUDA device 0)");
+    }
+    CHECK(stub.state.retained[0] == 0);
+}
+
+TEST_CASE("CudaDriver: a context that cannot be had is Unavailable, and nothing is kept") {
+    Stub stub;
+    stub.state.fails["cuDevicePrimaryCtxRetain"] = CUDA_ERROR_OUT_OF_MEMORY;
+    const std::string text = text_thrown<Unavailable>([&] { stub.driver(); });
+    CHECK(contains(text, "CUDA_ERROR_OUT_OF_MEMORY"));
+    CHECK(contains(text, "CUDA device 0"));
+    CHECK_FALSE(stub.called("cuDevicePrimaryCtxRelease"));
+}
+
+TEST_CASE("CudaDriver: equal are drivers of one device with the same options") {
+    Stub stub;
+    const CudaDriver plain = stub.driver();
+    CHECK(plain == stub.driver());
+    CHECK(plain == stub.driver(0, {.peers = {0}}));
+    CHECK(plain != stub.driver(1));
+    CHECK(plain != stub.driver(0, {.peers = {1}}));
+    CHECK(stub.driver(0, {.peers = {1, 1}}) == stub.driver(0, {.peers = {1}}));
+    CHECK(plain != stub.driver(0, {.export_handles = ExportHandles::file_descriptor}));
+    CHECK(plain != stub.driver(0, {.rdma = true}));
+}
+
+TEST_CASE("CudaDriver: options are fixed in what is created") {
+    Stub stub;
+    PageHandle handle;
+    CHECK(stub.driver().create(4_MiB, handle).ok());
+    CHECK(handle.value == 77);
+    CHECK(stub.last("cuMemCreate") == "4194304 device 0 handles 0 rdma 0");
+    CHECK(stub.driver(1, {.export_handles = ExportHandles::file_descriptor, .rdma = true}).create(2_MiB, handle).ok());
+    CHECK(stub.last("cuMemCreate") == "2097152 device 1 handles 1 rdma 1");
+    CHECK(stub.last("cuMemGetAllocationGranularity") == "device 1 handles 1 rdma 1");
+    CHECK(stub.driver(0, {.export_handles = ExportHandles::fabric}).create(2_MiB, handle).ok());
+    CHECK(stub.last("cuMemCreate") == "2097152 device 0 handles 8 rdma 0");
+
+    stub.state.attributes[CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED] = 0;
+    CHECK(stub.driver(0, {.rdma = true}).create(2_MiB, handle).ok());
+    CHECK(stub.last("cuMemCreate") == "2097152 device 0 handles 0 rdma 0");
+    stub.state.attributes[128] = 0; // fabric handles
+    CHECK(contains(text_thrown<Unavailable>([&] { stub.driver(0, {.export_handles = ExportHandles::fabric}); }),
+                   "cannot export"));
+}
+
+TEST_CASE("CudaDriver: peers are granted access with the device itself") {
+    Stub stub;
+    stub.state.devices = 4;
+    CHECK(stub.driver(1).allow_access(0x10000, 2_MiB).ok());
+    CHECK(stub.last("cuMemSetAccess") == "2097152 at 0x10000 for 1");
+    CHECK(stub.driver(1, {.peers = {3, 0, 3, 1}}).allow_access(0x10000, 2_MiB).ok());
+    CHECK(stub.last("cuMemSetAccess") == "2097152 at 0x10000 for 1 0 3");
+    CHECK(stub.last("cuDeviceCanAccessPeer") == "3 to 1"); // the peer reads our memory, not the other way round
+    stub.state.peers_can_access = false;
+    CHECK(contains(text_thrown<Unavailable>([&] { stub.driver(1, {.peers = {0}}); }),
+                   "CUDA device 0 cannot access the memory of CUDA device 1"));
+}
+
+TEST_CASE("CudaDriver: granularity is what is recommended, never less than the minimum") {
+    Stub stub;
+    std::size_t bytes = 0;
+    stub.state.recommended = 4_MiB;
+    CHECK(stub.driver().granularity(bytes).ok());
+    CHECK(bytes == 4_MiB);
+    stub.state.minimum = 8_MiB;
+    CHECK(stub.driver().granularity(bytes).ok());
+    CHECK(bytes == 8_MiB);
+}
+
+TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed mode, and leaves no trace") {
+    Stub stub;
+    const CudaDriver driver = stub.driver(1);
+    stub.state.calls.clear();
+    stub.thread.capture_mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL; // a program's own setting
+
+    const auto expect = [&](const char* name, const std::string& text) {
+        CAPTURE(name);
+        CHECK(stub.last(name) == text);
+        CHECK(stub.thread.contexts.empty());
+        CHECK(stub.thread.capture_mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    };
+    char host[4] = {};
+    char host_text[32];
+    std::snprintf(host_text, sizeof host_text, "0x%llx",
+                  static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(host)));
+    DeviceMemory memory;
+    Address address = 0;
+    StreamRef opened;
+    EventRef mark;
+    GraphRef graph;
+    bool yes = false;
+
+    CHECK(driver.memory(memory).ok());
+    CHECK(memory.free_bytes == 1000);
+    CHECK(memory.total_bytes == 2000);
+    CHECK(driver.reserve(8_MiB, 2_MiB, address).ok());
+    CHECK(address == 0x700000000000);
+    expect("cuMemAddressReserve", "8388608 aligned 2097152");
+    CHECK(driver.unreserve(address, 8_MiB).ok());
+    expect("cuMemAddressFree", "8388608 at 0x700000000000");
+    CHECK(driver.map(address, 2_MiB, PageHandle{5}).ok());
+    expect("cuMemMap", "2097152 at 0x700000000000 from 0 of 5");
+    CHECK(driver.unmap(address, 4_MiB).ok());
+    expect("cuMemUnmap", "4194304 at 0x700000000000");
+    CHECK(driver.release(PageHandle{5}).ok());
+    expect("cuMemRelease", "5");
+
+    CHECK(driver.open_stream(opened).ok());
+    CHECK(opened == stream(0x100));
+    expect("cuStreamCreate", std::to_string(CU_STREAM_NON_BLOCKING));
+    CHECK(driver.close_stream(opened).ok());
+    expect("cuStreamDestroy", "0x100");
+    CHECK(driver.open_event(nullptr, mark).ok());
+    CHECK(mark == event(0x200));
+    expect("cuEventCreate", std::to_string(CU_EVENT_DISABLE_TIMING));
+    CHECK_FALSE(stub.called("cuStreamGetCtx"));
+    CHECK(driver.record(mark, opened).ok());
+    expect("cuEventRecord", "0x200 0x100");
+    CHECK(driver.record_device(mark).ok());
+    expect("cuCtxRecordEvent", "1 0x200");
+    CHECK(driver.follow(opened, mark).ok());
+    expect("cuStreamWaitEvent", "0x100 0x200 0");
+    CHECK(driver.query(mark, yes).ok());
+    expect("cuEventQuery", "0x200");
+    CHECK(driver.wait(mark).ok());
+    expect("cuEventSynchronize", "0x200");
+    CHECK(driver.close_event(mark).ok());
+    expect("cuEventDestroy", "0x200");
+    CHECK(driver.capturing(opened, yes).ok());
+    expect("cuStreamIsCapturing", "0x100");
+
+    CHECK(driver.copy_to_host(host, 0x10, 4, opened).ok());
+    expect("cuMemcpyDtoHAsync", std::string{host_text} + " 0x10 4 0x100");
+    CHECK(driver.copy_to_device(0x10, host, 4, opened).ok());
+    expect("cuMemcpyHtoDAsync", "0x10 " + std::string{host_text} + " 4 0x100");
+    CHECK(driver.fill(0x10, 0xA5, 4, opened).ok());
+    expect("cuMemsetD8Async", "0x10 165 4 0x100");
+    CHECK(driver.allocate_plain(99, address).ok());
+    CHECK(address == 0x7000);
+    expect("cuMemAlloc", "99");
+    CHECK(driver.free_plain(address).ok());
+    expect("cuMemFree", "0x7000");
+
+    // The mode of the capture is the caller's, whatever the thread's was meanwhile.
+    CHECK(driver.begin_capture(opened, CaptureMode::relaxed).ok());
+    expect("cuStreamBeginCapture", "0x100 mode 2");
+    CHECK(driver.begin_capture(opened, CaptureMode::thread_local_).ok());
+    expect("cuStreamBeginCapture", "0x100 mode 1");
+    CHECK(driver.begin_capture(opened, CaptureMode::global).ok());
+    expect("cuStreamBeginCapture", "0x100 mode 0");
+    CHECK(driver.end_capture(opened, graph).ok());
+    CHECK(graph.native == reinterpret_cast<void*>(0x400));
+    expect("cuGraphInstantiateWithFlags", "0x300 0");
+    expect("cuGraphDestroy", "0x300");
+    CHECK(driver.launch(graph, opened).ok());
+    expect("cuGraphLaunch", "0x400 0x100");
+    CHECK(driver.close_graph(graph).ok());
+    expect("cuGraphExecDestroy", "0x400");
+
+    CHECK(stub.state.calls.size() >= 28);
+    for (const StubCall& call : stub.state.calls) {
+        CAPTURE(call.name);
+        CHECK(call.context_device == 1);
+        CHECK(call.capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    stub.thread.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+TEST_CASE("CudaDriver: works on a thread that has never seen CUDA, over a context of the program's own") {
+    Stub stub;
+    const CudaDriver driver = stub.driver(0);
+    const CudaDriver other = stub.driver(1);
+    stub.state.calls.clear();
+    std::size_t left = 99;
+    std::thread{[&] {
+        DeviceMemory memory;
+        StubThread& mine = *stub_symbol<StubThread*()>("memsaver_stub_thread")();
+        CHECK(driver.memory(memory).ok());
+        mine.contexts.push_back(nullptr); // as a program may leave it
+        CHECK(other.memory(memory).ok());
+        left = mine.contexts.size();
+    }}.join();
+    CHECK(left == 1);
+    REQUIRE(stub.state.calls.size() == 2);
+    CHECK(stub.state.calls[0].context_device == 0);
+    CHECK(stub.state.calls[1].context_device == 1);
+}
+
+TEST_CASE("CudaDriver: an event near another device's stream is opened in that stream's context") {
+    Stub stub;
+    const CudaDriver driver = stub.driver(0);
+    EventRef mark;
+    stub.state.calls.clear();
+    CHECK(driver.open_event(stream(0x1000), mark).ok());
+    REQUIRE(stub.state.calls.size() == 2);
+    CHECK(stub.state.calls[0].name == "cuStreamGetCtx");
+    CHECK(stub.state.calls[1].name == "cuEventCreate");
+    CHECK(stub.state.calls[1].context_device == 1);
+    CHECK(stub.state.calls[1].capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+    CHECK(stub.thread.contexts.empty());
+    CHECK(stub.thread.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+
+    stub.state.fails["cuStreamGetCtx"] = CUDA_ERROR_INVALID_VALUE;
+    EventRef none;
+    CHECK(driver.open_event(stream(0x1000), none).code == CUDA_ERROR_INVALID_VALUE);
+    CHECK(none == EventRef{});
+}
+
+TEST_CASE("CudaDriver: query and capturing tell apart an answer and a failure") {
+    Stub stub;
+    const CudaDriver driver = stub.driver();
+    bool yes = false;
+    CHECK(driver.query(event(1), yes).ok());
+    CHECK(yes);
+    stub.state.fails["cuEventQuery"] = CUDA_ERROR_NOT_READY;
+    CHECK(driver.query(event(1), yes).ok());
+    CHECK_FALSE(yes);
+    stub.state.fails["cuEventQuery"] = CUDA_ERROR_ILLEGAL_ADDRESS;
+    CHECK(driver.query(event(1), yes).kind == StatusKind::gone);
+
+    CHECK(driver.capturing(stream(1), yes).ok());
+    CHECK_FALSE(yes);
+    for (const int status : {1, 2}) { // active, and invalidated but not yet ended
+        stub.state.capture_status = status;
+        yes = false;
+        CHECK(driver.capturing(stream(1), yes).ok());
+        CHECK(yes);
+    }
+    stub.state.capture_status = 0;
+    stub.state.fails["cuStreamIsCapturing"] = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    yes = false;
+    CHECK(driver.capturing(nullptr, yes).ok());
+    CHECK(yes);
+    stub.state.fails["cuStreamIsCapturing"] = CUDA_ERROR_INVALID_VALUE;
+    CHECK_FALSE(driver.capturing(nullptr, yes).ok());
+}
+
+TEST_CASE("CudaDriver: drain frees, and waits otherwise where nothing can be allocated") {
+    Stub stub;
+    const CudaDriver driver = stub.driver();
+    CHECK(driver.drain().ok());
+    CHECK(stub.last("cuMemFree") == "0x7000");
+    CHECK_FALSE(stub.called("cuCtxSynchronize"));
+    stub.state.calls.clear();
+    stub.state.fails["cuMemAlloc"] = CUDA_ERROR_OUT_OF_MEMORY;
+    CHECK(driver.drain().ok());
+    CHECK(stub.called("cuCtxSynchronize"));
+    CHECK_FALSE(stub.called("cuMemFree"));
+    stub.state.calls.clear();
+    stub.state.fails["cuMemAlloc"] = CUDA_ERROR_ILLEGAL_ADDRESS;
+    CHECK(driver.drain().kind == StatusKind::gone);
+    CHECK_FALSE(stub.called("cuCtxSynchronize"));
+}
+
+TEST_CASE("CudaDriver: a driver before CUDA 12.5 waits where it cannot mark the device") {
+    Stub stub;
+    stub.state.version = 12040;
+    const CudaDriver driver = stub.driver();
+    CHECK(driver.record_device(event(1)).ok());
+    CHECK(stub.called("cuCtxSynchronize"));
+    CHECK_FALSE(stub.called("cuCtxRecordEvent"));
+}
+
+TEST_CASE("CudaDriver: a broken capture leaves no graph") {
+    Stub stub;
+    const CudaDriver driver = stub.driver();
+    GraphRef graph;
+    stub.state.fails["cuStreamEndCapture"] = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    CHECK(driver.end_capture(stream(1), graph).code == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CHECK(graph == GraphRef{});
+    CHECK_FALSE(stub.called("cuGraphDestroy"));
+    stub.state.fails.clear();
+    stub.state.fails["cuGraphInstantiateWithFlags"] = CUDA_ERROR_OUT_OF_MEMORY;
+    CHECK(driver.end_capture(stream(1), graph).kind == StatusKind::out_of_memory);
+    CHECK(graph == GraphRef{});
+    CHECK(stub.last("cuGraphDestroy") == "0x300");
+}
+
+TEST_CASE("CudaDriver: a failure keeps what it was to fill in, and has a kind, a code and a name") {
+    Stub stub;
+    const CudaDriver driver = stub.driver();
+    PageHandle handle{3};
+    const auto fail_with = [&](int code) {
+        stub.state.fails["cuMemCreate"] = code;
+        return driver.create(2_MiB, handle);
+    };
+    const Status full = fail_with(CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(full.kind == StatusKind::out_of_memory);
+    CHECK(full.code == 2);
+    CHECK(std::string{full.name} == "CUDA_ERROR_OUT_OF_MEMORY");
+    CHECK(handle == PageHandle{3});
+    CHECK(fail_with(CUDA_ERROR_INVALID_VALUE).kind == StatusKind::other);
+    CHECK(fail_with(CUDA_ERROR_ILLEGAL_ADDRESS).kind == StatusKind::gone);
+    CHECK(std::string{fail_with(12345).name} == "unknown CUDA error");
+    CHECK(stub.thread.contexts.empty());
+    CHECK(stub.thread.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+TEST_CASE("CudaDriver: where the thread cannot be set up the call is not made") {
+    Stub stub;
+    const CudaDriver driver = stub.driver();
+    DeviceMemory memory;
+    stub.state.fails["cuCtxPushCurrent"] = CUDA_ERROR_DEINITIALIZED; // what an exiting process gets
+    CHECK(driver.memory(memory).kind == StatusKind::gone);
+    CHECK(stub.thread.contexts.empty());
+    stub.state.fails.clear();
+    stub.state.fails["cuThreadExchangeStreamCaptureMode"] = CUDA_ERROR_INVALID_VALUE;
+    CHECK(driver.memory(memory).kind == StatusKind::other);
+    CHECK(stub.thread.contexts.empty());
+    CHECK(stub.thread.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+    CHECK_FALSE(stub.called("cuMemGetInfo"));
+}
+
+TEST_CASE("CudaDriver: closing after the driver has gone is quiet") {
+    Stub stub;
+    {
+        const CudaDriver driver = stub.driver();
+        stub.state.fails["cuDevicePrimaryCtxRelease"] = CUDA_ERROR_DEINITIALIZED;
+    }
+    CHECK(stub.called("cuDevicePrimaryCtxRelease"));
+}
+
+#endif

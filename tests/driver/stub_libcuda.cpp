@@ -1,0 +1,319 @@
+// A libcuda.so.1 without a GPU behind it, for the tests of CudaDriver: it hands out its entry points by name and
+// version as the real one does, notes every call with the thread's state, and fails where the test says so. Empty where
+// there are no CUDA headers: nothing loads it there.
+#include "stub_libcuda.hpp"
+
+#if __has_include(<cuda.h>)
+#undef CUDA_API_PER_THREAD_DEFAULT_STREAM // it would rename what is defined here
+#include <cuda.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+namespace {
+
+StubState& state() {
+    static StubState only;
+    return only;
+}
+
+StubThread& thread() {
+    thread_local StubThread mine;
+    return mine;
+}
+
+// Contexts are addresses of these: device by index.
+char context_of_device[8];
+
+CUcontext context(int device) { return reinterpret_cast<CUcontext>(&context_of_device[device]); }
+
+int device_of(void* context) {
+    return context == nullptr ? -1 : static_cast<int>(static_cast<char*>(context) - context_of_device);
+}
+
+std::string hex(unsigned long long value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "0x%llx", value);
+    return text;
+}
+
+std::string hex(const void* value) {
+    return hex(static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(value)));
+}
+
+/// Notes the call, and answers what the test wants it to.
+CUresult note(const char* name, const std::string& text = {}) {
+    StubState& s = state();
+    const std::lock_guard lock{s.mutex};
+    void* const current = thread().contexts.empty() ? nullptr : thread().contexts.back();
+    s.calls.push_back({name, text, device_of(current), thread().capture_mode});
+    const auto fail = s.fails.find(name);
+    return fail == s.fails.end() ? CUDA_SUCCESS : static_cast<CUresult>(fail->second);
+}
+
+template <class T, class V>
+CUresult give(CUresult result, T* out, V value) {
+    if (result == CUDA_SUCCESS) *out = static_cast<T>(value);
+    return result;
+}
+
+CUresult init(unsigned) { return note("cuInit"); }
+CUresult error_name(CUresult error, const char** name) {
+    switch (error) {
+    case CUDA_ERROR_OUT_OF_MEMORY: *name = "CUDA_ERROR_OUT_OF_MEMORY"; return CUDA_SUCCESS;
+    case CUDA_ERROR_INVALID_VALUE: *name = "CUDA_ERROR_INVALID_VALUE"; return CUDA_SUCCESS;
+    case CUDA_ERROR_ILLEGAL_ADDRESS: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; return CUDA_SUCCESS;
+    case CUDA_ERROR_DEINITIALIZED: *name = "CUDA_ERROR_DEINITIALIZED"; return CUDA_SUCCESS;
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: *name = "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"; return CUDA_SUCCESS;
+    default: *name = nullptr; return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+CUresult device_count(int* count) { return give(note("cuDeviceGetCount"), count, state().devices); }
+CUresult device_get(CUdevice* device, int ordinal) { return give(note("cuDeviceGet"), device, ordinal); }
+CUresult device_name(char* name, int bytes, CUdevice) {
+    std::snprintf(name, static_cast<std::size_t>(bytes), "Stub GPU");
+    return note("cuDeviceGetName");
+}
+CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
+    const auto told = state().attributes.find(static_cast<int>(attribute));
+    return give(note("cuDeviceGetAttribute"), value, told == state().attributes.end() ? 1 : told->second);
+}
+CUresult can_access_peer(int* can, CUdevice device, CUdevice peer) {
+    const std::string text = std::to_string(device) + " to " + std::to_string(peer);
+    return give(note("cuDeviceCanAccessPeer", text), can, state().peers_can_access ? 1 : 0);
+}
+CUresult primary_retain(CUcontext* out, CUdevice device) {
+    const CUresult result = note("cuDevicePrimaryCtxRetain");
+    if (result == CUDA_SUCCESS) ++state().retained[device];
+    return give(result, out, context(device));
+}
+CUresult primary_release(CUdevice device) {
+    --state().retained[device];
+    return note("cuDevicePrimaryCtxRelease");
+}
+CUresult ctx_push(CUcontext pushed) {
+    const auto fail = state().fails.find("cuCtxPushCurrent");
+    if (fail != state().fails.end()) return static_cast<CUresult>(fail->second);
+    thread().contexts.push_back(pushed);
+    return CUDA_SUCCESS;
+}
+CUresult ctx_pop(CUcontext* popped) {
+    if (thread().contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    *popped = static_cast<CUcontext>(thread().contexts.back());
+    thread().contexts.pop_back();
+    return CUDA_SUCCESS;
+}
+CUresult exchange_mode(CUstreamCaptureMode* mode) {
+    const auto fail = state().fails.find("cuThreadExchangeStreamCaptureMode");
+    if (fail != state().fails.end()) return static_cast<CUresult>(fail->second);
+    const int before = thread().capture_mode;
+    thread().capture_mode = static_cast<int>(*mode);
+    *mode = static_cast<CUstreamCaptureMode>(before);
+    return CUDA_SUCCESS;
+}
+CUresult ctx_synchronize() { return note("cuCtxSynchronize"); }
+CUresult ctx_record_event(CUcontext at, CUevent event) {
+    return note("cuCtxRecordEvent", std::to_string(device_of(at)) + " " + hex(event));
+}
+
+std::string text_of(const CUmemAllocationProp& props) {
+    return "device " + std::to_string(props.location.id) + " handles " +
+           std::to_string(static_cast<int>(props.requestedHandleTypes)) + " rdma " +
+           std::to_string(static_cast<int>(props.allocFlags.gpuDirectRDMACapable));
+}
+CUresult granularity(std::size_t* bytes, const CUmemAllocationProp* props, CUmemAllocationGranularity_flags which) {
+    const bool minimum = which == CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+    return give(note("cuMemGetAllocationGranularity", text_of(*props)), bytes,
+                minimum ? state().minimum : state().recommended);
+}
+CUresult mem_info(std::size_t* free_bytes, std::size_t* total_bytes) {
+    *total_bytes = 2000;
+    return give(note("cuMemGetInfo"), free_bytes, 1000U);
+}
+CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr at, unsigned long long flags) {
+    const std::string text = std::to_string(bytes) + " aligned " + std::to_string(alignment);
+    const bool plain = at == 0 && flags == 0;
+    return give(note("cuMemAddressReserve", text), out, plain ? 0x700000000000ULL : 0ULL);
+}
+CUresult unreserve(CUdeviceptr at, std::size_t bytes) {
+    return note("cuMemAddressFree", std::to_string(bytes) + " at " + hex(at));
+}
+CUresult create(CUmemGenericAllocationHandle* out, std::size_t bytes, const CUmemAllocationProp* props,
+                unsigned long long) {
+    return give(note("cuMemCreate", std::to_string(bytes) + " " + text_of(*props)), out, 77U);
+}
+CUresult release(CUmemGenericAllocationHandle handle) { return note("cuMemRelease", std::to_string(handle)); }
+CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+             unsigned long long) {
+    return note("cuMemMap", std::to_string(bytes) + " at " + hex(at) + " from " + std::to_string(offset) + " of " +
+                                std::to_string(handle));
+}
+CUresult unmap(CUdeviceptr at, std::size_t bytes) {
+    return note("cuMemUnmap", std::to_string(bytes) + " at " + hex(at));
+}
+CUresult set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* access, std::size_t count) {
+    std::string text = std::to_string(bytes) + " at " + hex(at) + " for";
+    for (std::size_t i = 0; i != count; ++i) {
+        const bool usual = access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                           access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        text += (usual ? " " : " wrong ") + std::to_string(access[i].location.id);
+    }
+    return note("cuMemSetAccess", text);
+}
+CUresult alloc(CUdeviceptr* out, std::size_t bytes) {
+    return give(note("cuMemAlloc", std::to_string(bytes)), out, 0x7000ULL);
+}
+CUresult free_mem(CUdeviceptr at) { return note("cuMemFree", hex(at)); }
+
+// Streams and events are numbers; a stream of 0x1000 and more belongs to device 1.
+CUresult stream_create(CUstream* out, unsigned flags) {
+    const CUresult result = note("cuStreamCreate", std::to_string(flags));
+    if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUstream>(std::uintptr_t{0x100});
+    return result;
+}
+CUresult stream_destroy(CUstream stream) { return note("cuStreamDestroy", hex(stream)); }
+CUresult stream_context(CUstream stream, CUcontext* out) {
+    const CUresult result = note("cuStreamGetCtx", hex(stream));
+    if (result == CUDA_SUCCESS) *out = context(reinterpret_cast<std::uintptr_t>(stream) >= 0x1000 ? 1 : 0);
+    return result;
+}
+CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
+    return note("cuStreamWaitEvent", hex(stream) + " " + hex(event) + " " + std::to_string(flags));
+}
+CUresult stream_capturing(CUstream stream, CUstreamCaptureStatus* status) {
+    return give(note("cuStreamIsCapturing", hex(stream)), status, state().capture_status);
+}
+CUresult event_create(CUevent* out, unsigned flags) {
+    const CUresult result = note("cuEventCreate", std::to_string(flags));
+    if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUevent>(std::uintptr_t{0x200});
+    return result;
+}
+CUresult event_destroy(CUevent event) { return note("cuEventDestroy", hex(event)); }
+CUresult event_record(CUevent event, CUstream stream) { return note("cuEventRecord", hex(event) + " " + hex(stream)); }
+CUresult event_query(CUevent event) { return note("cuEventQuery", hex(event)); }
+CUresult event_wait(CUevent event) { return note("cuEventSynchronize", hex(event)); }
+
+CUresult copy_to_host(void* host, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    return note("cuMemcpyDtoHAsync", hex(host) + " " + hex(from) + " " + std::to_string(bytes) + " " + hex(stream));
+}
+CUresult copy_to_device(CUdeviceptr to, const void* host, std::size_t bytes, CUstream stream) {
+    return note("cuMemcpyHtoDAsync", hex(to) + " " + hex(host) + " " + std::to_string(bytes) + " " + hex(stream));
+}
+CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream stream) {
+    return note("cuMemsetD8Async",
+                hex(to) + " " + std::to_string(byte) + " " + std::to_string(bytes) + " " + hex(stream));
+}
+
+CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+    return note("cuStreamBeginCapture", hex(stream) + " mode " + std::to_string(static_cast<int>(mode)));
+}
+CUresult end_capture(CUstream stream, CUgraph* out) {
+    const CUresult result = note("cuStreamEndCapture", hex(stream));
+    *out = result == CUDA_SUCCESS ? reinterpret_cast<CUgraph>(std::uintptr_t{0x300}) : nullptr;
+    return result;
+}
+CUresult graph_destroy(CUgraph graph) { return note("cuGraphDestroy", hex(graph)); }
+CUresult graph_instantiate(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
+    const CUresult result = note("cuGraphInstantiateWithFlags", hex(graph) + " " + std::to_string(flags));
+    if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUgraphExec>(std::uintptr_t{0x400});
+    return result;
+}
+CUresult graph_launch(CUgraphExec graph, CUstream stream) {
+    return note("cuGraphLaunch", hex(graph) + " " + hex(stream));
+}
+CUresult graph_exec_destroy(CUgraphExec graph) { return note("cuGraphExecDestroy", hex(graph)); }
+
+struct Entry {
+    const char* name;
+    int version; ///< the CUDA version whose signature the function has
+    void* function;
+};
+
+template <class F>
+void* address(F* function) {
+    return reinterpret_cast<void*>(function);
+}
+
+const Entry* find(const char* name) {
+    static const Entry entries[] = {
+        {"cuInit", 2000, address(init)},
+        {"cuGetErrorName", 6000, address(error_name)},
+        {"cuDeviceGetCount", 2000, address(device_count)},
+        {"cuDeviceGet", 2000, address(device_get)},
+        {"cuDeviceGetName", 2000, address(device_name)},
+        {"cuDeviceGetAttribute", 2000, address(device_attribute)},
+        {"cuDeviceCanAccessPeer", 4000, address(can_access_peer)},
+        {"cuDevicePrimaryCtxRetain", 7000, address(primary_retain)},
+        {"cuDevicePrimaryCtxRelease", 11000, address(primary_release)},
+        {"cuCtxPushCurrent", 4000, address(ctx_push)},
+        {"cuCtxPopCurrent", 4000, address(ctx_pop)},
+        {"cuCtxSynchronize", 2000, address(ctx_synchronize)},
+        {"cuCtxRecordEvent", 12050, address(ctx_record_event)},
+        {"cuThreadExchangeStreamCaptureMode", 10010, address(exchange_mode)},
+        {"cuMemGetAllocationGranularity", 10020, address(granularity)},
+        {"cuMemGetInfo", 3020, address(mem_info)},
+        {"cuMemAddressReserve", 10020, address(reserve)},
+        {"cuMemAddressFree", 10020, address(unreserve)},
+        {"cuMemCreate", 10020, address(create)},
+        {"cuMemRelease", 10020, address(release)},
+        {"cuMemMap", 10020, address(map)},
+        {"cuMemUnmap", 10020, address(unmap)},
+        {"cuMemSetAccess", 10020, address(set_access)},
+        {"cuMemAlloc", 3020, address(alloc)},
+        {"cuMemFree", 3020, address(free_mem)},
+        {"cuStreamCreate", 2000, address(stream_create)},
+        {"cuStreamDestroy", 4000, address(stream_destroy)},
+        {"cuStreamGetCtx", 9020, address(stream_context)},
+        {"cuStreamWaitEvent", 3020, address(stream_wait_event)},
+        {"cuStreamIsCapturing", 10000, address(stream_capturing)},
+        {"cuEventCreate", 2000, address(event_create)},
+        {"cuEventDestroy", 4000, address(event_destroy)},
+        {"cuEventRecord", 2000, address(event_record)},
+        {"cuEventQuery", 2000, address(event_query)},
+        {"cuEventSynchronize", 2000, address(event_wait)},
+        {"cuMemcpyDtoHAsync", 3020, address(copy_to_host)},
+        {"cuMemcpyHtoDAsync", 3020, address(copy_to_device)},
+        {"cuMemsetD8Async", 3020, address(fill)},
+        {"cuStreamBeginCapture", 10010, address(begin_capture)},
+        {"cuStreamEndCapture", 10000, address(end_capture)},
+        {"cuGraphDestroy", 10000, address(graph_destroy)},
+        {"cuGraphInstantiateWithFlags", 11040, address(graph_instantiate)},
+        {"cuGraphLaunch", 10000, address(graph_launch)},
+        {"cuGraphExecDestroy", 10000, address(graph_exec_destroy)},
+    };
+    for (const Entry& entry : entries) {
+        if (std::strcmp(entry.name, name) == 0) return &entry;
+    }
+    return nullptr;
+}
+
+} // namespace
+
+extern "C" {
+
+[[gnu::visibility("default")]] StubState* memsaver_stub_state() { return &state(); }
+[[gnu::visibility("default")]] StubThread* memsaver_stub_thread() { return &thread(); }
+
+[[gnu::visibility("default")]] CUresult cuDriverGetVersion(int* version) {
+    return give(note("cuDriverGetVersion"), version, state().version);
+}
+
+// Stricter than the real one: only the very version that a function's signature has will do.
+[[gnu::visibility("default")]] CUresult cuGetProcAddress_v2(const char* name, void** function, int version,
+                                                            cuuint64_t flags, CUdriverProcAddressQueryResult*) {
+    StubState& s = state();
+    s.asked.emplace_back(name, version);
+    s.flavours.push_back(flags);
+    *function = nullptr;
+    const Entry* entry = find(name);
+    if (entry == nullptr || s.missing == name || version != entry->version || version > s.version) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    *function = entry->function;
+    return CUDA_SUCCESS;
+}
+
+} // extern "C"
+
+#endif

@@ -1,0 +1,187 @@
+// For each driver concept a type that satisfies it, and for each expression that it requires one that fails it.
+#include "memsaver/driver/concepts.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include <cstddef>
+#include <string>
+
+namespace driver_concepts_test {
+
+using namespace memsaver;
+
+/// A machine that has everything and does nothing.
+struct NullDriver {
+    bool operator==(const NullDriver&) const = default;
+    int device() const noexcept { return 0; }
+    const char* name() const { return "null"; }
+
+    Status granularity(std::size_t&) const noexcept { return {}; }
+    Status memory(DeviceMemory&) const noexcept { return {}; }
+    Status reserve(std::size_t, std::size_t, Address&) const noexcept { return {}; }
+    Status unreserve(Address, std::size_t) const noexcept { return {}; }
+    Status create(std::size_t, PageHandle&) const noexcept { return {}; }
+    Status release(PageHandle) const noexcept { return {}; }
+    Status map(Address, std::size_t, PageHandle) const noexcept { return {}; }
+    Status unmap(Address, std::size_t) const noexcept { return {}; }
+    Status allow_access(Address, std::size_t) const noexcept { return {}; }
+
+    Status open_stream(StreamRef&) const noexcept { return {}; }
+    Status close_stream(StreamRef) const noexcept { return {}; }
+    Status open_event(StreamRef, EventRef&) const noexcept { return {}; }
+    Status close_event(EventRef) const noexcept { return {}; }
+    Status record(EventRef, StreamRef) const noexcept { return {}; }
+    Status record_device(EventRef) const noexcept { return {}; }
+    Status follow(StreamRef, EventRef) const noexcept { return {}; }
+    Status query(EventRef, bool&) const noexcept { return {}; }
+    Status wait(EventRef) const noexcept { return {}; }
+    Status drain() const noexcept { return {}; }
+    Status capturing(StreamRef, bool&) const noexcept { return {}; }
+
+    Status copy_to_host(void*, Address, std::size_t, StreamRef) const noexcept { return {}; }
+    Status copy_to_device(Address, const void*, std::size_t, StreamRef) const noexcept { return {}; }
+    Status fill(Address, unsigned char, std::size_t, StreamRef) const noexcept { return {}; }
+
+    Status allocate_plain(std::size_t, Address&) const noexcept { return {}; }
+    Status free_plain(Address) const noexcept { return {}; }
+
+    Status begin_capture(StreamRef, CaptureMode) const noexcept { return {}; }
+    Status end_capture(StreamRef, GraphRef&) const noexcept { return {}; }
+    Status launch(GraphRef, StreamRef) const noexcept { return {}; }
+    Status close_graph(GraphRef) const noexcept { return {}; }
+};
+
+static_assert(Pages<NullDriver>);
+static_assert(Streams<NullDriver>);
+static_assert(Copies<NullDriver>);
+static_assert(Plain<NullDriver>);
+static_assert(Captures<NullDriver>);
+static_assert(Driver<NullDriver>);
+
+// A member of the same name hides the inherited one.
+// clang-format off
+
+namespace lacking { // one method each
+struct Granularity : NullDriver { void granularity() = delete; };
+struct Memory : NullDriver { void memory() = delete; };
+struct Reserve : NullDriver { void reserve() = delete; };
+struct Unreserve : NullDriver { void unreserve() = delete; };
+struct Create : NullDriver { void create() = delete; };
+struct Release : NullDriver { void release() = delete; };
+struct Map : NullDriver { void map() = delete; };
+struct Unmap : NullDriver { void unmap() = delete; };
+struct AllowAccess : NullDriver { void allow_access() = delete; };
+
+struct OpenStream : NullDriver { void open_stream() = delete; };
+struct CloseStream : NullDriver { void close_stream() = delete; };
+struct OpenEvent : NullDriver { void open_event() = delete; };
+struct CloseEvent : NullDriver { void close_event() = delete; };
+struct Record : NullDriver { void record() = delete; };
+struct RecordDevice : NullDriver { void record_device() = delete; };
+struct Follow : NullDriver { void follow() = delete; };
+struct Query : NullDriver { void query() = delete; };
+struct Wait : NullDriver { void wait() = delete; };
+struct Drain : NullDriver { void drain(int) = delete; };
+struct Capturing : NullDriver { void capturing() = delete; };
+
+struct CopyToHost : NullDriver { void copy_to_host() = delete; };
+struct CopyToDevice : NullDriver { void copy_to_device() = delete; };
+struct Fill : NullDriver { void fill() = delete; };
+
+struct AllocatePlain : NullDriver { void allocate_plain() = delete; };
+struct FreePlain : NullDriver { void free_plain() = delete; };
+
+struct BeginCapture : NullDriver { void begin_capture() = delete; };
+struct EndCapture : NullDriver { void end_capture() = delete; };
+struct Launch : NullDriver { void launch() = delete; };
+struct CloseGraph : NullDriver { void close_graph() = delete; };
+
+struct Device : NullDriver { void device(int) = delete; };
+struct Name : NullDriver { void name(int) = delete; };
+struct Comparison : NullDriver { bool operator==(const Comparison&) const = delete; };
+struct Copying : NullDriver {
+    Copying() = default;
+    Copying(const Copying&) = delete;
+    Copying& operator=(const Copying&) = delete;
+};
+} // namespace lacking
+// clang-format on
+
+static_assert(!Pages<lacking::Granularity> && !Driver<lacking::Granularity>);
+static_assert(!Pages<lacking::Memory>);
+static_assert(!Pages<lacking::Reserve>);
+static_assert(!Pages<lacking::Unreserve>);
+static_assert(!Pages<lacking::Create>);
+static_assert(!Pages<lacking::Release>);
+static_assert(!Pages<lacking::Map>);
+static_assert(!Pages<lacking::Unmap>);
+static_assert(!Pages<lacking::AllowAccess>);
+
+static_assert(!Streams<lacking::OpenStream> && !Copies<lacking::OpenStream> && !Driver<lacking::OpenStream>);
+static_assert(!Streams<lacking::CloseStream>);
+static_assert(!Streams<lacking::OpenEvent>);
+static_assert(!Streams<lacking::CloseEvent>);
+static_assert(!Streams<lacking::Record>);
+static_assert(!Streams<lacking::RecordDevice>);
+static_assert(!Streams<lacking::Follow>);
+static_assert(!Streams<lacking::Query>);
+static_assert(!Streams<lacking::Wait>);
+static_assert(!Streams<lacking::Drain>);
+static_assert(!Streams<lacking::Capturing>);
+
+static_assert(!Copies<lacking::CopyToHost> && !Driver<lacking::CopyToHost>);
+static_assert(!Copies<lacking::CopyToDevice>);
+static_assert(!Copies<lacking::Fill>);
+
+// What a machine may lack.
+static_assert(!Plain<lacking::AllocatePlain> && Driver<lacking::AllocatePlain>);
+static_assert(!Plain<lacking::FreePlain>);
+static_assert(!Captures<lacking::BeginCapture> && Driver<lacking::BeginCapture>);
+static_assert(!Captures<lacking::EndCapture>);
+static_assert(!Captures<lacking::Launch>);
+static_assert(!Captures<lacking::CloseGraph>);
+
+static_assert(!Driver<lacking::Device>);
+static_assert(!Driver<lacking::Name>);
+static_assert(!Driver<lacking::Comparison>);
+static_assert(!Driver<lacking::Copying>);
+
+// The shapes that a method may not have, on one of each concept.
+// clang-format off
+namespace wrong {
+struct ThrowingMap : NullDriver { Status map(Address, std::size_t, PageHandle) const { return {}; } };
+struct ThrowingWait : NullDriver { Status wait(EventRef) const { return {}; } };
+struct ThrowingFill : NullDriver { Status fill(Address, unsigned char, std::size_t, StreamRef) const { return {}; } };
+struct ThrowingFree : NullDriver { Status free_plain(Address) const { return {}; } };
+struct ThrowingLaunch : NullDriver { Status launch(GraphRef, StreamRef) const { return {}; } };
+struct ThrowingDevice : NullDriver { int device() const { return 0; } };
+struct ChangingUnmap : NullDriver { Status unmap(Address, std::size_t) noexcept { return {}; } };
+struct ChangingDrain : NullDriver { Status drain() noexcept { return {}; } };
+struct VoidRelease : NullDriver { void release(PageHandle) const noexcept {} };
+struct BoolQuery : NullDriver { bool query(EventRef, bool&) const noexcept { return true; } };
+struct LongDevice : NullDriver { long device() const noexcept { return 0; } };
+struct NumberName : NullDriver { int name() const { return 0; } };
+} // namespace wrong
+// clang-format on
+
+static_assert(!Pages<wrong::ThrowingMap>);
+static_assert(!Streams<wrong::ThrowingWait>);
+static_assert(!Copies<wrong::ThrowingFill>);
+static_assert(!Plain<wrong::ThrowingFree>);
+static_assert(!Captures<wrong::ThrowingLaunch>);
+static_assert(!Driver<wrong::ThrowingDevice>);
+static_assert(!Pages<wrong::ChangingUnmap>);
+static_assert(!Streams<wrong::ChangingDrain>);
+static_assert(!Pages<wrong::VoidRelease>);
+static_assert(!Streams<wrong::BoolQuery>);
+static_assert(!Driver<wrong::LongDevice>);
+static_assert(!Driver<wrong::NumberName>);
+
+// FaultyDriver has what the driver inside has, and no more.
+static_assert(Driver<FaultyDriver<NullDriver>> && Plain<FaultyDriver<NullDriver>>);
+static_assert(Captures<FaultyDriver<NullDriver>>);
+static_assert(Driver<FaultyDriver<lacking::FreePlain>> && !Plain<FaultyDriver<lacking::FreePlain>>);
+static_assert(Captures<FaultyDriver<lacking::FreePlain>>);
+static_assert(!Captures<FaultyDriver<lacking::Launch>> && Plain<FaultyDriver<lacking::Launch>>);
+static_assert(Driver<FaultyDriver<FaultyDriver<NullDriver>>>);
+
+} // namespace driver_concepts_test
