@@ -1,0 +1,113 @@
+// The calls that a driver can be asked for, one made call as a value, and a log of them: counts and the latest ones.
+// Does not know what the calls mean.
+#pragma once
+
+#include "memsaver/base/base.hpp"
+#include "memsaver/driver/handles.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace memsaver::inline v0_1 {
+
+/// Each method of the driver concepts (driver/concepts.hpp) but `device` and `name`, which cannot fail.
+enum class Call : unsigned char {
+    // clang-format off
+    granularity, memory, reserve, unreserve, create, release, map, unmap, allow_access,
+    open_stream, close_stream, open_event, close_event, record, record_device, follow, query, wait, drain, capturing,
+    copy_to_host, copy_to_device, fill,
+    allocate_plain, free_plain,
+    begin_capture, end_capture, launch, close_graph,
+    // clang-format on
+};
+
+inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::close_graph) + 1;
+
+/// "map", as the method is called.
+[[nodiscard]] constexpr const char* call_name(Call call) noexcept {
+    constexpr std::array<const char*, call_kinds> names{
+        "granularity", "memory",        "reserve",       "unreserve",      "create",       "release",
+        "map",         "unmap",         "allow_access",  "open_stream",    "close_stream", "open_event",
+        "close_event", "record",        "record_device", "follow",         "query",        "wait",
+        "drain",       "capturing",     "copy_to_host",  "copy_to_device", "fill",         "allocate_plain",
+        "free_plain",  "begin_capture", "end_capture",   "launch",         "close_graph"};
+    static_assert(names.back() != nullptr, "a call without a name");
+    return names[static_cast<std::size_t>(call)];
+}
+
+/// One call: what it was asked, and, once it is over, what it answered. Fields that a call does not have stay empty.
+struct CallRecord {
+    Call call = Call::granularity;
+    std::uint64_t number = 0; ///< 1 for the first call of any kind
+    Address address = 0;      ///< on the device
+    std::size_t bytes = 0;
+    PageHandle handle{};
+    StreamRef stream{};
+    EventRef event{};
+    GraphRef graph{};
+    Status status{};
+    bool injected = false; ///< failed on purpose; the driver never saw it
+
+    /// "#12 map 2.00 MiB at 0x7f0000000000, handle 3"
+    [[nodiscard]] std::string request() const {
+        std::string text = "#" + std::to_string(number) + ' ' + call_name(call);
+        if (bytes != 0) text += ' ' + format_bytes(bytes);
+        if (address != 0) text += " at " + format_address(address);
+        if (handle != PageHandle{}) text += ", handle " + std::to_string(handle.value);
+        if (stream != StreamRef{}) text += ", stream " + pointer_text(stream.native());
+        if (event) text += ", event " + pointer_text(event.native());
+        if (graph != GraphRef{}) text += ", graph " + pointer_text(graph.native);
+        return text;
+    }
+
+    /// The request, and what came of it: "...: ok", "...: injected out of memory (-4242)".
+    [[nodiscard]] std::string text() const {
+        if (status.ok()) return request() + ": ok";
+        const char* const name = *status.name != '\0' ? status.name : "failed";
+        return request() + ": " + name + " (" + std::to_string(status.code) + ')';
+    }
+
+private:
+    static std::string pointer_text(const void* pointer) {
+        return format_address(reinterpret_cast<std::uintptr_t>(pointer));
+    }
+};
+
+/// Counts of begun calls, and the latest ended ones. Allocates only to print. Not thread safe.
+class CallLog {
+public:
+    /// How many of the latest calls are kept.
+    static constexpr std::size_t kept = 256;
+
+    /// Counts a call and gives its number.
+    std::uint64_t begin(Call call) noexcept {
+        ++counts_[static_cast<std::size_t>(call)];
+        return ++total_;
+    }
+
+    void end(const CallRecord& record) noexcept {
+        latest_[ended_ % kept] = record;
+        ++ended_;
+    }
+
+    [[nodiscard]] std::uint64_t count(Call call) const noexcept { return counts_[static_cast<std::size_t>(call)]; }
+    [[nodiscard]] std::uint64_t total() const noexcept { return total_; }
+
+    /// One line for each of the latest calls, in the order in which they ended.
+    [[nodiscard]] std::string text() const {
+        const std::uint64_t first = ended_ > kept ? ended_ - kept : 0;
+        std::string text = first > 0 ? std::to_string(first) + " earlier calls\n" : "";
+        for (std::uint64_t i = first; i < ended_; ++i) text += latest_[i % kept].text() + '\n';
+        return text;
+    }
+
+private:
+    std::array<std::uint64_t, call_kinds> counts_{};
+    std::uint64_t total_ = 0;
+    std::array<CallRecord, kept> latest_{};
+    std::uint64_t ended_ = 0;
+};
+
+} // namespace memsaver::inline v0_1

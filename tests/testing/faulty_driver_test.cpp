@@ -1,0 +1,678 @@
+// FaultyDriver around a machine that accepts everything, so that whatever is noticed is noticed by FaultyDriver.
+#include "memsaver/testing/testing.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace memsaver;
+
+namespace {
+
+constexpr std::size_t page = 2_MiB;
+
+/// Hands out fresh numbers, believes everything, counts what reaches it, and answers `answer` where told to.
+class Gullible {
+public:
+    struct State {
+        std::atomic<std::uint64_t> next{1};
+        std::atomic<int> made{0};
+        Status answer{};
+    };
+
+    bool operator==(const Gullible&) const = default;
+    int device() const noexcept { return 3; }
+    std::string name() const { return "gullible"; }
+    State& state() const noexcept { return *state_; }
+
+    Status granularity(std::size_t& bytes) const noexcept {
+        return made([&] { bytes = page; });
+    }
+    Status memory(DeviceMemory& memory) const noexcept {
+        return made([&] { memory = {1_GiB, 2_GiB}; });
+    }
+    Status reserve(std::size_t, std::size_t, Address& address) const noexcept {
+        return made([&] { address = fresh() << 40; });
+    }
+    Status unreserve(Address, std::size_t) const noexcept { return made(); }
+    Status create(std::size_t, PageHandle& handle) const noexcept {
+        return made([&] { handle = {fresh()}; });
+    }
+    Status release(PageHandle) const noexcept { return made(); }
+    Status map(Address, std::size_t, PageHandle) const noexcept { return made(); }
+    Status unmap(Address, std::size_t) const noexcept { return made(); }
+    Status allow_access(Address, std::size_t) const noexcept { return made(); }
+
+    Status open_stream(StreamRef& stream) const noexcept {
+        return made([&] { stream = reinterpret_cast<HostStream*>(fresh() << 4); });
+    }
+    Status close_stream(StreamRef) const noexcept { return made(); }
+    Status open_event(StreamRef, EventRef& event) const noexcept {
+        return made([&] { event = reinterpret_cast<HostEvent*>(fresh() << 4); });
+    }
+    Status close_event(EventRef) const noexcept { return made(); }
+    Status record(EventRef, StreamRef) const noexcept { return made(); }
+    Status record_device(EventRef) const noexcept { return made(); }
+    Status follow(StreamRef, EventRef) const noexcept { return made(); }
+    Status query(EventRef, bool& passed) const noexcept {
+        return made([&] { passed = true; });
+    }
+    Status wait(EventRef) const noexcept { return made(); }
+    Status drain() const noexcept { return made(); }
+    Status capturing(StreamRef, bool& yes) const noexcept {
+        return made([&] { yes = false; });
+    }
+
+    Status copy_to_host(void*, Address, std::size_t, StreamRef) const noexcept { return made(); }
+    Status copy_to_device(Address, const void*, std::size_t, StreamRef) const noexcept { return made(); }
+    Status fill(Address, unsigned char, std::size_t, StreamRef) const noexcept { return made(); }
+
+    Status allocate_plain(std::size_t, Address& address) const noexcept {
+        return made([&] { address = fresh() << 40; });
+    }
+    Status free_plain(Address) const noexcept { return made(); }
+
+    Status begin_capture(StreamRef, CaptureMode) const noexcept { return made(); }
+    Status end_capture(StreamRef, GraphRef& graph) const noexcept {
+        return made([&] { graph.native = reinterpret_cast<void*>(fresh() << 4); });
+    }
+    Status launch(GraphRef, StreamRef) const noexcept { return made(); }
+    Status close_graph(GraphRef) const noexcept { return made(); }
+
+private:
+    std::uint64_t fresh() const noexcept { return state_->next++; }
+
+    Status made() const noexcept {
+        ++state_->made;
+        return state_->answer;
+    }
+    template <class Give>
+    Status made(Give give) const noexcept {
+        const Status status = made();
+        if (status.ok()) give();
+        return status;
+    }
+
+    std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+using Faulty = FaultyDriver<Gullible>;
+
+/// A reservation of four pages with the first mapped and accessible.
+struct Mapped {
+    Faulty driver{Gullible{}};
+    Address address = 0;
+    PageHandle handle{};
+
+    Mapped() {
+        REQUIRE(driver.reserve(4 * page, page, address).ok());
+        REQUIRE(driver.create(page, handle).ok());
+        REQUIRE(driver.map(address, page, handle).ok());
+        REQUIRE(driver.allow_access(address, page).ok());
+    }
+
+    /// The only violation so far; empty if there is none or more than one.
+    std::string violation() const {
+        const auto all = driver.violations();
+        return all.size() == 1 ? all.front() : std::string{};
+    }
+};
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+/// Makes one call of each kind, all valid, and ends with nothing held; gives the calls that failed.
+std::vector<Call> one_of_each(const Faulty& driver) {
+    std::vector<Call> failed;
+    const auto made = [&](Call call, Status status) {
+        if (!status.ok()) failed.push_back(call);
+    };
+    std::size_t bytes = 0;
+    DeviceMemory memory;
+    Address address = 0;
+    Address plain = 0;
+    PageHandle handle;
+    StreamRef stream;
+    EventRef event;
+    GraphRef graph;
+    bool yes = false;
+    char host[16] = {};
+    made(Call::granularity, driver.granularity(bytes));
+    made(Call::memory, driver.memory(memory));
+    made(Call::reserve, driver.reserve(page, page, address));
+    made(Call::create, driver.create(page, handle));
+    made(Call::map, driver.map(address, page, handle));
+    made(Call::allow_access, driver.allow_access(address, page));
+    made(Call::open_stream, driver.open_stream(stream));
+    made(Call::open_event, driver.open_event(stream, event));
+    made(Call::record, driver.record(event, stream));
+    made(Call::record_device, driver.record_device(event));
+    made(Call::follow, driver.follow(stream, event));
+    made(Call::query, driver.query(event, yes));
+    made(Call::wait, driver.wait(event));
+    made(Call::drain, driver.drain());
+    made(Call::capturing, driver.capturing(stream, yes));
+    made(Call::copy_to_host, driver.copy_to_host(host, address, sizeof host, stream));
+    made(Call::copy_to_device, driver.copy_to_device(address, host, sizeof host, stream));
+    made(Call::fill, driver.fill(address, 0, page, stream));
+    made(Call::allocate_plain, driver.allocate_plain(64, plain));
+    made(Call::free_plain, driver.free_plain(plain));
+    made(Call::begin_capture, driver.begin_capture(stream, CaptureMode::relaxed));
+    made(Call::end_capture, driver.end_capture(stream, graph));
+    made(Call::launch, driver.launch(graph, stream));
+    made(Call::close_graph, driver.close_graph(graph));
+    made(Call::close_event, driver.close_event(event));
+    made(Call::close_stream, driver.close_stream(stream));
+    made(Call::unmap, driver.unmap(address, page));
+    made(Call::release, driver.release(handle));
+    made(Call::unreserve, driver.unreserve(address, page));
+    return failed;
+}
+
+} // namespace
+
+TEST_CASE("a FaultyDriver is the driver inside until told otherwise") {
+    const Faulty driver{Gullible{}};
+    CHECK(driver.device() == 3);
+    CHECK(driver.name() == "gullible");
+    CHECK(one_of_each(driver).empty());
+    CHECK(driver.inner().state().made == static_cast<int>(call_kinds));
+    CHECK(driver.calls() == call_kinds);
+    for (std::size_t i = 0; i < call_kinds; ++i) {
+        INFO(call_name(static_cast<Call>(i)));
+        CHECK(driver.calls(static_cast<Call>(i)) == 1);
+    }
+    CHECK(driver.everything_given_back());
+    CHECK(driver.leaks().empty());
+    CHECK(driver.violations().empty());
+    CHECK(driver.injected() == 0);
+}
+
+TEST_CASE("outputs of the driver inside arrive") {
+    const Faulty driver{Gullible{}};
+    std::size_t bytes = 0;
+    REQUIRE(driver.granularity(bytes).ok());
+    CHECK(bytes == page);
+    DeviceMemory memory;
+    REQUIRE(driver.memory(memory).ok());
+    CHECK(memory.free_bytes == 1_GiB);
+    bool passed = false;
+    REQUIRE(driver.query(EventRef{}, passed).ok());
+    CHECK(passed);
+}
+
+TEST_CASE("copies share everything, and only copies are equal") {
+    const Faulty driver{Gullible{}};
+    Faulty copy = driver;
+    CHECK(copy == driver);
+    CHECK(copy != Faulty{driver.inner()});
+    copy.fail({.call = Call::drain});
+    CHECK_FALSE(driver.drain().ok());
+    CHECK(copy.calls(Call::drain) == 1);
+    const Faulty moved = std::move(copy);
+    CHECK(copy == moved); // NOLINT(bugprone-use-after-move): still a whole handle
+    CHECK(copy.drain().ok());
+}
+
+TEST_CASE("each kind of call can be failed, and is not forwarded then") {
+    for (std::size_t i = 0; i < call_kinds; ++i) {
+        const auto call = static_cast<Call>(i);
+        INFO(call_name(call));
+        const Faulty driver{Gullible{}};
+        driver.fail({.call = call});
+        const auto failed = one_of_each(driver);
+        CHECK(failed == std::vector{call});
+        CHECK(driver.inner().state().made == static_cast<int>(call_kinds) - 1);
+        CHECK(driver.injected() == 1);
+    }
+}
+
+TEST_CASE("what a failing call answers") {
+    const Faulty driver{Gullible{}};
+    for (const StatusKind kind :
+         {StatusKind::out_of_memory, StatusKind::out_of_host_memory, StatusKind::gone, StatusKind::other}) {
+        driver.fail({.call = Call::create, .kind = kind});
+        PageHandle handle{77};
+        const Status status = driver.create(page, handle);
+        CHECK(status.kind == kind);
+        CHECK(status.code == Failure::injected_code);
+        CHECK(contains(status.name, "injected"));
+        CHECK(handle == PageHandle{77});
+    }
+    CHECK(driver.everything_given_back());
+}
+
+TEST_CASE("the n-th call fails, counted from the plan on, once or from there on") {
+    const Faulty driver{Gullible{}};
+    REQUIRE(driver.drain().ok());
+    const auto answers = [&] {
+        std::string text;
+        for (int i = 0; i < 5; ++i) text += driver.drain().ok() ? '.' : 'X';
+        return text;
+    };
+    driver.fail({.call = Call::drain, .nth = 2});
+    CHECK(answers() == ".X...");
+    driver.fail({.call = Call::drain, .nth = 3, .lasting = Lasting::onwards});
+    CHECK(answers() == "..XXX");
+    CHECK(driver.wait(EventRef{}).ok());
+    driver.heal();
+    CHECK(answers() == ".....");
+    CHECK(driver.injected() == 4);
+
+    SUBCASE("calls of any kind") {
+        driver.fail({.nth = 3, .lasting = Lasting::onwards});
+        CHECK(driver.drain().ok());
+        CHECK(driver.wait(EventRef{}).ok());
+        CHECK_FALSE(driver.drain().ok());
+        CHECK_FALSE(driver.wait(EventRef{}).ok());
+    }
+    SUBCASE("several failures count side by side") {
+        driver.fail({.call = Call::drain, .nth = 2});
+        driver.fail({.call = Call::drain, .nth = 4});
+        driver.fail({.call = Call::drain, .nth = 4, .kind = StatusKind::gone});
+        CHECK(answers() == ".X.X.");
+        driver.fail({.call = Call::drain, .kind = StatusKind::out_of_memory});
+        driver.fail({.call = Call::drain, .kind = StatusKind::gone});
+        CHECK(driver.drain().kind == StatusKind::out_of_memory); // the one that was planned first
+        CHECK(driver.drain().ok());
+    }
+    SUBCASE("heal forgets a failure that has not come yet") {
+        driver.fail({.call = Call::drain, .nth = 2});
+        CHECK(driver.drain().ok());
+        driver.heal();
+        CHECK(driver.drain().ok());
+    }
+}
+
+TEST_CASE("a failure that could never be seen is misuse") {
+    const Faulty driver{Gullible{}};
+    CHECK_THROWS_AS(driver.fail({.nth = 0}), Misuse);
+    CHECK_THROWS_AS(driver.fail({.kind = StatusKind::ok}), Misuse);
+    CHECK(driver.drain().ok());
+}
+
+TEST_CASE("the books say what is held") {
+    Mapped m;
+    CHECK(m.driver.outstanding() == Outstanding{.reservations = 1, .handles = 1, .mappings = 1});
+    CHECK(m.driver.reserved_bytes() == 4 * page);
+    CHECK(m.driver.handle_bytes() == page);
+    CHECK(m.driver.mapped_bytes() == page);
+    CHECK(m.driver.plain_bytes() == 0);
+    CHECK_FALSE(m.driver.everything_given_back());
+    CHECK(contains(m.driver.leaks(), ("mappings: " + format_address(m.address) + " (2.00 MiB)").c_str()));
+    CHECK_FALSE(contains(m.driver.leaks(), "streams"));
+    std::ostringstream out;
+    out << m.driver.outstanding();
+    CHECK(contains(out.str(), "1 reservations, 1 handles, 1 mappings, 0 streams"));
+
+    // A handle may go before its mapping does.
+    REQUIRE(m.driver.release(m.handle).ok());
+    CHECK(m.driver.handle_bytes() == 0);
+    CHECK(m.driver.mapped_bytes() == page);
+    REQUIRE(m.driver.unmap(m.address, page).ok());
+    CHECK(m.driver.outstanding() == Outstanding{.reservations = 1});
+    REQUIRE(m.driver.unreserve(m.address, 4 * page).ok());
+    CHECK(m.driver.everything_given_back());
+    CHECK(m.driver.violations().empty());
+}
+
+TEST_CASE("streams, events, graphs and plain allocations are in the books") {
+    const Faulty driver{Gullible{}};
+    StreamRef stream;
+    EventRef event;
+    GraphRef graph;
+    Address plain = 0;
+    REQUIRE(driver.open_stream(stream).ok());
+    REQUIRE(driver.open_event(stream, event).ok());
+    REQUIRE(driver.end_capture(stream, graph).ok());
+    REQUIRE(driver.allocate_plain(100, plain).ok());
+    CHECK(driver.outstanding() == Outstanding{.streams = 1, .events = 1, .graphs = 1, .plain = 1});
+    CHECK(driver.plain_bytes() == 100);
+    REQUIRE(driver.fill(plain, 0, 100, stream).ok());
+    CHECK(driver.violations().empty());
+    REQUIRE(driver.fill(plain, 0, 101, stream).ok());
+    CHECK(driver.violations().size() == 1);
+}
+
+TEST_CASE("a call that fails changes nothing in the books, on purpose or by itself") {
+    Mapped m;
+    StreamRef stream;
+    EventRef event;
+    GraphRef graph;
+    Address plain = 0;
+    REQUIRE(m.driver.open_stream(stream).ok());
+    REQUIRE(m.driver.open_event(stream, event).ok());
+    REQUIRE(m.driver.end_capture(stream, graph).ok());
+    REQUIRE(m.driver.allocate_plain(100, plain).ok());
+    const Outstanding before = m.driver.outstanding();
+
+    SUBCASE("on purpose") { m.driver.fail({.lasting = Lasting::onwards}); }
+    SUBCASE("by itself") { m.driver.inner().state().answer = {StatusKind::other, 1, "no"}; }
+    Address address = 0;
+    PageHandle handle;
+    CHECK_FALSE(m.driver.reserve(page, page, address).ok());
+    CHECK_FALSE(m.driver.create(page, handle).ok());
+    CHECK_FALSE(m.driver.map(m.address + page, page, m.handle).ok());
+    CHECK_FALSE(m.driver.unmap(m.address, page).ok());
+    CHECK_FALSE(m.driver.release(m.handle).ok());
+    CHECK_FALSE(m.driver.close_stream(stream).ok());
+    CHECK_FALSE(m.driver.close_event(event).ok());
+    CHECK_FALSE(m.driver.close_graph(graph).ok());
+    CHECK_FALSE(m.driver.free_plain(plain).ok());
+    CHECK(m.driver.outstanding() == before);
+    CHECK(m.driver.mapped_bytes() == page);
+    CHECK(m.driver.plain_bytes() == 100);
+    CHECK(m.driver.violations().empty());
+
+    // The mapping that was put back is still accessible.
+    m.driver.heal();
+    m.driver.inner().state().answer = {};
+    CHECK(m.driver.fill(m.address, 0, page, stream).ok());
+    CHECK(m.driver.violations().empty());
+}
+
+TEST_CASE("one unmap may span whole mappings") {
+    Mapped m;
+    PageHandle second;
+    REQUIRE(m.driver.create(page, second).ok());
+    REQUIRE(m.driver.map(m.address + page, page, second).ok());
+    SUBCASE("both") {
+        REQUIRE(m.driver.unmap(m.address, 2 * page).ok());
+        CHECK(m.driver.mapped_bytes() == 0);
+        CHECK(m.driver.violations().empty());
+    }
+    SUBCASE("a failing one leaves both") {
+        m.driver.inner().state().answer = {StatusKind::other, 1, "no"};
+        CHECK_FALSE(m.driver.unmap(m.address, 2 * page).ok());
+        CHECK(m.driver.mapped_bytes() == 2 * page);
+    }
+    SUBCASE("with a hole behind them") {
+        REQUIRE(m.driver.unmap(m.address, 3 * page).ok());
+        CHECK(contains(m.violation(), "of more or less than whole mappings"));
+    }
+    SUBCASE("half of one") {
+        REQUIRE(m.driver.unmap(m.address, page + page / 2).ok());
+        CHECK(contains(m.violation(), "of more or less than whole mappings"));
+        CHECK(m.driver.mapped_bytes() == page);
+    }
+}
+
+TEST_CASE("misuse is noticed even where the driver is not") {
+    Mapped m;
+    SUBCASE("double unmap") {
+        (void)m.driver.unmap(m.address, page);
+        REQUIRE(m.driver.violations().empty());
+        (void)m.driver.unmap(m.address, page);
+        CHECK(contains(m.violation(), "unmap of what is not mapped"));
+        CHECK(contains(m.violation(), format_address(m.address).c_str()));
+    }
+    SUBCASE("double release") {
+        (void)m.driver.release(m.handle);
+        REQUIRE(m.driver.violations().empty());
+        (void)m.driver.release(m.handle);
+        CHECK(contains(m.violation(), "release of what is not held"));
+    }
+    SUBCASE("release of an unknown handle") {
+        (void)m.driver.release(PageHandle{999});
+        CHECK(contains(m.violation(), "release of what is not held"));
+        CHECK(m.driver.handle_bytes() == page);
+    }
+    SUBCASE("map of a released handle") {
+        (void)m.driver.release(m.handle);
+        (void)m.driver.map(m.address + page, page, m.handle);
+        CHECK(contains(m.violation(), "map of a handle that is not held"));
+    }
+    SUBCASE("map of a part of a handle") {
+        PageHandle big;
+        (void)m.driver.create(2 * page, big);
+        (void)m.driver.map(m.address + page, page, big);
+        CHECK(contains(m.violation(), "map of a part of a handle"));
+    }
+    SUBCASE("map over a mapping") {
+        PageHandle big;
+        (void)m.driver.create(2 * page, big);
+        (void)m.driver.map(m.address + 2 * page, 2 * page, big);
+        REQUIRE(m.driver.violations().empty());
+        (void)m.driver.map(m.address + page, 2 * page, big);
+        CHECK(contains(m.violation(), "map over a live mapping"));
+    }
+    SUBCASE("map outside a reservation") {
+        PageHandle big;
+        (void)m.driver.create(2 * page, big);
+        (void)m.driver.map(m.address + 3 * page, 2 * page, big);
+        CHECK(contains(m.violation(), "map outside a reservation"));
+    }
+    SUBCASE("unreserve with live mappings") {
+        (void)m.driver.unreserve(m.address, 4 * page);
+        CHECK(contains(m.violation(), "unreserve with live mappings"));
+    }
+    SUBCASE("unreserve of another size") {
+        (void)m.driver.unmap(m.address, page);
+        (void)m.driver.unreserve(m.address, page);
+        CHECK(contains(m.violation(), "of another size"));
+    }
+    SUBCASE("fill where nothing is mapped") {
+        (void)m.driver.fill(m.address + page - 1, 0, 2, {});
+        CHECK(contains(m.violation(), "fill where nothing is mapped"));
+    }
+    SUBCASE("copies without access, until it is allowed") {
+        (void)m.driver.map(m.address + page, page, m.handle);
+        char host[2] = {};
+        (void)m.driver.copy_to_host(host, m.address + page - 1, 2, {});
+        CHECK(contains(m.violation(), "copy_to_host where no access was allowed"));
+        m.driver.fail({.call = Call::allow_access});
+        (void)m.driver.allow_access(m.address + page, page);
+        (void)m.driver.copy_to_device(m.address + page, host, 2, {});
+        CHECK(m.driver.violations().size() == 2);
+        (void)m.driver.allow_access(m.address, 2 * page);
+        (void)m.driver.copy_to_device(m.address + page - 1, host, 2, {});
+        CHECK(m.driver.violations().size() == 2);
+    }
+    SUBCASE("access is not inherited by the next mapping") {
+        (void)m.driver.unmap(m.address, page);
+        (void)m.driver.map(m.address, page, m.handle);
+        (void)m.driver.fill(m.address, 0, 1, {});
+        CHECK(contains(m.violation(), "no access"));
+    }
+    SUBCASE("access to what is not mapped") {
+        (void)m.driver.allow_access(m.address + page, page);
+        CHECK(contains(m.violation(), "allow_access of what is not mapped"));
+    }
+    SUBCASE("closing what is not open") {
+        (void)m.driver.close_stream({});
+        (void)m.driver.close_event({});
+        (void)m.driver.close_graph({});
+        (void)m.driver.free_plain(12);
+        CHECK(m.driver.violations().size() == 4);
+    }
+    SUBCASE("more misuse than is kept") {
+        for (int i = 0; i < 500; ++i) (void)m.driver.release(PageHandle{999});
+        CHECK(m.driver.violations().size() == 100);
+    }
+}
+
+TEST_CASE("the log tells the latest calls") {
+    Mapped m;
+    m.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
+    PageHandle handle;
+    CHECK_FALSE(m.driver.create(page, handle).ok());
+    CHECK(contains(m.driver.log(), ("#3 map 2.00 MiB at " + format_address(m.address)).c_str()));
+    CHECK(contains(m.driver.log(), "#5 create 2.00 MiB: injected out of memory (-4242)\n"));
+    CHECK_FALSE(contains(m.driver.log(), "earlier"));
+    for (std::size_t i = 0; i < CallLog::kept; ++i) REQUIRE(m.driver.drain().ok());
+    CHECK(contains(m.driver.log(), "5 earlier calls\n#6 drain: ok"));
+}
+
+TEST_CASE("an observer sees each call before it is made") {
+    const Faulty driver{Gullible{}};
+    std::vector<CallRecord> seen;
+    int forwarded = -1;
+    driver.on_call([&](const CallRecord& call) {
+        seen.push_back(call);
+        forwarded = driver.inner().state().made;
+    });
+    REQUIRE(driver.map(16, page, PageHandle{5}).ok());
+    REQUIRE(seen.size() == 1);
+    CHECK(seen[0].call == Call::map);
+    CHECK(seen[0].number == 1);
+    CHECK(seen[0].address == 16);
+    CHECK(seen[0].bytes == page);
+    CHECK(seen[0].handle == PageHandle{5});
+    CHECK(forwarded == 0);
+    driver.on_call({});
+    REQUIRE(driver.drain().ok());
+    CHECK(seen.size() == 1);
+
+    SUBCASE("it may fail this very call, and call the driver") {
+        driver.on_call([&](const CallRecord& call) {
+            if (call.call != Call::create) return;
+            driver.fail({.call = Call::create, .kind = StatusKind::gone});
+            CHECK(driver.drain().ok());
+        });
+        PageHandle handle;
+        CHECK(driver.create(page, handle).kind == StatusKind::gone);
+    }
+    SUBCASE("what it throws fails the call and goes no further") {
+        const int before = driver.inner().state().made;
+        driver.on_call([](const CallRecord&) { throw std::runtime_error{"observer"}; });
+        CHECK(driver.drain().kind == StatusKind::other);
+        driver.on_call([](const CallRecord&) { throw std::bad_alloc{}; });
+        CHECK(driver.drain().kind == StatusKind::out_of_host_memory);
+        CHECK(driver.inner().state().made == before);
+    }
+}
+
+TEST_CASE("a call held up by the observer does not hold up others") {
+    const Faulty driver{Gullible{}};
+    std::atomic<bool> inside{false};
+    std::atomic<bool> go{false};
+    driver.on_call([&](const CallRecord& call) {
+        if (call.call != Call::wait) return;
+        inside = true;
+        inside.notify_all();
+        go.wait(false);
+    });
+    std::thread waiting{[&] { CHECK(driver.wait(EventRef{}).ok()); }};
+    inside.wait(false);
+    CHECK(driver.drain().ok());
+    CHECK(driver.calls(Call::wait) == 1);
+    CHECK(driver.inner().state().made == 1); // the drain alone
+    go = true;
+    go.notify_all();
+    waiting.join();
+    CHECK(driver.inner().state().made == 2);
+}
+
+TEST_CASE("many threads, one set of books") {
+    const Faulty driver{Gullible{}};
+    constexpr int threads = 4;
+    constexpr std::uint64_t rounds = 200;
+    driver.fail({.call = Call::map, .nth = 100, .lasting = Lasting::onwards});
+    std::vector<std::thread> workers;
+    std::atomic<std::uint64_t> mapped{0};
+    for (int t = 0; t < threads; ++t)
+        workers.emplace_back([&] {
+            for (std::uint64_t i = 0; i < rounds; ++i) {
+                Address address = 0;
+                PageHandle handle;
+                bool ok = driver.reserve(page, page, address).ok() && driver.create(page, handle).ok();
+                if (driver.map(address, page, handle).ok()) {
+                    ++mapped;
+                    ok = ok && driver.unmap(address, page).ok();
+                }
+                ok = ok && driver.release(handle).ok() && driver.unreserve(address, page).ok();
+                CHECK(ok);
+            }
+        });
+    for (std::thread& worker : workers) worker.join();
+    CHECK(mapped == 99);
+    CHECK(driver.calls(Call::reserve) == threads * rounds);
+    CHECK(driver.injected() == threads * rounds - 99);
+    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("FaultyDrivers nest") {
+    const FaultyDriver<Faulty> outer{Faulty{Gullible{}}};
+    outer.fail({.call = Call::drain, .nth = 2});
+    outer.inner().fail({.call = Call::drain, .nth = 1});
+    CHECK_FALSE(outer.drain().ok());
+    CHECK_FALSE(outer.drain().ok());
+    CHECK(outer.drain().ok());
+    CHECK(outer.inner().calls(Call::drain) == 2);
+}
+
+// --- sweep ---
+
+namespace {
+
+struct Fixture {
+    Faulty driver{Gullible{}};
+    Address address = 0;
+    PageHandle handle{};
+    Fixture() = default;
+    Fixture(const Fixture&) = delete; // sweeps do not move fixtures
+};
+
+void take_and_give_back(Fixture& f) {
+    check(f.driver.reserve(page, page, f.address), "reserve");
+    const Status created = f.driver.create(page, f.handle);
+    check(f.driver.unreserve(f.address, page), "unreserve");
+    check(created, "create");
+    check(f.driver.release(f.handle), "release");
+}
+
+} // namespace
+
+TEST_CASE("a sweep fails every call in turn, then none") {
+    std::vector<std::uint64_t> failed_at;
+    std::vector<std::uint64_t> forwarded;
+    const auto verify = [&](Fixture& f, const SweepPoint& point) {
+        INFO(point.text());
+        CHECK(static_cast<bool>(point.error) == (point.injected > 0));
+        CHECK(f.driver.drain().ok()); // healed
+        if (point.injected > 0) failed_at.push_back(point.failure.nth);
+        forwarded.push_back(static_cast<std::uint64_t>(f.driver.inner().state().made));
+    };
+    const auto make = [] { return Fixture{}; };
+    SUBCASE("once") {
+        CHECK(sweep({}, make, take_and_give_back, verify) == 4);
+        CHECK(failed_at == std::vector<std::uint64_t>{1, 2, 3, 4});
+        CHECK(forwarded == std::vector<std::uint64_t>{1, 3, 3, 4, 5}); // and the drain
+    }
+    SUBCASE("from there on") {
+        CHECK(sweep({.lasting = Lasting::onwards}, make, take_and_give_back, verify) == 4);
+        CHECK(forwarded == std::vector<std::uint64_t>{1, 2, 3, 4, 5});
+    }
+    SUBCASE("one kind alone") {
+        CHECK(sweep({.call = Call::create, .kind = StatusKind::out_of_memory}, make, take_and_give_back,
+                    [&](Fixture& f, const SweepPoint& point) {
+                        if (point.error) CHECK_THROWS_AS(std::rethrow_exception(point.error), OutOfMemory);
+                        CHECK(f.driver.everything_given_back());
+                    }) == 1);
+    }
+}
+
+TEST_CASE("a sweep ends where it must") {
+    const auto nothing = [](Fixture&, const SweepPoint&) {};
+    const auto make = [] { return Fixture{}; };
+    const auto forever = [](Fixture& f) {
+        for (int i = 0; i < 100; ++i) (void)f.driver.drain();
+    };
+    CHECK_THROWS_AS(sweep({}, make, forever, nothing, 10), Misuse);
+    CHECK(sweep({}, make, forever, nothing, 101) == 100);
+    CHECK(sweep(
+              {}, make, [](Fixture&) {}, nothing) == 0);
+    CHECK_THROWS_AS(sweep(
+                        {}, make, [](Fixture&) { throw std::logic_error{"a bug"}; }, nothing),
+                    std::logic_error);
+}
