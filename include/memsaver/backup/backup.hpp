@@ -1,0 +1,7 @@
+// The door of backup/: policies for the bytes of paused memory. They do not know arenas.
+#pragma once
+
+#include "memsaver/backup/any_backup.hpp"
+#include "memsaver/backup/backup_concept.hpp"
+#include "memsaver/backup/discard.hpp"
+#include "memsaver/backup/zero.hpp"

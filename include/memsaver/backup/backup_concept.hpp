@@ -1,0 +1,67 @@
+// What becomes of the bytes of a paused tag: the concepts that a policy and its slot meet. They do not know arenas.
+#pragma once
+
+#include "memsaver/transfer/transfer.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// A block that the program holds. The serial number is never used for another block of the arena, its address may be.
+struct LiveBlock {
+    Address address = 0;
+    std::size_t bytes = 0;
+    std::uint64_t serial = 0;
+    friend constexpr bool operator==(const LiveBlock&, const LiveBlock&) = default;
+};
+
+/// The memory that an operation concerns, seen as coarsely or as finely as a policy needs.
+struct LiveSet {
+    /// The mapped ranges that hold the live blocks, and whatever lies between them. Cheap.
+    std::vector<Range> extents;
+    /// The live blocks in them, in no particular order. Costs time in proportion to their number: a policy that does
+    /// not look at single blocks does not call it.
+    std::function<std::vector<LiveBlock>()> blocks;
+};
+
+/// What holds the bytes of one arena. One thread at a time, but for `forget` and `backed_up_bytes`, which may be called
+/// at any time. All addresses given to it are mapped and idle. It may throw any Error from `prepare`, `save` and
+/// `restore`; the arena's memory then stays as it was.
+///
+/// - `prepare(live)`: takes ahead of time what saving these would take.
+/// - `save(live)`: enqueues the copying of these blocks out; the pages go once the ticket is done.
+/// - `restore(live)`: enqueues bringing these blocks' bytes back; never consumes them, for it may be repeated.
+/// - `resumed()`: the bytes restored last are the program's again, and a copy need no longer be kept.
+/// - `forget(serial)`: the program gave this block up.
+/// - `invalidate()`: bytes changed since they were saved.
+/// - `backed_up_bytes()`: what is held, in bytes.
+template <class S>
+concept BackupSlot = requires(S slot, const S& readable, const LiveSet& live, std::uint64_t serial) {
+    { slot.prepare(live) } -> std::same_as<void>;
+    { slot.save(live) } -> std::same_as<Ticket>;
+    { slot.restore(live) } -> std::same_as<Ticket>;
+    { slot.resumed() }
+    noexcept->std::same_as<void>;
+    { slot.forget(serial) }
+    noexcept->std::same_as<void>;
+    { slot.invalidate() }
+    noexcept->std::same_as<void>;
+    { readable.backed_up_bytes() }
+    noexcept->std::same_as<std::size_t>;
+};
+
+/// A policy: a plain, comparable aggregate of options. `name()` is what `usage()` prints; `open(driver)` gives the slot
+/// that an arena on that driver holds.
+template <class P, class D>
+concept Backup = std::copyable<P> && std::equality_comparable<P> && requires(const P policy, const D driver) {
+    { policy.name() }
+    noexcept->std::convertible_to<std::string_view>;
+    { policy.open(driver) } -> BackupSlot;
+};
+
+} // namespace memsaver::inline v0_1

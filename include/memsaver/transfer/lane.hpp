@@ -1,0 +1,57 @@
+// One stream of the library's own, on which bytes are filled in order. Does not know why.
+#pragma once
+
+#include "memsaver/memory/memory.hpp"
+#include "memsaver/transfer/ticket.hpp"
+
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace memsaver::inline v0_1 {
+
+/// A stream and what has been put on it. One thread at a time.
+template <Copies D>
+class Lane {
+public:
+    explicit Lane(D driver) : driver_{std::move(driver)} {}
+
+    /// Enqueues a fill of every range with `byte`. Throws what a failing call stands for; what was enqueued before the
+    /// failure has passed by then.
+    Ticket fill(std::span<const Range> ranges, unsigned char byte) {
+        std::size_t bytes = 0;
+        for (const Range& range : ranges) bytes += range.bytes;
+        if (bytes == 0) return {};
+        if (!stream_.owns()) check(stream_.open(driver_), "open a stream");
+        auto mark = std::make_unique<Mark>(driver_);
+        check(mark->event.open(driver_, stream_.get()), "open an event");
+        Status status;
+        for (const Range& range : ranges) {
+            status = driver_.fill(range.address, byte, range.bytes, stream_.get());
+            if (!status.ok()) break;
+        }
+        const Status recorded = driver_.record(mark->event.get(), stream_.get());
+        if (!status.ok() || !recorded.ok()) {
+            if (recorded.ok()) (void)mark->wait();
+            check(status, "fill memory", bytes, ranges.front().address);
+            check(recorded, "record an event");
+        }
+        return Ticket{std::move(mark), bytes};
+    }
+
+private:
+    struct Mark final : Ticket::Work {
+        explicit Mark(D on) : driver{std::move(on)} {}
+        Status query(bool& done) noexcept override { return driver.query(event.get(), done); }
+        Status wait() noexcept override { return driver.wait(event.get()); }
+        Status follow(StreamRef stream, Range) noexcept override { return driver.follow(stream, event.get()); }
+
+        D driver;
+        OwnedEvent<D> event;
+    };
+
+    D driver_;
+    OwnedStream<D> stream_;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,18 @@
+// A range of device addresses.
+#pragma once
+
+#include "memsaver/driver/handles.hpp"
+
+#include <cstddef>
+
+namespace memsaver::inline v0_1 {
+
+struct Range {
+    Address address = 0;
+    std::size_t bytes = 0;
+
+    [[nodiscard]] constexpr Address end() const noexcept { return address + bytes; }
+    friend constexpr bool operator==(const Range&, const Range&) = default;
+};
+
+} // namespace memsaver::inline v0_1
