@@ -1,0 +1,57 @@
+// An arena as the layers above see it: neither driver nor policy is named.
+#pragma once
+
+#include "memsaver/arena/order.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace memsaver::inline v0_1 {
+
+/// A row of `usage()`: one tag on one device. Bytes.
+struct ArenaUsage {
+    std::string tag;
+    int device = 0;
+    std::string policy;
+    std::string state; ///< "active", "paused", "partly paused", "empty", "plain" (switched off) or "closed"
+    std::size_t reserved_bytes = 0;  ///< addresses
+    std::size_t mapped_bytes = 0;    ///< physical memory owned: the sum of the handles that live, held ones included
+    std::size_t held_bytes = 0;      ///< of these, what the driver refused to take back so far
+    std::size_t used_bytes = 0;      ///< live blocks, as requested, paused or not
+    std::size_t paused_bytes = 0;    ///< addresses whose memory is away
+    std::size_t backed_up_bytes = 0; ///< held by the policy, on the host or in files
+    std::size_t blocks = 0;          ///< live blocks
+};
+
+/// Where blocks come from. Every method may be called from any thread.
+class ArenaBase {
+public:
+    static constexpr std::size_t default_alignment = 256;
+
+    ArenaBase() = default;
+    ArenaBase(const ArenaBase&) = delete;
+    ArenaBase& operator=(const ArenaBase&) = delete;
+    virtual ~ArenaBase() = default;
+
+    /// `bytes` of device memory at a multiple of `alignment`, undefined content. Throws Misuse (size 0 or too large for
+    /// the arena, alignment not a power of two, closed), OutOfMemory, or what a failing driver call stands for.
+    virtual void* allocate(std::size_t bytes, std::size_t alignment) = 0;
+
+    /// Gives a block up, paused or not. Throws Misuse unless `pointer` is what `allocate` answered and has not been
+    /// given up since. Null is allowed and does nothing.
+    virtual void deallocate(void* pointer, FreeOrder order) = 0;
+
+    /// Whether an address lies in this arena.
+    [[nodiscard]] virtual bool contains(const void* pointer) const noexcept = 0;
+
+    /// The same for owners that may outlive `close()` and must not throw: failures go to the event sink.
+    virtual void deallocate_quietly(void* pointer) noexcept = 0;
+
+    [[nodiscard]] virtual ArenaUsage usage() = 0;
+    [[nodiscard]] virtual const std::string& tag() const noexcept = 0;
+    [[nodiscard]] virtual int device() const noexcept = 0;
+};
+
+} // namespace memsaver::inline v0_1

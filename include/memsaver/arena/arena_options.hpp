@@ -1,0 +1,21 @@
+// The options of an arena.
+#pragma once
+
+#include "memsaver/base/event.hpp"
+
+#include <cstddef>
+
+namespace memsaver::inline v0_1 {
+
+struct ArenaOptions {
+    /// Bytes of addresses that the arena may ever use at once; 0: twice the device's memory.
+    std::size_t capacity = 0;
+    /// Bytes of memory taken at once, in as few pieces as can be; later growth comes on top.
+    std::size_t reserve = 0;
+    /// Bytes of the device's memory that allocations and resumes leave free.
+    std::size_t margin = 0;
+    /// Told what could not be thrown.
+    EventSink events{};
+};
+
+} // namespace memsaver::inline v0_1

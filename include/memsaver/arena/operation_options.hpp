@@ -1,0 +1,33 @@
+// The options of pause and trim.
+#pragma once
+
+#include "memsaver/arena/order.hpp"
+#include "memsaver/backup/backup.hpp"
+
+#include <chrono>
+#include <optional>
+
+namespace memsaver::inline v0_1 {
+
+/// `D` is the driver of the arenas concerned; written as `{.order = ..., .timeout = ...}`.
+template <class D>
+struct PauseOptions {
+    /// What to wait for before pages go.
+    Order order{};
+    /// How long to wait for that, and for other operations on the same tags. None: as long as it takes.
+    std::optional<std::chrono::nanoseconds> timeout{};
+    /// What becomes of the bytes this once, if not what the tag's policy says.
+    std::optional<AnyBackup<D>> bytes{};
+};
+
+struct TrimOptions {
+    Order order{};
+    std::optional<std::chrono::nanoseconds> timeout{};
+};
+
+inline Deadline deadline_after(const std::optional<std::chrono::nanoseconds>& timeout) {
+    if (!timeout) return {};
+    return std::chrono::steady_clock::now() + *timeout;
+}
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,71 @@
+// What an operation waits for before it takes memory away.
+#pragma once
+
+#include "memsaver/driver/handles.hpp"
+
+#include <chrono>
+#include <concepts>
+#include <optional>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// The tag for "the program knows that no work touches this memory any more": nothing is waited for.
+struct AlreadyIdle {
+    explicit AlreadyIdle() = default;
+};
+inline constexpr AlreadyIdle already_idle{};
+
+/// What a pause or a trim waits for. By default, all work that every device concerned was given before the call: that
+/// wait breaks a stream capture that is open then, so a program that captures meanwhile names its streams.
+class Order {
+public:
+    enum class Kind : unsigned char { device, after, idle };
+
+    Order() = default;
+    Order(AlreadyIdle) noexcept : kind_{Kind::idle} {}
+
+    [[nodiscard]] Kind kind() const noexcept { return kind_; }
+    [[nodiscard]] const std::vector<StreamRef>& streams() const noexcept { return streams_; }
+    [[nodiscard]] const std::vector<EventRef>& events() const noexcept { return events_; }
+
+    template <class... Marks>
+    requires(sizeof...(Marks) > 0) friend Order after(const Marks&... marks);
+
+private:
+    template <class Mark>
+    void add(const Mark& mark) {
+        if constexpr (std::convertible_to<const Mark&, StreamRef>) {
+            streams_.push_back(mark);
+        } else {
+            events_.push_back(mark);
+        }
+    }
+
+    Kind kind_ = Kind::device;
+    std::vector<StreamRef> streams_;
+    std::vector<EventRef> events_;
+};
+
+/// Waits only for what these streams have been given so far, and for these events: they are all, on every device
+/// concerned, that may still touch the memory. Takes what converts to StreamRef or EventRef.
+template <class... Marks>
+requires(sizeof...(Marks) > 0) Order after(const Marks&... marks) {
+    Order order;
+    order.kind_ = Order::Kind::after;
+    (order.add(marks), ...);
+    return order;
+}
+
+/// When patience ends; none: never.
+using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
+/// When a freed block may be handed out again: after the device's work so far (the default), after one stream's, or
+/// at once.
+struct FreeOrder {
+    enum class Kind : unsigned char { device, stream, idle };
+    Kind kind = Kind::device;
+    StreamRef stream{};
+};
+
+} // namespace memsaver::inline v0_1

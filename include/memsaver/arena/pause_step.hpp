@@ -1,0 +1,136 @@
+// A pause of one arena, in the steps that let several arenas pause together.
+#pragma once
+
+#include "memsaver/arena/arena_core.hpp"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Begun by construction, then: wait for the device, `idle`, `enqueue`, `wait`, `release`, `commit`. What is dropped
+/// before `release` was called has changed nothing. From the beginning on the arena's memory serves no allocation (new
+/// ones come from fresh extents), and blocks that are given up stay as they are until the end. Move-only.
+template <Driver D>
+class PauseStep {
+public:
+    /// `once`: the policy for this pause, if not the tag's own. Throws OutOfHostMemory; then nothing changed.
+    PauseStep(ArenaCore<D>& core, Turn::Hold turn, const std::optional<AnyBackup<D>>& once)
+        : turn_{std::move(turn)}, core_{&core}, once_{once.has_value()},
+          slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver_)} : core.slot_},
+          fence_{core.heaps_.fences().begin()} {
+        row_.tag = core.tag_;
+        row_.device = core.device();
+        (void)core.retry_held();
+        const std::lock_guard growing{core.growing_};
+        const std::lock_guard lock{core.mutex_};
+        const std::size_t count = core.active_.size();
+        ranges_.reserve(count);
+        paused_.reserve(count);
+        left_.reserve(count);
+        core.paused_.reserve(core.paused_.size() + 1);
+        std::vector<Extent<D>> none;
+        none.reserve(core.active_.capacity());
+        for (const Extent<D>& extent : core.active_) ranges_.push_back({extent.address(), extent.bytes()});
+        core.sort(ranges_);
+        core.heaps_.begin_operation(count != 0); // the last that may throw
+        extents_ = std::exchange(core.active_, std::move(none));
+    }
+    PauseStep(PauseStep&& other) noexcept
+        : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
+          slot_{std::move(other.slot_)}, fence_{other.fence_}, ranges_{std::move(other.ranges_)},
+          extents_{std::move(other.extents_)}, left_{std::move(other.left_)}, paused_{std::move(other.paused_)},
+          ticket_{std::move(other.ticket_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
+    PauseStep& operator=(PauseStep&&) = delete;
+    ~PauseStep() {
+        if (core_ != nullptr) (void)finish();
+    }
+
+    [[nodiscard]] const D& driver() const noexcept { return core_->driver_; }
+    [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
+
+    /// The device's work that was submitted before the pause has passed.
+    void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
+        row_.waited = waited;
+        if (whole_device) core_->heaps_.fences().finish(fence_);
+    }
+
+    /// Starts saving. Throws what the policy throws.
+    void enqueue() {
+        if (empty()) return;
+        if (once_) core_->slot_->invalidate(); // what it may hold of these bytes is not what they will be
+        ticket_ = slot_->save({ranges_, [this] { return core_->heaps_.live_blocks(ranges_); }});
+    }
+    [[nodiscard]] Ticket& ticket() noexcept { return ticket_; }
+
+    /// Waits until every byte has been saved. Throws if one could not be.
+    void wait() {
+        check(ticket_.wait(), "save bytes");
+        row_.saved_bytes = ticket_.bytes();
+    }
+
+    /// Gives the pages back. What fails is kept, and reported by `commit`.
+    void release() noexcept {
+        for (Extent<D>& extent : extents_) {
+            if (const Status status = extent.unmap(); !status.ok()) {
+                note(status);
+                left_.push_back(std::move(extent)); // stays active
+                continue;
+            }
+            paused_.push_back({extent.address(), extent.bytes()});
+            if (const Status status = core_->release(extent); !status.ok()) {
+                note(status);
+                row_.held_bytes += extent.physical_bytes();
+                core_->hold(std::move(extent), false, status);
+            } else {
+                row_.released_bytes += extent.bytes();
+            }
+        }
+        extents_ = std::move(left_);
+    }
+
+    /// Ends the operation. The first failure of `release`, if any, is in `status`.
+    TagReport commit(Status& status) {
+        status = failure_;
+        return finish();
+    }
+
+private:
+    void note(const Status& status) noexcept {
+        if (failure_.ok()) failure_ = status;
+    }
+
+    TagReport finish() noexcept {
+        ArenaCore<D>& core = *std::exchange(core_, nullptr);
+        ticket_ = {};
+        const bool whole = extents_.empty();
+        core.sort(paused_);
+        ranges_ = {};
+        {
+            const std::lock_guard lock{core.mutex_};
+            for (Extent<D>& extent : extents_) core.active_.push_back(std::move(extent));
+            if (!paused_.empty()) core.paused_.push_back({std::move(paused_), std::move(slot_)});
+        }
+        core.end_operation(whole);
+        return std::move(row_);
+    }
+
+    Turn::Hold turn_;
+    ArenaCore<D>* core_;
+    bool once_;
+    std::shared_ptr<AnySlot> slot_;
+    std::uint64_t fence_;
+    std::vector<Range> ranges_;      // of all extents concerned, sorted
+    std::vector<Extent<D>> extents_; // taken from the arena, active
+    std::vector<Extent<D>> left_;    // those that could not be unmapped
+    std::vector<Range> paused_;      // those that were
+    Ticket ticket_;
+    TagReport row_;
+    Status failure_;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,134 @@
+// A resume of one arena, in the steps that let several arenas resume together.
+#pragma once
+
+#include "memsaver/arena/arena_core.hpp"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Begun by construction, then: `create`, `map`, `enqueue`, `wait`, `commit`. What is dropped before `commit` has
+/// changed nothing: the memory is as paused as before, and its backup whole. Paused memory in which no block lives is
+/// not brought back, and neighbours come back behind one handle. Move-only.
+template <Driver D>
+class ResumeStep {
+public:
+    /// Throws OutOfHostMemory, or DriverError if pages that could not be given back earlier are in the way; then
+    /// nothing changed.
+    ResumeStep(ArenaCore<D>& core, Turn::Hold turn) : turn_{std::move(turn)}, core_{&core} {
+        row_.tag = core.tag_;
+        row_.device = core.device();
+        if (const Status status = core.retry_held(); !status.ok() && in_the_way()) {
+            check(status, "give back what is still held, before a resume");
+        }
+        core.heaps_.begin_operation(false);
+        try {
+            begin();
+        } catch (...) {
+            core.end_operation(true);
+            throw;
+        }
+    }
+    ResumeStep(ResumeStep&& other) noexcept
+        : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, kept_{std::move(other.kept_)},
+          extents_{std::move(other.extents_)}, tickets_{std::move(other.tickets_)}, row_{std::move(other.row_)} {}
+    ResumeStep& operator=(ResumeStep&&) = delete;
+    ~ResumeStep() {
+        if (core_ == nullptr) return;
+        tickets_.clear();
+        core_->abandon(extents_, false);
+        core_->end_operation(true);
+    }
+
+    [[nodiscard]] const D& driver() const noexcept { return core_->driver_; }
+    [[nodiscard]] bool empty() const noexcept { return kept_.empty(); }
+    [[nodiscard]] std::size_t needed_bytes() const noexcept {
+        std::size_t bytes = 0;
+        for (const Range& range : kept_) bytes += range.bytes;
+        return bytes;
+    }
+
+    /// Takes all physical memory that the resume needs, or none: then throws OutOfMemory, and may be called again.
+    void create() {
+        const Status status = core_->create_all(extents_);
+        if (status.ok()) return;
+        uncreate();
+        core_->raise_no_room(status, "take memory for a resume", needed_bytes());
+    }
+
+    /// Gives back what `create` took.
+    void uncreate() noexcept { core_->give_up_pages(extents_); }
+
+    /// Brings the pages in sight. Throws what a failing driver call stands for.
+    void map() {
+        for (Extent<D>& extent : extents_) {
+            check(extent.map(core_->driver_), "map pages at their address", extent.bytes(), extent.address());
+            row_.mapped_bytes += extent.bytes();
+        }
+    }
+
+    /// Starts bringing the bytes back. Throws what a policy throws.
+    void enqueue() {
+        tickets_.reserve(core_->paused_.size());
+        for (const auto& batch : core_->paused_) { // under the turn, nobody else touches it
+            std::vector<Range> ranges = intersection(batch.ranges, kept_);
+            if (ranges.empty()) continue;
+            tickets_.push_back(
+                batch.slot->restore({ranges, [this, ranges] { return core_->heaps_.live_blocks(ranges); }}));
+        }
+    }
+    [[nodiscard]] std::vector<Ticket>& tickets() noexcept { return tickets_; }
+
+    /// Waits until every byte is back. Throws if one could not be brought.
+    void wait() {
+        for (Ticket& ticket : tickets_) {
+            check(ticket.wait(), "restore bytes");
+            row_.restored_bytes += ticket.bytes();
+        }
+    }
+
+    /// The memory is the program's again.
+    TagReport commit() noexcept {
+        ArenaCore<D>& core = *std::exchange(core_, nullptr);
+        tickets_.clear();
+        {
+            const std::lock_guard lock{core.mutex_};
+            for (Extent<D>& extent : extents_) core.active_.push_back(std::move(extent));
+            for (const auto& batch : core.paused_) batch.slot->resumed();
+        }
+        core.end_operation(true); // while it is still known which ranges were paused
+        {
+            const std::lock_guard lock{core.mutex_};
+            core.paused_.clear();
+        }
+        core.open_all();
+        return std::move(row_);
+    }
+
+private:
+    [[nodiscard]] bool in_the_way() const {
+        const std::lock_guard lock{core_->mutex_};
+        return std::any_of(core_->held_.begin(), core_->held_.end(), [](const auto& held) {
+            return held.extent.state() == ExtentState::active && !held.owns_addresses;
+        });
+    }
+
+    void begin() {
+        const std::vector<Range> paused = core_->paused_ranges();
+        const std::vector<Range> dead = core_->dead_ranges(paused);
+        kept_ = without(paused, dead);
+        extents_ = core_->plan(kept_);
+        core_->forget_paused(dead);
+    }
+
+    Turn::Hold turn_;
+    ArenaCore<D>* core_;
+    std::vector<Range> kept_;        // what comes back, sorted
+    std::vector<Extent<D>> extents_; // for it
+    std::vector<Ticket> tickets_;
+    TagReport row_;
+};
+
+} // namespace memsaver::inline v0_1

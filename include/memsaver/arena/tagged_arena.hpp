@@ -1,0 +1,73 @@
+// One arena without a saver: the typed form.
+#pragma once
+
+#include "memsaver/arena/run_steps.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Owns memory that can be paused and resumed as one. Movable; gives everything back when it dies, waiting for the
+/// device. Every method may be called from any thread.
+template <Driver D, Backup<D> Policy = Discard>
+class TaggedArena {
+public:
+    /// Throws Misuse for impossible options, OutOfMemory if `options.reserve` does not fit, or what a failing driver
+    /// call stands for.
+    TaggedArena(D driver, std::string tag, Policy policy = {}, ArenaOptions options = {})
+        : core_{std::make_unique<ArenaCore<D>>(std::move(driver), std::move(tag), std::move(policy),
+                                               std::move(options))} {}
+
+    /// See ArenaBase::allocate.
+    [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = ArenaBase::default_alignment) {
+        return core_->allocate(bytes, alignment);
+    }
+    /// The block is not handed out again before the device's work so far has passed it. Never waits.
+    void deallocate(void* pointer) { core_->deallocate(pointer, {}); }
+    /// The block can be handed out again once `stream` has passed here.
+    void deallocate(void* pointer, StreamRef stream) { core_->deallocate(pointer, {FreeOrder::Kind::stream, stream}); }
+    /// The block can be handed out again at once.
+    void deallocate(void* pointer, AlreadyIdle) { core_->deallocate(pointer, {FreeOrder::Kind::idle, {}}); }
+
+    /// Gives the physical pages back; addresses stay. See MemorySaver::pause.
+    Report pause(const PauseOptions<D>& options = {}) {
+        const Deadline deadline = deadline_after(options.timeout);
+        std::vector<PauseStep<D>> steps;
+        steps.emplace_back(*core_, core_->take_turn(deadline), options.bytes);
+        return run_pause(steps, options.order, deadline);
+    }
+    /// Fresh pages at the same addresses. See MemorySaver::resume.
+    Report resume() {
+        std::vector<ResumeStep<D>> steps;
+        steps.emplace_back(*core_, core_->take_turn());
+        return run_resume(steps, [] { return false; });
+    }
+    /// Gives back extents in which no block lives.
+    Report trim(const TrimOptions& options = {}) {
+        const Deadline deadline = deadline_after(options.timeout);
+        std::vector<TrimStep<D>> steps;
+        steps.emplace_back(*core_, core_->take_turn(deadline));
+        return run_trim(steps, options.order, deadline);
+    }
+
+    void invalidate() { core_->invalidate(); }
+    [[nodiscard]] std::size_t bytes_to_resume() { return core_->bytes_to_resume(); }
+    [[nodiscard]] ArenaUsage usage() const { return core_->usage(); }
+    [[nodiscard]] const std::string& tag() const noexcept { return core_->tag(); }
+    [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
+
+    /// Gives everything back now; later calls throw Misuse. See ArenaCore::close.
+    void close() { core_->close(); }
+
+    /// The steps of its operations, for programs that interleave them with their own.
+    [[nodiscard]] ArenaCore<D>& core() noexcept { return *core_; }
+
+private:
+    std::unique_ptr<ArenaCore<D>> core_;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,97 @@
+// A trim of one arena: extents in which no block lives go back to the device.
+#pragma once
+
+#include "memsaver/arena/arena_core.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Begun by construction, then: wait for the device, `idle`, `release`, `commit`. Move-only.
+template <Driver D>
+class TrimStep {
+public:
+    TrimStep(ArenaCore<D>& core, Turn::Hold turn) : TrimStep{core} { turn_.emplace(std::move(turn)); }
+    /// Within a turn that the caller holds.
+    explicit TrimStep(ArenaCore<D>& core) : core_{&core}, fence_{core.heaps_.fences().begin()} {
+        row_.tag = core.tag_;
+        row_.device = core.device();
+    }
+    TrimStep(TrimStep&&) noexcept = default;
+    TrimStep& operator=(TrimStep&&) = delete;
+
+    [[nodiscard]] const D& driver() const noexcept { return core_->driver_; }
+    [[nodiscard]] static constexpr bool empty() noexcept { return false; } // freed blocks may be waiting for the device
+
+    /// The device's work that was submitted before the trim has passed, so blocks freed before it are free.
+    void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
+        row_.waited = waited;
+        if (whole_device) core_->heaps_.fences().finish(fence_);
+    }
+
+    /// Gives back what is free as a whole. May throw OutOfHostMemory; then nothing changed.
+    void release() {
+        if (const Status status = core_->retry_held(); !status.ok()) note(status);
+        std::vector<Extent<D>> unused = take_unused();
+        for (Extent<D>& extent : unused) {
+            const Range range{extent.address(), extent.bytes()};
+            if (const Status status = extent.unmap(); !status.ok()) {
+                note(status);
+                core_->heaps_.add(range);
+                const std::lock_guard lock{core_->mutex_};
+                core_->active_.push_back(std::move(extent));
+                continue;
+            }
+            if (const Status status = core_->release(extent); !status.ok()) {
+                note(status);
+                row_.held_bytes += extent.physical_bytes();
+                core_->hold(std::move(extent), true, status);
+                continue;
+            }
+            row_.released_bytes += range.bytes;
+            const std::lock_guard lock{core_->mutex_};
+            core_->space_.give(range);
+        }
+    }
+
+    /// Ends the trim. The first failure of `release`, if any, is in `status`.
+    TagReport commit(Status& status) noexcept {
+        status = failure_;
+        return std::move(row_);
+    }
+
+private:
+    void note(const Status& status) noexcept {
+        if (failure_.ok()) failure_ = status;
+    }
+
+    std::vector<Extent<D>> take_unused() {
+        const std::lock_guard growing{core_->growing_};
+        const std::vector<Range> free = core_->heaps_.free_ranges(core_->granularity_, Side::open);
+        const std::lock_guard lock{core_->mutex_};
+        std::vector<Extent<D>> unused;
+        unused.reserve(core_->active_.size());
+        std::erase_if(core_->active_, [&](Extent<D>& extent) {
+            const Range range{extent.address(), extent.bytes()};
+            const bool is_free = std::any_of(free.begin(), free.end(), [&](const Range& held) {
+                return held.address <= range.address && range.end() <= held.end();
+            });
+            if (!is_free || !core_->heaps_.remove_if_free(range, Side::open)) return false;
+            unused.push_back(std::move(extent));
+            return true;
+        });
+        return unused;
+    }
+
+    std::optional<Turn::Hold> turn_;
+    ArenaCore<D>* core_;
+    std::uint64_t fence_;
+    TagReport row_;
+    Status failure_;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,182 @@
+// The saver: tags, regions, pause and resume. The class that programs use.
+#pragma once
+
+#include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/buffer.hpp"
+#include "memsaver/saver/region.hpp"
+#include "memsaver/saver/saver_core.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Hands out device memory by tag; pauses and resumes it by tag. Every method may be called from any thread. Movable;
+/// what it made (arenas, regions, buffers, hooks) may outlive it. Memory goes back to the device when the last of
+/// them dies, or by `close()`.
+///
+/// What methods throw: Misuse for what cannot be meant, OutOfMemory and OutOfHostMemory where there is no room (nothing
+/// has changed, and the same call succeeds once there is), DeviceLost, and DriverError for other failures of the
+/// driver. An exception of pause, resume or trim carries the report of what had been done. Repeating the call goes on
+/// from there.
+template <Driver D>
+class MemorySaver {
+public:
+    using Tags = std::initializer_list<std::string_view>;
+
+    explicit MemorySaver(D driver, SaverOptions options = {})
+        : core_{std::make_shared<SaverCore<D>>(std::move(driver), std::move(options))} {}
+
+    // --- where memory comes from ---
+
+    /// The memory of a tag on this saver's device, made if there is none: with `Discard` for a new tag.
+    [[nodiscard]] Arena arena(std::string_view tag) { return make_arena(tag, {}, core_->driver(), {}); }
+    /// The same with a policy, which must be the tag's if it exists.
+    [[nodiscard]] Arena arena(std::string_view tag, AnyBackup<D> policy) {
+        return make_arena(tag, std::move(policy), core_->driver(), {});
+    }
+    [[nodiscard]] Arena arena(std::string_view tag, AnyBackup<D> policy, ArenaOptions options) {
+        return make_arena(tag, std::move(policy), core_->driver(), std::move(options));
+    }
+    /// The same on another device. A tag has one policy on all of them.
+    [[nodiscard]] Arena arena(std::string_view tag, AnyBackup<D> policy, const D& driver) {
+        return make_arena(tag, std::move(policy), driver, {});
+    }
+    [[nodiscard]] Arena arena(std::string_view tag, AnyBackup<D> policy, const D& driver, ArenaOptions options) {
+        return make_arena(tag, std::move(policy), driver, std::move(options));
+    }
+
+    /// Until the region ends, this thread's `allocate` serves from the tag. Arguments as for `arena`.
+    template <class... Arguments>
+    [[nodiscard]] Region region(std::string_view tag, Arguments&&... arguments) {
+        return Region{core_, arena_of(tag, std::forward<Arguments>(arguments)...)};
+    }
+    /// Until the region ends, this thread's `allocate` serves plain memory, which is never paused.
+    [[nodiscard]] Region outside() { return Region{core_, core_->outside()}; }
+
+    /// `bytes` at a multiple of `alignment`, from this thread's innermost region. Throws Misuse outside of any.
+    [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = ArenaBase::default_alignment) {
+        return core_->allocate_from(core_->innermost(), bytes, alignment);
+    }
+    /// As safe as cudaFree: the block is not handed out again before the device's work so far has passed it. Does not
+    /// wait, but for plain memory. Paused or not, whatever tag it is of. Null does nothing.
+    void deallocate(void* pointer) { core_->deallocate(pointer, {}); }
+    /// The block can be handed out again once `stream` has passed here.
+    void deallocate(void* pointer, StreamRef stream) { core_->deallocate(pointer, {FreeOrder::Kind::stream, stream}); }
+    /// The block can be handed out again at once: no work touches it any more.
+    void deallocate(void* pointer, AlreadyIdle) { core_->deallocate(pointer, {FreeOrder::Kind::idle, {}}); }
+
+    // --- pause and resume ---
+
+    /// Gives the physical pages of every tag back to the device; addresses stay. Waits first for the work that the
+    /// device was given before the call (see PauseOptions); the program stops submitting work that touches the memory.
+    /// What is paused already stays so. The bytes become what each tag's policy says.
+    Report pause(const PauseOptions<D>& options = {}) { return pause_tags({}, options); }
+    Report pause(std::string_view tag, const PauseOptions<D>& options = {}) {
+        return pause_tags({std::string{tag}}, options);
+    }
+    Report pause(Tags tags, const PauseOptions<D>& options = {}) { return pause_list(names_of(tags), options); }
+    Report pause(const std::vector<std::string>& tags, const PauseOptions<D>& options = {}) {
+        return pause_list(tags, options);
+    }
+
+    /// Fresh pages at the same addresses, and the bytes that the policies kept. All tags' memory is taken before any is
+    /// mapped: without room for all, nothing changes. On return, every stream sees the bytes. Paused memory in which no
+    /// block lives any more is not brought back.
+    Report resume() {
+        return guarded([&] { return core_->resume({}); });
+    }
+    Report resume(std::string_view tag) {
+        return guarded([&] { return core_->resume({std::string{tag}}); });
+    }
+    Report resume(Tags tags) { return resume(names_of(tags)); }
+    Report resume(const std::vector<std::string>& tags) {
+        return tags.empty() ? Report{} : guarded([&] { return core_->resume(tags); });
+    }
+
+    /// Physical bytes that resuming these tags would take now.
+    [[nodiscard]] std::size_t bytes_to_resume() { return core_->bytes_to_resume({}); }
+    [[nodiscard]] std::size_t bytes_to_resume(std::string_view tag) {
+        return core_->bytes_to_resume({std::string{tag}});
+    }
+    [[nodiscard]] std::size_t bytes_to_resume(Tags tags) {
+        return tags.size() == 0 ? 0 : core_->bytes_to_resume(names_of(tags));
+    }
+
+    /// Gives back extents in which no block lives. Waits as pause does, so that blocks freed before count.
+    Report trim(const TrimOptions& options = {}) {
+        return guarded([&] { return core_->trim({}, options); });
+    }
+    Report trim(std::string_view tag, const TrimOptions& options = {}) {
+        return guarded([&] { return core_->trim({std::string{tag}}, options); });
+    }
+
+    /// The program has changed bytes that a policy may have saved before: save them again at the next pause.
+    void invalidate(std::string_view tag) { core_->invalidate({std::string{tag}}); }
+
+    // --- around it ---
+
+    /// Hooks run on the thread that pauses or resumes, with no lock held, in the order in which they were added. If one
+    /// that runs before throws, nothing happens. Those that run after all run, then the first exception is thrown
+    /// again; they do not run when the operation failed. They may allocate and free, but not pause, resume, trim or
+    /// close.
+    Hook before_pause(std::function<void(PauseEvent&)> function) {
+        return core_->before_pause.add(std::move(function));
+    }
+    Hook after_pause(std::function<void(PauseEvent&)> function) { return core_->after_pause.add(std::move(function)); }
+    Hook before_resume(std::function<void(ResumeEvent&)> function) {
+        return core_->before_resume.add(std::move(function));
+    }
+    Hook after_resume(std::function<void(ResumeEvent&)> function) {
+        return core_->after_resume.add(std::move(function));
+    }
+
+    /// Who holds what, by tag and device, and what the whole devices hold. Printable.
+    [[nodiscard]] Usage usage() {
+        return guarded([&] { return core_->usage(); });
+    }
+
+    /// Gives everything back now, waiting for the device first. Afterwards every use is Misuse, and the destructors of
+    /// what still lives are quiet. Throws the first failure after everything has been tried; may be called again.
+    void close() { core_->close(); }
+
+    [[nodiscard]] bool enabled() const noexcept { return core_->enabled(); }
+    [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
+
+private:
+    template <class... Arguments>
+    ArenaBase& arena_of(std::string_view tag, Arguments&&... arguments) {
+        return arena(tag, std::forward<Arguments>(arguments)...).base();
+    }
+    Arena make_arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
+                     const std::optional<ArenaOptions>& options) {
+        return guarded([&] { return Arena{core_, core_->arena(tag, policy, driver, options)}; });
+    }
+    Report pause_tags(const std::vector<std::string>& tags, const PauseOptions<D>& options) {
+        return guarded([&] { return core_->pause(tags, options); });
+    }
+    Report pause_list(const std::vector<std::string>& tags, const PauseOptions<D>& options) {
+        return tags.empty() ? Report{} : pause_tags(tags, options); // no tag is not every tag
+    }
+    static std::vector<std::string> names_of(Tags tags) { return {tags.begin(), tags.end()}; }
+
+    template <class Act>
+    static auto guarded(Act&& act) {
+        try {
+            return act();
+        } catch (const std::bad_alloc&) {
+            throw OutOfHostMemory{"no host memory for the saver's own books; nothing has changed"};
+        }
+    }
+
+    std::shared_ptr<SaverCore<D>> core_;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,138 @@
+// Memory that is never paused: what a saver hands out outside of regions, and everywhere when it is switched off.
+#pragma once
+
+#include "memsaver/arena/arena.hpp"
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace memsaver::inline v0_1 {
+
+/// One plain driver allocation for each block. Deallocating waits for the device, as cudaFree does. On a driver without
+/// plain allocations, every allocation fails.
+template <Driver D>
+class PlainArena final : public ArenaBase {
+public:
+    PlainArena(D driver, std::string tag, EventSink events)
+        : driver_{std::move(driver)}, tag_{std::move(tag)}, events_{std::move(events)} {}
+    ~PlainArena() override { (void)close(); }
+
+    void* allocate(std::size_t bytes, std::size_t alignment) override {
+        if (bytes == 0 || !can_align_up(bytes, default_alignment)) refuse(bytes, "the size cannot be");
+        if (alignment == 0 || alignment > default_alignment || (alignment & (alignment - 1)) != 0) {
+            refuse(bytes, "plain memory is aligned to 256 bytes, not " + std::to_string(alignment));
+        }
+        const std::lock_guard lock{mutex_};
+        if (closed_) refuse(bytes, "closed");
+        Address address = 0;
+        const auto slot = blocks_.emplace(~Address{0}, bytes).first; // taken before the memory, so that none is lost
+        const Status status = take(bytes, address);
+        auto node = blocks_.extract(slot);
+        if (!status.ok()) {
+            DeviceMemory memory;
+            (void)driver_.memory(memory);
+            raise(status, "allocate plain memory", format_bytes(bytes), bytes, memory.free_bytes);
+        }
+        node.key() = address;
+        blocks_.insert(std::move(node));
+        used_bytes_ += bytes;
+        return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
+    }
+
+    void deallocate(void* pointer, FreeOrder) override {
+        if (pointer == nullptr) return;
+        const auto address = reinterpret_cast<Address>(pointer);
+        std::map<Address, std::size_t>::node_type node;
+        {
+            const std::lock_guard lock{mutex_};
+            node = blocks_.extract(address);
+            if (node.empty()) {
+                throw Misuse{"deallocate(" + format_address(address) + "): no block of \"" + tag_ +
+                             "\" starts here; it may have been freed before"};
+            }
+            used_bytes_ -= node.mapped();
+        }
+        const Status status = give(address); // waits: outside the lock
+        if (status.ok()) return;
+        const std::size_t bytes = node.mapped();
+        const std::lock_guard lock{mutex_};
+        used_bytes_ += bytes;
+        blocks_.insert(std::move(node));
+        check(status, "free plain memory", bytes, address);
+    }
+
+    [[nodiscard]] bool contains(const void* pointer) const noexcept override {
+        const std::lock_guard lock{mutex_};
+        return blocks_.contains(reinterpret_cast<Address>(pointer));
+    }
+
+    void deallocate_quietly(void* pointer) noexcept override {
+        try {
+            if (contains(pointer)) deallocate(pointer, {});
+        } catch (const std::exception& error) {
+            tell(events_, [&] { return Event{EventKind::ignored, tag_, device(), error.what()}; });
+        }
+    }
+
+    [[nodiscard]] ArenaUsage usage() override {
+        const std::lock_guard lock{mutex_};
+        ArenaUsage row;
+        row.tag = tag_;
+        row.device = device();
+        row.policy = "never paused";
+        row.state = "plain";
+        row.mapped_bytes = row.used_bytes = used_bytes_;
+        row.blocks = blocks_.size();
+        return row;
+    }
+
+    /// Frees everything. Answers the first failure; what failed is kept, to be tried again.
+    Status close() noexcept {
+        const std::lock_guard lock{mutex_};
+        closed_ = true;
+        Status first;
+        for (auto block = blocks_.begin(); block != blocks_.end();) {
+            const Status status = give(block->first);
+            if (status.ok()) {
+                used_bytes_ -= block->second;
+                block = blocks_.erase(block);
+                continue;
+            }
+            if (first.ok() && status.kind != StatusKind::gone) first = status;
+            ++block;
+        }
+        return first;
+    }
+
+    [[nodiscard]] const std::string& tag() const noexcept override { return tag_; }
+    [[nodiscard]] int device() const noexcept override { return driver_.device(); }
+    [[nodiscard]] const D& driver() const noexcept { return driver_; }
+
+private:
+    static constexpr Status lacking{StatusKind::other, 0, "this driver has no plain allocations"};
+
+    Status take(std::size_t bytes, Address& address) noexcept {
+        if constexpr (Plain<D>) return driver_.allocate_plain(bytes, address);
+        return lacking;
+    }
+    Status give(Address address) noexcept {
+        if constexpr (Plain<D>) return driver_.free_plain(address);
+        return lacking;
+    }
+    [[noreturn]] void refuse(std::size_t bytes, const std::string& why) const {
+        throw Misuse{"allocate(" + std::to_string(bytes) + " bytes) in \"" + tag_ + "\": " + why};
+    }
+
+    D driver_;
+    std::string tag_;
+    EventSink events_;
+    mutable std::mutex mutex_;
+    std::map<Address, std::size_t> blocks_;
+    std::size_t used_bytes_ = 0;
+    bool closed_ = false;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,25 @@
+// A saver as its handles see it: no driver is named.
+#pragma once
+
+#include "memsaver/arena/arena.hpp"
+
+#include <cstddef>
+
+namespace memsaver::inline v0_1 {
+
+/// What Arena, Region and Buffer ask of the saver that they keep alive.
+class SaverBase {
+public:
+    SaverBase() = default;
+    SaverBase(const SaverBase&) = delete;
+    SaverBase& operator=(const SaverBase&) = delete;
+    virtual ~SaverBase() = default;
+
+    /// From `arena`; where the device has no room, once more after the saver's own unused memory has been given back.
+    virtual void* allocate_from(ArenaBase& arena, std::size_t bytes, std::size_t alignment) = 0;
+
+    virtual void enter(ArenaBase& arena, const void* region) = 0;
+    virtual void leave(const void* region) noexcept = 0;
+};
+
+} // namespace memsaver::inline v0_1

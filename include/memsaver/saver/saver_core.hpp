@@ -1,0 +1,344 @@
+// What a saver owns: its arenas by tag and device, and the operations over several of them.
+#pragma once
+
+#include "memsaver/arena/arena.hpp"
+#include "memsaver/saver/directory.hpp"
+#include "memsaver/saver/hooks.hpp"
+#include "memsaver/saver/plain_arena.hpp"
+#include "memsaver/saver/region_stacks.hpp"
+#include "memsaver/saver/saver_base.hpp"
+#include "memsaver/saver/saver_options.hpp"
+#include "memsaver/saver/usage.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Shared by a MemorySaver and all its handles; lives as long as the last of them.
+template <Driver D>
+class SaverCore final : public SaverBase {
+public:
+    using Tags = std::vector<std::string>;
+
+    SaverCore(D driver, SaverOptions options) : driver_{std::move(driver)}, options_{std::move(options)} {
+        outside_ = std::make_shared<PlainArena<D>>(driver_, "outside", options_.events);
+    }
+
+    [[nodiscard]] const D& driver() const noexcept { return driver_; }
+    [[nodiscard]] bool enabled() const noexcept { return options_.enabled; }
+    HookList<PauseEvent> before_pause;
+    HookList<PauseEvent> after_pause;
+    HookList<ResumeEvent> before_resume;
+    HookList<ResumeEvent> after_resume;
+
+    // --- arenas ---
+
+    /// The arena of a tag on a device, made if there is none. No policy: the tag's own, or Discard for a new tag.
+    ArenaBase& arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
+                     const std::optional<ArenaOptions>& options) {
+        const std::lock_guard lock{mutex_};
+        require_open();
+        if (tag.empty()) throw Misuse{"a tag needs a name"};
+        const Tag* known = nullptr;
+        for (const Tag& entry : tags_) {
+            if (entry.name != tag) continue;
+            known = &entry;
+            if (policy && !(*policy == entry.policy)) {
+                throw Misuse{"tag \"" + entry.name + "\" has the policy \"" + std::string{entry.policy.name()} +
+                             "\" already; it cannot also have \"" + std::string{policy->name()} +
+                             "\" (or other options of it)"};
+            }
+            if (entry.driver.device() != driver.device()) continue;
+            if (!(entry.driver == driver)) {
+                throw Misuse{"tag \"" + entry.name + "\" lives on " + entry.driver.name() +
+                             " with other options already"};
+            }
+            if (options && options->capacity != entry.options.capacity) {
+                throw Misuse{"tag \"" + entry.name + "\" exists already, with another capacity"};
+            }
+            return *entry.arena;
+        }
+        return make_arena(tag,
+                          policy             ? *policy
+                          : known != nullptr ? known->policy
+                                             : AnyBackup<D>{Discard{}},
+                          driver, options.value_or(ArenaOptions{}));
+    }
+
+    ArenaBase& outside() {
+        const std::lock_guard lock{mutex_};
+        require_open();
+        return *outside_;
+    }
+
+    void* allocate_from(ArenaBase& arena, std::size_t bytes, std::size_t alignment) override {
+        try {
+            return arena.allocate(bytes, alignment);
+        } catch (const OutOfMemory&) {
+            if (!relieve(arena.device())) throw;
+            return arena.allocate(bytes, alignment);
+        }
+    }
+
+    void deallocate(void* pointer, FreeOrder order) {
+        if (pointer == nullptr) return;
+        const auto address = reinterpret_cast<Address>(pointer);
+        if (ArenaBase* arena = directory_.find(address)) return arena->deallocate(pointer, order);
+        for (const auto& plain : plain_arenas()) {
+            if (plain->contains(pointer)) return plain->deallocate(pointer, order);
+        }
+        throw Misuse{"deallocate(" + format_address(address) + "): no tag of this saver has such a pointer"};
+    }
+
+    // --- regions ---
+
+    void enter(ArenaBase& arena, const void* region) override { regions_.enter(arena, region); }
+    void leave(const void* region) noexcept override {
+        if (regions_.leave(region)) return;
+        tell(options_.events, [] {
+            return Event{EventKind::ignored, "", 0,
+                         "a region ended out of order, or on another thread than it began on"};
+        });
+    }
+    ArenaBase& innermost() {
+        if (ArenaBase* arena = regions_.innermost()) return *arena;
+        throw Misuse{
+            "allocate: this thread is in no region; make one with saver.region(tag), or allocate from an arena"};
+    }
+
+    // --- operations; `tags` empty: all ---
+
+    Report pause(const Tags& tags, const PauseOptions<D>& options) {
+        hook_threads_.refuse("pause");
+        const Deadline deadline = deadline_after(options.timeout);
+        Tags names;
+        const auto cores = select(tags, names);
+        if (!enabled()) return {};
+        PauseEvent event{names, {}};
+        run_hooks([&] { before_pause.run_until_throw(event); });
+        {
+            std::vector<PauseStep<D>> steps;
+            steps.reserve(cores.size());
+            for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline), options.bytes);
+            event.report = run_pause(steps, options.order, deadline);
+        }
+        run_hooks([&] { after_pause.run_all(event); });
+        return std::move(event.report);
+    }
+
+    Report resume(const Tags& tags) {
+        hook_threads_.refuse("resume");
+        Tags names;
+        const auto cores = select(tags, names);
+        if (!enabled()) return {};
+        ResumeEvent event{names, {}};
+        run_hooks([&] { before_resume.run_until_throw(event); });
+        {
+            std::vector<ResumeStep<D>> steps;
+            steps.reserve(cores.size());
+            for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn());
+            event.report = run_resume(steps, [&] { return relieve_all(cores); });
+        }
+        run_hooks([&] { after_resume.run_all(event); });
+        return std::move(event.report);
+    }
+
+    Report trim(const Tags& tags, const TrimOptions& options) {
+        hook_threads_.refuse("trim");
+        const Deadline deadline = deadline_after(options.timeout);
+        Tags names;
+        const auto cores = select(tags, names);
+        if (!enabled()) return {};
+        std::vector<TrimStep<D>> steps;
+        steps.reserve(cores.size());
+        for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline));
+        Report report = run_trim(steps, options.order, deadline);
+        if (report.released_bytes != 0) tell_trimmed(report.released_bytes);
+        return report;
+    }
+
+    void invalidate(const Tags& tags) {
+        Tags names;
+        for (ArenaCore<D>* core : select(tags, names)) core->invalidate();
+    }
+
+    std::size_t bytes_to_resume(const Tags& tags) {
+        Tags names;
+        std::size_t bytes = 0;
+        for (ArenaCore<D>* core : select(tags, names)) bytes += core->bytes_to_resume();
+        return bytes;
+    }
+
+    Usage usage() {
+        std::vector<ArenaUsage> rows;
+        std::vector<D> drivers{driver_};
+        for (const Tag& tag : snapshot()) {
+            rows.push_back(tag.arena->usage());
+            if (std::find(drivers.begin(), drivers.end(), tag.driver) == drivers.end()) drivers.push_back(tag.driver);
+        }
+        if (ArenaUsage row = outside_->usage(); row.blocks != 0) rows.push_back(std::move(row));
+        std::vector<DeviceUsage> devices;
+        for (const D& driver : drivers) {
+            DeviceMemory memory;
+            check(driver.memory(memory), "ask for the device's memory");
+            DeviceUsage device{driver.device(), memory.total_bytes, memory.total_bytes - memory.free_bytes, 0, 0};
+            for (const ArenaUsage& row : rows)
+                device.mapped_bytes += row.device == device.device ? row.mapped_bytes : 0;
+            device.unexplained_bytes = device.used_bytes - std::min(device.used_bytes, device.mapped_bytes);
+            devices.push_back(device);
+        }
+        return {std::move(rows), std::move(devices)};
+    }
+
+    /// Closes every arena. Throws the first failure after all have been tried; may be called again.
+    void close() {
+        hook_threads_.refuse("close");
+        {
+            const std::lock_guard lock{mutex_};
+            closed_ = true;
+        }
+        std::exception_ptr first;
+        for (const Tag& tag : snapshot()) {
+            try {
+                if (tag.core != nullptr) tag.core->close();
+            } catch (const Error&) {
+                if (!first) first = std::current_exception();
+            }
+        }
+        Status status;
+        for (const auto& plain : plain_arenas()) {
+            if (const Status closing = plain->close(); status.ok()) status = closing;
+        }
+        if (first) std::rethrow_exception(first);
+        check(status, "free plain memory");
+    }
+
+private:
+    struct Tag {
+        std::string name;
+        D driver;
+        AnyBackup<D> policy;
+        ArenaOptions options;
+        ArenaBase* arena;
+        ArenaCore<D>* core; // null when switched off
+    };
+
+    void require_open() const {
+        if (closed_) throw Misuse{"the saver has been closed"};
+    }
+
+    ArenaBase& make_arena(std::string_view tag, AnyBackup<D> policy, const D& driver, ArenaOptions options) {
+        if (options.margin == 0) options.margin = options_.margin;
+        if (!options.events) options.events = options_.events;
+        Tag entry{std::string{tag}, driver, std::move(policy), options, nullptr, nullptr};
+        if (enabled()) {
+            auto core = std::make_unique<ArenaCore<D>>(driver, entry.name, entry.policy, options);
+            entry.arena = entry.core = core.get();
+            directory_.add(core->addresses(), *core);
+            cores_.push_back(std::move(core));
+        } else {
+            plain_.push_back(std::make_shared<PlainArena<D>>(driver, entry.name, options.events));
+            entry.arena = plain_.back().get();
+        }
+        ArenaBase& arena = *entry.arena;
+        tags_.push_back(std::move(entry));
+        return arena;
+    }
+
+    /// The arenas of these tags, each once, in the order in which they were made; throws Misuse for an unknown tag.
+    std::vector<ArenaCore<D>*> select(const Tags& tags, Tags& names) {
+        const std::lock_guard lock{mutex_};
+        require_open();
+        for (const std::string& tag : tags) {
+            if (std::none_of(tags_.begin(), tags_.end(), [&](const Tag& entry) { return entry.name == tag; })) {
+                throw Misuse{"unknown tag \"" + tag + '"'};
+            }
+        }
+        std::vector<ArenaCore<D>*> cores;
+        for (const Tag& entry : tags_) {
+            if (!tags.empty() && std::find(tags.begin(), tags.end(), entry.name) == tags.end()) continue;
+            if (entry.core != nullptr) cores.push_back(entry.core);
+            if (std::find(names.begin(), names.end(), entry.name) == names.end()) names.push_back(entry.name);
+        }
+        return cores;
+    }
+    [[nodiscard]] std::vector<Tag> snapshot() {
+        const std::lock_guard lock{mutex_};
+        return {tags_.begin(), tags_.end()};
+    }
+    [[nodiscard]] std::vector<std::shared_ptr<PlainArena<D>>> plain_arenas() {
+        const std::lock_guard lock{mutex_};
+        auto all = plain_;
+        all.push_back(outside_);
+        return all;
+    }
+
+    template <class Run>
+    void run_hooks(Run&& run) {
+        const HookThreads::Mark mark{hook_threads_};
+        run();
+    }
+
+    /// Gives back unused memory on a device, without waiting for anything or anybody. Whether there was any.
+    bool relieve(int device, const std::vector<ArenaCore<D>*>& busy = {}) {
+        std::size_t released = 0;
+        for (const Tag& tag : snapshot()) {
+            if (tag.core == nullptr || tag.driver.device() != device) continue;
+            if (std::find(busy.begin(), busy.end(), tag.core) != busy.end()) {
+                released += trim_now(*tag.core);
+            } else if (const auto turn = tag.core->try_turn()) {
+                released += trim_now(*tag.core);
+            }
+        }
+        if (released != 0) {
+            tell(options_.events, [&] {
+                return Event{EventKind::retried, "", device,
+                             "no room: gave back " + format_bytes(released) + " that nobody used"};
+            });
+        }
+        return released != 0;
+    }
+    static std::size_t trim_now(ArenaCore<D>& core) {
+        TrimStep<D> step{core};
+        step.release();
+        Status ignored; // held, and tried again
+        return step.commit(ignored).released_bytes;
+    }
+    bool relieve_all(const std::vector<ArenaCore<D>*>& busy) {
+        bool any = false;
+        std::vector<int> devices;
+        for (const ArenaCore<D>* core : busy) {
+            if (std::find(devices.begin(), devices.end(), core->device()) != devices.end()) continue;
+            devices.push_back(core->device());
+            any = relieve(core->device(), busy) || any;
+        }
+        return any;
+    }
+    void tell_trimmed(std::size_t bytes) {
+        tell(options_.events, [&] { return Event{EventKind::trimmed, "", 0, "trimmed " + format_bytes(bytes)}; });
+    }
+
+    D driver_;
+    SaverOptions options_;
+    RegionStacks regions_;
+    HookThreads hook_threads_;
+    Directory directory_;
+    std::mutex mutex_; // guards what follows
+    bool closed_ = false;
+    std::deque<Tag> tags_;
+    std::vector<std::unique_ptr<ArenaCore<D>>> cores_;
+    std::vector<std::shared_ptr<PlainArena<D>>> plain_;
+    std::shared_ptr<PlainArena<D>> outside_;
+};
+
+} // namespace memsaver::inline v0_1
