@@ -5,13 +5,16 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/arena_base.hpp
   include/memsaver/arena/arena_core.hpp
   include/memsaver/arena/arena_options.hpp
+  include/memsaver/arena/arena_pages.hpp
   include/memsaver/arena/block_allocator.hpp
   include/memsaver/arena/deferred_frees.hpp
   include/memsaver/arena/extent_sizes.hpp
   include/memsaver/arena/free_bins.hpp
   include/memsaver/arena/heap.hpp
+  include/memsaver/arena/heap_set.hpp
   include/memsaver/arena/heaps.hpp
   include/memsaver/arena/idle_wait.hpp
+  include/memsaver/arena/misplaced.hpp
   include/memsaver/arena/offset_map.hpp
   include/memsaver/arena/operation_options.hpp
   include/memsaver/arena/order.hpp
@@ -80,6 +83,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/saver_base.hpp
   include/memsaver/saver/saver_core.hpp
   include/memsaver/saver/saver_options.hpp
+  include/memsaver/saver/tag_table.hpp
   include/memsaver/saver/usage.hpp
   include/memsaver/testing/call_log.hpp
   include/memsaver/testing/failure.hpp

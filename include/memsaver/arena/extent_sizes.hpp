@@ -37,6 +37,10 @@ inline void split_into_extents(Range range, std::size_t granularity, std::vector
     }
 }
 
+inline void sort_by_address(std::vector<Range>& ranges) noexcept {
+    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.address < b.address; });
+}
+
 /// What is left of `ranges` without `holes`; both sorted and without overlap. Neighbours are joined.
 inline std::vector<Range> without(const std::vector<Range>& ranges, const std::vector<Range>& holes) {
     std::vector<Range> left;

@@ -2,20 +2,17 @@
 // Knows which bytes are whose; does not know pages, policies or operations.
 #pragma once
 
-#include "memsaver/arena/heap.hpp"
+#include "memsaver/arena/heap_set.hpp"
+#include "memsaver/arena/misplaced.hpp"
 #include "memsaver/arena/order.hpp"
 #include "memsaver/backup/backup.hpp"
 #include "memsaver/base/base.hpp"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 namespace memsaver::inline v0_1 {
@@ -28,24 +25,19 @@ class Heaps {
 public:
     /// `space`: all addresses that can ever be added; `granularity`: of its ranges.
     Heaps(D driver, Range space, std::size_t granularity)
-        : driver_{std::move(driver)}, space_{space}, chunk_bytes_{std::min(std::size_t{1_MiB}, granularity)},
-          small_bytes_{chunk_bytes_ / 16}, central_{0, 0},
-          owners_(std::make_unique<std::atomic<std::uint8_t>[]>(space.bytes / chunk_bytes_ + 1)) {
-        for (std::size_t i = 0; i < shards_.size(); ++i) {
-            shards_[i] = std::make_unique<Heap<D>>(chunk_bytes_, (std::uint64_t{i} + 1) << 56U);
-        }
-    }
+        : driver_{std::move(driver)}, chunk_bytes_{std::min(std::size_t{1_MiB}, granularity)},
+          small_bytes_{chunk_bytes_ / 16}, set_{space, chunk_bytes_} {}
 
     /// New open memory.
     void add(Range range) {
-        const std::lock_guard lock{central_.mutex};
-        central_.blocks.add(range);
+        const std::lock_guard lock{set_.central.mutex};
+        set_.central.blocks.add(range);
     }
 
     /// A block from open memory, or 0. `bytes` is a multiple of 256. May throw bad_alloc.
     Address allocate(std::size_t bytes, std::size_t alignment, std::size_t requested) {
         if (bytes > small_bytes_ || alignment > small_bytes_) return allocate_central(bytes, alignment, requested);
-        Heap<D>& shard = *shards_[shard_of_this_thread()];
+        Heap<D>& shard = set_.shard_of_this_thread();
         const std::lock_guard lock{shard.mutex};
         if (const Block* block = shard.blocks.allocate(bytes, alignment, requested)) return block->address;
         shard.collect(driver_, fences_, [](Range) {});
@@ -56,27 +48,29 @@ public:
     }
 
     /// Gives a block up. Throws Misuse, naming `tag`, if `address` is not that of a live block; then nothing changed.
-    /// Answers the block's serial number.
-    std::uint64_t deallocate(Address address, FreeOrder order, const std::string& tag) {
-        Heap<D>& heap = heap_of(address);
+    /// Calls `forget(serial)` with the block's serial number.
+    template <class Forget>
+    void deallocate(Address address, FreeOrder order, const std::string& tag, Forget&& forget) {
+        Heap<D>& heap = set_.heap_of(address);
         const std::lock_guard lock{heap.mutex};
-        const Block* block = leased(heap, address) ? nullptr : heap.blocks.find(address);
-        if (block == nullptr || block->state != Block::State::live) misplaced(heap, address, block, tag);
-        const std::uint64_t serial = block->serial;
+        const Block* block = set_.leased(heap, address) ? nullptr : heap.blocks.find(address);
+        if (block == nullptr || block->state != Block::State::live) {
+            raise_misplaced(heap.blocks, address, block, tag, [&](Address start) { return set_.leased(heap, start); });
+        }
         bool now = order.kind == FreeOrder::Kind::idle;
         if (heap.blocks.side(address) == Side::shut) {
             now = !operation_; // paused: no work can touch it; in an operation: stays until that has ended
             order.kind = FreeOrder::Kind::device;
         }
         if (!now) defer(heap, *block, order);
+        forget(block->serial);
         heap.blocks.mark_freed(address);
         if (now) {
             if (const Range chunk = reclaim(heap, address); chunk.bytes != 0) {
-                const std::lock_guard central_lock{central_.mutex};
+                const std::lock_guard central_lock{set_.central.mutex};
                 give_back(heap, chunk);
             }
         }
-        return serial;
     }
 
     // --- for operations, one at a time ---
@@ -84,19 +78,19 @@ public:
     /// From here on blocks that are given up in shut memory stay as they are. With `shut`, all that is open now is
     /// shut.
     void begin_operation(bool shut) {
-        const auto locks = lock_all();
+        const auto locks = set_.lock_all();
         settle_locked();
         operation_ = true;
         if (!shut) return;
-        for (const auto& shard : shards_) shard->blocks.shut_all();
-        central_.blocks.shut_all();
+        for (const auto& shard : set_.shards) shard->blocks.shut_all();
+        set_.central.blocks.shut_all();
     }
 
     /// Ends it. Just the ranges `shut` (sorted) remain shut, or, with null, what is shut now, which takes no time in
     /// proportion to anything. `passed(address)` says which blocks that were given up no work can touch any more. May
     /// throw bad_alloc; what is shut then stays shut until the next operation ends.
     void end_operation(const std::vector<Range>* shut, const std::function<bool(Address)>& passed) {
-        const auto locks = lock_all();
+        const auto locks = set_.lock_all();
         operation_ = false;
         const auto end = [&](Heap<D>& heap) {
             if (shut != nullptr && shut->empty()) {
@@ -106,27 +100,27 @@ public:
             }
             heap.deferred.collect_if(passed, [&](Address address) { reclaim_locked(heap, address); });
         };
-        for (const auto& shard : shards_) end(*shard);
-        end(central_);
+        for (const auto& shard : set_.shards) end(*shard);
+        end(set_.central);
     }
 
     /// The free ranges of the central heap of at least `bytes` on a side.
     std::vector<Range> free_ranges(std::size_t bytes, Side side) {
-        const auto locks = lock_all();
+        const auto locks = set_.lock_all();
         settle_locked();
         std::vector<Range> ranges;
-        central_.blocks.for_each_free(bytes, side, [&](Range range) { ranges.push_back(range); });
+        set_.central.blocks.for_each_free(bytes, side, [&](Range range) { ranges.push_back(range); });
         return ranges;
     }
 
     /// Takes a range out if every byte of it is (still) free.
     bool remove_if_free(Range range, Side side) {
-        const std::lock_guard lock{central_.mutex};
+        const std::lock_guard lock{set_.central.mutex};
         bool free = false;
-        central_.blocks.for_each_free(range.bytes, side, [&](Range held) {
+        set_.central.blocks.for_each_free(range.bytes, side, [&](Range held) {
             free = free || (held.address <= range.address && range.end() <= held.end());
         });
-        if (free) central_.blocks.remove(range);
+        if (free) set_.central.blocks.remove(range);
         return free;
     }
 
@@ -136,16 +130,25 @@ public:
         const auto collect = [&](Heap<D>& heap) {
             const std::lock_guard lock{heap.mutex};
             heap.blocks.for_each_live([&](const Block& block) {
-                if (leased(heap, block.address)) return;
+                if (set_.leased(heap, block.address)) return;
                 const auto after = std::upper_bound(ranges.begin(), ranges.end(), block.address,
                                                     [](Address a, const Range& range) { return a < range.address; });
                 if (after == ranges.begin() || block.address >= std::prev(after)->end()) return;
                 live.push_back({block.address, block.requested, block.serial});
             });
         };
-        for (const auto& shard : shards_) collect(*shard);
-        collect(central_);
+        for (const auto& shard : set_.shards) collect(*shard);
+        collect(set_.central);
         return live;
+    }
+
+    /// Forgets what waits to be reused, for there will be no reuse, and calls `last()` while nobody can deallocate.
+    template <class Last>
+    void close(Last&& last) {
+        const auto locks = set_.lock_all();
+        for (const auto& shard : set_.shards) shard->deferred = {};
+        set_.central.deferred = {};
+        last();
     }
 
     // --- fences ---
@@ -155,13 +158,13 @@ public:
     /// Whether waiting for the device would make so much reusable that it is better than taking `growth` more bytes.
     [[nodiscard]] bool fence_is_worth_it(std::size_t bytes, std::size_t growth) {
         std::size_t waiting = 0;
-        for (const auto& shard : shards_) {
+        for (const auto& shard : set_.shards) {
             const std::lock_guard lock{shard->mutex};
             if (shard->deferred.fenced_bytes() >= most_fenced_in_shard) return true;
             waiting += shard->deferred.fenced_bytes();
         }
-        const std::lock_guard lock{central_.mutex};
-        return central_.deferred.fenced_bytes() + waiting >= std::max(bytes, growth);
+        const std::lock_guard lock{set_.central.mutex};
+        return set_.central.deferred.fenced_bytes() + waiting >= std::max(bytes, growth);
     }
 
     /// Whether anything waits for a fence at all.
@@ -172,7 +175,7 @@ public:
         const std::uint64_t number = fences_.begin();
         check(driver_.drain(), "wait for the device before freed memory is reused");
         fences_.finish(number);
-        const auto locks = lock_all();
+        const auto locks = set_.lock_all();
         settle_locked();
     }
 
@@ -182,52 +185,48 @@ public:
     };
     Sums sums() {
         Sums sums;
-        for (const auto& shard : shards_) {
+        for (const auto& shard : set_.shards) {
             const std::lock_guard lock{shard->mutex};
             sums.live_bytes += shard->blocks.live_bytes();
             sums.live_blocks += shard->blocks.live_blocks();
         }
-        const std::lock_guard lock{central_.mutex};
-        sums.live_bytes += central_.blocks.live_bytes() - leases_ * chunk_bytes_;
-        sums.live_blocks += central_.blocks.live_blocks() - leases_;
+        const std::lock_guard lock{set_.central.mutex};
+        sums.live_bytes += set_.central.blocks.live_bytes() - set_.leases * chunk_bytes_;
+        sums.live_blocks += set_.central.blocks.live_blocks() - set_.leases;
         return sums;
     }
 
     [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
 
 private:
-    static constexpr std::size_t shard_count = 8;
     static constexpr std::size_t most_fenced_in_shard = 4_MiB;
 
     Address allocate_central(std::size_t bytes, std::size_t alignment, std::size_t requested) {
-        const std::lock_guard lock{central_.mutex};
-        if (const Block* block = central_.blocks.allocate(bytes, alignment, requested)) return block->address;
-        central_.collect(driver_, fences_, [](Range) {});
-        const Block* block = central_.blocks.allocate(bytes, alignment, requested);
+        const std::lock_guard lock{set_.central.mutex};
+        if (const Block* block = set_.central.blocks.allocate(bytes, alignment, requested)) return block->address;
+        set_.central.collect(driver_, fences_, [](Range) {});
+        const Block* block = set_.central.blocks.allocate(bytes, alignment, requested);
         return block == nullptr ? 0 : block->address;
     }
 
     /// A chunk for a locked shard, if the central heap has one.
     bool lease(Heap<D>& shard) {
-        const std::lock_guard lock{central_.mutex};
-        const Block* chunk = central_.blocks.allocate(chunk_bytes_, chunk_bytes_, chunk_bytes_);
+        const std::lock_guard lock{set_.central.mutex};
+        const Block* chunk = set_.central.blocks.allocate(chunk_bytes_, chunk_bytes_, chunk_bytes_);
         if (chunk == nullptr) {
-            central_.collect(driver_, fences_, [](Range) {});
-            chunk = central_.blocks.allocate(chunk_bytes_, chunk_bytes_, chunk_bytes_);
+            set_.central.collect(driver_, fences_, [](Range) {});
+            chunk = set_.central.blocks.allocate(chunk_bytes_, chunk_bytes_, chunk_bytes_);
         }
         if (chunk == nullptr) return false;
         const Range range{chunk->address, chunk_bytes_};
         try {
             shard.blocks.add(range);
         } catch (...) {
-            central_.blocks.mark_freed(range.address);
-            central_.blocks.reclaim(range.address);
+            set_.central.blocks.mark_freed(range.address);
+            set_.central.blocks.reclaim(range.address);
             throw;
         }
-        leases_ += 1;
-        for (std::size_t i = 0; i < shards_.size(); ++i) {
-            if (shards_[i].get() == &shard) owner(range.address).store(static_cast<std::uint8_t>(i + 1));
-        }
+        set_.lease(range.address, shard);
         return true;
     }
 
@@ -235,7 +234,7 @@ private:
     /// open for the next small blocks.
     Range reclaim(Heap<D>& heap, Address address) noexcept {
         const Range range = heap.blocks.reclaim(address);
-        if (&heap == &central_ || range.bytes != chunk_bytes_) return {};
+        if (&heap == &set_.central || range.bytes != chunk_bytes_) return {};
         const bool spare = heap.blocks.side(range.address) == Side::open && heap.blocks.free_bytes() < 2 * chunk_bytes_;
         return spare ? Range{} : range;
     }
@@ -250,15 +249,14 @@ private:
         } catch (const std::bad_alloc&) {
             return; // it stays with the shard
         }
-        owner(chunk.address).store(0);
-        leases_ -= 1;
-        central_.blocks.mark_freed(chunk.address);
-        central_.blocks.reclaim(chunk.address);
+        set_.end_lease(chunk.address);
+        set_.central.blocks.mark_freed(chunk.address);
+        set_.central.blocks.reclaim(chunk.address);
     }
 
     /// With every lock held: blocks whose work has passed become free, and free chunks go back.
     void settle_locked() {
-        for (const auto& shard : shards_) {
+        for (const auto& shard : set_.shards) {
             shard->collect(driver_, fences_, [](Range) {});
             std::vector<Range> chunks;
             for (const Side side : {Side::open, Side::shut}) {
@@ -266,7 +264,7 @@ private:
             }
             for (const Range& chunk : chunks) give_back(*shard, chunk);
         }
-        central_.collect(driver_, fences_, [](Range) {});
+        set_.central.collect(driver_, fences_, [](Range) {});
     }
 
     void defer(Heap<D>& heap, const Block& block, const FreeOrder& order) {
@@ -280,53 +278,11 @@ private:
         heap.deferred.after_fence(block.address, block.bytes, fences_.last_begun());
     }
 
-    [[noreturn]] void misplaced(Heap<D>& heap, Address address, const Block* block, const std::string& tag) const {
-        const std::string where = "deallocate(" + format_address(address) + ") in tag \"" + tag + "\": ";
-        if (block != nullptr && !leased(heap, address)) {
-            throw Misuse{where + "this block of " + format_bytes(block->requested) + " was freed before"};
-        }
-        std::string text = "no block of this tag starts here; it may have been freed before";
-        heap.blocks.for_each_live([&](const Block& live) {
-            if (leased(heap, live.address)) return;
-            if (live.address < address && address - live.address < live.bytes) {
-                text = "the pointer lies inside a block of " + format_bytes(live.requested) + " that starts at " +
-                       format_address(live.address);
-            }
-        });
-        throw Misuse{where + text};
-    }
-
-    std::atomic<std::uint8_t>& owner(Address address) const noexcept {
-        return owners_[(address - space_.address) / chunk_bytes_];
-    }
-    Heap<D>& heap_of(Address address) noexcept {
-        const std::uint8_t shard = owner(address).load();
-        return shard == 0 ? central_ : *shards_[shard - 1U];
-    }
-    /// Whether `address` in `heap` is a chunk that a shard has leased.
-    bool leased(const Heap<D>& heap, Address address) const noexcept {
-        return &heap == &central_ && owner(address).load() != 0;
-    }
-    static std::size_t shard_of_this_thread() noexcept {
-        return std::hash<std::thread::id>{}(std::this_thread::get_id()) % shard_count;
-    }
-
-    std::array<std::unique_lock<std::mutex>, shard_count + 1> lock_all() {
-        std::array<std::unique_lock<std::mutex>, shard_count + 1> locks;
-        for (std::size_t i = 0; i < shard_count; ++i) locks[i] = std::unique_lock{shards_[i]->mutex};
-        locks[shard_count] = std::unique_lock{central_.mutex};
-        return locks;
-    }
-
     D driver_;
-    Range space_;
     std::size_t chunk_bytes_;
     std::size_t small_bytes_;
     Fences fences_;
-    Heap<D> central_;
-    std::array<std::unique_ptr<Heap<D>>, shard_count> shards_;
-    std::unique_ptr<std::atomic<std::uint8_t>[]> owners_; // for each chunk: 0 central, else the shard that leased it
-    std::size_t leases_ = 0;
+    HeapSet<D> set_;
     bool operation_ = false; // changed with every lock held
 };
 

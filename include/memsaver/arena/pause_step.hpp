@@ -21,24 +21,24 @@ public:
     /// `once`: the policy for this pause, if not the tag's own. Throws OutOfHostMemory; then nothing changed.
     PauseStep(ArenaCore<D>& core, Turn::Hold turn, const std::optional<AnyBackup<D>>& once)
         : turn_{std::move(turn)}, core_{&core}, once_{once.has_value()},
-          slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver_)} : core.slot_},
+          slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver())} : core.slot_},
           fence_{core.heaps_.fences().begin()} {
-        row_.tag = core.tag_;
+        row_.tag = core.tag();
         row_.device = core.device();
-        (void)core.retry_held();
+        (void)core.pages_.retry_held();
         const std::lock_guard growing{core.growing_};
-        const std::lock_guard lock{core.mutex_};
-        const std::size_t count = core.active_.size();
+        const std::lock_guard lock{core.pages_.mutex};
+        const std::size_t count = core.pages_.active.size();
         ranges_.reserve(count);
         paused_.reserve(count);
         left_.reserve(count);
-        core.paused_.reserve(core.paused_.size() + 1);
+        core.pages_.paused.reserve(core.pages_.paused.size() + 1);
         std::vector<Extent<D>> none;
-        none.reserve(core.active_.capacity());
-        for (const Extent<D>& extent : core.active_) ranges_.push_back({extent.address(), extent.bytes()});
-        core.sort(ranges_);
+        none.reserve(core.pages_.active.capacity());
+        for (const Extent<D>& extent : core.pages_.active) ranges_.push_back({extent.address(), extent.bytes()});
+        sort_by_address(ranges_);
         core.heaps_.begin_operation(count != 0); // the last that may throw
-        extents_ = std::exchange(core.active_, std::move(none));
+        extents_ = std::exchange(core.pages_.active, std::move(none));
     }
     PauseStep(PauseStep&& other) noexcept
         : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
@@ -50,7 +50,7 @@ public:
         if (core_ != nullptr) (void)finish();
     }
 
-    [[nodiscard]] const D& driver() const noexcept { return core_->driver_; }
+    [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
     [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
 
     /// The device's work that was submitted before the pause has passed.
@@ -82,10 +82,10 @@ public:
                 continue;
             }
             paused_.push_back({extent.address(), extent.bytes()});
-            if (const Status status = core_->release(extent); !status.ok()) {
+            if (const Status status = core_->pages_.release(extent); !status.ok()) {
                 note(status);
                 row_.held_bytes += extent.physical_bytes();
-                core_->hold(std::move(extent), false, status);
+                core_->pages_.hold(std::move(extent), false, status);
             } else {
                 row_.released_bytes += extent.bytes();
             }
@@ -108,12 +108,12 @@ private:
         ArenaCore<D>& core = *std::exchange(core_, nullptr);
         ticket_ = {};
         const bool whole = extents_.empty();
-        core.sort(paused_);
+        sort_by_address(paused_);
         ranges_ = {};
         {
-            const std::lock_guard lock{core.mutex_};
-            for (Extent<D>& extent : extents_) core.active_.push_back(std::move(extent));
-            if (!paused_.empty()) core.paused_.push_back({std::move(paused_), std::move(slot_)});
+            const std::lock_guard lock{core.pages_.mutex};
+            for (Extent<D>& extent : extents_) core.pages_.active.push_back(std::move(extent));
+            if (!paused_.empty()) core.pages_.paused.push_back({std::move(paused_), std::move(slot_)});
         }
         core.end_operation(whole);
         return std::move(row_);

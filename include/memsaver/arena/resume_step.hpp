@@ -18,9 +18,9 @@ public:
     /// Throws OutOfHostMemory, or DriverError if pages that could not be given back earlier are in the way; then
     /// nothing changed.
     ResumeStep(ArenaCore<D>& core, Turn::Hold turn) : turn_{std::move(turn)}, core_{&core} {
-        row_.tag = core.tag_;
+        row_.tag = core.tag();
         row_.device = core.device();
-        if (const Status status = core.retry_held(); !status.ok() && in_the_way()) {
+        if (const Status status = core.pages_.retry_held(); !status.ok() && in_the_way()) {
             check(status, "give back what is still held, before a resume");
         }
         core.heaps_.begin_operation(false);
@@ -38,11 +38,11 @@ public:
     ~ResumeStep() {
         if (core_ == nullptr) return;
         tickets_.clear();
-        core_->abandon(extents_, false);
+        core_->pages_.abandon(extents_, false);
         core_->end_operation(true);
     }
 
-    [[nodiscard]] const D& driver() const noexcept { return core_->driver_; }
+    [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
     [[nodiscard]] bool empty() const noexcept { return kept_.empty(); }
     [[nodiscard]] std::size_t needed_bytes() const noexcept {
         std::size_t bytes = 0;
@@ -52,27 +52,27 @@ public:
 
     /// Takes all physical memory that the resume needs, or none: then throws OutOfMemory, and may be called again.
     void create() {
-        const Status status = core_->create_all(extents_);
+        const Status status = core_->pages_.create_all(extents_);
         if (status.ok()) return;
         uncreate();
-        core_->raise_no_room(status, "take memory for a resume", needed_bytes());
+        core_->pages_.raise_no_room(status, "take memory for a resume", needed_bytes());
     }
 
     /// Gives back what `create` took.
-    void uncreate() noexcept { core_->give_up_pages(extents_); }
+    void uncreate() noexcept { core_->pages_.give_up_pages(extents_); }
 
     /// Brings the pages in sight. Throws what a failing driver call stands for.
     void map() {
         for (Extent<D>& extent : extents_) {
-            check(extent.map(core_->driver_), "map pages at their address", extent.bytes(), extent.address());
+            check(extent.map(core_->driver()), "map pages at their address", extent.bytes(), extent.address());
             row_.mapped_bytes += extent.bytes();
         }
     }
 
     /// Starts bringing the bytes back. Throws what a policy throws.
     void enqueue() {
-        tickets_.reserve(core_->paused_.size());
-        for (const auto& batch : core_->paused_) { // under the turn, nobody else touches it
+        tickets_.reserve(core_->pages_.paused.size());
+        for (const auto& batch : core_->pages_.paused) { // under the turn, nobody else touches it
             std::vector<Range> ranges = intersection(batch.ranges, kept_);
             if (ranges.empty()) continue;
             tickets_.push_back(
@@ -94,14 +94,14 @@ public:
         ArenaCore<D>& core = *std::exchange(core_, nullptr);
         tickets_.clear();
         {
-            const std::lock_guard lock{core.mutex_};
-            for (Extent<D>& extent : extents_) core.active_.push_back(std::move(extent));
-            for (const auto& batch : core.paused_) batch.slot->resumed();
+            const std::lock_guard lock{core.pages_.mutex};
+            for (Extent<D>& extent : extents_) core.pages_.active.push_back(std::move(extent));
+            for (const auto& batch : core.pages_.paused) batch.slot->resumed();
         }
         core.end_operation(true); // while it is still known which ranges were paused
         {
-            const std::lock_guard lock{core.mutex_};
-            core.paused_.clear();
+            const std::lock_guard lock{core.pages_.mutex};
+            core.pages_.paused.clear();
         }
         core.open_all();
         return std::move(row_);
@@ -109,17 +109,17 @@ public:
 
 private:
     [[nodiscard]] bool in_the_way() const {
-        const std::lock_guard lock{core_->mutex_};
-        return std::any_of(core_->held_.begin(), core_->held_.end(), [](const auto& held) {
+        const std::lock_guard lock{core_->pages_.mutex};
+        return std::any_of(core_->pages_.held.begin(), core_->pages_.held.end(), [](const auto& held) {
             return held.extent.state() == ExtentState::active && !held.owns_addresses;
         });
     }
 
     void begin() {
-        const std::vector<Range> paused = core_->paused_ranges();
+        const std::vector<Range> paused = core_->pages_.paused_ranges();
         const std::vector<Range> dead = core_->dead_ranges(paused);
         kept_ = without(paused, dead);
-        extents_ = core_->plan(kept_);
+        extents_ = core_->pages_.plan(kept_);
         core_->forget_paused(dead);
     }
 

@@ -18,13 +18,13 @@ public:
     TrimStep(ArenaCore<D>& core, Turn::Hold turn) : TrimStep{core} { turn_.emplace(std::move(turn)); }
     /// Within a turn that the caller holds.
     explicit TrimStep(ArenaCore<D>& core) : core_{&core}, fence_{core.heaps_.fences().begin()} {
-        row_.tag = core.tag_;
+        row_.tag = core.tag();
         row_.device = core.device();
     }
     TrimStep(TrimStep&&) noexcept = default;
     TrimStep& operator=(TrimStep&&) = delete;
 
-    [[nodiscard]] const D& driver() const noexcept { return core_->driver_; }
+    [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
     [[nodiscard]] static constexpr bool empty() noexcept { return false; } // freed blocks may be waiting for the device
 
     /// The device's work that was submitted before the trim has passed, so blocks freed before it are free.
@@ -35,26 +35,25 @@ public:
 
     /// Gives back what is free as a whole. May throw OutOfHostMemory; then nothing changed.
     void release() {
-        if (const Status status = core_->retry_held(); !status.ok()) note(status);
+        if (const Status status = core_->pages_.retry_held(); !status.ok()) note(status);
         std::vector<Extent<D>> unused = take_unused();
         for (Extent<D>& extent : unused) {
             const Range range{extent.address(), extent.bytes()};
             if (const Status status = extent.unmap(); !status.ok()) {
                 note(status);
                 core_->heaps_.add(range);
-                const std::lock_guard lock{core_->mutex_};
-                core_->active_.push_back(std::move(extent));
+                const std::lock_guard lock{core_->pages_.mutex};
+                core_->pages_.active.push_back(std::move(extent));
                 continue;
             }
-            if (const Status status = core_->release(extent); !status.ok()) {
+            if (const Status status = core_->pages_.release(extent); !status.ok()) {
                 note(status);
                 row_.held_bytes += extent.physical_bytes();
-                core_->hold(std::move(extent), true, status);
+                core_->pages_.hold(std::move(extent), true, status);
                 continue;
             }
             row_.released_bytes += range.bytes;
-            const std::lock_guard lock{core_->mutex_};
-            core_->space_.give(range);
+            core_->pages_.give_addresses(range);
         }
     }
 
@@ -71,11 +70,11 @@ private:
 
     std::vector<Extent<D>> take_unused() {
         const std::lock_guard growing{core_->growing_};
-        const std::vector<Range> free = core_->heaps_.free_ranges(core_->granularity_, Side::open);
-        const std::lock_guard lock{core_->mutex_};
+        const std::vector<Range> free = core_->heaps_.free_ranges(core_->pages_.granularity(), Side::open);
+        const std::lock_guard lock{core_->pages_.mutex};
         std::vector<Extent<D>> unused;
-        unused.reserve(core_->active_.size());
-        std::erase_if(core_->active_, [&](Extent<D>& extent) {
+        unused.reserve(core_->pages_.active.size());
+        std::erase_if(core_->pages_.active, [&](Extent<D>& extent) {
             const Range range{extent.address(), extent.bytes()};
             const bool is_free = std::any_of(free.begin(), free.end(), [&](const Range& held) {
                 return held.address <= range.address && range.end() <= held.end();

@@ -2,20 +2,16 @@
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
-#include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/hooks.hpp"
-#include "memsaver/saver/plain_arena.hpp"
 #include "memsaver/saver/region_stacks.hpp"
 #include "memsaver/saver/saver_base.hpp"
-#include "memsaver/saver/saver_options.hpp"
+#include "memsaver/saver/tag_table.hpp"
 #include "memsaver/saver/usage.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <deque>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,11 +24,10 @@ namespace memsaver::inline v0_1 {
 template <Driver D>
 class SaverCore final : public SaverBase {
 public:
-    using Tags = std::vector<std::string>;
+    using Tags = typename TagTable<D>::Names;
 
-    SaverCore(D driver, SaverOptions options) : driver_{std::move(driver)}, options_{std::move(options)} {
-        outside_ = std::make_shared<PlainArena<D>>(driver_, "outside", options_.events);
-    }
+    SaverCore(D driver, SaverOptions options)
+        : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, options_} {}
 
     [[nodiscard]] const D& driver() const noexcept { return driver_; }
     [[nodiscard]] bool enabled() const noexcept { return options_.enabled; }
@@ -43,43 +38,11 @@ public:
 
     // --- arenas ---
 
-    /// The arena of a tag on a device, made if there is none. No policy: the tag's own, or Discard for a new tag.
     ArenaBase& arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
                      const std::optional<ArenaOptions>& options) {
-        const std::lock_guard lock{mutex_};
-        require_open();
-        if (tag.empty()) throw Misuse{"a tag needs a name"};
-        const Tag* known = nullptr;
-        for (const Tag& entry : tags_) {
-            if (entry.name != tag) continue;
-            known = &entry;
-            if (policy && !(*policy == entry.policy)) {
-                throw Misuse{"tag \"" + entry.name + "\" has the policy \"" + std::string{entry.policy.name()} +
-                             "\" already; it cannot also have \"" + std::string{policy->name()} +
-                             "\" (or other options of it)"};
-            }
-            if (entry.driver.device() != driver.device()) continue;
-            if (!(entry.driver == driver)) {
-                throw Misuse{"tag \"" + entry.name + "\" lives on " + entry.driver.name() +
-                             " with other options already"};
-            }
-            if (options && options->capacity != entry.options.capacity) {
-                throw Misuse{"tag \"" + entry.name + "\" exists already, with another capacity"};
-            }
-            return *entry.arena;
-        }
-        return make_arena(tag,
-                          policy             ? *policy
-                          : known != nullptr ? known->policy
-                                             : AnyBackup<D>{Discard{}},
-                          driver, options.value_or(ArenaOptions{}));
+        return tags_.arena(tag, policy, driver, options);
     }
-
-    ArenaBase& outside() {
-        const std::lock_guard lock{mutex_};
-        require_open();
-        return *outside_;
-    }
+    ArenaBase& outside() { return tags_.outside(); }
 
     void* allocate_from(ArenaBase& arena, std::size_t bytes, std::size_t alignment) override {
         try {
@@ -92,12 +55,9 @@ public:
 
     void deallocate(void* pointer, FreeOrder order) {
         if (pointer == nullptr) return;
-        const auto address = reinterpret_cast<Address>(pointer);
-        if (ArenaBase* arena = directory_.find(address)) return arena->deallocate(pointer, order);
-        for (const auto& plain : plain_arenas()) {
-            if (plain->contains(pointer)) return plain->deallocate(pointer, order);
-        }
-        throw Misuse{"deallocate(" + format_address(address) + "): no tag of this saver has such a pointer"};
+        if (ArenaBase* arena = tags_.find(pointer)) return arena->deallocate(pointer, order);
+        throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
+                     "): no tag of this saver has such a pointer"};
     }
 
     // --- regions ---
@@ -122,7 +82,7 @@ public:
         hook_threads_.refuse("pause");
         const Deadline deadline = deadline_after(options.timeout);
         Tags names;
-        const auto cores = select(tags, names);
+        const auto cores = tags_.select(tags, names);
         if (!enabled()) return {};
         PauseEvent event{names, {}};
         run_hooks([&] { before_pause.run_until_throw(event); });
@@ -139,7 +99,7 @@ public:
     Report resume(const Tags& tags) {
         hook_threads_.refuse("resume");
         Tags names;
-        const auto cores = select(tags, names);
+        const auto cores = tags_.select(tags, names);
         if (!enabled()) return {};
         ResumeEvent event{names, {}};
         run_hooks([&] { before_resume.run_until_throw(event); });
@@ -157,7 +117,7 @@ public:
         hook_threads_.refuse("trim");
         const Deadline deadline = deadline_after(options.timeout);
         Tags names;
-        const auto cores = select(tags, names);
+        const auto cores = tags_.select(tags, names);
         if (!enabled()) return {};
         std::vector<TrimStep<D>> steps;
         steps.reserve(cores.size());
@@ -169,24 +129,24 @@ public:
 
     void invalidate(const Tags& tags) {
         Tags names;
-        for (ArenaCore<D>* core : select(tags, names)) core->invalidate();
+        for (ArenaCore<D>* core : tags_.select(tags, names)) core->invalidate();
     }
 
     std::size_t bytes_to_resume(const Tags& tags) {
         Tags names;
         std::size_t bytes = 0;
-        for (ArenaCore<D>* core : select(tags, names)) bytes += core->bytes_to_resume();
+        for (ArenaCore<D>* core : tags_.select(tags, names)) bytes += core->bytes_to_resume();
         return bytes;
     }
 
     Usage usage() {
         std::vector<ArenaUsage> rows;
         std::vector<D> drivers{driver_};
-        for (const Tag& tag : snapshot()) {
+        for (const auto& tag : tags_.snapshot()) {
             rows.push_back(tag.arena->usage());
             if (std::find(drivers.begin(), drivers.end(), tag.driver) == drivers.end()) drivers.push_back(tag.driver);
         }
-        if (ArenaUsage row = outside_->usage(); row.blocks != 0) rows.push_back(std::move(row));
+        if (ArenaUsage row = tags_.outside_usage(); row.blocks != 0) rows.push_back(std::move(row));
         std::vector<DeviceUsage> devices;
         for (const D& driver : drivers) {
             DeviceMemory memory;
@@ -203,12 +163,9 @@ public:
     /// Closes every arena. Throws the first failure after all have been tried; may be called again.
     void close() {
         hook_threads_.refuse("close");
-        {
-            const std::lock_guard lock{mutex_};
-            closed_ = true;
-        }
+        tags_.close();
         std::exception_ptr first;
-        for (const Tag& tag : snapshot()) {
+        for (const auto& tag : tags_.snapshot()) {
             try {
                 if (tag.core != nullptr) tag.core->close();
             } catch (const Error&) {
@@ -216,7 +173,7 @@ public:
             }
         }
         Status status;
-        for (const auto& plain : plain_arenas()) {
+        for (const auto& plain : tags_.plain_arenas()) {
             if (const Status closing = plain->close(); status.ok()) status = closing;
         }
         if (first) std::rethrow_exception(first);
@@ -224,65 +181,6 @@ public:
     }
 
 private:
-    struct Tag {
-        std::string name;
-        D driver;
-        AnyBackup<D> policy;
-        ArenaOptions options;
-        ArenaBase* arena;
-        ArenaCore<D>* core; // null when switched off
-    };
-
-    void require_open() const {
-        if (closed_) throw Misuse{"the saver has been closed"};
-    }
-
-    ArenaBase& make_arena(std::string_view tag, AnyBackup<D> policy, const D& driver, ArenaOptions options) {
-        if (options.margin == 0) options.margin = options_.margin;
-        if (!options.events) options.events = options_.events;
-        Tag entry{std::string{tag}, driver, std::move(policy), options, nullptr, nullptr};
-        if (enabled()) {
-            auto core = std::make_unique<ArenaCore<D>>(driver, entry.name, entry.policy, options);
-            entry.arena = entry.core = core.get();
-            directory_.add(core->addresses(), *core);
-            cores_.push_back(std::move(core));
-        } else {
-            plain_.push_back(std::make_shared<PlainArena<D>>(driver, entry.name, options.events));
-            entry.arena = plain_.back().get();
-        }
-        ArenaBase& arena = *entry.arena;
-        tags_.push_back(std::move(entry));
-        return arena;
-    }
-
-    /// The arenas of these tags, each once, in the order in which they were made; throws Misuse for an unknown tag.
-    std::vector<ArenaCore<D>*> select(const Tags& tags, Tags& names) {
-        const std::lock_guard lock{mutex_};
-        require_open();
-        for (const std::string& tag : tags) {
-            if (std::none_of(tags_.begin(), tags_.end(), [&](const Tag& entry) { return entry.name == tag; })) {
-                throw Misuse{"unknown tag \"" + tag + '"'};
-            }
-        }
-        std::vector<ArenaCore<D>*> cores;
-        for (const Tag& entry : tags_) {
-            if (!tags.empty() && std::find(tags.begin(), tags.end(), entry.name) == tags.end()) continue;
-            if (entry.core != nullptr) cores.push_back(entry.core);
-            if (std::find(names.begin(), names.end(), entry.name) == names.end()) names.push_back(entry.name);
-        }
-        return cores;
-    }
-    [[nodiscard]] std::vector<Tag> snapshot() {
-        const std::lock_guard lock{mutex_};
-        return {tags_.begin(), tags_.end()};
-    }
-    [[nodiscard]] std::vector<std::shared_ptr<PlainArena<D>>> plain_arenas() {
-        const std::lock_guard lock{mutex_};
-        auto all = plain_;
-        all.push_back(outside_);
-        return all;
-    }
-
     template <class Run>
     void run_hooks(Run&& run) {
         const HookThreads::Mark mark{hook_threads_};
@@ -292,7 +190,7 @@ private:
     /// Gives back unused memory on a device, without waiting for anything or anybody. Whether there was any.
     bool relieve(int device, const std::vector<ArenaCore<D>*>& busy = {}) {
         std::size_t released = 0;
-        for (const Tag& tag : snapshot()) {
+        for (const auto& tag : tags_.snapshot()) {
             if (tag.core == nullptr || tag.driver.device() != device) continue;
             if (std::find(busy.begin(), busy.end(), tag.core) != busy.end()) {
                 released += trim_now(*tag.core);
@@ -332,13 +230,7 @@ private:
     SaverOptions options_;
     RegionStacks regions_;
     HookThreads hook_threads_;
-    Directory directory_;
-    std::mutex mutex_; // guards what follows
-    bool closed_ = false;
-    std::deque<Tag> tags_;
-    std::vector<std::unique_ptr<ArenaCore<D>>> cores_;
-    std::vector<std::shared_ptr<PlainArena<D>>> plain_;
-    std::shared_ptr<PlainArena<D>> outside_;
+    TagTable<D> tags_;
 };
 
 } // namespace memsaver::inline v0_1

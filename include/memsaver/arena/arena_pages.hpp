@@ -1,0 +1,274 @@
+// The pages of one arena: which extents are active, which ranges are paused, what is held, and the books of them all.
+// Does not know which bytes are whose.
+#pragma once
+
+#include "memsaver/arena/address_space.hpp"
+#include "memsaver/arena/arena_options.hpp"
+#include "memsaver/arena/extent_sizes.hpp"
+#include "memsaver/backup/backup.hpp"
+#include "memsaver/memory/memory.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Every handle of the arena is created and released here, so that the sum is always true. Used by an ArenaCore and its
+/// steps only, which take turns; `mutex` guards the lists against those who grow and ask meanwhile, and is not held
+/// over a driver call, but for retries.
+template <Driver D>
+class ArenaPages {
+public:
+    /// Memory that one pause took away, and what holds its bytes.
+    struct Batch {
+        std::vector<Range> ranges; // sorted
+        std::shared_ptr<AnySlot> slot;
+    };
+    /// An extent whose pages could not be given back so far.
+    struct Held {
+        Extent<D> extent;
+        bool owns_addresses; // else they belong to a paused range
+    };
+
+    /// Throws Misuse for an impossible capacity, or what a failing driver call stands for.
+    ArenaPages(D driver, std::string tag, ArenaOptions options)
+        : driver_{std::move(driver)}, tag_{std::move(tag)}, options_{std::move(options)}, granularity_{ask_granularity(
+                                                                                              driver_)},
+          reservation_{driver_, capacity(), std::max<std::size_t>(granularity_, 1_MiB)}, space_{
+                                                                                             {reservation_.address(),
+                                                                                              reservation_.bytes()}} {}
+
+    [[nodiscard]] const D& driver() const noexcept { return driver_; }
+    [[nodiscard]] const std::string& tag() const noexcept { return tag_; }
+    [[nodiscard]] const ArenaOptions& options() const noexcept { return options_; }
+    [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
+    [[nodiscard]] Range addresses() const noexcept { return space_.all(); }
+    /// The sum of the handles that live.
+    [[nodiscard]] std::size_t physical_bytes() const noexcept { return physical_bytes_.load(); }
+
+    // --- one extent ---
+
+    Status create(Extent<D>& extent) noexcept {
+        const Status status = extent.create(driver_);
+        if (status.ok()) physical_bytes_ += extent.bytes();
+        return status;
+    }
+    Status release(Extent<D>& extent) noexcept {
+        const std::size_t bytes = extent.physical_bytes();
+        const Status status = extent.release();
+        if (status.ok()) physical_bytes_ -= bytes;
+        return status;
+    }
+    /// Unmaps and releases; what fails stays in the extent.
+    Status drop(Extent<D>& extent) noexcept {
+        const Status status = extent.unmap();
+        return status.ok() ? release(extent) : status;
+    }
+    /// Releases pages that were created but never mapped; the extents may be filled again.
+    void give_up_pages(std::vector<Extent<D>>& extents) noexcept {
+        for (Extent<D>& extent : extents) {
+            if (extent.state() == ExtentState::paused) continue;
+            if (const Status status = release(extent); !status.ok()) {
+                const Range range{extent.address(), extent.bytes()};
+                hold(std::move(extent), false, status);
+                extent = Extent<D>{range.address, range.bytes};
+            }
+        }
+    }
+    /// Undoes what a failed operation took. What cannot be given back is held, and told.
+    void abandon(std::vector<Extent<D>>& extents, bool owns_addresses) noexcept {
+        for (Extent<D>& extent : extents) {
+            const Status status = drop(extent);
+            if (!status.ok()) hold(std::move(extent), owns_addresses, status);
+        }
+        extents.clear();
+    }
+    void hold(Extent<D>&& extent, bool owns_addresses, const Status& status) noexcept {
+        tell(options_.events, [&] {
+            return Event{EventKind::ignored, tag_, driver_.device(),
+                         failure_text(status, "give pages back; it will be tried again")};
+        });
+        const std::lock_guard lock{mutex};
+        held.push_back({std::move(extent), owns_addresses}); // room is reserved whenever an extent is made
+    }
+    /// Tries again to give back what is held. With the turn held.
+    Status retry_held() {
+        const std::lock_guard lock{mutex};
+        Status first;
+        std::erase_if(held, [&](Held& kept) {
+            const Status status = drop(kept.extent);
+            if (!status.ok()) {
+                if (first.ok()) first = status;
+                return false;
+            }
+            if (kept.owns_addresses) space_.give({kept.extent.address(), kept.extent.bytes()});
+            return true;
+        });
+        return first;
+    }
+
+    /// Creates pages for all of `extents`, or for none. Answers out_of_memory too if less than the margin would be
+    /// left.
+    Status create_all(std::vector<Extent<D>>& extents) noexcept {
+        if (options_.margin != 0) {
+            std::size_t needed = options_.margin;
+            for (const Extent<D>& extent : extents) needed += extent.bytes();
+            DeviceMemory memory;
+            const Status status = driver_.memory(memory);
+            if (!status.ok()) return status;
+            if (memory.free_bytes < needed)
+                return {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
+        }
+        for (Extent<D>& extent : extents) {
+            const Status status = create(extent);
+            if (!status.ok()) return status;
+        }
+        return {};
+    }
+    [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t needed) const {
+        DeviceMemory memory;
+        (void)driver_.memory(memory);
+        raise(status, what,
+              "tag \"" + tag_ + "\" on " + driver_.name() + " needs " + format_bytes(needed) + ", " +
+                  format_bytes(memory.free_bytes) + " are free",
+              needed, memory.free_bytes);
+    }
+    /// Extents without pages for `ranges`, and room to hold them all should giving them back fail.
+    std::vector<Extent<D>> plan(const std::vector<Range>& ranges) {
+        std::vector<Range> pieces;
+        for (const Range& range : ranges) split_into_extents(range, granularity_, pieces);
+        std::vector<Extent<D>> extents;
+        extents.reserve(pieces.size());
+        for (const Range& piece : pieces) extents.emplace_back(piece.address, piece.bytes);
+        const std::lock_guard lock{mutex};
+        active.reserve(active.size() + pieces.size());
+        held.reserve(held.size() + active.capacity() + pieces.size());
+        return extents;
+    }
+
+    // --- growth ---
+
+    /// Addresses for `wanted` bytes, or for the `needed` ones where the capacity allows no more.
+    Range take_addresses(std::size_t wanted, std::size_t needed, std::size_t alignment) {
+        const std::lock_guard lock{mutex};
+        for (const std::size_t bytes : {wanted, needed}) {
+            if (const Address address = space_.take(bytes, std::max(alignment, granularity_))) return {address, bytes};
+        }
+        throw Misuse{"tag \"" + tag_ + "\": no room for " + format_bytes(needed) + " more in its capacity of " +
+                     format_bytes(reservation_.bytes())};
+    }
+    /// Puts active memory at addresses that have been taken, and calls `offer(range)`; on failure they are given back.
+    template <class Offer>
+    Status grow_into(Range range, Offer&& offer) {
+        std::vector<Extent<D>> extents;
+        try {
+            extents = plan({range});
+            Status status = create_all(extents);
+            for (std::size_t i = 0; status.ok() && i < extents.size(); ++i) status = extents[i].map(driver_);
+            if (!status.ok()) {
+                abandon_growth(range, extents);
+                return status;
+            }
+            offer(range);
+        } catch (const std::bad_alloc&) {
+            abandon_growth(range, extents);
+            throw;
+        }
+        const std::lock_guard lock{mutex};
+        for (Extent<D>& extent : extents) active.push_back(std::move(extent));
+        return {};
+    }
+    void abandon_growth(Range range, std::vector<Extent<D>>& extents) {
+        std::vector<Range> kept;
+        kept.reserve(extents.size());
+        for (const Extent<D>& extent : extents) kept.push_back({extent.address(), extent.bytes()});
+        abandon(extents, true);
+        const std::lock_guard lock{mutex};
+        std::erase_if(kept, [&](const Range& piece) { return !holds(piece.address); });
+        for (const Range& rest : without({range}, kept)) space_.give(rest);
+    }
+    [[nodiscard]] bool holds(Address address) const noexcept {
+        return std::any_of(held.begin(), held.end(),
+                           [&](const Held& kept) { return kept.owns_addresses && kept.extent.address() == address; });
+    }
+
+    // --- what is paused ---
+
+    /// The paused ranges, sorted.
+    [[nodiscard]] std::vector<Range> paused_ranges() {
+        const std::lock_guard lock{mutex};
+        std::vector<Range> ranges;
+        for (const Batch& batch : paused) ranges.insert(ranges.end(), batch.ranges.begin(), batch.ranges.end());
+        sort_by_address(ranges);
+        return ranges;
+    }
+    /// Paused ranges that nobody needs are dropped, and their addresses given back. May throw bad_alloc.
+    void forget_paused(Range range) {
+        const std::lock_guard lock{mutex};
+        for (Batch& batch : paused) batch.ranges = without(batch.ranges, {range});
+        space_.give(range);
+        std::erase_if(paused, [](const Batch& batch) { return batch.ranges.empty(); });
+    }
+    /// Gives addresses back that no extent needs any more.
+    void give_addresses(Range range) {
+        const std::lock_guard lock{mutex};
+        space_.give(range);
+    }
+
+    /// Gives everything back. A lost device is no failure. Answers the first failure; what is left is tried again by
+    /// the next call.
+    Status close() noexcept {
+        const std::lock_guard lock{mutex};
+        Status first;
+        const auto try_to = [&](const Status& status) {
+            if (!status.ok() && status.kind != StatusKind::gone && first.ok()) first = status;
+            return status.ok();
+        };
+        std::erase_if(held, [&](Held& kept) { return try_to(drop(kept.extent)); });
+        std::erase_if(active, [&](Extent<D>& extent) { return try_to(drop(extent)); });
+        paused.clear();
+        if (active.empty() && held.empty()) try_to(reservation_.close());
+        return first;
+    }
+    [[nodiscard]] bool reserved() const noexcept { return reservation_.address() != 0; }
+
+private:
+    static std::size_t ask_granularity(const D& driver) {
+        std::size_t granularity = 0;
+        check(driver.granularity(granularity), "ask for the granularity of pages");
+        return granularity;
+    }
+    [[nodiscard]] std::size_t capacity() const {
+        std::size_t bytes = options_.capacity;
+        if (bytes == 0) {
+            DeviceMemory memory;
+            check(driver_.memory(memory), "ask for the device's memory");
+            bytes = 2 * memory.total_bytes;
+        }
+        if (!can_align_up(bytes, granularity_)) throw Misuse{"arena \"" + tag_ + "\": the capacity is too large"};
+        return align_up(bytes, granularity_);
+    }
+
+    D driver_;
+    std::string tag_;
+    ArenaOptions options_;
+    std::size_t granularity_;
+    Reservation<D> reservation_; // declared before what is mapped in it, so that it dies later
+    AddressSpace space_;
+    std::atomic<std::size_t> physical_bytes_{0};
+
+public:
+    std::mutex mutex; // guards these, and the address space
+    std::vector<Extent<D>> active;
+    std::vector<Batch> paused;
+    std::vector<Held> held;
+};
+
+} // namespace memsaver::inline v0_1

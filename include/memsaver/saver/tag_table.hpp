@@ -1,0 +1,158 @@
+// The arenas of a saver by tag and device. Does not pause or resume them.
+#pragma once
+
+#include "memsaver/arena/arena.hpp"
+#include "memsaver/saver/directory.hpp"
+#include "memsaver/saver/plain_arena.hpp"
+#include "memsaver/saver/saver_options.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Arenas are made on demand and live as long as the table. Thread safe.
+template <Driver D>
+class TagTable {
+public:
+    using Names = std::vector<std::string>;
+
+    struct Tag {
+        std::string name;
+        D driver;
+        AnyBackup<D> policy;
+        ArenaOptions options;
+        ArenaBase* arena;
+        ArenaCore<D>* core; // null when switched off
+    };
+
+    TagTable(D driver, SaverOptions options)
+        : options_{std::move(options)}, outside_{std::make_shared<PlainArena<D>>(std::move(driver), "outside",
+                                                                                 options_.events)} {}
+
+    /// The arena of a tag on a device, made if there is none. No policy: the tag's own, or Discard for a new tag.
+    ArenaBase& arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
+                     const std::optional<ArenaOptions>& options) {
+        const std::lock_guard lock{mutex_};
+        require_open();
+        if (tag.empty()) throw Misuse{"a tag needs a name"};
+        const Tag* known = nullptr;
+        for (const Tag& entry : tags_) {
+            if (entry.name != tag) continue;
+            known = &entry;
+            if (policy && !(*policy == entry.policy)) {
+                throw Misuse{"tag \"" + entry.name + "\" has the policy \"" + std::string{entry.policy.name()} +
+                             "\" already; it cannot also have \"" + std::string{policy->name()} +
+                             "\" (or other options of it)"};
+            }
+            if (entry.driver.device() != driver.device()) continue;
+            if (!(entry.driver == driver)) {
+                throw Misuse{"tag \"" + entry.name + "\" lives on " + entry.driver.name() +
+                             " with other options already"};
+            }
+            if (options && options->capacity != entry.options.capacity) {
+                throw Misuse{"tag \"" + entry.name + "\" exists already, with another capacity"};
+            }
+            return *entry.arena;
+        }
+        return make_arena(tag,
+                          policy             ? *policy
+                          : known != nullptr ? known->policy
+                                             : AnyBackup<D>{Discard{}},
+                          driver, options.value_or(ArenaOptions{}));
+    }
+
+    /// Plain memory of the saver's own device.
+    PlainArena<D>& outside() {
+        const std::lock_guard lock{mutex_};
+        require_open();
+        return *outside_;
+    }
+
+    [[nodiscard]] ArenaUsage outside_usage() { return outside_->usage(); }
+
+    /// The arena that has a pointer, or null.
+    [[nodiscard]] ArenaBase* find(const void* pointer) {
+        if (ArenaBase* arena = directory_.find(reinterpret_cast<Address>(pointer))) return arena;
+        for (const auto& plain : plain_arenas()) {
+            if (plain->contains(pointer)) return plain.get();
+        }
+        return nullptr;
+    }
+
+    /// The arenas of these tags, each once, in the order in which they were made; throws Misuse for an unknown tag.
+    std::vector<ArenaCore<D>*> select(const Names& tags, Names& names) {
+        const std::lock_guard lock{mutex_};
+        require_open();
+        for (const std::string& tag : tags) {
+            if (std::none_of(tags_.begin(), tags_.end(), [&](const Tag& entry) { return entry.name == tag; })) {
+                throw Misuse{"unknown tag \"" + tag + '"'};
+            }
+        }
+        std::vector<ArenaCore<D>*> cores;
+        for (const Tag& entry : tags_) {
+            if (!tags.empty() && std::find(tags.begin(), tags.end(), entry.name) == tags.end()) continue;
+            if (entry.core != nullptr) cores.push_back(entry.core);
+            if (std::find(names.begin(), names.end(), entry.name) == names.end()) names.push_back(entry.name);
+        }
+        return cores;
+    }
+    [[nodiscard]] std::vector<Tag> snapshot() {
+        const std::lock_guard lock{mutex_};
+        return {tags_.begin(), tags_.end()};
+    }
+    [[nodiscard]] std::vector<std::shared_ptr<PlainArena<D>>> plain_arenas() {
+        const std::lock_guard lock{mutex_};
+        auto all = plain_;
+        all.push_back(outside_);
+        return all;
+    }
+
+    /// From here on everything but `find` and the lists is Misuse.
+    void close() {
+        const std::lock_guard lock{mutex_};
+        closed_ = true;
+    }
+
+private:
+    void require_open() const {
+        if (closed_) throw Misuse{"the saver has been closed"};
+    }
+
+    ArenaBase& make_arena(std::string_view tag, AnyBackup<D> policy, const D& driver, ArenaOptions options) {
+        if (options.margin == 0) options.margin = options_.margin;
+        if (!options.events) options.events = options_.events;
+        Tag entry{std::string{tag}, driver, std::move(policy), options, nullptr, nullptr};
+        if (options_.enabled) {
+            auto core = std::make_unique<ArenaCore<D>>(driver, entry.name, entry.policy, options);
+            entry.arena = entry.core = core.get();
+            directory_.add(core->addresses(), *core);
+            cores_.push_back(std::move(core));
+        } else {
+            plain_.push_back(std::make_shared<PlainArena<D>>(driver, entry.name, options.events));
+            entry.arena = plain_.back().get();
+        }
+        ArenaBase& arena = *entry.arena;
+        tags_.push_back(std::move(entry));
+        return arena;
+    }
+
+    SaverOptions options_;
+    Directory directory_;
+    std::mutex mutex_; // guards what follows
+    bool closed_ = false;
+    std::deque<Tag> tags_;
+    std::vector<std::unique_ptr<ArenaCore<D>>> cores_;
+    std::vector<std::shared_ptr<PlainArena<D>>> plain_;
+    std::shared_ptr<PlainArena<D>> outside_;
+};
+
+} // namespace memsaver::inline v0_1
