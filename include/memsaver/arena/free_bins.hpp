@@ -22,13 +22,12 @@ public:
     static constexpr std::size_t unit = 256;
     static constexpr std::size_t bins = 40 * 8;
 
-    FreeBins() : links_(2 * bins) {
-        for (Node head = 0; head < 2 * bins; ++head) links_[head] = {head, head};
-    }
-
     /// Makes room for nodes 0 .. count-1. May throw bad_alloc; then nothing changed.
     void reserve(std::size_t count) {
-        if (links_.size() < 2 * bins + count) links_.resize(2 * bins + count);
+        const std::size_t before = links_.size();
+        if (before >= 2 * bins + count) return;
+        links_.resize(2 * bins + count);
+        for (Node head = static_cast<Node>(before); head < 2 * bins; ++head) links_[head] = {head, head};
     }
 
     /// The class that a block of `bytes` belongs to; blocks of every higher class are larger.

@@ -18,7 +18,7 @@ namespace memsaver::inline v0_1 {
 template <Streams D>
 class HeapSet {
 public:
-    static constexpr std::size_t shard_count = 16;
+    static constexpr std::size_t shard_count = 32;
 
     HeapSet(Range space, std::size_t chunk_bytes)
         : central{0, 0}, space_{space}, chunk_bytes_{chunk_bytes},
@@ -33,10 +33,14 @@ public:
         const std::uint8_t shard = owner(address).load();
         return shard == 0 ? central : *shards[shard - 1U];
     }
-    /// Threads that run at the same time mostly get different ones: their descriptors lie one stack apart, and a stack
-    /// of the usual size plus its guard is an odd number of pages.
+    /// The shard that this thread's id hashes to: with many more shards than threads, mostly its own.
     [[nodiscard]] Heap<D>& shard_of_this_thread() noexcept {
-        return *shards[(static_cast<std::size_t>(pthread_self()) >> 12U) % shard_count];
+        std::uint64_t id = static_cast<std::uint64_t>(pthread_self()) >> 8U;
+        id *= 0xFF51AFD7ED558CCDULL; // ids differ in few, regular bits: mixed as MurmurHash3 does
+        id ^= id >> 33U;
+        id *= 0xC4CEB9FE1A85EC53ULL;
+        static_assert(shard_count == 32);
+        return *shards[static_cast<std::size_t>(id >> 59U)];
     }
     [[nodiscard]] std::array<std::unique_lock<std::mutex>, shard_count + 1> lock_all() {
         std::array<std::unique_lock<std::mutex>, shard_count + 1> locks;
