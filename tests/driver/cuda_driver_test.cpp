@@ -40,6 +40,7 @@ std::string text_thrown(const F& body) {
 } // namespace
 
 static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver>);
+static_assert(Lanes<CudaDriver> && HostPages<CudaDriver> && Files<CudaDriver>);
 static_assert(sizeof(CudaDriver) == sizeof(std::shared_ptr<const void>), "with the CUDA headers as without");
 
 static_assert(cuda_status_kind(0) == StatusKind::ok);
@@ -96,6 +97,8 @@ static_assert(same<decltype(Api::mem_unmap), PFN_cuMemUnmap_v10020>);
 static_assert(same<decltype(Api::mem_set_access), PFN_cuMemSetAccess_v10020>);
 static_assert(same<decltype(Api::mem_alloc), PFN_cuMemAlloc_v3020>);
 static_assert(same<decltype(Api::mem_free), PFN_cuMemFree_v3020>);
+static_assert(same<decltype(Api::host_register), PFN_cuMemHostRegister_v6050>);
+static_assert(same<decltype(Api::host_unregister), PFN_cuMemHostUnregister_v4000>);
 static_assert(same<decltype(Api::stream_create), PFN_cuStreamCreate_v2000>);
 static_assert(same<decltype(Api::stream_destroy), PFN_cuStreamDestroy_v4000>);
 static_assert(same<decltype(Api::stream_context), PFN_cuStreamGetCtx_v9020>);
@@ -167,6 +170,13 @@ struct Stub {
         return text;
     }
     bool called(const std::string& name) const { return last(name) != "no call"; }
+    std::vector<std::string> all(const std::string& name) const {
+        std::vector<std::string> texts;
+        for (const StubCall& call : state.calls) {
+            if (call.name == name) texts.push_back(call.text);
+        }
+        return texts;
+    }
 };
 
 StreamRef stream(std::uintptr_t number) { return reinterpret_cast<CUstream_st*>(number); }
@@ -431,6 +441,11 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     CHECK(driver.free_plain(address).ok());
     expect("cuMemFree", "0x7000");
 
+    CHECK(driver.pin_host(host, 4).ok());
+    expect("cuMemHostRegister", std::string{host_text} + " 4 flags " + std::to_string(CU_MEMHOSTREGISTER_PORTABLE));
+    CHECK(driver.unpin_host(host).ok());
+    expect("cuMemHostUnregister", host_text);
+
     // The mode of the capture is the caller's, whatever the thread's was meanwhile.
     CHECK(driver.begin_capture(opened, CaptureMode::relaxed).ok());
     expect("cuStreamBeginCapture", "0x100 mode 2");
@@ -601,13 +616,76 @@ TEST_CASE("CudaDriver: where the thread cannot be set up the call is not made") 
     CHECK_FALSE(stub.called("cuMemGetInfo"));
 }
 
+TEST_CASE("CudaDriver: pages that cannot be pinned are the host's shortage, not the device's") {
+    Stub stub;
+    const CudaDriver driver = stub.driver();
+    char host[4] = {};
+    stub.state.fails["cuMemHostRegister"] = CUDA_ERROR_OUT_OF_MEMORY;
+    const Status full = driver.pin_host(host, 4);
+    CHECK(full.kind == StatusKind::out_of_host_memory);
+    CHECK(full.code == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(std::string{full.name} == "CUDA_ERROR_OUT_OF_MEMORY");
+    stub.state.fails["cuMemHostRegister"] = CUDA_ERROR_INVALID_VALUE;
+    CHECK(driver.pin_host(host, 4).kind == StatusKind::other);
+    stub.state.fails["cuMemHostUnregister"] = CUDA_ERROR_ILLEGAL_ADDRESS;
+    CHECK(driver.unpin_host(host).kind == StatusKind::gone);
+}
+
+TEST_CASE("CudaDriver: one lane for each direction, opened once and closed with the last copy") {
+    Stub stub;
+    {
+        const CudaDriver driver = stub.driver(1);
+        const CudaDriver copy = driver; // NOLINT(performance-unnecessary-copy-initialization): it shares the lanes
+        CHECK_FALSE(stub.called("cuStreamCreate"));
+        StreamRef out;
+        StreamRef in;
+        StreamRef again;
+        CHECK(driver.lane(Direction::out, out).ok());
+        CHECK(driver.lane(Direction::in, in).ok());
+        CHECK(copy.lane(Direction::out, again).ok());
+        CHECK(again == out);
+        CHECK(copy.lane(Direction::in, again).ok());
+        CHECK(again == in);
+        CHECK(out == stream(0x100));
+        CHECK(in == stream(0x200));
+        const std::string non_blocking = std::to_string(CU_STREAM_NON_BLOCKING);
+        CHECK(stub.all("cuStreamCreate") == std::vector{non_blocking, non_blocking});
+        CHECK_FALSE(stub.called("cuStreamDestroy"));
+    }
+    CHECK(stub.all("cuStreamDestroy") == std::vector<std::string>{"0x100", "0x200"});
+    for (const StubCall& call : stub.state.calls) {
+        if (call.name == "cuStreamDestroy") CHECK(call.context_device == 1);
+    }
+    CHECK(stub.state.calls.back().name == "cuDevicePrimaryCtxRelease"); // a stream does not outlive its context
+    CHECK(stub.thread.contexts.empty());
+}
+
+TEST_CASE("CudaDriver: a lane that could not be opened is tried again, one that nobody asked for is not closed") {
+    Stub stub;
+    {
+        const CudaDriver driver = stub.driver();
+        StreamRef lane = stream(0x77);
+        stub.state.fails["cuStreamCreate"] = CUDA_ERROR_OUT_OF_MEMORY;
+        CHECK(driver.lane(Direction::in, lane).kind == StatusKind::out_of_memory);
+        CHECK(lane == stream(0x77));
+        stub.state.fails.clear();
+        CHECK(driver.lane(Direction::in, lane).ok());
+        CHECK(lane == stream(0x100));
+    }
+    CHECK(stub.all("cuStreamDestroy") == std::vector<std::string>{"0x100"});
+}
+
 TEST_CASE("CudaDriver: closing after the driver has gone is quiet") {
     Stub stub;
     {
         const CudaDriver driver = stub.driver();
+        StreamRef lane;
+        CHECK(driver.lane(Direction::out, lane).ok());
         stub.state.fails["cuDevicePrimaryCtxRelease"] = CUDA_ERROR_DEINITIALIZED;
+        stub.state.fails["cuCtxPushCurrent"] = CUDA_ERROR_DEINITIALIZED;
     }
     CHECK(stub.called("cuDevicePrimaryCtxRelease"));
+    CHECK_FALSE(stub.called("cuStreamDestroy"));
 }
 
 #endif

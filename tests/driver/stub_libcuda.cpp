@@ -165,11 +165,15 @@ CUresult alloc(CUdeviceptr* out, std::size_t bytes) {
     return give(note("cuMemAlloc", std::to_string(bytes)), out, 0x7000ULL);
 }
 CUresult free_mem(CUdeviceptr at) { return note("cuMemFree", hex(at)); }
+CUresult host_register(void* pages, std::size_t bytes, unsigned flags) {
+    return note("cuMemHostRegister", hex(pages) + " " + std::to_string(bytes) + " flags " + std::to_string(flags));
+}
+CUresult host_unregister(void* pages) { return note("cuMemHostUnregister", hex(pages)); }
 
 // Streams and events are numbers; a stream of 0x1000 and more belongs to device 1.
 CUresult stream_create(CUstream* out, unsigned flags) {
     const CUresult result = note("cuStreamCreate", std::to_string(flags));
-    if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUstream>(std::uintptr_t{0x100});
+    if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUstream>(std::uintptr_t{0x100} * ++state().streams);
     return result;
 }
 CUresult stream_destroy(CUstream stream) { return note("cuStreamDestroy", hex(stream)); }
@@ -262,6 +266,8 @@ const Entry* find(const char* name) {
         {"cuMemSetAccess", 10020, address(set_access)},
         {"cuMemAlloc", 3020, address(alloc)},
         {"cuMemFree", 3020, address(free_mem)},
+        {"cuMemHostRegister", 6050, address(host_register)},
+        {"cuMemHostUnregister", 4000, address(host_unregister)},
         {"cuStreamCreate", 2000, address(stream_create)},
         {"cuStreamDestroy", 4000, address(stream_destroy)},
         {"cuStreamGetCtx", 9020, address(stream_context)},

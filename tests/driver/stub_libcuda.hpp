@@ -36,6 +36,7 @@ struct StubState {
     std::vector<std::pair<std::string, int>> asked = {}; ///< cuGetProcAddress: names and versions
     std::vector<unsigned long long> flavours = {};       ///< and its flags
     std::map<int, int> retained = {};                    ///< primary contexts by device
+    unsigned streams = 0;                                ///< how many were created: 0x100, 0x200, ...
 
     void reset() {
         const std::lock_guard lock{mutex};
@@ -50,6 +51,7 @@ struct StubState {
         calls.clear();
         asked.clear();
         flavours.clear();
+        streams = 0;
     }
 };
 

@@ -48,6 +48,22 @@ struct NullDriver {
     Status end_capture(StreamRef, GraphRef&) const noexcept { return {}; }
     Status launch(GraphRef, StreamRef) const noexcept { return {}; }
     Status close_graph(GraphRef) const noexcept { return {}; }
+
+    Status lane(Direction, StreamRef&) const noexcept { return {}; }
+
+    Status map_host(std::size_t, void*&) const noexcept { return {}; }
+    Status unmap_host(void*, std::size_t) const noexcept { return {}; }
+    Status populate_host(void*, std::size_t) const noexcept { return {}; }
+    Status pin_host(void*, std::size_t) const noexcept { return {}; }
+    Status unpin_host(void*) const noexcept { return {}; }
+    Status host_available(std::size_t&) const noexcept { return {}; }
+
+    Status open_file(const char*, FileRef&) const noexcept { return {}; }
+    Status close_file(FileRef) const noexcept { return {}; }
+    Status write_file(FileRef, const void*, std::size_t, std::size_t) const noexcept { return {}; }
+    Status read_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return {}; }
+    Status allocate_file(FileRef, std::size_t, std::size_t) const noexcept { return {}; }
+    Status punch_file(FileRef, std::size_t, std::size_t) const noexcept { return {}; }
 };
 
 static_assert(Pages<NullDriver>);
@@ -55,6 +71,9 @@ static_assert(Streams<NullDriver>);
 static_assert(Copies<NullDriver>);
 static_assert(Plain<NullDriver>);
 static_assert(Captures<NullDriver>);
+static_assert(Lanes<NullDriver>);
+static_assert(HostPages<NullDriver>);
+static_assert(Files<NullDriver>);
 static_assert(Driver<NullDriver>);
 
 // A member of the same name hides the inherited one.
@@ -94,6 +113,22 @@ struct BeginCapture : NullDriver { void begin_capture() = delete; };
 struct EndCapture : NullDriver { void end_capture() = delete; };
 struct Launch : NullDriver { void launch() = delete; };
 struct CloseGraph : NullDriver { void close_graph() = delete; };
+
+struct Lane : NullDriver { void lane() = delete; };
+
+struct MapHost : NullDriver { void map_host() = delete; };
+struct UnmapHost : NullDriver { void unmap_host() = delete; };
+struct PopulateHost : NullDriver { void populate_host() = delete; };
+struct PinHost : NullDriver { void pin_host() = delete; };
+struct UnpinHost : NullDriver { void unpin_host() = delete; };
+struct HostAvailable : NullDriver { void host_available() = delete; };
+
+struct OpenFile : NullDriver { void open_file() = delete; };
+struct CloseFile : NullDriver { void close_file() = delete; };
+struct WriteFile : NullDriver { void write_file() = delete; };
+struct ReadFile : NullDriver { void read_file() = delete; };
+struct AllocateFile : NullDriver { void allocate_file() = delete; };
+struct PunchFile : NullDriver { void punch_file() = delete; };
 
 struct Device : NullDriver { void device(int) = delete; };
 struct Name : NullDriver { void name(int) = delete; };
@@ -139,6 +174,19 @@ static_assert(!Captures<lacking::BeginCapture> && Driver<lacking::BeginCapture>)
 static_assert(!Captures<lacking::EndCapture>);
 static_assert(!Captures<lacking::Launch>);
 static_assert(!Captures<lacking::CloseGraph>);
+static_assert(!Lanes<lacking::Lane> && Driver<lacking::Lane>);
+static_assert(!HostPages<lacking::MapHost> && Driver<lacking::MapHost>);
+static_assert(!HostPages<lacking::UnmapHost>);
+static_assert(!HostPages<lacking::PopulateHost>);
+static_assert(!HostPages<lacking::PinHost>);
+static_assert(!HostPages<lacking::UnpinHost>);
+static_assert(!HostPages<lacking::HostAvailable>);
+static_assert(!Files<lacking::OpenFile> && Driver<lacking::OpenFile>);
+static_assert(!Files<lacking::CloseFile>);
+static_assert(!Files<lacking::WriteFile>);
+static_assert(!Files<lacking::ReadFile>);
+static_assert(!Files<lacking::AllocateFile>);
+static_assert(!Files<lacking::PunchFile>);
 
 static_assert(!Driver<lacking::Device>);
 static_assert(!Driver<lacking::Name>);
@@ -153,9 +201,17 @@ struct ThrowingWait : NullDriver { Status wait(EventRef) const { return {}; } };
 struct ThrowingFill : NullDriver { Status fill(Address, unsigned char, std::size_t, StreamRef) const { return {}; } };
 struct ThrowingFree : NullDriver { Status free_plain(Address) const { return {}; } };
 struct ThrowingLaunch : NullDriver { Status launch(GraphRef, StreamRef) const { return {}; } };
+struct ThrowingLane : NullDriver { Status lane(Direction, StreamRef&) const { return {}; } };
+struct ThrowingPin : NullDriver { Status pin_host(void*, std::size_t) const { return {}; } };
+struct ThrowingRead : NullDriver { Status read_file(FileRef, void*, std::size_t, std::size_t) const { return {}; } };
 struct ThrowingDevice : NullDriver { int device() const { return 0; } };
 struct ChangingUnmap : NullDriver { Status unmap(Address, std::size_t) noexcept { return {}; } };
 struct ChangingDrain : NullDriver { Status drain() noexcept { return {}; } };
+struct ChangingUnpin : NullDriver { Status unpin_host(void*) noexcept { return {}; } };
+struct ChangingWrite : NullDriver {
+    Status write_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return {}; }
+};
+struct VoidClose : NullDriver { void close_file(FileRef) const noexcept {} };
 struct VoidRelease : NullDriver { void release(PageHandle) const noexcept {} };
 struct BoolQuery : NullDriver { bool query(EventRef, bool&) const noexcept { return true; } };
 struct LongDevice : NullDriver { long device() const noexcept { return 0; } };
@@ -168,6 +224,12 @@ static_assert(!Streams<wrong::ThrowingWait>);
 static_assert(!Copies<wrong::ThrowingFill>);
 static_assert(!Plain<wrong::ThrowingFree>);
 static_assert(!Captures<wrong::ThrowingLaunch>);
+static_assert(!Lanes<wrong::ThrowingLane>);
+static_assert(!HostPages<wrong::ThrowingPin>);
+static_assert(!HostPages<wrong::ChangingUnpin>);
+static_assert(!Files<wrong::ThrowingRead>);
+static_assert(!Files<wrong::ChangingWrite>); // what is written is const
+static_assert(!Files<wrong::VoidClose>);
 static_assert(!Driver<wrong::ThrowingDevice>);
 static_assert(!Pages<wrong::ChangingUnmap>);
 static_assert(!Streams<wrong::ChangingDrain>);
@@ -182,6 +244,11 @@ static_assert(Captures<FaultyDriver<NullDriver>>);
 static_assert(Driver<FaultyDriver<lacking::FreePlain>> && !Plain<FaultyDriver<lacking::FreePlain>>);
 static_assert(Captures<FaultyDriver<lacking::FreePlain>>);
 static_assert(!Captures<FaultyDriver<lacking::Launch>> && Plain<FaultyDriver<lacking::Launch>>);
+static_assert(Lanes<FaultyDriver<NullDriver>> && HostPages<FaultyDriver<NullDriver>>);
+static_assert(Files<FaultyDriver<NullDriver>>);
+static_assert(!Lanes<FaultyDriver<lacking::Lane>> && HostPages<FaultyDriver<lacking::Lane>>);
+static_assert(!HostPages<FaultyDriver<lacking::PinHost>> && Files<FaultyDriver<lacking::PinHost>>);
+static_assert(!Files<FaultyDriver<lacking::PunchFile>> && Lanes<FaultyDriver<lacking::PunchFile>>);
 static_assert(Driver<FaultyDriver<FaultyDriver<NullDriver>>>);
 
 } // namespace driver_concepts_test

@@ -89,6 +89,28 @@ public:
     Status launch(GraphRef, StreamRef) const noexcept { return made(); }
     Status close_graph(GraphRef) const noexcept { return made(); }
 
+    Status lane(Direction direction, StreamRef& stream) const noexcept {
+        return made([&] { stream = reinterpret_cast<HostStream*>(direction == Direction::out ? 0x10 : 0x20); });
+    }
+    Status map_host(std::size_t, void*& pages) const noexcept {
+        return made([&] { pages = reinterpret_cast<void*>(fresh() << 40); });
+    }
+    Status unmap_host(void*, std::size_t) const noexcept { return made(); }
+    Status populate_host(void*, std::size_t) const noexcept { return made(); }
+    Status pin_host(void*, std::size_t) const noexcept { return made(); }
+    Status unpin_host(void*) const noexcept { return made(); }
+    Status host_available(std::size_t& bytes) const noexcept {
+        return made([&] { bytes = 5_GiB; });
+    }
+    Status open_file(const char*, FileRef& file) const noexcept {
+        return made([&] { file = {static_cast<int>(fresh()), true}; });
+    }
+    Status close_file(FileRef) const noexcept { return made(); }
+    Status write_file(FileRef, const void*, std::size_t, std::size_t) const noexcept { return made(); }
+    Status read_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return made(); }
+    Status allocate_file(FileRef, std::size_t, std::size_t) const noexcept { return made(); }
+    Status punch_file(FileRef, std::size_t, std::size_t) const noexcept { return made(); }
+
 private:
     std::uint64_t fresh() const noexcept { return state_->next++; }
 
@@ -128,6 +150,8 @@ struct Mapped {
     }
 };
 
+void* at(void* pages, std::size_t offset) { return static_cast<char*>(pages) + offset; }
+
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 /// Makes one call of each kind, all valid, and ends with nothing held; gives the calls that failed.
@@ -146,6 +170,9 @@ std::vector<Call> one_of_each(const Faulty& driver) {
     GraphRef graph;
     bool yes = false;
     char host[16] = {};
+    StreamRef lane;
+    void* pages = nullptr;
+    FileRef file;
     made(Call::granularity, driver.granularity(bytes));
     made(Call::memory, driver.memory(memory));
     made(Call::reserve, driver.reserve(page, page, address));
@@ -175,6 +202,19 @@ std::vector<Call> one_of_each(const Faulty& driver) {
     made(Call::unmap, driver.unmap(address, page));
     made(Call::release, driver.release(handle));
     made(Call::unreserve, driver.unreserve(address, page));
+    made(Call::lane, driver.lane(Direction::in, lane));
+    made(Call::host_available, driver.host_available(bytes));
+    made(Call::map_host, driver.map_host(page, pages));
+    made(Call::populate_host, driver.populate_host(pages, page));
+    made(Call::pin_host, driver.pin_host(pages, page));
+    made(Call::unpin_host, driver.unpin_host(pages));
+    made(Call::unmap_host, driver.unmap_host(pages, page));
+    made(Call::open_file, driver.open_file("/", file));
+    made(Call::allocate_file, driver.allocate_file(file, 0, page));
+    made(Call::write_file, driver.write_file(file, host, sizeof host, 0));
+    made(Call::read_file, driver.read_file(file, host, sizeof host, 0));
+    made(Call::punch_file, driver.punch_file(file, 0, page));
+    made(Call::close_file, driver.close_file(file));
     return failed;
 }
 
@@ -208,6 +248,11 @@ TEST_CASE("outputs of the driver inside arrive") {
     bool passed = false;
     REQUIRE(driver.query(EventRef{}, passed).ok());
     CHECK(passed);
+    StreamRef lane;
+    REQUIRE(driver.lane(Direction::in, lane).ok());
+    CHECK(lane == StreamRef{reinterpret_cast<HostStream*>(0x20)});
+    REQUIRE(driver.host_available(bytes).ok());
+    CHECK(bytes == 5_GiB);
 }
 
 TEST_CASE("copies share everything, and only copies are equal") {
@@ -341,6 +386,135 @@ TEST_CASE("streams, events, graphs and plain allocations are in the books") {
     CHECK(driver.violations().empty());
     REQUIRE(driver.fill(plain, 0, 101, stream).ok());
     CHECK(driver.violations().size() == 1);
+}
+
+TEST_CASE("host pages, pins and files are in the books, lanes are not") {
+    const Faulty driver{Gullible{}};
+    StreamRef lane;
+    void* pages = nullptr;
+    FileRef file;
+    REQUIRE(driver.lane(Direction::out, lane).ok());
+    CHECK(driver.everything_given_back());
+    REQUIRE(driver.map_host(4 * page, pages).ok());
+    REQUIRE(driver.pin_host(pages, page).ok());
+    REQUIRE(driver.pin_host(at(pages, page), 2 * page).ok());
+    REQUIRE(driver.open_file("/", file).ok());
+    CHECK(driver.outstanding() == Outstanding{.host_pages = 1, .pins = 2, .files = 1});
+    CHECK(driver.host_bytes() == 4 * page);
+    CHECK(driver.pinned_bytes() == 3 * page);
+    CHECK(contains(driver.leaks(), "1 host pages: "));
+    CHECK(contains(driver.leaks(), "2 pins: "));
+    CHECK(contains(driver.leaks(), "1 files: "));
+    std::ostringstream out;
+    out << driver.outstanding();
+    CHECK(contains(out.str(), "1 ranges of host pages, 2 pins, 1 files"));
+
+    const Outstanding before = driver.outstanding();
+    SUBCASE("given back") {
+        CHECK(driver.unpin_host(at(pages, page)).ok());
+        CHECK(driver.pinned_bytes() == page);
+        CHECK(driver.unpin_host(pages).ok());
+        CHECK(driver.unmap_host(pages, 4 * page).ok());
+        CHECK(driver.close_file(file).ok());
+        CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+    }
+    SUBCASE("kept by calls that fail, on purpose or by themselves") {
+        SUBCASE("on purpose") { driver.fail({.lasting = Lasting::onwards}); }
+        SUBCASE("by themselves") { driver.inner().state().answer = {StatusKind::other, 1, "no"}; }
+        void* more = nullptr;
+        FileRef other;
+        CHECK_FALSE(driver.unpin_host(pages).ok());
+        CHECK_FALSE(driver.pin_host(at(pages, 3 * page), page).ok());
+        CHECK_FALSE(driver.map_host(page, more).ok());
+        CHECK_FALSE(driver.open_file("/", other).ok());
+        CHECK_FALSE(driver.close_file(file).ok());
+        CHECK(more == nullptr);
+        CHECK(other == FileRef{});
+        CHECK(driver.outstanding() == before);
+        CHECK(driver.pinned_bytes() == 3 * page);
+    }
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("misuse of host pages is noticed") {
+    Mapped m;
+    void* pages = nullptr;
+    REQUIRE(m.driver.map_host(4 * page, pages).ok());
+    REQUIRE(m.driver.pin_host(at(pages, page), page).ok());
+    REQUIRE(m.driver.pin_host(at(pages, 2 * page), page).ok());
+    SUBCASE("unpin of what is not pinned") {
+        (void)m.driver.unpin_host(pages);
+        CHECK(contains(m.violation(), "unpin_host of what is not held"));
+    }
+    SUBCASE("double unpin") {
+        (void)m.driver.unpin_host(at(pages, page));
+        REQUIRE(m.driver.violations().empty());
+        (void)m.driver.unpin_host(at(pages, page));
+        CHECK(contains(m.violation(), "unpin_host of what is not held"));
+    }
+    SUBCASE("a pin again, over the start of one, and around one") {
+        SUBCASE("again") { (void)m.driver.pin_host(at(pages, page), page); }
+        SUBCASE("over the start") { (void)m.driver.pin_host(pages, page + 1); }
+        SUBCASE("over the end") { (void)m.driver.pin_host(at(pages, 3 * page - 1), 2); }
+        SUBCASE("around") { (void)m.driver.pin_host(pages, 4 * page); }
+        REQUIRE_FALSE(m.driver.violations().empty());
+        CHECK(contains(m.driver.violations()[0], "pin_host of what is pinned already"));
+    }
+    SUBCASE("pins side by side are none") {
+        (void)m.driver.pin_host(pages, page);
+        (void)m.driver.pin_host(at(pages, 3 * page), page);
+        CHECK(m.driver.violations().empty());
+    }
+    SUBCASE("unmap while pinned") {
+        (void)m.driver.unmap_host(pages, 4 * page);
+        CHECK(contains(m.violation(), "unmap_host of pinned pages"));
+    }
+    SUBCASE("double unmap, and of another size") {
+        (void)m.driver.unpin_host(at(pages, page));
+        (void)m.driver.unpin_host(at(pages, 2 * page));
+        (void)m.driver.unmap_host(pages, page);
+        CHECK(contains(m.violation(), "unmap_host of another size than was mapped"));
+        (void)m.driver.unmap_host(pages, page);
+        CHECK(contains(m.driver.violations().back(), "unmap_host of what is not held"));
+    }
+    SUBCASE("copies") {
+        const auto both_ways = [&](std::size_t from, std::size_t bytes) {
+            (void)m.driver.copy_to_host(at(pages, from), m.address, bytes, {});
+            (void)m.driver.copy_to_device(m.address, at(pages, from), bytes, {});
+        };
+        both_ways(0, page);            // pageable
+        both_ways(page, page);         // all of a pin
+        both_ways(page + 5, page - 5); // a part of one
+        both_ways(2 * page, 1);
+        both_ways(3 * page, page); // pageable again
+        CHECK(m.driver.violations().empty());
+        SUBCASE("over two pins") { both_ways(2 * page - 1, 2); }
+        SUBCASE("half pinned at the end") { both_ways(page - 1, 2); }
+        SUBCASE("half pinned at the start") { both_ways(3 * page - 1, 2); }
+        REQUIRE(m.driver.violations().size() == 2);
+        CHECK(contains(m.driver.violations()[0], "copy_to_host across the end of a pin"));
+        CHECK(contains(m.driver.violations()[1], "copy_to_device across the end of a pin"));
+    }
+}
+
+TEST_CASE("misuse of files is noticed") {
+    const Faulty driver{Gullible{}};
+    FileRef file;
+    char host[16] = {};
+    REQUIRE(driver.open_file("/", file).ok());
+    REQUIRE(driver.close_file(file).ok());
+    CHECK(driver.violations().empty());
+    (void)driver.write_file(file, host, sizeof host, 0);
+    CHECK(contains(driver.violations().back(), "write_file of a file that is not open"));
+    (void)driver.read_file(file, host, sizeof host, 4096);
+    CHECK(contains(driver.violations().back(), "read_file of a file that is not open"));
+    CHECK(contains(driver.violations().back(), ", offset 4096"));
+    (void)driver.allocate_file(file, 0, page);
+    (void)driver.punch_file(file, 0, page);
+    (void)driver.close_file(file);
+    CHECK(contains(driver.violations().back(), "close_file of what is not held"));
+    (void)driver.close_file({});
+    CHECK(driver.violations().size() == 6);
 }
 
 TEST_CASE("a call that fails changes nothing in the books, on purpose or by itself") {

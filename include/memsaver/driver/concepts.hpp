@@ -99,6 +99,48 @@ concept Captures = requires(const D d, StreamRef s, CaptureMode mode, GraphRef g
     { d.close_graph(g) } noexcept -> std::same_as<Status>;
 };
 
+/// The device's own two streams for copies, one out and one in, shared by all copies of the driver and closed with the
+/// last: what several users put on them passes in order, and both directions run at once.
+template <class D>
+concept Lanes = requires(const D d, Direction direction, StreamRef& out) {
+    { d.lane(direction, out) } noexcept -> std::same_as<Status>;
+};
+
+/// Pages of the host for bytes that wait there.
+///
+/// - `map_host(bytes, pages&)` / `unmap_host(pages, bytes)`: addresses at a multiple of 2 MiB, huge pages where the
+///   system gives them, kept out of core dumps and forked children.
+/// - `populate_host(pages, bytes)`: takes the memory of a range now; out_of_host_memory where there is none.
+/// - `pin_host(pages, bytes)` / `unpin_host(pages)`: makes a populated range one that copies reach at full speed. A copy
+///   does not span two of them.
+/// - `host_available(bytes&)`: what the system and the process's control groups would still give.
+template <class D>
+concept HostPages = requires(const D d, void* pages, void*& out, std::size_t n, std::size_t& bytes) {
+    { d.map_host(n, out) } noexcept -> std::same_as<Status>;
+    { d.unmap_host(pages, n) } noexcept -> std::same_as<Status>;
+    { d.populate_host(pages, n) } noexcept -> std::same_as<Status>;
+    { d.pin_host(pages, n) } noexcept -> std::same_as<Status>;
+    { d.unpin_host(pages) } noexcept -> std::same_as<Status>;
+    { d.host_available(bytes) } noexcept -> std::same_as<Status>;
+};
+
+/// Files for bytes that wait there, without a name from birth (or at once, where the file system cannot), mode 0600,
+/// closed on exec.
+///
+/// - `open_file(directory, file&)` / `close_file(file)`.
+/// - `write_file(file, from, bytes, offset)`, `read_file(file, to, bytes, offset)`: all of it, or an error.
+/// - `allocate_file(file, offset, bytes)`: takes the disk's room now. `punch_file(file, offset, bytes)`: gives it back.
+template <class D>
+concept Files = requires(const D d, const char* directory, FileRef file, FileRef& out, void* to, const void* from,
+                         std::size_t n) {
+    { d.open_file(directory, out) } noexcept -> std::same_as<Status>;
+    { d.close_file(file) } noexcept -> std::same_as<Status>;
+    { d.write_file(file, from, n, n) } noexcept -> std::same_as<Status>;
+    { d.read_file(file, to, n, n) } noexcept -> std::same_as<Status>;
+    { d.allocate_file(file, n, n) } noexcept -> std::same_as<Status>;
+    { d.punch_file(file, n, n) } noexcept -> std::same_as<Status>;
+};
+
 /// A machine that an arena can live on: cheap to copy, comparable, with a number and a name for people.
 template <class D>
 concept Driver = std::copyable<D> && std::equality_comparable<D> && Pages<D> && Copies<D> && requires(const D d) {

@@ -6,6 +6,7 @@
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/driver/cuda_availability.hpp"
 #include "memsaver/driver/cuda_options.hpp"
+#include "memsaver/driver/system_memory.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -15,7 +16,7 @@ namespace memsaver::inline v0_1::inline without_cuda_headers {
 
 /// `available()` says no, and the constructor throws Unavailable with the same text. As there is never an object, no
 /// method is ever called.
-class CudaDriver {
+class CudaDriver : public SystemMemory {
 public:
     explicit CudaDriver(int device, const CudaDriverOptions& = {}, const char* library = default_cuda_library) {
         throw Unavailable{available(device, library).reason};
@@ -57,6 +58,9 @@ public:
     Status copy_to_host(void*, Address, std::size_t, StreamRef) const noexcept { return absent(); }
     Status copy_to_device(Address, const void*, std::size_t, StreamRef) const noexcept { return absent(); }
     Status fill(Address, unsigned char, std::size_t, StreamRef) const noexcept { return absent(); }
+    Status lane(Direction, StreamRef&) const noexcept { return absent(); }
+    Status pin_host(void*, std::size_t) const noexcept { return absent(); }
+    Status unpin_host(void*) const noexcept { return absent(); }
     Status allocate_plain(std::size_t, Address&) const noexcept { return absent(); }
     Status free_plain(Address) const noexcept { return absent(); }
     Status begin_capture(StreamRef, CaptureMode) const noexcept { return absent(); }
@@ -71,5 +75,6 @@ private:
 };
 
 static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver>);
+static_assert(Lanes<CudaDriver> && HostPages<CudaDriver> && Files<CudaDriver>);
 
 } // namespace memsaver::inline v0_1::inline without_cuda_headers

@@ -164,6 +164,9 @@ struct CudaApi {
     Result (*mem_alloc)(CUdeviceptr*, Size) = library.entry("cuMemAlloc", 3020);
     Result (*mem_free)(CUdeviceptr) = library.entry("cuMemFree", 3020);
 
+    Result (*host_register)(void*, Size, unsigned) = library.entry("cuMemHostRegister", 6050);
+    Result (*host_unregister)(void*) = library.entry("cuMemHostUnregister", 4000);
+
     Result (*stream_create)(CUstream*, unsigned) = library.entry("cuStreamCreate", 2000);
     Result (*stream_destroy)(CUstream) = library.entry("cuStreamDestroy", 4000);
     Result (*stream_context)(CUstream, CUcontext*) = library.entry("cuStreamGetCtx", 9020);

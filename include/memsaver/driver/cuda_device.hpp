@@ -8,7 +8,9 @@
 #if MEMSAVER_HAS_CUDA_HEADERS
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -32,7 +34,14 @@ public:
     CudaDevice(const CudaDevice&) = delete;
     CudaDevice& operator=(const CudaDevice&) = delete;
     /// Nobody could act on a failure here; at process exit the driver is often gone already.
-    ~CudaDevice() { static_cast<void>(api_.primary_release(device_)); }
+    ~CudaDevice() {
+        for (const CUstream lane : lanes_) {
+            if (lane == nullptr) continue;
+            const CudaScope scope{api_, context_};
+            if (scope.result() == CUDA_SUCCESS) static_cast<void>(api_.stream_destroy(lane));
+        }
+        static_cast<void>(api_.primary_release(device_));
+    }
 
     /// Whether the device can be used, without making a context on it: some hundred MiB that a question must not cost.
     static CudaAvailability usable(const CudaApi& api, int number) {
@@ -75,6 +84,21 @@ public:
         return api_.status(scope.result() == CUDA_SUCCESS ? body(api_) : scope.result());
     }
 
+    /// The stream for copies in one direction, opened by whoever asks first. Inside `call`.
+    CUresult lane(Direction direction, StreamRef& stream) const noexcept {
+        const std::lock_guard lock{lanes_mutex_};
+        CUstream& lane = lanes_[direction == Direction::out ? 0 : 1];
+        const CUresult result = lane != nullptr ? CUDA_SUCCESS : api_.stream_create(&lane, CU_STREAM_NON_BLOCKING);
+        if (result == CUDA_SUCCESS) stream = lane;
+        return result;
+    }
+
+    [[nodiscard]] int numa_node() const noexcept {
+        constexpr auto host_numa_id =
+            static_cast<CUdevice_attribute>(134); // CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, CUDA 12.2
+        int node = -1;
+        return api_.device_attribute(&node, host_numa_id, device_) == CUDA_SUCCESS ? node : -1;
+    }
     [[nodiscard]] int number() const noexcept { return number_; }
     [[nodiscard]] CUcontext context() const noexcept { return context_; }
     [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
@@ -180,6 +204,8 @@ private:
     std::vector<CUmemAccessDesc> access_;
     std::size_t granularity_ = 0;
     std::string name_;
+    mutable std::mutex lanes_mutex_;
+    mutable std::array<CUstream, 2> lanes_{};
 };
 
 } // namespace memsaver::inline v0_1

@@ -5,6 +5,7 @@
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/driver/cuda_api.hpp"
 #include "memsaver/driver/cuda_device.hpp"
+#include "memsaver/driver/system_memory.hpp"
 
 #if !MEMSAVER_HAS_CUDA_HEADERS
 #include "memsaver/driver/cuda_absent.hpp"
@@ -23,7 +24,7 @@ namespace memsaver::inline v0_1::inline with_cuda_headers {
 /// Every method may be called from any thread, with any context current or none, also while streams are being
 /// captured; it leaves the thread's context and capture mode as they were. None throws, none allocates on the host.
 /// What each does is told by the concepts; only what is CUDA's own is said here.
-class CudaDriver {
+class CudaDriver : public SystemMemory {
 public:
     /// Throws Misuse for a number that no device has (of a peer too), and Unavailable, with the text of `available()`,
     /// where there is nothing to use. Takes the memory of the device's context if it has none yet.
@@ -50,6 +51,8 @@ public:
     [[nodiscard]] std::string name() const {
         return device_->name() + " (CUDA device " + std::to_string(device_->number()) + ")";
     }
+    /// The host's NUMA node next to the device, or -1 if nobody knows.
+    [[nodiscard]] int numa_node() const noexcept { return device_->numa_node(); }
     friend bool operator==(const CudaDriver& a, const CudaDriver& b) noexcept {
         return a.device_ == b.device_ || *a.device_ == *b.device_;
     }
@@ -186,6 +189,22 @@ public:
         return call([&](const CudaApi& api) { return api.fill(to, byte, bytes, native(stream)); });
     }
 
+    Status lane(Direction direction, StreamRef& stream) const noexcept {
+        return call([&](const CudaApi&) { return device_->lane(direction, stream); });
+    }
+
+    // Host pages, but for what is the system's. Portable: every device reaches them.
+
+    Status pin_host(void* pages, std::size_t bytes) const noexcept {
+        const Status status =
+            call([&](const CudaApi& api) { return api.host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE); });
+        if (status.kind != StatusKind::out_of_memory) return status;
+        return {StatusKind::out_of_host_memory, status.code, status.name}; // it is the host's pages that are short
+    }
+    Status unpin_host(void* pages) const noexcept {
+        return call([&](const CudaApi& api) { return api.host_unregister(pages); });
+    }
+
     // Plain
 
     Status allocate_plain(std::size_t bytes, Address& address) const noexcept {
@@ -248,6 +267,7 @@ private:
 };
 
 static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver>);
+static_assert(Lanes<CudaDriver> && HostPages<CudaDriver> && Files<CudaDriver>);
 
 } // namespace memsaver::inline v0_1::inline with_cuda_headers
 

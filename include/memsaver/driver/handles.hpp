@@ -60,6 +60,16 @@ struct GraphRef {
     friend bool operator==(const GraphRef&, const GraphRef&) = default;
 };
 
+/// An open file, in the hands of its driver.
+struct FileRef {
+    int descriptor = -1;
+    bool direct = false; ///< reads and writes bypass the page cache and want multiples of 4096 bytes
+    friend constexpr bool operator==(const FileRef&, const FileRef&) = default;
+};
+
+/// Which way bytes are copied, seen from the device.
+enum class Direction : unsigned char { out, in };
+
 /// How a stream capture treats calls that could wait, as cudaStreamCaptureMode.
 enum class CaptureMode : unsigned char { global, thread_local_, relaxed };
 

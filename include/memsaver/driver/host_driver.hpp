@@ -5,6 +5,8 @@
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/driver/host_machine.hpp"
 #include "memsaver/driver/host_options.hpp"
+#include "memsaver/driver/host_pins.hpp"
+#include "memsaver/driver/system_memory.hpp"
 
 #include <functional>
 #include <memory>
@@ -25,7 +27,7 @@ namespace memsaver::inline v0_1 {
 /// Copies are cheap, equal, and name the same machine, which ends with its last copy; work that has not begun by then
 /// is dropped. Everything but construction is safe to call from any thread. A kernel may refer to the driver, but must
 /// not own a copy of it: the machine would wait for its own thread to end.
-class HostDriver {
+class HostDriver : public SystemMemory {
 public:
     /// A machine with `capacity_bytes` of memory. Throws Misuse if the granularity is not a power of two or less than
     /// the system's page, and Unavailable if the system has no anonymous files.
@@ -35,6 +37,7 @@ public:
             throw Misuse{"HostDriver: granularity of " + format_bytes(unit) +
                          " is not a power of two of at least the system's page"};
         machine_ = std::make_shared<HostMachine>(capacity_bytes, options);
+        pins_ = std::make_shared<HostPins>(options.pin_limit);
     }
 
     // No move: a handle always has its machine.
@@ -98,13 +101,25 @@ public:
     Status drain() const noexcept { return machine_->drain(); }
     Status capturing(StreamRef stream, bool& yes) const noexcept { return machine_->capturing(stream, yes); }
 
+    Status lane(Direction direction, StreamRef& out) const noexcept { return machine_->lane(direction, out); }
+
+    // Host pages, but for what is the system's. Pinning changes nothing here; its rules are kept all the same.
+    Status pin_host(void* pages, std::size_t bytes) const noexcept {
+        return with_memory([&](auto&) { return pins_->pin(pages, bytes); });
+    }
+    Status unpin_host(void* pages) const noexcept {
+        return with_memory([&](auto&) { return pins_->unpin(pages); });
+    }
+
     // Copies. Both may be plain or mapped device memory; without access they answer HOST_ERROR_INVALID_VALUE.
     Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef stream) const noexcept {
+        if (!pins_->whole(host, bytes)) return HostStatus::invalid_value;
         HostWork work = on({from, bytes}, HostWork::Kind::copy_to_host);
         work.to_host = host;
         return machine_->submit(stream, std::move(work), true);
     }
     Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) const noexcept {
+        if (!pins_->whole(host, bytes)) return HostStatus::invalid_value;
         HostWork work = on({to, bytes}, HostWork::Kind::copy_to_device);
         work.from_host = host;
         return machine_->submit(stream, std::move(work), true);
@@ -156,7 +171,11 @@ public:
     [[nodiscard]] std::vector<std::string> violations() const { return machine_->violations(); }
 
     /// What is live now. Also on a lost machine.
-    [[nodiscard]] HostCounts counts() const noexcept { return machine_->counts(); }
+    [[nodiscard]] HostCounts counts() const noexcept {
+        HostCounts counts = machine_->counts();
+        counts.pinned_bytes = pins_->pinned_bytes();
+        return counts;
+    }
 
 private:
     template <class F>
@@ -173,8 +192,10 @@ private:
 
     int device_;
     std::shared_ptr<HostMachine> machine_;
+    std::shared_ptr<HostPins> pins_;
 };
 
 static_assert(Driver<HostDriver> && Plain<HostDriver> && Captures<HostDriver>);
+static_assert(Lanes<HostDriver> && HostPages<HostDriver> && Files<HostDriver>);
 
 } // namespace memsaver::inline v0_1

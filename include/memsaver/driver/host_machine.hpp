@@ -26,7 +26,7 @@ public:
         return engine_.locked([&] {
             HostCounts counts;
             engine_.memory().count(counts);
-            counts.streams = engine_.stream_count();
+            counts.streams = engine_.stream_count() - lanes_opened_;
             counts.events = events_.size();
             counts.graphs = graphs_.size();
             return counts;
@@ -66,6 +66,19 @@ public:
     Status open_stream(StreamRef& out) noexcept {
         return engine_.guarded([&](auto&) {
             out = engine_.open();
+            return HostStatus::ok;
+        });
+    }
+
+    /// The stream for copies in one direction, opened by whoever asks first, and not counted as anybody's.
+    Status lane(Direction direction, StreamRef& out) noexcept {
+        return engine_.guarded([&](auto&) {
+            StreamRef& lane = lanes_[direction == Direction::out ? 0 : 1];
+            if (lane == StreamRef{}) {
+                lane = engine_.open();
+                lanes_opened_ += 1;
+            }
+            out = lane;
             return HostStatus::ok;
         });
     }
@@ -280,6 +293,8 @@ private:
     std::unordered_map<const void*, std::unique_ptr<HostEvent>> events_;
     std::unordered_map<const void*, std::unique_ptr<HostGraph>> graphs_;
     HostCaptures captures_;
+    StreamRef lanes_[2];
+    std::size_t lanes_opened_ = 0;
 };
 
 } // namespace memsaver::inline v0_1

@@ -4,6 +4,7 @@
 #include "memsaver/base/base.hpp"
 
 #include <cstddef>
+#include <limits>
 
 namespace memsaver::inline v0_1 {
 
@@ -26,6 +27,9 @@ struct HostDriverOptions {
     /// A fault is noted and the machine goes on without the work concerned, for tests that read `violations()`.
     /// Otherwise a fault loses the machine, as an illegal address loses a CUDA context.
     bool survive_faults = false;
+
+    /// Bytes of host pages that can be pinned at once; 0: none, as in a sandbox that forbids it.
+    std::size_t pin_limit = std::numeric_limits<std::size_t>::max();
 };
 
 /// What fresh bytes are under `HostDriverOptions::poison`.
@@ -40,7 +44,8 @@ struct HostCounts {
     std::size_t streams = 0;
     std::size_t events = 0;
     std::size_t graphs = 0;
-    std::size_t held_bytes = 0; ///< taken from the capacity
+    std::size_t held_bytes = 0;   ///< taken from the capacity
+    std::size_t pinned_bytes = 0; ///< of host pages
     friend bool operator==(const HostCounts&, const HostCounts&) = default;
 };
 

@@ -20,19 +20,27 @@ enum class Call : unsigned char {
     copy_to_host, copy_to_device, fill,
     allocate_plain, free_plain,
     begin_capture, end_capture, launch, close_graph,
+    lane, map_host, unmap_host, populate_host, pin_host, unpin_host, host_available,
+    open_file, close_file, write_file, read_file, allocate_file, punch_file,
     // clang-format on
 };
 
-inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::close_graph) + 1;
+inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::punch_file) + 1;
 
 /// "map", as the method is called.
 [[nodiscard]] constexpr const char* call_name(Call call) noexcept {
     constexpr std::array<const char*, call_kinds> names{
-        "granularity", "memory",        "reserve",       "unreserve",      "create",       "release",
-        "map",         "unmap",         "allow_access",  "open_stream",    "close_stream", "open_event",
-        "close_event", "record",        "record_device", "follow",         "query",        "wait",
-        "drain",       "capturing",     "copy_to_host",  "copy_to_device", "fill",         "allocate_plain",
-        "free_plain",  "begin_capture", "end_capture",   "launch",         "close_graph"};
+        // clang-format off
+        "granularity", "memory", "reserve", "unreserve", "create", "release", "map", "unmap", "allow_access",
+        "open_stream", "close_stream", "open_event", "close_event", "record", "record_device", "follow", "query",
+        "wait", "drain", "capturing",
+        "copy_to_host", "copy_to_device", "fill",
+        "allocate_plain", "free_plain",
+        "begin_capture", "end_capture", "launch", "close_graph",
+        "lane", "map_host", "unmap_host", "populate_host", "pin_host", "unpin_host", "host_available",
+        "open_file", "close_file", "write_file", "read_file", "allocate_file", "punch_file",
+        // clang-format on
+    };
     static_assert(names.back() != nullptr, "a call without a name");
     return names[static_cast<std::size_t>(call)];
 }
@@ -47,6 +55,9 @@ struct CallRecord {
     StreamRef stream{};
     EventRef event{};
     GraphRef graph{};
+    const void* host = nullptr; ///< in host memory: pages, or the other end of a copy, a read or a write
+    FileRef file{};
+    std::size_t offset = 0; ///< in the file
     Status status{};
     bool injected = false; ///< failed on purpose; the driver never saw it
 
@@ -59,6 +70,9 @@ struct CallRecord {
         if (stream != StreamRef{}) text += ", stream " + pointer_text(stream.native());
         if (event) text += ", event " + pointer_text(event.native());
         if (graph != GraphRef{}) text += ", graph " + pointer_text(graph.native);
+        if (host != nullptr) text += ", host " + pointer_text(host);
+        if (file != FileRef{}) text += ", file " + std::to_string(file.descriptor);
+        if (offset != 0) text += ", offset " + std::to_string(offset);
         return text;
     }
 

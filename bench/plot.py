@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Draws the README's figures, and writes its numbers, from bench/results alone.
+
+    bench/plot.py              writes docs/figures/*.svg and the README between its two marks
+    bench/plot.py --check      says what is not as it would be written, and exits 1
+
+Takes the newest results of each benchmark (see bench/run.py). The marks are <!-- figures:begin --> and
+<!-- figures:end -->. Plain SVG, that follows the reader's light or dark theme; nothing to install.
+"""
+import argparse
+import json
+import math
+import re
+import sys
+from html import escape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
+STYLE = """<style>
+text { font: 13px system-ui, sans-serif; fill: #24292f }
+.title { font-weight: 600; font-size: 15px } .panel { font-weight: 600 } .dim { fill: #57606a }
+.c0 { fill: #0969da } .c1 { fill: #afb8c1 } .c2 { fill: #d4a72c } .c3 { fill: #8250df } .line { stroke: #cf222e }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3 } .dim { fill: #8d96a0 }
+.c0 { fill: #4493f8 } .c1 { fill: #6e7681 } .c2 { fill: #d29922 } .c3 { fill: #ab7df8 } }
+</style>"""
+
+
+# --- results ---
+
+
+def load(folder, host):
+    """The newest results of each benchmark: {name: (file's name, context, {row's name: row})}."""
+    newest = {}
+    for path in sorted(folder.glob("*.json")):
+        match = re.fullmatch(r"(\d{4}-\d{2}-\d{2})-(.+)-([a-z_]+)\.json", path.name)
+        if not match or (match[2] == "host") != host:
+            continue
+        newest[match[3]] = path  # sorted by date
+    results = {}
+    for name, path in newest.items():
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = {}
+        for row in content["benchmarks"]:
+            if not row.get("error_occurred"):
+                rows[re.sub(r"/iterations:\d+|/manual_time", "", row["name"])] = row
+        results[name] = (path.name, content["context"], rows)
+    return results
+
+
+def number(value):
+    """Three digits that count."""
+    if value == 0:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{digits}f}"
+
+
+def mib(value):
+    return f"{number(value / 1024)} GiB" if value >= 1024 else f"{number(value)} MiB"
+
+
+# --- drawing ---
+
+
+def chart(title, unit, series, panels, limit=None):
+    """Horizontal bars. `panels`: [(name, [(label, [value, ...])])], each panel with a scale of its own; a bar is one
+    value for each of `series`. `limit`: a value with a line at it."""
+    left, width, right, bar = 190, 430, 110, 13
+    y, parts = 54, []
+    x = 12
+    for i, name in enumerate(series):
+        parts.append(f'<rect class="c{i}" x="{x}" y="34" width="11" height="11" rx="2"/>')
+        parts.append(f'<text class="dim" x="{x + 16}" y="44">{escape(name)}</text>')
+        x += 34 + 7.2 * len(name)
+    for name, rows in panels:
+        if name:
+            parts.append(f'<text class="panel" x="12" y="{y + 18}">{escape(name)}</text>')
+            y += 26
+        most = max([value for _, values in rows for value in values if value is not None] + [limit or 0])
+        top = y
+        for label, values in rows:
+            parts.append(f'<text x="{left - 10}" y="{y + bar * len(values) / 2 + 5:.0f}" text-anchor="end">{escape(label)}</text>')
+            for i, value in enumerate(values):
+                if value is not None:
+                    length = max(1.0, width * value / most)
+                    parts.append(f'<rect class="c{i}" x="{left}" y="{y}" width="{length:.1f}" height="{bar - 2}" rx="2"/>')
+                    parts.append(f'<text class="dim" x="{left + length + 6:.1f}" y="{y + 10}">{number(value)} {unit}</text>')
+                y += bar
+            y += 8
+        if limit is not None:
+            at = left + width * limit / most
+            parts.append(f'<path class="line" d="M{at:.1f} {top - 4}V{y - 4}" stroke-dasharray="4 3"/>')
+        y += 6
+    size = f'width="{left + width + right}" height="{y + 4}" viewBox="0 0 {left + width + right} {y + 4}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"><title>{escape(title)}</title>'
+    return "\n".join([head, STYLE, f'<text class="title" x="12" y="22">{escape(title)}</text>', *parts, "</svg>", ""])
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" + " ---: |" * (len(header) - 1)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows] + [""]
+
+
+# --- what is shown ---
+
+
+def pause_resume(rows):
+    shown, panels, numbers, ratios = {}, [], [], []
+    for name, row in rows.items():
+        _, size, count = name.split("/")
+        shown.setdefault(size, []).append((count, row))
+    for size, members in shown.items():
+        panel = []
+        for count, row in members:
+            ours = row["ours_pause_ms"] + row["ours_resume_ms"]
+            floor = row["floor_pause_ms"] + row["floor_resume_ms"]
+            label = "1 tensor" if row["tensors"] == 1 else f"{int(row['tensors']):,} tensors"
+            panel.append((label, [ours, floor]))
+            ratios.append((f"{size}, {int(row['tensors']):,}", [row["ratio"]]))
+            numbers.append([f"{size}, {label}", *(number(row[key]) for key in (
+                "ours_pause_ms", "ours_resume_ms", "floor_pause_ms", "floor_resume_ms")), f"{row['ratio']:.2f}"])
+        panels.append((size, panel))
+    figures = {
+        "pause_resume": chart("Pause and resume, beside the raw driver calls on the same bytes", "ms",
+                              ["memsaver, pause + resume", "the driver alone"], panels),
+        "ratio": chart("Times the driver alone, and the limit of 1.15", "x", ["memsaver / driver"], [("", ratios)], 1.15),
+    }
+    text = ["![Pause and resume](docs/figures/pause_resume.svg)", ""]
+    text += table(["pause and resume of", "pause, ms", "resume, ms", "driver: pause", "driver: resume", "ratio"], numbers)
+    return figures, text
+
+
+def allocate(rows):
+    kinds = [("memsaver/idle", "freed idle"), ("memsaver/plain", "freed"), ("memsaver/stream", "freed with a stream"),
+             ("cudaMallocAsync", "cudaMallocAsync"), ("cudaMalloc", "cudaMalloc")]
+    shapes, numbers, panels = [], [], []
+    for name in rows:
+        shape = next((name[len(kind) + 1:] for kind, _ in kinds if name.startswith(kind + "/")), None)
+        if shape and shape not in shapes:
+            shapes.append(shape)
+    for shape in shapes:
+        size, threads, live = re.fullmatch(r"(.+)/threads:(\d+)/live:(\d+)", shape).groups()
+        found = [rows.get(f"{kind}/{shape}") for kind, _ in kinds]
+        who = f"{size}, {threads} thread{'s' if threads != '1' else ''}, {int(live):,} live"
+        numbers.append([who, *(f"{number(row['median_ns'])} ({number(row['p99_ns'])})" if row else "" for row in found)])
+        if size.startswith("64"):
+            panels.append((f"{threads} threads, {int(live):,} live blocks" if threads != "1" else f"1 thread, {int(live):,} live blocks",
+                           [(kind, [row["median_ns"]]) for (_, kind), row in zip(kinds, found) if row]))
+    figure = chart("Allocate and deallocate 64 KiB: the median pair", "ns", ["one pair"], panels)
+    text = ["![Allocate and deallocate](docs/figures/allocate.svg)", ""]
+    text += table(["allocate and deallocate, ns: median (p99)", *(f"memsaver, {kind}" if not kind.startswith("cuda") else f"`{kind}`"
+                                                            for _, kind in kinds)], numbers)
+    return {"allocate": figure}, text
+
+
+def fragmentation(rows):
+    text = []
+    if row := rows.get("fragmentation/4096 x 64 KiB"):
+        text.append(f"- 4096 tensors of 64 KiB, {mib(row['asked_mib'])}, take {mib(row['taken_mib'])} of the device's memory; "
+                    f"{mib(row['taken_paused_mib'])} while paused.")
+    if row := rows.get("fragmentation/random cycles"):
+        text.append(f"- {int(row['cycles']):,} cycles of pause and resume with random allocation and freeing, also while paused: "
+                    f"device memory while paused {mib(row['device_paused_first_mib'])} at first and "
+                    f"{mib(row['device_paused_last_mib'])} at last, the process' own memory "
+                    f"{mib(row['resident_first_mib'])} and {mib(row['resident_last_mib'])}; mapped memory is at most "
+                    f"{row['mapped_over_used_worst']:.2f} times what lives in it, {row['mapped_over_used_median']:.2f} in the median.")
+    return {}, text + [""]
+
+
+def devices(rows):
+    return {}, [f"- Two devices of {mib(row['bytes_each'] / 2**20)} each pause and resume in {number(row['two_ms'])} ms, one alone in "
+                f"{number(row['one_ms'])} ms." for row in rows.values()] + [""]
+
+
+PARTS = {"pause_resume": pause_resume, "allocate": allocate, "fragmentation": fragmentation, "devices": devices}
+
+
+def compose(results):
+    """The figures by name, and the README's block."""
+    figures, text, sources = {}, [], []
+    for name, part in PARTS.items():
+        if name not in results or not results[name][2]:
+            continue
+        file, context, rows = results[name]
+        drawn, lines = part(rows)
+        figures.update(drawn)
+        text += lines
+        sources.append(f"[{name}](bench/results/{file}) ({context['gpu']}, driver {context['driver']}, "
+                       f"CUDA {context.get('toolkit', 'unknown')}, commit {context['commit']}, {context['date']})")
+    text.append("Drawn by `bench/plot.py` from " + ", ".join(sources) + ".")
+    return figures, "\n".join([BEGIN, "", *text, "", END])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures")
+    parser.add_argument("--host", action="store_true", help="draw what a machine without a GPU gave, to try this script")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    arguments = parser.parse_args()
+    results = load(arguments.results, arguments.host)
+    if not results:
+        raise SystemExit(f"no results in {arguments.results}: bench/run.py writes them")
+    figures, block = compose(results)
+    written = {arguments.figures / f"{name}.svg": content for name, content in figures.items()}
+    readme = arguments.readme.read_text(encoding="utf-8") if arguments.readme.exists() else ""
+    before, found, rest = readme.partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    if not found or not closed:
+        raise SystemExit(f"{arguments.readme} lacks the marks {BEGIN} and {END}")
+    written[arguments.readme] = before + block + after
+
+    stale = [path for path, content in written.items() if not path.exists() or path.read_text(encoding="utf-8") != content]
+    for path in stale:
+        print(("is not what the results give: " if arguments.check else "wrote ") + str(path))
+        if not arguments.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(written[path], encoding="utf-8")
+    return 1 if arguments.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+// The part of FaultyDriver that stands in for the machine around the device: lanes, host pages and files.
+// Forwards calls; how they are failed and booked is FaultyBase's.
+#pragma once
+
+#include "memsaver/driver/concepts.hpp"
+#include "memsaver/testing/call_log.hpp"
+#include "memsaver/testing/faulty_base.hpp"
+
+#include <cstddef>
+
+namespace memsaver::inline v0_1 {
+
+template <Driver D>
+class FaultySystem : public FaultyBase<D> {
+public:
+    using FaultyBase<D>::inner;
+
+    Status lane(Direction direction, StreamRef& stream) const noexcept requires Lanes<D> {
+        return call({.call = Call::lane}, [&](CallRecord& made) {
+            const Status status = inner().lane(direction, stream);
+            if (status.ok()) made.stream = stream;
+            return status;
+        });
+    }
+
+    Status map_host(std::size_t bytes, void*& pages) const noexcept requires HostPages<D> {
+        return call({.call = Call::map_host, .bytes = bytes}, [&](CallRecord& made) {
+            const Status status = inner().map_host(bytes, pages);
+            if (status.ok()) made.host = pages;
+            return status;
+        });
+    }
+    Status unmap_host(void* pages, std::size_t bytes) const noexcept requires HostPages<D> {
+        return call({.call = Call::unmap_host, .bytes = bytes, .host = pages},
+                    [&](CallRecord&) { return inner().unmap_host(pages, bytes); });
+    }
+    Status populate_host(void* pages, std::size_t bytes) const noexcept requires HostPages<D> {
+        return call({.call = Call::populate_host, .bytes = bytes, .host = pages},
+                    [&](CallRecord&) { return inner().populate_host(pages, bytes); });
+    }
+    Status pin_host(void* pages, std::size_t bytes) const noexcept requires HostPages<D> {
+        return call({.call = Call::pin_host, .bytes = bytes, .host = pages},
+                    [&](CallRecord&) { return inner().pin_host(pages, bytes); });
+    }
+    Status unpin_host(void* pages) const noexcept requires HostPages<D> {
+        return call({.call = Call::unpin_host, .host = pages}, [&](CallRecord&) { return inner().unpin_host(pages); });
+    }
+    Status host_available(std::size_t& bytes) const noexcept requires HostPages<D> {
+        return call({.call = Call::host_available}, [&](CallRecord&) { return inner().host_available(bytes); });
+    }
+
+    Status open_file(const char* directory, FileRef& file) const noexcept requires Files<D> {
+        return call({.call = Call::open_file}, [&](CallRecord& made) {
+            const Status status = inner().open_file(directory, file);
+            if (status.ok()) made.file = file;
+            return status;
+        });
+    }
+    Status close_file(FileRef file) const noexcept requires Files<D> {
+        return call({.call = Call::close_file, .file = file}, [&](CallRecord&) { return inner().close_file(file); });
+    }
+    Status write_file(FileRef file, const void* from, std::size_t bytes,
+                      std::size_t offset) const noexcept requires Files<D> {
+        return call({.call = Call::write_file, .bytes = bytes, .host = from, .file = file, .offset = offset},
+                    [&](CallRecord&) { return inner().write_file(file, from, bytes, offset); });
+    }
+    Status read_file(FileRef file, void* to, std::size_t bytes, std::size_t offset) const noexcept requires Files<D> {
+        return call({.call = Call::read_file, .bytes = bytes, .host = to, .file = file, .offset = offset},
+                    [&](CallRecord&) { return inner().read_file(file, to, bytes, offset); });
+    }
+    Status allocate_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept requires Files<D> {
+        return call({.call = Call::allocate_file, .bytes = bytes, .file = file, .offset = offset},
+                    [&](CallRecord&) { return inner().allocate_file(file, offset, bytes); });
+    }
+    Status punch_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept requires Files<D> {
+        return call({.call = Call::punch_file, .bytes = bytes, .file = file, .offset = offset},
+                    [&](CallRecord&) { return inner().punch_file(file, offset, bytes); });
+    }
+
+protected:
+    using FaultyBase<D>::FaultyBase;
+    using FaultyBase<D>::call;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,257 @@
+#include "memsaver/driver/system_files.hpp"
+
+#include "memsaver/driver/system_pages.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace memsaver;
+
+namespace {
+
+constexpr std::size_t block = 4096;
+
+struct Directory {
+    Directory() {
+        name = (std::filesystem::temp_directory_path() / "memsaver-XXXXXX").string();
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+    }
+    Directory(const Directory&) = delete;
+    Directory& operator=(const Directory&) = delete;
+    ~Directory() {
+        std::error_code ignored;
+        std::filesystem::remove_all(name, ignored);
+    }
+    std::string name;
+};
+
+/// Bytes that a direct file can be written from and read to.
+struct Bytes {
+    explicit Bytes(std::size_t bytes_, unsigned char first = 1) : bytes{bytes_} {
+        void* pages = nullptr;
+        REQUIRE(SystemPages::map(bytes, pages).ok());
+        data = static_cast<unsigned char*>(pages);
+        for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<unsigned char>(first + i / 7);
+    }
+    Bytes(const Bytes&) = delete;
+    Bytes& operator=(const Bytes&) = delete;
+    ~Bytes() { CHECK(SystemPages::unmap(data, bytes).ok()); }
+    unsigned char* data = nullptr;
+    std::size_t bytes;
+};
+
+FileRef open_in(const std::string& directory) {
+    FileRef file;
+    const Status status = SystemFiles::open(directory.c_str(), file);
+    REQUIRE_MESSAGE(status.ok(), status.name);
+    return file;
+}
+
+struct stat facts(FileRef file) {
+    struct stat found = {};
+    REQUIRE(::fstat(file.descriptor, &found) == 0);
+    return found;
+}
+
+std::size_t disk_bytes(FileRef file) { return static_cast<std::size_t>(facts(file).st_blocks) * 512; }
+
+/// Runs `body(directory)` with a file system mounted that only this thread sees; false where that is not allowed.
+template <class Body>
+bool with_mount(const char* type, const char* options, const Body& body) {
+    const Directory at;
+    bool mounted = false;
+    // A thread of its own, so that the mount ends with it.
+    std::thread{[&] {
+        if (::unshare(CLONE_NEWNS | CLONE_NEWIPC) != 0) return; // message queues are of the latter
+        if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return;
+        if (::mount("memsaver-test", at.name.c_str(), type, 0, options) != 0) return;
+        mounted = true;
+        body(at.name);
+        (void)::umount2(at.name.c_str(), MNT_DETACH);
+    }}.join();
+    if (!mounted) MESSAGE("not run: this process may not mount ", std::string{type});
+    return mounted;
+}
+
+/// A limit on the size of files, without the signal that comes with it.
+class FileSizeLimit {
+public:
+    explicit FileSizeLimit(std::size_t bytes) {
+        handler_ = std::signal(SIGXFSZ, SIG_IGN);
+        REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+        rlimit limit = before_;
+        limit.rlim_cur = bytes;
+        REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    }
+    FileSizeLimit(const FileSizeLimit&) = delete;
+    FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+    ~FileSizeLimit() {
+        (void)::setrlimit(RLIMIT_FSIZE, &before_);
+        (void)std::signal(SIGXFSZ, handler_);
+    }
+
+private:
+    rlimit before_ = {};
+    void (*handler_)(int) = nullptr;
+};
+
+} // namespace
+
+TEST_CASE("a file is nobody else's: no name, mode 0600, closed on exec") {
+    const Directory directory;
+    const FileRef file = open_in(directory.name);
+    CHECK(std::filesystem::is_empty(directory.name));
+    CHECK(facts(file).st_nlink == 0);
+    CHECK((facts(file).st_mode & 07777U) == 0600U);
+    CHECK((::fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK(((::fcntl(file.descriptor, F_GETFL) & O_DIRECT) != 0) == file.direct);
+    const std::string link = "/proc/self/fd/" + std::to_string(file.descriptor);
+    const std::string name = directory.name + "/back";
+    CHECK(::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0); // nor can it get one
+    CHECK(SystemFiles::close(file).ok());
+    CHECK(::fcntl(file.descriptor, F_GETFD) == -1);
+}
+
+TEST_CASE("what is written is read, wherever it is") {
+    const Directory directory;
+    const FileRef file = open_in(directory.name);
+    const Bytes written{1_MiB};
+    const Bytes read{1_MiB, 99};
+    REQUIRE(SystemFiles::write(file, written.data, 1_MiB, 3 * block).ok());
+    REQUIRE(SystemFiles::read(file, read.data, 1_MiB, 3 * block).ok());
+    CHECK(std::memcmp(written.data, read.data, 1_MiB) == 0);
+    REQUIRE(SystemFiles::read(file, read.data, block, 5 * block).ok());
+    CHECK(std::memcmp(written.data + 2 * block, read.data, block) == 0);
+    REQUIRE(SystemFiles::read(file, read.data, block, 0).ok());
+    CHECK(std::count(read.data, read.data + block, 0) == block); // never written
+    CHECK(SystemFiles::write(file, written.data, 0, 0).ok());
+    CHECK(SystemFiles::read(file, read.data, 0, 1_GiB).ok());
+
+    // A file that is too short is an error, not fewer bytes.
+    CHECK(SystemFiles::read(file, read.data, block, 3 * block + 1_MiB).code == EIO);
+    CHECK(SystemFiles::read(file, read.data, 2 * block, 2 * block + 1_MiB).code == EIO);
+    CHECK(SystemFiles::close(file).ok());
+}
+
+TEST_CASE("room is taken before anything is written, and given back") {
+    const Directory directory;
+    const FileRef file = open_in(directory.name);
+    const Bytes bytes{1_MiB};
+    REQUIRE(SystemFiles::allocate(file, 0, 4_MiB).ok());
+    CHECK(disk_bytes(file) >= 4_MiB);
+    REQUIRE(SystemFiles::write(file, bytes.data, 1_MiB, 1_MiB).ok());
+    REQUIRE(SystemFiles::write(file, bytes.data, 1_MiB, 2_MiB).ok());
+    CHECK(SystemFiles::punch(file, 1_MiB, 1_MiB).ok());
+    CHECK(disk_bytes(file) < 4_MiB);
+    CHECK(facts(file).st_size == off_t{4_MiB}); // what stands behind stays where it is
+    const Bytes read{1_MiB, 99};
+    REQUIRE(SystemFiles::read(file, read.data, 1_MiB, 2_MiB).ok());
+    CHECK(std::memcmp(read.data, bytes.data, 1_MiB) == 0);
+    REQUIRE(SystemFiles::read(file, read.data, 1_MiB, 1_MiB).ok());
+    CHECK(std::count(read.data, read.data + 1_MiB, 0) == 1_MiB);
+    CHECK(SystemFiles::punch(file, 0, 4_MiB).ok());
+    CHECK(disk_bytes(file) == 0);
+    CHECK(SystemFiles::close(file).ok());
+}
+
+TEST_CASE("a directory that will not do") {
+    FileRef file{77, true};
+    const Directory directory;
+    const std::string nowhere = directory.name + "/nowhere";
+    CHECK(SystemFiles::open(nowhere.c_str(), file).code == ENOENT);
+    const std::string long_name(5000, 'x');
+    CHECK(SystemFiles::open(long_name.c_str(), file).code == ENAMETOOLONG);
+    const std::string no_directory = directory.name + "/file";
+    const int plain = ::open(no_directory.c_str(), O_CREAT | O_CLOEXEC | O_RDWR, 0600);
+    REQUIRE(plain >= 0);
+    (void)::close(plain);
+    CHECK(SystemFiles::open(no_directory.c_str(), file).code == ENOTDIR);
+    CHECK(file == FileRef{77, true});
+}
+
+TEST_CASE("a file that is not open") {
+    const FileRef closed;
+    char byte = 0;
+    CHECK(SystemFiles::close(closed).code == EBADF);
+    CHECK(SystemFiles::write(closed, &byte, 1, 0).code == EBADF);
+    CHECK(SystemFiles::read(closed, &byte, 1, 0).code == EBADF);
+    CHECK(SystemFiles::allocate(closed, 0, block).code == EBADF);
+    CHECK(SystemFiles::punch(closed, 0, block).code == EBADF);
+}
+
+TEST_CASE("a full disk is an error, of allocating and of writing") {
+    with_mount("tmpfs", "size=1m", [](const std::string& directory) {
+        const FileRef file = open_in(directory);
+        const Bytes bytes{2_MiB};
+        const Status full = SystemFiles::allocate(file, 0, 2_MiB);
+        CHECK(full.kind == StatusKind::other);
+        CHECK(full.code == ENOSPC);
+        CHECK(std::string{full.name} == "ENOSPC");
+        CHECK(SystemFiles::allocate(file, 0, 512_KiB).ok());
+        CHECK(SystemFiles::write(file, bytes.data, 2_MiB, 0).code == ENOSPC);
+        CHECK(SystemFiles::write(file, bytes.data, block, 0).ok()); // what fits is still fine
+        CHECK(SystemFiles::punch(file, 0, 2_MiB).ok());
+        CHECK(SystemFiles::write(file, bytes.data, 1_MiB, 0).ok());
+        CHECK(SystemFiles::close(file).ok());
+    });
+}
+
+TEST_CASE("a file that may not grow is an error, also in the middle of a write") {
+    const Directory directory;
+    const FileRef file = open_in(directory.name);
+    const Bytes bytes{4 * block};
+    {
+        const FileSizeLimit limit{2 * block};
+        CHECK(SystemFiles::write(file, bytes.data, 4 * block, 0).code == EFBIG);
+        CHECK(SystemFiles::allocate(file, 0, 4 * block).code == EFBIG);
+        CHECK(SystemFiles::write(file, bytes.data, 2 * block, 0).ok());
+    }
+    CHECK(SystemFiles::write(file, bytes.data, 4 * block, 0).ok());
+    CHECK(SystemFiles::close(file).ok());
+}
+
+TEST_CASE("where a file must have a name, it is gone at once") {
+    // POSIX message queues are files of a file system that has no nameless ones, and opens none to bypass the cache:
+    // that a file was made is noticed there before it is found wanting.
+    with_mount("mqueue", nullptr, [](const std::string& directory) {
+        REQUIRE(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) == -1);
+        const FileRef file = open_in(directory);
+        CHECK(std::filesystem::is_empty(directory));
+        CHECK_FALSE(file.direct);
+        CHECK((facts(file).st_mode & 07777U) == 0600U);
+        CHECK(facts(file).st_nlink == 0);
+        CHECK((::fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+        CHECK(SystemFiles::close(file).ok());
+    });
+}
+
+TEST_CASE("a file system that cannot tell or give back its room answers ok") {
+    with_mount("ramfs", nullptr, [](const std::string& directory) {
+        const FileRef file = open_in(directory);
+        CHECK(::fallocate(file.descriptor, 0, 0, off_t{block}) == -1);
+        CHECK(SystemFiles::allocate(file, 0, block).ok());
+        CHECK(SystemFiles::punch(file, 0, block).ok());
+        const Bytes written{2 * block};
+        const Bytes read{2 * block, 99};
+        CHECK(SystemFiles::write(file, written.data, 2 * block, 0).ok());
+        CHECK(SystemFiles::read(file, read.data, 2 * block, 0).ok());
+        CHECK(std::memcmp(written.data, read.data, 2 * block) == 0);
+        CHECK(SystemFiles::close(file).ok());
+    });
+}

@@ -1,0 +1,129 @@
+#include "memsaver/driver/system_pages.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+using namespace memsaver;
+
+namespace {
+
+/// What /proc/self/smaps says of the mapping that a byte is in: its lines, the range first.
+std::string smaps_of(const void* pages) {
+    std::ifstream file{"/proc/self/smaps"};
+    REQUIRE(file.is_open());
+    const auto wanted = reinterpret_cast<std::uintptr_t>(pages);
+    std::string found;
+    bool inside = false;
+    for (std::string line; std::getline(file, line);) {
+        std::uintptr_t begin = 0;
+        std::uintptr_t end = 0;
+        char dash = 0;
+        std::istringstream head{line};
+        if (head >> std::hex >> begin >> dash >> end && dash == '-') inside = begin <= wanted && wanted < end;
+        if (inside) found += line + '\n';
+    }
+    return found;
+}
+
+bool has_flag(const std::string& smaps, const std::string& flag) {
+    const std::size_t flags = smaps.find("VmFlags:");
+    REQUIRE(flags != std::string::npos);
+    return (smaps.substr(flags, smaps.find('\n', flags) - flags) + ' ').find(' ' + flag + ' ') != std::string::npos;
+}
+
+std::size_t resident(void* pages, std::size_t bytes) {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    std::vector<unsigned char> there(bytes / page);
+    REQUIRE(::mincore(pages, bytes, there.data()) == 0);
+    std::size_t count = 0;
+    for (const unsigned char bits : there) count += bits & 1U;
+    return count * page;
+}
+
+bool system_has_huge_pages() {
+    std::ifstream file{"/sys/kernel/mm/transparent_hugepage/enabled"};
+    return file.is_open();
+}
+
+} // namespace
+
+TEST_CASE("host pages begin at a multiple of a huge page, and are as long as was asked") {
+    for (const std::size_t bytes : {std::size_t{1}, 2_MiB, 2_MiB + 1, 10_MiB}) {
+        CAPTURE(bytes);
+        void* pages = nullptr;
+        REQUIRE(SystemPages::map(bytes, pages).ok());
+        CHECK(reinterpret_cast<std::uintptr_t>(pages) % 2_MiB == 0);
+        auto* const text = static_cast<unsigned char*>(pages);
+        CHECK(text[0] == 0);
+        CHECK(text[bytes - 1] == 0);
+        text[bytes - 1] = 7;
+        CHECK(SystemPages::unmap(pages, bytes).ok());
+        CHECK(smaps_of(pages).empty());
+    }
+}
+
+TEST_CASE("what is mapped around the pages to align them is given back") {
+    const auto size = [] {
+        std::ifstream file{"/proc/self/statm"};
+        std::size_t pages = 0;
+        file >> pages;
+        return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    };
+    std::vector<void*> mapped(16);
+    const std::size_t before = size();
+    for (void*& pages : mapped) REQUIRE(SystemPages::map(4_MiB, pages).ok());
+    const std::size_t with = size();
+    for (void* pages : mapped) CHECK(SystemPages::unmap(pages, 4_MiB).ok());
+    CHECK(with - before < mapped.size() * 4_MiB + 2_MiB); // the stream above takes some
+    CHECK(with - before >= mapped.size() * 4_MiB);
+}
+
+TEST_CASE("host pages are kept out of core dumps and forks, and ask for huge pages") {
+    void* pages = nullptr;
+    REQUIRE(SystemPages::map(4_MiB, pages).ok());
+    const std::string smaps = smaps_of(pages);
+    CHECK(has_flag(smaps, "dd"));
+    CHECK(has_flag(smaps, "dc"));
+    if (system_has_huge_pages()) CHECK(has_flag(smaps, "hg"));
+    CHECK(SystemPages::unmap(pages, 4_MiB).ok());
+}
+
+TEST_CASE("populating takes the memory of the range and keeps what is there") {
+    void* pages = nullptr;
+    REQUIRE(SystemPages::map(8_MiB, pages).ok());
+    auto* const bytes = static_cast<unsigned char*>(pages);
+    CHECK(resident(pages, 8_MiB) == 0);
+    CHECK(SystemPages::populate(bytes + 2_MiB, 4_MiB).ok());
+    CHECK(resident(bytes, 2_MiB) == 0);
+    CHECK(resident(bytes + 2_MiB, 4_MiB) == 4_MiB);
+    CHECK(resident(bytes + 6_MiB, 2_MiB) == 0);
+    bytes[2_MiB] = 7;
+    bytes[6_MiB - 1] = 8;
+    CHECK(SystemPages::populate(pages, 8_MiB).ok());
+    CHECK(resident(pages, 8_MiB) == 8_MiB);
+    CHECK(bytes[2_MiB] == 7);
+    CHECK(bytes[6_MiB - 1] == 8);
+    CHECK(SystemPages::unmap(pages, 8_MiB).ok());
+}
+
+TEST_CASE("what cannot be mapped or populated is told") {
+    void* pages = &pages;
+    CHECK(SystemPages::map(0, pages).kind == StatusKind::other);
+    CHECK(SystemPages::map(std::numeric_limits<std::size_t>::max(), pages).kind == StatusKind::out_of_host_memory);
+    CHECK(SystemPages::map(std::numeric_limits<std::size_t>::max() / 2, pages).kind == StatusKind::out_of_host_memory);
+    CHECK(pages == &pages);
+    REQUIRE(SystemPages::map(2_MiB, pages).ok());
+    REQUIRE(SystemPages::unmap(pages, 2_MiB).ok());
+    CHECK(SystemPages::populate(pages, 2_MiB).kind == StatusKind::out_of_host_memory); // nothing is mapped there
+    CHECK(SystemPages::unmap(reinterpret_cast<void*>(std::uintptr_t{1}), 2_MiB).kind == StatusKind::other);
+}
