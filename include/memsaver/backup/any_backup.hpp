@@ -25,6 +25,7 @@ public:
     virtual void forget(std::uint64_t serial) noexcept = 0;
     virtual void invalidate() noexcept = 0;
     [[nodiscard]] virtual std::size_t backed_up_bytes() const noexcept = 0;
+    [[nodiscard]] virtual BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const = 0;
 };
 
 /// A policy of any type, for drivers of type D. Copyable; equal if type and value are.
@@ -62,6 +63,13 @@ private:
         void forget(std::uint64_t serial) noexcept override { slot.forget(serial); }
         void invalidate() noexcept override { slot.invalidate(); }
         [[nodiscard]] std::size_t backed_up_bytes() const noexcept override { return slot.backed_up_bytes(); }
+        [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const override {
+            if constexpr (requires { slot.view(serial, offset, bytes); }) {
+                return slot.view(serial, offset, bytes);
+            } else {
+                throw Misuse{"backup_view: the tag's policy keeps no bytes"};
+            }
+        }
         S slot;
     };
 

@@ -4,4 +4,6 @@
 #include "memsaver/backup/any_backup.hpp"
 #include "memsaver/backup/backup_concept.hpp"
 #include "memsaver/backup/discard.hpp"
+#include "memsaver/backup/file_backup.hpp"
+#include "memsaver/backup/host_backup.hpp"
 #include "memsaver/backup/zero.hpp"

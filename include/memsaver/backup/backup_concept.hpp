@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,18 +17,33 @@ namespace memsaver::inline v0_1 {
 /// A block that the program holds. The serial number is never used for another block of the arena, its address may be.
 struct LiveBlock {
     Address address = 0;
-    std::size_t bytes = 0;
+    std::size_t bytes = 0; ///< a multiple of 256: all that the block has, at least what was asked for
     std::uint64_t serial = 0;
     friend constexpr bool operator==(const LiveBlock&, const LiveBlock&) = default;
 };
 
+/// Kept bytes that the program may read. Owns them, or shares them with the backup, whose next pause may write fresh
+/// ones to the same place.
+struct BackupView {
+    std::shared_ptr<const void> owner{};
+    const std::byte* bytes = nullptr;
+    std::size_t size_bytes = 0;
+
+    [[nodiscard]] const std::byte* data() const noexcept { return bytes; }
+};
+
 /// The memory that an operation concerns, seen as coarsely or as finely as a policy needs.
 struct LiveSet {
-    /// The mapped ranges that hold the live blocks, and whatever lies between them. Cheap.
+    /// The mapped ranges that hold the live blocks, and whatever lies between them, sorted. Cheap.
     std::vector<Range> extents;
-    /// The live blocks in them, in no particular order. Costs time in proportion to their number: a policy that does
-    /// not look at single blocks does not call it.
+    /// The live blocks that have bytes in them, in no particular order. Where giving pages back failed halfway through
+    /// a block, parts of it may lie outside: those are not mapped. Costs time in proportion to their number: a policy
+    /// that does not look at single blocks does not call it.
     std::function<std::vector<LiveBlock>()> blocks;
+    /// Told bytes done and bytes to do, as they pass; may be empty.
+    ProgressSink progress{};
+    /// Told what the program may want to know, but need not; may be empty.
+    std::function<void(const std::string&)> tell{};
 };
 
 /// What holds the bytes of one arena. One thread at a time, but for `forget` and `backed_up_bytes`, which may be called
@@ -40,6 +57,9 @@ struct LiveSet {
 /// - `forget(serial)`: the program gave this block up.
 /// - `invalidate()`: bytes changed since they were saved.
 /// - `backed_up_bytes()`: what is held, in bytes.
+/// - `view(serial, offset, bytes)`, if it has it: a BackupView of a part of a block's kept bytes; throws Misuse if
+/// there
+///   are none.
 template <class S>
 concept BackupSlot = requires(S slot, const S& readable, const LiveSet& live, std::uint64_t serial) {
     { slot.prepare(live) } -> std::same_as<void>;
@@ -58,10 +78,11 @@ concept BackupSlot = requires(S slot, const S& readable, const LiveSet& live, st
 /// A policy: a plain, comparable aggregate of options. `name()` is what `usage()` prints; `open(driver)` gives the slot
 /// that an arena on that driver holds.
 template <class P, class D>
-concept Backup = std::copyable<P> && std::equality_comparable<P> && requires(const P policy, const D driver) {
+concept Backup = requires(const P policy, const D driver) {
     { policy.name() }
     noexcept->std::convertible_to<std::string_view>;
     { policy.open(driver) } -> BackupSlot;
-};
+}
+&&std::copyable<P>&& std::equality_comparable<P>; // last, for optional<AnyBackup> to be comparable
 
 } // namespace memsaver::inline v0_1

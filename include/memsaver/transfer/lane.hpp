@@ -32,7 +32,7 @@ public:
         }
         const Status recorded = driver_.record(mark->event.get(), stream_.get());
         if (!status.ok() || !recorded.ok()) {
-            if (recorded.ok()) (void)mark->wait();
+            (void)(recorded.ok() ? mark->wait() : driver_.drain());
             check(status, "fill memory", bytes, ranges.front().address);
             check(recorded, "record an event");
         }

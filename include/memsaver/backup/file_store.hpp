@@ -1,0 +1,104 @@
+// Room for bytes in one file. Knows locations, not blocks.
+#pragma once
+
+#include "memsaver/backup/backup_concept.hpp"
+#include "memsaver/backup/compare.hpp"
+#include "memsaver/backup/location_space.hpp"
+#include "memsaver/backup/store_options.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// A file without a name in a directory, opened when room is first needed. A location is an offset plus one page, so
+/// that none is 0. Blocks begin at pages of their own, because direct writes come in pages.
+template <class D>
+requires Copies<D> && HostPages<D> && Files<D>
+class FileStore {
+public:
+    static constexpr std::size_t alignment = 4096;
+
+    FileStore(D driver, std::string directory, StoreOptions options)
+        : driver_{driver}, directory_{std::move(directory)}, options_{std::move(options)},
+          ring_{std::make_shared<Ring<D>>(driver, options_.ring_bytes, options_.crew.threads)} {}
+
+    /// The disk's room is taken now: a full disk is an error before anything is written.
+    Room grow(std::size_t bytes) {
+        if (!file_.owns()) file_ = OwnedFile<D>{driver_, directory_};
+        const Status status = driver_.allocate_file(file_.get(), size_, bytes);
+        if (!status.ok()) {
+            (void)driver_.punch_file(file_.get(), size_, bytes);
+            raise(status, "take room in a backup file", format_bytes(bytes) + " in " + directory_, bytes);
+        }
+        const Room room{size_ + alignment, bytes};
+        size_ += bytes;
+        return room;
+    }
+    void shrink(LocationSpace&) noexcept {} // what is not needed has been punched out
+    void clear() noexcept {
+        file_ = {};
+        size_ = 0;
+        ring_->clear();
+    }
+    void discard(std::uint64_t location, std::size_t bytes) noexcept {
+        if (file_.owns()) (void)driver_.punch_file(file_.get(), location - alignment, bytes);
+    }
+
+    void prepare(const std::vector<Unit>&) { // the file has its room; the rest is the ring
+        for (std::size_t i = 0; i < ring_->pairs(); ++i) (void)ring_->pair(i);
+    }
+    std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) {
+        return start(Direction::out, std::move(units), live);
+    }
+    std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) {
+        return start(Direction::in, std::move(units), live);
+    }
+    void compare(std::vector<Unit> units, const LiveSet&) {
+        compare_with(*this, driver_, cut(std::move(units)), ring_, options_.crew);
+    }
+
+    /// A copy of the bytes.
+    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const {
+        const std::uint64_t begin = location - location % alignment;
+        const std::size_t span = align_up(location + bytes, alignment) - begin;
+        auto buffer =
+            std::make_shared<PinnedBuffer<D>>(driver_, align_up(span, 2_MiB)); // aligned, and kept out of core dumps
+        check(get(buffer->data(), begin, span), "read a backup file", bytes, 0);
+        const std::byte* const data = buffer->data() + (location - begin);
+        return {std::move(buffer), data, bytes};
+    }
+
+    // ByteStore
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {
+        return driver_.write_file(file_.get(), from, bytes, location - alignment);
+    }
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
+        return driver_.read_file(file_.get(), to, bytes, location - alignment);
+    }
+
+private:
+    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units) const {
+        return cut_into_pieces(std::move(units), ring_->buffer_bytes(), [](const Unit&, const Unit&) { return false; });
+    }
+    std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live) {
+        auto work =
+            std::make_unique<RingTransfer<D, FileStore>>(CopyLane<D>{driver_, direction}, cut(std::move(units)), *this,
+                                                         ring_, options_.crew, options_.observer.get(), live.progress);
+        work->start();
+        return work;
+    }
+
+    D driver_;
+    std::string directory_;
+    StoreOptions options_;
+    std::shared_ptr<Ring<D>> ring_;
+    OwnedFile<D> file_;
+    std::size_t size_ = 0;
+};
+
+} // namespace memsaver::inline v0_1

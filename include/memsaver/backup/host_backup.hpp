@@ -1,0 +1,54 @@
+// The policy that keeps bytes in host memory.
+#pragma once
+
+#include "memsaver/backup/host_store.hpp"
+#include "memsaver/backup/stored_slot.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+namespace memsaver::inline v0_1 {
+
+/// What the host memory of a HostBackup is.
+enum class Storage : unsigned char {
+    pinned,   ///< copies reach it at the link's full speed; it cannot be swapped
+    pageable, ///< ordinary memory, reached through a bounded ring of pinned buffers
+};
+
+/// Live blocks are bit-identical after resume. Host memory is taken at the first pause, or ahead of it by
+/// `saver.prepare(tag)`; it is checked against what the system and its control groups allow before it is touched
+/// (OutOfHostMemory, and the memory stays active). Kept out of core dumps.
+struct HostBackup {
+    Storage storage = Storage::pinned;
+    Refresh refresh = Refresh::every_pause;
+    /// The host memory is kept after a resume, at the same addresses, for the next pause, which is then as fast as the
+    /// link; otherwise it is given back before `resume` returns.
+    bool retain = true;
+    /// With Refresh::once: every pause compares the device's bytes with the kept ones, and throws Misuse, the memory
+    /// still active, if they differ although nobody called `invalidate`. A test mode: it costs a whole copy.
+    bool check = false;
+    /// Threads that take, pin and copy host memory. None is left behind between operations.
+    unsigned threads = 8;
+    /// Pinned memory of a pageable backup.
+    std::size_t ring_bytes = 512_MiB;
+    /// The engine's own threads instead.
+    std::shared_ptr<Executor> executor{};
+
+    [[nodiscard]] std::string_view name() const noexcept {
+        if (refresh == Refresh::once) return storage == Storage::pinned ? "host, once" : "host pageable, once";
+        return storage == Storage::pinned ? "host" : "host pageable";
+    }
+
+    template <class D>
+    requires Copies<D> && HostPages<D>
+    [[nodiscard]] StoredSlot<HostStore<D>> open(const D& driver, std::shared_ptr<PieceObserver> observer = {}) const {
+        StoreOptions options{{threads, executor, numa_node_of(driver)}, ring_bytes, std::move(observer)};
+        return {std::make_shared<HostStore<D>>(driver, storage == Storage::pinned, std::move(options)),
+                {refresh, retain, check}};
+    }
+
+    friend bool operator==(const HostBackup&, const HostBackup&) = default;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,157 @@
+// Room for bytes in host memory. Knows locations, not blocks.
+#pragma once
+
+#include "memsaver/backup/backup_concept.hpp"
+#include "memsaver/backup/compare.hpp"
+#include "memsaver/backup/location_space.hpp"
+#include "memsaver/backup/store_options.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Regions of host pages; locations are their addresses. Pinned: copies reach them directly. Else: ordinary pages,
+/// which bytes reach through a ring of pinned buffers; so too, for good, where pinning is refused at once.
+template <class D>
+requires Copies<D> && HostPages<D>
+class HostStore {
+public:
+    static constexpr std::size_t alignment = 256;
+
+    HostStore(D driver, bool pinned, StoreOptions options)
+        : driver_{driver}, pinned_{pinned}, options_{std::move(options)}, ring_{std::make_shared<Ring<D>>(
+                                                                              driver, options_.ring_bytes,
+                                                                              options_.crew.threads)} {}
+
+    Room grow(std::size_t bytes) {
+        std::size_t available = 0;
+        check(driver_.host_available(available), "ask how much host memory is left");
+        if (bytes > available) {
+            throw OutOfHostMemory{"a backup of " + format_bytes(bytes) +
+                                  " does not fit: the system and its control groups "
+                                  "would give " +
+                                  format_bytes(available)};
+        }
+        auto region = std::make_shared<HostRegion<D>>(driver_, bytes);
+        if (pinned_ && regions_.empty() && !region->prepare(region->address(), true).ok()) {
+            if (!region->ready(region->address(), false))
+                check(region->prepare(region->address(), false), "take host pages");
+            pinned_ = false;
+            fell_back_ = true;
+        }
+        regions_.push_back(region);
+        return {region->address(), region->bytes()};
+    }
+    void shrink(LocationSpace& space) {
+        std::erase_if(regions_, [&](const auto& region) { return space.remove(region->address(), region->bytes()); });
+    }
+    void clear() noexcept {
+        regions_.clear();
+        ring_->clear();
+    }
+    void discard(std::uint64_t, std::size_t) noexcept {} // pages go with their region
+
+    void prepare(std::vector<Unit> units) {
+        const std::vector<Piece> pieces = cut(std::move(units), HostRegion<D>::cell_bytes);
+        std::atomic<std::size_t> next{0};
+        Crew crew{options_.crew};
+        crew.start(pieces.size(), [&] {
+            for (std::size_t i = next++; i < pieces.size(); i = next++) {
+                const auto region = region_of(pieces[i].location());
+                const Status status = region->prepare(pieces[i].location(), pinned_);
+                if (!status.ok() && !region->ready(pieces[i].location(), false)) check(status, "take host pages");
+            }
+        });
+        crew.join();
+        if (const auto failure = crew.failure()) std::rethrow_exception(failure);
+    }
+
+    std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) {
+        return start(Direction::out, std::move(units), live);
+    }
+    std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) {
+        return start(Direction::in, std::move(units), live);
+    }
+
+    void compare(std::vector<Unit> units, const LiveSet&) {
+        compare_with(*this, driver_, cut(std::move(units), ring_->buffer_bytes()), ring_, options_.crew);
+    }
+
+    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const {
+        return {region_of(location), at(location), bytes};
+    }
+
+    // ByteStore, for bytes that come through the ring
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {
+        constexpr std::uintptr_t page = 4096;
+        const std::uintptr_t begin = align_up(location, page); // whole pages of these bytes alone
+        const std::uintptr_t end = align_down(location + bytes, page);
+        if (begin < end) {
+            if (const Status status = driver_.populate_host(at(begin), end - begin); !status.ok()) return status;
+        }
+        std::byte* const to = at(location);
+        std::memcpy(to, from, bytes);
+        return {};
+    }
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
+        std::memcpy(to, at(location), bytes);
+        return {};
+    }
+
+private:
+    static std::byte* at(std::uint64_t location) noexcept {
+        return reinterpret_cast<std::byte*>(location); // NOLINT(performance-no-int-to-ptr): a host address
+    }
+    [[nodiscard]] std::shared_ptr<HostRegion<D>> region_of(std::uint64_t location) const {
+        for (const auto& region : regions_) {
+            if (region->address() <= location && location < region->end()) return region;
+        }
+        return {};
+    }
+    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell) const {
+        return cut_into_pieces(std::move(units), cell, [&](const Unit& a, const Unit& b) {
+            return region_of(a.location) != region_of(b.location);
+        });
+    }
+
+    std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live) {
+        if (std::exchange(fell_back_, false) && live.tell) {
+            live.tell("host pages cannot be pinned: the backup is pageable, and slower");
+        }
+        CopyLane<D> lane{driver_, direction};
+        if (pinned_) {
+            std::vector<typename PinnedTransfer<D>::Cargo> cargo;
+            for (Piece& piece : cut(std::move(units), HostRegion<D>::cell_bytes)) {
+                auto region = region_of(piece.location());
+                cargo.push_back({std::move(piece), std::move(region)});
+            }
+            auto work = std::make_unique<PinnedTransfer<D>>(std::move(lane), std::move(cargo), options_.crew,
+                                                            options_.observer.get(), live.progress);
+            work->start();
+            return work;
+        }
+        auto work = std::make_unique<RingTransfer<D, HostStore>>(
+            std::move(lane), cut(std::move(units), ring_->buffer_bytes()), *this, ring_, options_.crew,
+            options_.observer.get(), live.progress);
+        work->start();
+        return work;
+    }
+
+    D driver_;
+    bool pinned_;
+    bool fell_back_ = false;
+    StoreOptions options_;
+    std::shared_ptr<Ring<D>> ring_;
+    std::vector<std::shared_ptr<HostRegion<D>>> regions_;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,35 @@
+// What the places that keep bytes have in common.
+#pragma once
+
+#include "memsaver/transfer/transfer.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace memsaver::inline v0_1 {
+
+struct StoreOptions {
+    CrewOptions crew{};
+    std::size_t ring_bytes = 512_MiB; ///< pinned memory for bytes on their way
+    std::shared_ptr<PieceObserver> observer{};
+};
+
+/// Room that a place has made: never at location 0.
+struct Room {
+    std::uint64_t location = 0;
+    std::size_t bytes = 0;
+};
+
+/// Near which processors a driver's copies go best, if it knows.
+template <class D>
+int numa_node_of(const D& driver) noexcept {
+    if constexpr (requires {
+                      { driver.numa_node() }
+                      noexcept->std::same_as<int>;
+                  })
+        return driver.numa_node();
+    return -1;
+}
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,79 @@
+// The owner of a range of host pages, pinned cell by cell. Does not know what lies in it.
+#pragma once
+
+#include "memsaver/driver/concepts.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Owns mapped host pages. They are taken, and pinned, in cells: the parts between multiples of `cell_bytes` of the
+/// host address. Not movable; gives everything back when it dies. `prepare` may run for different cells on different
+/// threads at the same time.
+template <HostPages D>
+class HostRegion {
+public:
+    /// A cell is large enough to be pinned and copied at full speed, and small enough that the first copy starts early.
+    static constexpr std::size_t cell_bytes = 64_MiB;
+
+    /// Addresses for `bytes`. Throws OutOfHostMemory, or what else a failing call stands for.
+    HostRegion(D driver, std::size_t bytes) : driver_{std::move(driver)}, bytes_{align_up(bytes, 2_MiB)} {
+        cells_.resize(bytes_ / cell_bytes + 2);
+        check(driver_.map_host(bytes_, pages_), "map host pages", bytes_, 0);
+        first_cell_ = address() / cell_bytes;
+    }
+    HostRegion(const HostRegion&) = delete;
+    HostRegion& operator=(const HostRegion&) = delete;
+    ~HostRegion() {
+        for (std::size_t i = 0; i < cells_.size(); ++i) {
+            if (cells_[i] == Cell::pinned) (void)driver_.unpin_host(cell_range(i).first);
+        }
+        (void)driver_.unmap_host(pages_, bytes_);
+    }
+
+    [[nodiscard]] std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(pages_); }
+    [[nodiscard]] std::uintptr_t end() const noexcept { return address() + bytes_; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+    /// Whether the cell of a host address is ready: taken, and pinned if that is wanted.
+    [[nodiscard]] bool ready(std::uintptr_t at, bool pinned) const noexcept {
+        const Cell cell = cells_[index_of(at)];
+        return cell == Cell::pinned || (!pinned && cell == Cell::populated);
+    }
+    /// Makes it so. A refused pin leaves the cell taken.
+    Status prepare(std::uintptr_t at, bool pinned) noexcept {
+        Cell& cell = cells_[index_of(at)];
+        const auto [begin, bytes] = cell_range(index_of(at));
+        if (cell == Cell::untouched) {
+            if (const Status status = driver_.populate_host(begin, bytes); !status.ok()) return status;
+            cell = Cell::populated;
+        }
+        if (pinned && cell == Cell::populated) {
+            if (const Status status = driver_.pin_host(begin, bytes); !status.ok()) return status;
+            cell = Cell::pinned;
+        }
+        return {};
+    }
+
+private:
+    enum class Cell : unsigned char { untouched, populated, pinned };
+
+    [[nodiscard]] std::size_t index_of(std::uintptr_t at) const noexcept { return at / cell_bytes - first_cell_; }
+    [[nodiscard]] std::pair<void*, std::size_t> cell_range(std::size_t index) const noexcept {
+        const std::uintptr_t begin = std::max(address(), (first_cell_ + index) * cell_bytes);
+        const std::uintptr_t past = std::min(end(), (first_cell_ + index + 1) * cell_bytes);
+        return {static_cast<std::byte*>(pages_) + (begin - address()), past > begin ? past - begin : 0};
+    }
+
+    D driver_;
+    void* pages_ = nullptr;
+    std::size_t bytes_;
+    std::size_t first_cell_ = 0;
+    std::vector<Cell> cells_;
+};
+
+} // namespace memsaver::inline v0_1

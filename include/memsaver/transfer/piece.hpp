@@ -1,0 +1,83 @@
+// How the bytes to move are cut up. Pure arithmetic.
+#pragma once
+
+#include "memsaver/transfer/range.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Bytes of one block, and where they are kept: at a host address, or at an offset in a file.
+struct Unit {
+    Address device = 0;
+    std::uint64_t location = 0;
+    std::size_t bytes = 0;
+};
+
+/// What is moved as one: units that lie in one cell of the place where they are kept, in order of location.
+struct Piece {
+    std::vector<Unit> units;
+
+    [[nodiscard]] std::uint64_t location() const noexcept { return units.front().location; }
+    [[nodiscard]] std::uint64_t end() const noexcept { return units.back().location + units.back().bytes; }
+    [[nodiscard]] std::size_t bytes() const noexcept {
+        std::size_t sum = 0;
+        for (const Unit& unit : units) sum += unit.bytes;
+        return sum;
+    }
+
+    /// `copy(unit)` for as few units as can be: neighbours in both places are one copy. Stops at the first answer that
+    /// is not ok, and answers that.
+    template <class Copy>
+    Status each_copy(Copy&& copy) const {
+        for (std::size_t i = 0; i < units.size();) {
+            Unit joined = units[i];
+            for (++i; i < units.size() && units[i].location == joined.location + joined.bytes &&
+                      units[i].device == joined.device + joined.bytes;
+                 ++i) {
+                joined.bytes += units[i].bytes;
+            }
+            if (const Status status = copy(joined); !status.ok()) return status;
+        }
+        return {};
+    }
+};
+
+/// Cuts units at every multiple of `cell` (of their location) and wherever `apart(a, b)` says that two neighbours are
+/// not to be together. The same block always falls into the same units.
+template <class Apart>
+std::vector<Piece> cut_into_pieces(std::vector<Unit> units, std::size_t cell, Apart&& apart) {
+    std::sort(units.begin(), units.end(), [](const Unit& a, const Unit& b) { return a.location < b.location; });
+    std::vector<Piece> pieces;
+    for (Unit unit : units) {
+        while (unit.bytes != 0) {
+            const std::size_t room = cell - static_cast<std::size_t>(unit.location % cell);
+            const Unit part{unit.device, unit.location, std::min(unit.bytes, room)};
+            const bool together = !pieces.empty() && pieces.back().location() / cell == part.location / cell &&
+                                  !apart(pieces.back().units.back(), part);
+            if (!together) pieces.emplace_back();
+            pieces.back().units.push_back(part);
+            unit = {unit.device + part.bytes, unit.location + part.bytes, unit.bytes - part.bytes};
+        }
+    }
+    return pieces;
+}
+
+/// Sees pieces pass. Called from any of the threads that move them, several at once.
+class PieceObserver {
+public:
+    PieceObserver() = default;
+    PieceObserver(const PieceObserver&) = delete;
+    PieceObserver& operator=(const PieceObserver&) = delete;
+    virtual ~PieceObserver() = default;
+
+    /// These are the bytes of a unit that has been saved. May throw.
+    virtual void saved(const Unit& unit, const std::byte* bytes) = 0;
+    /// These are the bytes that are about to be restored. Throws an Error if they must not be.
+    virtual void restoring(const Unit& unit, const std::byte* bytes) = 0;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,172 @@
+// Bytes between the device and host pages that copies reach directly.
+#pragma once
+
+#include "memsaver/transfer/copy_lane.hpp"
+#include "memsaver/transfer/crew.hpp"
+#include "memsaver/transfer/progress.hpp"
+#include "memsaver/transfer/ticket.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Where all host pages are ready, the copies are enqueued at once and go by themselves. Where not, a crew readies them
+/// cell by cell and enqueues each cell's copies as it goes: copies of earlier cells run while later ones are pinned.
+template <class D>
+requires Copies<D> && HostPages<D>
+class PinnedTransfer final : public Ticket::Work {
+public:
+    /// A piece and the host pages that it lies in; its units' locations are host addresses.
+    struct Cargo {
+        Piece piece;
+        std::shared_ptr<HostRegion<D>> region;
+    };
+
+    PinnedTransfer(CopyLane<D> lane, std::vector<Cargo> cargo, CrewOptions crew, PieceObserver* observer,
+                   ProgressSink progress)
+        : lane_{std::move(lane)}, cargo_{std::move(cargo)},
+          marks_(cargo_.size()), observer_{observer}, progress_{std::move(progress), bytes_of(cargo_)},
+          crew_options_{std::move(crew)}, crew_{crew_options_} {}
+
+    ~PinnedTransfer() override {
+        try {
+            (void)PinnedTransfer::wait();
+        } catch (...) { // nobody asked how it went
+        }
+    }
+
+    /// Starts. Throws OutOfHostMemory if not even that can be done; then nothing is under way.
+    void start() {
+        bool ready = !checks_first();
+        for (const Cargo& cargo : cargo_) ready = ready && cargo.region->ready(cargo.piece.location(), true);
+        if (!ready) return crew_.start(cargo_.size(), [this] { work(); });
+        for (std::size_t i = 0; i < cargo_.size() && status_.ok(); ++i) status_ = enqueue(i);
+    }
+
+    /// Whether host pages could not be pinned: the copies went all the same, but slowly.
+    [[nodiscard]] bool pin_refused() const noexcept { return pin_refused_.load(); }
+
+    Status query(bool& done) noexcept override {
+        done = crew_.done();
+        for (std::size_t i = 0; done && i < marks_.size(); ++i) {
+            if (!marks_[i].get()) continue;
+            if (const Status status = lane_.driver().query(marks_[i].get(), done); !status.ok()) return status;
+        }
+        return {};
+    }
+
+    Status wait() override {
+        if (!waited_) {
+            crew_.join();
+            settle();
+            failure_ = crew_.failure();
+            waited_ = true;
+            if (!failure_ && status_.ok() && observer_ != nullptr && lane_.direction() == Direction::out)
+                observe_saved();
+        }
+        if (failure_) std::rethrow_exception(failure_);
+        return status_;
+    }
+
+    Status follow(StreamRef stream, Range range) noexcept override {
+        crew_.join(); // copies must be under way to be followed
+        if (!status_.ok()) return status_;
+        for (std::size_t i = 0; i < cargo_.size(); ++i) {
+            for (const Unit& unit : cargo_[i].piece.units) {
+                if (unit.device >= range.end() || range.address >= unit.device + unit.bytes) continue;
+                if (const Status status = lane_.driver().follow(stream, marks_[i].get()); !status.ok()) return status;
+                break;
+            }
+        }
+        return {};
+    }
+
+private:
+    static std::size_t bytes_of(const std::vector<Cargo>& cargo) {
+        std::size_t sum = 0;
+        for (const Cargo& one : cargo) sum += one.piece.bytes();
+        return sum;
+    }
+    [[nodiscard]] bool checks_first() const noexcept {
+        return observer_ != nullptr && lane_.direction() == Direction::in;
+    }
+
+    void work() {
+        for (std::size_t i = next_++; i < cargo_.size() && !stopped_.load(); i = next_++) {
+            const Cargo& cargo = cargo_[i];
+            Status status = cargo.region->prepare(cargo.piece.location(), true);
+            if (!status.ok() && cargo.region->ready(cargo.piece.location(), false)) {
+                pin_refused_ = true; // there, if not pinned
+                status = {};
+            }
+            if (status.ok() && checks_first()) {
+                try {
+                    observe(cargo,
+                            [&](const Unit& unit, const std::byte* bytes) { observer_->restoring(unit, bytes); });
+                } catch (...) {
+                    stopped_ = true;
+                    throw;
+                }
+            }
+            if (status.ok()) status = enqueue(i);
+            if (!status.ok()) fail(status);
+        }
+    }
+    Status enqueue(std::size_t i) noexcept {
+        const Cargo& cargo = cargo_[i];
+        auto* const base = reinterpret_cast<std::byte*>(cargo.region->address()); // NOLINT(performance-no-int-to-ptr)
+        return lane_.enqueue(cargo.piece, base, cargo.region->address(), marks_[i]);
+    }
+    void fail(const Status& status) noexcept {
+        if (!stopped_.exchange(true)) status_ = status; // read after the crew has been joined
+    }
+
+    /// Waits for everything that was enqueued, and tells how far it has come.
+    void settle() noexcept {
+        for (std::size_t i = 0; i < marks_.size(); ++i) {
+            if (!marks_[i].get()) continue;
+            const Status status = lane_.driver().wait(marks_[i].get());
+            if (!status.ok() && status_.ok()) status_ = status;
+            progress_.add(cargo_[i].piece.bytes());
+        }
+    }
+
+    void observe_saved() {
+        std::atomic<std::size_t> next{0};
+        Crew readers{crew_options_};
+        readers.start(cargo_.size(), [&] {
+            for (std::size_t i = next++; i < cargo_.size(); i = next++) {
+                observe(cargo_[i], [&](const Unit& unit, const std::byte* bytes) { observer_->saved(unit, bytes); });
+            }
+        });
+        readers.join();
+        failure_ = readers.failure();
+    }
+    template <class See>
+    static void observe(const Cargo& cargo, See&& see) {
+        for (const Unit& unit : cargo.piece.units) {
+            see(unit, reinterpret_cast<const std::byte*>(unit.location)); // NOLINT(performance-no-int-to-ptr)
+        }
+    }
+
+    CopyLane<D> lane_;
+    std::vector<Cargo> cargo_;
+    std::vector<OwnedEvent<D>> marks_; // of each cargo
+    PieceObserver* observer_;
+    Progress progress_;
+    CrewOptions crew_options_;
+    std::atomic<std::size_t> next_{0};
+    std::atomic<bool> stopped_{false};
+    std::atomic<bool> pin_refused_{false};
+    bool waited_ = false;
+    Status status_;
+    std::exception_ptr failure_;
+    Crew crew_; // last: it is joined before the rest dies
+};
+
+} // namespace memsaver::inline v0_1
