@@ -4,8 +4,10 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/arena.hpp
   include/memsaver/arena/arena_base.hpp
   include/memsaver/arena/arena_core.hpp
+  include/memsaver/arena/arena_memory.hpp
   include/memsaver/arena/arena_options.hpp
   include/memsaver/arena/arena_pages.hpp
+  include/memsaver/arena/block.hpp
   include/memsaver/arena/block_allocator.hpp
   include/memsaver/arena/deferred_frees.hpp
   include/memsaver/arena/extent_sizes.hpp
@@ -28,8 +30,17 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/any_backup.hpp
   include/memsaver/backup/backup.hpp
   include/memsaver/backup/backup_concept.hpp
+  include/memsaver/backup/compare.hpp
   include/memsaver/backup/discard.hpp
+  include/memsaver/backup/file_backup.hpp
+  include/memsaver/backup/file_store.hpp
   include/memsaver/backup/fill_slot.hpp
+  include/memsaver/backup/host_backup.hpp
+  include/memsaver/backup/host_store.hpp
+  include/memsaver/backup/location_space.hpp
+  include/memsaver/backup/store_options.hpp
+  include/memsaver/backup/stored_slot.hpp
+  include/memsaver/backup/verified.hpp
   include/memsaver/backup/zero.hpp
   include/memsaver/base/base.hpp
   include/memsaver/base/error.hpp
@@ -59,16 +70,25 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/host_memory.hpp
   include/memsaver/driver/host_options.hpp
   include/memsaver/driver/host_page_file.hpp
+  include/memsaver/driver/host_pins.hpp
   include/memsaver/driver/host_range.hpp
   include/memsaver/driver/host_status.hpp
   include/memsaver/driver/host_stream.hpp
   include/memsaver/driver/host_violations.hpp
+  include/memsaver/driver/system_available.hpp
+  include/memsaver/driver/system_files.hpp
+  include/memsaver/driver/system_memory.hpp
+  include/memsaver/driver/system_pages.hpp
+  include/memsaver/driver/system_status.hpp
   include/memsaver/memory/extent.hpp
+  include/memsaver/memory/host_region.hpp
   include/memsaver/memory/mapping.hpp
   include/memsaver/memory/memory.hpp
   include/memsaver/memory/owned_event.hpp
+  include/memsaver/memory/owned_file.hpp
   include/memsaver/memory/owned_stream.hpp
   include/memsaver/memory/physical_block.hpp
+  include/memsaver/memory/pinned_buffer.hpp
   include/memsaver/memory/reservation.hpp
   include/memsaver/memsaver.hpp
   include/memsaver/saver/arena_handle.hpp
@@ -85,13 +105,22 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/saver_options.hpp
   include/memsaver/saver/tag_table.hpp
   include/memsaver/saver/usage.hpp
+  include/memsaver/testing/books.hpp
   include/memsaver/testing/call_log.hpp
   include/memsaver/testing/failure.hpp
+  include/memsaver/testing/faulty_base.hpp
   include/memsaver/testing/faulty_driver.hpp
+  include/memsaver/testing/faulty_system.hpp
   include/memsaver/testing/ledger.hpp
   include/memsaver/testing/sweep.hpp
   include/memsaver/testing/testing.hpp
+  include/memsaver/transfer/copy_lane.hpp
+  include/memsaver/transfer/crew.hpp
   include/memsaver/transfer/lane.hpp
+  include/memsaver/transfer/piece.hpp
+  include/memsaver/transfer/pinned_transfer.hpp
+  include/memsaver/transfer/progress.hpp
   include/memsaver/transfer/range.hpp
+  include/memsaver/transfer/ring_transfer.hpp
   include/memsaver/transfer/ticket.hpp
   include/memsaver/transfer/transfer.hpp)

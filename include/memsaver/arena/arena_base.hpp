@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/order.hpp"
+#include "memsaver/backup/backup.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -42,6 +43,10 @@ public:
     /// Gives a block up, paused or not. Throws Misuse unless `pointer` is what `allocate` answered and has not been
     /// given up since. Null is allowed and does nothing.
     virtual void deallocate(void* pointer, FreeOrder order) = 0;
+
+    /// The kept bytes of `bytes` at `pointer`, which may point into a block: while it is paused, and later for as long
+    /// as the policy keeps them. Throws Misuse that says why there are none.
+    [[nodiscard]] virtual BackupView backup_view(const void* pointer, std::size_t bytes) = 0;
 
     /// Whether an address lies in this arena.
     [[nodiscard]] virtual bool contains(const void* pointer) const noexcept = 0;

@@ -3,9 +3,7 @@
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
-#include "memsaver/arena/arena_pages.hpp"
-#include "memsaver/arena/extent_sizes.hpp"
-#include "memsaver/arena/heaps.hpp"
+#include "memsaver/arena/arena_memory.hpp"
 #include "memsaver/arena/turn.hpp"
 #include "memsaver/backup/backup.hpp"
 #include "memsaver/memory/memory.hpp"
@@ -34,41 +32,29 @@ class TrimStep;
 template <Driver D>
 class ArenaCore final : public ArenaBase {
 public:
-    /// Throws Misuse for impossible options, OutOfMemory if `options.reserve` does not fit, or what a failing driver
-    /// call stands for.
+    /// Throws Misuse for impossible options, or what a failing driver call stands for.
     ArenaCore(D driver, std::string tag, AnyBackup<D> policy, ArenaOptions options)
-        : policy_{std::move(policy)}, pages_{std::move(driver), std::move(tag), std::move(options)},
-          heaps_{pages_.driver(), pages_.addresses(), pages_.granularity()}, slot_{policy_.open(pages_.driver())} {
-        if (pages_.options().reserve != 0) grow(0, pages_.options().reserve, pages_.granularity());
-    }
+        : policy_{std::move(policy)}, memory_{std::move(driver), std::move(tag), std::move(options)},
+          slot_{policy_.open(memory_.pages.driver())} {}
+
+    /// Takes what `options.reserve` asks for and is not there yet; called once whoever owns the arena has it in hand,
+    /// and again after a failure. Throws OutOfMemory if it does not fit.
+    void reserve() { memory_.reserve(); }
 
     ~ArenaCore() override {
         try {
             close();
         } catch (const std::exception& error) {
-            tell(pages_.options().events, [&] { return Event{EventKind::ignored, tag(), device(), error.what()}; });
+            tell(memory_.pages.options().events, [&] {
+                return Event{EventKind::ignored, tag(), device(), error.what()};
+            });
         }
     }
 
     void* allocate(std::size_t bytes, std::size_t alignment) override {
         const std::size_t size = check_request(bytes, alignment);
         try {
-            for (bool fenced = false;;) {
-                require_open("allocate");
-                const std::uint64_t seen = growths_.load();
-                if (const Address address = heaps_.allocate(size, alignment, bytes)) return pointer(address);
-                if (heaps_.fence_is_worth_it(size, growth_step(pages_.physical_bytes(), pages_.granularity()))) {
-                    heaps_.fence();
-                    continue;
-                }
-                try {
-                    grow(seen, size, alignment);
-                } catch (const Error&) { // no room: what waits to be reused may be room enough
-                    if (fenced || !heaps_.anything_fenced()) throw;
-                    heaps_.fence();
-                    fenced = true;
-                }
-            }
+            return pointer(memory_.allocate(size, alignment, bytes));
         } catch (const std::bad_alloc&) {
             throw OutOfHostMemory{"allocate(" + format_bytes(bytes) + ") in tag \"" + tag() +
                                   "\": no host memory for it"};
@@ -77,26 +63,34 @@ public:
 
     void deallocate(void* pointer, FreeOrder order) override {
         if (pointer == nullptr) return;
-        require_open("deallocate");
+        memory_.require_open("deallocate");
         if (!contains(pointer)) {
             throw Misuse{"deallocate(" + format_address(address_of(pointer)) + "): not a pointer of tag \"" + tag() +
                          '"'};
         }
         try {
-            heaps_.deallocate(address_of(pointer), order, tag(), [&](std::uint64_t serial) {
-                if (slot_) slot_->forget(serial);
-            });
+            const AnySlot* own = nullptr;
+            std::uint64_t given_up = 0;
+            const bool was_shut =
+                memory_.heaps.deallocate(address_of(pointer), order, tag(), [&](std::uint64_t serial) {
+                    if (slot_) slot_->forget(serial);
+                    own = slot_.get();
+                    given_up = serial;
+                });
+            if (was_shut) memory_.pages.forget_block(given_up, own);
         } catch (const std::bad_alloc&) {
             throw OutOfHostMemory{"deallocate in tag \"" + tag() + "\": no host memory for it"};
         }
     }
 
     void deallocate_quietly(void* pointer) noexcept override {
-        if (closed_.load()) return;
+        if (memory_.closed.load()) return;
         try {
             deallocate(pointer, {});
         } catch (const std::exception& error) {
-            tell(pages_.options().events, [&] { return Event{EventKind::ignored, tag(), device(), error.what()}; });
+            tell(memory_.pages.options().events, [&] {
+                return Event{EventKind::ignored, tag(), device(), error.what()};
+            });
         }
     }
 
@@ -106,52 +100,89 @@ public:
     }
 
     [[nodiscard]] ArenaUsage usage() override {
-        const auto sums = heaps_.sums();
+        const auto sums = memory_.heaps.sums();
         ArenaUsage row;
         row.tag = tag();
         row.device = device();
         row.policy = policy_.name();
         row.used_bytes = sums.live_bytes;
         row.blocks = sums.live_blocks;
-        const std::lock_guard lock{pages_.mutex};
-        row.reserved_bytes = pages_.reserved() ? addresses().bytes : 0;
-        row.mapped_bytes = pages_.physical_bytes();
-        for (const auto& held : pages_.held) row.held_bytes += held.extent.physical_bytes();
-        for (const auto& batch : pages_.paused) {
+        const std::lock_guard lock{memory_.pages.mutex};
+        row.reserved_bytes = memory_.pages.reserved() ? addresses().bytes : 0;
+        row.mapped_bytes = memory_.pages.physical_bytes();
+        for (const auto& held : memory_.pages.held) row.held_bytes += held.extent.physical_bytes();
+        for (const auto& batch : memory_.pages.paused) {
             for (const Range& range : batch.ranges) row.paused_bytes += range.bytes;
         }
         row.backed_up_bytes = slot_ ? slot_->backed_up_bytes() : 0;
+        for (const auto& batch : memory_.pages.paused) {
+            if (batch.slot != slot_) row.backed_up_bytes += batch.slot->backed_up_bytes();
+        }
         const bool some_active = row.mapped_bytes > row.held_bytes;
-        row.state = closed_.load()          ? "closed"
+        row.state = memory_.closed.load()   ? "closed"
                     : row.paused_bytes == 0 ? (some_active ? "active" : "empty")
                                             : (some_active ? "partly paused" : "paused");
         return row;
     }
 
-    [[nodiscard]] const std::string& tag() const noexcept override { return pages_.tag(); }
+    [[nodiscard]] const std::string& tag() const noexcept override { return memory_.pages.tag(); }
     [[nodiscard]] int device() const noexcept override { return driver().device(); }
-    [[nodiscard]] const D& driver() const noexcept { return pages_.driver(); }
+    [[nodiscard]] const D& driver() const noexcept { return memory_.pages.driver(); }
     [[nodiscard]] const AnyBackup<D>& policy() const noexcept { return policy_; }
-    [[nodiscard]] const ArenaOptions& options() const noexcept { return pages_.options(); }
+    [[nodiscard]] const ArenaOptions& options() const noexcept { return memory_.pages.options(); }
 
     /// The right to run one operation. Throws NotIdle once the deadline has passed, Misuse after `close`.
     Turn::Hold take_turn(const Deadline& deadline = {}) {
         auto hold = turn_.take(deadline);
-        require_open("use");
+        memory_.require_open("use");
         return hold;
     }
 
     /// The same if it is to be had at once.
-    std::optional<Turn::Hold> try_turn() { return closed_.load() ? std::optional<Turn::Hold>{} : turn_.try_take(); }
+    std::optional<Turn::Hold> try_turn() {
+        return memory_.closed.load() ? std::optional<Turn::Hold>{} : turn_.try_take();
+    }
 
     /// All addresses that its blocks can have.
-    [[nodiscard]] Range addresses() const noexcept { return pages_.addresses(); }
+    [[nodiscard]] Range addresses() const noexcept { return memory_.pages.addresses(); }
 
     /// Physical bytes that a resume would take now.
     [[nodiscard]] std::size_t bytes_to_resume() {
         std::size_t bytes = 0;
-        for (const Range& range : ranges_to_resume()) bytes += range.bytes;
+        for (const Range& range : memory_.ranges_to_resume()) bytes += range.bytes;
         return bytes;
+    }
+
+    /// Takes ahead of time what saving the live blocks would take. Any thread; allocations go on meanwhile.
+    void prepare() {
+        const auto turn = take_turn();
+        std::vector<Range> ranges;
+        {
+            const std::lock_guard lock{memory_.pages.mutex};
+            for (const auto& extent : memory_.pages.active) ranges.push_back({extent.address(), extent.bytes()});
+        }
+        sort_by_address(ranges);
+        slot_->prepare(live_set(std::move(ranges), "preparing"));
+    }
+
+    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) override {
+        const auto turn = take_turn();
+        const std::optional<LiveBlock> block = memory_.heaps.block_holding(address_of(pointer));
+        const auto refuse = [&](const char* why) {
+            throw Misuse{"backup_view(" + format_address(address_of(pointer)) + ", " + format_bytes(bytes) +
+                         ") in tag \"" + tag() + "\": " + why};
+        };
+        if (!block) refuse("no live block holds this address");
+        const std::size_t offset = address_of(pointer) - block->address;
+        if (bytes > block->bytes - offset) refuse("it reaches past the end of its block");
+        std::shared_ptr<AnySlot> slot = slot_;
+        for (const auto& batch : memory_.pages.paused) { // under the turn, nobody else touches it
+            const bool here = std::any_of(batch.ranges.begin(), batch.ranges.end(), [&](const Range& range) {
+                return range.address <= block->address && block->address < range.end();
+            });
+            if (here) slot = batch.slot;
+        }
+        return slot->view(block->serial, offset, bytes);
     }
 
     /// The program changed bytes that the policy may have saved before: save them again at the next pause.
@@ -165,18 +196,18 @@ public:
     /// tried; what is left is tried again by the next call.
     void close() {
         const auto turn = turn_.take();
-        const std::lock_guard growing{growing_};
-        if (!closed_.exchange(true)) {
+        const std::lock_guard growing{memory_.growing};
+        if (!memory_.closed.exchange(true)) {
             const Status drained = driver().drain(); // memory that work still uses is not pulled away
             if (!drained.ok() && drained.kind != StatusKind::gone) {
-                closed_.store(false);
+                memory_.closed.store(false);
                 check(drained, "wait for the device before an arena closes");
             }
         }
-        check(pages_.close(), "give back an arena's memory");
+        check(memory_.pages.close(), "give back an arena's memory");
         std::shared_ptr<AnySlot> slot; // dies after the lock
-        const std::lock_guard lock{pages_.mutex};
-        heaps_.close([&] { slot.swap(slot_); });
+        const std::lock_guard lock{memory_.pages.mutex};
+        memory_.heaps.close([&] { slot.swap(slot_); });
     }
 
 private:
@@ -197,99 +228,28 @@ private:
         }
         return align_up(bytes, BlockAllocator::unit);
     }
-    void require_open(const char* what) const {
-        if (closed_.load()) throw Misuse{std::string{what} + ": tag \"" + tag() + "\" has been closed"};
+    /// What a policy is shown of these ranges. The arena outlives it.
+    LiveSet live_set(std::vector<Range> ranges, const char* what) {
+        LiveSet live;
+        live.extents = ranges;
+        live.blocks = [this, ranges] { return memory_.heaps.live_blocks(ranges); };
+        if (!options().events) return live;
+        live.progress = [this, what](std::size_t done, std::size_t total) {
+            tell(options().events, [&] { return Event{EventKind::progress, tag(), device(), what, done, total}; });
+        };
+        live.tell = [this](const std::string& text) {
+            tell(options().events, [&] { return Event{EventKind::fell_back, tag(), device(), text}; });
+        };
+        return live;
     }
-
     static Address address_of(const void* pointer) noexcept { return reinterpret_cast<Address>(pointer); }
     static void* pointer(Address address) noexcept {
         return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
     }
 
-    // --- growth ---
-
-    /// Takes open memory for a block of `bytes`, unless somebody has grown the arena since `seen`.
-    void grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment) {
-        const std::lock_guard growing{growing_};
-        require_open("allocate");
-        if (growths_.load() != seen) return;
-        const auto offer = [&](Range range) { heaps_.add(range); };
-        const std::size_t needed = align_up(bytes, pages_.granularity());
-        const std::size_t step = std::max(needed, growth_step(pages_.physical_bytes(), pages_.granularity()));
-        Range range = pages_.take_addresses(step, needed, alignment);
-        Status status = pages_.grow_into(range, offer);
-        if (status.kind == StatusKind::out_of_memory && range.bytes != needed) {
-            range = pages_.take_addresses(needed, needed, alignment);
-            status = pages_.grow_into(range, offer);
-        }
-        if (!status.ok()) pages_.raise_no_room(status, "take memory for an allocation", needed);
-        growths_ += 1;
-    }
-
-    // --- what is paused ---
-
-    /// The parts of paused ranges in which no block lives, in whole granules, long enough to be worth leaving out.
-    [[nodiscard]] std::vector<Range> dead_ranges(const std::vector<Range>& paused) {
-        std::vector<Range> dead;
-        for (const Range& free : heaps_.free_ranges(pages_.granularity(), Side::shut)) {
-            const Address begin = align_up(free.address, pages_.granularity());
-            const Address end = align_down(free.end(), pages_.granularity());
-            if (begin < end) dead.push_back({begin, end - begin});
-        }
-        sort_by_address(dead);
-        dead = intersection(dead, paused);
-        std::erase_if(dead, [&](const Range& range) { // short, and not the whole of what is between others
-            if (range.bytes >= shortest_cut) return false;
-            const auto whole = [&](const Range& held) {
-                return held.address >= range.address && held.end() <= range.end();
-            };
-            return std::none_of(paused.begin(), paused.end(), whole);
-        });
-        return dead;
-    }
-    [[nodiscard]] std::vector<Range> ranges_to_resume() {
-        const std::vector<Range> paused = pages_.paused_ranges();
-        return without(paused, dead_ranges(paused));
-    }
-    /// Paused ranges in which no block lives are dropped. With the turn held. May throw bad_alloc; what has been
-    /// dropped by then was nobody's.
-    void forget_paused(const std::vector<Range>& dead) {
-        for (const Range& range : dead) {
-            if (heaps_.remove_if_free(range, Side::shut)) pages_.forget_paused(range);
-        }
-    }
-    void open_all() noexcept {
-        const std::vector<Range> none;
-        try {
-            heaps_.end_operation(&none, [](Address) { return false; });
-        } catch (const std::bad_alloc&) { // opening everything needs no memory
-        }
-    }
-    /// Ends a step. Blocks given up in paused memory become free: no work can touch them. With `shut_stays`, exactly
-    /// what was shut during the step is paused now.
-    void end_operation(bool shut_stays) noexcept {
-        try {
-            const std::vector<Range> paused = pages_.paused_ranges();
-            const auto passed = [&](Address address) {
-                const auto after = std::upper_bound(paused.begin(), paused.end(), address,
-                                                    [](Address a, const Range& range) { return a < range.address; });
-                return after != paused.begin() && address < std::prev(after)->end();
-            };
-            heaps_.end_operation(shut_stays ? nullptr : &paused, passed);
-        } catch (const std::bad_alloc&) { // what is open stays shut: it serves nobody until the next step ends
-            tell(pages_.options().events, [&] {
-                return Event{EventKind::ignored, tag(), device(), "no host memory to reopen memory"};
-            });
-        }
-    }
-
     AnyBackup<D> policy_;
-    std::atomic<bool> closed_{false};
-    std::atomic<std::uint64_t> growths_{0};
     Turn turn_;
-    std::mutex growing_;
-    ArenaPages<D> pages_;
-    Heaps<D> heaps_;
+    ArenaMemory<D> memory_;
     std::shared_ptr<AnySlot> slot_;
 };
 

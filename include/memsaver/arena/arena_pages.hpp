@@ -82,10 +82,12 @@ public:
             }
         }
     }
-    /// Undoes what a failed operation took. What cannot be given back is held, and told.
-    void abandon(std::vector<Extent<D>>& extents, bool owns_addresses) noexcept {
+    /// Undoes what a failed operation took. What cannot be given back is held, and told. `in_use`: work of the
+    /// library's own may still touch the pages; they are not unmapped before the device has passed it.
+    void abandon(std::vector<Extent<D>>& extents, bool owns_addresses, bool in_use = false) noexcept {
+        const Status drained = in_use ? driver_.drain() : Status{};
         for (Extent<D>& extent : extents) {
-            const Status status = drop(extent);
+            const Status status = drained.ok() ? drop(extent) : drained;
             if (!status.ok()) hold(std::move(extent), owns_addresses, status);
         }
         extents.clear();
@@ -100,18 +102,31 @@ public:
     }
     /// Tries again to give back what is held. With the turn held.
     Status retry_held() {
+        if (holds_mapped()) { // by an operation that failed, perhaps while its own work was under way
+            if (const Status drained = driver_.drain(); !drained.ok()) return drained;
+        }
         const std::lock_guard lock{mutex};
         Status first;
-        std::erase_if(held, [&](Held& kept) {
+        for (std::size_t i = 0; i < held.size();) { // no erase_if: `give` may throw
+            Held& kept = held[i];
             const Status status = drop(kept.extent);
             if (!status.ok()) {
                 if (first.ok()) first = status;
-                return false;
+                ++i;
+                continue;
             }
             if (kept.owns_addresses) space_.give({kept.extent.address(), kept.extent.bytes()});
-            return true;
-        });
+            if (i + 1 != held.size()) kept = std::move(held.back());
+            held.pop_back();
+        }
         return first;
+    }
+
+    /// Whether pages that could not be unmapped are held.
+    [[nodiscard]] bool holds_mapped() {
+        const std::lock_guard lock{mutex};
+        return std::any_of(held.begin(), held.end(),
+                           [](const Held& kept) { return kept.extent.state() == ExtentState::active; });
     }
 
     /// Creates pages for all of `extents`, or for none. Answers out_of_memory too if less than the margin would be
@@ -185,18 +200,19 @@ public:
         for (Extent<D>& extent : extents) active.push_back(std::move(extent));
         return {};
     }
+    /// Needs memory only if pages could not be given back.
     void abandon_growth(Range range, std::vector<Extent<D>>& extents) {
-        std::vector<Range> kept;
-        kept.reserve(extents.size());
-        for (const Extent<D>& extent : extents) kept.push_back({extent.address(), extent.bytes()});
         abandon(extents, true);
         const std::lock_guard lock{mutex};
-        std::erase_if(kept, [&](const Range& piece) { return !holds(piece.address); });
+        std::vector<Range> kept; // their addresses go once their pages do
+        for (const Held& each : held) {
+            const Extent<D>& extent = each.extent;
+            if (!each.owns_addresses || extent.address() < range.address || extent.end() > range.end()) continue;
+            kept.push_back({extent.address(), extent.bytes()});
+        }
+        if (kept.empty()) return space_.give(range);
+        sort_by_address(kept);
         for (const Range& rest : without({range}, kept)) space_.give(rest);
-    }
-    [[nodiscard]] bool holds(Address address) const noexcept {
-        return std::any_of(held.begin(), held.end(),
-                           [&](const Held& kept) { return kept.owns_addresses && kept.extent.address() == address; });
     }
 
     // --- what is paused ---
@@ -209,12 +225,22 @@ public:
         sort_by_address(ranges);
         return ranges;
     }
-    /// Paused ranges that nobody needs are dropped, and their addresses given back. May throw bad_alloc.
+    /// Paused ranges that nobody needs are dropped, and their addresses given back. May throw bad_alloc; then nothing
+    /// changed.
     void forget_paused(Range range) {
         const std::lock_guard lock{mutex};
-        for (Batch& batch : paused) batch.ranges = without(batch.ranges, {range});
+        std::vector<std::vector<Range>> left;
+        for (const Batch& batch : paused) left.push_back(without(batch.ranges, {range}));
         space_.give(range);
+        for (std::size_t i = 0; i < left.size(); ++i) paused[i].ranges.swap(left[i]);
         std::erase_if(paused, [](const Batch& batch) { return batch.ranges.empty(); });
+    }
+    /// Tells the slots that hold the bytes of one pause each, which are all but `own`.
+    void forget_block(std::uint64_t serial, const AnySlot* own) noexcept {
+        const std::lock_guard lock{mutex};
+        for (const Batch& batch : paused) {
+            if (batch.slot.get() != own) batch.slot->forget(serial);
+        }
     }
     /// Gives addresses back that no extent needs any more.
     void give_addresses(Range range) {

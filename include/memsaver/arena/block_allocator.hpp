@@ -1,6 +1,7 @@
 // Which bytes of an arena's addresses belong to which block. Pure bookkeeping: knows no driver, no pages, no threads.
 #pragma once
 
+#include "memsaver/arena/block.hpp"
 #include "memsaver/arena/free_bins.hpp"
 #include "memsaver/arena/offset_map.hpp"
 #include "memsaver/arena/regions.hpp"
@@ -11,17 +12,6 @@
 #include <vector>
 
 namespace memsaver::inline v0_1 {
-
-/// What is known of a block that has been handed out.
-struct Block {
-    enum class State : unsigned char { free, live, freed }; ///< `freed`: given up, but not yet to be reused
-
-    Address address = 0;
-    std::size_t bytes = 0;     ///< a multiple of 256
-    std::size_t requested = 0; ///< what was asked for; 0 if not handed out
-    std::uint64_t serial = 0;
-    State state = State::free;
-};
 
 /// Good-fit with immediate coalescing; splits and merges at multiples of 256 bytes. Allocating and freeing take
 /// constant time; so does shutting or opening everything at once, however many blocks there are. A free block lies on
@@ -107,14 +97,20 @@ public:
         block.state = Block::State::freed;
     }
 
-    /// A freed block can be handed out again. Answers the free range that it is now part of.
+    /// A freed block can be handed out again. Answers the free range that its first byte is now part of.
     Range reclaim(Address address) noexcept {
         const Node node = starts_.find(address);
         const Range range{address, nodes_[node].bytes};
         starts_.erase(address);
         give_node(node);
         free_bytes_ += range.bytes;
-        return merge_and_file(range);
+        if (!regions_.mixed()) return merge_and_file(range);
+        Range answer; // each side gets its own part: memory may have been shut in the middle of a block
+        regions_.for_each_part(range, [&](Range part, Side) {
+            const Range merged = merge_and_file(part);
+            if (merged.address <= address && address < merged.end()) answer = merged;
+        });
+        return answer;
     }
 
     void shut_all() noexcept { move_all(Side::shut); }
@@ -123,35 +119,42 @@ public:
     /// throw; then nothing changed.
     void set_shut(const std::vector<Range>& shut) {
         std::vector<Range> free_ranges = all_free();
-        std::vector<Regions::Region> pieces;
+        std::vector<Regions::Region> pieces; // neighbours on one side are joined: cycles leave no more of them
+        const auto put = [&](Address begin, Address end, Side side) {
+            if (begin == end) return;
+            if (!pieces.empty() && pieces.back().end == begin && pieces.back().side == side) {
+                pieces.back().end = end;
+            } else {
+                pieces.push_back({begin, end, side});
+            }
+        };
         for (const auto& region : regions_.list()) {
             Address at = region.begin;
             for (const Range& range : shut) { // sorted, without overlap
                 if (range.end() <= at || range.address >= region.end) continue;
-                if (range.address > at) pieces.push_back({at, range.address, Side::open});
+                if (range.address > at) put(at, range.address, Side::open);
                 const Address begin = range.address > at ? range.address : at;
                 const Address end = range.end() < region.end ? range.end() : region.end;
-                pieces.push_back({begin, end, Side::shut});
+                put(begin, end, Side::shut);
                 at = end;
             }
-            if (at < region.end) pieces.push_back({at, region.end, Side::open});
+            put(at, region.end, Side::open);
         }
         Regions regions;
         regions.reserve_more(pieces.size());
+        reserve_node(free_ranges.size() + 2 * pieces.size() + 2);
         for (const auto& piece : pieces) regions.add({piece.begin, piece.end - piece.begin}, piece.side);
-        reserve_node(free_ranges.size() + pieces.size() + 2);
 
         for (const Range& range : free_ranges) unfile(starts_.find(range.address));
         regions_ = std::move(regions);
         for (const Range& range : free_ranges) {
-            for (const auto& piece : pieces) {
-                const Address begin = range.address > piece.begin ? range.address : piece.begin;
-                const Address end = range.end() < piece.end ? range.end() : piece.end;
-                if (begin < end) merge_and_file({begin, end - begin});
-            }
+            regions_.for_each_part(range, [&](Range part, Side) { merge_and_file(part); });
         }
     }
     [[nodiscard]] Side side(Address address) const noexcept { return regions_.side(address); }
+    /// Whether any byte, or every byte, of a range is shut.
+    [[nodiscard]] bool any_shut(Range range) const noexcept { return has(range, Side::shut); }
+    [[nodiscard]] bool all_shut(Range range) const noexcept { return !has(range, Side::open); }
 
     /// `visit(range)` for every free range of a side with at least `bytes`. Nothing changes meanwhile.
     template <class Visit>
@@ -177,8 +180,10 @@ public:
 private:
     using Node = FreeBins::Node;
 
-    // Every node that exists can have its two keys in the tables, so freeing never needs memory.
+    // Every node that exists can have its two keys in the tables, and there is a node to spare for every border between
+    // the sides that a block may lie across, so freeing never needs memory.
     void reserve_node(std::size_t more) {
+        if (regions_.mixed()) more += regions_.list().size();
         if (spare_.size() >= more) return;
         const std::size_t count = nodes_.size() + (more > nodes_.size() ? more : nodes_.size());
         starts_.reserve(count);
@@ -235,6 +240,13 @@ private:
         if ((border & seam_mask_) == 0) return FreeBins::none;
         if (regions_.mixed() && regions_.side(nodes_[neighbour].address) != side) return FreeBins::none;
         return neighbour;
+    }
+
+    [[nodiscard]] bool has(Range range, Side side) const noexcept {
+        if (!regions_.mixed()) return regions_.side(range.address) == side;
+        bool found = false;
+        regions_.for_each_part(range, [&](Range, Side of) { found = found || of == side; });
+        return found;
     }
 
     void move_all(Side to) noexcept {

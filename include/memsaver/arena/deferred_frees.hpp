@@ -26,6 +26,7 @@ public:
 
     /// Marks `stream` now. Throws bad_alloc, or answers the status of a failing driver call; then nothing changed.
     Status after_stream(const D& driver, Address address, StreamRef stream) {
+        spare_.reserve(most_spare); // so that collecting needs no memory
         marked_.push_back({address, {}});
         Status status{StatusKind::other, 0, ""};
         if (!spare_.empty()) { // of the arena's device; a stream of another one refuses it
@@ -45,7 +46,8 @@ public:
 
     void keep(Address address) { kept_.push_back(address); }
 
-    /// Calls `reclaim(address)` for every block that has been passed, `last_done` being the last fence that is.
+    /// Calls `reclaim(address)` for every block that has been passed, `last_done` being the last fence that is. Needs
+    /// no memory.
     template <class Reclaim>
     void collect(const D& driver, std::uint64_t last_done, Reclaim&& reclaim) {
         while (!fenced_.empty() && fenced_.front().last_fence < last_done) pop_fenced(reclaim);

@@ -15,17 +15,28 @@ namespace memsaver::inline v0_1 {
 inline constexpr std::size_t largest_extent = 1_GiB;
 
 /// How many bytes an arena that owns `owned` bytes should take next: powers of two, from one granule to 32 MiB by
-/// doubling, then a quarter of what it owns, up to the largest extent. So at most a quarter of an arena, or 32 MiB, is
-/// ahead of the program's needs.
+/// doubling, then a sixteenth of what it owns, up to the largest extent. So at most a sixteenth of an arena, or 32 MiB,
+/// is ahead of the program's needs; neighbours come back behind one handle at the next resume.
 constexpr std::size_t growth_step(std::size_t owned, std::size_t granularity) noexcept {
     const std::size_t doubling =
         std::clamp<std::size_t>(std::bit_floor(owned), granularity, std::max<std::size_t>(granularity, 32_MiB));
-    const std::size_t quarter = std::bit_floor(owned / 4);
-    return std::max(granularity, std::min(std::max(doubling, quarter), std::max(granularity, largest_extent)));
+    const std::size_t part = std::bit_floor(owned / 16);
+    return std::max(granularity, std::min(std::max(doubling, part), std::max(granularity, largest_extent)));
 }
 
-/// A dead range shorter than this is not cut out at resume, so that cycles do not leave ever more small extents.
-inline constexpr std::size_t shortest_cut = 16_MiB;
+/// Which dead ranges, of `total` bytes that were paused, to leave out at resume. Each cut costs a handle, so of those
+/// shorter than 16 MiB only the longest go, until what comes back for nothing is at most a thirty-second of the rest.
+inline std::vector<Range> worth_cutting(std::vector<Range> dead, std::size_t total) {
+    constexpr std::size_t always = 16_MiB;
+    std::size_t left = 0;
+    for (const Range& range : dead) left += range.bytes;
+    const std::size_t alive = total - left;
+    std::sort(dead.begin(), dead.end(), [](const Range& a, const Range& b) { return a.bytes > b.bytes; });
+    std::size_t cut = 0;
+    while (cut < dead.size() && (dead[cut].bytes >= always || left > alive / 32)) left -= dead[cut++].bytes;
+    dead.resize(cut);
+    return dead;
+}
 
 /// `range` in pieces for one handle each: as few as can be.
 inline void split_into_extents(Range range, std::size_t granularity, std::vector<Range>& pieces) {
@@ -68,6 +79,15 @@ inline std::vector<Range> without(const std::vector<Range>& ranges, const std::v
 /// The parts of `ranges` that lie in `mask`; both sorted and without overlap.
 inline std::vector<Range> intersection(const std::vector<Range>& ranges, const std::vector<Range>& mask) {
     return without(ranges, without(ranges, mask));
+}
+
+/// Whether every byte of `range` lies in `ranges`, which are sorted and without overlap. Needs no memory.
+inline bool covers(const std::vector<Range>& ranges, Range range) noexcept {
+    auto held = std::upper_bound(ranges.begin(), ranges.end(), range.address,
+                                 [](Address a, const Range& each) { return a < each.end(); });
+    Address at = range.address;
+    for (; at < range.end() && held != ranges.end() && held->address <= at; ++held) at = held->end();
+    return at >= range.end();
 }
 
 } // namespace memsaver::inline v0_1

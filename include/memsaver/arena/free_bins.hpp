@@ -67,7 +67,7 @@ public:
     /// Calls `visit(node)` for the nodes of a side from class `bin` upwards, at most `per_bin` of each class, until one
     /// call answers true; answers that node, or `none`.
     template <class Visit>
-    Node search(std::size_t bin, Side side, std::size_t per_bin, Visit&& visit) noexcept {
+    Node search(std::size_t bin, Side side, std::size_t per_bin, Visit&& visit) {
         for (bin = first_at_or_after(bin, side); bin < bins; bin = first_at_or_after(bin + 1, side)) {
             const Node head = head_of(bin, side);
             std::size_t left = per_bin;

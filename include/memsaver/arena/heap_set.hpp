@@ -2,13 +2,17 @@
 #pragma once
 
 #include "memsaver/arena/heap.hpp"
+#include "memsaver/backup/backup.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include <pthread.h>
 
@@ -62,6 +66,60 @@ public:
     }
     [[nodiscard]] bool leased(const Heap<D>& heap, Address address) const noexcept {
         return &heap == &central && owner(address).load() != 0;
+    }
+
+    // --- questions; each heap is locked in turn ---
+
+    /// The live block that an address points to or into.
+    std::optional<LiveBlock> block_holding(Address address) {
+        Heap<D>& heap = heap_of(address);
+        const std::lock_guard lock{heap.mutex};
+        std::optional<LiveBlock> found;
+        const auto take = [&](const Block& block) {
+            if (leased(heap, block.address)) return;
+            if (block.address <= address && address - block.address < block.bytes) {
+                found = LiveBlock{block.address, block.bytes, block.serial};
+            }
+        };
+        const Block* exact = heap.blocks.find(address);
+        if (exact != nullptr && exact->state == Block::State::live) take(*exact);
+        if (!found) heap.blocks.for_each_live(take);
+        return found;
+    }
+
+    /// The live blocks that have bytes in `ranges`, which are sorted.
+    std::vector<LiveBlock> live_blocks(const std::vector<Range>& ranges) {
+        std::vector<LiveBlock> live;
+        const auto collect = [&](Heap<D>& heap) {
+            const std::lock_guard lock{heap.mutex};
+            heap.blocks.for_each_live([&](const Block& block) {
+                if (leased(heap, block.address)) return;
+                const auto next = std::upper_bound(ranges.begin(), ranges.end(), block.address,
+                                                   [](Address a, const Range& range) { return a < range.end(); });
+                if (next == ranges.end() || next->address >= block.address + block.bytes) return;
+                live.push_back({block.address, block.bytes, block.serial});
+            });
+        };
+        for (const auto& shard : shards) collect(*shard);
+        collect(central);
+        return live;
+    }
+
+    struct Sums {
+        std::size_t live_bytes = 0; ///< as requested
+        std::size_t live_blocks = 0;
+    };
+    Sums sums() {
+        Sums sums;
+        for (const auto& shard : shards) {
+            const std::lock_guard lock{shard->mutex};
+            sums.live_bytes += shard->blocks.live_bytes();
+            sums.live_blocks += shard->blocks.live_blocks();
+        }
+        const std::lock_guard lock{central.mutex};
+        sums.live_bytes += central.blocks.live_bytes() - leases * chunk_bytes_;
+        sums.live_blocks += central.blocks.live_blocks() - leases;
+        return sums;
     }
 
     Heap<D> central;

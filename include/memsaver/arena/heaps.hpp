@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace memsaver::inline v0_1 {
@@ -48,21 +49,28 @@ public:
     }
 
     /// Gives a block up. Throws Misuse, naming `tag`, if `address` is not that of a live block; then nothing changed.
-    /// Calls `forget(serial)` with the block's serial number.
+    /// Calls `forget(serial)` with the block's serial number. Answers whether the block lay in shut memory.
     template <class Forget>
-    void deallocate(Address address, FreeOrder order, const std::string& tag, Forget&& forget) {
+    bool deallocate(Address address, FreeOrder order, const std::string& tag, Forget&& forget) {
         Heap<D>& heap = set_.heap_of(address);
         const std::lock_guard lock{heap.mutex};
         const Block* block = set_.leased(heap, address) ? nullptr : heap.blocks.find(address);
         if (block == nullptr || block->state != Block::State::live) {
             raise_misplaced(heap.blocks, address, block, tag, [&](Address start) { return set_.leased(heap, start); });
         }
+        const Range range{address, block->bytes}; // where an unmap failed, a part of it may be open
+        const bool shut = operation_ ? heap.blocks.any_shut(range) : heap.blocks.all_shut(range);
+        const bool replayed = freed_in_capture(order);
         bool now = order.kind == FreeOrder::Kind::idle;
-        if (heap.blocks.side(address) == Side::shut) {
+        if (shut && !replayed) {
             now = !operation_; // paused: no work can touch it; in an operation: stays until that has ended
             order.kind = FreeOrder::Kind::device;
         }
-        if (!now) defer(heap, *block, order);
+        if (replayed) {
+            heap.deferred.keep(address);
+        } else if (!now) {
+            defer(heap, *block, order);
+        }
         forget(block->serial);
         heap.blocks.mark_freed(address);
         if (now) {
@@ -71,6 +79,7 @@ public:
                 give_back(heap, chunk);
             }
         }
+        return shut;
     }
 
     // --- for operations, one at a time ---
@@ -87,9 +96,9 @@ public:
     }
 
     /// Ends it. Just the ranges `shut` (sorted) remain shut, or, with null, what is shut now, which takes no time in
-    /// proportion to anything. `passed(address)` says which blocks that were given up no work can touch any more. May
+    /// proportion to anything. `passed(range)` says which blocks that were given up no work can touch any more. May
     /// throw bad_alloc; what is shut then stays shut until the next operation ends.
-    void end_operation(const std::vector<Range>* shut, const std::function<bool(Address)>& passed) {
+    void end_operation(const std::vector<Range>* shut, const std::function<bool(Range)>& passed) {
         const auto locks = set_.lock_all();
         operation_ = false;
         const auto end = [&](Heap<D>& heap) {
@@ -98,7 +107,11 @@ public:
             } else if (shut != nullptr) {
                 heap.blocks.set_shut(*shut);
             }
-            heap.deferred.collect_if(passed, [&](Address address) { reclaim_locked(heap, address); });
+            heap.deferred.collect_if(
+                [&](Address a) {
+                    return passed({a, heap.blocks.find(a)->bytes});
+                },
+                [&](Address address) { reclaim_locked(heap, address); });
         };
         for (const auto& shard : set_.shards) end(*shard);
         end(set_.central);
@@ -124,24 +137,6 @@ public:
         return free;
     }
 
-    /// The live blocks that lie in `ranges`, which are sorted.
-    std::vector<LiveBlock> live_blocks(const std::vector<Range>& ranges) {
-        std::vector<LiveBlock> live;
-        const auto collect = [&](Heap<D>& heap) {
-            const std::lock_guard lock{heap.mutex};
-            heap.blocks.for_each_live([&](const Block& block) {
-                if (set_.leased(heap, block.address)) return;
-                const auto after = std::upper_bound(ranges.begin(), ranges.end(), block.address,
-                                                    [](Address a, const Range& range) { return a < range.address; });
-                if (after == ranges.begin() || block.address >= std::prev(after)->end()) return;
-                live.push_back({block.address, block.requested, block.serial});
-            });
-        };
-        for (const auto& shard : set_.shards) collect(*shard);
-        collect(set_.central);
-        return live;
-    }
-
     /// Forgets what waits to be reused, for there will be no reuse, and calls `last()` while nobody can deallocate.
     template <class Last>
     void close(Last&& last) {
@@ -151,11 +146,20 @@ public:
         last();
     }
 
+    // --- questions ---
+
+    [[nodiscard]] std::optional<LiveBlock> block_holding(Address address) { return set_.block_holding(address); }
+    [[nodiscard]] std::vector<LiveBlock> live_blocks(const std::vector<Range>& ranges) {
+        return set_.live_blocks(ranges);
+    }
+    [[nodiscard]] typename HeapSet<D>::Sums sums() { return set_.sums(); }
+
     // --- fences ---
 
     [[nodiscard]] Fences& fences() noexcept { return fences_; }
 
-    /// Whether waiting for the device would make so much reusable that it is better than taking `growth` more bytes.
+    /// Whether waiting for the device would make so much reusable that it is better than taking `growth` more bytes. A
+    /// wait costs microseconds on an idle device and any time on a busy one, so it is not for small change.
     [[nodiscard]] bool fence_is_worth_it(std::size_t bytes, std::size_t growth) {
         std::size_t waiting = 0;
         for (const auto& shard : set_.shards) {
@@ -164,11 +168,17 @@ public:
             waiting += shard->deferred.fenced_bytes();
         }
         const std::lock_guard lock{set_.central.mutex};
-        return set_.central.deferred.fenced_bytes() + waiting >= std::max(bytes, growth);
+        waiting += set_.central.deferred.fenced_bytes();
+        return waiting >= std::max({bytes, growth, least_worth_a_fence});
     }
 
     /// Whether anything waits for a fence at all.
-    [[nodiscard]] bool anything_fenced() { return fence_is_worth_it(1, 1); }
+    [[nodiscard]] bool anything_fenced() {
+        const auto locks = set_.lock_all();
+        return set_.central.deferred.fenced_bytes() != 0 ||
+               std::any_of(set_.shards.begin(), set_.shards.end(),
+                           [](const auto& shard) { return shard->deferred.fenced_bytes() != 0; });
+    }
 
     /// Waits for the whole device, leaving stream captures whole; other threads' launches may stand still meanwhile.
     void fence() {
@@ -179,27 +189,11 @@ public:
         settle_locked();
     }
 
-    struct Sums {
-        std::size_t live_bytes = 0; ///< as requested
-        std::size_t live_blocks = 0;
-    };
-    Sums sums() {
-        Sums sums;
-        for (const auto& shard : set_.shards) {
-            const std::lock_guard lock{shard->mutex};
-            sums.live_bytes += shard->blocks.live_bytes();
-            sums.live_blocks += shard->blocks.live_blocks();
-        }
-        const std::lock_guard lock{set_.central.mutex};
-        sums.live_bytes += set_.central.blocks.live_bytes() - set_.leases * chunk_bytes_;
-        sums.live_blocks += set_.central.blocks.live_blocks() - set_.leases;
-        return sums;
-    }
-
     [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
 
 private:
     static constexpr std::size_t most_fenced_in_shard = 4_MiB;
+    static constexpr std::size_t least_worth_a_fence = 32_MiB;
 
     Address allocate_central(std::size_t bytes, std::size_t alignment, std::size_t requested) {
         const std::lock_guard lock{set_.central.mutex};
@@ -267,11 +261,17 @@ private:
         set_.central.collect(driver_, fences_, [](Range) {});
     }
 
+    /// Whether a graph may write to the block for ever, be it paused now or not.
+    [[nodiscard]] bool freed_in_capture(const FreeOrder& order) const {
+        bool capturing = false;
+        if (order.kind == FreeOrder::Kind::stream) {
+            check(driver_.capturing(order.stream, capturing), "ask whether a stream is being captured");
+        }
+        return capturing;
+    }
+
     void defer(Heap<D>& heap, const Block& block, const FreeOrder& order) {
         if (order.kind == FreeOrder::Kind::stream) {
-            bool capturing = false;
-            check(driver_.capturing(order.stream, capturing), "ask whether a stream is being captured");
-            if (capturing) return heap.deferred.keep(block.address);
             return check(heap.deferred.after_stream(driver_, block.address, order.stream), "mark a stream",
                          block.requested, block.address);
         }

@@ -12,18 +12,25 @@
 namespace memsaver::inline v0_1 {
 
 /// Waits until the work that `order` names has passed on each of `drivers`. Throws NotIdle once the deadline has
-/// passed, Misuse for a stream that is being captured, and what a failing driver call stands for.
+/// passed, Misuse for a stream that is being captured, and what a failing driver call stands for. Streams and events
+/// that `order` names are asked about through the first driver, whichever device they are of.
 template <Streams D>
 void wait_until_idle(const std::vector<D>& drivers, const Order& order, const Deadline& deadline) {
     if (order.kind() == Order::Kind::idle || drivers.empty()) return;
     const D& first = drivers.front();
     std::vector<OwnedEvent<D>> owned;
-    std::vector<EventRef> marks = order.events();
+    struct Mark {
+        const D* driver;
+        EventRef event;
+    };
+    std::vector<Mark> marks;
+    for (const EventRef event : order.events()) marks.push_back({&first, event});
     if (order.kind() == Order::Kind::device) {
         for (const D& driver : drivers) {
             check(owned.emplace_back().open(driver), "open an event");
             check(driver.record_device(owned.back().get()),
                   "wait for the device's work (if a stream capture is open, name the streams: .order = after(...))");
+            marks.push_back({&driver, owned.back().get()});
         }
     } else {
         for (const StreamRef stream : order.streams()) {
@@ -33,18 +40,18 @@ void wait_until_idle(const std::vector<D>& drivers, const Order& order, const De
                 throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
             check(owned.emplace_back().open(first, stream), "open an event");
             check(first.record(owned.back().get(), stream), "record an event");
+            marks.push_back({&first, owned.back().get()});
         }
     }
-    for (const OwnedEvent<D>& event : owned) marks.push_back(event.get());
 
-    for (const EventRef mark : marks) {
+    for (const Mark& mark : marks) {
         if (!deadline) {
-            check(first.wait(mark), "wait for an event");
+            check(mark.driver->wait(mark.event), "wait for an event");
             continue;
         }
         for (auto pause = std::chrono::microseconds{5};; pause = std::min(2 * pause, std::chrono::microseconds{500})) {
             bool passed = false;
-            check(first.query(mark, passed), "query an event");
+            check(mark.driver->query(mark.event, passed), "query an event");
             if (passed) break;
             if (std::chrono::steady_clock::now() >= *deadline) {
                 throw NotIdle{"the device was still at work when the time allowed ran out; nothing has changed"};

@@ -22,23 +22,23 @@ public:
     PauseStep(ArenaCore<D>& core, Turn::Hold turn, const std::optional<AnyBackup<D>>& once)
         : turn_{std::move(turn)}, core_{&core}, once_{once.has_value()},
           slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver())} : core.slot_},
-          fence_{core.heaps_.fences().begin()} {
+          fence_{core.memory_.heaps.fences().begin()} {
         row_.tag = core.tag();
         row_.device = core.device();
-        (void)core.pages_.retry_held();
-        const std::lock_guard growing{core.growing_};
-        const std::lock_guard lock{core.pages_.mutex};
-        const std::size_t count = core.pages_.active.size();
+        (void)core.memory_.pages.retry_held();
+        const std::lock_guard growing{core.memory_.growing};
+        const std::lock_guard lock{core.memory_.pages.mutex};
+        const std::size_t count = core.memory_.pages.active.size();
         ranges_.reserve(count);
         paused_.reserve(count);
         left_.reserve(count);
-        core.pages_.paused.reserve(core.pages_.paused.size() + 1);
+        core.memory_.pages.paused.reserve(core.memory_.pages.paused.size() + 1);
         std::vector<Extent<D>> none;
-        none.reserve(core.pages_.active.capacity());
-        for (const Extent<D>& extent : core.pages_.active) ranges_.push_back({extent.address(), extent.bytes()});
+        none.reserve(core.memory_.pages.active.capacity());
+        for (const Extent<D>& extent : core.memory_.pages.active) ranges_.push_back({extent.address(), extent.bytes()});
         sort_by_address(ranges_);
-        core.heaps_.begin_operation(count != 0); // the last that may throw
-        extents_ = std::exchange(core.pages_.active, std::move(none));
+        core.memory_.heaps.begin_operation(count != 0); // the last that may throw
+        extents_ = std::exchange(core.memory_.pages.active, std::move(none));
     }
     PauseStep(PauseStep&& other) noexcept
         : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
@@ -56,14 +56,14 @@ public:
     /// The device's work that was submitted before the pause has passed.
     void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
         row_.waited = waited;
-        if (whole_device) core_->heaps_.fences().finish(fence_);
+        if (whole_device) core_->memory_.heaps.fences().finish(fence_);
     }
 
     /// Starts saving. Throws what the policy throws.
     void enqueue() {
         if (empty()) return;
         if (once_) core_->slot_->invalidate(); // what it may hold of these bytes is not what they will be
-        ticket_ = slot_->save({ranges_, [this] { return core_->heaps_.live_blocks(ranges_); }});
+        ticket_ = slot_->save(core_->live_set(ranges_, "saving"));
     }
     [[nodiscard]] Ticket& ticket() noexcept { return ticket_; }
 
@@ -82,10 +82,10 @@ public:
                 continue;
             }
             paused_.push_back({extent.address(), extent.bytes()});
-            if (const Status status = core_->pages_.release(extent); !status.ok()) {
+            if (const Status status = core_->memory_.pages.release(extent); !status.ok()) {
                 note(status);
                 row_.held_bytes += extent.physical_bytes();
-                core_->pages_.hold(std::move(extent), false, status);
+                core_->memory_.pages.hold(std::move(extent), false, status);
             } else {
                 row_.released_bytes += extent.bytes();
             }
@@ -111,11 +111,11 @@ private:
         sort_by_address(paused_);
         ranges_ = {};
         {
-            const std::lock_guard lock{core.pages_.mutex};
-            for (Extent<D>& extent : extents_) core.pages_.active.push_back(std::move(extent));
-            if (!paused_.empty()) core.pages_.paused.push_back({std::move(paused_), std::move(slot_)});
+            const std::lock_guard lock{core.memory_.pages.mutex};
+            for (Extent<D>& extent : extents_) core.memory_.pages.active.push_back(std::move(extent));
+            if (!paused_.empty()) core.memory_.pages.paused.push_back({std::move(paused_), std::move(slot_)});
         }
-        core.end_operation(whole);
+        core.memory_.end_operation(whole);
         return std::move(row_);
     }
 

@@ -65,6 +65,17 @@ public:
         return after == list_.begin() ? Side::open : std::prev(after)->side;
     }
 
+    /// `visit(part, side)` for each part of `range` that lies in one region. All of it lies in some.
+    template <class Visit>
+    void for_each_part(Range range, Visit&& visit) const {
+        auto region = std::upper_bound(list_.begin(), list_.end(), range.address,
+                                       [](Address at, const Region& each) { return at < each.end; });
+        for (; region != list_.end() && region->begin < range.end(); ++region) {
+            const Address begin = std::max(range.address, region->begin);
+            visit(Range{begin, std::min(range.end(), region->end) - begin}, region->side);
+        }
+    }
+
     [[nodiscard]] bool mixed() const noexcept { return open_ != 0 && shut_ != 0; }
     [[nodiscard]] const std::vector<Region>& list() const noexcept { return list_; }
 

@@ -20,14 +20,14 @@ public:
     ResumeStep(ArenaCore<D>& core, Turn::Hold turn) : turn_{std::move(turn)}, core_{&core} {
         row_.tag = core.tag();
         row_.device = core.device();
-        if (const Status status = core.pages_.retry_held(); !status.ok() && in_the_way()) {
+        if (const Status status = core.memory_.pages.retry_held(); !status.ok() && in_the_way()) {
             check(status, "give back what is still held, before a resume");
         }
-        core.heaps_.begin_operation(false);
+        core.memory_.heaps.begin_operation(false);
         try {
             begin();
         } catch (...) {
-            core.end_operation(true);
+            core.memory_.end_operation(true);
             throw;
         }
     }
@@ -37,9 +37,10 @@ public:
     ResumeStep& operator=(ResumeStep&&) = delete;
     ~ResumeStep() {
         if (core_ == nullptr) return;
+        const bool in_use = !tickets_.empty();
         tickets_.clear();
-        core_->pages_.abandon(extents_, false);
-        core_->end_operation(true);
+        core_->memory_.pages.abandon(extents_, false, in_use);
+        core_->memory_.end_operation(true);
     }
 
     [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
@@ -52,14 +53,14 @@ public:
 
     /// Takes all physical memory that the resume needs, or none: then throws OutOfMemory, and may be called again.
     void create() {
-        const Status status = core_->pages_.create_all(extents_);
+        const Status status = core_->memory_.pages.create_all(extents_);
         if (status.ok()) return;
         uncreate();
-        core_->pages_.raise_no_room(status, "take memory for a resume", needed_bytes());
+        core_->memory_.pages.raise_no_room(status, "take memory for a resume", needed_bytes());
     }
 
     /// Gives back what `create` took.
-    void uncreate() noexcept { core_->pages_.give_up_pages(extents_); }
+    void uncreate() noexcept { core_->memory_.pages.give_up_pages(extents_); }
 
     /// Brings the pages in sight. Throws what a failing driver call stands for.
     void map() {
@@ -71,12 +72,11 @@ public:
 
     /// Starts bringing the bytes back. Throws what a policy throws.
     void enqueue() {
-        tickets_.reserve(core_->pages_.paused.size());
-        for (const auto& batch : core_->pages_.paused) { // under the turn, nobody else touches it
+        tickets_.reserve(core_->memory_.pages.paused.size());
+        for (const auto& batch : core_->memory_.pages.paused) { // under the turn, nobody else touches it
             std::vector<Range> ranges = intersection(batch.ranges, kept_);
             if (ranges.empty()) continue;
-            tickets_.push_back(
-                batch.slot->restore({ranges, [this, ranges] { return core_->heaps_.live_blocks(ranges); }}));
+            tickets_.push_back(batch.slot->restore(core_->live_set(std::move(ranges), "restoring")));
         }
     }
     [[nodiscard]] std::vector<Ticket>& tickets() noexcept { return tickets_; }
@@ -94,33 +94,33 @@ public:
         ArenaCore<D>& core = *std::exchange(core_, nullptr);
         tickets_.clear();
         {
-            const std::lock_guard lock{core.pages_.mutex};
-            for (Extent<D>& extent : extents_) core.pages_.active.push_back(std::move(extent));
-            for (const auto& batch : core.pages_.paused) batch.slot->resumed();
+            const std::lock_guard lock{core.memory_.pages.mutex};
+            for (Extent<D>& extent : extents_) core.memory_.pages.active.push_back(std::move(extent));
+            for (const auto& batch : core.memory_.pages.paused) batch.slot->resumed();
         }
-        core.end_operation(true); // while it is still known which ranges were paused
+        core.memory_.end_operation(true); // while it is still known which ranges were paused
         {
-            const std::lock_guard lock{core.pages_.mutex};
-            core.pages_.paused.clear();
+            const std::lock_guard lock{core.memory_.pages.mutex};
+            core.memory_.pages.paused.clear();
         }
-        core.open_all();
+        core.memory_.open_all();
         return std::move(row_);
     }
 
 private:
     [[nodiscard]] bool in_the_way() const {
-        const std::lock_guard lock{core_->pages_.mutex};
-        return std::any_of(core_->pages_.held.begin(), core_->pages_.held.end(), [](const auto& held) {
+        const std::lock_guard lock{core_->memory_.pages.mutex};
+        return std::any_of(core_->memory_.pages.held.begin(), core_->memory_.pages.held.end(), [](const auto& held) {
             return held.extent.state() == ExtentState::active && !held.owns_addresses;
         });
     }
 
     void begin() {
-        const std::vector<Range> paused = core_->pages_.paused_ranges();
-        const std::vector<Range> dead = core_->dead_ranges(paused);
+        const std::vector<Range> paused = core_->memory_.pages.paused_ranges();
+        const std::vector<Range> dead = core_->memory_.dead_ranges(paused);
         kept_ = without(paused, dead);
-        extents_ = core_->pages_.plan(kept_);
-        core_->forget_paused(dead);
+        extents_ = core_->memory_.pages.plan(kept_);
+        core_->memory_.forget_paused(dead);
     }
 
     Turn::Hold turn_;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -24,18 +25,20 @@ namespace memsaver::inline v0_1 {
 template <class Step, class Act>
 void for_each_device(std::vector<Step>& steps, Act&& act) {
     std::vector<int> devices;
+    std::vector<int> device_of; // asked before anything runs: a step that `act` ends on one thread is none to ask
     for (const Step& step : steps) {
-        if (std::find(devices.begin(), devices.end(), step.driver().device()) == devices.end()) {
-            devices.push_back(step.driver().device());
+        device_of.push_back(step.driver().device());
+        if (std::find(devices.begin(), devices.end(), device_of.back()) == devices.end()) {
+            devices.push_back(device_of.back());
         }
     }
     std::mutex mutex;
     std::exception_ptr first;
     const auto run = [&](int device) {
-        for (Step& step : steps) {
-            if (step.driver().device() != device) continue;
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+            if (device_of[i] != device) continue;
             try {
-                act(step);
+                act(steps[i]);
             } catch (...) {
                 const std::lock_guard lock{mutex};
                 if (!first) first = std::current_exception();
@@ -106,8 +109,9 @@ Report run_pause(std::vector<PauseStep<D>>& steps, const Order& order, const Dea
 }
 
 /// Runs resumes to their end: all memory is taken first, then all is mapped, then all is copied. Where there is no
-/// room, `relieve()` may give some back: if it answers true, taking is tried once more. If it throws, nothing has
-/// changed.
+/// room, `relieve()` may give some back: if it answers true, taking is tried once more. Bytes arrive in the order of
+/// the steps, and each step ends when its own have. If it throws, those that its report names are resumed; the others
+/// are as paused as before.
 template <Driver D, class Relieve>
 Report run_resume(std::vector<ResumeStep<D>>& steps, Relieve&& relieve) {
     const auto start = std::chrono::steady_clock::now();
@@ -120,16 +124,28 @@ Report run_resume(std::vector<ResumeStep<D>>& steps, Relieve&& relieve) {
         } catch (const OutOfMemory& error) {
             for (ResumeStep<D>& step : steps) step.uncreate();
             if (!std::exchange(again, false) || !relieve()) {
-                throw OutOfMemory{error.what(), needed, error.free_bytes(), error.status()};
+                DeviceMemory memory; // now that the steps that had theirs have given it back
+                (void)steps.front().driver().memory(memory);
+                throw OutOfMemory{error.what(), needed, memory.free_bytes, error.status()};
             }
         }
     }
     for_each_device(steps, [](ResumeStep<D>& step) { step.map(); });
     for (ResumeStep<D>& step : steps) step.enqueue();
-    for_each_device(steps, [](ResumeStep<D>& step) { step.wait(); });
     Report report;
-    for (ResumeStep<D>& step : steps) {
-        if (!step.empty()) report.add(step.commit());
+    std::mutex mutex;
+    try {
+        for_each_device(steps, [&](ResumeStep<D>& step) {
+            if (step.empty()) return;
+            step.wait();
+            TagReport row = step.commit(); // gives its host memory back before the next one needs more
+            const std::lock_guard lock{mutex};
+            report.add(std::move(row));
+        });
+    } catch (Error& error) {
+        report.elapsed = std::chrono::steady_clock::now() - start;
+        error.attach(std::move(report));
+        throw;
     }
     report.elapsed = std::chrono::steady_clock::now() - start;
     return report;

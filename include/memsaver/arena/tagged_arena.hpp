@@ -20,7 +20,9 @@ public:
     /// call stands for.
     TaggedArena(D driver, std::string tag, Policy policy = {}, ArenaOptions options = {})
         : core_{std::make_unique<ArenaCore<D>>(std::move(driver), std::move(tag), std::move(policy),
-                                               std::move(options))} {}
+                                               std::move(options))} {
+        core_->reserve();
+    }
 
     /// See ArenaBase::allocate.
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = ArenaBase::default_alignment) {
@@ -54,6 +56,12 @@ public:
         return run_trim(steps, options.order, deadline);
     }
 
+    /// Takes host memory ahead of the first pause. See MemorySaver::prepare.
+    void prepare() { core_->prepare(); }
+    /// See MemorySaver::backup_view.
+    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) {
+        return core_->backup_view(pointer, bytes);
+    }
     void invalidate() { core_->invalidate(); }
     [[nodiscard]] std::size_t bytes_to_resume() { return core_->bytes_to_resume(); }
     [[nodiscard]] ArenaUsage usage() const { return core_->usage(); }

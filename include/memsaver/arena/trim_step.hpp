@@ -15,9 +15,9 @@ namespace memsaver::inline v0_1 {
 template <Driver D>
 class TrimStep {
 public:
-    TrimStep(ArenaCore<D>& core, Turn::Hold turn) : TrimStep{core} { turn_.emplace(std::move(turn)); }
+    TrimStep(ArenaCore<D>& core, Turn::Hold turn) : TrimStep{core} { (void)turn_.emplace(std::move(turn)); }
     /// Within a turn that the caller holds.
-    explicit TrimStep(ArenaCore<D>& core) : core_{&core}, fence_{core.heaps_.fences().begin()} {
+    explicit TrimStep(ArenaCore<D>& core) : core_{&core}, fence_{core.memory_.heaps.fences().begin()} {
         row_.tag = core.tag();
         row_.device = core.device();
     }
@@ -30,30 +30,30 @@ public:
     /// The device's work that was submitted before the trim has passed, so blocks freed before it are free.
     void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
         row_.waited = waited;
-        if (whole_device) core_->heaps_.fences().finish(fence_);
+        if (whole_device) core_->memory_.heaps.fences().finish(fence_);
     }
 
     /// Gives back what is free as a whole. May throw OutOfHostMemory; then nothing changed.
     void release() {
-        if (const Status status = core_->pages_.retry_held(); !status.ok()) note(status);
+        if (const Status status = core_->memory_.pages.retry_held(); !status.ok()) note(status);
         std::vector<Extent<D>> unused = take_unused();
         for (Extent<D>& extent : unused) {
             const Range range{extent.address(), extent.bytes()};
             if (const Status status = extent.unmap(); !status.ok()) {
                 note(status);
-                core_->heaps_.add(range);
-                const std::lock_guard lock{core_->pages_.mutex};
-                core_->pages_.active.push_back(std::move(extent));
+                core_->memory_.heaps.add(range);
+                const std::lock_guard lock{core_->memory_.pages.mutex};
+                core_->memory_.pages.active.push_back(std::move(extent));
                 continue;
             }
-            if (const Status status = core_->pages_.release(extent); !status.ok()) {
+            if (const Status status = core_->memory_.pages.release(extent); !status.ok()) {
                 note(status);
                 row_.held_bytes += extent.physical_bytes();
-                core_->pages_.hold(std::move(extent), true, status);
+                core_->memory_.pages.hold(std::move(extent), true, status);
                 continue;
             }
             row_.released_bytes += range.bytes;
-            core_->pages_.give_addresses(range);
+            core_->memory_.pages.give_addresses(range);
         }
     }
 
@@ -69,17 +69,18 @@ private:
     }
 
     std::vector<Extent<D>> take_unused() {
-        const std::lock_guard growing{core_->growing_};
-        const std::vector<Range> free = core_->heaps_.free_ranges(core_->pages_.granularity(), Side::open);
-        const std::lock_guard lock{core_->pages_.mutex};
+        const std::lock_guard growing{core_->memory_.growing};
+        const std::vector<Range> free =
+            core_->memory_.heaps.free_ranges(core_->memory_.pages.granularity(), Side::open);
+        const std::lock_guard lock{core_->memory_.pages.mutex};
         std::vector<Extent<D>> unused;
-        unused.reserve(core_->pages_.active.size());
-        std::erase_if(core_->pages_.active, [&](Extent<D>& extent) {
+        unused.reserve(core_->memory_.pages.active.size());
+        std::erase_if(core_->memory_.pages.active, [&](Extent<D>& extent) {
             const Range range{extent.address(), extent.bytes()};
             const bool is_free = std::any_of(free.begin(), free.end(), [&](const Range& held) {
                 return held.address <= range.address && range.end() <= held.end();
             });
-            if (!is_free || !core_->heaps_.remove_if_free(range, Side::open)) return false;
+            if (!is_free || !core_->memory_.heaps.remove_if_free(range, Side::open)) return false;
             unused.push_back(std::move(extent));
             return true;
         });

@@ -8,10 +8,11 @@
 namespace memsaver::inline v0_1 {
 
 enum class EventKind : unsigned char {
-    ignored,  ///< a failure where nothing could be thrown: in a destructor, or while another failure was undone
-    retried,  ///< the device had no room; memory that nobody used was given back and the call tried again
-    trimmed,  ///< memory that nobody used was given back
-    progress, ///< `bytes_done` of `bytes_total` have been copied
+    ignored,   ///< a failure where nothing could be thrown: in a destructor, or while another failure was undone
+    retried,   ///< the device had no room; memory that nobody used was given back and the call tried again
+    trimmed,   ///< memory that nobody used was given back
+    fell_back, ///< something is done in a slower way than was asked for
+    progress,  ///< `bytes_done` of `bytes_total` have been copied
 };
 
 struct Event {

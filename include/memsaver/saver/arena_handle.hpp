@@ -39,6 +39,11 @@ public:
         if (arena_ != nullptr) arena_->deallocate_quietly(pointer);
     }
 
+    /// See MemorySaver::backup_view.
+    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const {
+        return (void)saver(), arena_->backup_view(pointer, bytes);
+    }
+
     [[nodiscard]] const std::string& tag() const { return (void)saver(), arena_->tag(); }
     [[nodiscard]] int device() const { return (void)saver(), arena_->device(); }
     [[nodiscard]] ArenaUsage usage() const { return (void)saver(), arena_->usage(); }
@@ -51,7 +56,7 @@ public:
 
 private:
     [[nodiscard]] SaverBase& saver() const {
-        if (!saver_) throw Misuse{"an Arena that stands for no arena was used"};
+        if (arena_ == nullptr) throw Misuse{"an Arena that stands for no arena was used"};
         return *saver_;
     }
 

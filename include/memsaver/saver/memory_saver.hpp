@@ -118,6 +118,23 @@ public:
         return guarded([&] { return core_->trim({std::string{tag}}, options); });
     }
 
+    /// Takes, ahead of the first pause, the host memory or the disk's room that saving the tag's live blocks would
+    /// take. From any thread, while the engine works and captures graphs; the first pause is then as fast as later
+    /// ones. Throws as a pause would.
+    void prepare(std::string_view tag) {
+        guarded([&] {
+            core_->prepare({std::string{tag}});
+            return 0;
+        });
+    }
+
+    /// The kept bytes of `bytes` at `pointer` (or inside its block): while the memory is paused, and later for as long
+    /// as the policy keeps them. Shares the host memory where they lie, or owns a copy of what lay in a file. Throws
+    /// Misuse that says why there are none.
+    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) {
+        return guarded([&] { return core_->backup_view(pointer, bytes); });
+    }
+
     /// The program has changed bytes that a policy may have saved before: save them again at the next pause.
     void invalidate(std::string_view tag) { core_->invalidate({std::string{tag}}); }
 

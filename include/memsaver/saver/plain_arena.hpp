@@ -16,29 +16,43 @@ namespace memsaver::inline v0_1 {
 template <Driver D>
 class PlainArena final : public ArenaBase {
 public:
-    PlainArena(D driver, std::string tag, EventSink events)
-        : driver_{std::move(driver)}, tag_{std::move(tag)}, events_{std::move(events)} {}
-    ~PlainArena() override { (void)close(); }
+    /// `margin`: bytes of the device's memory that allocations leave free.
+    PlainArena(D driver, std::string tag, EventSink events, std::size_t margin = 0)
+        : driver_{std::move(driver)}, tag_{std::move(tag)}, events_{std::move(events)}, margin_{margin} {}
+    ~PlainArena() override {
+        if (const Status status = close(); !status.ok()) {
+            tell(events_, [&] {
+                return Event{EventKind::ignored, tag_, device(), failure_text(status, "free plain memory")};
+            });
+        }
+    }
 
     void* allocate(std::size_t bytes, std::size_t alignment) override {
         if (bytes == 0 || !can_align_up(bytes, default_alignment)) refuse(bytes, "the size cannot be");
         if (alignment == 0 || alignment > default_alignment || (alignment & (alignment - 1)) != 0) {
             refuse(bytes, "plain memory is aligned to 256 bytes, not " + std::to_string(alignment));
         }
-        const std::lock_guard lock{mutex_};
-        if (closed_) refuse(bytes, "closed");
+        std::map<Address, std::size_t> place{{Address{0}, bytes}}; // taken before the memory, so that none is lost
         Address address = 0;
-        const auto slot = blocks_.emplace(~Address{0}, bytes).first; // taken before the memory, so that none is lost
-        const Status status = take(bytes, address);
-        auto node = blocks_.extract(slot);
+        const Status status = take(bytes, address); // may wait: outside the lock
         if (!status.ok()) {
             DeviceMemory memory;
             (void)driver_.memory(memory);
             raise(status, "allocate plain memory", format_bytes(bytes), bytes, memory.free_bytes);
         }
+        auto node = place.extract(place.begin());
         node.key() = address;
-        blocks_.insert(std::move(node));
-        used_bytes_ += bytes;
+        {
+            const std::lock_guard lock{mutex_};
+            if (!closed_) {
+                blocks_.insert(std::move(node));
+                used_bytes_ += bytes;
+            }
+        }
+        if (!node.empty()) {
+            (void)give(address);
+            refuse(bytes, "closed");
+        }
         return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
     }
 
@@ -62,6 +76,10 @@ public:
         used_bytes_ += bytes;
         blocks_.insert(std::move(node));
         check(status, "free plain memory", bytes, address);
+    }
+
+    [[nodiscard]] BackupView backup_view(const void*, std::size_t) override {
+        throw Misuse{"backup_view: \"" + tag_ + "\" is plain memory, which is never paused"};
     }
 
     [[nodiscard]] bool contains(const void* pointer) const noexcept override {
@@ -115,6 +133,12 @@ private:
     static constexpr Status lacking{StatusKind::other, 0, "this driver has no plain allocations"};
 
     Status take(std::size_t bytes, Address& address) noexcept {
+        if (margin_ != 0) {
+            DeviceMemory memory;
+            if (const Status status = driver_.memory(memory); !status.ok()) return status;
+            if (memory.free_bytes < margin_ || memory.free_bytes - margin_ < bytes)
+                return {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
+        }
         if constexpr (Plain<D>) return driver_.allocate_plain(bytes, address);
         return lacking;
     }
@@ -129,6 +153,7 @@ private:
     D driver_;
     std::string tag_;
     EventSink events_;
+    std::size_t margin_;
     mutable std::mutex mutex_;
     std::map<Address, std::size_t> blocks_;
     std::size_t used_bytes_ = 0;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -104,9 +105,12 @@ public:
         ResumeEvent event{names, {}};
         run_hooks([&] { before_resume.run_until_throw(event); });
         {
-            std::vector<ResumeStep<D>> steps;
+            std::vector<Turn::Hold> turns; // taken in the order that all operations keep
+            turns.reserve(cores.size());
+            for (ArenaCore<D>* core : cores) turns.push_back(core->take_turn());
+            std::vector<ResumeStep<D>> steps; // run in the caller's
             steps.reserve(cores.size());
-            for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn());
+            for (const std::size_t i : in_order_of(tags, cores)) steps.emplace_back(*cores[i], std::move(turns[i]));
             event.report = run_resume(steps, [&] { return relieve_all(cores); });
         }
         run_hooks([&] { after_resume.run_all(event); });
@@ -130,6 +134,17 @@ public:
     void invalidate(const Tags& tags) {
         Tags names;
         for (ArenaCore<D>* core : tags_.select(tags, names)) core->invalidate();
+    }
+
+    void prepare(const Tags& tags) {
+        Tags names;
+        for (ArenaCore<D>* core : tags_.select(tags, names)) core->prepare();
+    }
+
+    BackupView backup_view(const void* pointer, std::size_t bytes) {
+        if (ArenaBase* arena = tags_.find(pointer)) return arena->backup_view(pointer, bytes);
+        throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) +
+                     "): no tag of this saver has such a pointer"};
     }
 
     std::size_t bytes_to_resume(const Tags& tags) {
@@ -181,6 +196,16 @@ public:
     }
 
 private:
+    /// The indices of `cores` in the order of the caller's list of tags.
+    static std::vector<std::size_t> in_order_of(const Tags& tags, const std::vector<ArenaCore<D>*>& cores) {
+        std::vector<std::size_t> order(cores.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        const auto place = [&](std::size_t i) {
+            return std::find(tags.begin(), tags.end(), cores[i]->tag()) - tags.begin();
+        };
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+        return order;
+    }
     template <class Run>
     void run_hooks(Run&& run) {
         const HookThreads::Mark mark{hook_threads_};

@@ -36,7 +36,7 @@ public:
 
     TagTable(D driver, SaverOptions options)
         : options_{std::move(options)}, outside_{std::make_shared<PlainArena<D>>(std::move(driver), "outside",
-                                                                                 options_.events)} {}
+                                                                                 options_.events, options_.margin)} {}
 
     /// The arena of a tag on a device, made if there is none. No policy: the tag's own, or Discard for a new tag.
     ArenaBase& arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
@@ -61,6 +61,7 @@ public:
             if (options && options->capacity != entry.options.capacity) {
                 throw Misuse{"tag \"" + entry.name + "\" exists already, with another capacity"};
             }
+            if (entry.core != nullptr) entry.core->reserve(); // what an earlier call could not
             return *entry.arena;
         }
         return make_arena(tag,
@@ -137,12 +138,12 @@ private:
             directory_.add(core->addresses(), *core);
             cores_.push_back(std::move(core));
         } else {
-            plain_.push_back(std::make_shared<PlainArena<D>>(driver, entry.name, options.events));
+            plain_.push_back(std::make_shared<PlainArena<D>>(driver, entry.name, options.events, options.margin));
             entry.arena = plain_.back().get();
         }
-        ArenaBase& arena = *entry.arena;
         tags_.push_back(std::move(entry));
-        return arena;
+        if (tags_.back().core != nullptr) tags_.back().core->reserve(); // in our hands, should it fail
+        return *tags_.back().arena;
     }
 
     SaverOptions options_;

@@ -5,7 +5,6 @@
 #include "memsaver/base/base.hpp"
 
 #include <cstddef>
-#include <cstdio>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -33,14 +32,11 @@ public:
     [[nodiscard]] const std::vector<DeviceUsage>& devices() const noexcept { return devices_; }
 
     friend std::ostream& operator<<(std::ostream& out, const Usage& usage) {
-        constexpr const char* format = "%-16s %6s %-16s %-13s %11s %11s %11s %11s\n";
-        char line[256];
         const auto print = [&](const std::string& tag, const std::string& device, const std::string& policy,
                                const std::string& state, const std::string& reserved, const std::string& mapped,
                                const std::string& used, const std::string& backed_up) {
-            std::snprintf(line, sizeof line, format, tag.c_str(), device.c_str(), policy.c_str(), state.c_str(),
-                          reserved.c_str(), mapped.c_str(), used.c_str(), backed_up.c_str());
-            out << line;
+            out << padded(tag, -16) << padded(device, 7) << ' ' << padded(policy, -17) << padded(state, -14)
+                << padded(reserved, 11) << padded(mapped, 12) << padded(used, 12) << padded(backed_up, 12) << '\n';
         };
         print("tag", "device", "policy", "state", "reserved", "mapped", "used", "backed up");
         for (const ArenaUsage& row : usage) {
@@ -58,6 +54,13 @@ public:
     }
 
 private:
+    /// `text` in at least `width` columns, to the left if that is negative.
+    static std::string padded(const std::string& text, int width) {
+        const auto columns = static_cast<std::size_t>(width < 0 ? -width : width);
+        const std::string room(columns > text.size() ? columns - text.size() : 0, ' ');
+        return width < 0 ? text + room : room + text;
+    }
+
     std::vector<ArenaUsage> arenas_;
     std::vector<DeviceUsage> devices_;
 };

@@ -1,0 +1,139 @@
+// An arena's pages and the blocks in them, kept in step: growth, and what a pause and a resume do to both.
+// Does not know policies, nor who asks.
+#pragma once
+
+#include "memsaver/arena/arena_pages.hpp"
+#include "memsaver/arena/extent_sizes.hpp"
+#include "memsaver/arena/heaps.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Used by an ArenaCore and its steps. `growing` is held by whoever adds extents, and while a step takes them all.
+template <Driver D>
+class ArenaMemory {
+public:
+    ArenaMemory(D driver, std::string tag, ArenaOptions options)
+        : pages{std::move(driver), std::move(tag), std::move(options)}, heaps{pages.driver(), pages.addresses(),
+                                                                              pages.granularity()} {
+        if (pages.options().reserve > pages.addresses().bytes) {
+            throw Misuse{"tag \"" + pages.tag() + "\": a reserve of " + format_bytes(pages.options().reserve) +
+                         " is more than the capacity of " + format_bytes(pages.addresses().bytes)};
+        }
+    }
+
+    /// A block of `size` bytes (a multiple of 256) from open memory, which grows as it must.
+    Address allocate(std::size_t size, std::size_t alignment, std::size_t requested) {
+        for (bool fenced = false;;) {
+            require_open("allocate");
+            const std::uint64_t seen = growths_.load();
+            if (const Address address = heaps.allocate(size, alignment, requested)) return address;
+            if (heaps.fence_is_worth_it(size, growth_step(pages.physical_bytes(), pages.granularity()))) {
+                heaps.fence();
+                continue;
+            }
+            try {
+                grow(seen, size, alignment);
+            } catch (const Error&) { // no room: what waits to be reused may be room enough
+                if (fenced || !heaps.anything_fenced()) throw;
+                heaps.fence();
+                fenced = true;
+            }
+        }
+    }
+
+    /// Takes what `options.reserve` asks for and is not there yet.
+    void reserve() {
+        const std::uint64_t seen = growths_.load();
+        const std::size_t owned = pages.physical_bytes();
+        if (owned < pages.options().reserve) grow(seen, pages.options().reserve - owned, pages.granularity());
+    }
+
+    /// The parts of paused ranges that a resume leaves out: whole granules in which no block lives.
+    [[nodiscard]] std::vector<Range> dead_ranges(const std::vector<Range>& paused) {
+        std::vector<Range> dead;
+        std::size_t total = 0;
+        for (const Range& range : paused) total += range.bytes;
+        for (const Range& free : heaps.free_ranges(pages.granularity(), Side::shut)) {
+            const Address begin = align_up(free.address, pages.granularity());
+            const Address end = align_down(free.end(), pages.granularity());
+            if (begin < end) dead.push_back({begin, end - begin});
+        }
+        sort_by_address(dead);
+        dead = worth_cutting(intersection(dead, paused), total);
+        sort_by_address(dead);
+        return dead;
+    }
+    [[nodiscard]] std::vector<Range> ranges_to_resume() {
+        const std::vector<Range> paused = pages.paused_ranges();
+        return without(paused, dead_ranges(paused));
+    }
+    /// Paused ranges in which no block lives are dropped. With the turn held. May throw bad_alloc; what has been
+    /// dropped by then was nobody's.
+    void forget_paused(const std::vector<Range>& dead) {
+        for (const Range& range : dead) {
+            if (heaps.remove_if_free(range, Side::shut)) pages.forget_paused(range);
+        }
+    }
+    void open_all() noexcept {
+        const std::vector<Range> none;
+        try {
+            heaps.end_operation(&none, [](Range) { return false; });
+        } catch (const std::bad_alloc&) { // opening everything needs no memory
+        }
+    }
+    /// Ends a step. Blocks given up in paused memory become free: no work can touch them. With `shut_stays`, exactly
+    /// what was shut during the step is paused now.
+    void end_operation(bool shut_stays) noexcept {
+        try {
+            const std::vector<Range> paused = pages.paused_ranges();
+            const auto passed = [&](Range block) { return covers(paused, block); };
+            heaps.end_operation(shut_stays ? nullptr : &paused, passed);
+        } catch (const std::bad_alloc&) { // what is open stays shut: it serves nobody until the next step ends
+            tell(pages.options().events, [&] {
+                return Event{EventKind::ignored, pages.tag(), pages.driver().device(),
+                             "no host memory to reopen memory"};
+            });
+        }
+    }
+
+    void require_open(const char* what) const {
+        if (closed.load()) throw Misuse{std::string{what} + ": tag \"" + pages.tag() + "\" has been closed"};
+    }
+
+    ArenaPages<D> pages;
+    Heaps<D> heaps;
+    std::mutex growing;
+    std::atomic<bool> closed{false};
+
+private:
+    /// Takes open memory for a block of `bytes`, unless somebody has grown the arena since `seen`.
+    void grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment) {
+        const std::lock_guard lock{growing};
+        require_open("allocate");
+        if (growths_.load() != seen) return;
+        const auto offer = [&](Range range) { heaps.add(range); };
+        const std::size_t needed = align_up(bytes, pages.granularity());
+        const std::size_t step = std::max(needed, growth_step(pages.physical_bytes(), pages.granularity()));
+        Range range = pages.take_addresses(step, needed, alignment);
+        Status status = pages.grow_into(range, offer);
+        if (status.kind == StatusKind::out_of_memory && range.bytes != needed) {
+            range = pages.take_addresses(needed, needed, alignment);
+            status = pages.grow_into(range, offer);
+        }
+        if (!status.ok()) pages.raise_no_room(status, "take memory for an allocation", needed);
+        growths_ += 1;
+    }
+
+    std::atomic<std::uint64_t> growths_{0};
+};
+
+} // namespace memsaver::inline v0_1
