@@ -1,0 +1,97 @@
+// What the benchmarks share: the machine they run on, told in their results, and order statistics.
+// Does not know what is measured.
+#pragma once
+
+#include <benchmark/benchmark.h>
+#include <memsaver/memsaver.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace bench {
+
+using namespace memsaver;
+using Clock = std::chrono::steady_clock;
+
+/// Without a GPU the benchmarks still run, shorter and on a host machine of which they touch no page, so that they
+/// cannot rot; the times that they print are then no result, but what they count is.
+template <class D>
+inline constexpr bool on_host = std::is_same_v<D, HostDriver>;
+inline constexpr std::size_t host_capacity = 128_GiB;
+
+template <class Act>
+double milliseconds(Act&& act) {
+    const auto start = Clock::now();
+    act();
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+/// The value below which the share `q` of `values` lies; 0 if there are none.
+inline double quantile(std::vector<double> values, double q) {
+    if (values.empty()) return 0;
+    const auto at = static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+    return values[at];
+}
+inline double median(const std::vector<double>& values) { return quantile(values, 0.5); }
+
+template <Driver D>
+DeviceMemory memory_of(const D& driver) {
+    DeviceMemory memory;
+    check(driver.memory(memory), "ask for the device's memory");
+    return memory;
+}
+template <Driver D>
+double used_bytes(const D& driver) {
+    const DeviceMemory memory = memory_of(driver);
+    return static_cast<double>(memory.total_bytes - memory.free_bytes);
+}
+
+/// Pages that nobody has used since the machine started cost less to take than all later ones. Takes every page once,
+/// so that what is measured next, and last, meets the same.
+template <Driver D>
+void use_up_fresh_pages(const D& driver) {
+    if constexpr (!on_host<D>) {
+        static std::vector<int> done;
+        if (std::find(done.begin(), done.end(), driver.device()) != done.end()) return;
+        done.push_back(driver.device());
+        std::vector<PageHandle> handles;
+        for (PageHandle handle; driver.create(1_GiB, handle).ok();) handles.push_back(handle);
+        for (const PageHandle handle : handles) check(driver.release(handle), "give a page back");
+    }
+}
+
+/// Calls `register_all(driver)` with the machine at hand, then runs what it registered.
+template <class RegisterAll>
+int run(int argc, char** argv, RegisterAll&& register_all) {
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+    with_default_driver(
+        [&](auto driver) {
+            benchmark::AddCustomContext("machine", driver.name());
+            benchmark::AddCustomContext("memsaver", std::to_string(version.major) + "." +
+                                                        std::to_string(version.minor) + "." +
+                                                        std::to_string(version.patch));
+#if MEMSAVER_HAS_CUDA_HEADERS
+            benchmark::AddCustomContext("toolkit", std::to_string(CUDA_VERSION / 1000) + "." +
+                                                       std::to_string(CUDA_VERSION % 1000 / 10));
+#endif
+            register_all(driver);
+            benchmark::RunSpecifiedBenchmarks();
+        },
+        {.host_capacity = host_capacity});
+    benchmark::Shutdown();
+    return 0;
+}
+
+/// For those that time themselves: one iteration of the benchmark is one sample, and the samples are counted, not
+/// chosen by how long they take.
+inline benchmark::internal::Benchmark* fixed(benchmark::internal::Benchmark* one, int iterations) {
+    return one->UseManualTime()->Iterations(iterations)->Unit(benchmark::kMillisecond);
+}
+
+} // namespace bench

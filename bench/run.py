@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks and keeps what they say, with the machine and the commit in it.
+
+    bench/run.py [--build build/gpu] [--out bench/results] [--only pause_resume,devices] [--list]
+
+Writes <out>/<date>-<gpu>-<name>.json for each program <build>/bench/<name>_bench, and prints a short table. On a machine
+without a GPU the files say "host": good for looking at, not for keeping. Where the tree is no git checkout, the commit
+is what MEMSAVER_COMMIT says.
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HIDDEN = {"bytes", "tensors", "threads", "live", "bytes_each", "cycles", "blocks"}  # also in a benchmark's name
+STANDARD = {
+    "name", "family_index", "per_family_instance_index", "run_name", "run_type", "repetitions", "repetition_index",
+    "threads", "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message", "label",
+}
+
+
+def output_of(*command):
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def machine():
+    """What a result must say about where it comes from."""
+    gpus = output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
+    name, driver = (gpus[0].split(", ") + [""])[:2] if gpus else ("", "")
+    commit = output_of("git", "rev-parse", "--short=12", "HEAD")
+    if commit and output_of("git", "status", "--porcelain", "--", "include", "bench", "CMakeLists.txt"):
+        commit += "+changes"
+    return {
+        "gpu": name or "host",
+        "gpus": str(len(gpus)),
+        "driver": driver or "none",
+        "commit": commit or os.environ.get("MEMSAVER_COMMIT", "unknown"),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+    }
+
+
+def short(name):
+    """"NVIDIA H200" as part of a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower().replace("nvidia", "")).strip("-")
+
+
+def run(program, about, out):
+    """Runs one program; returns its results, and where they were written."""
+    name = program.name.removesuffix("_bench")
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder) / "out.json"
+        command = [str(program), f"--benchmark_out={raw}", "--benchmark_out_format=json"]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0 or not raw.exists():
+            raise SystemExit(f"{program.name} failed ({done.returncode}):\n{done.stderr}")
+        results = json.loads(raw.read_text(encoding="utf-8"))
+    context = results["context"]
+    for noise in ("executable", "host_name", "load_avg"):
+        context.pop(noise, None)
+    context.update(about)
+    path = out / f"{about['date']}-{short(about['gpu'])}-{name}.json"
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return results, path
+
+
+def table(results):
+    for row in results["benchmarks"]:
+        name = re.sub(r"/iterations:\d+|/manual_time", "", row["name"])
+        if row.get("error_occurred"):
+            yield f"  {name:<48} skipped: {row['error_message']}"
+            continue
+        counters = [
+            f"{key}={value:.4g}"
+            for key, value in row.items()
+            if key not in STANDARD | HIDDEN and isinstance(value, (int, float))
+        ]
+        yield f"  {name:<48} {row['real_time']:10.3f} {row['time_unit']}  {' '.join(counters)}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--only", default="", help="names, with commas between them")
+    parser.add_argument("--list", action="store_true", help="only say what there is")
+    arguments = parser.parse_args()
+    wanted = {name for name in arguments.only.split(",") if name}
+    programs = sorted(path for path in (arguments.build / "bench").glob("*_bench") if os.access(path, os.X_OK))
+    programs = [path for path in programs if not wanted or path.name.removesuffix("_bench") in wanted]
+    if not programs:
+        raise SystemExit(f"no benchmarks in {arguments.build}/bench: build the target `benchmarks` first")
+    if arguments.list:
+        print("\n".join(path.name.removesuffix("_bench") for path in programs))
+        return
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    about = machine()
+    print(", ".join(f"{key} {value}" for key, value in about.items()))
+    for program in programs:
+        results, path = run(program, about, arguments.out)
+        print(path.name)
+        print("\n".join(table(results)), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+// What becomes of the bytes: a policy for each tag, another one for a single pause, and a policy that finds mistakes.
+#include <memsaver/memsaver.hpp>
+
+#include <iostream>
+
+using namespace memsaver;
+
+namespace {
+
+/// The first byte of a block. The driver's own copies: any other way of copying would do.
+template <Driver D>
+unsigned first_byte(const D& driver, void* block) {
+    unsigned char byte = 0;
+    check(driver.copy_to_host(&byte, reinterpret_cast<Address>(block), 1, StreamRef{}), "copy a byte");
+    check(driver.drain(), "wait for it");
+    return byte;
+}
+
+template <Driver D>
+int run(const D& driver) {
+    MemorySaver saver{driver};
+    const Arena scratch = saver.arena("scratch", Zero{});                  // reads as zero after a resume
+    const Arena cache = saver.arena("cache", Discard{});                   // undefined: what a new tag gets
+    const Arena suspect = saver.arena("suspect", Discard{.poison = 0xDB}); // undefined, and it shows
+
+    void* block = scratch.allocate(1_MiB);
+    void* wrong = suspect.allocate(1_MiB);
+    (void)cache.allocate(1_MiB);
+    for (void* bytes : {block, wrong}) {
+        check(driver.fill(reinterpret_cast<Address>(bytes), 7, 1_MiB, StreamRef{}), "fill");
+    }
+
+    saver.pause();
+    std::cout << saver.usage();
+    saver.resume();
+    const unsigned zero = first_byte(driver, block);
+    const unsigned poison = first_byte(driver, wrong);
+    std::cout << "scratch reads " << zero << ", suspect reads " << poison << '\n';
+
+    saver.pause("scratch", {.bytes = Discard{.poison = 0x11}}); // this once
+    saver.resume("scratch");
+    const unsigned once = first_byte(driver, block);
+    std::cout << "scratch, discarded once, reads " << once << '\n';
+
+    try {
+        (void)saver.arena("scratch", Discard{});
+    } catch (const Misuse& misuse) {
+        std::cout << "refused: " << misuse.what() << '\n';
+    }
+    return zero == 0 && poison == 0xDB && once == 0x11 ? 0 : 1;
+}
+
+} // namespace
+
+int main() {
+    return with_default_driver([](auto driver) { return run(driver); });
+}

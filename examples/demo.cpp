@@ -1,0 +1,255 @@
+// What memsaver is for, on the machine at hand: an engine fills a device's memory with weights and a cache, steps aside
+// so that somebody else can have the memory, and comes back with every pointer good. Run by cmake/demo.cmake.
+//
+// Every 16 MiB carry bytes of their own, and after each resume they are looked at on both sides of every 2 MiB: no page
+// that came back at a wrong place, or did not come back, could pass.
+#include <memsaver/memsaver.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace memsaver;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// What the demo writes: plain text, with colours and moving bars only where somebody watches.
+class Screen {
+public:
+    [[nodiscard]] std::string bar(double share, int width) const {
+        const int full = static_cast<int>(std::clamp(share, 0.0, 1.0) * width + 0.5);
+        std::string text;
+        for (int i = 0; i < width; ++i) {
+            text += fancy_ ? (i < full ? "\u2588" : "\u2591") : (i < full ? "#" : ".");
+        }
+        return fancy_ ? "\033[36m" + text + "\033[0m" : text;
+    }
+    [[nodiscard]] std::string strong(const std::string& text) const {
+        return terminal_ ? "\033[1m" + text + "\033[0m" : text;
+    }
+
+    /// One line of work. On a terminal it moves; elsewhere only its end is written.
+    void progress(const std::string& what, std::size_t done, std::size_t total, Clock::time_point start) {
+        const bool end = done == total;
+        if (!end && (!terminal_ || seconds_since(drawn_) < 0.05)) return;
+        drawn_ = Clock::now();
+        const double share = static_cast<double>(done) / static_cast<double>(total);
+        std::printf("%s  %-30s %s %10s %8.2f s%s", terminal_ ? "\r" : "", what.c_str(), bar(share, 24).c_str(),
+                    format_bytes(done).c_str(), seconds_since(start), end ? "\n" : "");
+        std::fflush(stdout);
+    }
+    /// One line about something that is over.
+    void said(const std::string& what, const std::string& result) const {
+        std::printf("  %-30s %s\n", what.c_str(), result.c_str());
+    }
+
+private:
+    static bool utf8() {
+        for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+            const char* value = std::getenv(name);
+            if (value == nullptr || *value == '\0') continue;
+            const std::string text{value};
+            return text.find("UTF-8") != std::string::npos || text.find("utf8") != std::string::npos;
+        }
+        return false;
+    }
+
+    bool terminal_ = ::isatty(STDOUT_FILENO) != 0;
+    bool fancy_ = terminal_ && utf8();
+    Clock::time_point drawn_{};
+};
+
+/// Blocks of one tag, with bytes that tell where they belong.
+template <Driver D>
+class Blocks {
+public:
+    Blocks(const D& driver, Arena arena, Screen& screen) : driver_{driver}, arena_{std::move(arena)}, screen_{screen} {}
+
+    void allocate(std::size_t total, std::size_t each) {
+        for (std::size_t bytes = 0; bytes + each <= total; bytes += each) {
+            addresses_.push_back(reinterpret_cast<Address>(arena_.allocate(each)));
+        }
+        each_ = each;
+    }
+    [[nodiscard]] std::size_t count() const { return addresses_.size(); }
+    [[nodiscard]] std::size_t bytes() const { return addresses_.size() * each_; }
+
+    /// Writes the bytes that `seed` stands for.
+    void load(const std::string& what, unsigned seed) {
+        const auto start = Clock::now();
+        for (std::size_t i = 0; i < count(); ++i) {
+            for (std::size_t at = 0; at < each_; at += piece) {
+                check(driver_.fill(addresses_[i] + at, byte(seed, i, at), std::min(piece, each_ - at), {}), "fill");
+            }
+            if (i % 64 == 63) check(driver_.drain(), "wait for the device"); // so that progress is true
+            screen_.progress(what, i * each_, bytes(), start);
+        }
+        check(driver_.drain(), "wait for the device");
+        screen_.progress(what, bytes(), bytes(), start);
+    }
+    /// Throws unless they are there; without a seed, unless all are zero.
+    void verify(const std::string& what, const unsigned* seed) {
+        const auto start = Clock::now();
+        std::vector<unsigned char> seen;
+        std::vector<unsigned char> wanted;
+        for (std::size_t i = 0; i < count(); ++i) {
+            seen.assign((each_ / look + 1) * 2 * sample, 0);
+            wanted.assign(seen.size(), 0);
+            std::size_t n = 0;
+            const auto take = [&](std::size_t at) {
+                check(driver_.copy_to_host(&seen[n], addresses_[i] + at, sample, {}), "copy");
+                std::fill_n(&wanted[n], sample, seed == nullptr ? static_cast<unsigned char>(0) : byte(*seed, i, at));
+                n += sample;
+            };
+            for (std::size_t at = 0; at < each_; at += look) {
+                take(at);
+                take(std::min(at + look, each_) - sample);
+            }
+            check(driver_.drain(), "wait for the device");
+            if (seen != wanted) throw std::runtime_error{"block " + std::to_string(i) + ": the bytes are wrong"};
+            screen_.progress(what, i * each_, bytes(), start);
+        }
+        screen_.progress(what, bytes(), bytes(), start);
+    }
+
+private:
+    static constexpr std::size_t piece = 16_MiB;
+    static constexpr std::size_t look = 2_MiB;
+    static constexpr std::size_t sample = 64;
+
+    static unsigned char byte(unsigned seed, std::size_t block, std::size_t at) {
+        const std::size_t mixed = (block * 131 + at / piece * 31 + seed * 17) * 0x9E3779B97F4A7C15U;
+        return static_cast<unsigned char>(1 + (mixed >> 56U) % 255); // never zero
+    }
+
+    D driver_;
+    Arena arena_;
+    Screen& screen_;
+    std::size_t each_ = 0;
+    std::vector<Address> addresses_;
+};
+
+/// The device's memory at some moments.
+template <Driver D>
+class Moments {
+public:
+    explicit Moments(const D& driver) : driver_{driver} {}
+
+    std::size_t note(const std::string& name) {
+        DeviceMemory memory;
+        check(driver_.memory(memory), "ask for the device's memory");
+        total_ = memory.total_bytes;
+        rows_.push_back({name, memory.total_bytes - memory.free_bytes});
+        return rows_.back().used;
+    }
+    void print(const Screen& screen) const {
+        std::printf("\n%s\n", screen.strong("  device memory in use").c_str());
+        for (const Row& row : rows_) {
+            std::printf("  %-30s %s %11s\n", row.name.c_str(),
+                        screen.bar(static_cast<double>(row.used) / static_cast<double>(total_), 40).c_str(),
+                        format_bytes(row.used).c_str());
+        }
+    }
+
+private:
+    struct Row {
+        std::string name;
+        std::size_t used;
+    };
+    D driver_;
+    std::size_t total_ = 0;
+    std::vector<Row> rows_;
+};
+
+std::string text_of(const Report& report) {
+    char time[32];
+    std::snprintf(time, sizeof time, "%.1f ms", std::chrono::duration<double, std::milli>{report.elapsed}.count());
+    if (report.mapped_bytes != 0) return format_bytes(report.mapped_bytes) + " back, in " + time;
+    return format_bytes(report.released_bytes) + " given back, in " + time;
+}
+
+template <Driver D>
+void demonstrate(const D& driver) {
+    Screen screen;
+    DeviceMemory memory;
+    check(driver.memory(memory), "ask for the device's memory");
+    std::printf("%s\n", screen
+                            .strong("memsaver on " + driver.name() + ": " + format_bytes(memory.free_bytes) + " of " +
+                                    format_bytes(memory.total_bytes) + " free")
+                            .c_str());
+    const std::size_t wanted = memory.free_bytes / 10 * 9;
+
+    Moments moments{driver};
+    moments.note("before");
+    MemorySaver saver{driver};
+    Blocks weights{driver, saver.arena("weights", Zero{}), screen};
+    Blocks cache{driver, saver.arena("cache"), screen};
+
+    std::printf("\n%s\n", screen.strong("An engine starts: weights and a cache, in two tags").c_str());
+    const unsigned model = 1;
+    weights.allocate(wanted / 10 * 4, wanted > 8_GiB ? 256_MiB : 8_MiB);
+    cache.allocate(wanted - weights.bytes(), wanted > 8_GiB ? 32_MiB : 2_MiB);
+    weights.load("loading weights", model);
+    cache.load("filling the cache", 100);
+    weights.verify("checking weights", &model);
+    moments.note("engine at work");
+
+    std::printf("\n%s\n", screen.strong("It steps aside: the pages go, the addresses stay").c_str());
+    screen.said("pause, both tags", text_of(saver.pause()));
+    const std::size_t paused = moments.note("engine paused");
+
+    std::printf("\n%s\n", screen.strong("Somebody else uses the memory meanwhile").c_str());
+    {
+        MemorySaver other{driver};
+        Blocks guest{driver, other.arena("guest"), screen};
+        guest.allocate(wanted / 2, wanted > 8_GiB ? 256_MiB : 8_MiB);
+        guest.load("another engine's memory", 200);
+        moments.note("another engine at work");
+    }
+
+    std::printf("\n%s\n", screen.strong("The engine comes back, weights first").c_str());
+    screen.said("resume \"weights\"", text_of(saver.resume("weights")));
+    weights.verify("they read as zero (policy Zero)", nullptr);
+    weights.load("loading them again", model);
+    weights.verify("checking weights", &model);
+    moments.note("weights back");
+    screen.said("resume \"cache\"", text_of(saver.resume("cache")));
+    const unsigned steps = 101;
+    cache.load("filling the cache", steps);
+    cache.verify("checking the cache", &steps);
+    weights.verify("checking weights once more", &model);
+    const std::size_t back = moments.note("engine at work again");
+
+    moments.print(screen);
+    std::cout << '\n' << saver.usage();
+    saver.close();
+    if (paused >= back) throw std::runtime_error{"the device's memory did not fall"};
+
+    std::printf("\n  %zu weights and %zu cache blocks are where they were: every pointer stayed good.\n"
+                "  This release keeps no bytes over a pause: the weights were loaded again. Backups come next.\n",
+                weights.count(), cache.count());
+}
+
+} // namespace
+
+int main() {
+    try {
+        with_default_driver([](auto driver) { demonstrate(driver); },
+                            {.host_capacity = std::min(host_capacity_or_default(0), 1_GiB)});
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "\nthe demo failed: %s\n", error.what());
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,186 @@
+// Giving blocks back: when they can be handed out again, and what is refused.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+template <class M>
+using ArenaOf = TaggedArena<typename M::Driver>;
+
+/// A stream of host memory that does nothing until it is let go.
+class HeldStream {
+public:
+    explicit HeldStream(const HostDriver& driver) : driver_{driver} {
+        REQUIRE(driver_.open_stream(stream_).ok());
+        REQUIRE(driver_.hold(stream_).ok());
+        REQUIRE(driver_.enqueue(stream_, [] {}).ok());
+    }
+    HeldStream(const HeldStream&) = delete;
+    HeldStream& operator=(const HeldStream&) = delete;
+    ~HeldStream() {
+        let_go();
+        CHECK(driver_.close_stream(stream_).ok());
+    }
+    void let_go() {
+        CHECK(driver_.let_go(stream_).ok());
+        EventRef event;
+        REQUIRE(driver_.open_event(stream_, event).ok());
+        CHECK(driver_.record(event, stream_).ok());
+        CHECK(driver_.wait(event).ok());
+        CHECK(driver_.close_event(event).ok());
+    }
+    [[nodiscard]] StreamRef get() const { return stream_; }
+
+private:
+    HostDriver driver_;
+    StreamRef stream_;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("an idle block is handed out again at once", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "idle"};
+    for (const std::size_t bytes : {std::size_t{256}, std::size_t{70'000}, std::size_t{2_MiB}, std::size_t{40_MiB}}) {
+        void* const first = arena.allocate(bytes);
+        arena.deallocate(first, already_idle);
+        void* const second = arena.allocate(bytes);
+        CHECK(second == first);
+        arena.deallocate(second, already_idle);
+    }
+    CHECK(arena.usage().blocks == 0);
+    CHECK(arena.usage().used_bytes == 0);
+}
+
+TEST_CASE_TEMPLATE("neighbours grow together, in whatever order they are freed", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    for (const std::vector<std::size_t>& order :
+         std::vector<std::vector<std::size_t>>{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {1, 3, 0, 2}, {2, 0, 3, 1}}) {
+        ArenaOf<M> arena{machine.driver, "merge", {}, {.capacity = 32_MiB, .reserve = 32_MiB}};
+        std::vector<void*> blocks;
+        for (int i = 0; i < 4; ++i) blocks.push_back(arena.allocate(8_MiB));
+        for (const std::size_t i : order) arena.deallocate(blocks[i], already_idle);
+        CHECK(arena.allocate(32_MiB) != nullptr);
+    }
+}
+
+TEST_CASE("a plainly freed block waits for the whole device") {
+    const Checked<HostMachine2G> machine;
+    HeldStream busy{machine.driver.inner()};
+    {
+        // Room enough, so that waiting is not worth it.
+        ArenaOf<HostMachine2G> arena{machine.driver, "busy", {}, {.reserve = 64_MiB}};
+        void* const block = arena.allocate(2_MiB);
+        arena.deallocate(block); // returns although the device is at work
+        CHECK(arena.usage().blocks == 0);
+        for (int i = 0; i < 8; ++i) CHECK(arena.allocate(2_MiB) != block);
+        busy.let_go();
+    }
+}
+
+TEST_CASE("a block freed with a stream waits for that stream alone") {
+    const Checked<HostMachine2G> machine;
+    HeldStream mine{machine.driver.inner()};
+    HeldStream other{machine.driver.inner()};
+    {
+        ArenaOf<HostMachine2G> arena{machine.driver, "stream"};
+        void* const block = arena.allocate(2_MiB);
+        arena.deallocate(block, mine.get());
+        CHECK(arena.allocate(2_MiB) != block);
+        mine.let_go();
+        std::set<void*> later;
+        for (int i = 0; i < 64; ++i) later.insert(arena.allocate(2_MiB));
+        CHECK(later.contains(block)); // while the other stream is still held
+        other.let_go();
+    }
+}
+
+TEST_CASE("memory that waits for the device is used before the arena says that it is full") {
+    const Checked<HostMachine2G> machine;
+    ArenaOf<HostMachine2G> arena{machine.driver, "fenced", {}, {.capacity = 8_MiB}};
+    void* const block = arena.allocate(8_MiB);
+    arena.deallocate(block);
+    CHECK(arena.allocate(8_MiB) == block);
+    CHECK(machine.driver.calls(Call::drain) >= 1);
+}
+
+TEST_CASE_TEMPLATE("freeing over and over does not grow the arena", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "churn"};
+    for (int i = 0; i < 2000; ++i) arena.deallocate(arena.allocate(100'000));
+    for (int i = 0; i < 200; ++i) arena.deallocate(arena.allocate(3_MiB));
+    CHECK(arena.usage().mapped_bytes <= 128_MiB);
+}
+
+TEST_CASE_TEMPLATE("null is given back for nothing", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "null"};
+    arena.deallocate(nullptr);
+    arena.deallocate(nullptr, already_idle);
+    arena.deallocate(nullptr, StreamRef{});
+    CHECK(machine.driver.handle_bytes() == 0);
+}
+
+TEST_CASE_TEMPLATE("foreign, interior and freed pointers are told apart", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "mine"};
+    ArenaOf<M> other{machine.driver, "other"};
+    auto* const large = static_cast<unsigned char*>(arena.allocate(3_MiB));
+    auto* const small = static_cast<unsigned char*>(arena.allocate(1000));
+    void* const foreign = other.allocate(1_MiB);
+    int on_the_host = 0;
+
+    for (void* const pointer : {foreign, static_cast<void*>(&on_the_host)}) {
+        const std::string text = text_of<Misuse>([&] { arena.deallocate(pointer); });
+        CHECK(contains(text, "not a pointer of tag \"mine\""));
+        CHECK(contains(text, format_address(address_of(pointer))));
+    }
+    for (void* const pointer : {static_cast<void*>(large + 4096), static_cast<void*>(large + 1),
+                                static_cast<void*>(small + 256), static_cast<void*>(small + 999)}) {
+        const std::string text = text_of<Misuse>([&] { arena.deallocate(pointer, already_idle); });
+        CHECK(contains(text, "inside a block"));
+        CHECK(contains(text, "mine"));
+    }
+    CHECK(contains(text_of<Misuse>([&] { arena.deallocate(large + 64_MiB); }), "no block of this tag"));
+
+    arena.deallocate(small);
+    CHECK(contains(text_of<Misuse>([&] { arena.deallocate(small); }), "freed before"));
+    arena.deallocate(large, already_idle);
+    CHECK(contains(text_of<Misuse>([&] { arena.deallocate(large, already_idle); }), "freed before"));
+    CHECK(arena.usage().blocks == 0);
+    CHECK(arena.allocate(1_MiB) != nullptr);
+}
+
+TEST_CASE_TEMPLATE("the first byte of a chunk that small blocks share is not a block", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "chunk"};
+    void* const first = arena.allocate(256);
+    void* const second = arena.allocate(256);
+    arena.deallocate(first, already_idle);
+    CHECK_THROWS_AS(arena.deallocate(first, already_idle), Misuse);
+    arena.deallocate(second, already_idle);
+    CHECK_THROWS_AS(arena.deallocate(first, already_idle), Misuse);
+}
+
+TEST_CASE_TEMPLATE("blocks may be freed by another thread", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "elsewhere"};
+    std::vector<void*> blocks;
+    for (int i = 0; i < 200; ++i) blocks.push_back(arena.allocate(i % 2 == 0 ? 1000 : 300'000));
+    std::thread{[&] {
+        for (void* const block : blocks) arena.deallocate(block);
+    }}.join();
+    CHECK(arena.usage().blocks == 0);
+    (void)arena.trim();
+    CHECK(machine.driver.handle_bytes() == 0);
+}

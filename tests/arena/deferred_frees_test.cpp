@@ -1,0 +1,167 @@
+// Blocks come back in the order of the work that may touch them, and never twice.
+#include "memsaver/arena/deferred_frees.hpp"
+#include "memsaver/driver/host_driver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace deferred_frees_test {
+
+using namespace memsaver;
+
+using Machine = FaultyDriver<HostDriver>;
+using Addresses = std::vector<Address>;
+
+Addresses collected(DeferredFrees<Machine>& deferred, const Machine& driver, std::uint64_t last_done) {
+    Addresses addresses;
+    deferred.collect(driver, last_done, [&](Address address) { addresses.push_back(address); });
+    std::sort(addresses.begin(), addresses.end());
+    return addresses;
+}
+
+/// Work that stands still until it is let go.
+struct HeldStream {
+    explicit HeldStream(const Machine& on) : driver{on} {
+        REQUIRE(stream.open(driver).ok());
+        hold();
+    }
+    void hold() const {
+        REQUIRE(driver.inner().hold(stream.get()).ok());
+        REQUIRE(driver.inner().enqueue(stream.get(), [] {}).ok());
+    }
+    void finish() const {
+        REQUIRE(driver.inner().let_go(stream.get()).ok());
+        REQUIRE(driver.drain().ok());
+    }
+
+    Machine driver;
+    OwnedStream<Machine> stream;
+};
+
+} // namespace deferred_frees_test
+
+using namespace deferred_frees_test;
+
+TEST_CASE("DeferredFrees: a block waits for a fence that began after it was freed") {
+    const Machine driver{HostDriver{64_MiB}};
+    DeferredFrees<Machine> deferred;
+    deferred.after_fence(0x100, 256, 0);
+    deferred.after_fence(0x200, 512, 1); // fence 1 had begun: it says nothing of this block
+    deferred.after_fence(0x300, 1024, 1);
+    CHECK(deferred.fenced_bytes() == 1792);
+    CHECK(collected(deferred, driver, 0).empty());
+    CHECK(collected(deferred, driver, 1) == Addresses{0x100});
+    CHECK(deferred.fenced_bytes() == 1536);
+    CHECK(collected(deferred, driver, 1).empty());
+    CHECK(collected(deferred, driver, 5) == Addresses{0x200, 0x300});
+    CHECK(deferred.fenced_bytes() == 0);
+}
+
+TEST_CASE("DeferredFrees: a block waits for its own stream and for no other") {
+    const Machine driver{HostDriver{64_MiB}};
+    {
+        const HeldStream one{driver};
+        const HeldStream two{driver};
+        DeferredFrees<Machine> deferred;
+        CHECK(deferred.after_stream(driver, 0x100, one.stream.get()).ok());
+        CHECK(deferred.after_stream(driver, 0x200, two.stream.get()).ok());
+        CHECK(deferred.after_stream(driver, 0x300, one.stream.get()).ok());
+        CHECK(deferred.fenced_bytes() == 0);
+        CHECK(collected(deferred, driver, 99).empty());
+        REQUIRE(driver.inner().let_go(one.stream.get()).ok());
+        OwnedEvent<Machine> passed;
+        REQUIRE(passed.open(driver).ok());
+        REQUIRE(driver.record(passed.get(), one.stream.get()).ok());
+        REQUIRE(driver.wait(passed.get()).ok());
+        CHECK(collected(deferred, driver, 99) == Addresses{0x100, 0x300});
+        CHECK(collected(deferred, driver, 99).empty());
+
+        // Events are used again, and then mark what the stream has been given since.
+        one.hold();
+        const std::uint64_t opened = driver.calls(Call::open_event);
+        CHECK(deferred.after_stream(driver, 0x400, one.stream.get()).ok());
+        CHECK(driver.calls(Call::open_event) == opened);
+        CHECK(collected(deferred, driver, 99).empty());
+        REQUIRE(driver.inner().let_go(one.stream.get()).ok());
+        two.finish();
+        CHECK(collected(deferred, driver, 99) == Addresses{0x200, 0x400});
+    }
+    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+}
+
+TEST_CASE("DeferredFrees: a failing driver call changes nothing") {
+    const Machine driver{HostDriver{64_MiB}};
+    {
+        const HeldStream work{driver};
+        DeferredFrees<Machine> deferred;
+        for (const Call call : {Call::open_event, Call::record}) {
+            driver.fail({.call = call});
+            CHECK_FALSE(deferred.after_stream(driver, 0x100, work.stream.get()).ok());
+            driver.heal();
+        }
+        CHECK(deferred.after_stream(driver, 0x200, work.stream.get()).ok());
+        work.finish();
+        driver.fail({.call = Call::query, .lasting = Lasting::onwards}); // not known to have passed
+        CHECK(collected(deferred, driver, 1).empty());
+        driver.heal();
+        CHECK(collected(deferred, driver, 1) == Addresses{0x200});
+
+        // With an event to spare: if it cannot be recorded, a fresh one is tried.
+        driver.fail({.call = Call::record});
+        CHECK(deferred.after_stream(driver, 0x300, work.stream.get()).ok());
+        driver.fail({.call = Call::record, .lasting = Lasting::onwards});
+        CHECK_FALSE(deferred.after_stream(driver, 0x400, work.stream.get()).ok());
+        driver.heal();
+        REQUIRE(driver.drain().ok());
+        CHECK(collected(deferred, driver, 1) == Addresses{0x300});
+    }
+    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+}
+
+TEST_CASE("DeferredFrees: what was freed in a capture never comes back") {
+    const Machine driver{HostDriver{64_MiB}};
+    DeferredFrees<Machine> deferred;
+    deferred.keep(0x100);
+    CHECK(collected(deferred, driver, 99).empty());
+    Addresses gone;
+    deferred.collect_if([](Address) { return true; }, [&](Address address) { gone.push_back(address); });
+    CHECK(gone.empty());
+}
+
+TEST_CASE("DeferredFrees: blocks that no work can touch any more come back at once, the others in their time") {
+    const Machine driver{HostDriver{64_MiB}};
+    {
+        const HeldStream work{driver};
+        DeferredFrees<Machine> deferred;
+        for (Address i = 1; i <= 6; ++i) deferred.after_fence(i * 0x100, 256, i / 2);
+        for (Address i = 7; i <= 12; ++i) CHECK(deferred.after_stream(driver, i * 0x100, work.stream.get()).ok());
+        Addresses gone;
+        deferred.collect_if([](Address address) { return address % 0x200 == 0; },
+                            [&](Address address) { gone.push_back(address); });
+        std::sort(gone.begin(), gone.end());
+        CHECK(gone == Addresses{0x200, 0x400, 0x600, 0x800, 0xa00, 0xc00});
+        CHECK(deferred.fenced_bytes() == 3 * 256);
+        CHECK(collected(deferred, driver, 2) == Addresses{0x100, 0x300});
+        work.finish();
+        CHECK(collected(deferred, driver, 99) == Addresses{0x500, 0x700, 0x900, 0xb00});
+    }
+    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+}
+
+TEST_CASE("DeferredFrees: only so many events are kept to be used again") {
+    const Machine driver{HostDriver{64_MiB}};
+    {
+        const HeldStream work{driver};
+        DeferredFrees<Machine> deferred;
+        for (Address i = 1; i <= 200; ++i) CHECK(deferred.after_stream(driver, i * 0x100, work.stream.get()).ok());
+        CHECK(driver.outstanding().events == 200);
+        work.finish();
+        CHECK(collected(deferred, driver, 0).size() == 200);
+        CHECK(driver.outstanding().events <= 64);
+    }
+    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+}

@@ -1,0 +1,68 @@
+// Fences are numbered in the order in which they begin; a heap gives back what they have passed.
+#include "memsaver/arena/heap.hpp"
+#include "memsaver/driver/host_driver.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+using namespace memsaver;
+
+TEST_CASE("Fences: numbers from 1, done as far as the last that has finished") {
+    Fences fences;
+    CHECK(fences.last_begun() == 0);
+    CHECK(fences.last_done() == 0);
+    CHECK(fences.begin() == 1);
+    CHECK(fences.begin() == 2);
+    CHECK(fences.last_begun() == 2);
+    fences.finish(2);
+    CHECK(fences.last_done() == 2);
+    fences.finish(1); // began before: it says nothing new
+    CHECK(fences.last_done() == 2);
+}
+
+TEST_CASE("Fences: threads get numbers of their own, and the last one counts") {
+    Fences fences;
+    std::vector<std::vector<std::uint64_t>> numbers(4);
+    std::vector<std::thread> threads;
+    for (auto& own : numbers) {
+        threads.emplace_back([&fences, &own] {
+            for (int i = 0; i < 1000; ++i) {
+                own.push_back(fences.begin());
+                fences.finish(own.back());
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<std::uint64_t> all;
+    for (const auto& own : numbers) all.insert(all.end(), own.begin(), own.end());
+    std::sort(all.begin(), all.end());
+    CHECK(std::adjacent_find(all.begin(), all.end()) == all.end());
+    CHECK(all.back() == 4000);
+    CHECK(fences.last_done() == 4000);
+}
+
+TEST_CASE("Heap: collecting makes passed blocks free and tells the free range that each is part of") {
+    const HostDriver driver{64_MiB};
+    Heap<HostDriver> heap{0, 0};
+    heap.blocks.add({0x10000, 1024});
+    for (int i = 0; i < 4; ++i) CHECK(heap.blocks.allocate(256, 256, 200) != nullptr);
+    Fences fences;
+    for (const Address address : {Address{0x10000}, Address{0x10100}, Address{0x10200}}) {
+        heap.blocks.mark_freed(address);
+        heap.deferred.after_fence(address, 256, fences.last_begun());
+        if (address == 0x10100) CHECK(fences.begin() == 1);
+    }
+    std::vector<Range> freed;
+    const auto collect = [&] { heap.collect(driver, fences, [&](Range range) { freed.push_back(range); }); };
+    collect();
+    CHECK(freed.empty());
+    fences.finish(1);
+    collect();
+    CHECK(freed == std::vector<Range>{{0x10000, 256}, {0x10000, 512}});
+    CHECK(heap.blocks.free_bytes() == 512);
+    CHECK(heap.deferred.fenced_bytes() == 256); // freed after the fence had begun
+}

@@ -1,0 +1,283 @@
+// Pausing an arena: what goes, what stays, what it waits for.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <thread>
+
+using namespace test;
+
+namespace {
+
+template <class M, class Policy = Discard>
+using ArenaOf = TaggedArena<typename M::Driver, Policy>;
+
+} // namespace
+
+TEST_CASE_TEMPLATE("pages go and come back; the table of an extent's states", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const std::size_t before = machine.free_bytes();
+    ArenaOf<M, Zero> arena{machine.driver, "table"};
+    CHECK(arena.usage().state == "empty");
+
+    // Active: allocates, deallocates, has nothing to resume.
+    void* const first = arena.allocate(8_MiB);
+    void* const second = arena.allocate(8_MiB);
+    write_pattern(machine.driver, first, 8_MiB, 1);
+    const std::size_t mapped = arena.usage().mapped_bytes;
+    CHECK(arena.usage().state == "active");
+    Report report = arena.resume();
+    CHECK(report.mapped_bytes == 0);
+    CHECK(report.tags.empty());
+
+    // Pause releases.
+    report = arena.pause();
+    CHECK(report.released_bytes == mapped);
+    CHECK(report.held_bytes == 0);
+    REQUIRE(report.tags.size() == 1);
+    CHECK(report.tags[0].tag == "table");
+    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(about(machine.free_bytes(), before));
+    CHECK(arena.usage().state == "paused");
+    CHECK(arena.usage().mapped_bytes == 0);
+    CHECK(arena.usage().paused_bytes == mapped);
+    CHECK(arena.usage().used_bytes == 16_MiB);
+
+    // Paused: nothing to pause; deallocate takes effect; allocate takes a fresh extent.
+    CHECK(arena.pause().released_bytes == 0);
+    arena.deallocate(second);
+    CHECK(arena.usage().blocks == 1);
+    void* const third = arena.allocate(4_MiB);
+    CHECK(arena.usage().state == "partly paused");
+    CHECK((third < first || third >= static_cast<unsigned char*>(first) + 8_MiB));
+    write_pattern(machine.driver, third, 4_MiB, 3);
+
+    // Some of each: allocate, deallocate, pause the rest.
+    void* const fourth = arena.allocate(1_MiB);
+    arena.deallocate(fourth, already_idle);
+    CHECK(has_pattern(machine.driver, third, 4_MiB, 3));
+    CHECK(arena.pause().released_bytes > 0);
+    CHECK(arena.usage().state == "paused");
+    CHECK(machine.driver.handle_bytes() == 0);
+
+    // Some of each: resume the rest.
+    void* const fifth = arena.allocate(4_MiB);
+    write_pattern(machine.driver, fifth, 4_MiB, 5);
+    const std::size_t need = arena.bytes_to_resume();
+    report = arena.resume();
+    CHECK(report.mapped_bytes == need);
+    CHECK(arena.usage().state == "active");
+    CHECK(has_pattern(machine.driver, fifth, 4_MiB, 5));
+    CHECK(all_are(machine.driver, first, 8_MiB, 0));
+    CHECK(all_are(machine.driver, third, 4_MiB, 0));
+    CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
+}
+
+TEST_CASE_TEMPLATE("an arena without memory pauses and resumes", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "nothing"};
+    CHECK(arena.pause().released_bytes == 0);
+    CHECK(arena.resume().mapped_bytes == 0);
+    CHECK(arena.trim().released_bytes == 0);
+    CHECK(arena.bytes_to_resume() == 0);
+}
+
+TEST_CASE_TEMPLATE("the bytes of paused memory cannot be reached", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "gone"};
+    void* const block = arena.allocate(2_MiB);
+    (void)arena.pause();
+    StreamRef stream;
+    REQUIRE(machine.driver.inner().open_stream(stream).ok());
+    unsigned char byte = 0;
+    CHECK(!machine.driver.inner().copy_to_host(&byte, address_of(block), 1, stream).ok());
+    CHECK(machine.driver.inner().close_stream(stream).ok());
+    (void)arena.resume();
+    write_pattern(machine.driver, block, 2_MiB, 1);
+    CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("a policy for this once", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M, Zero> arena{machine.driver, "once"};
+    void* const block = arena.allocate(2_MiB);
+    (void)arena.pause({.bytes = Discard{.poison = static_cast<unsigned char>(0xEE)}});
+    CHECK(arena.resume().restored_bytes != 0);
+    CHECK(all_are(machine.driver, block, 2_MiB, 0xEE));
+    (void)arena.pause();
+    (void)arena.resume();
+    CHECK(all_are(machine.driver, block, 2_MiB, 0));
+}
+
+TEST_CASE_TEMPLATE("batches that were paused under different policies come back as each says", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M, Zero> arena{machine.driver, "mixed"};
+    void* const first = arena.allocate(2_MiB);
+    (void)arena.pause();
+    void* const second = arena.allocate(2_MiB);
+    (void)arena.pause({.bytes = Discard{.poison = static_cast<unsigned char>(0x11)}});
+    void* const third = arena.allocate(2_MiB);
+    (void)arena.pause({.bytes = Discard{.poison = static_cast<unsigned char>(0x22)}});
+    (void)arena.resume();
+    CHECK(all_are(machine.driver, first, 2_MiB, 0));
+    CHECK(all_are(machine.driver, second, 2_MiB, 0x11));
+    CHECK(all_are(machine.driver, third, 2_MiB, 0x22));
+}
+
+TEST_CASE_TEMPLATE("a discard can be proven", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "poisoned", Discard{.poison = static_cast<unsigned char>(0xA5)}};
+    void* const block = arena.allocate(3_MiB);
+    write_pattern(machine.driver, block, 3_MiB, 9);
+    CHECK(arena.pause().saved_bytes == 0);
+    (void)arena.resume();
+    CHECK(all_are(machine.driver, block, 3_MiB, 0xA5));
+}
+
+// --- what a pause waits for: on host memory, where a stream can be held ---
+
+TEST_CASE("a pause that would have to wait too long changes nothing") {
+    const Checked<HostMachine2G> machine;
+    const HostDriver& host = machine.driver.inner();
+    ArenaOf<HostMachine2G> arena{machine.driver, "patient"};
+    void* const block = arena.allocate(2_MiB);
+    write_pattern(machine.driver, block, 2_MiB, 1);
+    StreamRef stream;
+    REQUIRE(host.open_stream(stream).ok());
+    REQUIRE(host.hold(stream).ok());
+    REQUIRE(host.enqueue(stream, address_of(block), 2_MiB, [] {}).ok());
+
+    const std::size_t handles = machine.driver.handle_bytes();
+    CHECK_THROWS_AS((void)arena.pause({.timeout = std::chrono::milliseconds{5}}), NotIdle);
+    CHECK_THROWS_AS((void)arena.pause({.order = after(stream), .timeout = std::chrono::milliseconds{5}}), NotIdle);
+    CHECK_THROWS_AS((void)arena.pause({.timeout = std::chrono::nanoseconds{0}}), NotIdle);
+    CHECK_THROWS_AS((void)arena.trim({.timeout = std::chrono::milliseconds{1}}), NotIdle);
+    CHECK(machine.driver.handle_bytes() == handles);
+    CHECK(arena.usage().state == "active");
+    CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
+    void* const more = arena.allocate(2_MiB); // still serves, from the same memory
+    CHECK(machine.driver.handle_bytes() <= 2 * handles);
+    arena.deallocate(more, already_idle);
+
+    REQUIRE(host.let_go(stream).ok());
+    CHECK(arena.pause({.order = after(stream), .timeout = std::chrono::minutes{1}}).released_bytes >= handles);
+    REQUIRE(host.close_stream(stream).ok());
+}
+
+TEST_CASE("after(stream) waits for that stream only") {
+    const Checked<HostMachine2G> machine;
+    const HostDriver& host = machine.driver.inner();
+    ArenaOf<HostMachine2G> arena{machine.driver, "ordered"};
+    void* const block = arena.allocate(2_MiB);
+    StreamRef mine;
+    StreamRef other;
+    REQUIRE(host.open_stream(mine).ok());
+    REQUIRE(host.open_stream(other).ok());
+    REQUIRE(host.hold(other).ok());
+    REQUIRE(host.enqueue(other, [] {}).ok());
+    bool ran = false;
+    REQUIRE(host.enqueue(mine, address_of(block), 2_MiB, [&] { ran = true; }).ok());
+
+    CHECK(arena.pause({.order = after(mine)}).released_bytes > 0);
+    CHECK(ran);
+    (void)arena.resume();
+
+    EventRef event;
+    REQUIRE(host.open_event(mine, event).ok());
+    REQUIRE(host.enqueue(mine, address_of(block), 2_MiB, [&] { ran = false; }).ok());
+    REQUIRE(host.record(event, mine).ok());
+    CHECK(arena.pause({.order = after(event, mine)}).released_bytes > 0);
+    CHECK_FALSE(ran);
+    (void)arena.resume();
+    CHECK(arena.pause({.order = already_idle}).released_bytes > 0); // the other stream is still held
+
+    REQUIRE(host.let_go(other).ok());
+    REQUIRE(host.close_event(event).ok());
+    REQUIRE(host.close_stream(mine).ok());
+    REQUIRE(host.close_stream(other).ok());
+}
+
+TEST_CASE("by default a pause waits for the whole device") {
+    const Checked<NastyHostMachine> machine; // where nothing runs before somebody waits
+    const HostDriver& host = machine.driver.inner();
+    ArenaOf<NastyHostMachine> arena{machine.driver, "default"};
+    void* const block = arena.allocate(2_MiB);
+    StreamRef stream;
+    REQUIRE(host.open_stream(stream).ok());
+    bool ran = false;
+    REQUIRE(host.enqueue(stream, address_of(block), 2_MiB, [&] { ran = true; }).ok());
+    (void)arena.pause();
+    CHECK(ran);
+    REQUIRE(host.close_stream(stream).ok());
+}
+
+TEST_CASE("a pause does not hold up allocations, which come from fresh memory") {
+    const Checked<HostMachine2G> machine;
+    const HostDriver& host = machine.driver.inner();
+    ArenaOf<HostMachine2G> arena{machine.driver, "meanwhile"};
+    void* const block = arena.allocate(2_MiB);
+    void* const freed = arena.allocate(2_MiB);
+    StreamRef stream;
+    REQUIRE(host.open_stream(stream).ok());
+    REQUIRE(host.hold(stream).ok());
+    REQUIRE(host.enqueue(stream, address_of(block), 2_MiB, [] {}).ok());
+    const auto records = machine.driver.calls(Call::record_device);
+    std::thread pausing{[&] { (void)arena.pause(); }};
+    while (machine.driver.calls(Call::record_device) == records) std::this_thread::yield();
+
+    arena.deallocate(freed);
+    void* const during = arena.allocate(2_MiB);
+    CHECK(during != block);
+    CHECK(during != freed);
+    write_pattern(machine.driver, during, 2_MiB, 7);
+    REQUIRE(host.let_go(stream).ok());
+    pausing.join();
+    CHECK(arena.usage().state == "partly paused");
+    CHECK(has_pattern(machine.driver, during, 2_MiB, 7));
+    CHECK_THROWS_AS(arena.deallocate(freed), Misuse);
+    (void)arena.resume();
+    CHECK(has_pattern(machine.driver, during, 2_MiB, 7));
+    CHECK(arena.usage().blocks == 2);
+    REQUIRE(host.close_stream(stream).ok());
+}
+
+TEST_CASE("one operation at a time: another one's patience can end") {
+    const Checked<HostMachine2G> machine;
+    const HostDriver& host = machine.driver.inner();
+    ArenaOf<HostMachine2G> arena{machine.driver, "turns"};
+    (void)arena.allocate(2_MiB);
+    StreamRef stream;
+    REQUIRE(host.open_stream(stream).ok());
+    REQUIRE(host.hold(stream).ok());
+    REQUIRE(host.enqueue(stream, [] {}).ok());
+    const auto records = machine.driver.calls(Call::record_device);
+    std::thread pausing{[&] { (void)arena.pause(); }};
+    while (machine.driver.calls(Call::record_device) == records) std::this_thread::yield();
+    CHECK_THROWS_AS((void)arena.pause({.order = already_idle, .timeout = std::chrono::milliseconds{2}}), NotIdle);
+    REQUIRE(host.let_go(stream).ok());
+    pausing.join();
+    CHECK(arena.usage().state == "paused");
+    REQUIRE(host.close_stream(stream).ok());
+}
+
+TEST_CASE("a stream that is being captured cannot be waited for") {
+    const Checked<HostMachine2G> machine;
+    const HostDriver& host = machine.driver.inner();
+    ArenaOf<HostMachine2G> arena{machine.driver, "captured"};
+    (void)arena.allocate(2_MiB);
+    StreamRef stream;
+    REQUIRE(host.open_stream(stream).ok());
+    REQUIRE(host.begin_capture(stream, CaptureMode::global).ok());
+    CHECK_THROWS_AS((void)arena.pause({.order = after(stream)}), Misuse);
+    CHECK(arena.usage().state == "active");
+    CHECK(arena.pause({.order = already_idle}).released_bytes > 0); // leaves the capture whole
+    GraphRef graph;
+    CHECK(host.end_capture(stream, graph).ok());
+    REQUIRE(host.close_graph(graph).ok());
+    REQUIRE(host.close_stream(stream).ok());
+}

@@ -1,0 +1,165 @@
+// Resuming an arena: the same addresses, the right bytes, all or nothing.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+template <class M, class Policy = Discard>
+using ArenaOf = TaggedArena<typename M::Driver, Policy>;
+
+} // namespace
+
+TEST_CASE_TEMPLATE("addresses and bytes over many cycles, odd sizes among them", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M, Zero> arena{machine.driver, "cycles"};
+    const std::vector<std::size_t> sizes{1, 6'912, 256, 100'001, 2_MiB, 3_MiB + 5, 9_MiB, 70'000};
+    std::vector<void*> blocks;
+    for (const std::size_t bytes : sizes) blocks.push_back(arena.allocate(bytes));
+    for (std::uint64_t cycle = 0; cycle < 4; ++cycle) {
+        for (std::size_t i = 0; i < sizes.size(); ++i) write_pattern(machine.driver, blocks[i], sizes[i], cycle + i);
+        for (std::size_t i = 0; i < sizes.size(); ++i)
+            REQUIRE(has_pattern(machine.driver, blocks[i], sizes[i], cycle + i));
+        (void)arena.pause();
+        CHECK(machine.driver.handle_bytes() == 0);
+        const std::size_t need = arena.bytes_to_resume();
+        const Report report = arena.resume();
+        CHECK(report.mapped_bytes == need);
+        CHECK(report.restored_bytes == need);
+        CHECK(machine.driver.handle_bytes() == need);
+        for (std::size_t i = 0; i < sizes.size(); ++i) REQUIRE(all_are(machine.driver, blocks[i], sizes[i], 0));
+    }
+}
+
+TEST_CASE_TEMPLATE("neighbours come back behind one handle", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "joined"};
+    for (int i = 0; i < 32; ++i) (void)arena.allocate(2_MiB);
+    CHECK(machine.driver.outstanding().handles > 1);
+    (void)arena.pause();
+    (void)arena.resume();
+    CHECK(machine.driver.outstanding().handles == 1);
+}
+
+TEST_CASE_TEMPLATE("extents without live blocks are not brought back", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "dropped"};
+    void* const kept = arena.allocate(32_MiB);
+    void* const freed = arena.allocate(32_MiB);
+    void* const freed_before = arena.allocate(32_MiB);
+    arena.deallocate(freed_before);
+    (void)arena.pause();
+    arena.deallocate(freed);
+    CHECK(arena.bytes_to_resume() == 32_MiB);
+    CHECK(arena.resume().mapped_bytes == 32_MiB);
+    CHECK(machine.driver.handle_bytes() == 32_MiB);
+    write_pattern(machine.driver, kept, 32_MiB, 1);
+    // What was dropped is capacity again.
+    for (int i = 0; i < 3; ++i) write_pattern(machine.driver, arena.allocate(32_MiB), 32_MiB, 2);
+    CHECK(has_pattern(machine.driver, kept, 32_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("freeing everything while paused leaves nothing to resume", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "all freed"};
+    std::vector<void*> blocks;
+    for (std::size_t i = 0; i < 100; ++i) blocks.push_back(arena.allocate(1000 * (i + 1)));
+    (void)arena.pause();
+    for (void* const block : blocks) arena.deallocate(block);
+    CHECK(arena.bytes_to_resume() == 0);
+    CHECK(arena.resume().mapped_bytes == 0);
+    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(arena.usage().state == "empty");
+    CHECK(arena.usage().paused_bytes == 0);
+}
+
+TEST_CASE_TEMPLATE("freeing one of two while paused, then resuming, keeps the other", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    for (const std::size_t bytes : {std::size_t{4'000}, std::size_t{1_MiB}, std::size_t{20_MiB}}) {
+        ArenaOf<M, Zero> arena{machine.driver, "pair"};
+        void* const first = arena.allocate(bytes);
+        void* const second = arena.allocate(bytes);
+        (void)arena.pause();
+        arena.deallocate(first);
+        CHECK_THROWS_AS(arena.deallocate(first), Misuse);
+        (void)arena.resume();
+        CHECK(all_are(machine.driver, second, bytes, 0));
+        CHECK(arena.usage().blocks == 1);
+        void* const third = arena.allocate(bytes);
+        write_pattern(machine.driver, third, bytes, 3);
+        CHECK(all_are(machine.driver, second, bytes, 0));
+        arena.deallocate(second);
+    }
+}
+
+TEST_CASE_TEMPLATE("without room nothing changes, and with room it succeeds", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M, Zero> arena{machine.driver, "no room"};
+    void* const first = arena.allocate(100_MiB);
+    void* const second = arena.allocate(100_MiB);
+    (void)arena.pause();
+    void* const active = arena.allocate(4_MiB);
+    write_pattern(machine.driver, active, 4_MiB, 4);
+    const std::size_t need = arena.bytes_to_resume();
+    const std::size_t mapped = machine.driver.handle_bytes();
+    {
+        const Ballast ballast{machine.driver, 120_MiB};
+        const std::size_t free = machine.free_bytes();
+        for (int i = 0; i < 3; ++i) {
+            try {
+                (void)arena.resume();
+                FAIL_CHECK("there was room");
+            } catch (const OutOfMemory& error) {
+                CHECK(error.needed_bytes() == need);
+                CHECK(about(error.free_bytes(), free));
+            }
+            CHECK(machine.driver.handle_bytes() == mapped);
+            CHECK(arena.usage().mapped_bytes == mapped);
+            CHECK(arena.usage().state == "partly paused");
+            CHECK(arena.bytes_to_resume() == need);
+            CHECK(has_pattern(machine.driver, active, 4_MiB, 4));
+        }
+    }
+    CHECK(arena.resume().mapped_bytes == need);
+    CHECK(all_are(machine.driver, first, 4_MiB, 0));
+    CHECK(all_are(machine.driver, second, 4_MiB, 0));
+    CHECK(has_pattern(machine.driver, active, 4_MiB, 4));
+}
+
+TEST_CASE_TEMPLATE("all memory is taken before any is mapped or filled", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M, Zero> arena{machine.driver, "order"};
+    std::vector<void*> blocks; // apart, so that they do not come back behind one handle
+    for (int i = 0; i < 6; ++i) blocks.push_back(arena.allocate(32_MiB));
+    for (std::size_t i = 0; i < blocks.size(); i += 2) arena.deallocate(blocks[i], already_idle);
+    (void)arena.pause();
+    std::vector<Call> calls;
+    machine.driver.on_call([&](const CallRecord& made) { calls.push_back(made.call); });
+    (void)arena.resume();
+    machine.driver.on_call({});
+    int stage = 0;
+    for (const Call call : calls) {
+        const int now = call == Call::create ? 1 : call == Call::map ? 2 : call == Call::fill ? 3 : 0;
+        if (now == 0) continue;
+        CHECK(now >= stage);
+        stage = now;
+    }
+    CHECK(stage == 3);
+    CHECK(machine.driver.outstanding().handles >= 3);
+}
+
+TEST_CASE_TEMPLATE("after a resume every stream sees the bytes", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M, Zero> arena{machine.driver, "visible"};
+    void* const block = arena.allocate(16_MiB);
+    (void)arena.pause();
+    (void)arena.resume();
+    for (int i = 0; i < 3; ++i) CHECK(all_are(machine.driver, block, 16_MiB, 0)); // each on a stream of its own
+}

@@ -1,0 +1,152 @@
+// One arena without a saver: what the typed form adds to its core.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+template <class M, class Policy = Discard>
+using ArenaOf = TaggedArena<typename M::Driver, Policy>;
+
+} // namespace
+
+TEST_CASE_TEMPLATE("an arena can be moved", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> first{machine.driver, "moved"};
+    void* const block = first.allocate(1_MiB);
+    ArenaOf<M> second{std::move(first)};
+    CHECK(second.tag() == "moved");
+    CHECK(second.driver() == machine.driver);
+    second.deallocate(block);
+    CHECK(second.usage().blocks == 0);
+}
+
+TEST_CASE_TEMPLATE("after close every use is Misuse, and the memory is the device's", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "closed"};
+    void* const block = arena.allocate(1_MiB);
+    (void)arena.pause();
+    void* const other = arena.allocate(1_MiB);
+    arena.close();
+    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(machine.driver.reserved_bytes() == 0);
+    for (const std::string& text :
+         {text_of<Misuse>([&] { (void)arena.allocate(1); }), text_of<Misuse>([&] { arena.deallocate(block); }),
+          text_of<Misuse>([&] { arena.deallocate(other, already_idle); }),
+          text_of<Misuse>([&] { (void)arena.pause(); }), text_of<Misuse>([&] { (void)arena.resume(); }),
+          text_of<Misuse>([&] { (void)arena.trim(); }), text_of<Misuse>([&] { arena.invalidate(); })}) {
+        CHECK(contains(text, "closed"));
+    }
+    CHECK(arena.usage().state == "closed");
+    CHECK(arena.usage().mapped_bytes == 0);
+    arena.close(); // again: nothing
+}
+
+TEST_CASE_TEMPLATE("impossible options are Misuse, and leave nothing behind", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    CHECK_THROWS_AS((ArenaOf<M>{machine.driver, "x", {}, {.capacity = ~std::size_t{0}}}), Misuse);
+    CHECK_THROWS_AS((ArenaOf<M>{machine.driver, "x", {}, {.capacity = 4_MiB, .reserve = 8_MiB}}), Misuse);
+    CHECK_THROWS_AS((ArenaOf<M>{machine.driver, "x", {}, {.capacity = 8_GiB, .reserve = ~std::size_t{0} - 5}}), Error);
+    CHECK(machine.driver.everything_given_back());
+    {
+        const std::size_t free = machine.free_bytes();
+        CHECK_THROWS_AS((ArenaOf<M>{machine.driver, "x", {}, {.reserve = free + 64_MiB}}), OutOfMemory);
+    }
+    CHECK(machine.driver.everything_given_back());
+}
+
+TEST_CASE_TEMPLATE("usage describes the arena", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M, Zero> arena{machine.driver, "row", {}, {.capacity = 1_GiB}};
+    (void)arena.allocate(1000);
+    const ArenaUsage row = arena.usage();
+    CHECK(row.tag == "row");
+    CHECK(row.device == 0);
+    CHECK(row.policy == "zero");
+    CHECK(row.state == "active");
+    CHECK(row.reserved_bytes == 1_GiB);
+    CHECK(row.mapped_bytes == 2_MiB);
+    CHECK(row.used_bytes == 1000);
+    CHECK(row.blocks == 1);
+    CHECK(row.held_bytes == 0);
+    CHECK(row.paused_bytes == 0);
+    CHECK(row.backed_up_bytes == 0);
+}
+
+TEST_CASE("what cannot be given back is held, counted, and tried again") {
+    const Checked<HostMachine2G> machine;
+    ArenaOf<HostMachine2G, Zero> arena{machine.driver, "held"};
+    void* const block = arena.allocate(32_MiB);
+    const std::size_t mapped = machine.driver.handle_bytes();
+
+    SUBCASE("a release that fails: paused, held") {
+        machine.driver.fail({.call = Call::release});
+        try {
+            (void)arena.pause();
+            FAIL_CHECK("nothing was thrown");
+        } catch (const DriverError& error) {
+            CHECK(error.report().held_bytes > 0);
+            CHECK(error.report().held_bytes + error.report().released_bytes == mapped);
+            CHECK(error.status().code == Failure::injected_code);
+        }
+        CHECK(arena.usage().held_bytes == machine.driver.handle_bytes());
+        CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
+        CHECK(arena.usage().state == "paused");
+        SUBCASE("by a pause") { (void)arena.pause(); }
+        SUBCASE("by a resume") {
+            (void)arena.resume();
+            (void)arena.pause();
+        }
+        SUBCASE("by a trim") { (void)arena.trim(); }
+        CHECK(arena.usage().held_bytes == 0);
+        CHECK(machine.driver.handle_bytes() == 0);
+    }
+    SUBCASE("an unmap that fails: active") {
+        write_pattern(machine.driver, block, 1_MiB, 1);
+        machine.driver.fail({.call = Call::unmap});
+        CHECK_THROWS_AS((void)arena.pause(), DriverError);
+        CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
+        CHECK(arena.usage().held_bytes == 0);
+        CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
+        (void)arena.pause();
+        CHECK(machine.driver.handle_bytes() == 0);
+    }
+    (void)arena.resume();
+    CHECK(all_are(machine.driver, block, 1_MiB, 0));
+}
+
+TEST_CASE("a lost device: close works, and nobody is told a lie") {
+    const HostDriver host{2_GiB};
+    const FaultyDriver driver{host};
+    TaggedArena<FaultyDriver<HostDriver>> arena{driver, "lost"};
+    void* const block = arena.allocate(2_MiB);
+    host.lose();
+    CHECK_THROWS_AS((void)arena.pause(), DeviceLost);
+    CHECK_THROWS_AS((void)arena.allocate(64_MiB), DeviceLost);
+    CHECK_NOTHROW(arena.deallocate(block));
+    CHECK_NOTHROW(arena.close());
+    CHECK_THROWS_AS((void)arena.allocate(1), Misuse);
+}
+
+TEST_CASE("an arena that dies with trouble tells its sink") {
+    const Checked<HostMachine2G> machine;
+    std::vector<Event> told;
+    {
+        ArenaOf<HostMachine2G> arena{
+            machine.driver, "dying", {}, {.events = [&](const Event& event) { told.push_back(event); }}};
+        (void)arena.allocate(2_MiB);
+        machine.driver.fail({.call = Call::drain});
+    }
+    CHECK(!told.empty());
+    if (!told.empty()) CHECK(told.front().kind == EventKind::ignored);
+}

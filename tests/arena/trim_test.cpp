@@ -1,0 +1,63 @@
+// Trimming: what nobody uses goes back, what somebody uses stays.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+template <class M>
+using ArenaOf = TaggedArena<typename M::Driver>;
+
+} // namespace
+
+TEST_CASE_TEMPLATE("trim gives back extents in which no block lives", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "trim"};
+    std::vector<void*> blocks;
+    for (int i = 0; i < 5; ++i) blocks.push_back(arena.allocate(32_MiB));
+    const std::size_t mapped = machine.driver.handle_bytes();
+    CHECK(arena.trim().released_bytes == mapped - 160_MiB);
+    arena.deallocate(blocks[1]); // plainly: the trim waits for the device, so it counts
+    arena.deallocate(blocks[3], already_idle);
+    write_pattern(machine.driver, blocks[2], 1_MiB, 2);
+    const Report report = arena.trim();
+    CHECK(report.released_bytes == 64_MiB);
+    CHECK(machine.driver.handle_bytes() == 96_MiB);
+    CHECK(arena.usage().mapped_bytes == 96_MiB);
+    CHECK(arena.trim().released_bytes == 0);
+    CHECK(has_pattern(machine.driver, blocks[2], 1_MiB, 2));
+    for (const std::size_t i : {std::size_t{0}, std::size_t{2}, std::size_t{4}}) arena.deallocate(blocks[i]);
+    CHECK(arena.trim().released_bytes == 96_MiB);
+    CHECK(arena.usage().state == "empty");
+    CHECK(arena.allocate(1_MiB) != nullptr);
+}
+
+TEST_CASE_TEMPLATE("small blocks' pages are trimmed as well", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "small"};
+    std::vector<void*> blocks;
+    for (int i = 0; i < 3000; ++i) blocks.push_back(arena.allocate(5000));
+    for (void* const block : blocks) arena.deallocate(block);
+    (void)arena.trim();
+    CHECK(machine.driver.handle_bytes() == 0);
+}
+
+TEST_CASE_TEMPLATE("trimming while others are paused leaves the paused ones alone", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    TaggedArena<typename M::Driver, Zero> arena{machine.driver, "both"};
+    void* const block = arena.allocate(8_MiB);
+    (void)arena.pause();
+    void* const fresh = arena.allocate(8_MiB);
+    arena.deallocate(fresh);
+    CHECK(arena.trim().released_bytes >= 8_MiB);
+    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(arena.usage().state == "paused");
+    (void)arena.resume();
+    CHECK(all_are(machine.driver, block, 8_MiB, 0));
+}

@@ -1,0 +1,105 @@
+// A policy whose type has been forgotten is still the same policy, and its slot gets every call.
+#include "memsaver/backup/any_backup.hpp"
+#include "memsaver/backup/discard.hpp"
+#include "memsaver/backup/zero.hpp"
+
+#include "backup/slot_support.hpp"
+
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace any_backup_test {
+
+using namespace slot_test;
+
+using Any = AnyBackup<Machine>;
+static_assert(std::is_convertible_v<Zero, Any> && std::is_convertible_v<Discard&, Any>);
+static_assert(!std::is_constructible_v<Any, int>);
+static_assert(std::is_copy_constructible_v<Any> && std::is_copy_assignable_v<Any>);
+
+using Calls = std::vector<std::string>;
+
+/// Writes down what it is asked. Cannot be moved.
+class LoggingSlot {
+public:
+    explicit LoggingSlot(Calls& calls) : calls_{calls} {}
+    LoggingSlot(LoggingSlot&&) = delete;
+    ~LoggingSlot() { calls_.push_back("end"); }
+    void prepare(const LiveSet& live) { calls_.push_back("prepare " + std::to_string(live.extents.size())); }
+    Ticket save(const LiveSet&) {
+        calls_.push_back("save");
+        return Ticket{nullptr, 1};
+    }
+    Ticket restore(const LiveSet&) {
+        calls_.push_back("restore");
+        return Ticket{nullptr, 2};
+    }
+    void resumed() noexcept { calls_.push_back("resumed"); }
+    void forget(std::uint64_t serial) noexcept { calls_.push_back("forget " + std::to_string(serial)); }
+    void invalidate() noexcept { calls_.push_back("invalidate"); }
+    [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return 42; }
+
+private:
+    Calls& calls_;
+};
+
+struct Logging {
+    Calls* calls = nullptr;
+    int option = 0;
+    [[nodiscard]] std::string_view name() const noexcept { return "logging"; }
+    template <class D>
+    [[nodiscard]] LoggingSlot open(const D&) const {
+        return LoggingSlot{*calls};
+    }
+    friend bool operator==(const Logging&, const Logging&) = default;
+};
+static_assert(Backup<Logging, Machine>);
+
+} // namespace any_backup_test
+
+using namespace any_backup_test;
+
+TEST_CASE("AnyBackup: equal if type and value are") {
+    const Any zero{Zero{}};
+    const Any copy = zero;
+    CHECK(zero == copy);
+    CHECK(zero == Any{Zero{}});
+    CHECK(zero != Any{Discard{}});
+    CHECK(Any{Discard{}} != Any{Discard{.poison = static_cast<unsigned char>(1)}});
+    CHECK(Any{Logging{nullptr, 1}} == Any{Logging{nullptr, 1}});
+    CHECK(Any{Logging{nullptr, 1}} != Any{Logging{nullptr, 2}});
+    CHECK(zero.name() == "zero");
+    CHECK(Any{Discard{}}.name() == "discard");
+}
+
+TEST_CASE("AnyBackup: things that contain one can be compared") {
+    const std::optional<Any> some{Zero{}};
+    CHECK(some == std::optional<Any>{Zero{}});
+    CHECK(some != std::optional<Any>{});
+}
+
+TEST_CASE("AnyBackup: the slot gets every call and answers for it") {
+    const Machine driver{HostDriver{64_MiB}};
+    Calls calls;
+    {
+        const auto slot = Any{Logging{&calls}}.open(driver); // the policy may go before its slot
+        const LiveSet live{{{1, 2}, {3, 4}}, {}};
+        slot->prepare(live);
+        CHECK(slot->save(live).bytes() == 1);
+        CHECK(slot->restore(live).bytes() == 2);
+        slot->resumed();
+        slot->forget(7);
+        slot->invalidate();
+        CHECK(slot->backed_up_bytes() == 42);
+    }
+    CHECK(calls == Calls{"prepare 2", "save", "restore", "resumed", "forget 7", "invalidate", "end"});
+}
+
+TEST_CASE("AnyBackup: the slot of a real policy does its work") {
+    const Memory memory;
+    const auto slot = Any{Zero{}}.open(memory.driver);
+    CHECK(slot->restore(memory.live()).wait().ok());
+    CHECK(memory.count(0) == Memory::bytes);
+}

@@ -1,0 +1,608 @@
+// Backups are asynchronous: a policy whose tickets are done when the test says so, and what may and may not happen
+// around a ticket that is not.
+#include "support/bytes.hpp"
+#include "support/gate.hpp"
+#include "support/machines.hpp"
+#include "support/manual_backup.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+using D = FaultyDriver<HostDriver>;
+using Core = ArenaCore<D>;
+using Manual = TaggedArena<D, ManualBackup>;
+
+PauseStep<D> begin_pause(Core& core) { return {core, core.take_turn(), std::nullopt}; }
+ResumeStep<D> begin_resume(Core& core) { return {core, core.take_turn()}; }
+
+bool done(Ticket& ticket) {
+    bool yes = false;
+    CHECK(ticket.query(yes).ok());
+    return yes;
+}
+
+/// Counts unmaps, and those that came while a save of their bytes was not done.
+class UnmapWatch {
+public:
+    UnmapWatch(const D& driver, std::shared_ptr<ManualCopies> copies) : driver_{driver} {
+        driver_.on_call([this, copies = std::move(copies)](const CallRecord& made) {
+            if (made.call != Call::unmap) return;
+            ++unmaps;
+            if (copies->under_way(Way::out, made.address, made.bytes)) ++early;
+        });
+    }
+    UnmapWatch(const UnmapWatch&) = delete;
+    UnmapWatch& operator=(const UnmapWatch&) = delete;
+    ~UnmapWatch() { driver_.on_call({}); }
+
+    std::atomic<int> unmaps{0};
+    std::atomic<int> early{0};
+
+private:
+    D driver_;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("one arena saves while another restores", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup leaving;
+    const ManualBackup coming;
+    Manual first{machine.driver, "first", leaving};
+    Manual second{machine.driver, "second", coming};
+    void* const a = first.allocate(4_MiB);
+    void* const b = second.allocate(4_MiB);
+    write_pattern(machine.driver, a, 4_MiB, 1);
+    write_pattern(machine.driver, b, 4_MiB, 2);
+    coming.copies->held = false;
+    (void)second.pause();
+    coming.copies->held = true;
+
+    std::optional<PauseStep<D>> pause{begin_pause(first.core())};
+    std::optional<ResumeStep<D>> resume{begin_resume(second.core())};
+    pause->enqueue();
+    resume->create();
+    resume->map();
+    resume->enqueue();
+    REQUIRE(resume->tickets().size() == 1);
+    CHECK(!done(pause->ticket()));
+    CHECK(!done(resume->tickets()[0]));
+
+    SUBCASE("the restore is done first") {
+        coming.copies->finish();
+        resume->wait();
+        CHECK(resume->commit().restored_bytes == 4_MiB);
+        CHECK(!done(pause->ticket()));
+        CHECK(has_pattern(machine.driver, b, 4_MiB, 2));
+        leaving.copies->finish();
+        pause->wait();
+        pause->release();
+        Status status;
+        CHECK(pause->commit(status).saved_bytes == 4_MiB);
+        CHECK(status.ok());
+    }
+    SUBCASE("the save is done first") {
+        leaving.copies->finish();
+        pause->wait();
+        pause->release();
+        Status status;
+        CHECK(pause->commit(status).saved_bytes == 4_MiB);
+        CHECK(status.ok());
+        CHECK(!done(resume->tickets()[0]));
+        CHECK(first.usage().state == "paused");
+        coming.copies->finish();
+        resume->wait();
+        CHECK(resume->commit().restored_bytes == 4_MiB);
+        CHECK(has_pattern(machine.driver, b, 4_MiB, 2));
+    }
+    pause.reset();
+    resume.reset();
+    leaving.copies->held = false;
+    (void)first.resume();
+    CHECK(has_pattern(machine.driver, a, 4_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("a saver pauses one tag on a thread while it resumes another on the next", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup leaving;
+    const ManualBackup coming;
+    MemorySaver saver{machine.driver};
+    const Arena first = saver.arena("leaving", leaving);
+    const Arena second = saver.arena("coming", coming);
+    void* const a = first.allocate(3_MiB);
+    void* const b = second.allocate(3_MiB);
+    write_pattern(machine.driver, a, 3_MiB, 1);
+    write_pattern(machine.driver, b, 3_MiB, 2);
+    coming.copies->held = false;
+    (void)saver.pause("coming");
+    coming.copies->held = true;
+
+    Report paused;
+    Report resumed;
+    std::optional<Doing> pausing;
+    std::optional<Doing> resuming;
+    const auto pause_with = [&](const Order& order) {
+        pausing.emplace([&, order] { paused = saver.pause("leaving", {.order = order}); });
+        leaving.copies->await(Way::out, 1);
+    };
+    const auto resume_too = [&] {
+        resuming.emplace([&] { resumed = saver.resume("coming"); });
+        coming.copies->await(Way::back, 1);
+    };
+    SUBCASE("the pause begins first") {
+        pause_with({});
+        resume_too();
+    }
+    SUBCASE("the resume begins first: by default a pause would wait for its copies, as for all the device's work") {
+        resume_too();
+        pause_with(already_idle);
+    }
+    Doing& pause = *pausing; // both are under way at the same time
+    Doing& resume = *resuming;
+    CHECK(!pause.over());
+    CHECK(!resume.over());
+    coming.copies->finish();
+    resume.join();
+    CHECK(!pause.over());
+    CHECK(resumed.restored_bytes == 3_MiB);
+    CHECK(has_pattern(machine.driver, b, 3_MiB, 2));
+    leaving.copies->finish();
+    pause.join();
+    CHECK(paused.saved_bytes == 3_MiB);
+    CHECK(row_of(saver, "leaving").backed_up_bytes == 3_MiB);
+    leaving.copies->held = false;
+    (void)saver.resume();
+    CHECK(has_pattern(machine.driver, a, 3_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("a stream may use one range before the rest has come", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup policy;
+    Manual arena{machine.driver, "layers", policy};
+    void* const first = arena.allocate(2_MiB);
+    void* const second = arena.allocate(2_MiB);
+    write_pattern(machine.driver, first, 2_MiB, 1);
+    write_pattern(machine.driver, second, 2_MiB, 2);
+    policy.copies->held = false;
+    (void)arena.pause();
+    policy.copies->held = true;
+
+    OwnedStream<D> early;
+    OwnedStream<D> late;
+    OwnedEvent<D> early_done;
+    OwnedEvent<D> late_done;
+    REQUIRE((early.open(machine.driver).ok() && late.open(machine.driver).ok()));
+    REQUIRE((early_done.open(machine.driver).ok() && late_done.open(machine.driver).ok()));
+    std::vector<unsigned char> seen_early(2_MiB);
+    std::vector<unsigned char> seen_late(2_MiB);
+    {
+        ResumeStep<D> resume = begin_resume(arena.core());
+        resume.create();
+        resume.map();
+        resume.enqueue();
+        REQUIRE(resume.tickets().size() == 1);
+        Ticket& ticket = resume.tickets()[0];
+        const auto compute = [&](const OwnedStream<D>& stream, const OwnedEvent<D>& event, const void* block,
+                                 std::vector<unsigned char>& seen) {
+            REQUIRE(ticket.follow(stream.get(), {address_of(block), 2_MiB}).ok());
+            CHECK(machine.driver.copy_to_host(seen.data(), address_of(block), 2_MiB, stream.get()).ok());
+            CHECK(machine.driver.record(event.get(), stream.get()).ok());
+        };
+        compute(early, early_done, first, seen_early);
+        compute(late, late_done, second, seen_late);
+
+        policy.copies->finish(first);
+        CHECK(machine.driver.wait(early_done.get()).ok()); // would hang if it followed the rest too
+        CHECK(seen_early == pattern(2_MiB, 1));
+        CHECK(!done(ticket));
+        bool passed = true;
+        CHECK(machine.driver.query(late_done.get(), passed).ok());
+        CHECK(!passed);
+
+        policy.copies->finish(second);
+        CHECK(machine.driver.wait(late_done.get()).ok());
+        CHECK(seen_late == pattern(2_MiB, 2));
+        resume.wait();
+        CHECK(resume.commit().restored_bytes == 4_MiB);
+    }
+    CHECK(arena.usage().state == "active");
+}
+
+TEST_CASE_TEMPLATE("no page is unmapped before its saves are complete", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup policy;
+    Manual arena{machine.driver, "saving", policy};
+    std::vector<void*> blocks;
+    for (std::uint64_t i = 0; i < 6; ++i) { // several extents
+        blocks.push_back(arena.allocate(3_MiB));
+        write_pattern(machine.driver, blocks.back(), 3_MiB, i);
+    }
+    const UnmapWatch watch{machine.driver, policy.copies};
+    Report report;
+    Doing pause{[&] { report = arena.pause(); }};
+    policy.copies->await(Way::out, blocks.size());
+    for (const auto at : {std::size_t{5}, std::size_t{0}, std::size_t{2}, std::size_t{1}, std::size_t{4}}) {
+        policy.copies->finish(blocks[at]);
+        CHECK(watch.unmaps == 0);
+        CHECK(!pause.over());
+        CHECK(has_pattern(machine.driver, blocks[3], 3_MiB, 3)); // still there to be read
+    }
+    policy.copies->finish(blocks[3]);
+    pause.join();
+    CHECK(watch.unmaps > 0);
+    CHECK(watch.early == 0);
+    CHECK(report.saved_bytes == 18_MiB);
+    CHECK(machine.driver.handle_bytes() == 0);
+    policy.copies->held = false;
+    (void)arena.resume();
+    for (std::uint64_t i = 0; i < 6; ++i) CHECK(has_pattern(machine.driver, blocks[i], 3_MiB, i));
+}
+
+TEST_CASE_TEMPLATE("a step that is given up waits for its copies before it lets the memory go", M,
+                   MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup policy;
+    Manual arena{machine.driver, "given up", policy};
+    void* const block = arena.allocate(1_MiB);
+    write_pattern(machine.driver, block, 1_MiB, 1);
+    const auto give_up = [&](auto step) { // dies at the end
+        Doing drop{[&] { auto dying = std::move(step); }};
+        CHECK(!drop.over());
+        policy.copies->finish();
+        drop.join();
+    };
+    {
+        PauseStep<D> pause = begin_pause(arena.core());
+        pause.enqueue();
+        give_up(std::move(pause));
+    }
+    CHECK(arena.usage().state == "active");
+    CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
+    policy.copies->held = false;
+    (void)arena.pause();
+    policy.copies->held = true;
+    {
+        ResumeStep<D> resume = begin_resume(arena.core());
+        resume.create();
+        resume.map();
+        resume.enqueue();
+        give_up(std::move(resume));
+    }
+    CHECK(arena.usage().state == "paused");
+    CHECK(machine.driver.handle_bytes() == 0);
+    policy.copies->held = false;
+    (void)arena.resume();
+    CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("while a tag is being paused, its allocations go on from fresh extents", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup policy;
+    Manual arena{machine.driver, "busy", policy};
+    void* const large = arena.allocate(4_MiB);
+    void* const small = arena.allocate(1000);
+    write_pattern(machine.driver, large, 4_MiB, 1);
+    write_pattern(machine.driver, small, 1000, 2);
+
+    Doing pause{[&] { (void)arena.pause(); }};
+    policy.copies->await(Way::out, 2); // and there it stays until `finish`
+    void* const fresh = arena.allocate(4_MiB);
+    void* const fresh_small = arena.allocate(1000);
+    write_pattern(machine.driver, fresh, 4_MiB, 3);
+    write_pattern(machine.driver, fresh_small, 1000, 4);
+    arena.deallocate(arena.allocate(2_MiB), already_idle);
+    CHECK(arena.usage().blocks == 4);
+    CHECK(!pause.over());
+    policy.copies->finish();
+    pause.join();
+
+    CHECK(arena.usage().state == "partly paused"); // what came later is not the pause's
+    CHECK(policy.copies->seen(Way::out).size() == 2);
+    CHECK(has_pattern(machine.driver, fresh, 4_MiB, 3));
+    CHECK(has_pattern(machine.driver, fresh_small, 1000, 4));
+    policy.copies->held = false;
+    (void)arena.resume();
+    CHECK(has_pattern(machine.driver, large, 4_MiB, 1));
+    CHECK(has_pattern(machine.driver, small, 1000, 2));
+    CHECK(has_pattern(machine.driver, fresh, 4_MiB, 3));
+    CHECK(has_pattern(machine.driver, fresh_small, 1000, 4));
+}
+
+TEST_CASE_TEMPLATE("blocks given up in a busy extent take effect afterwards, and are not restored", M,
+                   MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup policy;
+    Manual arena{machine.driver, "queued", policy, {.reserve = 8_MiB}}; // one extent
+    OwnedStream<D> stream;
+    REQUIRE(stream.open(machine.driver).ok());
+    std::vector<void*> blocks;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        blocks.push_back(arena.allocate(2_MiB));
+        write_pattern(machine.driver, blocks.back(), 2_MiB, i);
+    }
+    const auto free_three = [&] {
+        arena.deallocate(blocks[0]);
+        arena.deallocate(blocks[1], stream.get());
+        arena.deallocate(blocks[2], already_idle);
+        CHECK(arena.usage().blocks == 1);
+        for (int i = 0; i < 3; ++i) CHECK_THROWS_AS(arena.deallocate(blocks[static_cast<std::size_t>(i)]), Misuse);
+    };
+    const auto not_one_of_them = [&](void* block) {
+        return std::find(blocks.begin(), blocks.end(), block) == blocks.end();
+    };
+
+    SUBCASE("of a pause") {
+        Doing pause{[&] { (void)arena.pause(); }};
+        policy.copies->await(Way::out, 4);
+        free_three();
+        for (int i = 0; i < 4; ++i) CHECK(not_one_of_them(arena.allocate(2_MiB)));
+        policy.copies->finish();
+        pause.join();
+        CHECK(policy.copies->forgotten().size() == 3);
+        policy.copies->held = false;
+        (void)arena.resume();
+        CHECK(policy.copies->seen(Way::back).size() == 1);
+        CHECK(policy.copies->seen(Way::back).front().address == address_of(blocks[3]));
+    }
+    SUBCASE("of a pause that fails: they wait for the device as any other") {
+        Doing pause{[&] { CHECK_THROWS_AS((void)arena.pause(), DriverError); }};
+        policy.copies->await(Way::out, 4);
+        free_three();
+        policy.copies->fails = true;
+        policy.copies->finish();
+        pause.join();
+        policy.copies->fails = false;
+        CHECK(arena.usage().blocks == 1);
+        CHECK(arena.usage().state == "active");
+    }
+    SUBCASE("of a resume") {
+        policy.copies->held = false;
+        (void)arena.pause();
+        policy.copies->held = true;
+        Doing resume{[&] { (void)arena.resume(); }};
+        policy.copies->await(Way::back, 4);
+        free_three();
+        for (int i = 0; i < 4; ++i) CHECK(not_one_of_them(arena.allocate(2_MiB)));
+        policy.copies->finish();
+        resume.join();
+    }
+    CHECK(has_pattern(machine.driver, blocks[3], 2_MiB, 3));
+    // Now their memory serves again: it is handed out, or it went back to the device.
+    (void)arena.trim();
+    bool reused = false;
+    for (int i = 0; i < 16 && !reused; ++i) reused = arena.allocate(2_MiB) == blocks[2];
+    unsigned char byte = 0;
+    const bool mapped = machine.driver.inner().copy_to_host(&byte, address_of(blocks[2]), 1, stream.get()).ok();
+    CHECK(reused == mapped);
+    CHECK(machine.driver.drain().ok());
+}
+
+TEST_CASE_TEMPLATE("a save that fails leaves everything active and whole", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup policy;
+    policy.copies->held = false;
+    Manual arena{machine.driver, "no save", policy};
+    std::vector<void*> blocks;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        blocks.push_back(arena.allocate(3_MiB));
+        write_pattern(machine.driver, blocks.back(), 3_MiB, i);
+    }
+    const std::size_t mapped = machine.driver.handle_bytes();
+    for (std::atomic<bool>* failure : {&policy.copies->throws, &policy.copies->fails}) {
+        const UnmapWatch watch{machine.driver, policy.copies};
+        *failure = true;
+        for (int i = 0; i < 2; ++i) CHECK_THROWS_AS((void)arena.pause(), DriverError);
+        *failure = false;
+        CHECK(watch.unmaps == 0);
+        CHECK(machine.driver.handle_bytes() == mapped);
+        CHECK(arena.usage().state == "active");
+        CHECK(arena.usage().paused_bytes == 0);
+        for (std::uint64_t i = 0; i < 4; ++i) CHECK(has_pattern(machine.driver, blocks[i], 3_MiB, i));
+        void* const more = arena.allocate(1000); // what is open serves again
+        arena.deallocate(more, already_idle);
+        CHECK(machine.driver.handle_bytes() == mapped);
+    }
+    CHECK(arena.pause().saved_bytes == 12_MiB);
+    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(arena.resume().restored_bytes == 12_MiB);
+    for (std::uint64_t i = 0; i < 4; ++i) CHECK(has_pattern(machine.driver, blocks[i], 3_MiB, i));
+}
+
+TEST_CASE_TEMPLATE(
+    "a save that fails in one of several tags changes none of them; a restore, only those that its report names", M,
+    MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup good;
+    const ManualBackup bad;
+    good.copies->held = bad.copies->held = false;
+    MemorySaver saver{machine.driver};
+    void* const a = saver.arena("good", good).allocate(2_MiB);
+    void* const b = saver.arena("bad", bad).allocate(2_MiB);
+    write_pattern(machine.driver, a, 2_MiB, 1);
+    write_pattern(machine.driver, b, 2_MiB, 2);
+    const std::size_t mapped = machine.driver.handle_bytes();
+    for (std::atomic<bool>* failure : {&bad.copies->throws, &bad.copies->fails}) {
+        *failure = true;
+        CHECK_THROWS_AS((void)saver.pause(), DriverError);
+        *failure = false;
+        CHECK(machine.driver.handle_bytes() == mapped);
+        CHECK(row_of(saver, "good").state == "active");
+        CHECK(row_of(saver, "bad").state == "active");
+    }
+    (void)saver.pause();
+    CHECK(machine.driver.handle_bytes() == 0);
+    for (std::atomic<bool>* failure : {&bad.copies->throws, &bad.copies->fails}) {
+        *failure = true;
+        bool good_is_back = false;
+        try {
+            (void)saver.resume();
+            FAIL_CHECK("nothing was thrown");
+        } catch (const DriverError& error) {
+            for (const TagReport& row : error.report().tags) good_is_back = good_is_back || row.tag == "good";
+        }
+        *failure = false;
+        CHECK(row_of(saver, "bad").state == "paused");
+        CHECK(row_of(saver, "good").state == (good_is_back ? "active" : "paused"));
+        CHECK(machine.driver.handle_bytes() == row_of(saver, "good").mapped_bytes);
+    }
+    (void)saver.resume();
+    CHECK(has_pattern(machine.driver, a, 2_MiB, 1));
+    CHECK(has_pattern(machine.driver, b, 2_MiB, 2));
+}
+
+TEST_CASE_TEMPLATE("a restore that fails leaves it paused, whole, and to be repeated", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup policy;
+    policy.copies->held = false;
+    Manual arena{machine.driver, "no restore", policy};
+    std::vector<void*> blocks;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        blocks.push_back(arena.allocate(3_MiB));
+        write_pattern(machine.driver, blocks.back(), 3_MiB, i);
+    }
+    (void)arena.pause();
+    const std::size_t need = arena.bytes_to_resume();
+    for (std::atomic<bool>* failure : {&policy.copies->throws, &policy.copies->fails}) {
+        *failure = true;
+        for (int i = 0; i < 2; ++i) CHECK_THROWS_AS((void)arena.resume(), DriverError);
+        *failure = false;
+        CHECK(machine.driver.handle_bytes() == 0);
+        CHECK(machine.driver.mapped_bytes() == 0);
+        CHECK(arena.usage().state == "paused");
+        CHECK(arena.usage().backed_up_bytes == 12_MiB);
+        CHECK(arena.bytes_to_resume() == need);
+        CHECK(policy.copies->resumed == 0);
+    }
+    CHECK(arena.resume().restored_bytes == 12_MiB);
+    CHECK(policy.copies->resumed == 1);
+    CHECK(arena.usage().backed_up_bytes == 0);
+    for (std::uint64_t i = 0; i < 4; ++i) CHECK(has_pattern(machine.driver, blocks[i], 3_MiB, i));
+}
+
+TEST_CASE_TEMPLATE("another policy for this once", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup own;
+    const ManualBackup once;
+    own.copies->held = once.copies->held = false;
+    Manual arena{machine.driver, "once", own};
+    void* const block = arena.allocate(2_MiB);
+    void* const other = arena.allocate(2_MiB);
+    write_pattern(machine.driver, block, 2_MiB, 1);
+    write_pattern(machine.driver, other, 2_MiB, 2);
+
+    // Nothing is saved, nothing restored, and the tag's own policy knows that what it may hold is stale.
+    CHECK(arena.pause({.bytes = Discard{}}).saved_bytes == 0);
+    CHECK(own.copies->invalidated == 1);
+    CHECK(arena.resume().restored_bytes == 0);
+    CHECK(own.copies->seen(Way::out).empty());
+
+    // The bytes go to another policy's slot, and come back from there.
+    write_pattern(machine.driver, block, 2_MiB, 3);
+    write_pattern(machine.driver, other, 2_MiB, 4);
+    CHECK(arena.pause({.bytes = once}).saved_bytes == 4_MiB);
+    CHECK(own.copies->seen(Way::out).empty());
+    CHECK(arena.usage().backed_up_bytes == 4_MiB);
+    arena.deallocate(other); // its backup goes too, wherever it is
+    CHECK(once.copies->forgotten().size() == 1);
+    CHECK(arena.usage().backed_up_bytes == 2_MiB);
+    CHECK(arena.resume().restored_bytes == 2_MiB);
+    CHECK(has_pattern(machine.driver, block, 2_MiB, 3));
+    CHECK(own.copies->seen(Way::back).empty());
+
+    // And then the tag's own again.
+    CHECK(arena.pause().saved_bytes == 2_MiB);
+    CHECK(own.copies->seen(Way::out).size() == 1);
+    CHECK(arena.resume().restored_bytes == 2_MiB);
+    CHECK(has_pattern(machine.driver, block, 2_MiB, 3));
+    CHECK(once.copies->seen(Way::out).size() == 2);
+}
+
+TEST_CASE_TEMPLATE("memory paused in several batches comes back from each one's slot", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup own;
+    const ManualBackup once;
+    own.copies->held = once.copies->held = false;
+    Manual arena{machine.driver, "batches", own};
+    void* const first = arena.allocate(3_MiB);
+    void* const small = arena.allocate(768);
+    write_pattern(machine.driver, first, 3_MiB, 1);
+    write_pattern(machine.driver, small, 768, 2);
+    CHECK(arena.pause().saved_bytes == 3_MiB + 768);
+    void* const second = arena.allocate(2_MiB);
+    write_pattern(machine.driver, second, 2_MiB, 3);
+    CHECK(arena.pause({.bytes = once}).saved_bytes == 2_MiB); // of the rest only
+    void* const third = arena.allocate(2_MiB);
+    write_pattern(machine.driver, third, 2_MiB, 4);
+    CHECK(arena.pause().saved_bytes == 2_MiB);
+    void* const fourth = arena.allocate(2_MiB);
+    (void)arena.pause({.bytes = Discard{.poison = static_cast<unsigned char>(0x5A)}});
+    CHECK(arena.pause().released_bytes == 0);
+    CHECK(arena.usage().state == "paused");
+    CHECK(own.copies->seen(Way::out).size() == 3);
+    CHECK(once.copies->seen(Way::out).size() == 1);
+
+    once.copies->fails = true; // one of them fails: none is consumed
+    CHECK_THROWS_AS((void)arena.resume(), DriverError);
+    CHECK(arena.usage().state == "paused");
+    once.copies->fails = false;
+
+    (void)arena.resume();
+    CHECK(arena.usage().state == "active");
+    CHECK(has_pattern(machine.driver, first, 3_MiB, 1));
+    CHECK(has_pattern(machine.driver, small, 768, 2));
+    CHECK(has_pattern(machine.driver, second, 2_MiB, 3));
+    CHECK(has_pattern(machine.driver, third, 2_MiB, 4));
+    CHECK(all_are(machine.driver, fourth, 2_MiB, 0x5A));
+}
+
+TEST_CASE_TEMPLATE("blocks freed while paused are forgotten, and no serial number is used twice", M,
+                   MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ManualBackup policy;
+    policy.copies->held = false;
+    Manual arena{machine.driver, "serials", policy};
+    std::set<std::uint64_t> serials;
+    std::set<void*> addresses;
+    std::size_t blocks_made = 0;
+    void* const keeper = arena.allocate(2_MiB);
+    for (std::size_t cycle = 1; cycle <= 5; ++cycle) {
+        std::vector<void*> blocks;
+        for (const std::size_t bytes : {std::size_t{500}, std::size_t{500}, std::size_t{200'000}, 2_MiB}) {
+            blocks.push_back(arena.allocate(bytes));
+            addresses.insert(blocks.back());
+            ++blocks_made;
+        }
+        const std::size_t saved_before = policy.copies->seen(Way::out).size();
+        (void)arena.pause();
+        const auto saved = policy.copies->seen(Way::out);
+        CHECK(saved.size() == saved_before + 5);
+        for (std::size_t i = saved_before; i < saved.size(); ++i) {
+            if (saved[i].address != address_of(keeper)) CHECK(serials.insert(saved[i].serial).second);
+        }
+        const std::size_t forgotten = policy.copies->forgotten().size();
+        for (void* const block : blocks) arena.deallocate(block);
+        CHECK(policy.copies->forgotten().size() == forgotten + 4);
+        CHECK(arena.usage().backed_up_bytes == 2_MiB);
+        const std::size_t restored = policy.copies->seen(Way::back).size();
+        (void)arena.resume();
+        CHECK(policy.copies->seen(Way::back).size() == restored + 1);
+        CHECK(policy.copies->seen(Way::back).back().address == address_of(keeper));
+    }
+    CHECK(serials.size() == blocks_made);
+    CHECK(addresses.size() < blocks_made); // though addresses were
+}

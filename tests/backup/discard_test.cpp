@@ -1,0 +1,38 @@
+// Discard touches nothing; its test mode overwrites everything that comes back.
+#include "memsaver/backup/discard.hpp"
+
+#include "backup/slot_support.hpp"
+
+using namespace slot_test;
+
+static_assert(Backup<Discard, Machine> && Backup<Discard, HostDriver>);
+
+TEST_CASE("Discard: the bytes are undefined, so nothing is done") {
+    const Memory memory;
+    auto slot = Discard{}.open(memory.driver);
+    CHECK(slot.restore(memory.live()).bytes() == 0);
+    CHECK(memory.driver.calls(Call::fill) == 0);
+    CHECK(Discard{}.name() == "discard");
+}
+
+TEST_CASE("Discard: poison shows what was wrongly assumed to survive") {
+    const Memory memory;
+    const Discard policy{.poison = static_cast<unsigned char>(0xDE)};
+    CHECK(policy.name() == "discard (poisoned)");
+    auto slot = policy.open(memory.driver);
+    CHECK(slot.restore(memory.live()).wait().ok());
+    CHECK(memory.count(0xDE) == Memory::bytes);
+}
+
+TEST_CASE("Discard: a poison of zero is a poison") {
+    const Memory memory;
+    auto slot = Discard{.poison = static_cast<unsigned char>(0)}.open(memory.driver);
+    CHECK(slot.restore(memory.live()).wait().ok());
+    CHECK(memory.count(0) == Memory::bytes);
+}
+
+TEST_CASE("Discard: equal if the poison is") {
+    CHECK(Discard{} == Discard{});
+    CHECK(Discard{} != Discard{.poison = static_cast<unsigned char>(0)});
+    CHECK(Discard{.poison = static_cast<unsigned char>(1)} != Discard{.poison = static_cast<unsigned char>(2)});
+}

@@ -1,0 +1,47 @@
+// A fill slot keeps nothing: it fills the extents that come back, or does not touch them.
+#include "memsaver/backup/fill_slot.hpp"
+#include "memsaver/driver/host_driver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include "backup/slot_support.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace slot_test;
+
+static_assert(BackupSlot<FillSlot<Machine>>);
+
+TEST_CASE("FillSlot: fills the extents whole, without asking for the blocks in them") {
+    const Memory memory;
+    {
+        FillSlot<Machine> slot{memory.driver, static_cast<unsigned char>(0xAB)};
+        slot.prepare(memory.live());
+        CHECK(slot.save(memory.live()).bytes() == 0);
+        CHECK(memory.driver.calls(Call::fill) == 0);
+        Ticket ticket = slot.restore(memory.live());
+        CHECK(ticket.bytes() == Memory::bytes);
+        CHECK(ticket.wait().ok());
+        CHECK(memory.count(0xAB) == Memory::bytes);
+        CHECK(slot.backed_up_bytes() == 0);
+        slot.resumed();
+        slot.forget(1);
+        slot.invalidate();
+        CHECK(slot.restore(memory.live()).bytes() == Memory::bytes); // it may be repeated
+    }
+    CHECK(memory.driver.outstanding().streams == 0);
+    CHECK(memory.driver.outstanding().events == 0);
+}
+
+TEST_CASE("FillSlot: without a byte it makes no driver call at all") {
+    const Memory memory;
+    const std::uint64_t calls = memory.driver.calls();
+    {
+        FillSlot<Machine> slot{memory.driver, std::nullopt};
+        slot.prepare(memory.live());
+        CHECK(slot.save(memory.live()).bytes() == 0);
+        CHECK(slot.restore(memory.live()).bytes() == 0);
+        slot.resumed();
+    }
+    CHECK(memory.driver.calls() == calls);
+    CHECK(memory.count(1) == Memory::bytes);
+}

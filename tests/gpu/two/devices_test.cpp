@@ -1,0 +1,174 @@
+// Two GPUs: each tag's memory on each device is restored on its own, the program's current device stays what it was,
+// and peers are granted access again.
+#include "gpu/gpu_support.hpp"
+
+#if MEMSAVER_TEST_CUDART
+#include <cuda_runtime_api.h>
+#endif
+
+#include <tuple>
+
+using namespace gpu_test;
+
+namespace {
+
+std::vector<std::uint32_t> words(std::size_t count, std::uint32_t value) {
+    return std::vector<std::uint32_t>(count, value);
+}
+
+std::size_t used_on(const Watched& driver) {
+    DeviceMemory memory;
+    check(driver.memory(memory), "ask for the device's memory");
+    return memory.total_bytes - memory.free_bytes;
+}
+
+} // namespace
+
+TEST_CASE("each device's memory falls, comes back and is restored on its own") {
+    const Ledgered first{0};
+    const Ledgered second{1};
+    Program program; // of device 0
+    MemorySaver saver{first.driver};
+    Buffer<std::uint32_t> here{saver.arena("weights", Zero{}), 64 << 20};
+    Buffer<std::uint32_t> there{saver.arena("weights", Zero{}, second.driver), 128 << 20};
+    Buffer<std::uint32_t> only_there{saver.arena("other", Discard{}, second.driver), 16 << 20};
+    const auto used = [&] { return std::pair{used_on(first.driver), used_on(second.driver)}; };
+    const auto active = used();
+
+    const Report paused = saver.pause("weights");
+    REQUIRE(paused.tags.size() == 2);
+    CHECK(paused.tags[0].device == 0);
+    CHECK(paused.tags[0].released_bytes == 256_MiB);
+    CHECK(paused.tags[1].device == 1);
+    CHECK(paused.tags[1].released_bytes == 512_MiB);
+    CHECK(active.first - used().first >= 256_MiB);
+    CHECK(active.second - used().second >= 512_MiB);
+    CHECK(first.driver.handle_bytes() == 0);
+    CHECK(second.driver.handle_bytes() == 64_MiB); // the other tag's
+
+    CHECK(saver.resume("weights").mapped_bytes == 768_MiB);
+    CHECK(program.read(here.data(), here.size()) == words(here.size(), 0));
+    {
+        Program neighbour{1};
+        CHECK(neighbour.read(there.data(), there.size()) == words(there.size(), 0));
+        neighbour.fill(there.data(), 1, there.size_bytes());
+        neighbour.fill(only_there.data(), 1, only_there.size_bytes());
+    }
+    program.fill(here.data(), 1, here.size_bytes());
+    here.reset();
+    there.reset();
+    only_there.reset();
+    saver.close();
+}
+
+TEST_CASE("the current device and context stay what they were") {
+    const Ledgered first{0};
+    const Ledgered second{1};
+    const Program program;
+    CUcontext before = nullptr;
+    must(program.native.ctx_get(&before), "cuCtxGetCurrent");
+    const auto unchanged = [&] {
+        CUcontext now = nullptr;
+        must(program.native.ctx_get(&now), "cuCtxGetCurrent");
+        bool same = now == before;
+#if MEMSAVER_TEST_CUDART
+        int device = -1;
+        same = same && cudaGetDevice(&device) == cudaSuccess && device == 0;
+#endif
+        return same;
+    };
+    REQUIRE(unchanged());
+    MemorySaver saver{second.driver};
+    const Arena arena = saver.arena("tag", Zero{});
+    CHECK(unchanged());
+    void* const block = arena.allocate(64_MiB);
+    void* const more = saver.arena("tag", Zero{}, first.driver).allocate(64_MiB);
+    CHECK(unchanged());
+    saver.pause();
+    CHECK(unchanged());
+    saver.resume();
+    CHECK(unchanged());
+    std::ignore = saver.usage();
+    saver.deallocate(block);
+    saver.deallocate(more);
+    saver.trim();
+    CHECK(unchanged());
+    saver.close();
+    CHECK(unchanged());
+}
+
+TEST_CASE("freed with a stream of the other device") {
+    const Ledgered second{1};
+    Program program; // of device 0, which uses the other one's memory from a stream of its own
+    MemorySaver saver{second.driver};
+    const Arena arena = saver.arena("tag");
+    for (int i = 0; i < 10; ++i) arena.deallocate(arena.allocate(2_MiB), program.stream);
+    saver.pause("tag", {.order = after(program.stream)});
+    saver.resume("tag");
+    saver.close();
+}
+
+TEST_CASE("a pause waits for both devices") {
+    const Ledgered first{0};
+    const Ledgered second{1};
+    Program program;
+    Program neighbour{1};
+    MemorySaver saver{first.driver};
+    Buffer<std::uint32_t> here{saver.arena("tag"), 1 << 20};
+    Buffer<std::uint32_t> there{saver.arena("tag", Discard{}, second.driver), 1 << 20};
+    neighbour.shut_gate();
+    neighbour.wait_and_store(neighbour.stream, there.data(), 1);
+    PauseOptions<Watched> options;
+    options.timeout = std::chrono::milliseconds{5};
+    CHECK_THROWS_AS(saver.pause("tag", options), NotIdle);
+    CHECK(first.driver.calls(Call::unmap) + second.driver.calls(Call::unmap) == 0); // all or nothing
+    neighbour.open_gate();
+    neighbour.synchronize();
+    saver.pause("tag");
+    saver.resume("tag");
+    here.reset();
+    there.reset();
+    saver.close();
+}
+
+TEST_CASE("a peer can use the pages, before a pause and after") {
+    if (!CudaDriver::available(1)) return;
+    const Watched driver{CudaDriver{1, {.peers = {0}}}};
+    {
+        Program program; // of device 0
+        MemorySaver saver{driver};
+        Buffer<std::uint32_t> data{saver.arena("shared", Zero{}), 32 << 20};
+        for (int cycle = 0; cycle < 3; ++cycle) {
+            CAPTURE(cycle);
+            saver.pause();
+            saver.resume();
+            program.add_one(program.stream, data.data(), 32 << 20); // device 0's kernel, device 1's memory
+            program.synchronize();
+            CHECK(program.read(data.data(), data.size()) == words(data.size(), 1));
+        }
+        data.reset();
+        saver.close();
+    }
+    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("no room on one device: nothing comes back on either") {
+    const Ledgered first{0};
+    const Ledgered second{1};
+    MemorySaver saver{first.driver};
+    Buffer<std::uint32_t> here{saver.arena("tag"), 64 << 20};
+    Buffer<std::uint32_t> there{saver.arena("tag", Discard{}, second.driver), 1 << 30};
+    saver.pause("tag");
+    std::vector<PageHandle> all;
+    for (const std::size_t bytes : {2_GiB, 256_MiB}) {
+        for (PageHandle handle; second.driver.create(bytes, handle).ok();) all.push_back(handle);
+    }
+    CHECK_THROWS_AS(saver.resume("tag"), OutOfMemory);
+    CHECK(first.driver.handle_bytes() == 0);
+    for (const PageHandle handle : all) check(second.driver.release(handle), "give pages back");
+    CHECK(saver.resume("tag").mapped_bytes == 256_MiB + 4_GiB);
+    here.reset();
+    there.reset();
+    saver.close();
+}

@@ -1,0 +1,237 @@
+// Random operations against a simple model, and what a thousand cycles leave behind.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+#include "support/model.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+constexpr std::size_t looked_at = 16_KiB; // of each end of a block
+
+std::size_t random_bytes(Random& random) {
+    switch (random.below(10)) {
+    case 0: return 1 + random.below(256);
+    case 1:
+    case 2:
+    case 3: return 1 + random.below(64_KiB);
+    case 4:
+    case 5:
+    case 6: return 1 + random.below(1_MiB);
+    case 7:
+    case 8: return 1 + random.below(6_MiB);
+    default: return 2_MiB * (1 + random.below(8));
+    }
+}
+
+template <class M>
+class Player {
+public:
+    explicit Player(std::uint64_t seed, const typename M::Driver& driver) : random_{seed}, driver_{driver} {
+        (void)saver_.arena("zero", Zero{});
+        (void)saver_.arena("discard", Discard{.poison = static_cast<unsigned char>(0xDD)});
+        (void)saver_.arena("plain");
+        REQUIRE(driver_.open_stream(stream_).ok());
+    }
+    ~Player() { CHECK(driver_.close_stream(stream_).ok()); }
+    Player(const Player&) = delete;
+    Player& operator=(const Player&) = delete;
+
+    void step() {
+        const std::size_t what = random_.below(100);
+        if (what < 42) {
+            allocate();
+        } else if (what < 80) {
+            deallocate();
+        } else if (what < 87) {
+            pause();
+        } else if (what < 96) {
+            resume();
+        } else {
+            (void)saver_.trim();
+        }
+    }
+
+    /// Everything that the model knows holds.
+    void check_all() {
+        for (const auto& [address, block] : model_.blocks()) check_bytes(address, block);
+        check_books(saver_, driver_);
+        for (const ArenaUsage& row : saver_.usage()) CHECK(row.used_bytes == model_.live_bytes(row.tag));
+    }
+    void end() {
+        while (!model_.blocks().empty()) deallocate();
+        (void)saver_.resume();
+        (void)saver_.trim();
+        CHECK(driver_.handle_bytes() == 0);
+    }
+
+private:
+    std::string any_tag() {
+        constexpr const char* tags[] = {"zero", "discard", "plain"};
+        return tags[random_.below(3)];
+    }
+    static void* pointer(Address address) { return reinterpret_cast<void*>(address); }
+
+    void allocate() {
+        if (live_bytes() > 100_MiB) return;
+        const std::string tag = any_tag();
+        const std::size_t bytes = random_bytes(random_);
+        const std::size_t alignment = random_.below(4) == 0 ? std::size_t{256} << random_.below(14) : 256;
+        const Address address = address_of(saver_.arena(tag).allocate(bytes, alignment));
+        REQUIRE(address % alignment == 0);
+        ModelBlock block{tag, bytes, alignment, false, {Content::Kind::pattern, random_.next()}};
+        write(address, block);
+        REQUIRE(model_.add(address, block)); // overlaps nobody
+    }
+    void deallocate() {
+        const auto block = model_.any(random_);
+        if (block == model_.blocks().end()) return;
+        check_bytes(block->first, block->second);
+        switch (random_.below(4)) {
+        case 0: saver_.deallocate(pointer(block->first)); break;
+        case 1: saver_.deallocate(pointer(block->first), stream_); break;
+        default: saver_.deallocate(pointer(block->first), already_idle); break;
+        }
+        model_.remove(block);
+    }
+    void pause() {
+        if (random_.below(4) == 0) {
+            (void)saver_.pause();
+            for (const char* tag : {"zero", "discard", "plain"}) model_.pause(tag);
+            CHECK(driver_.handle_bytes() == 0);
+            return;
+        }
+        const std::string tag = any_tag();
+        (void)saver_.pause(tag);
+        model_.pause(tag);
+        CHECK(row_of(saver_, tag).mapped_bytes == 0);
+    }
+    void resume() {
+        const std::string tag = any_tag();
+        const bool all = random_.below(4) == 0;
+        const std::size_t need = all ? saver_.bytes_to_resume() : saver_.bytes_to_resume(tag);
+        CHECK((all ? saver_.resume() : saver_.resume(tag)).mapped_bytes == need);
+        for (const char* other : {"zero", "discard", "plain"}) {
+            if (!all && other != tag) continue;
+            model_.resume(other, tag_becomes(other));
+        }
+        for (auto& [address, block] : model_.blocks()) {
+            if (block.paused || block.content.kind != Content::Kind::anything) continue;
+            block.content = {Content::Kind::pattern, random_.next()};
+            write(address, block);
+        }
+    }
+    static Content::Kind tag_becomes(const std::string& tag) {
+        return tag == "zero" ? Content::Kind::zero : Content::Kind::anything;
+    }
+
+    [[nodiscard]] std::size_t live_bytes() {
+        return model_.live_bytes("zero") + model_.live_bytes("discard") + model_.live_bytes("plain");
+    }
+    void write(Address address, const ModelBlock& block) {
+        const std::size_t bytes = std::min(block.bytes, looked_at);
+        write_pattern(driver_, pointer(address), bytes, block.content.seed);
+        write_pattern(driver_, pointer(address + block.bytes - bytes), bytes, block.content.seed);
+    }
+    void check_bytes(Address address, const ModelBlock& block) {
+        if (block.paused || block.content.kind == Content::Kind::anything) return;
+        const std::size_t bytes = std::min(block.bytes, looked_at);
+        const Address end = address + block.bytes - bytes;
+        if (block.content.kind == Content::Kind::zero) {
+            REQUIRE(all_are(driver_, pointer(address), bytes, 0));
+            REQUIRE(all_are(driver_, pointer(end), bytes, 0));
+            return;
+        }
+        REQUIRE(has_pattern(driver_, pointer(end), bytes, block.content.seed));
+        if (block.bytes >= 2 * bytes) REQUIRE(has_pattern(driver_, pointer(address), bytes, block.content.seed));
+    }
+
+    Random random_;
+    typename M::Driver driver_;
+    MemorySaver<typename M::Driver> saver_{driver_};
+    StreamRef stream_;
+    Model model_;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("random operations", M, MEMSAVER_TEST_MACHINES) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        CAPTURE(seed);
+        MESSAGE("seed " << seed);
+        const Checked<M> machine;
+        Player<M> player{seed, machine.driver};
+        for (int i = 0; i < 1200; ++i) {
+            player.step();
+            if (i % 100 == 99) player.check_all();
+        }
+        player.check_all();
+        player.end();
+    }
+}
+
+// A thousand cycles with random allocation and freeing in between, also while paused. Blocks do not move, so what was
+// in use at once cannot always shrink when less is; but the arena never needs more than 10 % above the most that was in
+// use, besides a fixed slack of 48 MiB: the step that growth may be ahead (at most 32 MiB at this size), and what small
+// blocks' chunks hold open.
+TEST_CASE_TEMPLATE("a thousand cycles leave nothing behind", M, MEMSAVER_TEST_QUICK_MACHINE) {
+    constexpr std::size_t slack = 48_MiB;
+    const Checked<M> machine;
+    const std::size_t free_before = machine.free_bytes();
+    Random random{7};
+    MESSAGE("seed 7");
+    double sum = 0;
+    std::size_t most_used = 0;
+    std::size_t most_mapped = 0;
+    {
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("tag");
+        std::vector<std::pair<void*, std::size_t>> blocks;
+        std::size_t used = 0;
+        const auto churn = [&](std::size_t count) {
+            for (std::size_t i = 0; i < count; ++i) {
+                const std::size_t bytes = random.below(8) == 0 ? 1 + random.below(16_MiB) : 1 + random.below(1_MiB);
+                if (used + bytes <= 320_MiB && random.below(5) < 3) {
+                    blocks.emplace_back(arena.allocate(bytes), bytes);
+                    used += bytes;
+                    most_used = std::max(most_used, used);
+                } else if (!blocks.empty()) {
+                    std::swap(blocks[random.below(blocks.size())], blocks.back());
+                    arena.deallocate(blocks.back().first);
+                    used -= blocks.back().second;
+                    blocks.pop_back();
+                }
+            }
+        };
+        while (used < 200_MiB) churn(1);
+        for (int cycle = 0; cycle < 1000; ++cycle) {
+            churn(6);
+            (void)saver.pause("tag");
+            churn(4);
+            (void)saver.resume("tag");
+            (void)saver.trim();
+            const ArenaUsage row = arena.usage();
+            CHECK(row.used_bytes == used);
+            CHECK(row.mapped_bytes == machine.driver.handle_bytes());
+            most_mapped = std::max(most_mapped, row.mapped_bytes);
+            sum += static_cast<double>(row.mapped_bytes) / static_cast<double>(used);
+            REQUIRE(machine.driver.outstanding().handles <= 64);
+        }
+        MESSAGE("most used " << format_bytes(most_used) << ", most mapped " << format_bytes(most_mapped)
+                             << ", on average " << sum / 1000 << " mapped for each byte used");
+        CHECK(most_mapped <= most_used + most_used / 10 + slack);
+        for (const auto& [pointer, bytes] : blocks) arena.deallocate(pointer);
+        (void)saver.trim();
+        CHECK(machine.driver.handle_bytes() == 0);
+    }
+    CHECK(about(machine.free_bytes(), free_before));
+}

@@ -1,0 +1,336 @@
+// A HostDriver that is not polite: bugs that a GPU would punish, or silently get wrong, show on it. Each test runs one
+// program twice: on an honest machine, where nothing is to be noticed, and with one bug planted, which must be.
+#include "planted/lying_driver.hpp"
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+#include "support/manual_backup.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+using namespace planted;
+using namespace test;
+
+namespace {
+
+template <class Policy = Discard>
+using ArenaOf = TaggedArena<LyingDriver, Policy>;
+
+/// What there was to notice.
+struct Outcome {
+    bool right_bytes = true;
+    std::string thrown;
+    std::vector<std::string> violations;
+    HostCounts left; ///< once everything was given back
+
+    [[nodiscard]] bool says(const std::string& text) const {
+        return std::any_of(violations.begin(), violations.end(),
+                           [&](const std::string& one) { return contains(one, text); });
+    }
+};
+
+/// A program's view of the machine: work is late, fresh pages are rubbish, and the program itself never lies.
+struct Machine {
+    const LyingDriver lying;
+    const HostDriver honest;
+    Outcome outcome{};
+
+    /// Work that writes `byte` over a block when its turn comes.
+    void write_later(StreamRef stream, void* block, std::size_t bytes, int byte) const {
+        REQUIRE(honest.enqueue(stream, address_of(block), bytes, [=] { std::memset(block, byte, bytes); }).ok());
+    }
+    void expect_pattern(const void* block, std::size_t bytes, std::uint64_t seed) {
+        outcome.right_bytes = outcome.right_bytes && has_pattern(honest, block, bytes, seed);
+    }
+    void expect_zero(const void* block, std::size_t bytes) {
+        outcome.right_bytes = outcome.right_bytes && all_are(honest, block, bytes, 0);
+    }
+};
+
+class OpenStream {
+public:
+    explicit OpenStream(const Machine& machine) : driver_{machine.honest} {
+        REQUIRE(driver_.open_stream(stream_).ok());
+    }
+    OpenStream(const OpenStream&) = delete;
+    OpenStream& operator=(const OpenStream&) = delete;
+    ~OpenStream() { CHECK(driver_.close_stream(stream_).ok()); }
+    operator StreamRef() const { return stream_; }
+
+private:
+    HostDriver driver_;
+    StreamRef stream_;
+};
+
+template <class Program>
+Outcome run(Lie lie, Program&& program) {
+    const LyingDriver driver{lie, 512_MiB, {.poison = true, .late = true, .survive_faults = true}};
+    Machine machine{driver, driver};
+    try {
+        program(machine);
+    } catch (const Error& error) {
+        machine.outcome.thrown = error.what();
+    }
+    CHECK(driver.HostDriver::drain().ok());
+    machine.outcome.violations = driver.violations();
+    machine.outcome.left = driver.counts();
+    return machine.outcome;
+}
+
+/// The outcome with the bug, after a run without it in which there was nothing to notice.
+template <class Program>
+Outcome planted_in(Lie lie, Program&& program) {
+    const Outcome honest = run(Lie::none, program);
+    CHECK(honest.right_bytes);
+    CHECK_MESSAGE(honest.thrown.empty(), honest.thrown);
+    for (const std::string& text : honest.violations) FAIL_CHECK(text);
+    CHECK(honest.left == HostCounts{});
+    return run(lie, program);
+}
+
+void pause_and_resume(Machine& machine) {
+    ArenaOf<Zero> arena{machine.lying, "cycle"};
+    void* const block = arena.allocate(3_MiB);
+    write_pattern(machine.honest, block, 3_MiB, 1);
+    machine.expect_pattern(block, 3_MiB, 1);
+    (void)arena.pause();
+    (void)arena.resume();
+    machine.expect_zero(block, 3_MiB);
+}
+
+void reuse_after_stream(Machine& machine) {
+    ArenaOf<> arena{machine.lying, "stream reuse"};
+    const OpenStream stream{machine};
+    void* const old = arena.allocate(32_MiB);
+    machine.write_later(stream, old, 32_MiB, 0x11);
+    arena.deallocate(old, stream);
+    void* const block = arena.allocate(32_MiB);
+    write_pattern(machine.honest, block, 32_MiB, 2);
+    CHECK(machine.honest.drain().ok()); // now at the latest the old work has run
+    machine.expect_pattern(block, 32_MiB, 2);
+}
+
+} // namespace
+
+TEST_CASE("no wait for the device before memory goes") {
+    const auto program = [](Machine& machine) {
+        ArenaOf<> arena{machine.lying, "working"};
+        const OpenStream stream{machine};
+        void* const block = arena.allocate(4_MiB);
+        machine.write_later(stream, block, 4_MiB, 1);
+        (void)arena.pause();
+    };
+    CHECK(planted_in(Lie::device_not_waited, program).says("unmap under work that is not done"));
+}
+
+TEST_CASE("a restore that is not waited for") {
+    const auto program = [](Machine& machine) {
+        ArenaOf<Zero> arena{machine.lying, "restored"};
+        void* const block = arena.allocate(4_MiB);
+        (void)arena.pause({.order = already_idle});
+        (void)arena.resume();
+        machine.expect_zero(block, 4_MiB);
+    };
+    CHECK(!planted_in(Lie::wait_returns_at_once, program).right_bytes);
+}
+
+TEST_CASE("an unmap before the copy is done") {
+    const auto program = [](Machine& machine) {
+        const ManualBackup policy;
+        policy.copies->held = false;
+        ArenaOf<ManualBackup> arena{machine.lying, "saved", policy};
+        (void)arena.allocate(4_MiB);
+        (void)arena.pause({.order = already_idle});
+    };
+    CHECK(planted_in(Lie::wait_returns_at_once, program).says("unmap under work that is not done"));
+}
+
+TEST_CASE("a stream that does not follow") {
+    const auto program = [](Machine& machine) {
+        ArenaOf<Zero> arena{machine.lying, "followed"};
+        const OpenStream stream{machine};
+        void* const block = arena.allocate(4_MiB);
+        (void)arena.pause();
+        std::vector<unsigned char> seen(4_MiB, 1);
+        {
+            ArenaCore<LyingDriver>& core = arena.core();
+            ResumeStep<LyingDriver> resume{core, core.take_turn()};
+            resume.create();
+            resume.map();
+            resume.enqueue();
+            for (Ticket& ticket : resume.tickets()) CHECK(ticket.follow(stream, {address_of(block), 4_MiB}).ok());
+            CHECK(machine.honest.copy_to_host(seen.data(), address_of(block), seen.size(), stream).ok());
+            EventRef event;
+            REQUIRE(machine.honest.open_event(stream, event).ok());
+            CHECK(machine.honest.record(event, stream).ok());
+            CHECK(machine.honest.wait(event).ok());
+            CHECK(machine.honest.close_event(event).ok());
+            resume.wait();
+            (void)resume.commit();
+        }
+        machine.outcome.right_bytes =
+            std::all_of(seen.begin(), seen.end(), [](unsigned char byte) { return byte == 0; });
+    };
+    CHECK(!planted_in(Lie::follow_forgotten, program).right_bytes);
+}
+
+TEST_CASE("a stale block after reuse: the device was not waited for") {
+    const auto program = [](Machine& machine) {
+        ArenaOf<> arena{machine.lying, "device reuse"};
+        const OpenStream stream{machine};
+        void* const old = arena.allocate(32_MiB);
+        machine.write_later(stream, old, 32_MiB, 0x11);
+        arena.deallocate(old);
+        void* const block = arena.allocate(32_MiB); // waits for the device rather than taking as much again
+        CHECK(block == old);
+        write_pattern(machine.honest, block, 32_MiB, 2);
+        CHECK(machine.honest.drain().ok());
+        machine.expect_pattern(block, 32_MiB, 2);
+    };
+    CHECK(!planted_in(Lie::drain_forgotten, program).right_bytes);
+}
+
+TEST_CASE("reuse before the stream passed") {
+    CHECK(!planted_in(Lie::query_always_passed, reuse_after_stream).right_bytes);
+}
+
+TEST_CASE("reuse after another stream passed") {
+    CHECK(!planted_in(Lie::wrong_stream_marked, reuse_after_stream).right_bytes);
+}
+
+TEST_CASE("a double unmap") {
+    CHECK(planted_in(Lie::unmapped_twice, pause_and_resume).says("unmap of what is not mapped"));
+}
+
+TEST_CASE("an unmap that is forgotten") {
+    const Outcome outcome = planted_in(Lie::unmap_forgotten, pause_and_resume);
+    CHECK(outcome.says("map over what is mapped"));
+    CHECK(outcome.left.held_bytes != 0); // released, but for what still maps it
+    CHECK(!outcome.thrown.empty());
+}
+
+TEST_CASE("an unmap of a wrong range") {
+    const Outcome outcome = planted_in(Lie::half_unmapped, pause_and_resume);
+    CHECK(outcome.says("unmap of what is not mapped, or of a part"));
+    CHECK(!outcome.thrown.empty());
+}
+
+TEST_CASE("a handle that leaks") {
+    const Outcome outcome = planted_in(Lie::release_forgotten, pause_and_resume);
+    CHECK(outcome.left.handles != 0);
+    CHECK(outcome.left.held_bytes != 0);
+}
+
+TEST_CASE("a double release") {
+    CHECK(planted_in(Lie::released_twice, pause_and_resume).says("release of what is not a handle"));
+}
+
+TEST_CASE("a missed access grant") {
+    const auto program = [](Machine& machine) {
+        ArenaOf<> arena{machine.lying, "no access"};
+        const OpenStream stream{machine};
+        void* const block = arena.allocate(2_MiB);
+        machine.write_later(stream, block, 2_MiB, 1);
+        CHECK(machine.honest.drain().ok());
+    };
+    CHECK(planted_in(Lie::access_forgotten, program).says("work on memory that is not mapped, or without access"));
+}
+
+TEST_CASE("pages that are not mapped") {
+    const Outcome outcome = planted_in(Lie::map_forgotten, pause_and_resume);
+    CHECK(outcome.says("access to what is not mapped"));
+    CHECK(!outcome.thrown.empty());
+}
+
+TEST_CASE("a fill of too little") { CHECK(!planted_in(Lie::half_filled, pause_and_resume).right_bytes); }
+
+TEST_CASE("a fill of too much") {
+    CHECK(contains(planted_in(Lie::filled_too_far, pause_and_resume).thrown, "HOST_ERROR_INVALID_VALUE"));
+}
+
+TEST_CASE("an event that leaks") { CHECK(planted_in(Lie::event_leaked, pause_and_resume).left.events != 0); }
+
+TEST_CASE("a wait that breaks a capture") {
+    const auto program = [](Machine& machine) {
+        ArenaOf<> arena{machine.lying, "captured"};
+        const OpenStream stream{machine};
+        arena.deallocate(arena.allocate(32_MiB));
+        REQUIRE(machine.honest.begin_capture(stream, CaptureMode::relaxed).ok());
+        std::string thrown;
+        try {
+            (void)arena.allocate(32_MiB);
+        } catch (const Error& error) {
+            thrown = error.what();
+        }
+        GraphRef graph;
+        const Status ended = machine.honest.end_capture(stream, graph);
+        if (ended.ok()) CHECK(machine.honest.close_graph(graph).ok());
+        if (!ended.ok()) machine.outcome.thrown = ended.name;
+    };
+    CHECK(contains(planted_in(Lie::drain_marks_device, program).thrown, "CAPTURE_INVALIDATED"));
+}
+
+// Bugs of programs, on an honest machine.
+
+TEST_CASE("work on memory that is paused") {
+    const auto program = [](bool paused) {
+        return run(Lie::none, [&](Machine& machine) {
+            ArenaOf<> arena{machine.lying, "paused"};
+            const OpenStream stream{machine};
+            void* const block = arena.allocate(2_MiB);
+            if (paused) (void)arena.pause();
+            machine.write_later(stream, block, 2_MiB, 1);
+            CHECK(machine.honest.drain().ok());
+        });
+    };
+    CHECK(program(false).violations.empty());
+    CHECK(program(true).says("work on memory that is not mapped"));
+}
+
+TEST_CASE("memory given up as idle, and paused as idle, that is not") {
+    const auto freed = [](bool idle) {
+        return run(Lie::none, [&](Machine& machine) {
+            ArenaOf<> arena{machine.lying, "not idle"};
+            const OpenStream stream{machine};
+            void* const old = arena.allocate(32_MiB);
+            machine.write_later(stream, old, 32_MiB, 1);
+            if (idle) arena.deallocate(old, already_idle);
+            if (!idle) arena.deallocate(old, stream);
+            void* const block = arena.allocate(32_MiB);
+            write_pattern(machine.honest, block, 32_MiB, 3);
+            CHECK(machine.honest.drain().ok());
+            machine.expect_pattern(block, 32_MiB, 3);
+        });
+    };
+    CHECK(freed(false).right_bytes);
+    CHECK(!freed(true).right_bytes);
+
+    const auto paused = [](bool idle) {
+        return run(Lie::none, [&](Machine& machine) {
+            ArenaOf<> arena{machine.lying, "not idle"};
+            const OpenStream stream{machine};
+            machine.write_later(stream, arena.allocate(2_MiB), 2_MiB, 1);
+            (void)arena.pause({.order = idle ? Order{already_idle} : after(StreamRef{stream})});
+        });
+    };
+    CHECK(paused(false).violations.empty());
+    CHECK(paused(true).says("unmap under work that is not done"));
+}
+
+TEST_CASE("bytes thought to survive a pause that discards them") {
+    const Outcome outcome = run(Lie::none, [](Machine& machine) {
+        ArenaOf<> arena{machine.lying, "discarded"};
+        void* const block = arena.allocate(2_MiB);
+        write_pattern(machine.honest, block, 2_MiB, 1);
+        (void)arena.pause();
+        (void)arena.resume();
+        CHECK(all_are(machine.honest, block, 2_MiB, host_poison));
+        machine.expect_pattern(block, 2_MiB, 1);
+    });
+    CHECK(!outcome.right_bytes);
+}

@@ -1,0 +1,92 @@
+// Arena, the value form: a handle that is copied around and outlives what made it.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <string>
+
+using namespace test;
+
+TEST_CASE_TEMPLATE("handles of one arena are equal", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena first = saver.arena("tag", Zero{});
+    const Arena again = saver.arena("tag");
+    const Arena other = saver.arena("other");
+    CHECK(first == again);
+    CHECK(!(first == other));
+    CHECK(first);
+    CHECK(first.tag() == "tag");
+    CHECK(first.device() == 0);
+    CHECK(&first.base() == &again.base());
+    void* const block = first.allocate(1_MiB, 64_KiB);
+    CHECK(address_of(block) % 64_KiB == 0);
+    CHECK(again.usage().used_bytes == 1_MiB);
+    again.deallocate(block);
+    CHECK(first.usage().blocks == 0);
+}
+
+TEST_CASE("a default handle stands for nothing") {
+    const Arena arena;
+    CHECK(!arena);
+    CHECK_THROWS_AS((void)arena.allocate(1), Misuse);
+    CHECK_THROWS_AS(arena.deallocate(nullptr), Misuse);
+    CHECK_THROWS_AS(arena.deallocate(nullptr, already_idle), Misuse);
+    CHECK_THROWS_AS(arena.deallocate(nullptr, StreamRef{}), Misuse);
+    CHECK_THROWS_AS((void)arena.tag(), Misuse);
+    CHECK_THROWS_AS((void)arena.device(), Misuse);
+    CHECK_THROWS_AS((void)arena.usage(), Misuse);
+    arena.deallocate_quietly(nullptr);
+}
+
+TEST_CASE_TEMPLATE("a handle keeps the memory alive", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    Arena kept;
+    {
+        MemorySaver saver{machine.driver};
+        kept = saver.arena("tag");
+    }
+    void* const block = kept.allocate(1_MiB);
+    write_pattern(machine.driver, block, 1_MiB, 1);
+    CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
+    CHECK(machine.driver.handle_bytes() > 0);
+    kept = Arena{};
+    CHECK(machine.driver.everything_given_back());
+}
+
+TEST_CASE_TEMPLATE("misuse names tag, pointer and size", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("weights", Discard{}, {.capacity = 64_MiB});
+    const Arena other = saver.arena("other");
+    CHECK(contains(text_of<Misuse>([&] { (void)arena.allocate(0); }), "weights"));
+    const std::string text = text_of<Misuse>([&] { (void)arena.allocate(std::numeric_limits<std::size_t>::max()); });
+    CHECK(contains(text, "weights"));
+    CHECK(contains(text, "18446744073709551615"));
+    void* const foreign = other.allocate(1_MiB);
+    const std::string refused = text_of<Misuse>([&] { arena.deallocate(foreign); });
+    CHECK(contains(refused, "weights"));
+    CHECK(contains(refused, format_address(address_of(foreign))));
+    CHECK_THROWS_AS((void)saver.arena(""), Misuse);
+    CHECK(arena.allocate(1_MiB) != nullptr);
+}
+
+TEST_CASE_TEMPLATE("quiet deallocation tells the sink", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    int ignored = 0;
+    MemorySaver saver{machine.driver,
+                      {.events = [&](const Event& event) { ignored += event.kind == EventKind::ignored ? 1 : 0; }}};
+    const Arena arena = saver.arena("tag");
+    void* const block = arena.allocate(1_MiB);
+    arena.deallocate_quietly(block);
+    CHECK(ignored == 0);
+    arena.deallocate_quietly(block);
+    CHECK(ignored == 1);
+    saver.close();
+    arena.deallocate_quietly(block);
+    CHECK(ignored == 1);
+}

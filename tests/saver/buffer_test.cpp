@@ -1,0 +1,115 @@
+// Buffer: typed, owning, move-only.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+using namespace test;
+
+static_assert(!std::is_copy_constructible_v<Buffer<float>> && std::is_nothrow_move_constructible_v<Buffer<float>> &&
+              std::is_nothrow_move_assignable_v<Buffer<float>> && std::is_nothrow_destructible_v<Buffer<float>>);
+
+TEST_CASE_TEMPLATE("a buffer owns its elements", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag");
+    {
+        Buffer<float> buffer{arena, 1000};
+        CHECK(buffer.size() == 1000);
+        CHECK(buffer.size_bytes() == 4000);
+        CHECK(!buffer.empty());
+        CHECK(arena.usage().used_bytes == 4000);
+        float* const data = buffer.data();
+
+        Buffer<float> moved{std::move(buffer)};
+        CHECK(moved.data() == data);
+        CHECK(buffer.data() == nullptr); // NOLINT(bugprone-use-after-move): that is what is tested
+        CHECK(buffer.empty());
+        Buffer<float> other{arena, 10U};
+        other = std::move(moved);
+        CHECK(other.data() == data);
+        CHECK(arena.usage().blocks == 1);
+        Buffer<float>& self = other;
+        other = std::move(self);
+        CHECK(other.data() == data);
+        other.reset();
+        CHECK(other.empty());
+        CHECK(arena.usage().blocks == 0);
+        other = Buffer<float>{arena, std::int64_t{5}};
+        other.reset(StreamRef{});
+        CHECK(arena.usage().blocks == 0);
+        other.reset(StreamRef{});
+    }
+    const Buffer<double> nothing;
+    CHECK(nothing.data() == nullptr);
+    CHECK(nothing.size_bytes() == 0);
+}
+
+TEST_CASE_TEMPLATE("counts that cannot be are refused", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("kv");
+    CHECK(contains(text_of<Misuse>([&] { Buffer<float>(arena, -1); }), "-1 elements"));
+    CHECK(contains(text_of<Misuse>([&] { Buffer<float>(arena, 0); }), "kv"));
+    CHECK_THROWS_AS(Buffer<float>(arena, std::numeric_limits<std::int64_t>::min()), Misuse);
+    CHECK_THROWS_AS(Buffer<float>(arena, std::numeric_limits<std::size_t>::max()), Misuse);
+    CHECK_THROWS_AS(Buffer<float>(arena, std::numeric_limits<std::size_t>::max() / 4), Misuse);
+    CHECK_THROWS_AS(Buffer<char>(arena, std::numeric_limits<std::size_t>::max()), Misuse);
+    CHECK_THROWS_AS(Buffer<float>(Arena{}, 1), Misuse);
+    CHECK(arena.usage().blocks == 0);
+    CHECK(Buffer<float>(arena, 1).size() == 1);
+}
+
+TEST_CASE_TEMPLATE("strict alignment is kept", M, MEMSAVER_TEST_MACHINES) {
+    struct alignas(4096) Page {
+        unsigned char bytes[4096];
+    };
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const auto region = saver.region("tag");
+    const Buffer<char> odd{region, 300};
+    const Buffer<Page> pages{region, 3};
+    CHECK(address_of(pages.data()) % 4096 == 0);
+}
+
+TEST_CASE_TEMPLATE("a buffer outlives region, saver and close", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    int told = 0;
+    {
+        Buffer<float> kept;
+        Buffer<float> closed;
+        {
+            MemorySaver saver{machine.driver, {.events = [&](const Event&) { ++told; }}};
+            const auto region = saver.region("kept");
+            kept = Buffer<float>{region, 1 << 20};
+            write_pattern(machine.driver, kept.data(), kept.size_bytes(), 1);
+        }
+        CHECK(has_pattern(machine.driver, kept.data(), kept.size_bytes(), 1));
+        {
+            MemorySaver saver{machine.driver, {.events = [&](const Event&) { ++told; }}};
+            closed = Buffer<float>{saver.arena("closed"), 100};
+            saver.close();
+        }
+        CHECK(!closed.empty());
+    }
+    CHECK(told == 0);
+}
+
+TEST_CASE_TEMPLATE("a buffer may die while its tag is paused", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    std::optional<Buffer<char>> first{std::in_place, saver.arena("tag", Zero{}), 5'000'000};
+    const Buffer<char> second{saver.arena("tag"), 5'000'000};
+    (void)saver.pause("tag");
+    first.reset();
+    (void)saver.resume("tag");
+    CHECK(all_are(machine.driver, second.data(), second.size_bytes(), 0));
+    CHECK(row_of(saver, "tag").blocks == 1);
+}

@@ -1,0 +1,316 @@
+// Stream captures that are open while memory is allocated, freed, paused and resumed.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+using D = FaultyDriver<HostDriver>;
+
+constexpr CaptureMode modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
+
+/// A stream on which a program captures. What it captures are fills.
+class Capturing {
+public:
+    explicit Capturing(const D& driver) : driver_{driver} { REQUIRE(driver_.open_stream(stream_).ok()); }
+    Capturing(const Capturing&) = delete;
+    Capturing& operator=(const Capturing&) = delete;
+    ~Capturing() {
+        if (graph_ != GraphRef{}) CHECK(driver_.close_graph(graph_).ok());
+        CHECK(driver_.close_stream(stream_).ok());
+    }
+
+    void begin(CaptureMode mode) { REQUIRE(driver_.begin_capture(stream_, mode).ok()); }
+    void fill(const void* block, std::size_t bytes, unsigned char byte) {
+        CHECK(driver_.fill(address_of(block), byte, bytes, stream_).ok());
+    }
+    /// Whether the capture is whole.
+    bool end() { return driver_.end_capture(stream_, graph_).ok(); }
+    void replay() {
+        REQUIRE(driver_.launch(graph_, stream_).ok());
+        CHECK(driver_.drain().ok());
+    }
+    [[nodiscard]] StreamRef stream() const { return stream_; }
+
+private:
+    D driver_;
+    StreamRef stream_;
+    GraphRef graph_{};
+};
+
+/// Work that is not done until the test says so keeps the device busy.
+class HeldStream {
+public:
+    explicit HeldStream(const D& driver) : driver_{driver} {
+        REQUIRE(driver_.open_stream(stream_).ok());
+        REQUIRE(driver_.inner().hold(stream_).ok());
+    }
+    HeldStream(const HeldStream&) = delete;
+    HeldStream& operator=(const HeldStream&) = delete;
+    ~HeldStream() { CHECK(driver_.close_stream(stream_).ok()); }
+    void let_go() { CHECK(driver_.inner().let_go(stream_).ok()); }
+    [[nodiscard]] StreamRef stream() const { return stream_; }
+
+private:
+    D driver_;
+    StreamRef stream_;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("allocating inside a capture, growing too, leaves it whole, and its graph outlives pauses", M,
+                   MEMSAVER_TEST_HOSTS) {
+    for (const CaptureMode mode : modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("graph", Zero{});
+        void* const before = arena.allocate(2_MiB);
+        Capturing capture{machine.driver};
+        capture.begin(mode);
+        const std::size_t mapped = machine.driver.handle_bytes();
+        void* const small = arena.allocate(1000);
+        void* const large = arena.allocate(20_MiB);
+        void* fresh_tag = nullptr;
+        {
+            const auto region = saver.region("made inside", Zero{});
+            fresh_tag = saver.allocate(3_MiB);
+        }
+        const Buffer<float> buffer{arena, 1 << 20};
+        CHECK(machine.driver.handle_bytes() > mapped); // it grew
+        capture.fill(before, 2_MiB, 1);
+        capture.fill(small, 1000, 2);
+        capture.fill(large, 20_MiB, 3);
+        capture.fill(fresh_tag, 3_MiB, 4);
+        capture.fill(buffer.data(), buffer.size_bytes(), 5);
+        REQUIRE(capture.end());
+
+        for (int i = 0; i < 2; ++i) {
+            (void)saver.pause();
+            CHECK(machine.driver.handle_bytes() == 0);
+            (void)saver.resume();
+            CHECK(all_are(machine.driver, large, 20_MiB, 0));
+            capture.replay();
+            CHECK(all_are(machine.driver, before, 2_MiB, 1));
+            CHECK(all_are(machine.driver, small, 1000, 2));
+            CHECK(all_are(machine.driver, large, 20_MiB, 3));
+            CHECK(all_are(machine.driver, fresh_tag, 3_MiB, 4));
+            CHECK(all_are(machine.driver, buffer.data(), buffer.size_bytes(), 5));
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("freeing and reusing inside a capture leaves it whole", M, MEMSAVER_TEST_HOSTS) {
+    for (const CaptureMode mode : modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("freed");
+        Capturing other{machine.driver};
+        Capturing capture{machine.driver};
+        capture.begin(mode);
+        for (const std::size_t bytes : {std::size_t{300}, std::size_t{40'000}, std::size_t{5_MiB}}) {
+            for (int i = 0; i < 8; ++i) {
+                arena.deallocate(arena.allocate(bytes));
+                arena.deallocate(arena.allocate(bytes), other.stream());
+                arena.deallocate(arena.allocate(bytes), capture.stream());
+                arena.deallocate(arena.allocate(bytes), already_idle);
+            }
+        }
+        (void)saver.usage();
+        CHECK(saver.bytes_to_resume() == 0);
+        CHECK(capture.end());
+        CHECK(arena.usage().blocks == 0);
+    }
+}
+
+TEST_CASE_TEMPLATE("an allocation that waits for the device leaves a capture whole", M, MEMSAVER_TEST_HOSTS) {
+    for (const CaptureMode mode : modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("fence");
+        void* const old = arena.allocate(32_MiB);
+        arena.deallocate(old); // may be reused once the device has passed
+        Capturing capture{machine.driver};
+        capture.begin(mode);
+        const auto drains = machine.driver.calls(Call::drain);
+        CHECK(arena.allocate(32_MiB) == old);
+        CHECK(machine.driver.calls(Call::drain) > drains);
+        capture.fill(old, 1_MiB, 7);
+        REQUIRE(capture.end());
+        capture.replay();
+        CHECK(all_are(machine.driver, old, 1_MiB, 7));
+    }
+}
+
+TEST_CASE_TEMPLATE("what other threads allocate, free and prepare meanwhile leaves a capture whole", M,
+                   MEMSAVER_TEST_HOSTS) {
+    for (const CaptureMode mode : modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("shared", Zero{});
+        void* const block = arena.allocate(1_MiB);
+        Capturing capture{machine.driver};
+        capture.begin(mode);
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 4; ++t) {
+            threads.emplace_back([&, t] {
+                const Arena own = saver.arena("of thread " + std::to_string(t), Zero{}, {.reserve = 4_MiB});
+                StreamRef stream;
+                CHECK(machine.driver.open_stream(stream).ok());
+                for (int i = 0; i < 10; ++i) {
+                    for (const Arena& from : {arena, own}) {
+                        void* const a = from.allocate(700);
+                        void* const b = from.allocate(600'000);
+                        void* const c = from.allocate(9_MiB); // grows, or waits for the device
+                        saver.deallocate(a, stream);
+                        saver.deallocate(b, already_idle);
+                        saver.deallocate(c);
+                    }
+                }
+                CHECK(machine.driver.close_stream(stream).ok());
+            });
+        }
+        for (int i = 0; i < 8; ++i) {
+            capture.fill(block, 1_MiB, static_cast<unsigned char>(i + 1));
+            std::this_thread::yield();
+        }
+        for (std::thread& thread : threads) thread.join();
+        REQUIRE(capture.end());
+        (void)saver.pause();
+        (void)saver.resume();
+        capture.replay();
+        CHECK(all_are(machine.driver, block, 1_MiB, 8));
+    }
+}
+
+TEST_CASE_TEMPLATE("with the default order, a pause refuses while a capture is open, and says what to write", M,
+                   MEMSAVER_TEST_HOSTS) {
+    for (const CaptureMode mode : modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("kept", Zero{});
+        void* const block = arena.allocate(1_MiB);
+        write_pattern(machine.driver, block, 1_MiB, 1);
+        Capturing capture{machine.driver};
+        capture.begin(mode);
+        const std::size_t mapped = machine.driver.handle_bytes();
+        const std::string text = text_of<DriverError>([&] { (void)saver.pause(); });
+        CHECK_MESSAGE(contains(text, "after("), text);
+        CHECK_MESSAGE(contains(text, "capture"), text);
+        CHECK(contains(text_of<DriverError>([&] { (void)saver.trim(); }), "after("));
+        CHECK(machine.driver.handle_bytes() == mapped);
+        CHECK(row_of(saver, "kept").state == "active");
+        CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
+        CHECK(arena.allocate(1000) != nullptr); // open again
+        CHECK(machine.driver.handle_bytes() == mapped);
+        CHECK(!capture.end()); // that wait has cost the program its capture, as the docs say
+        CHECK(saver.pause().released_bytes == mapped);
+        (void)saver.resume();
+    }
+}
+
+TEST_CASE_TEMPLATE("a pause after the streams concerned, and a resume, leave a capture whole", M, MEMSAVER_TEST_HOSTS) {
+    for (const CaptureMode mode : modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena paused = saver.arena("paused", Zero{});
+        const Arena used = saver.arena("used");
+        void* const away = paused.allocate(2_MiB);
+        void* const block = used.allocate(2_MiB);
+        HeldStream work{machine.driver};
+        CHECK(machine.driver.fill(address_of(away), 9, 2_MiB, work.stream()).ok());
+        Capturing capture{machine.driver};
+        capture.begin(mode);
+        capture.fill(block, 2_MiB, 6);
+
+        const auto patience = PauseOptions<D>{.order = after(work.stream()), .timeout = std::chrono::milliseconds{1}};
+        CHECK_THROWS_AS((void)saver.pause("paused", patience), NotIdle);
+        CHECK(row_of(saver, "paused").state == "active");
+        work.let_go();
+        CHECK(saver.pause("paused", {.order = after(work.stream())}).released_bytes != 0);
+        paused.deallocate(paused.allocate(1_MiB));
+        CHECK(saver.trim({.order = already_idle}).held_bytes == 0);
+        CHECK(saver.resume("paused").restored_bytes != 0);
+        CHECK(all_are(machine.driver, away, 2_MiB, 0));
+        CHECK(saver.pause("paused", {.order = already_idle}).released_bytes != 0);
+
+        // The stream that is being captured has no work to be waited for.
+        const std::string text =
+            text_of<Misuse>([&] { (void)saver.pause("used", {.order = after(capture.stream())}); });
+        CHECK_MESSAGE(contains(text, "captured"), text);
+        CHECK(row_of(saver, "used").state == "active");
+
+        REQUIRE(capture.end());
+        (void)saver.resume();
+        capture.replay();
+        CHECK(all_are(machine.driver, block, 2_MiB, 6));
+    }
+}
+
+TEST_CASE_TEMPLATE("a block freed with a capturing stream is not handed out again: replays write there", M,
+                   MEMSAVER_TEST_HOSTS) {
+    enum class Freed { active, paused, in_a_pause_that_fails };
+    for (const Freed when : {Freed::active, Freed::paused, Freed::in_a_pause_that_fails}) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("graph", Zero{}, {.capacity = 256_MiB});
+        void* const large = arena.allocate(2_MiB);
+        void* const small = arena.allocate(1000);
+        Capturing capture{machine.driver};
+        capture.begin(CaptureMode::relaxed);
+        capture.fill(large, 2_MiB, 1);
+        capture.fill(small, 1000, 2);
+        const auto free_both = [&] {
+            arena.deallocate(large, capture.stream());
+            arena.deallocate(small, capture.stream());
+        };
+        if (when == Freed::active) free_both();
+        if (when == Freed::paused) {
+            (void)saver.pause({.order = already_idle});
+            free_both();
+            (void)saver.resume();
+        }
+        if (when == Freed::in_a_pause_that_fails) {
+            bool asked = false;
+            machine.driver.on_call([&](const CallRecord& made) {
+                if (made.call != Call::unmap || std::exchange(asked, true)) return;
+                machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
+                free_both(); // in the midst of it
+            });
+            CHECK_THROWS_AS((void)saver.pause({.order = already_idle}), DriverError);
+            machine.driver.on_call({});
+            machine.driver.heal();
+            CHECK(asked);
+        }
+        CHECK(arena.usage().blocks == 0);
+        REQUIRE(capture.end());
+        CHECK(machine.driver.drain().ok());
+        (void)saver.trim();
+
+        std::vector<std::pair<void*, std::size_t>> others;
+        for (const std::size_t bytes : {std::size_t{1000}, std::size_t{2_MiB}}) {
+            for (int i = 0; i < 6; ++i) others.emplace_back(arena.allocate(bytes), bytes);
+        }
+        for (const auto& [block, bytes] : others) {
+            CHECK(block != large);
+            CHECK(block != small);
+            write_pattern(machine.driver, block, bytes, 3);
+        }
+        capture.replay(); // its memory is there, and nobody else's
+        for (const auto& [block, bytes] : others) CHECK(has_pattern(machine.driver, block, bytes, 3));
+        (void)saver.pause();
+        (void)saver.resume();
+        capture.replay();
+    }
+}

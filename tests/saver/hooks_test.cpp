@@ -1,0 +1,208 @@
+// Hooks: their order, their exceptions, and what they may do.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+TEST_CASE_TEMPLATE("hooks run in order, on the calling thread, with the tags and the report", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    void* const block = saver.arena("a").allocate(2_MiB);
+    (void)saver.arena("b").allocate(2_MiB);
+    std::vector<std::string> seen;
+    std::vector<std::string> tags;
+    std::size_t released = 0;
+    std::size_t mapped = 0;
+    std::thread::id thread;
+    const Hook one = saver.before_pause([&](PauseEvent& event) {
+        seen.push_back("before 1");
+        tags = event.tags;
+        thread = std::this_thread::get_id();
+        CHECK(event.report.released_bytes == 0);
+        CHECK(machine.driver.handle_bytes() == 4_MiB);
+    });
+    const Hook two = saver.before_pause([&](PauseEvent&) { seen.push_back("before 2"); });
+    const Hook three = saver.after_pause([&](PauseEvent& event) {
+        seen.push_back("after 1");
+        released = event.report.released_bytes;
+        CHECK(machine.driver.handle_bytes() == 0);
+    });
+    const Hook four = saver.after_pause([&](PauseEvent&) { seen.push_back("after 2"); });
+    const Hook five = saver.before_resume([&](ResumeEvent&) { seen.push_back("resuming"); });
+    const Hook six = saver.after_resume([&](ResumeEvent& event) {
+        seen.push_back("resumed");
+        mapped = event.report.mapped_bytes;
+        write_pattern(machine.driver, block, 2_MiB, 1);
+    });
+    (void)saver.pause({"b", "a", "b"});
+    CHECK(tags == std::vector<std::string>{"a", "b"});
+    CHECK(thread == std::this_thread::get_id());
+    CHECK(released == 4_MiB);
+    (void)saver.resume();
+    CHECK(mapped == 4_MiB);
+    CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
+    CHECK(seen == std::vector<std::string>{"before 1", "before 2", "after 1", "after 2", "resuming", "resumed"});
+}
+
+TEST_CASE_TEMPLATE("a hook ends with its handle", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    int runs = 0;
+    std::optional<Hook> late;
+    {
+        MemorySaver saver{machine.driver};
+        (void)saver.arena("tag");
+        Hook hook = saver.before_pause([&](PauseEvent&) { ++runs; });
+        Hook moved{std::move(hook)};
+        (void)saver.pause();
+        CHECK(runs == 1);
+        moved = Hook{};
+        (void)saver.pause();
+        CHECK(runs == 1);
+        {
+            const Hook scoped = saver.before_pause([&](PauseEvent&) { ++runs; });
+            (void)saver.pause();
+        }
+        (void)saver.pause();
+        CHECK(runs == 2);
+        late = saver.after_pause([&](PauseEvent&) { ++runs; });
+        CHECK_THROWS_AS((void)saver.after_pause({}), Misuse);
+        CHECK_THROWS_AS((void)saver.before_resume({}), Misuse);
+    }
+    late.reset(); // after its saver: nothing
+}
+
+TEST_CASE_TEMPLATE("a throwing before-hook: nothing happened", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    void* const block = saver.arena("tag", Zero{}).allocate(2_MiB);
+    write_pattern(machine.driver, block, 2_MiB, 1);
+    bool later = false;
+    bool after = false;
+    {
+        const Hook one = saver.before_pause([](PauseEvent&) { throw std::runtime_error{"not now"}; });
+        const Hook two = saver.before_pause([&](PauseEvent&) { later = true; });
+        const Hook three = saver.after_pause([&](PauseEvent&) { after = true; });
+        CHECK_THROWS_WITH_AS((void)saver.pause(), "not now", std::runtime_error);
+    }
+    CHECK(!later);
+    CHECK(!after);
+    CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
+    CHECK(row_of(saver, "tag").state == "active");
+    (void)saver.pause();
+    {
+        const Hook one = saver.before_resume([](ResumeEvent&) { throw 7; });
+        CHECK_THROWS_AS((void)saver.resume(), int);
+        CHECK(row_of(saver, "tag").state == "paused");
+    }
+    (void)saver.resume();
+    CHECK(all_are(machine.driver, block, 2_MiB, 0));
+}
+
+TEST_CASE_TEMPLATE("after-hooks all run, then the first exception is thrown, and the state stands", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("tag").allocate(2_MiB);
+    std::vector<int> ran;
+    const Hook one = saver.after_pause([&](PauseEvent&) {
+        ran.push_back(1);
+        throw std::runtime_error{"first"};
+    });
+    const Hook two = saver.after_pause([&](PauseEvent&) {
+        ran.push_back(2);
+        throw std::logic_error{"second"};
+    });
+    const Hook three = saver.after_pause([&](PauseEvent&) { ran.push_back(3); });
+    CHECK_THROWS_WITH_AS((void)saver.pause(), "first", std::runtime_error);
+    CHECK(ran == std::vector<int>{1, 2, 3});
+    CHECK(row_of(saver, "tag").state == "paused");
+    CHECK(machine.driver.handle_bytes() == 0);
+    const Hook four = saver.after_resume([&](ResumeEvent&) { throw 1; });
+    CHECK_THROWS_AS((void)saver.resume(), int);
+    CHECK(row_of(saver, "tag").state == "active");
+}
+
+TEST_CASE_TEMPLATE("hooks may allocate and free, but not pause, resume, trim or close", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag");
+    void* block = arena.allocate(2_MiB);
+    void* made = nullptr;
+    int refused = 0;
+    const auto try_all = [&] {
+        const auto refuse = [&](auto act) {
+            try {
+                act();
+            } catch (const Misuse& error) {
+                refused += contains(error.what(), "inside a hook") ? 1 : 0;
+            }
+        };
+        refuse([&] { (void)saver.pause(); });
+        refuse([&] { (void)saver.resume("tag"); });
+        refuse([&] { (void)saver.trim(); });
+        refuse([&] { saver.close(); });
+        (void)saver.usage();
+        (void)saver.bytes_to_resume();
+    };
+    const Hook one = saver.before_pause([&](PauseEvent&) {
+        try_all();
+        arena.deallocate(std::exchange(block, nullptr));
+        if (made == nullptr) made = arena.allocate(4_MiB);
+    });
+    const Hook two = saver.after_pause([&](PauseEvent&) {
+        try_all();
+        const auto region = saver.region("other");
+        saver.deallocate(saver.allocate(1_MiB));
+    });
+    const Hook three = saver.before_resume([&](ResumeEvent&) { try_all(); });
+    const Hook four = saver.after_resume([&](ResumeEvent&) { try_all(); });
+    (void)saver.pause("tag");
+    CHECK(refused == 8);
+    CHECK(row_of(saver, "tag").used_bytes == 4_MiB);
+    CHECK(row_of(saver, "tag").state == "paused");
+    (void)saver.resume("tag");
+    CHECK(refused == 16);
+    (void)saver.pause(); // hooks over: allowed again
+    arena.deallocate(made);
+}
+
+TEST_CASE_TEMPLATE("hooks may come and go while hooks run", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("tag");
+    int runs = 0;
+    std::optional<Hook> self;
+    std::optional<Hook> born;
+    self = saver.before_pause([&](PauseEvent&) {
+        ++runs;
+        self.reset();
+        born = saver.before_pause([&](PauseEvent&) { runs += 10; });
+    });
+    (void)saver.pause();
+    CHECK(runs == 1);
+    (void)saver.pause();
+    CHECK(runs == 11);
+}
+
+TEST_CASE_TEMPLATE("an unknown tag is refused before any hook runs", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("tag");
+    int runs = 0;
+    const Hook one = saver.before_pause([&](PauseEvent&) { ++runs; });
+    const Hook two = saver.before_resume([&](ResumeEvent&) { ++runs; });
+    CHECK_THROWS_AS((void)saver.pause({"tag", "who"}), Misuse);
+    CHECK_THROWS_AS((void)saver.resume("who"), Misuse);
+    CHECK(runs == 0);
+}

@@ -1,0 +1,535 @@
+// The saver: tags, several of them at once, several devices, room, misuse, closing, and being switched off.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+TEST_CASE_TEMPLATE("memory falls and comes back, pointers stay, over three cycles", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const std::size_t before = machine.free_bytes();
+    Buffer<float> kv;
+    {
+        const auto region = saver.region("kv_cache");
+        kv = Buffer<float>{region, 16 << 20};
+    }
+    const float* const data = kv.data();
+    CHECK(about(machine.free_bytes(), before - 64_MiB));
+    for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
+        write_pattern(machine.driver, data, 8_MiB, cycle);
+        CHECK(has_pattern(machine.driver, data, 8_MiB, cycle));
+        CHECK(saver.pause("kv_cache").released_bytes == 64_MiB);
+        CHECK(about(machine.free_bytes(), before));
+        CHECK(machine.driver.handle_bytes() == 0);
+        CHECK(kv.data() == data);
+        CHECK(saver.resume("kv_cache").mapped_bytes == 64_MiB);
+        CHECK(about(machine.free_bytes(), before - 64_MiB));
+    }
+}
+
+TEST_CASE_TEMPLATE("tags touch only their members", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    void* const a = saver.arena("a", Zero{}).allocate(4_MiB);
+    void* const b = saver.arena("b", Discard{.poison = static_cast<unsigned char>(0xBB)}).allocate(6_MiB);
+    void* const c = saver.arena("c", Zero{}).allocate(8_MiB);
+    write_pattern(machine.driver, a, 4_MiB, 1);
+    write_pattern(machine.driver, b, 6_MiB, 2);
+    write_pattern(machine.driver, c, 8_MiB, 3);
+
+    Report report = saver.pause({"b", "a", "b"});
+    CHECK(report.tags.size() == 2);
+    CHECK(row_of(saver, "c").state == "active");
+    CHECK(has_pattern(machine.driver, c, 8_MiB, 3));
+    CHECK(saver.bytes_to_resume({"a", "a"}) == saver.bytes_to_resume("a"));
+    CHECK(saver.bytes_to_resume() == saver.bytes_to_resume({"a", "b", "c"}));
+
+    // Allocations made while others are paused are not disturbed.
+    void* const fresh = saver.arena("a").allocate(4_MiB);
+    write_pattern(machine.driver, fresh, 4_MiB, 4);
+    const std::size_t need = saver.bytes_to_resume("a");
+    report = saver.resume("a"); // staged
+    CHECK(report.mapped_bytes == need);
+    CHECK(row_of(saver, "b").state == "paused");
+    CHECK(all_are(machine.driver, a, 4_MiB, 0));
+    CHECK(has_pattern(machine.driver, fresh, 4_MiB, 4));
+    CHECK(has_pattern(machine.driver, c, 8_MiB, 3));
+    report = saver.resume({"a", "b", "c"});
+    CHECK(report.tags.size() == 1);
+    CHECK(all_are(machine.driver, b, 6_MiB, 0xBB));
+    CHECK(saver.pause().tags.size() == 3);
+    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(saver.pause().released_bytes == 0);
+    CHECK(saver.resume(std::vector<std::string>{"c"}).tags.size() == 1);
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE_TEMPLATE("lists are checked before anything changes", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("a").allocate(4_MiB);
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.pause({"a", "nobody"}); }), "nobody"));
+    CHECK(row_of(saver, "a").state == "active");
+    CHECK(saver.pause(std::vector<std::string>{}).tags.empty()); // no tag is not every tag
+    CHECK(row_of(saver, "a").state == "active");
+    (void)saver.pause("a");
+    CHECK_THROWS_AS((void)saver.resume({"a", "nobody"}), Misuse);
+    CHECK(saver.resume(std::vector<std::string>{}).tags.empty());
+    CHECK(row_of(saver, "a").state == "paused");
+    CHECK_THROWS_AS((void)saver.bytes_to_resume({"nobody"}), Misuse);
+    CHECK_THROWS_AS((void)saver.trim("nobody"), Misuse);
+    CHECK_THROWS_AS(saver.invalidate("nobody"), Misuse);
+    CHECK_THROWS_AS((void)saver.pause(""), Misuse);
+    saver.invalidate("a");
+    (void)saver.resume();
+}
+
+TEST_CASE_TEMPLATE("a tag has one policy", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag", Zero{});
+    CHECK(saver.arena("tag", Zero{}) == arena);
+    const std::string text = text_of<Misuse>([&] { (void)saver.arena("tag", Discard{}); });
+    CHECK(contains(text, "tag"));
+    CHECK(contains(text, "zero"));
+    CHECK(contains(text, "discard"));
+    CHECK_THROWS_AS((void)saver.region("tag", Discard{}), Misuse);
+    CHECK_THROWS_AS((void)saver.allocate(1), Misuse); // and the region did not begin
+    (void)saver.arena("poisoned", Discard{.poison = static_cast<unsigned char>(1)});
+    CHECK_THROWS_AS((void)saver.arena("poisoned", Discard{.poison = static_cast<unsigned char>(2)}), Misuse);
+    CHECK_THROWS_AS((void)saver.arena("poisoned", Discard{}), Misuse);
+    CHECK(saver.usage().size() == 2);
+    (void)saver.arena("plain");
+    CHECK_NOTHROW((void)saver.arena("plain", Discard{}));
+    (void)saver.arena("small", Zero{}, {.capacity = 64_MiB});
+    CHECK_THROWS_AS((void)saver.arena("small", Zero{}, {.capacity = 32_MiB}), Misuse);
+    CHECK_NOTHROW((void)saver.arena("small", Zero{}, {.capacity = 64_MiB}));
+}
+
+TEST_CASE_TEMPLATE("pointers find their tag", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    std::vector<void*> blocks;
+    for (const char* tag : {"a", "b", "c"}) {
+        for (const std::size_t bytes : {std::size_t{1}, std::size_t{1_MiB}, std::size_t{5_MiB}})
+            blocks.push_back(saver.arena(tag).allocate(bytes));
+    }
+    (void)saver.pause("b");
+    StreamRef stream;
+    REQUIRE(machine.driver.open_stream(stream).ok());
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (i % 3 == 0) saver.deallocate(blocks[i]);
+        if (i % 3 == 1) saver.deallocate(blocks[i], stream);
+        if (i % 3 == 2) saver.deallocate(blocks[i], already_idle);
+    }
+    REQUIRE(machine.driver.close_stream(stream).ok());
+    for (const ArenaUsage& row : saver.usage()) CHECK(row.blocks == 0);
+    int on_the_host = 0;
+    CHECK(contains(text_of<Misuse>([&] { saver.deallocate(&on_the_host); }), format_address(address_of(&on_the_host))));
+    CHECK_THROWS_AS(saver.deallocate(blocks[0]), Misuse);
+    CHECK_THROWS_AS(saver.deallocate(static_cast<unsigned char*>(blocks[2]) + 1, already_idle), Misuse);
+    saver.deallocate(nullptr);
+    saver.deallocate(nullptr, already_idle);
+    (void)saver.trim();
+    (void)saver.resume();
+    CHECK(machine.driver.handle_bytes() == 0);
+}
+
+// --- room ---
+
+TEST_CASE_TEMPLATE("resuming several tags without room for all changes nothing", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    void* const a = saver.arena("a", Zero{}).allocate(64_MiB);
+    void* const b = saver.arena("b", Zero{}).allocate(64_MiB);
+    (void)saver.pause();
+    void* const c = saver.arena("c").allocate(4_MiB);
+    write_pattern(machine.driver, c, 4_MiB, 3);
+    std::optional<Ballast<std::remove_cvref_t<decltype(machine.driver.inner())>>> ballast;
+    ballast.emplace(machine.driver, 96_MiB);
+    const std::size_t free = machine.free_bytes();
+    try {
+        (void)saver.resume();
+        FAIL_CHECK("there was room");
+    } catch (const OutOfMemory& error) {
+        CHECK(error.needed_bytes() == 128_MiB);
+        CHECK(about(error.free_bytes(), free));
+    }
+    CHECK(row_of(saver, "a").state == "paused");
+    CHECK(row_of(saver, "b").state == "paused");
+    CHECK(machine.driver.handle_bytes() == 4_MiB);
+    check_books(saver, machine.driver);
+    CHECK(saver.resume("b").mapped_bytes == 64_MiB); // one of them fits
+    CHECK_THROWS_AS((void)saver.resume(), OutOfMemory);
+    CHECK(row_of(saver, "b").state == "active");
+    ballast.reset();
+    CHECK(saver.resume().mapped_bytes == 64_MiB);
+    CHECK(all_are(machine.driver, a, 4_MiB, 0));
+    CHECK(all_are(machine.driver, b, 4_MiB, 0));
+    CHECK(has_pattern(machine.driver, c, 4_MiB, 3));
+}
+
+TEST_CASE_TEMPLATE("out of memory gives back what the saver does not use, and tries again", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    std::atomic<int> retried{0};
+    MemorySaver saver{machine.driver,
+                      {.events = [&](const Event& event) { retried += event.kind == EventKind::retried ? 1 : 0; }}};
+    const Arena idle = saver.arena("idle");
+    const Arena busy = saver.arena("busy", Zero{});
+    void* const kept = busy.allocate(64_MiB);
+    idle.deallocate(idle.allocate(128_MiB), already_idle);
+
+    SUBCASE("for an allocation") {
+        const Ballast ballast{machine.driver, 64_MiB};
+        void* const more = busy.allocate(140_MiB);
+        CHECK(retried == 1);
+        CHECK(row_of(saver, "idle").mapped_bytes == 0);
+        CHECK_THROWS_AS((void)busy.allocate(140_MiB), OutOfMemory);
+        busy.deallocate(more);
+    }
+    SUBCASE("for a resume") {
+        (void)saver.pause("busy");
+        const Ballast ballast{machine.driver, 32_MiB};
+        CHECK(saver.resume("busy").mapped_bytes == 64_MiB);
+        CHECK(retried == 1);
+        CHECK(row_of(saver, "idle").mapped_bytes == 0);
+    }
+    SUBCASE("the arena's own, too") {
+        (void)saver.pause("busy");
+        busy.deallocate(busy.allocate(128_MiB), already_idle);
+        (void)saver.trim("idle");
+        const Ballast ballast{machine.driver, 32_MiB};
+        CHECK(saver.resume("busy").mapped_bytes == 64_MiB);
+        CHECK(retried == 1);
+    }
+    SUBCASE("plain memory") {
+        const Ballast ballast{machine.driver, 32_MiB};
+        const auto outside = saver.outside();
+        void* const plain = saver.allocate(100_MiB);
+        CHECK(retried == 1);
+        saver.deallocate(plain);
+    }
+    check_books(saver, machine.driver);
+    write_pattern(machine.driver, kept, 1_MiB, 1);
+    CHECK(has_pattern(machine.driver, kept, 1_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("the margin stays free for allocations and resumes", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const std::size_t free = machine.free_bytes();
+    MemorySaver saver{machine.driver, {.margin = free - 128_MiB}};
+    const Arena arena = saver.arena("tag");
+    (void)arena.allocate(64_MiB);
+    CHECK_THROWS_AS((void)arena.allocate(100_MiB), OutOfMemory);
+    (void)saver.pause();
+    {
+        const Ballast other{machine.driver, free - 96_MiB};
+        CHECK_THROWS_AS((void)saver.resume(), OutOfMemory);
+        CHECK(row_of(saver, "tag").state == "paused");
+        CHECK(machine.driver.handle_bytes() == 0);
+    }
+    (void)saver.resume();
+    CHECK(machine.free_bytes() + 16_MiB >= free - 128_MiB);
+}
+
+TEST_CASE_TEMPLATE("trim gives back what nobody uses, of one tag or of all", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    int trimmed = 0;
+    MemorySaver saver{machine.driver,
+                      {.events = [&](const Event& event) { trimmed += event.kind == EventKind::trimmed ? 1 : 0; }}};
+    for (const char* tag : {"a", "b"}) saver.arena(tag).deallocate(saver.arena(tag).allocate(32_MiB));
+    void* const paused = saver.arena("c", Zero{}).allocate(32_MiB);
+    (void)saver.pause("c");
+    CHECK(saver.trim("a").released_bytes == 32_MiB);
+    CHECK(row_of(saver, "b").mapped_bytes == 32_MiB);
+    CHECK(saver.trim().released_bytes == 32_MiB);
+    CHECK(trimmed == 2);
+    CHECK(saver.trim().released_bytes == 0);
+    CHECK(trimmed == 2);
+    CHECK(machine.driver.handle_bytes() == 0);
+    (void)saver.resume();
+    CHECK(all_are(machine.driver, paused, 1_MiB, 0));
+}
+
+// --- the end ---
+
+TEST_CASE_TEMPLATE("after close every use is Misuse", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag");
+    const Buffer<char> buffer{arena, 1000};
+    void* const block = arena.allocate(1_MiB);
+    const auto region = saver.region("tag");
+    void* plain = nullptr;
+    {
+        const auto outside = saver.outside();
+        plain = saver.allocate(1_MiB);
+    }
+    saver.close();
+    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(machine.driver.plain_bytes() == 0);
+    CHECK(machine.driver.reserved_bytes() == 0);
+    CHECK_THROWS_AS((void)saver.arena("tag"), Misuse);
+    CHECK_THROWS_AS((void)saver.region("new"), Misuse);
+    CHECK_THROWS_AS((void)saver.outside(), Misuse);
+    CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
+    CHECK_THROWS_AS((void)arena.allocate(1), Misuse);
+    CHECK_THROWS_AS((void)region.allocate(1), Misuse);
+    CHECK_THROWS_AS((void)(Buffer<char>{arena, 1}), Misuse);
+    CHECK_THROWS_AS(saver.deallocate(block), Misuse);
+    CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
+    CHECK_THROWS_AS(arena.deallocate(block), Misuse);
+    CHECK_THROWS_AS((void)saver.pause(), Misuse);
+    CHECK_THROWS_AS((void)saver.pause("tag"), Misuse);
+    CHECK_THROWS_AS((void)saver.resume(), Misuse);
+    CHECK_THROWS_AS((void)saver.trim(), Misuse);
+    CHECK_THROWS_AS((void)saver.bytes_to_resume(), Misuse);
+    CHECK_THROWS_AS(saver.invalidate("tag"), Misuse);
+    saver.close();
+}
+
+TEST_CASE_TEMPLATE("close takes paused and active memory alike", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag, Zero{}).allocate(4_MiB);
+    (void)saver.pause({"a", "b"});
+    (void)saver.resume("a");
+    (void)saver.arena("b").allocate(1_MiB);
+    saver.close();
+    CHECK(machine.driver.handle_bytes() == 0);
+}
+
+TEST_CASE("close goes on past failures, and finishes the second time") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag).allocate(4_MiB);
+    machine.driver.fail({.call = Call::release});
+    CHECK_THROWS_AS(saver.close(), DriverError);
+    CHECK(machine.driver.outstanding().handles == 1);
+    check_books(saver, machine.driver);
+    saver.close();
+    CHECK(machine.driver.handle_bytes() == 0);
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("a lost device") {
+    const HostDriver host{2_GiB};
+    const FaultyDriver driver{host};
+    MemorySaver saver{driver};
+    const Buffer<char> buffer{saver.arena("tag", Zero{}), 1000};
+    (void)saver.arena("other").allocate(2_MiB);
+    (void)saver.pause("other");
+    host.lose();
+    CHECK_THROWS_AS((void)saver.pause(), DeviceLost);
+    CHECK_THROWS_AS((void)saver.resume("other"), DeviceLost);
+    CHECK_THROWS_AS((void)saver.arena("tag").allocate(64_MiB), DeviceLost);
+    CHECK_NOTHROW(saver.close());
+}
+
+TEST_CASE_TEMPLATE("a saver can be moved", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver first{machine.driver};
+    const Arena arena = first.arena("tag");
+    MemorySaver second{std::move(first)};
+    CHECK(second.arena("tag") == arena);
+    CHECK(second.driver() == machine.driver);
+    CHECK(second.enabled());
+}
+
+// --- switched off ---
+
+TEST_CASE_TEMPLATE("switched off: the same program on plain memory", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver, {.enabled = false}};
+    CHECK(!saver.enabled());
+    int hooks = 0;
+    const Hook hook = saver.before_pause([&](PauseEvent&) { ++hooks; });
+    Buffer<float> buffer;
+    {
+        const auto region = saver.region("kv");
+        buffer = Buffer<float>{region, 1 << 20};
+        void* const block = saver.allocate(1_MiB);
+        saver.deallocate(block);
+    }
+    write_pattern(machine.driver, buffer.data(), buffer.size_bytes(), 1);
+    CHECK(saver.pause("kv").released_bytes == 0);
+    CHECK(has_pattern(machine.driver, buffer.data(), buffer.size_bytes(), 1));
+    CHECK(saver.resume().mapped_bytes == 0);
+    CHECK(saver.trim().released_bytes == 0);
+    CHECK(saver.bytes_to_resume("kv") == 0);
+    saver.invalidate("kv");
+    CHECK(hooks == 0);
+    CHECK_THROWS_AS((void)saver.pause("nobody"), Misuse); // misuse is misuse all the same
+    CHECK_THROWS_AS((void)saver.arena("kv", Zero{}), Misuse);
+    CHECK_THROWS_AS((void)saver.arena("kv").allocate(0), Misuse);
+    CHECK(row_of(saver, "kv").state == "plain");
+    CHECK(row_of(saver, "kv").mapped_bytes == 4_MiB);
+    check_books(saver, machine.driver);
+    CHECK(machine.driver.outstanding().reservations == 0);
+    saver.close();
+    CHECK(machine.driver.plain_bytes() == 0);
+    CHECK_THROWS_AS((void)saver.pause(), Misuse);
+    CHECK_THROWS_AS((void)saver.arena("kv"), Misuse);
+}
+
+// --- several devices: host machines, as many as wanted ---
+
+TEST_CASE("a tag on two devices pauses and resumes on both") {
+    const Checked<HostMachine2G> first{0};
+    const Checked<NastyHostMachine> second{1};
+    MemorySaver saver{first.driver};
+    const Arena here = saver.arena("weights", Zero{});
+    const Arena there = saver.arena("weights", Zero{}, second.driver);
+    CHECK(!(here == there));
+    CHECK(here.device() == 0);
+    CHECK(there.device() == 1);
+    CHECK(saver.arena("weights", Zero{}, second.driver) == there);
+    CHECK_THROWS_AS((void)saver.arena("weights", Discard{}, second.driver), Misuse);
+    const Checked<HostMachine2G> twin{1};
+    CHECK_THROWS_AS((void)saver.arena("weights", Zero{}, twin.driver), Misuse); // another driver of device 1
+
+    void* const a = here.allocate(4_MiB);
+    void* const b = there.allocate(8_MiB);
+    write_pattern(first.driver, a, 4_MiB, 1);
+    write_pattern(second.driver, b, 8_MiB, 2);
+    CHECK(saver.usage().devices().size() == 2);
+    check_books(saver, first.driver);
+    check_books(saver, second.driver);
+
+    Report report = saver.pause("weights");
+    CHECK(report.tags.size() == 2);
+    CHECK(first.driver.handle_bytes() == 0);
+    CHECK(second.driver.handle_bytes() == 0);
+    CHECK(report.released_bytes == saver.bytes_to_resume("weights"));
+    {
+        const Ballast ballast{second.driver, 4_MiB};
+        CHECK_THROWS_AS((void)saver.resume("weights"), OutOfMemory);
+        CHECK(first.driver.handle_bytes() == 0); // the other device's part is given back
+        check_books(saver, first.driver);
+    }
+    report = saver.resume("weights");
+    CHECK(report.tags.size() == 2);
+    CHECK(all_are(first.driver, a, 4_MiB, 0));
+    CHECK(all_are(second.driver, b, 8_MiB, 0));
+    saver.deallocate(a);
+    saver.deallocate(b);
+    (void)saver.trim();
+    CHECK(first.driver.handle_bytes() + second.driver.handle_bytes() == 0);
+}
+
+TEST_CASE("several devices work at the same time") {
+    const Checked<HostMachine2G> first{0};
+    const Checked<HostMachine2G> second{1};
+    MemorySaver saver{first.driver};
+    (void)saver.arena("tag").allocate(2_MiB);
+    (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
+    // Each device's unmap waits until the other's has been reached as well.
+    std::atomic<int> inside{0};
+    const auto meet = [&](const CallRecord& made) {
+        if (made.call != Call::unmap) return;
+        if (++inside > 2) return;
+        const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+        while (inside < 2 && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
+    };
+    first.driver.on_call(meet);
+    second.driver.on_call(meet);
+    CHECK_NOTHROW((void)saver.pause("tag"));
+    CHECK(inside == 2);
+    first.driver.on_call({});
+    second.driver.on_call({});
+    (void)saver.resume("tag");
+}
+
+TEST_CASE("a saver of one device only waits for that one") {
+    const Checked<HostMachine2G> first{0};
+    const Checked<HostMachine2G> second{1};
+    MemorySaver saver{first.driver};
+    (void)saver.arena("here").allocate(2_MiB);
+    (void)saver.arena("there", Discard{}, second.driver).allocate(2_MiB);
+    StreamRef stream;
+    const HostDriver& host = second.driver.inner();
+    REQUIRE(host.open_stream(stream).ok());
+    REQUIRE(host.hold(stream).ok());
+    REQUIRE(host.enqueue(stream, [] {}).ok());
+    CHECK(saver.pause("here").released_bytes == 2_MiB);
+    CHECK_THROWS_AS((void)saver.pause({.timeout = std::chrono::milliseconds{2}}), NotIdle);
+    CHECK(row_of(saver, "there").state == "active");
+    REQUIRE(host.let_go(stream).ok());
+    CHECK(saver.pause().released_bytes == 2_MiB);
+    REQUIRE(host.close_stream(stream).ok());
+}
+
+// --- order and patience, by way of the saver ---
+
+TEST_CASE("patience is for all tags together, and changes nothing when it ends") {
+    const Checked<HostMachine2G> machine;
+    const HostDriver& host = machine.driver.inner();
+    MemorySaver saver{machine.driver};
+    void* const a = saver.arena("a").allocate(2_MiB);
+    void* const b = saver.arena("b").allocate(2_MiB);
+    write_pattern(machine.driver, a, 2_MiB, 1);
+    write_pattern(machine.driver, b, 2_MiB, 2);
+    StreamRef stream;
+    REQUIRE(host.open_stream(stream).ok());
+    REQUIRE(host.hold(stream).ok());
+    REQUIRE(host.enqueue(stream, address_of(b), 2_MiB, [] {}).ok());
+    CHECK_THROWS_AS((void)saver.pause({"a", "b"}, {.order = after(stream), .timeout = std::chrono::milliseconds{5}}),
+                    NotIdle);
+    CHECK(row_of(saver, "a").state == "active");
+    CHECK(row_of(saver, "b").state == "active");
+    CHECK(has_pattern(machine.driver, a, 2_MiB, 1));
+    check_books(saver, machine.driver);
+    CHECK(saver.pause("a", {.order = already_idle}).released_bytes == 2_MiB);
+    REQUIRE(host.let_go(stream).ok());
+    const Report report = saver.pause({"a", "b"}, {.order = after(stream), .timeout = std::chrono::minutes{1}});
+    CHECK(report.tags.size() == 1);
+    CHECK(report.released_bytes == 2_MiB);
+    (void)saver.resume();
+    REQUIRE(host.close_stream(stream).ok());
+}
+
+TEST_CASE_TEMPLATE("many threads use one saver", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    std::vector<std::thread> threads;
+    std::atomic<int> trouble{0};
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            try {
+                const std::string tag = t % 2 == 0 ? "even" : "odd";
+                for (int i = 0; i < 60; ++i) {
+                    const auto region = saver.region(tag);
+                    void* const small = saver.allocate(1000);
+                    void* const large = saver.allocate(300'000);
+                    if (i % 10 == t) (void)saver.pause(tag);
+                    saver.deallocate(small);
+                    if (i % 10 == t + 1) (void)saver.resume(tag);
+                    if (i % 20 == t) (void)saver.trim();
+                    (void)saver.usage();
+                    saver.deallocate(large);
+                }
+            } catch (...) {
+                ++trouble;
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(trouble == 0);
+    for (const ArenaUsage& row : saver.usage()) CHECK(row.blocks == 0);
+    (void)saver.resume();
+    (void)saver.trim();
+    CHECK(machine.driver.handle_bytes() == 0);
+    check_books(saver, machine.driver);
+}

@@ -1,0 +1,45 @@
+// The programs of the design run.
+#include "support/machines.hpp"
+#include "support/programs.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sstream>
+#include <string>
+
+using namespace test;
+
+TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const auto device = [&](int) { return machine.driver; };
+    StreamRef stream;
+    REQUIRE(machine.driver.open_stream(stream).ok());
+    SUBCASE("1") { program_1_pause_and_resume(device); }
+    SUBCASE("2") { program_2_policies(device); }
+    SUBCASE("3") { program_3_raw_allocation(device, stream); }
+    SUBCASE("4") {
+        std::ostringstream out;
+        program_4_many_tags(device, out);
+        CHECK(contains(out.str(), "weights"));
+        CHECK(contains(out.str(), "released 8.00 MiB"));
+    }
+    SUBCASE("5") { program_5_order(device, stream); }
+    SUBCASE("6") { program_6_one_arena<typename M::Driver>(device); }
+    SUBCASE("11") { program_11_switched_off(device); }
+    REQUIRE(machine.driver.close_stream(stream).ok());
+}
+
+TEST_CASE("program 10, on two host machines") {
+    const Checked<HostMachine2G> first{0};
+    const Checked<HostMachine2G> second{1};
+    program_10_several_devices([&](int number) { return number == 0 ? first.driver : second.driver; });
+}
+
+TEST_CASE("program 12") {
+    bool ran = false;
+    program_12_the_machine_at_hand([&](auto& saver) {
+        (void)saver.arena("tag").allocate(1_MiB);
+        ran = saver.pause("tag").released_bytes > 0;
+    });
+    CHECK(ran);
+}

@@ -1,0 +1,136 @@
+// Regions: which tag a thread's allocations go to.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+using namespace test;
+
+static_assert(!std::is_move_constructible_v<Region> && !std::is_copy_constructible_v<Region>);
+
+TEST_CASE_TEMPLATE("an inner region overrides the outer one, and gives it back", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const auto outer = saver.region("outer", Zero{});
+    (void)saver.allocate(1_MiB);
+    {
+        const auto inner = saver.region("inner");
+        (void)saver.allocate(2_MiB);
+        (void)outer.allocate(4_MiB); // by name, whatever is innermost
+        {
+            const auto again = saver.region("outer");
+            (void)saver.allocate(8_MiB);
+        }
+        (void)saver.allocate(16_MiB);
+    }
+    (void)saver.allocate(32_MiB);
+    CHECK(row_of(saver, "outer").used_bytes == 45_MiB);
+    CHECK(row_of(saver, "inner").used_bytes == 18_MiB);
+    CHECK(row_of(saver, "outer").policy == "zero");
+    CHECK(row_of(saver, "inner").policy == "discard");
+}
+
+TEST_CASE_TEMPLATE("outside of any region there is nothing to allocate from", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(1); }), "no region"));
+    { const auto region = saver.region("tag"); }
+    CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
+    { const auto outside = saver.outside(); }
+    CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
+}
+
+TEST_CASE_TEMPLATE("outside() serves plain memory that no pause touches", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const auto region = saver.region("tag");
+    void* plain = nullptr;
+    {
+        const auto outside = saver.outside();
+        plain = saver.allocate(1_MiB);
+        const auto inner = saver.region("tag");
+        (void)saver.allocate(1_MiB);
+    }
+    CHECK(machine.driver.plain_bytes() == 1_MiB);
+    CHECK(row_of(saver, "tag").blocks == 1);
+    write_pattern(machine.driver, plain, 1_MiB, 1);
+    (void)saver.pause();
+    CHECK(has_pattern(machine.driver, plain, 1_MiB, 1));
+    CHECK(row_of(saver, "outside").mapped_bytes == 1_MiB);
+    check_books(saver, machine.driver);
+    (void)saver.resume();
+    saver.deallocate(plain);
+    CHECK(machine.driver.plain_bytes() == 0);
+    CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
+}
+
+TEST_CASE_TEMPLATE("a region is its thread's", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const auto region = saver.region("here");
+    bool refused = false;
+    std::thread{[&] {
+        try {
+            (void)saver.allocate(1_MiB);
+        } catch (const Misuse&) {
+            refused = true;
+        }
+        const auto there = saver.region("there");
+        (void)saver.allocate(2_MiB);
+        (void)region.allocate(4_MiB); // an object that names its tag serves any thread
+    }}.join();
+    (void)saver.allocate(1_MiB);
+    CHECK(refused);
+    CHECK(row_of(saver, "here").used_bytes == 5_MiB);
+    CHECK(row_of(saver, "there").used_bytes == 2_MiB);
+}
+
+TEST_CASE_TEMPLATE("regions that end out of order do not disturb the others", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    std::vector<Event> told;
+    MemorySaver saver{machine.driver, {.events = [&](const Event& event) { told.push_back(event); }}};
+    std::unique_ptr<Region> first{new Region(saver.region("first"))};
+    std::unique_ptr<Region> second{new Region(saver.region("second"))};
+    std::unique_ptr<Region> third{new Region(saver.region("third"))};
+    first.reset();
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].kind == EventKind::ignored);
+    CHECK(contains(told[0].text, "order"));
+    (void)saver.allocate(1_MiB);
+    third.reset();
+    (void)saver.allocate(2_MiB);
+    CHECK(row_of(saver, "third").used_bytes == 1_MiB);
+    CHECK(row_of(saver, "second").used_bytes == 2_MiB);
+    std::thread{[&] { second.reset(); }}.join();
+    CHECK(told.size() == 2);
+    CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
+}
+
+TEST_CASE_TEMPLATE("a region keeps working after its saver is gone, until close", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    std::optional<MemorySaver<typename M::Driver>> saver{std::in_place, machine.driver};
+    const auto region = saver->region("tag");
+    void* const block = region.allocate(1_MiB);
+    saver.reset();
+    region.arena().deallocate(block);
+    CHECK(region.allocate(2_MiB) != nullptr);
+}
+
+TEST_CASE_TEMPLATE("two savers have regions of their own", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver first{machine.driver};
+    MemorySaver second{machine.driver};
+    const auto region = first.region("tag");
+    CHECK_THROWS_AS((void)second.allocate(1), Misuse);
+    void* const block = first.allocate(1_MiB);
+    CHECK_THROWS_AS(second.deallocate(block), Misuse);
+    first.deallocate(block);
+}

@@ -1,0 +1,120 @@
+// Usage: rows that add up, and how they and reports are printed.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <sstream>
+#include <string>
+
+using namespace test;
+
+TEST_CASE_TEMPLATE("rows follow every operation", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    CHECK(saver.usage().size() == 0);
+    const Arena first = saver.arena("first", Zero{});
+    const Arena second = saver.arena("second");
+    CHECK(row_of(saver, "first").state == "empty");
+    check_books(saver, machine.driver);
+    void* const block = first.allocate(3_MiB + 1);
+    (void)second.allocate(5_MiB);
+    check_books(saver, machine.driver);
+    (void)saver.pause("first");
+    check_books(saver, machine.driver);
+    CHECK(row_of(saver, "first").state == "paused");
+    CHECK(row_of(saver, "first").used_bytes == 3_MiB + 1);
+    CHECK(row_of(saver, "first").mapped_bytes == 0);
+    CHECK(row_of(saver, "second").state == "active");
+    (void)first.allocate(1_MiB);
+    CHECK(row_of(saver, "first").state == "partly paused");
+    check_books(saver, machine.driver);
+    (void)saver.resume();
+    check_books(saver, machine.driver);
+    first.deallocate(block);
+    (void)saver.trim();
+    check_books(saver, machine.driver);
+    saver.close();
+    check_books(saver, machine.driver);
+    CHECK(row_of(saver, "first").state == "closed");
+    CHECK(row_of(saver, "first").reserved_bytes == 0);
+}
+
+TEST_CASE_TEMPLATE("rows stand in the order in which the arenas were made", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    for (const char* tag : {"z", "a", "m"}) (void)saver.arena(tag);
+    std::string order;
+    for (const ArenaUsage& row : saver.usage()) order += row.tag;
+    CHECK(order == "zam");
+    CHECK(saver.usage().size() == 3);
+}
+
+TEST_CASE_TEMPLATE("the device's figure and what it cannot explain", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("tag").allocate(64_MiB);
+    const Ballast other{machine.driver, machine.free_bytes() - 128_MiB}; // somebody else's
+    const Usage usage = saver.usage();
+    REQUIRE(usage.devices().size() == 1);
+    const DeviceUsage& device = usage.devices()[0];
+    CHECK(device.mapped_bytes == 64_MiB);
+    CHECK(device.used_bytes + machine.free_bytes() == device.total_bytes);
+    CHECK(device.unexplained_bytes == device.used_bytes - 64_MiB);
+    CHECK(device.unexplained_bytes >= 128_MiB);
+}
+
+TEST_CASE_TEMPLATE("the table names everything", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("weights", Zero{}).allocate(6_MiB);
+    (void)saver.arena("kv_cache").allocate(10_MiB);
+    (void)saver.pause("weights");
+    std::ostringstream out;
+    out << saver.usage();
+    const std::string text = out.str();
+    for (const char* part :
+         {"tag", "device", "policy", "state", "reserved", "mapped", "used", "backed up", "weights", "zero", "paused",
+          "6.00 MiB", "kv_cache", "discard", "active", "10.00 MiB", "by these tags"}) {
+        CHECK_MESSAGE(contains(text, part), part << " in\n" << text);
+    }
+    CHECK(!contains(text, "could not be given back"));
+}
+
+TEST_CASE("a very long tag does not break the table") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena(std::string(1000, 'x'));
+    std::ostringstream out;
+    out << saver.usage();
+    CHECK(contains(out.str(), "xxxxxxxx"));
+    CHECK(contains(out.str(), "\ndevice 0"));
+}
+
+TEST_CASE("held memory is said") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("tag").allocate(6_MiB);
+    machine.driver.fail({.call = Call::release});
+    CHECK_THROWS_AS((void)saver.pause(), DriverError);
+    check_books(saver, machine.driver);
+    std::ostringstream out;
+    out << saver.usage();
+    CHECK(contains(out.str(), "6.00 MiB could not be given back yet"));
+    (void)saver.trim();
+    CHECK(machine.driver.handle_bytes() == 0);
+}
+
+TEST_CASE_TEMPLATE("reports are printed for people", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("tag", Zero{}).allocate(128_MiB);
+    std::ostringstream paused;
+    paused << saver.pause();
+    CHECK(contains(paused.str(), "released 128.00 MiB, saved 0 B, still held 0 B, "));
+    CHECK(contains(paused.str(), " ms"));
+    std::ostringstream resumed;
+    resumed << saver.resume();
+    CHECK(contains(resumed.str(), "mapped 128.00 MiB, restored 128.00 MiB, still held 0 B, "));
+}

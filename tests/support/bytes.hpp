@@ -1,0 +1,76 @@
+// Patterns of bytes in device memory, written and read through the driver alone, so that they work on any machine.
+#pragma once
+
+#include "memsaver/driver/concepts.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace test {
+
+using namespace memsaver;
+
+/// A stream that lives for one copy, and the wait for it.
+template <class D, class Enqueue>
+void on_own_stream(const D& driver, Enqueue&& enqueue) {
+    StreamRef stream;
+    EventRef event;
+    REQUIRE(driver.open_stream(stream).ok());
+    REQUIRE(driver.open_event(stream, event).ok());
+    CHECK(enqueue(stream).ok());
+    CHECK(driver.record(event, stream).ok());
+    CHECK(driver.wait(event).ok());
+    CHECK(driver.close_event(event).ok());
+    CHECK(driver.close_stream(stream).ok());
+}
+
+inline Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
+
+template <class D>
+void write_bytes(const D& driver, const void* to, const std::vector<unsigned char>& bytes) {
+    on_own_stream(driver,
+                  [&](StreamRef s) { return driver.copy_to_device(address_of(to), bytes.data(), bytes.size(), s); });
+}
+
+template <class D>
+std::vector<unsigned char> read_bytes(const D& driver, const void* from, std::size_t count) {
+    std::vector<unsigned char> bytes(count);
+    on_own_stream(driver, [&](StreamRef s) { return driver.copy_to_host(bytes.data(), address_of(from), count, s); });
+    return bytes;
+}
+
+/// No two seeds give the same bytes, and no window of them looks like another.
+inline std::vector<unsigned char> pattern(std::size_t count, std::uint64_t seed) {
+    std::vector<unsigned char> bytes(count);
+    for (std::size_t at = 0; at < count; at += sizeof(std::uint64_t)) {
+        std::uint64_t word = (seed + 1) * 0x9E3779B97F4A7C15U + at;
+        word = (word ^ (word >> 30U)) * 0xBF58476D1CE4E5B9U;
+        word ^= word >> 27U;
+        std::memcpy(bytes.data() + at, &word, std::min(sizeof word, count - at));
+    }
+    return bytes;
+}
+
+template <class D>
+void write_pattern(const D& driver, const void* to, std::size_t count, std::uint64_t seed) {
+    write_bytes(driver, to, pattern(count, seed));
+}
+
+template <class D>
+bool has_pattern(const D& driver, const void* from, std::size_t count, std::uint64_t seed) {
+    return read_bytes(driver, from, count) == pattern(count, seed);
+}
+
+/// Whether every byte is `value`.
+template <class D>
+bool all_are(const D& driver, const void* from, std::size_t count, unsigned char value) {
+    const auto bytes = read_bytes(driver, from, count);
+    return std::all_of(bytes.begin(), bytes.end(), [&](unsigned char byte) { return byte == value; });
+}
+
+} // namespace test

@@ -1,0 +1,277 @@
+// A policy whose copies are done when the test says so: each block travels on a stream of its own, which a host machine
+// holds back until then. What a user would write to try an asynchronous backup. Knows no arenas.
+#pragma once
+
+#include "memsaver/memsaver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace test {
+
+using namespace memsaver;
+
+inline const HostDriver& host_of(const HostDriver& driver) { return driver; }
+template <class D>
+const HostDriver& host_of(const FaultyDriver<D>& driver) {
+    return host_of(driver.inner());
+}
+
+enum class Way : unsigned char { out, back };
+
+/// What the test says and sees. Thread safe.
+class ManualCopies {
+public:
+    struct Piece {
+        Way way = Way::out;
+        LiveBlock block;
+        HostDriver host;
+        StreamRef stream;
+        EventRef event; ///< recorded after the copy
+    };
+
+    /// Whether later copies wait for `finish`.
+    std::atomic<bool> held{true};
+    /// Whether a save or a restore throws instead of enqueuing anything.
+    std::atomic<bool> throws{false};
+    /// Whether tickets answer a failure once they have been waited for.
+    std::atomic<bool> fails{false};
+
+    /// Lets the copies go that are under way now; only those of `block`, or of one way.
+    void finish() {
+        finish_if([](const Piece&) { return true; });
+    }
+    void finish(const void* block) {
+        finish_if([&](const Piece& piece) { return piece.block.address == reinterpret_cast<Address>(block); });
+    }
+    void finish(Way way) {
+        finish_if([&](const Piece& piece) { return piece.way == way; });
+    }
+
+    /// Waits until `count` blocks have been on this way so far, done or not.
+    void await(Way way, std::size_t count) {
+        std::unique_lock lock{mutex_};
+        changed_.wait(lock, [&] { return seen_[index(way)].size() >= count; });
+    }
+
+    /// Whether a copy on this way, which has not been done, touches the range.
+    [[nodiscard]] bool under_way(Way way, Address address, std::size_t bytes) const {
+        const std::lock_guard lock{mutex_};
+        return std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece* piece) {
+            bool done = false;
+            return piece->way == way && piece->block.address < address + bytes &&
+                   address < piece->block.address + piece->block.bytes &&
+                   (!piece->host.query(piece->event, done).ok() || !done);
+        });
+    }
+
+    /// All blocks that ever were on this way, in order.
+    [[nodiscard]] std::vector<LiveBlock> seen(Way way) const {
+        const std::lock_guard lock{mutex_};
+        return seen_[index(way)];
+    }
+    [[nodiscard]] std::vector<std::uint64_t> forgotten() const {
+        const std::lock_guard lock{mutex_};
+        return forgotten_;
+    }
+    std::atomic<std::size_t> resumed{0};
+    std::atomic<std::size_t> invalidated{0};
+
+    // --- for slots ---
+
+    void add(const Piece& piece) {
+        const std::lock_guard lock{mutex_};
+        pieces_.push_back(&piece);
+        seen_[index(piece.way)].push_back(piece.block);
+        changed_.notify_all();
+    }
+    void remove(const Piece& piece) noexcept {
+        const std::lock_guard lock{mutex_};
+        std::erase(pieces_, &piece);
+    }
+    void forget(std::uint64_t serial) {
+        const std::lock_guard lock{mutex_};
+        forgotten_.push_back(serial);
+    }
+
+private:
+    static std::size_t index(Way way) { return static_cast<std::size_t>(way); }
+
+    template <class Concerned>
+    void finish_if(Concerned&& concerned) {
+        const std::lock_guard lock{mutex_}; // the streams live as long as their pieces are here
+        for (const Piece* piece : pieces_) {
+            if (concerned(*piece)) (void)piece->host.let_go(piece->stream);
+        }
+    }
+
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<const Piece*> pieces_;
+    std::vector<LiveBlock> seen_[2];
+    std::vector<std::uint64_t> forgotten_;
+};
+
+/// See BackupSlot. No lock is held over `live.blocks()`, nor over a copy.
+template <Copies D>
+class ManualSlot {
+public:
+    ManualSlot(D driver, std::shared_ptr<ManualCopies> copies)
+        : driver_{std::move(driver)}, copies_{std::move(copies)} {}
+
+    void prepare(const LiveSet&) {}
+    Ticket save(const LiveSet& live) {
+        return start(Way::out, live, [this](const LiveBlock& block) -> Bytes {
+            auto bytes = std::make_shared<std::vector<unsigned char>>(block.bytes);
+            const std::lock_guard lock{mutex_};
+            if (forgotten_.contains(block.serial)) return Bytes{};
+            kept_[block.serial] = bytes;
+            return bytes;
+        });
+    }
+    Ticket restore(const LiveSet& live) {
+        return start(Way::back, live, [this](const LiveBlock& block) -> Bytes {
+            const std::lock_guard lock{mutex_};
+            if (forgotten_.contains(block.serial)) return Bytes{};
+            const auto kept = kept_.find(block.serial);
+            if (kept == kept_.end()) throw DriverError{"a block to be restored was never saved"};
+            return kept->second;
+        });
+    }
+    void resumed() noexcept {
+        ++copies_->resumed;
+        const std::lock_guard lock{mutex_};
+        kept_.clear();
+    }
+    void forget(std::uint64_t serial) noexcept {
+        copies_->forget(serial);
+        const std::lock_guard lock{mutex_};
+        kept_.erase(serial);
+        forgotten_.insert(serial);
+    }
+    void invalidate() noexcept { ++copies_->invalidated; }
+    [[nodiscard]] std::size_t backed_up_bytes() const noexcept {
+        const std::lock_guard lock{mutex_};
+        std::size_t bytes = 0;
+        for (const auto& [serial, kept] : kept_) bytes += kept->size();
+        return bytes;
+    }
+
+private:
+    using Bytes = std::shared_ptr<std::vector<unsigned char>>;
+
+    /// One block's copy. Its ticket has waited before it dies, unless a later block's could not be started.
+    struct Travel {
+        Travel(const D& on, std::shared_ptr<ManualCopies> all, Way way, const LiveBlock& block, Bytes to_or_from)
+            : driver{on}, copies{std::move(all)}, bytes{std::move(to_or_from)}, piece{way, block, host_of(on), {}, {}} {
+            check(stream.open(driver), "open a stream");
+            check(event.open(driver, stream.get()), "open an event");
+            piece.stream = stream.get();
+            piece.event = event.get();
+            if (copies->held) check(piece.host.hold(piece.stream), "hold a stream");
+            check(way == Way::out ? driver.copy_to_host(bytes->data(), block.address, block.bytes, piece.stream)
+                                  : driver.copy_to_device(block.address, bytes->data(), block.bytes, piece.stream),
+                  "copy bytes");
+            check(driver.record(piece.event, piece.stream), "record an event");
+            copies->add(piece);
+        }
+        Travel(const Travel&) = delete;
+        Travel& operator=(const Travel&) = delete;
+        ~Travel() {
+            copies->remove(piece);
+            (void)piece.host.let_go(piece.stream);
+            (void)driver.wait(piece.event);
+        }
+
+        D driver;
+        std::shared_ptr<ManualCopies> copies;
+        Bytes bytes;
+        OwnedStream<D> stream;
+        OwnedEvent<D> event;
+        ManualCopies::Piece piece;
+    };
+
+    struct Work final : Ticket::Work {
+        explicit Work(std::shared_ptr<ManualCopies> all) : copies{std::move(all)} {}
+        Status query(bool& done) noexcept override {
+            done = true;
+            for (const auto& travel : travels) {
+                bool passed = false;
+                if (const Status status = travel->driver.query(travel->event.get(), passed); !status.ok())
+                    return status;
+                done = done && passed;
+            }
+            return {};
+        }
+        Status wait() noexcept override {
+            Status first;
+            for (const auto& travel : travels) {
+                const Status status = travel->driver.wait(travel->event.get());
+                if (first.ok()) first = status;
+            }
+            if (first.ok() && copies->fails) return {StatusKind::other, -77, "the test wants it to fail"};
+            return first;
+        }
+        Status follow(StreamRef stream, Range range) noexcept override {
+            for (const auto& travel : travels) {
+                const LiveBlock& block = travel->piece.block;
+                if (block.address >= range.end() || range.address >= block.address + block.bytes) continue;
+                const Status status = travel->driver.follow(stream, travel->event.get());
+                if (!status.ok()) return status;
+            }
+            return {};
+        }
+
+        std::shared_ptr<ManualCopies> copies;
+        std::vector<std::unique_ptr<Travel>> travels;
+    };
+
+    template <class BytesOf>
+    Ticket start(Way way, const LiveSet& live, BytesOf&& bytes_of) {
+        if (copies_->throws) throw DriverError{"the test wants it to throw"};
+        auto work = std::make_unique<Work>(copies_);
+        std::size_t bytes = 0;
+        for (const LiveBlock& block : live.blocks()) {
+            const Bytes to_or_from = bytes_of(block);
+            if (to_or_from == nullptr) continue; // given up since it was listed
+            work->travels.push_back(std::make_unique<Travel>(driver_, copies_, way, block, to_or_from));
+            bytes += block.bytes;
+        }
+        return Ticket{std::move(work), bytes};
+    }
+
+    D driver_;
+    std::shared_ptr<ManualCopies> copies_;
+    mutable std::mutex mutex_;
+    std::map<std::uint64_t, Bytes> kept_;
+    std::set<std::uint64_t> forgotten_;
+};
+
+/// The policy: a plain, comparable aggregate.
+struct ManualBackup {
+    std::shared_ptr<ManualCopies> copies = std::make_shared<ManualCopies>();
+
+    [[nodiscard]] std::string_view name() const noexcept { return "manual"; }
+
+    template <Copies D>
+    [[nodiscard]] ManualSlot<D> open(const D& driver) const {
+        return ManualSlot<D>{driver, copies};
+    }
+
+    friend bool operator==(const ManualBackup&, const ManualBackup&) = default;
+};
+
+static_assert(Backup<ManualBackup, FaultyDriver<HostDriver>> && Backup<ManualBackup, HostDriver>);
+
+} // namespace test

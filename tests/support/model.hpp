@@ -1,0 +1,94 @@
+// What an arena is to do, without pages: blocks, their bytes, and which of them are away. Pure bookkeeping.
+#pragma once
+
+#include "memsaver/memsaver.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace test {
+
+using namespace memsaver;
+
+/// Small, fast, the same everywhere.
+class Random {
+public:
+    explicit Random(std::uint64_t seed) : state_{seed * 0x9E3779B97F4A7C15U + 0x1234567U} {}
+    std::uint64_t next() {
+        state_ ^= state_ << 13U;
+        state_ ^= state_ >> 7U;
+        state_ ^= state_ << 17U;
+        return state_;
+    }
+    /// 0 to `end` - 1.
+    std::size_t below(std::size_t end) { return static_cast<std::size_t>(next() % end); }
+
+private:
+    std::uint64_t state_;
+};
+
+/// What a block's bytes are to be.
+struct Content {
+    enum class Kind : unsigned char { anything, pattern, zero };
+    Kind kind = Kind::anything;
+    std::uint64_t seed = 0;
+};
+
+struct ModelBlock {
+    std::string tag;
+    std::size_t bytes = 0;
+    std::size_t alignment = 0;
+    bool paused = false;
+    Content content{};
+};
+
+class Model {
+public:
+    using Blocks = std::map<Address, ModelBlock>;
+
+    /// Answers false if the block overlaps another, paused ones included: their addresses are still theirs.
+    bool add(Address address, ModelBlock block) {
+        const auto after = blocks_.lower_bound(address);
+        if (after != blocks_.end() && after->first < address + block.bytes) return false;
+        if (after != blocks_.begin()) {
+            const auto before = std::prev(after);
+            if (before->first + before->second.bytes > address) return false;
+        }
+        live_bytes_[block.tag] += block.bytes;
+        blocks_.emplace(address, std::move(block));
+        return true;
+    }
+    void remove(Blocks::iterator block) {
+        live_bytes_[block->second.tag] -= block->second.bytes;
+        blocks_.erase(block);
+    }
+    /// A tag's active blocks go away.
+    void pause(const std::string& tag) {
+        for (auto& [address, block] : blocks_) block.paused = block.paused || block.tag == tag;
+    }
+    /// A tag's paused blocks come back with what the policy leaves them.
+    void resume(const std::string& tag, Content::Kind becomes) {
+        for (auto& [address, block] : blocks_) {
+            if (block.tag != tag || !block.paused) continue;
+            block.paused = false;
+            block.content = {becomes, 0};
+        }
+    }
+    Blocks::iterator any(Random& random) {
+        return blocks_.empty() ? blocks_.end()
+                               : std::next(blocks_.begin(), static_cast<std::ptrdiff_t>(random.below(blocks_.size())));
+    }
+
+    [[nodiscard]] Blocks& blocks() { return blocks_; }
+    [[nodiscard]] std::size_t live_bytes(const std::string& tag) { return live_bytes_[tag]; }
+
+private:
+    Blocks blocks_;
+    std::map<std::string, std::size_t> live_bytes_;
+};
+
+} // namespace test

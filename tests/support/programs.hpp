@@ -1,0 +1,109 @@
+// The programs of the design, as users write them, for any machine: `device(n)` makes the driver of device n.
+// What a policy that is still to come would say is said by one that is there.
+#pragma once
+
+#include "memsaver/memsaver.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <iostream>
+#include <ostream>
+
+namespace test {
+
+using namespace memsaver;
+
+template <class Device>
+void program_1_pause_and_resume(Device device) {
+    MemorySaver saver{device(0)};
+    Buffer<float> kv;
+    {
+        auto region = saver.region("kv_cache");
+        kv = Buffer<float>{region, 1 << 24};
+    }
+    Report paused = saver.pause("kv_cache");
+    saver.resume("kv_cache");
+    (void)paused;
+}
+
+template <class Device>
+void program_2_policies(Device device) {
+    MemorySaver saver{device(0)};
+    Arena weights = saver.arena("weights", Zero{});
+    Arena frozen = saver.arena("frozen", Discard{.poison = static_cast<unsigned char>(0xDD)});
+    Arena scratch = saver.arena("scratch", Zero{});
+    saver.invalidate("frozen");
+    saver.pause("weights", {.bytes = Discard{}});
+}
+
+template <class Device>
+void program_3_raw_allocation(Device device, StreamRef stream) {
+    MemorySaver saver{device(0)};
+    Arena weights = saver.arena("weights");
+    auto region = saver.region("kv_cache");
+    void* p = weights.allocate(64_MiB);
+    void* q = saver.allocate(1_MiB);
+    { auto out = saver.outside(); }
+    saver.deallocate(p);
+    saver.deallocate(q, stream);
+}
+
+template <class Device>
+void program_4_many_tags(Device device, std::ostream& out) {
+    MemorySaver saver{device(0)};
+    const Buffer<float> weights{saver.arena("weights"), 1 << 20};
+    const Buffer<float> kv{saver.arena("kv_cache"), 1 << 20};
+    const Report paused = saver.pause({"weights", "kv_cache"});
+    saver.resume("weights");
+    std::size_t need = saver.bytes_to_resume({"kv_cache"});
+    saver.trim();
+    out << saver.usage();
+    out << paused;
+    for (const ArenaUsage& row : saver.usage()) need += row.mapped_bytes;
+    out << need;
+}
+
+template <class Device>
+void program_5_order(Device device, StreamRef stream) {
+    MemorySaver saver{device(0)};
+    const Buffer<float> kv{saver.arena("kv_cache"), 1 << 20};
+    saver.pause("kv_cache", {.order = after(stream), .timeout = std::chrono::seconds{5}});
+}
+
+template <class Driver, class Device>
+void program_6_one_arena(Device device) {
+    TaggedArena<Driver, Zero> lora{device(0), "lora", Zero{}, {.capacity = 4_GiB}};
+    void* r = lora.allocate(32_MiB);
+    lora.pause();
+    lora.resume();
+    lora.deallocate(r);
+}
+
+template <class Device>
+void program_10_several_devices(Device device) {
+    MemorySaver saver{device(0)};
+    Arena first = saver.arena("weights", Zero{});
+    Arena second = saver.arena("weights", Zero{}, device(1));
+    const Buffer<float> a{first, 1 << 20};
+    const Buffer<float> b{second, 1 << 20};
+    saver.pause("weights");
+    saver.resume("weights");
+}
+
+template <class Device>
+void program_11_switched_off(Device device) {
+    MemorySaver off{device(0), {.enabled = false}};
+    const Buffer<float> kv{off.arena("kv_cache"), 1 << 20};
+    off.pause("kv_cache");
+    off.resume();
+}
+
+template <class Run>
+void program_12_the_machine_at_hand(Run run) {
+    with_default_driver([&](auto driver) {
+        MemorySaver saver{driver};
+        run(saver);
+    });
+}
+
+} // namespace test

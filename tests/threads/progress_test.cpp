@@ -1,0 +1,270 @@
+// Nobody waits for an operation but who must: one thread stands still inside a driver call of an operation, and the
+// others get on. There is no timer here; what fails, hangs.
+#include "support/bytes.hpp"
+#include "support/gate.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+using D = FaultyDriver<HostDriver>;
+using Saver = MemorySaver<D>;
+
+/// Blocks of a few sizes, small and large, in the order in which `use` frees them.
+std::vector<void*> some_blocks(const Arena& arena) {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 3; ++i) {
+        for (const std::size_t bytes : {std::size_t{100}, std::size_t{70'000}, 3_MiB}) {
+            blocks.push_back(arena.allocate(bytes));
+        }
+    }
+    return blocks;
+}
+
+/// Allocates and frees in every way, from an arena whose `old` blocks may be busy.
+void use(Saver& saver, const Arena& arena, std::vector<void*>& old) {
+    StreamRef stream;
+    REQUIRE(saver.driver().open_stream(stream).ok());
+    std::vector<void*> fresh = some_blocks(arena);
+    void* const large = arena.allocate(40_MiB); // grows
+    write_pattern(saver.driver(), large, 1_MiB, 1);
+    CHECK(has_pattern(saver.driver(), large, 1_MiB, 1));
+    fresh.push_back(large);
+    {
+        const auto region = saver.region(arena.tag());
+        fresh.push_back(saver.allocate(5000));
+        const Buffer<int> buffer{region, 1000};
+    }
+    for (auto* blocks : {&fresh, &old}) {
+        for (std::size_t i = 0; i < blocks->size(); ++i) {
+            void* const block = (*blocks)[i];
+            if (i % 3 == 0) saver.deallocate(block);
+            if (i % 3 == 1) saver.deallocate(block, stream);
+            if (i % 3 == 2) saver.deallocate(block, already_idle);
+        }
+        blocks->clear();
+    }
+    CHECK(saver.driver().close_stream(stream).ok());
+    (void)arena.usage();
+    (void)saver.usage();
+    (void)saver.bytes_to_resume();
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("a pause or resume that stands still does not hold up allocations, here or in other tags", M,
+                   MEMSAVER_TEST_HOSTS) {
+    struct Where {
+        bool resuming;
+        Call call;
+    };
+    for (const Where where : {Where{false, Call::record_device}, Where{false, Call::wait}, Where{false, Call::unmap},
+                              Where{false, Call::release}, Where{true, Call::create}, Where{true, Call::map},
+                              Where{true, Call::allow_access}, Where{true, Call::fill}, Where{true, Call::wait}}) {
+        CAPTURE(call_name(where.call));
+        const Checked<M> machine;
+        Saver saver{machine.driver};
+        const Arena busy = saver.arena("busy", Zero{});
+        const Arena other = saver.arena("other", Zero{});
+        std::vector<void*> busy_blocks = some_blocks(busy);
+        std::vector<void*> other_blocks = some_blocks(other);
+        void* const kept = busy.allocate(2_MiB);
+        if (where.resuming) (void)saver.pause("busy");
+        {
+            Stuck stuck{machine.driver, where.call, [&] {
+                            if (where.resuming) (void)saver.resume("busy");
+                            if (!where.resuming) (void)saver.pause("busy");
+                        }};
+            Doing second{[&] { use(saver, other, other_blocks); }};
+            use(saver, busy, busy_blocks);
+            second.join();
+            // Whole operations of other tags.
+            void* const block = other.allocate(3_MiB);
+            CHECK(saver.pause("other").released_bytes != 0);
+            CHECK(saver.resume("other").mapped_bytes != 0);
+            CHECK(all_are(machine.driver, block, 3_MiB, 0));
+            (void)saver.trim("other");
+            saver.invalidate("other");
+            CHECK(saver.arena("new", Zero{}).allocate(1_MiB) != nullptr);
+            CHECK(!stuck.over());
+            stuck.go_on();
+        }
+        CHECK(busy.usage().blocks == 1);
+        (void)saver.resume();
+        CHECK(all_are(machine.driver, kept, 2_MiB, 0));
+        check_books(saver, machine.driver);
+    }
+}
+
+TEST_CASE_TEMPLATE("a pause that waits for the device does not hold up allocations", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    Saver saver{machine.driver};
+    const Arena busy = saver.arena("busy");
+    void* const block = busy.allocate(2_MiB);
+    StreamRef stream;
+    REQUIRE(machine.driver.open_stream(stream).ok());
+    REQUIRE(machine.driver.inner().hold(stream).ok());
+    REQUIRE(machine.driver.fill(address_of(block), 1, 2_MiB, stream).ok());
+    {
+        Stuck stuck{machine.driver, Call::wait, [&] { (void)saver.pause("busy"); }};
+        void* const fresh = busy.allocate(4_MiB);
+        busy.deallocate(busy.allocate(100), stream);
+        busy.deallocate(fresh); // returns, though the device is at work
+        CHECK(saver.arena("other").allocate(1_MiB) != nullptr);
+        CHECK(!stuck.over());
+        CHECK(machine.driver.inner().let_go(stream).ok());
+        stuck.go_on();
+    }
+    CHECK(machine.driver.close_stream(stream).ok());
+}
+
+TEST_CASE_TEMPLATE("two threads that pause one tag take turns", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    Saver saver{machine.driver};
+    const Arena arena = saver.arena("tag", Zero{});
+    void* const block = arena.allocate(20_MiB);
+    const std::size_t mapped = machine.driver.handle_bytes();
+    for (int i = 0; i < 5; ++i) {
+        std::atomic<int> inside{0};
+        std::atomic<int> most{0};
+        Gate gate;
+        machine.driver.on_call([&](const CallRecord& made) {
+            if (made.call != Call::unmap && made.call != Call::release) return;
+            if (const int now = ++inside; now > most) most = now;
+            gate.pass();
+            --inside;
+        });
+        Report reports[2];
+        Doing first{[&] { reports[0] = saver.pause("tag"); }};
+        Doing second{[&] { reports[1] = saver.pause("tag"); }};
+        gate.await();
+        gate.open();
+        first.join();
+        second.join();
+        machine.driver.on_call({});
+        CHECK(most == 1);
+        CHECK(reports[0].released_bytes + reports[1].released_bytes == mapped);
+        CHECK((reports[0].released_bytes == 0 || reports[1].released_bytes == 0)); // the second found nothing to do
+        Doing third{[&] { reports[0] = saver.resume("tag"); }};
+        Doing fourth{[&] { reports[1] = saver.resume("tag"); }};
+        third.join();
+        fourth.join();
+        CHECK(reports[0].mapped_bytes + reports[1].mapped_bytes == mapped);
+        CHECK((reports[0].mapped_bytes == 0 || reports[1].mapped_bytes == 0));
+        CHECK(all_are(machine.driver, block, 20_MiB, 0));
+    }
+}
+
+TEST_CASE_TEMPLATE("a turn that is not to be had in time is NotIdle, and nothing has changed", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    Saver saver{machine.driver};
+    const Arena free = saver.arena("free", Zero{});
+    const Arena busy = saver.arena("busy", Zero{});
+    void* const block = free.allocate(1_MiB);
+    write_pattern(machine.driver, block, 1_MiB, 1);
+    (void)busy.allocate(1_MiB);
+    {
+        Stuck stuck{machine.driver, Call::unmap, [&] { (void)saver.pause("busy"); }};
+        const PauseOptions<D> patience{.timeout = std::chrono::milliseconds{1}};
+        const std::size_t mapped = free.usage().mapped_bytes;
+        CHECK_THROWS_AS((void)saver.pause("busy", patience), NotIdle);
+        CHECK_THROWS_AS((void)saver.pause({"free", "busy"}, patience), NotIdle);
+        CHECK_THROWS_AS((void)saver.pause(patience), NotIdle);
+        CHECK_THROWS_AS((void)saver.trim("busy", {.timeout = std::chrono::milliseconds{1}}), NotIdle);
+        CHECK_THROWS_AS((void)saver.pause("busy", {.timeout = std::chrono::nanoseconds{0}}), NotIdle);
+        CHECK(free.usage().state == "active");
+        CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
+        free.deallocate(free.allocate(100'000), already_idle); // serves as before, from what it has
+        CHECK(free.usage().mapped_bytes == mapped);
+        stuck.go_on();
+    }
+    (void)saver.pause({"free", "busy"}, {.timeout = std::chrono::minutes{10}});
+    CHECK(machine.driver.handle_bytes() == 0);
+}
+
+TEST_CASE_TEMPLATE("tags named in any order do not lock each other out", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    Saver saver{machine.driver};
+    for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag).allocate(1_MiB);
+    Doing forwards{[&] {
+        for (int i = 0; i < 30; ++i) {
+            (void)saver.pause({"a", "b", "c"});
+            (void)saver.resume({"b", "a"});
+        }
+    }};
+    Doing backwards{[&] {
+        for (int i = 0; i < 30; ++i) {
+            (void)saver.pause({"c", "b", "a"});
+            (void)saver.resume({"c", "a"});
+        }
+    }};
+    for (int i = 0; i < 30; ++i) {
+        (void)saver.resume();
+        (void)saver.trim();
+    }
+    forwards.join();
+    backwards.join();
+}
+
+TEST_CASE_TEMPLATE("a device whose pause stands still does not hold up another", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> zero{0};
+    const Checked<M> one{1};
+    Saver saver{zero.driver};
+    (void)saver.arena("both", Zero{}).allocate(2_MiB);
+    void* const there = saver.arena("both", Zero{}, one.driver).allocate(2_MiB);
+    (void)saver.arena("here", Zero{}).allocate(2_MiB);
+    const Arena elsewhere = saver.arena("elsewhere", Zero{}, one.driver);
+    void* const block = elsewhere.allocate(2_MiB);
+
+    SUBCASE("nor one that another thread pauses") {
+        Stuck stuck{zero.driver, Call::unmap, [&] { (void)saver.pause("here"); }};
+        CHECK(saver.pause("elsewhere").released_bytes == 2_MiB);
+        CHECK(saver.resume("elsewhere").mapped_bytes == 2_MiB);
+        CHECK(all_are(one.driver, block, 2_MiB, 0));
+        elsewhere.deallocate(elsewhere.allocate(20_MiB));
+        (void)saver.trim("elsewhere");
+        CHECK(!stuck.over());
+        stuck.go_on();
+    }
+    SUBCASE("nor one that the same call pauses, and resumes") {
+        Gate released;
+        one.driver.on_call([&](const CallRecord& made) {
+            if (made.call == Call::release) released.pass();
+        });
+        released.open();
+        Report report;
+        {
+            Stuck stuck{zero.driver, Call::unmap, [&] { report = saver.pause("both"); }};
+            released.await(); // device 1 goes on by itself
+            stuck.go_on();
+        }
+        one.driver.on_call({});
+        CHECK(report.tags.size() == 2);
+        CHECK(report.released_bytes == 4_MiB);
+        Gate mapped;
+        one.driver.on_call([&](const CallRecord& made) {
+            if (made.call == Call::allow_access) mapped.pass();
+        });
+        mapped.open();
+        {
+            Stuck stuck{zero.driver, Call::map, [&] { report = saver.resume("both"); }};
+            mapped.await();
+            stuck.go_on();
+        }
+        one.driver.on_call({});
+        CHECK(report.mapped_bytes == 4_MiB);
+        CHECK(all_are(one.driver, there, 2_MiB, 0));
+    }
+}

@@ -1,0 +1,16 @@
+// A range is its address and its size, and ends where they say.
+#include "memsaver/transfer/range.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace memsaver;
+
+static_assert(Range{}.bytes == 0 && Range{}.end() == 0);
+
+TEST_CASE("Range: ends after its last byte") {
+    const Range range{0x1000, 0x200};
+    CHECK(range.end() == 0x1200);
+    CHECK(range == Range{0x1000, 0x200});
+    CHECK(range != Range{0x1000, 0x201});
+    CHECK(range != Range{0x1001, 0x200});
+}
