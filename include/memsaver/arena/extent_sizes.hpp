@@ -14,18 +14,18 @@ namespace memsaver::inline v0_1 {
 /// A handle costs the driver about as much whatever its size, up to about this one; larger ones gain nothing.
 inline constexpr std::size_t largest_extent = 1_GiB;
 
-/// How many bytes an arena that owns `owned` bytes should take next: powers of two, from one granule to 32 MiB by
-/// doubling, then a sixteenth of what it owns, up to the largest extent. So at most a sixteenth of an arena, or 32 MiB,
-/// is ahead of the program's needs; neighbours come back behind one handle at the next resume.
+/// How many bytes an arena that owns `owned` bytes should take next: from one granule to 32 MiB by doubling, then a
+/// sixteenth of what it owns in multiples of 32 MiB, up to the largest extent. So at most a sixteenth of an arena, or
+/// 32 MiB, is ahead of the program's needs; neighbours come back behind one handle at the next resume.
 constexpr std::size_t growth_step(std::size_t owned, std::size_t granularity) noexcept {
-    const std::size_t doubling =
-        std::clamp<std::size_t>(std::bit_floor(owned), granularity, std::max<std::size_t>(granularity, 32_MiB));
-    const std::size_t part = std::bit_floor(owned / 16);
+    const std::size_t unit = std::max<std::size_t>(granularity, 32_MiB);
+    const std::size_t doubling = std::clamp<std::size_t>(std::bit_floor(owned), granularity, unit);
+    const std::size_t part = align_down(owned / 16, unit);
     return std::max(granularity, std::min(std::max(doubling, part), std::max(granularity, largest_extent)));
 }
 
 /// Which dead ranges, of `total` bytes that were paused, to leave out at resume. Each cut costs a handle, so of those
-/// shorter than 16 MiB only the longest go, until what comes back for nothing is at most a thirty-second of the rest.
+/// shorter than 16 MiB only the longest go, until what comes back for nothing is at most a sixty-fourth of the rest.
 inline std::vector<Range> worth_cutting(std::vector<Range> dead, std::size_t total) {
     constexpr std::size_t always = 16_MiB;
     std::size_t left = 0;
@@ -33,7 +33,7 @@ inline std::vector<Range> worth_cutting(std::vector<Range> dead, std::size_t tot
     const std::size_t alive = total - left;
     std::sort(dead.begin(), dead.end(), [](const Range& a, const Range& b) { return a.bytes > b.bytes; });
     std::size_t cut = 0;
-    while (cut < dead.size() && (dead[cut].bytes >= always || left > alive / 32)) left -= dead[cut++].bytes;
+    while (cut < dead.size() && (dead[cut].bytes >= always || left > alive / 64)) left -= dead[cut++].bytes;
     dead.resize(cut);
     return dead;
 }
