@@ -5,9 +5,13 @@
 #include <benchmark/benchmark.h>
 #include <memsaver/memsaver.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <fstream>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -50,6 +54,22 @@ double used_bytes(const D& driver) {
     const DeviceMemory memory = memory_of(driver);
     return static_cast<double>(memory.total_bytes - memory.free_bytes);
 }
+
+/// The process' resident bytes.
+inline double resident_bytes() {
+    std::ifstream file{"/proc/self/statm"};
+    long long size = 0;
+    long long resident = 0;
+    file >> size >> resident;
+    return static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+}
+
+/// The second machine of the kind at hand, if there is one.
+inline std::optional<CudaDriver> second_machine(const CudaDriver&) {
+    if (CudaDriver::device_count() < 2) return {};
+    return CudaDriver{1};
+}
+inline std::optional<HostDriver> second_machine(const HostDriver&) { return HostDriver{host_capacity, {.device = 1}}; }
 
 /// Pages that nobody has used since the machine started cost less to take than all later ones. Takes every page once,
 /// so that what is measured next, and last, meets the same.

@@ -8,16 +8,9 @@ namespace {
 
 using namespace bench;
 
-/// The second machine of the kind at hand, if there is one.
-std::optional<CudaDriver> second(const CudaDriver&) {
-    if (CudaDriver::device_count() < 2) return {};
-    return CudaDriver{1};
-}
-std::optional<HostDriver> second(const HostDriver&) { return HostDriver{host_capacity, {.device = 1}}; }
-
 template <Driver D>
 void devices(benchmark::State& state, const D& first) try {
-    const std::optional<D> other = second(first);
+    const std::optional<D> other = second_machine(first);
     if (!other) return state.SkipWithError("only one device here");
     use_up_fresh_pages(first);
     use_up_fresh_pages(*other);

@@ -1,25 +1,13 @@
 // Does memory stay whole over a thousand cycles, and what do many small tensors take?
 #include "bench.hpp"
 
-#include <unistd.h>
-
 #include <cmath>
-#include <fstream>
 #include <random>
 #include <vector>
 
 namespace {
 
 using namespace bench;
-
-/// The process' resident bytes.
-double resident_bytes() {
-    std::ifstream file{"/proc/self/statm"};
-    long long size = 0;
-    long long resident = 0;
-    file >> size >> resident;
-    return static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-}
 
 /// Blocks of random sizes, as many bytes as are wanted, freed in random order.
 class Program {

@@ -51,6 +51,8 @@ def load(folder, host):
 
 def number(value):
     """Three digits that count."""
+    if value < 0:
+        return "-" + number(-value)
     if value == 0:
         return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -174,7 +176,63 @@ def devices(rows):
                 f"{number(row['one_ms'])} ms." for row in rows.values()] + [""]
 
 
-PARTS = {"pause_resume": pause_resume, "allocate": allocate, "fragmentation": fragmentation, "devices": devices}
+def backup(rows):
+    rows = {name.removeprefix("backup/"): row for name, row in rows.items()}
+    out, back, numbers, text = [], [], [], []
+
+    def add(label, panel, ours, other=None):
+        panel.append((label, [ours, other]))
+
+    slow = next((row for name, row in rows.items() if name.startswith("cudaMallocHost")), {})
+    first = [(re.fullmatch(r"first pause of (.+), (\d+) threads", name), row) for name, row in rows.items()]
+    for match, row in ((match, row) for match, row in first if match):
+        other = slow.get("out_gbps") if slow.get("bytes") == row["bytes"] else None
+        add(f"first, {int(row['bytes']) >> 30} GiB, {match[2]} threads", out, row["out_gbps"], other)
+        numbers.append([f"`HostBackup`, the first pause of {match[1]}, {match[2]} threads",
+                        number(row["out_gbps"]), "", f"{number(other)} (`cudaMallocHost` and a copy)" if other else "", ""])
+    link = {}
+    for kind in ("prepared", "retained"):
+        for name, row in rows.items():
+            if not name.startswith(kind + "/"):
+                continue
+            tensors = f"{int(row['tensors']):,} tensor{'s' if row['tensors'] != 1 else ''}"
+            link = link or row
+            add(f"{kind}, {tensors}", out, row["out_gbps"], row["baseline_out_gbps"])
+            add(f"{kind}, {tensors}", back, row["in_gbps"], row["baseline_in_gbps"])
+            numbers.append([f"`HostBackup`, {kind}, {tensors}", *(number(row[key]) for key in (
+                "out_gbps", "in_gbps", "baseline_out_gbps", "baseline_in_gbps"))])
+    if row := rows.get("ring"):
+        add("pageable, first", out, row["out_cold_gbps"])
+        add("pageable, later", out, row["out_warm_gbps"])
+        add("pageable", back, row["in_gbps"])
+        numbers.append(["`HostBackup{.storage = Storage::pageable}`, first", number(row["out_cold_gbps"]), number(row["in_gbps"]), "", ""])
+        numbers.append(["the same, later", number(row["out_warm_gbps"]), number(row["in_gbps"]), "", ""])
+    if row := rows.get("file"):
+        add("file", out, row["out_gbps"], row["raw_out_gbps"])
+        add("file", back, row["in_gbps"], row["raw_in_gbps"])
+        numbers.append(["`FileBackup`, beside raw direct I/O", *(number(row[key]) for key in (
+            "out_gbps", "in_gbps", "raw_out_gbps", "raw_in_gbps"))])
+    text += ["![Backups: how fast bytes go and come](docs/figures/backup.svg)", ""]
+    text += table(["bytes kept by", "pause, GB/s", "resume, GB/s", "without memsaver: out", "in"], numbers)
+    for name, row in rows.items():
+        if name.startswith("once/"):
+            text.append(f"- `Refresh::once`, {mib(row['bytes'] / 2**20)} in {int(row['tensors']):,}: a later pause takes "
+                        f"{number(row['later_ms'])} ms, one that drops the bytes {number(row['discard_ms'])} ms.")
+    if row := rows.get("given back"):
+        text.append(f"- `.retain = false`, {mib(row['bytes'] / 2**20)}: after a resume the process' resident memory is "
+                    f"{number(max(0.0, row['resident_grown_mib']))} MiB more than before the pause; giving it back takes "
+                    f"{number(row['give_back_ms'])} ms of the resume.")
+    if row := rows.get("two devices"):
+        text.append(f"- Two devices, {mib(row['bytes_each'] / 2**20)} each with a `HostBackup`: pause and resume in "
+                    f"{number(row['two_ms'])} ms, one alone in {number(row['one_ms'])} ms.")
+    limit = link.get("link_out_gbps")
+    title = "Bytes that survive a pause" + (f"; dashed: the link, {number(limit)} GB/s" if limit else "")
+    figure = chart(title, "GB/s", ["memsaver, the whole pause or resume", "the same bytes without it"],
+                   [("pause", out), ("resume", back)], limit)
+    return {"backup": figure}, text + [""]
+
+
+PARTS = {"pause_resume": pause_resume, "backup": backup, "allocate": allocate, "fragmentation": fragmentation, "devices": devices}
 
 
 def compose(results):

@@ -5,7 +5,7 @@
 
 Writes <out>/<date>-<gpu>-<name>.json for each program <build>/bench/<name>_bench, and prints a short table. On a machine
 without a GPU the files say "host": good for looking at, not for keeping. Where the tree is no git checkout, the commit
-is what MEMSAVER_COMMIT says.
+is what MEMSAVER_COMMIT says. `backup` makes its files in MEMSAVER_BENCH_DIR (/var/tmp).
 """
 import argparse
 import datetime
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-HIDDEN = {"bytes", "tensors", "threads", "live", "bytes_each", "cycles", "blocks"}  # also in a benchmark's name
+HIDDEN = {"bytes", "tensors", "threads", "crew", "live", "bytes_each", "cycles", "blocks"}  # also in a benchmark's name
 STANDARD = {
     "name", "family_index", "per_family_instance_index", "run_name", "run_type", "repetitions", "repetition_index",
     "threads", "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message", "label",

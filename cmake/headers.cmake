@@ -24,6 +24,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/regions.hpp
   include/memsaver/arena/resume_step.hpp
   include/memsaver/arena/run_steps.hpp
+  include/memsaver/arena/short_mutex.hpp
   include/memsaver/arena/tagged_arena.hpp
   include/memsaver/arena/trim_step.hpp
   include/memsaver/arena/turn.hpp
@@ -39,6 +40,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/host_store.hpp
   include/memsaver/backup/location_space.hpp
   include/memsaver/backup/store_options.hpp
+  include/memsaver/backup/stored_books.hpp
   include/memsaver/backup/stored_slot.hpp
   include/memsaver/backup/verified.hpp
   include/memsaver/backup/zero.hpp

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/block_allocator.hpp"
 #include "memsaver/arena/deferred_frees.hpp"
+#include "memsaver/arena/short_mutex.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -40,7 +41,7 @@ struct Heap {
         deferred.collect(driver, fences.last_done(), [&](Address address) { freed(blocks.reclaim(address)); });
     }
 
-    std::mutex mutex;
+    ShortMutex mutex;
     BlockAllocator blocks;
     DeferredFrees<D> deferred;
 };

@@ -57,9 +57,8 @@ struct LiveSet {
 /// - `forget(serial)`: the program gave this block up.
 /// - `invalidate()`: bytes changed since they were saved.
 /// - `backed_up_bytes()`: what is held, in bytes.
-/// - `view(serial, offset, bytes)`, if it has it: a BackupView of a part of a block's kept bytes; throws Misuse if
-/// there
-///   are none.
+/// - `view(serial, offset, bytes)`, if it has it: a BackupView of a part of a block's kept bytes; throws Misuse
+///   if there are none.
 template <class S>
 concept BackupSlot = requires(S slot, const S& readable, const LiveSet& live, std::uint64_t serial) {
     { slot.prepare(live) } -> std::same_as<void>;

@@ -49,8 +49,8 @@ public:
         if (file_.owns()) (void)driver_.punch_file(file_.get(), location - alignment, bytes);
     }
 
-    void prepare(const std::vector<Unit>&) { // the file has its room; the rest is the ring
-        for (std::size_t i = 0; i < ring_->pairs(); ++i) (void)ring_->pair(i);
+    void prepare(std::vector<Unit> units) { // the file has its room; the rest is the ring
+        ring_->prepare(cut(std::move(units)).size());
     }
     std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) {
         return start(Direction::out, std::move(units), live);
@@ -83,7 +83,8 @@ public:
 
 private:
     [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units) const {
-        return cut_into_pieces(std::move(units), ring_->buffer_bytes(), [](const Unit&, const Unit&) { return false; });
+        return cut_into_pieces(cut_for_observer(std::move(units), options_, driver_), ring_->buffer_bytes(),
+                               [](const Unit&, const Unit&) { return false; });
     }
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live) {
         auto work =

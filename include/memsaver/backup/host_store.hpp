@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -52,7 +54,10 @@ public:
         return {region->address(), region->bytes()};
     }
     void shrink(LocationSpace& space) {
-        std::erase_if(regions_, [&](const auto& region) { return space.remove(region->address(), region->bytes()); });
+        for (auto region = regions_.begin(); region != regions_.end();) { // no erase_if: `remove` may throw
+            region =
+                space.remove((*region)->address(), (*region)->bytes()) ? regions_.erase(region) : std::next(region);
+        }
     }
     void clear() noexcept {
         regions_.clear();
@@ -61,6 +66,7 @@ public:
     void discard(std::uint64_t, std::size_t) noexcept {} // pages go with their region
 
     void prepare(std::vector<Unit> units) {
+        if (!pinned_) ring_->prepare(cut(units, ring_->buffer_bytes()).size());
         const std::vector<Piece> pieces = cut(std::move(units), HostRegion<D>::cell_bytes);
         std::atomic<std::size_t> next{0};
         Crew crew{options_.crew};
@@ -118,15 +124,18 @@ private:
         return {};
     }
     [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell) const {
-        return cut_into_pieces(std::move(units), cell, [&](const Unit& a, const Unit& b) {
-            return region_of(a.location) != region_of(b.location);
-        });
+        return cut_into_pieces(
+            cut_for_observer(std::move(units), options_, driver_), cell,
+            [&](const Unit& a, const Unit& b) { return region_of(a.location) != region_of(b.location); });
+    }
+
+    /// Once for all: it will not get better.
+    void tell_refused(const std::function<void(const std::string&)>& tell) {
+        if (!told_.exchange(true) && tell) tell("host pages cannot be pinned: the backup is slower for it");
     }
 
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live) {
-        if (std::exchange(fell_back_, false) && live.tell) {
-            live.tell("host pages cannot be pinned: the backup is pageable, and slower");
-        }
+        if (std::exchange(fell_back_, false)) tell_refused(live.tell);
         CopyLane<D> lane{driver_, direction};
         if (pinned_) {
             std::vector<typename PinnedTransfer<D>::Cargo> cargo;
@@ -135,7 +144,8 @@ private:
                 cargo.push_back({std::move(piece), std::move(region)});
             }
             auto work = std::make_unique<PinnedTransfer<D>>(std::move(lane), std::move(cargo), options_.crew,
-                                                            options_.observer.get(), live.progress);
+                                                            options_.observer.get(), live.progress,
+                                                            [this, tell = live.tell] { tell_refused(tell); });
             work->start();
             return work;
         }
@@ -149,6 +159,7 @@ private:
     D driver_;
     bool pinned_;
     bool fell_back_ = false;
+    std::atomic<bool> told_{false};
     StoreOptions options_;
     std::shared_ptr<Ring<D>> ring_;
     std::vector<std::shared_ptr<HostRegion<D>>> regions_;

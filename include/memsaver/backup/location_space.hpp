@@ -13,36 +13,36 @@
 namespace memsaver::inline v0_1 {
 
 /// Best fit, from the front of a free range, so that blocks placed one after the other into fresh room lie side by
-/// side. Locations are not 0. Not thread safe. May throw bad_alloc.
+/// side. Locations are not 0. Not thread safe. What throws bad_alloc has changed nothing; `take` and `clear` never do.
 class LocationSpace {
 public:
     void add(std::uint64_t location, std::size_t bytes) { give(location, bytes); }
 
     /// The location of `bytes` free bytes, or 0.
-    std::uint64_t take(std::size_t bytes) {
+    std::uint64_t take(std::size_t bytes) noexcept {
         const auto found = by_size_.lower_bound({bytes, 0});
         if (found == by_size_.end()) return 0;
         const auto [size, location] = *found;
-        erase(location, size);
-        if (size != bytes) insert(location + bytes, size - bytes);
+        if (size == bytes) {
+            erase(location, size);
+        } else {
+            change(location, size, location + bytes, size - bytes);
+        }
         return location;
     }
 
     void give(std::uint64_t location, std::size_t bytes) {
         const auto next = by_location_.lower_bound(location);
+        const bool joins_next = next != by_location_.end() && location + bytes == next->first;
+        const std::size_t behind = joins_next ? next->second : 0;
         if (next != by_location_.begin()) {
             const auto [before, size] = *std::prev(next);
             if (before + size == location) {
-                erase(before, size);
-                location = before;
-                bytes += size;
+                if (joins_next) erase(location + bytes, behind);
+                return change(before, size, before, size + bytes + behind);
             }
         }
-        if (const auto after = by_location_.find(location + bytes); after != by_location_.end()) {
-            const std::size_t size = after->second;
-            erase(after->first, size);
-            bytes += size;
-        }
+        if (joins_next) return change(location + bytes, behind, location, bytes + behind);
         insert(location, bytes);
     }
 
@@ -52,10 +52,15 @@ public:
         if (after == by_location_.begin()) return false;
         const auto [begin, size] = *std::prev(after);
         if (location + bytes > begin + size) return false;
-        erase(begin, size);
-        if (begin != location) insert(begin, static_cast<std::size_t>(location - begin));
-        if (begin + size != location + bytes) {
-            insert(location + bytes, static_cast<std::size_t>(begin + size - location - bytes));
+        const auto before = static_cast<std::size_t>(location - begin);
+        const std::size_t behind = size - before - bytes;
+        if (before != 0 && behind != 0) insert(location + bytes, behind); // the only one that needs memory
+        if (before != 0) {
+            change(begin, size, begin, before);
+        } else if (behind != 0) {
+            change(begin, size, location + bytes, behind);
+        } else {
+            erase(begin, size);
         }
         return true;
     }
@@ -67,10 +72,25 @@ public:
 
 private:
     void insert(std::uint64_t location, std::size_t bytes) {
-        by_location_.emplace(location, bytes);
-        by_size_.emplace(bytes, location);
+        const auto sized = by_size_.emplace(bytes, location).first;
+        try {
+            by_location_.emplace(location, bytes);
+        } catch (...) {
+            by_size_.erase(sized);
+            throw;
+        }
     }
-    void erase(std::uint64_t location, std::size_t bytes) {
+    /// A range becomes another one, without a need for memory.
+    void change(std::uint64_t from, std::size_t old_bytes, std::uint64_t to, std::size_t bytes) noexcept {
+        auto located = by_location_.extract(from);
+        auto sized = by_size_.extract({old_bytes, from});
+        located.key() = to;
+        located.mapped() = bytes;
+        sized.value() = {bytes, to};
+        by_location_.insert(std::move(located));
+        by_size_.insert(std::move(sized));
+    }
+    void erase(std::uint64_t location, std::size_t bytes) noexcept {
         by_location_.erase(location);
         by_size_.erase({bytes, location});
     }

@@ -4,6 +4,7 @@
 
 #include "memsaver/driver/cuda_api.hpp"
 #include "memsaver/driver/cuda_scope.hpp"
+#include "memsaver/driver/handles.hpp"
 
 #if MEMSAVER_HAS_CUDA_HEADERS
 
@@ -35,10 +36,12 @@ public:
     CudaDevice& operator=(const CudaDevice&) = delete;
     /// Nobody could act on a failure here; at process exit the driver is often gone already.
     ~CudaDevice() {
-        for (const CUstream lane : lanes_) {
-            if (lane == nullptr) continue;
+        if (crumb_ != 0 || lanes_[0] != nullptr || lanes_[1] != nullptr) {
             const CudaScope scope{api_, context_};
-            if (scope.result() == CUDA_SUCCESS) static_cast<void>(api_.stream_destroy(lane));
+            for (const CUstream lane : lanes_) {
+                if (lane != nullptr && scope.result() == CUDA_SUCCESS) static_cast<void>(api_.stream_destroy(lane));
+            }
+            if (crumb_ != 0 && scope.result() == CUDA_SUCCESS) static_cast<void>(api_.mem_free(crumb_));
         }
         static_cast<void>(api_.primary_release(device_));
     }
@@ -91,6 +94,12 @@ public:
         const CUresult result = lane != nullptr ? CUDA_SUCCESS : api_.stream_create(&lane, CU_STREAM_NON_BLOCKING);
         if (result == CUDA_SUCCESS) stream = lane;
         return result;
+    }
+
+    /// A small allocation that lives as long as this; see CudaDriver::drain. Inside `call`.
+    void keep_crumb() const noexcept {
+        const std::lock_guard lock{lanes_mutex_};
+        if (crumb_ == 0) static_cast<void>(api_.mem_alloc(&crumb_, 512)); // without one it is only slower
     }
 
     [[nodiscard]] int numa_node() const noexcept {
@@ -206,6 +215,7 @@ private:
     std::string name_;
     mutable std::mutex lanes_mutex_;
     mutable std::array<CUstream, 2> lanes_{};
+    mutable CUdeviceptr crumb_ = 0;
 };
 
 } // namespace memsaver::inline v0_1

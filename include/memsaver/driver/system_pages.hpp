@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -52,6 +53,10 @@ public:
     /// holds, and which pinning on other threads waits for; that way then finds little left to do.
     static Status populate(void* pages, std::size_t bytes) noexcept {
         constexpr int populate_write = 23; // MADV_POPULATE_WRITE of Linux 5.14, which old headers lack
+        constexpr std::size_t one_page = 4096;
+        if (::madvise(pages, std::min(bytes, one_page), populate_write) != 0 && errno != EINVAL && errno != ENOSYS) {
+            return system_status(errno == EFAULT ? ENOMEM : errno); // told before a touch would be a fault
+        }
         touch(pages, bytes, huge_page);
         if (::madvise(pages, bytes, populate_write) == 0) return {};
         if (errno != EINVAL && errno != ENOSYS) return system_status(errno == EFAULT ? ENOMEM : errno);

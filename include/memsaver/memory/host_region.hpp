@@ -6,14 +6,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_1 {
 
 /// Owns mapped host pages. They are taken, and pinned, in cells: the parts between multiples of `cell_bytes` of the
-/// host address. Not movable; gives everything back when it dies. `prepare` may run for different cells on different
-/// threads at the same time.
+/// host address. Not movable; gives everything back when it dies. `ready` and `prepare` from any
+/// thread; those of different cells do not wait for each other.
 template <HostPages D>
 class HostRegion {
 public:
@@ -21,18 +22,22 @@ public:
     static constexpr std::size_t cell_bytes = 64_MiB;
 
     /// Addresses for `bytes`. Throws OutOfHostMemory, or what else a failing call stands for.
-    HostRegion(D driver, std::size_t bytes) : driver_{std::move(driver)}, bytes_{align_up(bytes, 2_MiB)} {
-        cells_.resize(bytes_ / cell_bytes + 2);
+    HostRegion(D driver, std::size_t bytes)
+        : driver_{std::move(driver)}, bytes_{align_up(bytes, 2_MiB)}, cells_(bytes_ / cell_bytes + 2) {
         check(driver_.map_host(bytes_, pages_), "map host pages", bytes_, 0);
         first_cell_ = address() / cell_bytes;
     }
     HostRegion(const HostRegion&) = delete;
     HostRegion& operator=(const HostRegion&) = delete;
     ~HostRegion() {
+        bool held = false;
         for (std::size_t i = 0; i < cells_.size(); ++i) {
-            if (cells_[i] == Cell::pinned) (void)driver_.unpin_host(cell_range(i).first);
+            if (cells_[i].state != State::pinned) continue;
+            const Status status = driver_.unpin_host(cell_range(i).first);
+            held = held || (!status.ok() && status.kind != StatusKind::gone);
         }
-        (void)driver_.unmap_host(pages_, bytes_);
+        // What the driver still holds is not pulled away from under it: others might be given the same addresses.
+        if (!held) (void)driver_.unmap_host(pages_, bytes_);
     }
 
     [[nodiscard]] std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(pages_); }
@@ -41,26 +46,32 @@ public:
 
     /// Whether the cell of a host address is ready: taken, and pinned if that is wanted.
     [[nodiscard]] bool ready(std::uintptr_t at, bool pinned) const noexcept {
-        const Cell cell = cells_[index_of(at)];
-        return cell == Cell::pinned || (!pinned && cell == Cell::populated);
+        const Cell& cell = cells_[index_of(at)];
+        const std::lock_guard lock{cell.mutex};
+        return cell.state == State::pinned || (!pinned && cell.state == State::populated);
     }
     /// Makes it so. A refused pin leaves the cell taken.
     Status prepare(std::uintptr_t at, bool pinned) noexcept {
         Cell& cell = cells_[index_of(at)];
         const auto [begin, bytes] = cell_range(index_of(at));
-        if (cell == Cell::untouched) {
+        const std::lock_guard lock{cell.mutex};
+        if (cell.state == State::untouched) {
             if (const Status status = driver_.populate_host(begin, bytes); !status.ok()) return status;
-            cell = Cell::populated;
+            cell.state = State::populated;
         }
-        if (pinned && cell == Cell::populated) {
+        if (pinned && cell.state == State::populated) {
             if (const Status status = driver_.pin_host(begin, bytes); !status.ok()) return status;
-            cell = Cell::pinned;
+            cell.state = State::pinned;
         }
         return {};
     }
 
 private:
-    enum class Cell : unsigned char { untouched, populated, pinned };
+    enum class State : unsigned char { untouched, populated, pinned };
+    struct Cell {
+        mutable std::mutex mutex; // two transfers may want the same cell
+        State state = State::untouched;
+    };
 
     [[nodiscard]] std::size_t index_of(std::uintptr_t at) const noexcept { return at / cell_bytes - first_cell_; }
     [[nodiscard]] std::pair<void*, std::size_t> cell_range(std::size_t index) const noexcept {

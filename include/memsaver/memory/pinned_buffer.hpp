@@ -20,7 +20,7 @@ public:
         driver_ = std::move(driver);
         bytes_ = bytes;
         if (const Status status = driver_->populate_host(pages_, bytes); !status.ok()) {
-            close();
+            reset();
             check(status, "take host pages", bytes, 0);
         }
         pinned_ = driver_->pin_host(pages_, bytes).ok();
@@ -30,19 +30,22 @@ public:
         PinnedBuffer{std::move(other)}.swap(*this);
         return *this;
     }
-    ~PinnedBuffer() { close(); }
+    ~PinnedBuffer() { reset(); }
 
     [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }
     [[nodiscard]] bool pinned() const noexcept { return pinned_; }
     [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(pages_); }
 
-private:
-    void close() noexcept {
+    /// Gives it back; owns nothing then.
+    void reset() noexcept {
         if (!driver_) return;
-        if (pinned_) (void)driver_->unpin_host(pages_);
-        (void)driver_->unmap_host(pages_, bytes_);
+        const Status status = pinned_ ? driver_->unpin_host(pages_) : Status{};
+        // What the driver still holds is not pulled away from under it: others might be given the same addresses.
+        if (status.ok() || status.kind == StatusKind::gone) (void)driver_->unmap_host(pages_, bytes_);
         driver_.reset();
     }
+
+private:
     void swap(PinnedBuffer& other) noexcept {
         std::swap(driver_, other.driver_);
         std::swap(pages_, other.pages_);

@@ -20,46 +20,43 @@ public:
     /// `bytes` of device memory at a multiple of `alignment` (a power of two), content undefined. Throws OutOfMemory,
     /// OutOfHostMemory, or Misuse (size 0, beyond the tag's capacity, closed).
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = ArenaBase::default_alignment) const {
-        return saver().allocate_from(*arena_, bytes, alignment);
+        ArenaBase& arena = base();
+        return saver_->allocate_from(arena, bytes, alignment);
     }
 
     /// As safe as cudaFree: the block is not handed out again before the device's work so far has passed it. Does not
     /// wait. Any thread, paused or not. Throws Misuse for what is not a live block of this arena; null does nothing.
-    void deallocate(void* pointer) const { (void)saver(), arena_->deallocate(pointer, {}); }
+    void deallocate(void* pointer) const { base().deallocate(pointer, {}); }
     /// The block can be handed out again once `stream` has passed here.
     void deallocate(void* pointer, StreamRef stream) const {
-        (void)saver(), arena_->deallocate(pointer, {FreeOrder::Kind::stream, stream});
+        base().deallocate(pointer, {FreeOrder::Kind::stream, stream});
     }
     /// The block can be handed out again at once: no work touches it any more.
-    void deallocate(void* pointer, AlreadyIdle) const {
-        (void)saver(), arena_->deallocate(pointer, {FreeOrder::Kind::idle, {}});
-    }
+    void deallocate(void* pointer, AlreadyIdle) const { base().deallocate(pointer, {FreeOrder::Kind::idle, {}}); }
     /// For owners' destructors: never throws, and does nothing after `close()`.
     void deallocate_quietly(void* pointer) const noexcept {
-        if (arena_ != nullptr) arena_->deallocate_quietly(pointer);
+        if (saver_ && arena_ != nullptr) arena_->deallocate_quietly(pointer);
     }
 
     /// See MemorySaver::backup_view.
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const {
-        return (void)saver(), arena_->backup_view(pointer, bytes);
+        return base().backup_view(pointer, bytes);
     }
 
-    [[nodiscard]] const std::string& tag() const { return (void)saver(), arena_->tag(); }
-    [[nodiscard]] int device() const { return (void)saver(), arena_->device(); }
-    [[nodiscard]] ArenaUsage usage() const { return (void)saver(), arena_->usage(); }
+    [[nodiscard]] const std::string& tag() const { return base().tag(); }
+    [[nodiscard]] int device() const { return base().device(); }
+    [[nodiscard]] ArenaUsage usage() const { return base().usage(); }
 
     /// What it stands for, without driver or policy.
-    [[nodiscard]] ArenaBase& base() const { return (void)saver(), *arena_; }
+    [[nodiscard]] ArenaBase& base() const {
+        if (!saver_ || arena_ == nullptr) throw Misuse{"an Arena that stands for no arena was used"};
+        return *arena_;
+    }
 
     [[nodiscard]] explicit operator bool() const noexcept { return arena_ != nullptr; }
     friend bool operator==(const Arena& a, const Arena& b) noexcept { return a.arena_ == b.arena_; }
 
 private:
-    [[nodiscard]] SaverBase& saver() const {
-        if (arena_ == nullptr) throw Misuse{"an Arena that stands for no arena was used"};
-        return *saver_;
-    }
-
     std::shared_ptr<SaverBase> saver_;
     ArenaBase* arena_ = nullptr; // owned by the saver's core
 };

@@ -1,6 +1,7 @@
 // How the bytes to move are cut up. Pure arithmetic.
 #pragma once
 
+#include "memsaver/base/base.hpp"
 #include "memsaver/transfer/range.hpp"
 
 #include <algorithm>
@@ -45,6 +46,19 @@ struct Piece {
         return {};
     }
 };
+
+/// Cuts units at every multiple of `step` of the device's addresses: where a part of a block may come or go alone.
+inline std::vector<Unit> cut_at_addresses(const std::vector<Unit>& units, std::size_t step) {
+    std::vector<Unit> parts;
+    for (Unit unit : units) {
+        while (unit.bytes != 0) {
+            const std::size_t bytes = std::min(unit.bytes, step - static_cast<std::size_t>(unit.device % step));
+            parts.push_back({unit.device, unit.location, bytes});
+            unit = {unit.device + bytes, unit.location + bytes, unit.bytes - bytes};
+        }
+    }
+    return parts;
+}
 
 /// Cuts units at every multiple of `cell` (of their location) and wherever `apart(a, b)` says that two neighbours are
 /// not to be together. The same block always falls into the same units.

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -27,11 +28,13 @@ public:
         std::shared_ptr<HostRegion<D>> region;
     };
 
+    /// `refused` is called, once, on any thread, if host pages cannot be pinned: the copies go all the same, but
+    /// slowly.
     PinnedTransfer(CopyLane<D> lane, std::vector<Cargo> cargo, CrewOptions crew, PieceObserver* observer,
-                   ProgressSink progress)
+                   ProgressSink progress, std::function<void()> refused = {})
         : lane_{std::move(lane)}, cargo_{std::move(cargo)},
           marks_(cargo_.size()), observer_{observer}, progress_{std::move(progress), bytes_of(cargo_)},
-          crew_options_{std::move(crew)}, crew_{crew_options_} {}
+          refused_{std::move(refused)}, crew_options_{std::move(crew)}, crew_{crew_options_} {}
 
     ~PinnedTransfer() override {
         try {
@@ -48,9 +51,6 @@ public:
         for (std::size_t i = 0; i < cargo_.size() && status_.ok(); ++i) status_ = enqueue(i);
     }
 
-    /// Whether host pages could not be pinned: the copies went all the same, but slowly.
-    [[nodiscard]] bool pin_refused() const noexcept { return pin_refused_.load(); }
-
     Status query(bool& done) noexcept override {
         done = crew_.done();
         for (std::size_t i = 0; done && i < marks_.size(); ++i) {
@@ -66,8 +66,13 @@ public:
             settle();
             failure_ = crew_.failure();
             waited_ = true;
-            if (!failure_ && status_.ok() && observer_ != nullptr && lane_.direction() == Direction::out)
-                observe_saved();
+            if (!failure_ && status_.ok() && observer_ != nullptr && lane_.direction() == Direction::out) {
+                try {
+                    observe_saved();
+                } catch (...) { // so that the next wait answers the same
+                    failure_ = std::current_exception();
+                }
+            }
         }
         if (failure_) std::rethrow_exception(failure_);
         return status_;
@@ -76,6 +81,7 @@ public:
     Status follow(StreamRef stream, Range range) noexcept override {
         crew_.join(); // copies must be under way to be followed
         if (!status_.ok()) return status_;
+        if (crew_.failure()) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
         for (std::size_t i = 0; i < cargo_.size(); ++i) {
             for (const Unit& unit : cargo_[i].piece.units) {
                 if (unit.device >= range.end() || range.address >= unit.device + unit.bytes) continue;
@@ -101,8 +107,8 @@ private:
             const Cargo& cargo = cargo_[i];
             Status status = cargo.region->prepare(cargo.piece.location(), true);
             if (!status.ok() && cargo.region->ready(cargo.piece.location(), false)) {
-                pin_refused_ = true; // there, if not pinned
-                status = {};
+                status = {}; // there, if not pinned
+                if (refused_ && !pin_refused_.exchange(true)) refused_();
             }
             if (status.ok() && checks_first()) {
                 try {
@@ -131,6 +137,7 @@ private:
         for (std::size_t i = 0; i < marks_.size(); ++i) {
             if (!marks_[i].get()) continue;
             const Status status = lane_.driver().wait(marks_[i].get());
+            if (!status.ok()) (void)lane_.driver().drain(); // nothing may still be under way
             if (!status.ok() && status_.ok()) status_ = status;
             progress_.add(cargo_[i].piece.bytes());
         }
@@ -159,6 +166,7 @@ private:
     std::vector<OwnedEvent<D>> marks_; // of each cargo
     PieceObserver* observer_;
     Progress progress_;
+    std::function<void()> refused_;
     CrewOptions crew_options_;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};

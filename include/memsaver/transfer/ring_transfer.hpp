@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -36,38 +37,81 @@ concept ByteStore = requires(const S& store, const std::byte* from, std::byte* t
 };
 
 /// The buffers: two for each thread, so that one is on the link while the other is being stored. Made when first used.
+/// Transfers that run at the same time share them: who finds none free waits.
 template <HostPages D>
 class Ring {
 public:
-    /// Buffers of at most 32 MiB, of which `limit_bytes` hold at least two.
+    /// Buffers of 2 to 32 MiB: two for each of so many threads, or for fewer where `limit_bytes` hold no more.
     Ring(D driver, std::size_t limit_bytes, unsigned threads)
-        : driver_{std::move(driver)}, buffer_bytes_{std::max<std::size_t>(
-                                          2_MiB, std::min<std::size_t>(32_MiB, std::bit_floor(limit_bytes / 2)))},
-          pairs_(std::clamp<std::size_t>(limit_bytes / (2 * buffer_bytes_), 1, std::max(1U, threads))) {}
+        : driver_{std::move(driver)},
+          buffer_bytes_{std::max<std::size_t>(
+              2_MiB,
+              std::min<std::size_t>(32_MiB, std::bit_floor(limit_bytes / (2 * std::max<std::size_t>(1, threads)))))},
+          pairs_(std::clamp<std::size_t>(limit_bytes / (2 * buffer_bytes_), 1, std::max(1U, threads))),
+          lent_(pairs_.size(), false) {}
 
     using Pair = std::array<PinnedBuffer<D>, 2>;
 
+    /// One thread's buffers, for as long as it needs them.
+    class Loan {
+    public:
+        explicit Loan(Ring& ring) : ring_{ring}, index_{ring.lend()} {}
+        Loan(const Loan&) = delete;
+        Loan& operator=(const Loan&) = delete;
+        ~Loan() { ring_.take_back(index_); }
+        /// Throws OutOfHostMemory.
+        Pair& pair() { return ring_.made(index_); }
+
+    private:
+        Ring& ring_;
+        std::size_t index_;
+    };
+
     [[nodiscard]] std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
     [[nodiscard]] std::size_t pairs() const noexcept { return pairs_.size(); }
-    /// One thread's buffers. Throws OutOfHostMemory.
-    Pair& pair(std::size_t index) {
+    /// Makes the buffers that a transfer of `pieces` pieces uses, while none runs. Throws OutOfHostMemory.
+    void prepare(std::size_t pieces) {
+        for (std::size_t i = 0; i < std::min(pieces, pairs_.size()); ++i) (void)made(i);
+    }
+    /// Gives the buffers back, while no transfer runs.
+    void clear() noexcept {
+        for (Pair& pair : pairs_) {
+            for (PinnedBuffer<D>& buffer : pair) buffer.reset();
+        }
+    }
+
+private:
+    std::size_t lend() {
+        std::unique_lock lock{mutex_};
+        auto free = lent_.end();
+        came_back_.wait(lock, [&] {
+            free = std::find(lent_.begin(), lent_.end(), false);
+            return free != lent_.end();
+        });
+        *free = true;
+        return static_cast<std::size_t>(free - lent_.begin());
+    }
+    void take_back(std::size_t index) noexcept {
+        const std::lock_guard lock{mutex_};
+        lent_[index] = false;
+        came_back_.notify_one();
+    }
+    Pair& made(std::size_t index) {
         for (PinnedBuffer<D>& buffer : pairs_[index]) {
             if (!buffer.owns()) buffer = PinnedBuffer<D>{driver_, buffer_bytes_};
         }
         return pairs_[index];
     }
-    void clear() noexcept {
-        for (Pair& pair : pairs_) pair = {};
-    }
 
-private:
     D driver_;
     std::size_t buffer_bytes_;
     std::vector<Pair> pairs_;
+    std::vector<bool> lent_; // guarded by the mutex
+    std::mutex mutex_;
+    std::condition_variable came_back_;
 };
 
-/// Pieces lie in cells of `ring->buffer_bytes()`. A ring serves one transfer at a time. The store outlives the
-/// transfer.
+/// Pieces lie in cells of `ring->buffer_bytes()`. The store outlives the transfer.
 template <class D, ByteStore Store>
 requires Copies<D> && HostPages<D>
 class RingTransfer final : public Ticket::Work {
@@ -123,11 +167,12 @@ private:
     };
 
     void work() {
-        auto& pair = ring_->pair(next_pair_++);
+        typename Ring<D>::Loan loan{*ring_};
         std::array<Slot, 2> slots;
-        slots[0].buffer = &pair[0];
-        slots[1].buffer = &pair[1];
         try {
+            auto& pair = loan.pair();
+            slots[0].buffer = &pair[0];
+            slots[1].buffer = &pair[1];
             std::size_t turn = 0;
             for (std::size_t i = next_++; i < pieces_.size() && !stopped_.load(); i = next_++, turn ^= 1U) {
                 finish(slots[turn]);
@@ -137,7 +182,8 @@ private:
             finish(slots[turn ^ 1U]);
         } catch (...) {
             for (Slot& slot : slots) {
-                if (slot.busy) (void)lane_.driver().wait(slot.mark.get()); // the buffer may be used again
+                // The buffer may be used again.
+                if (slot.busy && !lane_.driver().wait(slot.mark.get()).ok()) (void)lane_.driver().drain();
             }
             stopped_ = true;
             const std::lock_guard lock{mutex_};
@@ -173,6 +219,11 @@ private:
             if (observer_ != nullptr) {
                 for (const Unit& unit : piece.units) observer_->saved(unit, data + (unit.location - origin(piece)));
             }
+            for (const Unit& unit : piece.units) { // what pads a block is always the same
+                const std::uint64_t end = unit.location + unit.bytes;
+                std::memset(data + (first_of(unit) - origin(piece)), 0, unit.location - first_of(unit));
+                std::memset(data + (end - origin(piece)), 0, align_up(end, Store::alignment) - end);
+            }
             each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
                 check(store_->put(at, location, bytes), "write bytes to where they are kept", bytes, 0);
             });
@@ -183,17 +234,16 @@ private:
         arrival_.notify_all();
     }
 
-    static std::uint64_t origin(const Piece& piece) noexcept {
-        return piece.location() - piece.location() % Store::alignment;
-    }
+    static std::uint64_t first_of(const Unit& unit) noexcept { return align_down(unit.location, Store::alignment); }
+    static std::uint64_t origin(const Piece& piece) noexcept { return first_of(piece.units.front()); }
     /// `act(buffer, location, bytes)` for each row of neighbours in the store, in whole multiples of its alignment:
-    /// what pads a row belongs to its last block.
+    /// what pads a block belongs to it.
     template <class Act>
     static void each_run(const Piece& piece, std::byte* data, Act&& act) {
         for (std::size_t i = 0; i < piece.units.size();) {
-            const std::uint64_t begin = piece.units[i].location;
+            const std::uint64_t begin = first_of(piece.units[i]);
             std::uint64_t end = begin;
-            for (; i < piece.units.size() && piece.units[i].location == end; ++i) {
+            for (; i < piece.units.size() && first_of(piece.units[i]) == end; ++i) {
                 end = align_up(piece.units[i].location + piece.units[i].bytes, Store::alignment);
             }
             act(data + (begin - origin(piece)), begin, static_cast<std::size_t>(end - begin));
@@ -210,7 +260,7 @@ private:
     std::mutex mutex_;
     std::condition_variable arrival_;
     std::atomic<std::size_t> next_{0};
-    std::atomic<std::size_t> next_pair_{0};
+
     std::atomic<bool> stopped_{false};
     Crew crew_; // last: it is joined before the rest dies
 };

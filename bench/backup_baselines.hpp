@@ -1,0 +1,146 @@
+// What backups are measured beside: one plain pinned copy, raw direct I/O, cudaMallocHost. Knows no tags and no
+// policies.
+#pragma once
+
+#include "bench.hpp"
+
+#if MEMSAVER_BENCH_CUDART
+#include <cuda_runtime_api.h>
+#endif
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace bench {
+
+/// A machine's first touch of its memory can be far slower than all later ones: virtual machines grow as they are used,
+/// and shrink again when memory has been free for a while. Touches `bytes`, or three quarters of what the system would
+/// give if that is less, and frees them: what is taken right after is there.
+template <Driver D>
+void warm_host_memory(const D& driver, std::size_t bytes, unsigned threads = 16) {
+    if (on_host<D>) return;
+    std::size_t available = 0;
+    check(driver.host_available(available), "ask how much host memory is left");
+    bytes = align_down(std::min(bytes, available / 4 * 3), 1_GiB);
+    if (bytes == 0) return;
+    void* pages = nullptr;
+    check(driver.map_host(bytes, pages), "map host pages");
+    std::atomic<std::size_t> next{0};
+    std::vector<std::thread> crew;
+    for (unsigned i = 0; i < threads; ++i) {
+        crew.emplace_back([&] {
+            for (std::size_t at = next.fetch_add(1_GiB); at < bytes; at = next.fetch_add(1_GiB)) {
+                (void)driver.populate_host(static_cast<std::byte*>(pages) + at, 1_GiB);
+            }
+        });
+    }
+    for (std::thread& thread : crew) thread.join();
+    check(driver.unmap_host(pages, bytes), "unmap host pages");
+}
+
+/// Copies of a whole range to and from one pinned buffer of its size.
+template <Driver D>
+class PlainCopy {
+public:
+    PlainCopy(const D& driver, void* device, std::size_t bytes)
+        : driver_{driver}, device_{reinterpret_cast<Address>(device)}, bytes_{bytes}, host_{driver, bytes} {
+        if (!host_.pinned()) throw std::runtime_error{"host pages cannot be pinned here"};
+        check(stream_.open(driver_), "open a stream");
+        check(event_.open(driver_, stream_.get()), "open an event");
+    }
+    void out() {
+        check(driver_.copy_to_host(host_.data(), device_, bytes_, stream_.get()), "copy out");
+        finish();
+    }
+    void in() {
+        check(driver_.copy_to_device(device_, host_.data(), bytes_, stream_.get()), "copy in");
+        finish();
+    }
+
+private:
+    void finish() {
+        check(driver_.record(event_.get(), stream_.get()), "record");
+        check(driver_.wait(event_.get()), "wait for a copy");
+    }
+
+    D driver_;
+    Address device_;
+    std::size_t bytes_;
+    PinnedBuffer<D> host_;
+    OwnedStream<D> stream_;
+    OwnedEvent<D> event_;
+};
+
+/// A file of the same kind as a backup's, written and read by as many threads in as large parts, and nothing else.
+template <Driver D>
+class RawFile {
+public:
+    RawFile(const D& driver, std::string directory, std::size_t bytes, unsigned threads, std::size_t part)
+        : driver_{driver}, directory_{std::move(directory)}, bytes_{bytes}, part_{part} {
+        for (unsigned i = 0; i < threads; ++i) {
+            buffers_.emplace_back(driver_, part);
+            std::fill_n(buffers_.back().data(), part, std::byte{0x5A});
+        }
+    }
+    /// Into a new file, whose room is taken first.
+    void write() {
+        file_ = OwnedFile<D>{driver_, directory_};
+        check(driver_.allocate_file(file_.get(), 0, bytes_), "take room in a file");
+        each_part([&](std::byte* buffer, std::size_t at, std::size_t bytes) {
+            return driver_.write_file(file_.get(), buffer, bytes, at);
+        });
+    }
+    void read() {
+        each_part([&](std::byte* buffer, std::size_t at, std::size_t bytes) {
+            return driver_.read_file(file_.get(), buffer, bytes, at);
+        });
+    }
+    void close() { file_ = {}; }
+    [[nodiscard]] bool direct() const noexcept { return file_.get().direct; }
+
+private:
+    template <class Act>
+    void each_part(Act&& act) {
+        std::atomic<std::size_t> next{0};
+        std::vector<Status> failed(buffers_.size());
+        std::vector<std::thread> crew;
+        for (std::size_t i = 0; i < buffers_.size(); ++i) {
+            crew.emplace_back([&, i] {
+                for (std::size_t at = next.fetch_add(part_); at < bytes_; at = next.fetch_add(part_)) {
+                    const Status status = act(buffers_[i].data(), at, std::min(part_, bytes_ - at));
+                    if (!status.ok()) failed[i] = status;
+                }
+            });
+        }
+        for (std::thread& thread : crew) thread.join();
+        for (const Status& status : failed) check(status, "read or write a file");
+    }
+
+    D driver_;
+    std::string directory_;
+    std::size_t bytes_;
+    std::size_t part_;
+    std::vector<PinnedBuffer<D>> buffers_;
+    OwnedFile<D> file_;
+};
+
+#if MEMSAVER_BENCH_CUDART
+/// What programs do that know nothing better: cudaMallocHost and one copy, in milliseconds. Not freeing it.
+inline double allocate_and_copy(const void* device, std::size_t bytes) {
+    const auto must = [](cudaError_t error) {
+        if (error != cudaSuccess) throw std::runtime_error{cudaGetErrorString(error)};
+    };
+    void* host = nullptr;
+    const double took = milliseconds([&] {
+        must(cudaMallocHost(&host, bytes));
+        must(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
+    });
+    must(cudaFreeHost(host));
+    return took;
+}
+#endif
+
+} // namespace bench

@@ -1,0 +1,73 @@
+// Bytes that survive a pause: saved once, prepared ahead, readable while they are away, saved again when they changed.
+#include <memsaver/memsaver.hpp>
+
+#include <algorithm>
+#include <iostream>
+#include <vector>
+
+using namespace memsaver;
+
+namespace {
+
+constexpr std::size_t bytes = 16_MiB;
+
+/// The driver's own copies and fills: any other way would do.
+template <Driver D>
+void write(const D& driver, void* block, unsigned char value) {
+    check(driver.fill(reinterpret_cast<Address>(block), value, bytes, StreamRef{}), "fill");
+    check(driver.drain(), "wait for it");
+}
+template <Driver D>
+bool reads(const D& driver, void* block, unsigned char value) {
+    std::vector<unsigned char> seen(bytes);
+    check(driver.copy_to_host(seen.data(), reinterpret_cast<Address>(block), bytes, StreamRef{}), "copy");
+    check(driver.drain(), "wait for it");
+    return std::all_of(seen.begin(), seen.end(), [&](unsigned char byte) { return byte == value; });
+}
+
+template <Driver D>
+int run(const D& driver) {
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("weights", HostBackup{.refresh = Refresh::once, .threads = 2});
+    void* weights = arena.allocate(bytes);
+    write(driver, weights, 1);
+
+    saver.prepare("weights"); // takes and pins the host memory: from any thread, long before it is needed
+    const Report first = saver.pause("weights");
+    std::cout << "first: " << first << '\n';
+
+    // While the memory is away, its bytes can be read where they wait.
+    const BackupView view = saver.backup_view(weights, bytes);
+    const bool seen = view.size_bytes == bytes && view.data()[0] == std::byte{1};
+    saver.resume("weights");
+    const bool back = reads(driver, weights, 1);
+
+    const Report second = saver.pause("weights"); // nothing new to save
+    std::cout << "second: " << second << '\n';
+    saver.resume("weights");
+
+    write(driver, weights, 2); // a weight update ...
+    saver.invalidate("weights");
+    const Report third = saver.pause("weights"); // ... is saved, because the saver was told of it
+    std::cout << "third, after invalidate: " << third << '\n';
+    std::cout << saver.usage();
+    saver.resume("weights");
+    const bool updated = reads(driver, weights, 2);
+
+    saver.pause("weights", {.bytes = Discard{}}); // other weights are coming anyway
+    try {
+        (void)saver.backup_view(weights, bytes);
+    } catch (const Misuse& misuse) {
+        std::cout << "no view: " << misuse.what() << '\n';
+    }
+    saver.resume("weights");
+
+    const bool counts = first.saved_bytes >= bytes && second.saved_bytes == 0 && third.saved_bytes >= bytes;
+    return seen && back && updated && counts ? 0 : 1;
+}
+
+} // namespace
+
+int main() {
+    return with_default_driver([](auto driver) { return run(driver); });
+}

@@ -1,0 +1,146 @@
+// What the tests of policies that keep bytes share: the policies by name, what an event sink was told, and a look at
+// the process's own pages and files.
+#pragma once
+
+#include "memsaver/backup/verified.hpp"
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <sys/stat.h>
+
+namespace test {
+
+inline std::string directory() { return std::filesystem::temp_directory_path().string(); }
+
+template <class D>
+struct NamedPolicy {
+    std::string name;
+    AnyBackup<D> policy;
+};
+
+inline HostBackup pageable() { return {.storage = Storage::pageable, .threads = 2, .ring_bytes = 8_MiB}; }
+inline FileBackup in_file() { return {.directory = directory(), .threads = 2, .ring_bytes = 8_MiB}; }
+
+/// Every way of keeping bytes, in small.
+template <class D>
+std::vector<NamedPolicy<D>> keepers() {
+    HostBackup pageable_once = pageable();
+    pageable_once.refresh = Refresh::once;
+    HostBackup pageable_given_back = pageable();
+    pageable_given_back.retain = false;
+    FileBackup file_once = in_file();
+    file_once.refresh = Refresh::once;
+    FileBackup file_given_back = in_file();
+    file_given_back.retain = false;
+    return {{"pinned", HostBackup{.threads = 2}},
+            {"pinned, given back", HostBackup{.retain = false, .threads = 2}},
+            {"pinned, once", HostBackup{.refresh = Refresh::once, .threads = 2}},
+            {"pageable", pageable()},
+            {"pageable, given back", pageable_given_back},
+            {"pageable, once", pageable_once},
+            {"file", in_file()},
+            {"file, given back", file_given_back},
+            {"file, once", file_once},
+            {"pinned, verified", Verified<HostBackup>{{.threads = 2}}},
+            {"pageable, verified", Verified<HostBackup>{pageable()}},
+            {"file, verified", Verified<FileBackup>{in_file()}}};
+}
+
+/// What was told, from whatever thread.
+class Told {
+public:
+    [[nodiscard]] EventSink sink() {
+        return [events = events_](const Event& event) {
+            const std::lock_guard lock{events->mutex};
+            events->list.push_back(event);
+        };
+    }
+    [[nodiscard]] std::vector<Event> of(EventKind kind) const {
+        const std::lock_guard lock{events_->mutex};
+        std::vector<Event> some;
+        for (const Event& event : events_->list) {
+            if (event.kind == kind) some.push_back(event);
+        }
+        return some;
+    }
+    void clear() {
+        const std::lock_guard lock{events_->mutex};
+        events_->list.clear();
+    }
+
+private:
+    struct Events {
+        std::mutex mutex;
+        std::vector<Event> list;
+    };
+    std::shared_ptr<Events> events_ = std::make_shared<Events>();
+};
+
+/// The flags of the process's mapping that holds an address, as /proc/self/smaps spells them.
+inline std::string mapping_flags(const void* at) {
+    std::ifstream smaps{"/proc/self/smaps"};
+    bool here = false;
+    for (std::string line; std::getline(smaps, line);) {
+        std::uintptr_t begin = 0;
+        std::uintptr_t end = 0;
+        char dash = 0;
+        std::istringstream text{line};
+        if (text >> std::hex >> begin >> dash >> end && dash == '-') {
+            here = begin <= reinterpret_cast<std::uintptr_t>(at) && reinterpret_cast<std::uintptr_t>(at) < end;
+        } else if (here && line.rfind("VmFlags:", 0) == 0) {
+            return line + ' ';
+        }
+    }
+    return {};
+}
+
+/// Watches which files a driver writes to.
+template <class D>
+class FileWatch {
+public:
+    explicit FileWatch(const FaultyDriver<D>& driver) : driver_{driver} {
+        driver_.on_call([seen = seen_](const CallRecord& call) {
+            if (call.call != Call::write_file) return;
+            const std::lock_guard lock{seen->mutex};
+            seen->last = call.file.descriptor;
+        });
+    }
+    FileWatch(const FileWatch&) = delete;
+    FileWatch& operator=(const FileWatch&) = delete;
+    ~FileWatch() { driver_.on_call({}); }
+
+    [[nodiscard]] int descriptor() const {
+        const std::lock_guard lock{seen_->mutex};
+        return seen_->last;
+    }
+    [[nodiscard]] struct stat status() const {
+        struct stat status {};
+        REQUIRE(::fstat(descriptor(), &status) == 0);
+        return status;
+    }
+    /// What the file takes on its disk.
+    [[nodiscard]] std::size_t disk_bytes() const { return static_cast<std::size_t>(status().st_blocks) * 512; }
+
+private:
+    struct Seen {
+        std::mutex mutex;
+        int last = -1;
+    };
+    FaultyDriver<D> driver_;
+    std::shared_ptr<Seen> seen_ = std::make_shared<Seen>();
+};
+
+} // namespace test

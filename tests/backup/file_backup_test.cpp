@@ -1,0 +1,156 @@
+// What is special to backups in files: who can see them, what they take of the disk, and what happens when it is full.
+#include "backup/backup_support.hpp"
+
+#include <atomic>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace test;
+
+TEST_CASE_TEMPLATE("FileBackup: a file of one's own, without a name, closed on exec", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const FileWatch watch{machine.driver};
+    const std::string mine = directory() + "/memsaver_file_backup_test_" + std::to_string(::getpid());
+    REQUIRE(std::filesystem::create_directory(mine));
+    {
+        FileBackup policy = in_file();
+        policy.directory = mine;
+        MemorySaver saver{machine.driver};
+        void* const block = saver.arena("cold", policy).allocate(1_MiB + 1);
+        write_pattern(machine.driver, block, 1_MiB + 1, 1);
+        CHECK(machine.driver.calls(Call::open_file) == 0); // not before it is needed
+        (void)saver.pause("cold");
+        CHECK(machine.driver.calls(Call::open_file) == 1);
+        CHECK((watch.status().st_mode & 07777U) == 0600U);
+        CHECK(watch.status().st_nlink == 0);
+        CHECK(std::filesystem::is_empty(mine));
+        CHECK((::fcntl(watch.descriptor(), F_GETFD) & FD_CLOEXEC) != 0);
+        (void)saver.resume("cold");
+        (void)saver.pause("cold");
+        CHECK(machine.driver.calls(Call::open_file) == 1); // one file an arena
+        (void)saver.resume("cold");
+        CHECK(has_pattern(machine.driver, block, 1_MiB + 1, 1));
+    }
+    CHECK(std::filesystem::remove(mine));
+}
+
+TEST_CASE_TEMPLATE("FileBackup: disk use is constant over cycles, and falls when blocks go", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const FileWatch watch{machine.driver};
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("cold", in_file());
+    void* const kept = arena.allocate(3_MiB + 1);
+    void* given_up = arena.allocate(5_MiB);
+    std::size_t full = 0;
+    for (std::uint64_t cycle = 0; cycle < 4; ++cycle) {
+        write_pattern(machine.driver, kept, 3_MiB + 1, cycle);
+        write_pattern(machine.driver, given_up, 5_MiB, cycle + 10);
+        (void)saver.pause("cold");
+        if (cycle == 0) full = watch.disk_bytes();
+        CHECK(watch.disk_bytes() == full);
+        (void)saver.resume("cold");
+        CHECK(has_pattern(machine.driver, kept, 3_MiB + 1, cycle));
+        CHECK(has_pattern(machine.driver, given_up, 5_MiB, cycle + 10));
+        if (cycle == 1) { // another block in its place: the same room
+            saver.deallocate(given_up);
+            given_up = arena.allocate(5_MiB);
+        }
+    }
+    CHECK(full >= 8_MiB);
+    CHECK(full <= 8_MiB + 64_KiB);
+    (void)saver.pause("cold");
+    saver.deallocate(given_up); // while paused
+    CHECK(watch.disk_bytes() <= full - 5_MiB);
+    (void)saver.resume("cold");
+    CHECK(has_pattern(machine.driver, kept, 3_MiB + 1, 3));
+    saver.deallocate(kept); // while active
+    CHECK(watch.disk_bytes() <= 64_KiB);
+}
+
+TEST_CASE_TEMPLATE("FileBackup: a full disk leaves the memory active and whole", M, MEMSAVER_TEST_MACHINES) {
+    for (const Call call : {Call::open_file, Call::allocate_file, Call::write_file}) {
+        for (const std::uint64_t nth : {std::uint64_t{1}, std::uint64_t{3}}) {
+            if (nth != 1 && call != Call::write_file) continue;
+            CAPTURE(call_name(call));
+            const Checked<M> machine;
+            const FileWatch watch{machine.driver};
+            MemorySaver saver{machine.driver};
+            void* const block = saver.arena("cold", in_file()).allocate(40_MiB + 1);
+            write_pattern(machine.driver, block, 40_MiB + 1, 1);
+            machine.driver.fail({.call = call, .nth = nth, .lasting = Lasting::onwards});
+            const std::string text = text_of<DriverError>([&] { (void)saver.pause("cold"); });
+            if (call != Call::write_file) CHECK(contains(text, directory()));
+            CHECK(row_of(saver, "cold").state == "active");
+            CHECK(row_of(saver, "cold").backed_up_bytes == 0);
+            CHECK(has_pattern(machine.driver, block, 40_MiB + 1, 1));
+            machine.driver.heal();
+            (void)saver.pause("cold");
+            CHECK(watch.disk_bytes() <= 41_MiB); // no room was taken twice
+            (void)saver.resume("cold");
+            CHECK(has_pattern(machine.driver, block, 40_MiB + 1, 1));
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("FileBackup: a failed read leaves the memory paused, and the bytes whole", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    void* const block = saver.arena("cold", in_file()).allocate(40_MiB + 1);
+    write_pattern(machine.driver, block, 40_MiB + 1, 1);
+    (void)saver.pause("cold");
+    machine.driver.fail({.call = Call::read_file, .nth = 3, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS((void)saver.resume("cold"), DriverError);
+    CHECK_THROWS_AS((void)saver.backup_view(block, 100), DriverError);
+    machine.driver.heal();
+    CHECK(row_of(saver, "cold").state == "paused");
+    CHECK(machine.driver.handle_bytes() == 0);
+    (void)saver.resume("cold");
+    CHECK(has_pattern(machine.driver, block, 40_MiB + 1, 1));
+}
+
+TEST_CASE_TEMPLATE("FileBackup: pinned memory stays within the ring", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    FileBackup policy = in_file();
+    policy.threads = 8;
+    void* const block = saver.arena("cold", policy).allocate(40_MiB);
+    write_pattern(machine.driver, block, 40_MiB, 1);
+    (void)saver.pause("cold");
+    CHECK(machine.driver.host_bytes() <= 8_MiB);
+    (void)saver.resume("cold");
+    CHECK(machine.driver.host_bytes() <= 8_MiB);
+    CHECK(has_pattern(machine.driver, block, 40_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("FileBackup: a directory that is not there, or is not named", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("none", FileBackup{}); }), "directory"));
+    void* const block = saver.arena("cold", FileBackup{.directory = "/nowhere/at/all"}).allocate(4096);
+    CHECK(contains(text_of<DriverError>([&] { (void)saver.pause("cold"); }), "/nowhere/at/all"));
+    CHECK(row_of(saver, "cold").state == "active");
+    saver.deallocate(block);
+}
+
+TEST_CASE("policies are values: equal by their options, named for people") {
+    CHECK(HostBackup{} == HostBackup{});
+    CHECK(!(HostBackup{} == pageable()));
+    CHECK(in_file() == in_file());
+    CHECK(!(in_file() == FileBackup{.directory = "/elsewhere"}));
+    CHECK(Verified<HostBackup>{} == Verified<HostBackup>{});
+    CHECK(!(Verified<HostBackup>{} == Verified<HostBackup>{pageable()}));
+    CHECK(HostBackup{}.name() == "host");
+    CHECK(HostBackup{.refresh = Refresh::once}.name() == "host, once");
+    CHECK(pageable().name() == "host pageable");
+    CHECK(in_file().name() == "file");
+    MemorySaver saver{HostDriver{64_MiB}};
+    (void)saver.arena("a", HostBackup{});
+    (void)saver.arena("a", HostBackup{});
+    CHECK_THROWS_AS((void)saver.arena("a", pageable()), Misuse);
+    CHECK_THROWS_AS((void)saver.arena("a", Verified<HostBackup>{}), Misuse);
+}

@@ -1,0 +1,683 @@
+// What a program sees of backups, whatever keeps the bytes; and what is special to host memory.
+#include "backup/backup_support.hpp"
+
+#include <atomic>
+#include <thread>
+
+using namespace test;
+
+namespace {
+
+/// Blocks with fresh bytes, and whether they still have them.
+template <class D>
+class Blocks {
+public:
+    Blocks(const D& driver, const Arena& arena, const std::vector<std::size_t>& sizes) : driver_{driver} {
+        for (const std::size_t bytes : sizes) add(arena, bytes);
+    }
+    void add(const Arena& arena, std::size_t bytes) { blocks_.push_back({arena.allocate(bytes), bytes, 0}); }
+    void write(std::uint64_t seed) {
+        for (Block& block : blocks_) {
+            block.seed = ++seed * 1000;
+            write_pattern(driver_, block.at, block.bytes, block.seed);
+        }
+    }
+    [[nodiscard]] bool whole() const {
+        return std::all_of(blocks_.begin(), blocks_.end(),
+                           [&](const Block& block) { return has_pattern(driver_, block.at, block.bytes, block.seed); });
+    }
+    void* drop(std::size_t i) {
+        void* const at = blocks_[i].at;
+        blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(i));
+        return at;
+    }
+    [[nodiscard]] void* at(std::size_t i) const { return blocks_[i].at; }
+
+private:
+    struct Block {
+        void* at;
+        std::size_t bytes;
+        std::uint64_t seed;
+    };
+    D driver_;
+    std::vector<Block> blocks_;
+};
+
+const std::vector<std::size_t> odd_sizes{6912, 4_MiB + 1, 1, 300'000, 2_MiB, 6912, 1_MiB - 255};
+constexpr std::size_t odd_bytes = 6912 + (4_MiB + 256) + 256 + 300'032 + 2_MiB + 6912 + 1_MiB; // in units of 256
+
+} // namespace
+
+TEST_CASE_TEMPLATE("backup: bytes are identical over three cycles with fresh bytes", M, MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        void* const first = blocks.at(0);
+        for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
+            blocks.write(cycle);
+            saver.invalidate("weights");
+            const Report paused = saver.pause("weights");
+            CHECK(paused.saved_bytes == odd_bytes); // only live bytes
+            CHECK(machine.driver.handle_bytes() == 0);
+            CHECK(row_of(saver, "weights").backed_up_bytes == odd_bytes);
+            const Report resumed = saver.resume("weights");
+            CHECK(resumed.restored_bytes == odd_bytes);
+            CHECK(blocks.at(0) == first);
+            CHECK(blocks.whole());
+            check_books(saver, machine.driver);
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("backup: a large odd block", M, MEMSAVER_TEST_QUICK_MACHINE) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        const std::string which = name;
+        if (which != "pinned" && which != "pageable" && which != "file, verified") continue;
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), {64_MiB + 1, 6912, 64_MiB + 1}};
+        for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
+            blocks.write(cycle);
+            (void)saver.pause("weights");
+            (void)saver.resume("weights");
+            CHECK(blocks.whole());
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("backup: what a stream was given before the pause is saved", M, MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        void* const block = saver.arena("weights", policy).allocate(1_MiB + 1);
+        StreamRef stream;
+        REQUIRE(machine.driver.open_stream(stream).ok());
+        for (const bool named : {false, true}) {
+            const auto bytes = pattern(1_MiB + 1, named ? 1 : 2);
+            CHECK(machine.driver.copy_to_device(address_of(block), bytes.data(), bytes.size(), stream).ok());
+            saver.invalidate("weights");
+            (void)(named ? saver.pause("weights", {.order = after(stream)}) : saver.pause("weights"));
+            (void)saver.resume("weights");
+            std::vector<unsigned char> back(bytes.size());
+            CHECK(machine.driver.copy_to_host(back.data(), address_of(block), back.size(), stream).ok());
+            CHECK(machine.driver.drain().ok());
+            CHECK(back == bytes);
+        }
+        CHECK(machine.driver.close_stream(stream).ok());
+    }
+}
+
+TEST_CASE_TEMPLATE("backup: blocks that are freed and allocated while paused", M, MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("weights", policy);
+        Blocks blocks{machine.driver, arena, odd_sizes};
+        blocks.write(1);
+        (void)saver.pause("weights");
+        saver.deallocate(blocks.drop(1));
+        saver.deallocate(blocks.drop(2));
+        CHECK(row_of(saver, "weights").backed_up_bytes < odd_bytes);
+        // Made while others are paused, in memory of its own, and paused as well: two batches come back together.
+        Blocks later{machine.driver, arena, {5_MiB + 3, 6912, 3_MiB}};
+        later.write(7);
+        CHECK(later.whole());
+        (void)saver.pause("weights");
+        Blocks latest{machine.driver, arena, {9_MiB + 3, 100}};
+        latest.write(70);
+        (void)saver.pause("weights");
+        CHECK(machine.driver.handle_bytes() == 0);
+        (void)saver.resume("weights");
+        CHECK(blocks.whole());
+        CHECK(later.whole());
+        CHECK(latest.whole());
+        saver.deallocate(later.drop(1));
+        blocks.add(arena, 777);
+        blocks.write(9);
+        later.write(90);
+        saver.invalidate("weights");
+        (void)saver.pause("weights");
+        (void)saver.resume("weights");
+        CHECK(blocks.whole());
+        CHECK(later.whole());
+        CHECK(latest.whole());
+    }
+}
+
+TEST_CASE_TEMPLATE("backup: resuming without room changes nothing, then succeeds", M, MEMSAVER_TEST_QUICK_MACHINE) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), {16_MiB, 6912}};
+        blocks.write(1);
+        (void)saver.pause("weights");
+        {
+            const Ballast full{machine.driver, 4_MiB};
+            CHECK_THROWS_AS((void)saver.resume("weights"), OutOfMemory);
+            CHECK(row_of(saver, "weights").state == "paused");
+        }
+        (void)saver.resume("weights");
+        CHECK(blocks.whole());
+    }
+}
+
+TEST_CASE_TEMPLATE("backup: this once, another policy", M, MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        blocks.write(1);
+        (void)saver.pause("weights");
+        (void)saver.resume("weights");
+        CHECK(saver.pause("weights", {.bytes = Zero{}}).saved_bytes == 0);
+        (void)saver.resume("weights");
+        CHECK(all_are(machine.driver, blocks.at(1), 4_MiB + 1, 0));
+        blocks.write(2); // nobody calls invalidate: the policy knows that it was passed over
+        CHECK(saver.pause("weights").saved_bytes == odd_bytes);
+        (void)saver.resume("weights");
+        CHECK(blocks.whole());
+        blocks.write(3);
+        (void)saver.pause("weights", {.bytes = HostBackup{}});
+        (void)saver.resume("weights");
+        CHECK(blocks.whole());
+    }
+}
+
+TEST_CASE_TEMPLATE("refresh once: later pauses copy only what was allocated since", M, MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        if (name.find("once") == std::string::npos) continue;
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("frozen", policy);
+        Blocks blocks{machine.driver, arena, odd_sizes};
+        blocks.write(1);
+        CHECK(saver.pause("frozen").saved_bytes == odd_bytes);
+        (void)saver.resume("frozen");
+        const auto copies = machine.driver.calls(Call::copy_to_host);
+        CHECK(saver.pause("frozen").saved_bytes == 0);
+        CHECK(machine.driver.calls(Call::copy_to_host) == copies);
+        CHECK(saver.resume("frozen").restored_bytes == odd_bytes);
+        CHECK(blocks.whole());
+        Blocks added{machine.driver, arena, {6912, 1_MiB}};
+        added.write(5);
+        CHECK(saver.pause("frozen").saved_bytes == 6912 + 1_MiB);
+        (void)saver.resume("frozen");
+        CHECK(blocks.whole());
+        CHECK(added.whole());
+        // Its bytes changed: all of it once more, then nothing again.
+        blocks.write(2);
+        saver.invalidate("frozen");
+        CHECK(saver.pause("frozen").saved_bytes == odd_bytes + 6912 + 1_MiB);
+        // While paused: the only copy is kept, and what is resumed is saved again at the next pause.
+        saver.invalidate("frozen");
+        (void)saver.resume("frozen");
+        CHECK(blocks.whole());
+        blocks.write(3);
+        CHECK(saver.pause("frozen").saved_bytes == odd_bytes + 6912 + 1_MiB);
+        (void)saver.resume("frozen");
+        CHECK(blocks.whole());
+        CHECK(added.whole());
+        CHECK(saver.pause("frozen").saved_bytes == 0);
+        (void)saver.resume("frozen");
+        CHECK(blocks.whole());
+    }
+}
+
+TEST_CASE_TEMPLATE("check: a forgotten invalidate is reported, and all stays active", M, MEMSAVER_TEST_MACHINES) {
+    HostBackup pinned{.refresh = Refresh::once, .check = true, .threads = 2};
+    HostBackup ringed = pageable();
+    ringed.refresh = Refresh::once;
+    ringed.check = true;
+    FileBackup filed = in_file();
+    filed.refresh = Refresh::once;
+    filed.check = true;
+    for (const AnyBackup<typename M::Driver>& policy :
+         {AnyBackup<typename M::Driver>{pinned}, AnyBackup<typename M::Driver>{ringed},
+          AnyBackup<typename M::Driver>{filed}}) {
+        CAPTURE(std::string{policy.name()});
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("frozen", policy), odd_sizes};
+        blocks.write(1);
+        (void)saver.pause("frozen");
+        (void)saver.resume("frozen");
+        CHECK(saver.pause("frozen").saved_bytes == 0); // unchanged, odd tails included
+        (void)saver.resume("frozen");
+        write_bytes(machine.driver, static_cast<std::byte*>(blocks.at(1)) + 4_MiB, {0x77});
+        const std::string text = text_of<Misuse>([&] { (void)saver.pause("frozen"); });
+        CHECK(contains(text, "invalidate"));
+        CHECK(row_of(saver, "frozen").state == "active");
+        blocks.write(2);
+        saver.invalidate("frozen");
+        CHECK(saver.pause("frozen").saved_bytes == odd_bytes);
+        (void)saver.resume("frozen");
+        CHECK(blocks.whole());
+    }
+}
+
+TEST_CASE_TEMPLATE("retain: one host address over three pauses with fresh bytes", M, MEMSAVER_TEST_MACHINES) {
+    for (const HostBackup& policy : {HostBackup{.threads = 2}, pageable()}) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        const std::byte* host = nullptr;
+        for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
+            blocks.write(cycle);
+            (void)saver.pause("weights");
+            const BackupView view = saver.backup_view(blocks.at(1), 4_MiB + 1);
+            if (host == nullptr) host = view.data();
+            CHECK(view.data() == host);
+            (void)saver.resume("weights");
+            CHECK(saver.backup_view(blocks.at(1), 4_MiB + 1).data() == host);
+            CHECK(blocks.whole());
+            CHECK(machine.driver.host_bytes() > 0);
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("without retention host memory falls after resume", M, MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        if (name.find("given back") == std::string::npos) continue;
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
+            blocks.write(cycle);
+            (void)saver.pause("weights");
+            CHECK(machine.driver.host_bytes() > 0);
+            (void)saver.resume("weights");
+            CHECK(machine.driver.host_bytes() == 0);
+            CHECK(machine.driver.pinned_bytes() == 0);
+            CHECK(machine.driver.outstanding().files == 0);
+            CHECK(row_of(saver, "weights").backed_up_bytes == 0);
+            CHECK(blocks.whole());
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("room of freed blocks is used again, or given back as a whole", M, MEMSAVER_TEST_MACHINES) {
+    for (const HostBackup& policy : {HostBackup{.threads = 2}, pageable()}) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("weights", policy);
+        std::size_t most = 0;
+        for (std::uint64_t cycle = 0; cycle < 5; ++cycle) {
+            Blocks blocks{machine.driver, arena, {6_MiB + 1, 2_MiB, 6912}};
+            blocks.write(cycle);
+            (void)saver.pause("weights");
+            (void)saver.resume("weights");
+            CHECK(blocks.whole());
+            if (cycle == 0) most = machine.driver.host_bytes();
+            CHECK(machine.driver.host_bytes() == most);
+            for (std::size_t i = 0; i < 3; ++i) saver.deallocate(blocks.drop(0));
+            CHECK(row_of(saver, "weights").backed_up_bytes == 0);
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("prepare: the first pause then takes no host memory", M, MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        blocks.write(1);
+        std::thread ahead{[&] { saver.prepare("weights"); }};
+        ahead.join();
+        CHECK(row_of(saver, "weights").state == "active");
+        CHECK(row_of(saver, "weights").backed_up_bytes == 0);
+        CHECK(blocks.whole());
+        const auto taken = [&] {
+            return machine.driver.calls(Call::map_host) + machine.driver.calls(Call::pin_host) +
+                   machine.driver.calls(Call::open_file) + machine.driver.calls(Call::allocate_file);
+        };
+        const auto before = taken();
+        CHECK(before > 0);
+        CHECK(saver.pause("weights").saved_bytes == odd_bytes);
+        CHECK(taken() == before);
+        (void)saver.resume("weights");
+        CHECK(blocks.whole());
+        saver.prepare("weights"); // again, and with nothing to do
+        (void)saver.pause("weights");
+        saver.prepare("weights");
+        (void)saver.resume("weights");
+        CHECK(blocks.whole());
+        CHECK_THROWS_AS(saver.prepare("nobody"), Misuse);
+    }
+}
+
+TEST_CASE_TEMPLATE("pins refused: slower, told once, and the bytes are right", M, MEMSAVER_TEST_MACHINES) {
+    for (const bool from_the_first : {true, false}) { // or after some
+        for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+            CAPTURE(name);
+            CAPTURE(from_the_first);
+            const Checked<M> machine;
+            Told told;
+            MemorySaver saver{machine.driver, {.events = told.sink()}};
+            Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+            machine.driver.fail({.call = Call::pin_host,
+                                 .nth = from_the_first ? std::uint64_t{1} : std::uint64_t{2},
+                                 .lasting = Lasting::onwards,
+                                 .kind = StatusKind::out_of_host_memory});
+            for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
+                blocks.write(cycle);
+                saver.invalidate("weights");
+                (void)saver.pause("weights");
+                (void)saver.resume("weights");
+                CHECK(blocks.whole());
+            }
+            const bool host = name.rfind("pinned", 0) == 0;
+            if (host && from_the_first) CHECK(told.of(EventKind::fell_back).size() == 1);
+            CHECK(told.of(EventKind::fell_back).size() <= 1);
+            machine.driver.heal();
+        }
+    }
+}
+
+TEST_CASE("a limit on pins: none, a little, and enough") {
+    using Driver = FaultyDriver<HostDriver>;
+    for (const std::size_t limit : {std::size_t{0}, 66_MiB, 1_GiB}) {
+        CAPTURE(limit);
+        const Driver driver{HostDriver{1_GiB, {.pin_limit = limit}}};
+        {
+            Told told;
+            MemorySaver saver{driver, {.events = told.sink()}};
+            Blocks blocks{driver, saver.arena("weights", HostBackup{.threads = 2}), {150_MiB, 6912}};
+            for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
+                blocks.write(cycle);
+                (void)saver.pause("weights");
+                (void)saver.resume("weights");
+                CHECK(blocks.whole());
+                CHECK(driver.inner().counts().pinned_bytes <= limit);
+            }
+            const auto events = told.of(EventKind::fell_back);
+            CHECK(events.size() == (limit == 1_GiB ? 0 : 1));
+            for (const Event& event : events) {
+                CHECK(event.tag == "weights");
+                CHECK(contains(event.text, "pinned"));
+            }
+        }
+        check_given_back(driver);
+        CHECK(driver.inner().counts().pinned_bytes == 0);
+    }
+}
+
+TEST_CASE_TEMPLATE("pageable: pinned memory stays within the ring", M, MEMSAVER_TEST_QUICK_MACHINE) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    HostBackup policy = pageable();
+    policy.threads = 8;
+    Blocks blocks{machine.driver, saver.arena("weights", policy), {100_MiB}};
+    std::atomic<std::size_t> most{0};
+    machine.driver.on_call([&](const CallRecord& call) {
+        if (call.call != Call::copy_to_host && call.call != Call::copy_to_device) return;
+        most = std::max(most.load(), machine.driver.pinned_bytes());
+    });
+    blocks.write(1);
+    most = 0;
+    (void)saver.pause("weights");
+    (void)saver.resume("weights");
+    machine.driver.on_call({});
+    CHECK(most > 0);
+    CHECK(most <= 8_MiB);
+    CHECK(blocks.whole());
+}
+
+namespace {
+
+/// A host that would give nearly nothing.
+class PoorHost : public HostDriver {
+public:
+    using HostDriver::HostDriver;
+    Status host_available(std::size_t& bytes) const noexcept {
+        bytes = 1_MiB;
+        return {};
+    }
+};
+
+} // namespace
+
+TEST_CASE("host memory that the system would not give is not touched") {
+    const FaultyDriver<PoorHost> driver{PoorHost{256_MiB}};
+    {
+        MemorySaver saver{driver};
+        Blocks blocks{driver, saver.arena("weights", HostBackup{.threads = 2}), odd_sizes};
+        blocks.write(1);
+        CHECK(contains(text_of<OutOfHostMemory>([&] { (void)saver.pause("weights"); }), "1.00 MiB"));
+        CHECK_THROWS_AS(saver.prepare("weights"), OutOfHostMemory);
+        CHECK(driver.calls(Call::map_host) == 0);
+        CHECK(row_of(saver, "weights").state == "active");
+        CHECK(blocks.whole());
+        (void)saver.pause("weights", {.bytes = in_file()});
+        (void)saver.resume("weights");
+        CHECK(blocks.whole());
+    }
+    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+}
+
+TEST_CASE_TEMPLATE("no host memory: the memory stays active and whole, and the next pause succeeds", M,
+                   MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        for (const Call call : {Call::map_host, Call::populate_host}) {
+            CAPTURE(name);
+            CAPTURE(call_name(call));
+            const Checked<M> machine;
+            MemorySaver saver{machine.driver};
+            Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+            blocks.write(1);
+            machine.driver.fail({.call = call, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
+            CHECK_THROWS_AS((void)saver.pause("weights"), OutOfHostMemory);
+            machine.driver.heal();
+            CHECK(row_of(saver, "weights").state == "active");
+            CHECK(blocks.whole());
+            (void)saver.pause("weights");
+            (void)saver.resume("weights");
+            CHECK(blocks.whole());
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("backup_view: bytes while paused, later if they are kept, or why there are none", M,
+                   MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("weights", policy);
+        void* const block = arena.allocate(3_MiB + 17);
+        void* const other = arena.allocate(6912);
+        write_pattern(machine.driver, block, 3_MiB + 17, 5);
+        write_pattern(machine.driver, other, 6912, 6);
+        CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(block, 1); }), "kept"));
+        (void)saver.pause("weights");
+        const auto bytes = pattern(3_MiB + 17, 5);
+        const auto same = [](const BackupView& view, const unsigned char* from) {
+            return std::equal(view.data(), view.data() + view.size_bytes, reinterpret_cast<const std::byte*>(from));
+        };
+        const BackupView whole = saver.backup_view(block, 3_MiB + 17);
+        CHECK(whole.size_bytes == 3_MiB + 17);
+        CHECK(same(whole, bytes.data()));
+        CHECK(same(saver.backup_view(static_cast<std::byte*>(block) + 1_MiB + 3, 4097), bytes.data() + 1_MiB + 3));
+        CHECK(same(saver.backup_view(other, 6912), pattern(6912, 6).data()));
+        CHECK(contains(mapping_flags(whole.data()), " dd "));
+        CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(block, 4_MiB); }), "past the end"));
+        CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(&saver, 1); }), "no tag"));
+        (void)saver.resume("weights");
+        CHECK(same(whole, bytes.data())); // it owns what it shows
+        if (name.find("given back") == std::string::npos) {
+            CHECK(same(saver.backup_view(block, 3_MiB + 17), bytes.data()));
+        } else {
+            CHECK_THROWS_AS((void)saver.backup_view(block, 1), Misuse);
+        }
+        saver.deallocate(other);
+        CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(other, 1); }), "no live block"));
+    }
+}
+
+TEST_CASE_TEMPLATE("backup_view: tags that keep nothing, plain memory, a saver that is closed", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    void* const dropped = saver.arena("dropped").allocate(4096);
+    (void)saver.pause("dropped");
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(dropped, 1); }), "keeps no bytes"));
+    (void)saver.resume("dropped");
+    void* const kept = saver.arena("kept", HostBackup{.threads = 2}).allocate(4096);
+    (void)saver.pause("kept", {.bytes = Discard{}});
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(kept, 1); }), "keeps no bytes"));
+    (void)saver.resume("kept");
+    {
+        const auto outside = saver.outside();
+        void* const plain = saver.allocate(4096);
+        CHECK_THROWS_AS((void)saver.backup_view(plain, 1), Misuse);
+        saver.deallocate(plain);
+    }
+    saver.close();
+    CHECK_THROWS_AS((void)saver.backup_view(kept, 1), Misuse);
+    CHECK_THROWS_AS(saver.prepare("kept"), Misuse);
+}
+
+TEST_CASE_TEMPLATE("a view outlives the room it was in, and its saver", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    BackupView view;
+    {
+        MemorySaver saver{machine.driver};
+        void* const block = saver.arena("weights", HostBackup{.retain = false, .threads = 2}).allocate(1_MiB);
+        write_pattern(machine.driver, block, 1_MiB, 5);
+        (void)saver.pause("weights");
+        view = saver.backup_view(block, 1_MiB);
+        (void)saver.resume("weights");
+        write_pattern(machine.driver, block, 1_MiB, 6);
+        (void)saver.pause("weights");
+    }
+    const auto bytes = pattern(1_MiB, 5);
+    CHECK(std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const unsigned char*>(view.data())));
+}
+
+TEST_CASE_TEMPLATE("progress ends at the total", M, MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        Told told;
+        MemorySaver saver{machine.driver, {.events = told.sink()}};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        blocks.write(1);
+        for (const bool pausing : {true, false}) {
+            told.clear();
+            (void)(pausing ? saver.pause("weights") : saver.resume("weights"));
+            const auto events = told.of(EventKind::progress);
+            REQUIRE(!events.empty());
+            std::size_t most = 0;
+            for (const Event& event : events) {
+                CHECK(event.tag == "weights");
+                CHECK(event.text == (pausing ? "saving" : "restoring"));
+                CHECK(event.bytes_total == odd_bytes);
+                CHECK(event.bytes_done <= odd_bytes);
+                most = std::max(most, event.bytes_done);
+            }
+            CHECK(most == odd_bytes);
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("several tags are brought back in the caller's order, after all memory was taken", M,
+                   MEMSAVER_TEST_MACHINES) {
+    using Driver = typename M::Driver;
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    Blocks a{machine.driver, saver.arena("a", HostBackup{.threads = 1}), {4_MiB}};
+    Blocks b{machine.driver, saver.arena("b", HostBackup{.threads = 1}), {4_MiB}};
+    Blocks c{machine.driver, saver.arena("c", HostBackup{.threads = 1}), {4_MiB}};
+    a.write(1), b.write(2), c.write(3);
+    (void)saver.pause();
+    struct Seen {
+        std::mutex mutex;
+        std::vector<CallRecord> calls;
+    };
+    const auto seen = std::make_shared<Seen>();
+    const Driver& driver = machine.driver;
+    driver.on_call([seen](const CallRecord& call) {
+        const std::lock_guard lock{seen->mutex};
+        seen->calls.push_back(call);
+    });
+    (void)saver.resume({"c", "a", "b"});
+    driver.on_call({});
+    std::vector<Address> order;
+    for (const CallRecord& call : seen->calls) {
+        if (call.call == Call::create || call.call == Call::map) CHECK(order.empty());
+        if (call.call == Call::copy_to_device) order.push_back(call.address);
+    }
+    CHECK(order == std::vector<Address>{address_of(c.at(0)), address_of(a.at(0)), address_of(b.at(0))});
+    CHECK(a.whole());
+    CHECK(b.whole());
+    CHECK(c.whole());
+}
+
+TEST_CASE("two devices side by side, each restored on its own") {
+    using Driver = FaultyDriver<HostDriver>;
+    for (const auto& [name, policy] : keepers<Driver>()) {
+        CAPTURE(name);
+        const Driver first = NastyHostMachine::driver(0);
+        const Driver second = NastyHostMachine::driver(1);
+        {
+            MemorySaver saver{first};
+            Blocks a{first, saver.arena("weights", policy), odd_sizes};
+            Blocks b{second, saver.arena("weights", policy, second), odd_sizes};
+            for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
+                a.write(cycle), b.write(50 + cycle);
+                saver.invalidate("weights");
+                CHECK(saver.pause("weights").saved_bytes == 2 * odd_bytes);
+                (void)saver.resume("weights");
+                CHECK(a.whole());
+                CHECK(b.whole());
+            }
+        }
+        check_given_back(first);
+        check_given_back(second);
+    }
+}
+
+TEST_CASE_TEMPLATE("blocks are allocated and given up by other threads while a tag is saved and restored", M,
+                   MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("weights", policy);
+        Blocks blocks{machine.driver, arena, odd_sizes};
+        blocks.write(1);
+        std::atomic<bool> stop{false};
+        std::thread other{[&] {
+            std::vector<void*> mine;
+            for (std::size_t i = 0; !stop; ++i) {
+                mine.push_back(arena.allocate(1 + i * 7919 % 100'000));
+                if (mine.size() < 20) continue;
+                arena.deallocate(mine[i % 20]);
+                mine[i % 20] = mine.back();
+                mine.pop_back();
+            }
+            for (void* const block : mine) arena.deallocate(block);
+        }};
+        for (int cycle = 0; cycle < 8; ++cycle) {
+            saver.prepare("weights");
+            (void)saver.pause("weights");
+            (void)saver.resume("weights");
+        }
+        stop = true;
+        other.join();
+        CHECK(blocks.whole());
+        (void)saver.pause("weights");
+        CHECK(row_of(saver, "weights").backed_up_bytes == odd_bytes); // nothing is kept of what is gone
+        (void)saver.resume("weights");
+        CHECK(blocks.whole());
+    }
+}

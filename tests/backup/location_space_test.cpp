@@ -1,0 +1,96 @@
+// Room is never given out twice, and comes together again.
+#include "memsaver/backup/location_space.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <utility>
+#include <vector>
+
+using namespace memsaver;
+
+TEST_CASE("LocationSpace: neighbours lie side by side in fresh room, and the best fit is taken") {
+    LocationSpace space;
+    CHECK(space.take(1) == 0);
+    space.add(1000, 100);
+    CHECK(space.take(40) == 1000);
+    CHECK(space.take(40) == 1040);
+    CHECK(space.take(40) == 0);
+    space.add(5000, 30);
+    CHECK(space.take(25) == 5000); // not from the 20 at 1080, which are too few
+    CHECK(space.take(20) == 1080); // exactly
+    CHECK(space.take(5) == 5025);
+    CHECK(space.take(1) == 0);
+}
+
+TEST_CASE("LocationSpace: what is given back joins its neighbours") {
+    for (const auto& order :
+         {std::vector<std::uint64_t>{100, 200, 300}, {300, 200, 100}, {100, 300, 200}, {200, 300, 100}}) {
+        LocationSpace space;
+        for (const std::uint64_t at : order) space.give(at, 100);
+        CHECK(space.take(300) == 100);
+        CHECK(space.take(1) == 0);
+    }
+}
+
+TEST_CASE("LocationSpace: removes a range only if all of it is free, out of the middle too") {
+    LocationSpace space;
+    space.add(1000, 300);
+    CHECK(!space.remove(900, 100));
+    CHECK(!space.remove(1250, 100));
+    CHECK(!space.remove(5000, 1));
+    CHECK(space.remove(1100, 100));
+    CHECK(!space.remove(1100, 100));
+    CHECK(space.take(101) == 0);
+    CHECK(space.remove(1000, 50)); // the front
+    CHECK(space.remove(1290, 10)); // the back
+    CHECK(space.take(50) == 1050);
+    CHECK(space.remove(1200, 90)); // the whole
+    CHECK(space.take(1) == 0);
+    space.add(7, 7);
+    space.clear();
+    CHECK(space.take(1) == 0);
+}
+
+TEST_CASE("LocationSpace: random operations against a map of bytes") {
+    constexpr std::size_t bytes = 512;
+    std::vector<char> taken(bytes + 1, 1);
+    LocationSpace space;
+    space.add(1, bytes);
+    std::fill(taken.begin() + 1, taken.end(), 0);
+    std::vector<std::pair<std::uint64_t, std::size_t>> held;
+    std::uint64_t state = 12345;
+    const auto random = [&](std::size_t below) {
+        state = state * 6364136223846793005U + 1442695040888963407U;
+        return static_cast<std::size_t>(state >> 33U) % below;
+    };
+    for (int i = 0; i < 20'000; ++i) {
+        if (held.empty() || random(2) == 0) {
+            const std::size_t want = 1 + random(40);
+            const std::uint64_t at = space.take(want);
+            if (at == 0) {
+                std::size_t run = 0; // there was really no room
+                for (std::size_t b = 1; b <= bytes; ++b) {
+                    run = taken[b] != 0 ? 0 : run + 1;
+                    REQUIRE(run < want);
+                }
+                continue;
+            }
+            for (std::size_t b = at; b < at + want; ++b) REQUIRE(std::exchange(taken[b], 1) == 0);
+            held.emplace_back(at, want);
+        } else {
+            const std::size_t which = random(held.size());
+            const auto [at, size] = held[which];
+            space.give(at, size);
+            std::fill_n(taken.begin() + static_cast<std::ptrdiff_t>(at), size, 0);
+            held[which] = held.back();
+            held.pop_back();
+        }
+    }
+    for (const auto& [at, size] : held) space.give(at, size);
+    CHECK(space.take(bytes) == 1);
+}

@@ -1,0 +1,111 @@
+// Bytes that are not what was saved do not come back; once they are right again, they do.
+#include "backup/backup_support.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+using namespace test;
+
+namespace {
+
+/// Turns one kept byte over, wherever it lies; once more puts it right.
+template <class D>
+class Corruption {
+public:
+    Corruption(MemorySaver<FaultyDriver<D>>& saver, const FileWatch<D>& watch) : saver_{saver}, watch_{watch} {}
+
+    void turn(const void* at, bool in_file) {
+        const BackupView view = saver_.backup_view(at, 1);
+        if (!in_file) {
+            auto* const byte = const_cast<std::byte*>(view.data()); // NOLINT: corrupting is the point
+            *byte ^= std::byte{0x40};
+            return;
+        }
+        // The file may be one for direct access: through the page cache under a name of the process's own.
+        const std::string name = "/proc/self/fd/" + std::to_string(watch_.descriptor());
+        const int file = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+        REQUIRE(file >= 0);
+        const off_t end = ::lseek(file, 0, SEEK_END);
+        bool found = false;
+        std::vector<unsigned char> page(4096);
+        for (off_t offset = 0; offset < end && !found; offset += 4096) {
+            REQUIRE(::pread(file, page.data(), page.size(), offset) == 4096);
+            // The page that begins as the block does, right or wrong.
+            if (page[0] != static_cast<unsigned char>(*view.data()) || !is_first(page)) continue;
+            page[0] ^= 0x40U;
+            REQUIRE(::pwrite(file, page.data(), page.size(), offset) == 4096);
+            found = true;
+        }
+        REQUIRE(::fsync(file) == 0);
+        REQUIRE(::close(file) == 0);
+        CHECK(found);
+    }
+    std::vector<unsigned char> expected; // the first bytes of the block that is looked for
+
+private:
+    bool is_first(const std::vector<unsigned char>& page) const {
+        return std::equal(expected.begin() + 1, expected.begin() + 100, page.begin() + 1);
+    }
+
+    MemorySaver<FaultyDriver<D>>& saver_;
+    const FileWatch<D>& watch_;
+};
+template <class D>
+Corruption(MemorySaver<FaultyDriver<D>>&, const FileWatch<D>&) -> Corruption<D>;
+
+} // namespace
+
+TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they are right", M, MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        const std::string which = name;
+        if (which.find("verified") == std::string::npos) continue;
+        CAPTURE(name);
+        const bool in_file = which.find("file") != std::string::npos;
+        const Checked<M> machine;
+        const FileWatch watch{machine.driver};
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("weights", policy);
+        void* const small = arena.allocate(6912);
+        void* const large = arena.allocate(9_MiB + 1);
+        void* const other = saver.arena("other", HostBackup{.threads = 2}).allocate(1_MiB);
+        write_pattern(machine.driver, small, 6912, 1);
+        write_pattern(machine.driver, large, 9_MiB + 1, 2);
+        write_pattern(machine.driver, other, 1_MiB, 3);
+        (void)saver.pause();
+        Corruption corruption{saver, watch};
+        for (void* const block : {small, large}) {
+            corruption.expected = pattern(100, block == small ? 1 : 2);
+            corruption.turn(block, in_file);
+            const std::string text = text_of<BackupDamaged>([&] { (void)saver.resume("weights"); });
+            CHECK(contains(text, "not what was saved"));
+            CHECK(row_of(saver, "weights").state == "paused");
+            CHECK_THROWS_AS((void)saver.resume({"other", "weights"}), BackupDamaged);
+            CHECK(row_of(saver, "weights").state == "paused");
+            corruption.turn(block, in_file);
+        }
+        CHECK(row_of(saver, "other").state == "active"); // it came before
+        CHECK(has_pattern(machine.driver, other, 1_MiB, 3));
+        (void)saver.resume("weights");
+        CHECK(has_pattern(machine.driver, small, 6912, 1));
+        CHECK(has_pattern(machine.driver, large, 9_MiB + 1, 2));
+        // Fresh bytes have fresh sums.
+        write_pattern(machine.driver, large, 9_MiB + 1, 4);
+        (void)saver.pause("weights");
+        (void)saver.resume("weights");
+        CHECK(has_pattern(machine.driver, large, 9_MiB + 1, 4));
+    }
+}
+
+TEST_CASE("Verified: without it, what differs comes back unseen") { // so the test above can fail
+    using M = HostMachine2G;
+    const Checked<M> machine;
+    const FileWatch watch{machine.driver};
+    MemorySaver saver{machine.driver};
+    void* const block = saver.arena("weights", HostBackup{.threads = 2}).allocate(6912);
+    write_pattern(machine.driver, block, 6912, 1);
+    (void)saver.pause("weights");
+    Corruption corruption{saver, watch};
+    corruption.turn(block, false);
+    (void)saver.resume("weights");
+    CHECK(!has_pattern(machine.driver, block, 6912, 1));
+}
