@@ -24,7 +24,6 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/regions.hpp
   include/memsaver/arena/resume_step.hpp
   include/memsaver/arena/run_steps.hpp
-  include/memsaver/arena/short_mutex.hpp
   include/memsaver/arena/tagged_arena.hpp
   include/memsaver/arena/trim_step.hpp
   include/memsaver/arena/turn.hpp

@@ -3,7 +3,6 @@
 
 #include "memsaver/arena/block_allocator.hpp"
 #include "memsaver/arena/deferred_frees.hpp"
-#include "memsaver/arena/short_mutex.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -41,7 +40,7 @@ struct Heap {
         deferred.collect(driver, fences.last_done(), [&](Address address) { freed(blocks.reclaim(address)); });
     }
 
-    ShortMutex mutex;
+    std::mutex mutex;
     BlockAllocator blocks;
     DeferredFrees<D> deferred;
 };

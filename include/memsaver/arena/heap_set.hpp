@@ -46,8 +46,8 @@ public:
         static_assert(shard_count == 32);
         return *shards[static_cast<std::size_t>(id >> 59U)];
     }
-    [[nodiscard]] std::array<std::unique_lock<ShortMutex>, shard_count + 1> lock_all() {
-        std::array<std::unique_lock<ShortMutex>, shard_count + 1> locks;
+    [[nodiscard]] std::array<std::unique_lock<std::mutex>, shard_count + 1> lock_all() {
+        std::array<std::unique_lock<std::mutex>, shard_count + 1> locks;
         for (std::size_t i = 0; i < shard_count; ++i) locks[i] = std::unique_lock{shards[i]->mutex};
         locks[shard_count] = std::unique_lock{central.mutex};
         return locks;

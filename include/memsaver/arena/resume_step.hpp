@@ -96,14 +96,16 @@ public:
         {
             const std::lock_guard lock{core.memory_.pages.mutex};
             for (Extent<D>& extent : extents_) core.memory_.pages.active.push_back(std::move(extent));
-            for (const auto& batch : core.memory_.pages.paused) batch.slot->resumed();
         }
         core.memory_.end_operation(true); // while it is still known which ranges were paused
+        decltype(core.memory_.pages.paused) done;
         {
             const std::lock_guard lock{core.memory_.pages.mutex};
-            core.memory_.pages.paused.clear();
+            done.swap(core.memory_.pages.paused);
         }
         core.memory_.open_all();
+        for (const auto& batch : done)
+            batch.slot->resumed(); // may take a while to give host memory back: without a lock
         return std::move(row_);
     }
 
