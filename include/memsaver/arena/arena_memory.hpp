@@ -38,6 +38,8 @@ public:
             if (const Address address = heaps.allocate(size, alignment, requested)) return address;
             if (heaps.fence_is_worth_it(size, growth_step(pages.physical_bytes(), pages.granularity()))) {
                 heaps.fence();
+                if (const Address address = heaps.allocate(size, alignment, requested)) return address;
+                heaps.settle();
                 continue;
             }
             try {
@@ -45,6 +47,7 @@ public:
             } catch (const Error&) { // no room: what waits to be reused may be room enough
                 if (fenced || !heaps.anything_fenced()) throw;
                 heaps.fence();
+                heaps.settle();
                 fenced = true;
             }
         }

@@ -181,10 +181,18 @@ public:
     }
 
     /// Waits for the whole device, leaving stream captures whole; other threads' launches may stand still meanwhile.
+    /// Threads that come while one waits share the next wait. What it makes reusable is found by `allocate`.
     void fence() {
+        const std::uint64_t wanted = fences_.last_begun() + 1; // whatever was freed before this line is behind it
+        const std::lock_guard lock{fencing_};
+        if (fences_.last_done() >= wanted) return;
         const std::uint64_t number = fences_.begin();
         check(driver_.drain(), "wait for the device before freed memory is reused");
         fences_.finish(number);
+    }
+
+    /// Everything that can be reused becomes free, and chunks that are free go back to the central heap.
+    void settle() {
         const auto locks = set_.lock_all();
         settle_locked();
     }
@@ -282,6 +290,7 @@ private:
     std::size_t chunk_bytes_;
     std::size_t small_bytes_;
     Fences fences_;
+    std::mutex fencing_; // held over a wait for the device, by threads that all want just that
     HeapSet<D> set_;
     bool operation_ = false; // changed with every lock held
 };
