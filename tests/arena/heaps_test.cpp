@@ -120,6 +120,7 @@ TEST_CASE("Heaps: freed memory is reused after the device's work, after one stre
         CHECK_FALSE(f.heaps.fence_is_worth_it(granularity, 1)); // less than 32 MiB: growing is better than waiting
         CHECK_FALSE(f.heaps.fence_is_worth_it(1, 64_MiB));
         f.heaps.fence();
+        f.heaps.settle();
         CHECK_FALSE(f.heaps.anything_fenced());
         CHECK(f.allocate(granularity) == base);
     }
@@ -160,6 +161,7 @@ TEST_CASE("Heaps: freed memory is reused after the device's work, after one stre
         REQUIRE(f.driver.end_capture(stream.get(), graph).ok());
         REQUIRE(f.driver.close_graph(graph).ok());
         f.heaps.fence();
+        f.heaps.settle();
         CHECK(f.allocate(granularity) == 0);
     }
 }
@@ -196,6 +198,7 @@ TEST_CASE("Heaps: misuse is told by what is wrong, and changes nothing") {
     CHECK(has(f.misuse(small), "of 1000 B was freed before"));
     CHECK(has(f.misuse(large), "of 3.00 MiB was freed before"));
     f.heaps.fence();
+    f.heaps.settle();
     CHECK(has(f.misuse(small), "may have been freed before"));
     CHECK(f.forgotten.size() == 2);
     // A chunk that small blocks lie in is no block of the program's.
@@ -231,6 +234,7 @@ TEST_CASE("Heaps: memory that an operation has shut serves nobody; blocks freed 
         f.end_operation({});
         CHECK(f.allocate(granularity) == 0);
         f.heaps.fence();
+        f.heaps.settle();
         CHECK(f.free_bytes(Side::open) == 2 * granularity);
     }
     SUBCASE("new memory is open meanwhile") {
@@ -275,6 +279,7 @@ TEST_CASE("Heaps: a block of which only a part could be paused is not handed out
     f.deallocate(all);       // work may still touch those
     CHECK(f.allocate(granularity) == 0);
     f.heaps.fence();
+    f.heaps.settle();
     CHECK(f.heaps.free_ranges(256, Side::open) == std::vector<Range>{{base + granularity, granularity}});
     CHECK(f.free_bytes(Side::shut) == 2 * granularity);
     CHECK(f.allocate(2 * granularity) == 0);
@@ -354,6 +359,7 @@ TEST_CASE("Heaps: eight threads allocate, free each other's blocks, and operatio
                 f.heaps.deallocate(victim, random() % 2 == 0 ? at_once : FreeOrder{}, "tag",
                                    [&](std::uint64_t) { forgotten += 1; });
                 if (random() % 200 == 0) f.heaps.fence();
+                if (random() % 200 == 0) f.heaps.settle();
                 if (random() % 100 == 0) (void)f.heaps.sums();
             }
         });
@@ -376,6 +382,7 @@ TEST_CASE("Heaps: eight threads allocate, free each other's blocks, and operatio
     CHECK(allocated == forgotten + shared.size());
     for (const Address address : shared) f.deallocate(address);
     f.heaps.fence();
+    f.heaps.settle();
     CHECK(f.heaps.sums().live_blocks == 0);
     CHECK(f.heaps.sums().live_bytes == 0);
     CHECK(f.heaps.free_ranges(256, Side::open) == std::vector<Range>{{base, 64 * granularity}});
