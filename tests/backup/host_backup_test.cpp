@@ -444,7 +444,47 @@ public:
     }
 };
 
+/// A host with room for the backup of one tag.
+class HostForOne : public HostDriver {
+public:
+    HostForOne(std::size_t bytes, std::size_t room) : HostDriver{bytes}, room_{room} {}
+    Status host_available(std::size_t& bytes) const noexcept {
+        bytes = room_ - std::min(room_, touched_->load());
+        return {};
+    }
+    Status populate_host(void* pages, std::size_t bytes) const noexcept {
+        const Status status = HostDriver::populate_host(pages, bytes);
+        if (status.ok()) *touched_ += bytes;
+        return status;
+    }
+
+private:
+    std::size_t room_;
+    std::shared_ptr<std::atomic<std::size_t>> touched_ = std::make_shared<std::atomic<std::size_t>>(0);
+};
+
 } // namespace
+
+TEST_CASE("tags that pause together share what the system would give") {
+    constexpr std::size_t each = 40_MiB;
+    const FaultyDriver<HostForOne> driver{HostForOne{256_MiB, each * 3 / 2}};
+    {
+        MemorySaver saver{driver};
+        Blocks first{driver, saver.arena("first", HostBackup{.threads = 2}), {each}};
+        Blocks second{driver, saver.arena("second", HostBackup{.threads = 2}), {each}};
+        first.write(1);
+        second.write(2);
+        CHECK_THROWS_AS((void)saver.pause(), OutOfHostMemory); // neither alone would be too much
+        CHECK(row_of(saver, "first").state == "active");
+        CHECK(row_of(saver, "second").state == "active");
+        CHECK(first.whole());
+        CHECK(second.whole());
+        (void)saver.pause("first"); // what its first attempt touched is its own
+        (void)saver.resume("first");
+        CHECK(first.whole());
+    }
+    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+}
 
 TEST_CASE("host memory that the system would not give is not touched") {
     const FaultyDriver<PoorHost> driver{PoorHost{256_MiB}};

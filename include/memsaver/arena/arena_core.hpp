@@ -233,6 +233,7 @@ private:
         LiveSet live;
         live.extents = ranges;
         live.blocks = [this, ranges] { return memory_.heaps.live_blocks(ranges); };
+        live.host_budget = options().host_budget;
         if (!options().events) return live;
         live.progress = [this, what](std::size_t done, std::size_t total) {
             tell(options().events, [&] { return Event{EventKind::progress, tag(), device(), what, done, total}; });

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "memsaver/base/event.hpp"
+#include "memsaver/memory/host_budget.hpp"
 
 #include <cstddef>
+#include <memory>
 
 namespace memsaver::inline v0_1 {
 
@@ -16,6 +18,8 @@ struct ArenaOptions {
     std::size_t margin = 0;
     /// Told what could not be thrown.
     EventSink events{};
+    /// Shared by arenas that may take host memory at the same time; a saver's arenas share the saver's.
+    std::shared_ptr<HostBudget> host_budget{};
 };
 
 } // namespace memsaver::inline v0_1

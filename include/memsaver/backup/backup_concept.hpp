@@ -44,6 +44,8 @@ struct LiveSet {
     ProgressSink progress{};
     /// Told what the program may want to know, but need not; may be empty.
     std::function<void(const std::string&)> tell{};
+    /// Shared by all that may take host memory at the same time; may be null.
+    std::shared_ptr<HostBudget> host_budget{};
 };
 
 /// What holds the bytes of one arena. One thread at a time, but for `forget` and `backed_up_bytes`, which may be called

@@ -28,7 +28,7 @@ public:
           ring_{std::make_shared<Ring<D>>(driver, options_.ring_bytes, options_.crew.threads)} {}
 
     /// The disk's room is taken now: a full disk is an error before anything is written.
-    Room grow(std::size_t bytes) {
+    Room grow(std::size_t bytes, const LiveSet&) {
         if (!file_.owns()) file_ = OwnedFile<D>{driver_, directory_};
         const Status status = driver_.allocate_file(file_.get(), size_, bytes);
         if (!status.ok()) {

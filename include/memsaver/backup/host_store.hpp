@@ -34,16 +34,9 @@ public:
                                                                               driver, options_.ring_bytes,
                                                                               options_.crew.threads)} {}
 
-    Room grow(std::size_t bytes) {
-        std::size_t available = 0;
-        check(driver_.host_available(available), "ask how much host memory is left");
-        if (bytes > available) {
-            throw OutOfHostMemory{"a backup of " + format_bytes(bytes) +
-                                  " does not fit: the system and its control groups "
-                                  "would give " +
-                                  format_bytes(available)};
-        }
-        auto region = std::make_shared<HostRegion<D>>(driver_, bytes);
+    Room grow(std::size_t bytes, const LiveSet& live) {
+        auto promise = HostBudget::take(live.host_budget, driver_, bytes);
+        auto region = std::make_shared<HostRegion<D>>(driver_, bytes, std::move(promise));
         if (pinned_ && regions_.empty() && !region->prepare(region->address(), true).ok()) {
             if (!region->ready(region->address(), false))
                 check(region->prepare(region->address(), false), "take host pages");

@@ -31,7 +31,7 @@ struct StoredSlotOptions {
 /// `Store`, a place with room for bytes (backup/host_store.hpp, backup/file_store.hpp):
 ///
 /// - `Store::alignment`: of locations and of room, a power of two.
-/// - `grow(bytes)`: more Room. May throw. `shrink(space)`: gives back room that is free as a whole.
+/// - `grow(bytes, live)`: more Room. May throw. `shrink(space)`: gives back room that is free as a whole.
 /// - `clear()`: gives all room back. `discard(location, bytes)`: these bytes are not needed any more.
 /// - `prepare(units)`: takes ahead of time what saving would take. May throw.
 /// - `out(units, live)`, `in(units, live)`: start a transfer. `compare(units, live)`: throws where bytes differ.
@@ -85,9 +85,10 @@ public:
         entry.saved = false;
     }
     /// Gives every block a place that has none. If it throws, some may still have none.
-    void place(const std::vector<LiveBlock>& blocks) {
+    void place(const std::vector<LiveBlock>& blocks, const LiveSet& live) {
         while (const std::size_t missing = place_in_free_room(blocks)) {
-            const Room made = store->grow(missing); // takes its time, and nobody who gives up a block waits for it
+            const Room made =
+                store->grow(missing, live); // takes its time, and nobody who gives up a block waits for it
             const std::lock_guard lock{mutex};
             space.add(made.location, made.bytes);
         }

@@ -23,7 +23,7 @@ public:
     void prepare(const LiveSet& live) {
         const UnderWay under_way{books_};
         const std::vector<LiveBlock> blocks = sorted(live);
-        books_->place(blocks);
+        books_->place(blocks, live);
         std::vector<Unit> units;
         units.reserve(blocks.size());
         {
@@ -38,7 +38,7 @@ public:
     Ticket save(const LiveSet& live) {
         UnderWay under_way{books_};
         const std::vector<LiveBlock> blocks = sorted(live);
-        books_->place(blocks);
+        books_->place(blocks, live);
         std::vector<Unit> units;
         std::vector<Unit> unchanged;
         std::vector<std::uint64_t> serials;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/driver/concepts.hpp"
+#include "memsaver/memory/host_budget.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -21,9 +22,11 @@ public:
     /// A cell is large enough to be pinned and copied at full speed, and small enough that the first copy starts early.
     static constexpr std::size_t cell_bytes = 64_MiB;
 
-    /// Addresses for `bytes`. Throws OutOfHostMemory, or what else a failing call stands for.
-    HostRegion(D driver, std::size_t bytes)
-        : driver_{std::move(driver)}, bytes_{align_up(bytes, 2_MiB)}, cells_(bytes_ / cell_bytes + 2) {
+    /// Addresses for `bytes`, `promise` being the memory. Throws OutOfHostMemory, or what else a failing call stands
+    /// for.
+    HostRegion(D driver, std::size_t bytes, HostBudget::Promise promise = {})
+        : driver_{std::move(driver)}, promise_{std::move(promise)}, bytes_{align_up(bytes, 2_MiB)},
+          cells_(bytes_ / cell_bytes + 2) {
         check(driver_.map_host(bytes_, pages_), "map host pages", bytes_, 0);
         first_cell_ = address() / cell_bytes;
     }
@@ -58,6 +61,7 @@ public:
         if (cell.state == State::untouched) {
             if (const Status status = driver_.populate_host(begin, bytes); !status.ok()) return status;
             cell.state = State::populated;
+            promise_.touched(bytes);
         }
         if (pinned && cell.state == State::populated) {
             if (const Status status = driver_.pin_host(begin, bytes); !status.ok()) return status;
@@ -81,6 +85,7 @@ private:
     }
 
     D driver_;
+    HostBudget::Promise promise_;
     void* pages_ = nullptr;
     std::size_t bytes_;
     std::size_t first_cell_ = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/memory/extent.hpp"
+#include "memsaver/memory/host_budget.hpp"
 #include "memsaver/memory/host_region.hpp"
 #include "memsaver/memory/mapping.hpp"
 #include "memsaver/memory/owned_event.hpp"

@@ -131,6 +131,7 @@ private:
     ArenaBase& make_arena(std::string_view tag, AnyBackup<D> policy, const D& driver, ArenaOptions options) {
         if (options.margin == 0) options.margin = options_.margin;
         if (!options.events) options.events = options_.events;
+        if (!options.host_budget) options.host_budget = host_budget_;
         Tag entry{std::string{tag}, driver, std::move(policy), options, nullptr, nullptr};
         if (options_.enabled) {
             auto core = std::make_unique<ArenaCore<D>>(driver, entry.name, entry.policy, options);
@@ -147,6 +148,7 @@ private:
     }
 
     SaverOptions options_;
+    std::shared_ptr<HostBudget> host_budget_ = std::make_shared<HostBudget>();
     Directory directory_;
     std::mutex mutex_; // guards what follows
     bool closed_ = false;
