@@ -78,10 +78,12 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/host_violations.hpp
   include/memsaver/driver/system_available.hpp
   include/memsaver/driver/system_files.hpp
+  include/memsaver/driver/system_fork.hpp
   include/memsaver/driver/system_memory.hpp
   include/memsaver/driver/system_pages.hpp
   include/memsaver/driver/system_status.hpp
   include/memsaver/memory/extent.hpp
+  include/memsaver/memory/host_budget.hpp
   include/memsaver/memory/host_region.hpp
   include/memsaver/memory/mapping.hpp
   include/memsaver/memory/memory.hpp

@@ -84,7 +84,7 @@ public:
     }
 
     void deallocate_quietly(void* pointer) noexcept override {
-        if (memory_.closed.load()) return;
+        if (memory_.closed.load() || forked()) return;
         try {
             deallocate(pointer, {});
         } catch (const std::exception& error) {
@@ -100,6 +100,7 @@ public:
     }
 
     [[nodiscard]] ArenaUsage usage() override {
+        memory_.fork_mark.require_parent("usage");
         const auto sums = memory_.heaps.sums();
         ArenaUsage row;
         row.tag = tag();
@@ -133,6 +134,7 @@ public:
 
     /// The right to run one operation. Throws NotIdle once the deadline has passed, Misuse after `close`.
     Turn::Hold take_turn(const Deadline& deadline = {}) {
+        memory_.fork_mark.require_parent("use"); // before any lock: a child may find it taken for ever
         auto hold = turn_.take(deadline);
         memory_.require_open("use");
         return hold;
@@ -140,8 +142,12 @@ public:
 
     /// The same if it is to be had at once.
     std::optional<Turn::Hold> try_turn() {
-        return memory_.closed.load() ? std::optional<Turn::Hold>{} : turn_.try_take();
+        return memory_.closed.load() || forked() ? std::optional<Turn::Hold>{} : turn_.try_take();
     }
+
+    /// Whether this process is a child of the one that made the arena: whoever owns it must then let it be, for its
+    /// memory and files are the parent's.
+    [[nodiscard]] bool forked() const noexcept { return memory_.fork_mark.forked(); }
 
     /// All addresses that its blocks can have.
     [[nodiscard]] Range addresses() const noexcept { return memory_.pages.addresses(); }
@@ -195,6 +201,7 @@ public:
     /// lost device is no failure here. Throws what the first failing driver call stands for, after everything has been
     /// tried; what is left is tried again by the next call.
     void close() {
+        memory_.fork_mark.require_parent("close");
         const auto turn = turn_.take();
         const std::lock_guard growing{memory_.growing};
         if (!memory_.closed.exchange(true)) {

@@ -5,6 +5,7 @@
 #include "memsaver/arena/arena_pages.hpp"
 #include "memsaver/arena/extent_sizes.hpp"
 #include "memsaver/arena/heaps.hpp"
+#include "memsaver/driver/system_fork.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -108,7 +109,9 @@ public:
         }
     }
 
+    /// Throws Misuse after `close`, and in a forked process.
     void require_open(const char* what) const {
+        fork_mark.require_parent(what);
         if (closed.load()) throw Misuse{std::string{what} + ": tag \"" + pages.tag() + "\" has been closed"};
     }
 
@@ -116,6 +119,7 @@ public:
     Heaps<D> heaps;
     std::mutex growing;
     std::atomic<bool> closed{false};
+    ForkMark fork_mark;
 
 private:
     /// Takes open memory for a block of `bytes`, unless somebody has grown the arena since `seen`.

@@ -23,6 +23,14 @@ public:
                                                std::move(options))} {
         core_->reserve();
     }
+    TaggedArena(TaggedArena&&) noexcept = default;
+    TaggedArena& operator=(TaggedArena&& other) noexcept {
+        std::swap(core_, other.core_);
+        return *this;
+    }
+    ~TaggedArena() {
+        if (core_ && core_->forked()) (void)core_.release(); // the parent's
+    }
 
     /// See ArenaBase::allocate.
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = ArenaBase::default_alignment) {

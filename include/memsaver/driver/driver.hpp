@@ -6,3 +6,4 @@
 #include "memsaver/driver/default_driver.hpp"
 #include "memsaver/driver/handles.hpp"
 #include "memsaver/driver/host_driver.hpp"
+#include "memsaver/driver/system_fork.hpp"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
+#include "memsaver/driver/system_fork.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_arena.hpp"
 #include "memsaver/saver/saver_options.hpp"
@@ -38,9 +39,17 @@ public:
         : options_{std::move(options)}, outside_{std::make_shared<PlainArena<D>>(std::move(driver), "outside",
                                                                                  options_.events, options_.margin)} {}
 
+    TagTable(const TagTable&) = delete;
+    TagTable& operator=(const TagTable&) = delete;
+    ~TagTable() {
+        if (!fork_mark_.forked()) return;
+        for (auto& core : cores_) (void)core.release(); // the parent's
+    }
+
     /// The arena of a tag on a device, made if there is none. No policy: the tag's own, or Discard for a new tag.
     ArenaBase& arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
                      const std::optional<ArenaOptions>& options) {
+        fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
         require_open();
         if (tag.empty()) throw Misuse{"a tag needs a name"};
@@ -73,6 +82,7 @@ public:
 
     /// Plain memory of the saver's own device.
     PlainArena<D>& outside() {
+        fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
         require_open();
         return *outside_;
@@ -91,6 +101,7 @@ public:
 
     /// The arenas of these tags, each once, in the order in which they were made; throws Misuse for an unknown tag.
     std::vector<ArenaCore<D>*> select(const Names& tags, Names& names) {
+        fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
         require_open();
         for (const std::string& tag : tags) {
@@ -107,10 +118,12 @@ public:
         return cores;
     }
     [[nodiscard]] std::vector<Tag> snapshot() {
+        fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
         return {tags_.begin(), tags_.end()};
     }
     [[nodiscard]] std::vector<std::shared_ptr<PlainArena<D>>> plain_arenas() {
+        fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
         auto all = plain_;
         all.push_back(outside_);
@@ -119,6 +132,7 @@ public:
 
     /// From here on everything but `find` and the lists is Misuse.
     void close() {
+        fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
         closed_ = true;
     }
@@ -149,6 +163,7 @@ private:
 
     SaverOptions options_;
     std::shared_ptr<HostBudget> host_budget_ = std::make_shared<HostBudget>();
+    ForkMark fork_mark_; // asked before any lock
     Directory directory_;
     std::mutex mutex_; // guards what follows
     bool closed_ = false;

@@ -1,0 +1,101 @@
+// Processes that end in the middle of things leave nothing behind, and say nothing.
+#include "process/process_support.hpp"
+
+#include "memsaver/memsaver.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace end_test {
+
+using namespace memsaver;
+using process_test::Child;
+
+/// A file that is written for ever: tells, at the second write, that it has come so far.
+class EndlessWrites : public HostDriver {
+public:
+    using HostDriver::HostDriver;
+    Status write_file(FileRef file, const void* from, std::size_t bytes, std::uint64_t offset) const noexcept {
+        const Status status = HostDriver::write_file(file, from, bytes, offset);
+        if (++*writes_ < 2) return status;
+        (void)!::write(STDERR_FILENO, "w", 1);
+        for (;;) ::pause();
+    }
+
+private:
+    std::shared_ptr<std::atomic<int>> writes_ = std::make_shared<std::atomic<int>>(0);
+};
+
+/// A folder of this test's own.
+struct Folder {
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() / ("memsaver-end-" + std::to_string(::getpid()));
+    Folder() { std::filesystem::create_directory(path); }
+    ~Folder() { std::filesystem::remove_all(path); }
+};
+
+} // namespace end_test
+
+using namespace end_test;
+
+TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
+    const Folder folder;
+    Child child{[&] {
+        const EndlessWrites driver{256_MiB};
+        MemorySaver saver{driver};
+        const Arena arena =
+            saver.arena("weights", FileBackup{.directory = folder.path.string(), .threads = 1, .ring_bytes = 2_MiB});
+        void* const block = arena.allocate(32_MiB);
+        std::memset(block, 1, 32_MiB);
+        (void)saver.pause();
+        return 0;
+    }};
+    REQUIRE(child.next() == 'w');
+    child.kill(SIGKILL);
+    CHECK(child.wait() == -SIGKILL);
+    CHECK(std::filesystem::is_empty(folder.path));
+}
+
+TEST_CASE("exit with paused memory is quiet, and takes its files along") {
+    const Folder folder;
+    Child child{[&] {
+        const HostDriver driver{256_MiB};
+        static MemorySaver<HostDriver> saver{driver};
+        static const Buffer<float> buffer{
+            saver.arena("weights", FileBackup{.directory = folder.path.string(), .threads = 1, .ring_bytes = 2_MiB}),
+            1000};
+        (void)saver.arena("cache", HostBackup{.threads = 1}).allocate(1_MiB);
+        (void)saver.pause();
+        std::exit(3); // destructors of statics run
+        return 0;
+    }};
+    CHECK(child.rest().empty());
+    CHECK(child.wait() == 3);
+    CHECK(std::filesystem::is_empty(folder.path));
+}
+
+TEST_CASE("exit after the device was lost is quiet") {
+    for (const bool paused : {false, true}) {
+        CAPTURE(paused);
+        Child child{[&] {
+            const HostDriver driver{64_MiB};
+            static MemorySaver<HostDriver> saver{driver};
+            static const Buffer<float> buffer{saver.arena("weights"), 1000};
+            (void)saver.arena("kept", HostBackup{.threads = 1}).allocate(1_MiB);
+            if (paused) (void)saver.pause();
+            driver.lose();
+            std::exit(4);
+            return 0;
+        }};
+        CHECK(child.rest().empty());
+        CHECK(child.wait() == 4);
+    }
+}

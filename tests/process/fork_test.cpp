@@ -1,0 +1,121 @@
+// A forked child cannot use its parent's saver, is told so, and does it no harm.
+#include "process/process_support.hpp"
+
+#include "memsaver/memsaver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fork_test {
+
+using namespace memsaver;
+using process_test::Child;
+
+constexpr std::size_t bytes = 4_MiB + 4_KiB;
+
+/// Whether `use` is refused as a child's use of its parent's saver.
+bool refused(const std::function<void()>& use) {
+    try {
+        use();
+    } catch (const Misuse& error) {
+        return std::string{error.what()}.find("forked") != std::string::npos;
+    }
+    return false;
+}
+
+} // namespace fork_test
+
+using namespace fork_test;
+
+TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") {
+    const HostDriver driver{256_MiB};
+    MemorySaver saver{driver};
+    const Arena weights = saver.arena("weights", HostBackup{.threads = 2});
+    const Arena files = saver.arena("files", FileBackup{.directory = "/tmp", .threads = 2, .ring_bytes = 8_MiB});
+    const Arena active = saver.arena("active");
+    std::vector<std::pair<void*, unsigned char>> blocks;
+    for (const Arena* arena : {&weights, &files, &active}) {
+        blocks.emplace_back(arena->allocate(bytes), static_cast<unsigned char>(blocks.size() + 1));
+        std::memset(blocks.back().first, blocks.back().second, bytes);
+    }
+    (void)saver.pause({"weights", "files"});
+
+    Child child{[&] {
+        int wrong = 0;
+        const auto expect = [&](const std::function<void()>& use) { wrong += refused(use) ? 0 : 1; };
+        expect([&] { (void)saver.resume(); });
+        expect([&] { (void)saver.pause(); });
+        expect([&] { (void)saver.trim(); });
+        expect([&] { (void)saver.usage(); });
+        expect([&] { saver.prepare("active"); });
+        expect([&] { saver.invalidate("weights"); });
+        expect([&] { (void)saver.bytes_to_resume(); });
+        expect([&] { (void)saver.arena("more"); });
+        expect([&] { (void)saver.backup_view(blocks[0].first, 1); });
+        expect([&] { (void)active.allocate(1); });
+        for (const auto& [block, value] : blocks) {
+            expect([&] { saver.deallocate(block); });
+        }
+        expect([&] { saver.close(); });
+        return wrong;
+    }};
+    CHECK(child.rest().empty());
+    CHECK(child.wait() == 0);
+
+    (void)saver.resume();
+    for (const auto& [block, value] : blocks) {
+        CHECK(std::all_of(static_cast<unsigned char*>(block), static_cast<unsigned char*>(block) + bytes,
+                          [v = value](unsigned char byte) { return byte == v; }));
+    }
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("fork: what the child destroys is still the parent's") {
+    const HostDriver driver{256_MiB};
+    std::optional<MemorySaver<HostDriver>> saver{std::in_place, driver};
+    std::optional<TaggedArena<HostDriver, FileBackup>> alone{
+        std::in_place, driver, "alone", FileBackup{.directory = "/tmp", .threads = 2, .ring_bytes = 8_MiB}};
+    std::optional<Buffer<unsigned char>> buffer{std::in_place, saver->arena("weights"), bytes};
+    auto* const block = static_cast<unsigned char*>(alone->allocate(bytes));
+    std::memset(buffer->data(), 1, bytes);
+    std::memset(block, 2, bytes);
+    (void)alone->pause();
+
+    Child child{[&] {
+        buffer.reset();
+        alone.reset();
+        saver.reset();
+        return 0;
+    }};
+    CHECK(child.rest().empty());
+    CHECK(child.wait() == 0);
+
+    (void)alone->resume();
+    CHECK(std::all_of(buffer->data(), buffer->data() + bytes, [](unsigned char byte) { return byte == 1; }));
+    CHECK(std::all_of(block, block + bytes, [](unsigned char byte) { return byte == 2; }));
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("fork: a saver that the child made is its own") {
+    const HostDriver parents{64_MiB};
+    MemorySaver saver{parents};
+    (void)saver.arena("weights").allocate(bytes);
+    Child child{[] {
+        const HostDriver driver{64_MiB};
+        MemorySaver own{driver};
+        auto* const block = static_cast<unsigned char*>(own.arena("weights", HostBackup{.threads = 2}).allocate(bytes));
+        std::memset(block, 7, bytes);
+        (void)own.pause();
+        (void)own.resume();
+        return block[bytes - 1] == 7 ? 0 : 1;
+    }};
+    CHECK(child.wait() == 0);
+}

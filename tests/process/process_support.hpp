@@ -1,0 +1,70 @@
+// A child process that runs one function, and how it ended.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+namespace process_test {
+
+/// Runs `body` in a forked child, which answers its exit code and never returns; what it writes to its standard error
+/// is read here.
+class Child {
+public:
+    explicit Child(const std::function<int()>& body) {
+        REQUIRE(::pipe(pipe_) == 0);
+        pid_ = ::fork();
+        REQUIRE(pid_ >= 0);
+        if (pid_ != 0) {
+            (void)::close(pipe_[1]);
+            return;
+        }
+        (void)::dup2(pipe_[1], STDERR_FILENO);
+        int code = 125;
+        try {
+            code = body();
+        } catch (const std::exception& error) {
+            (void)!::write(STDERR_FILENO, error.what(), std::string{error.what()}.size());
+        }
+        ::_exit(code);
+    }
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+    ~Child() {
+        if (pid_ > 0) (void)wait();
+        (void)::close(pipe_[0]);
+    }
+
+    void kill(int signal) const { REQUIRE(::kill(pid_, signal) == 0); }
+
+    /// The next byte of its standard error, or -1 once it has ended.
+    [[nodiscard]] int next() const {
+        unsigned char byte = 0;
+        return ::read(pipe_[0], &byte, 1) == 1 ? byte : -1;
+    }
+    /// The rest of its standard error, until it ends.
+    [[nodiscard]] std::string rest() const {
+        std::string text;
+        for (int byte = next(); byte >= 0; byte = next()) text.push_back(static_cast<char>(byte));
+        return text;
+    }
+    /// Its exit code, or minus the signal that ended it.
+    int wait() {
+        int status = 0;
+        REQUIRE(::waitpid(pid_, &status, 0) == pid_);
+        pid_ = 0;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+
+private:
+    int pipe_[2]{};
+    pid_t pid_ = 0;
+};
+
+} // namespace process_test
