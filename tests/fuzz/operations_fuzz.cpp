@@ -1,0 +1,39 @@
+// Operations over all policies, some of whose driver calls fail, chosen by libFuzzer.
+#include "support/player.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+
+namespace {
+
+/// The fuzzer's bytes, one for each choice; 0 once they have run out.
+class Bytes {
+public:
+    Bytes(const std::uint8_t* data, std::size_t size) : data_{data}, size_{size} {}
+    std::size_t below(std::size_t end) { return at_ < size_ ? data_[at_++] % end : 0; }
+    [[nodiscard]] bool left() const { return at_ < size_; }
+
+private:
+    const std::uint8_t* data_;
+    std::size_t size_;
+    std::size_t at_ = 0;
+};
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    Bytes bytes{data, size};
+    try {
+        test::FailingPlayer<Bytes> player{bytes};
+        while (bytes.left()) player.step();
+        player.end();
+    } catch (const std::exception& error) {
+        std::cerr << "broken: " << error.what() << '\n';
+        std::abort(); // how a fuzzer is told
+    }
+    return 0;
+}
