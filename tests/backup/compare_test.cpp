@@ -1,0 +1,52 @@
+// What compares sees every byte, keeps none, and passes failures on.
+#include "memsaver/backup/compare.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <vector>
+
+namespace compare_test {
+
+using namespace memsaver;
+
+/// Bytes from location 0 on.
+struct Kept {
+    static constexpr std::size_t alignment = 256;
+    std::vector<std::byte> bytes;
+    Status status{};
+
+    Status put(const std::byte*, std::uint64_t, std::size_t) const noexcept { return {StatusKind::other, 0, "a put"}; }
+    Status get(std::byte* to, std::uint64_t location, std::size_t count) const noexcept {
+        CHECK(reinterpret_cast<std::uintptr_t>(to) % alignment == 0);
+        std::memcpy(to, bytes.data() + location, count);
+        return status;
+    }
+};
+
+} // namespace compare_test
+
+using namespace compare_test;
+
+TEST_CASE("ComparingStore: a single byte, wherever it is") {
+    constexpr std::size_t bytes = 3_MiB + 100; // more than it looks at in one step
+    for (const std::size_t at : {std::size_t{0}, std::size_t{1_MiB}, bytes - 1}) {
+        Kept kept{std::vector<std::byte>(bytes, std::byte{1})};
+        std::vector<std::byte> there = kept.bytes;
+        const ComparingStore<Kept> comparing{kept};
+        CHECK(comparing.put(there.data(), 0, bytes).ok());
+        CHECK_FALSE(comparing.differs());
+        there[at] = std::byte{2};
+        CHECK(comparing.put(there.data(), 0, bytes).ok());
+        CHECK(comparing.differs());
+        CHECK(comparing.put(kept.bytes.data(), 0, bytes).ok());
+        CHECK(comparing.differs()); // once is enough
+    }
+}
+
+TEST_CASE("ComparingStore: what cannot be read is a failure, not a difference") {
+    Kept kept{std::vector<std::byte>(1000, std::byte{1}), {StatusKind::other, 3, "unreadable"}};
+    const ComparingStore<Kept> comparing{kept};
+    CHECK(comparing.put(kept.bytes.data(), 0, 1000).code == 3);
+    CHECK_FALSE(comparing.differs());
+}

@@ -1,0 +1,133 @@
+// Room in host memory: regions, what happens where pinning is refused, and views.
+#include "memsaver/backup/host_store.hpp"
+
+#include "backup/slot_support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace slot_test;
+
+namespace {
+
+struct Place {
+    explicit Place(bool pinned, std::size_t pin_limit = 1_GiB)
+        : driver{HostDriver{64_MiB, {.granularity = 64_KiB, .pin_limit = pin_limit}}}, addresses{driver, bytes, 64_KiB},
+          extent{addresses.address(), bytes}, store{driver, pinned, {{.threads = 2}, 4_MiB}} {
+        REQUIRE(extent.create(driver).ok());
+        REQUIRE(extent.map(driver).ok());
+    }
+    [[nodiscard]] unsigned char* data() const { return reinterpret_cast<unsigned char*>(addresses.address()); }
+    [[nodiscard]] LiveSet live() {
+        LiveSet set;
+        set.tell = [this](const std::string& text) { told.push_back(text); };
+        return set;
+    }
+
+    static constexpr std::size_t bytes = 256_KiB;
+    Machine driver;
+    Reservation<Machine> addresses;
+    Extent<Machine> extent;
+    HostStore<Machine> store;
+    std::vector<std::string> told;
+};
+
+} // namespace
+
+TEST_CASE("HostStore: bytes go out and come back, pinned or through a ring") {
+    for (const bool pinned : {true, false}) {
+        CAPTURE(pinned);
+        Place place{pinned};
+        const Room room = place.store.grow(Place::bytes, place.live());
+        CHECK(room.location != 0);
+        CHECK(room.bytes >= Place::bytes);
+        const std::vector<Unit> units{{place.addresses.address(), room.location, 100'000},
+                                      {place.addresses.address() + 131'072, room.location + 131'072, 5000}};
+        std::memset(place.data(), 7, Place::bytes);
+        CHECK(place.store.out(units, place.live())->wait().ok());
+        std::memset(place.data(), 0, Place::bytes);
+        CHECK(place.store.in(units, place.live())->wait().ok());
+        CHECK(place.data()[0] == 7);
+        CHECK(place.data()[99'999] == 7);
+        CHECK(place.data()[100'000] == 0);
+        CHECK(place.data()[131'072 + 4999] == 7);
+        const BackupView view = place.store.view(room.location + 131'072, 5000);
+        CHECK(view.data()[4999] == std::byte{7});
+        CHECK(place.told.empty());
+    }
+}
+
+TEST_CASE("HostStore: a view keeps the room's memory alive") {
+    Place place{true};
+    const Room room = place.store.grow(4096, place.live());
+    std::memset(place.data(), 9, 4096);
+    CHECK(place.store.out({{place.addresses.address(), room.location, 4096}}, place.live())->wait().ok());
+    const BackupView view = place.store.view(room.location, 4096);
+    place.store.clear();
+    CHECK(view.data()[4095] == std::byte{9});
+    CHECK(place.driver.pinned_bytes() != 0);
+}
+
+TEST_CASE("HostStore: where pinning is refused at once it is pageable for good, and says so once") {
+    Place place{true, 0};
+    const Room room = place.store.grow(4096, place.live());
+    std::memset(place.data(), 5, 4096);
+    const std::vector<Unit> units{{place.addresses.address(), room.location, 4096}};
+    for (int i = 0; i < 2; ++i) {
+        (void)place.store.out(units, place.live());
+    }
+    CHECK(place.told.size() == 1);
+}
+
+TEST_CASE("HostStore: more than the host would give is refused before anything is taken") {
+    Place place{true};
+    CHECK_THROWS_AS((void)place.store.grow(std::size_t{1} << 50U, place.live()), OutOfHostMemory);
+    CHECK(place.driver.calls(Call::map_host) == 0);
+}
+
+TEST_CASE("HostStore: room that is free as a whole is given back, and the rest kept") {
+    Place place{true};
+    LocationSpace space;
+    const Room first = place.store.grow(4096, place.live());
+    const Room second = place.store.grow(4096, place.live());
+    space.add(first.location, first.bytes);
+    space.add(second.location, second.bytes);
+    const std::uint64_t taken = space.take(second.bytes);
+    REQUIRE(taken != 0);
+    const auto before = place.driver.outstanding().host_pages;
+    place.store.shrink(space);
+    CHECK(place.driver.outstanding().host_pages < before);
+    CHECK(place.driver.outstanding().host_pages != 0);
+    CHECK(space.take(1) == 0);
+}
+
+TEST_CASE("HostStore: prepare takes and pins what saving would") {
+    Place place{true};
+    const Room room = place.store.grow(Place::bytes, place.live());
+    const std::vector<Unit> units{{place.addresses.address(), room.location, Place::bytes}};
+    place.store.prepare(units);
+    const auto populated = place.driver.calls(Call::populate_host);
+    const auto pinned = place.driver.calls(Call::pin_host);
+    CHECK(populated != 0);
+    CHECK(place.store.out(units, place.live())->wait().ok());
+    CHECK(place.driver.calls(Call::populate_host) == populated);
+    CHECK(place.driver.calls(Call::pin_host) == pinned);
+    place.driver.fail({.call = Call::populate_host, .lasting = Lasting::onwards});
+    const Room more = place.store.grow(Place::bytes, place.live());
+    CHECK_THROWS_AS(place.store.prepare({{place.addresses.address(), more.location, 4096}}), Error);
+}
+
+TEST_CASE("HostStore: comparing tells a single byte") {
+    Place place{true};
+    const Room room = place.store.grow(Place::bytes, place.live());
+    const std::vector<Unit> units{{place.addresses.address(), room.location, Place::bytes}};
+    std::memset(place.data(), 3, Place::bytes);
+    CHECK(place.store.out(units, place.live())->wait().ok());
+    CHECK_NOTHROW(place.store.compare(units, place.live()));
+    place.data()[Place::bytes - 1] = 4;
+    CHECK_THROWS_AS(place.store.compare(units, place.live()), Misuse);
+}

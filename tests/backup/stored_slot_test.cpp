@@ -1,0 +1,225 @@
+// The slot's books, over a place that only notes what it is told.
+#include "memsaver/backup/stored_slot.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace stored_slot_test {
+
+using namespace memsaver;
+
+/// A transfer that is done at once, or fails.
+class Done final : public Ticket::Work {
+public:
+    explicit Done(Status status) : status_{status} {}
+    Status query(bool& done) noexcept override {
+        done = true;
+        return status_;
+    }
+    Status wait() override { return status_; }
+    Status follow(StreamRef, Range) noexcept override { return status_; }
+
+private:
+    Status status_;
+};
+
+/// Has room for anything from location 4096 on.
+struct Place {
+    static constexpr std::size_t alignment = 256;
+
+    std::vector<Unit> saved, restored, prepared, compared;
+    std::vector<std::uint64_t> discarded;
+    std::size_t room = 0;
+    int clears = 0;
+    bool full = false;
+    Status status{};
+
+    Room grow(std::size_t bytes, const LiveSet&) {
+        if (full) throw OutOfHostMemory{"full"};
+        const Room made{4096 + room, bytes};
+        room += bytes;
+        return made;
+    }
+    void shrink(LocationSpace&) noexcept {}
+    void clear() noexcept {
+        ++clears;
+        room = 0;
+    }
+    void discard(std::uint64_t location, std::size_t) noexcept { discarded.push_back(location); }
+    void prepare(std::vector<Unit> units) { prepared = std::move(units); }
+    std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet&) {
+        saved = std::move(units);
+        return std::make_unique<Done>(status);
+    }
+    std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet&) {
+        restored = std::move(units);
+        return std::make_unique<Done>(status);
+    }
+    void compare(std::vector<Unit> units, const LiveSet&) { compared = std::move(units); }
+    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const {
+        return {nullptr, reinterpret_cast<const std::byte*>(location), bytes}; // NOLINT(performance-no-int-to-ptr)
+    }
+};
+
+constexpr Address base = 0x10000;
+
+struct Fixture {
+    explicit Fixture(StoredSlotOptions options = {}) : slot{place, options} {}
+
+    [[nodiscard]] LiveSet live() const {
+        LiveSet set;
+        set.extents = {{base, 64_KiB}};
+        set.blocks = [this] { return blocks; };
+        return set;
+    }
+    Status save() { return slot.save(live()).wait(); }
+    Status restore() { return slot.restore(live()).wait(); }
+
+    std::shared_ptr<Place> place = std::make_shared<Place>();
+    StoredSlot<Place> slot;
+    std::vector<LiveBlock> blocks{{base, 512, 1}, {base + 1024, 256, 2}};
+};
+
+static_assert(BackupSlot<StoredSlot<Place>>);
+
+} // namespace stored_slot_test
+
+using namespace stored_slot_test;
+
+TEST_CASE("StoredSlot: saves live blocks, each in a place of its own, and restores them from there") {
+    Fixture f;
+    CHECK(f.slot.backed_up_bytes() == 0);
+    REQUIRE(f.save().ok());
+    REQUIRE(f.place->saved.size() == 2);
+    CHECK(f.place->saved[0].device == base);
+    CHECK(f.place->saved[0].bytes == 512);
+    CHECK(f.place->saved[1].location >= f.place->saved[0].location + 512);
+    CHECK(f.place->room == 768);
+    CHECK(f.slot.backed_up_bytes() == 768);
+    REQUIRE(f.restore().ok());
+    REQUIRE(f.place->restored.size() == 2);
+    CHECK(f.place->restored[1].location == f.place->saved[1].location);
+    REQUIRE(f.save().ok()); // again, to the same places
+    CHECK(f.place->room == 768);
+}
+
+TEST_CASE("StoredSlot: only the parts of a block that are mapped") {
+    Fixture f;
+    LiveSet live = f.live();
+    live.extents = {{base, 256}, {base + 1024, 256}};
+    REQUIRE(f.slot.save(live).wait().ok());
+    REQUIRE(f.place->saved.size() == 2);
+    CHECK(f.place->saved[0].bytes == 256);
+    live.extents = {{base + 256, 512}};
+    REQUIRE(f.slot.save(live).wait().ok());
+    REQUIRE(f.place->saved.size() == 1);
+    CHECK(f.place->saved[0].device == base + 256);
+    CHECK(f.place->saved[0].bytes == 256);
+}
+
+TEST_CASE("StoredSlot: a save that fails has saved nothing; no room is an exception before anything is written") {
+    Fixture f;
+    f.place->status = {StatusKind::other, 1, "failed"};
+    CHECK_FALSE(f.save().ok());
+    CHECK(f.slot.backed_up_bytes() == 0);
+    CHECK_THROWS_AS((void)f.slot.view(1, 0, 1), Misuse);
+    f.place->status = {};
+    f.blocks.push_back({base + 2048, 256, 3});
+    f.place->saved.clear();
+    f.place->full = true;
+    CHECK_THROWS_AS((void)f.save(), OutOfHostMemory);
+    CHECK(f.place->saved.empty());
+    f.place->full = false;
+    CHECK(f.save().ok());
+    CHECK(f.slot.backed_up_bytes() == 1024);
+}
+
+TEST_CASE("StoredSlot: once saves what is new, or invalid, or was not saved in the end") {
+    Fixture f{{.refresh = Refresh::once}};
+    REQUIRE(f.save().ok());
+    f.slot.resumed();
+    CHECK(f.place->clears == 0); // it is needed for the next pause
+    REQUIRE(f.save().ok());
+    CHECK(f.place->saved.empty());
+    CHECK(f.place->compared.empty()); // not asked for
+    f.blocks.push_back({base + 4096, 256, 3});
+    f.place->status = {StatusKind::other, 1, "failed"};
+    CHECK_FALSE(f.save().ok());
+    f.place->status = {};
+    REQUIRE(f.save().ok());
+    REQUIRE(f.place->saved.size() == 1);
+    CHECK(f.place->saved[0].device == base + 4096);
+    f.slot.invalidate();
+    CHECK(f.slot.backed_up_bytes() == 1024); // the only copy is never dropped
+    REQUIRE(f.save().ok());
+    CHECK(f.place->saved.size() == 3);
+}
+
+TEST_CASE("StoredSlot: checking compares what is not saved") {
+    Fixture f{{.refresh = Refresh::once, .check = true}};
+    REQUIRE(f.save().ok());
+    CHECK(f.place->compared.empty());
+    REQUIRE(f.save().ok());
+    CHECK(f.place->compared.size() == 2);
+    CHECK(f.place->saved.empty());
+}
+
+TEST_CASE("StoredSlot: what is not retained goes when it has been resumed") {
+    Fixture f{{.retain = false}};
+    REQUIRE(f.save().ok());
+    REQUIRE(f.restore().ok());
+    CHECK(f.place->clears == 0); // a resume may yet fail, and be repeated
+    f.slot.resumed();
+    CHECK(f.place->clears == 1);
+    CHECK(f.slot.backed_up_bytes() == 0);
+    CHECK_THROWS_AS((void)f.slot.view(1, 0, 1), Misuse);
+}
+
+TEST_CASE("StoredSlot: a block that is given up frees its place, at once or after the transfer that uses it") {
+    Fixture f;
+    REQUIRE(f.save().ok());
+    f.slot.forget(1);
+    CHECK(f.place->discarded.size() == 1);
+    CHECK(f.slot.backed_up_bytes() == 256);
+    f.slot.forget(99); // never seen
+    CHECK(f.place->discarded.size() == 1);
+    f.blocks.erase(f.blocks.begin());
+    {
+        Ticket saving = f.slot.save(f.live());
+        f.slot.forget(2);
+        CHECK(f.place->discarded.size() == 1);
+        CHECK(saving.wait().ok());
+        CHECK(f.slot.backed_up_bytes() == 0); // saved, but nobody's
+    }
+    f.blocks = {{base, 512, 3}};
+    REQUIRE(f.save().ok());
+    CHECK(f.place->discarded.size() == 2);
+    CHECK(f.place->room == 768); // in the room of those that went
+}
+
+TEST_CASE("StoredSlot: prepare gives places, and saves nothing") {
+    Fixture f;
+    f.slot.prepare(f.live());
+    CHECK(f.place->prepared.size() == 2);
+    CHECK(f.place->room == 768);
+    CHECK(f.slot.backed_up_bytes() == 0);
+    REQUIRE(f.restore().ok());
+    CHECK(f.place->restored.empty()); // there is nothing to restore yet
+    REQUIRE(f.save().ok());
+    CHECK(f.place->room == 768);
+}
+
+TEST_CASE("StoredSlot: a view is of the part that is asked for") {
+    Fixture f;
+    REQUIRE(f.save().ok());
+    const BackupView view = f.slot.view(1, 100, 7);
+    CHECK(reinterpret_cast<std::uintptr_t>(view.data()) == f.place->saved[0].location + 100);
+    CHECK(view.size_bytes == 7);
+}
