@@ -10,8 +10,10 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/block.hpp
   include/memsaver/arena/block_allocator.hpp
   include/memsaver/arena/deferred_frees.hpp
+  include/memsaver/arena/extending_block.hpp
   include/memsaver/arena/extent_sizes.hpp
   include/memsaver/arena/free_bins.hpp
+  include/memsaver/arena/growing_block.hpp
   include/memsaver/arena/heap.hpp
   include/memsaver/arena/heap_set.hpp
   include/memsaver/arena/heaps.hpp
@@ -21,6 +23,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/operation_options.hpp
   include/memsaver/arena/order.hpp
   include/memsaver/arena/pause_step.hpp
+  include/memsaver/arena/quarantine_pages.hpp
   include/memsaver/arena/regions.hpp
   include/memsaver/arena/resume_step.hpp
   include/memsaver/arena/run_steps.hpp
@@ -46,9 +49,11 @@ set(MEMSAVER_HEADERS
   include/memsaver/base/base.hpp
   include/memsaver/base/error.hpp
   include/memsaver/base/event.hpp
+  include/memsaver/base/quarantine.hpp
   include/memsaver/base/report.hpp
   include/memsaver/base/sizes.hpp
   include/memsaver/base/source_place.hpp
+  include/memsaver/base/span.hpp
   include/memsaver/base/status.hpp
   include/memsaver/base/version.hpp
   include/memsaver/driver/concepts.hpp
@@ -57,6 +62,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/cuda_availability.hpp
   include/memsaver/driver/cuda_device.hpp
   include/memsaver/driver/cuda_driver.hpp
+  include/memsaver/driver/cuda_native.hpp
   include/memsaver/driver/cuda_options.hpp
   include/memsaver/driver/cuda_scope.hpp
   include/memsaver/driver/cuda_status.hpp
@@ -66,12 +72,14 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/host_captures.hpp
   include/memsaver/driver/host_driver.hpp
   include/memsaver/driver/host_engine.hpp
+  include/memsaver/driver/host_graphs.hpp
   include/memsaver/driver/host_machine.hpp
   include/memsaver/driver/host_mappings.hpp
   include/memsaver/driver/host_memory.hpp
   include/memsaver/driver/host_options.hpp
   include/memsaver/driver/host_page_file.hpp
   include/memsaver/driver/host_pins.hpp
+  include/memsaver/driver/host_pools.hpp
   include/memsaver/driver/host_range.hpp
   include/memsaver/driver/host_status.hpp
   include/memsaver/driver/host_stream.hpp
@@ -82,6 +90,24 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/system_memory.hpp
   include/memsaver/driver/system_pages.hpp
   include/memsaver/driver/system_status.hpp
+  include/memsaver/graph/capture.hpp
+  include/memsaver/graph/capture_options.hpp
+  include/memsaver/graph/captured_graph.hpp
+  include/memsaver/graph/graph.hpp
+  include/memsaver/graph/graph_base.hpp
+  include/memsaver/graph/graph_handle.hpp
+  include/memsaver/graph/workspace_options.hpp
+  include/memsaver/graph/workspace_place.hpp
+  include/memsaver/graph/workspace_pool.hpp
+  include/memsaver/graph/workspace_stats.hpp
+  include/memsaver/interop/cccl.hpp
+  include/memsaver/interop/cublas.hpp
+  include/memsaver/interop/cuda_pools.hpp
+  include/memsaver/interop/no_throw.hpp
+  include/memsaver/interop/nvtx.hpp
+  include/memsaver/interop/onnxruntime.hpp
+  include/memsaver/interop/pytorch.hpp
+  include/memsaver/interop/thrust.hpp
   include/memsaver/memory/extent.hpp
   include/memsaver/memory/host_budget.hpp
   include/memsaver/memory/host_region.hpp
@@ -99,7 +125,9 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/directory.hpp
   include/memsaver/saver/hooks.hpp
   include/memsaver/saver/memory_saver.hpp
+  include/memsaver/saver/open_captures.hpp
   include/memsaver/saver/plain_arena.hpp
+  include/memsaver/saver/plain_growth.hpp
   include/memsaver/saver/region.hpp
   include/memsaver/saver/region_stacks.hpp
   include/memsaver/saver/saver.hpp

@@ -5,8 +5,9 @@
     check_tree.py --write-headers   write cmake/headers.cmake from what lies in include/
 
 The rules, each a function below: includes point up the list of layers; each layer has a door, a header named like
-it, that shows the whole layer; <cuda.h> is named in one file; the listed headers are those of the tree; headers are short, guarded and
-introduced; nothing in the library ends the process; test cases stand where the build looks for them.
+it, that shows the whole layer; adapters in interop/ stand alone; <cuda.h> is named in one file; the listed headers are
+those of the tree; headers are short, guarded and introduced; nothing in the library ends the process; test cases stand
+where the build looks for them.
 """
 import argparse
 import re
@@ -19,6 +20,8 @@ LAYERS = ["base", "driver", "memory", "transfer", "backup", "arena", "saver", "g
 NO_DOOR_NEEDED = {"interop"}
 # For those who ask for them: they need a library that not everybody has.
 OPT_IN = {"backup/verified.hpp"}
+# What adapters share; they know nothing else of each other.
+INTEROP_SHARED = "interop/no_throw.hpp"
 CUDA_HEADER_HOME = "driver/cuda_api.hpp"
 MAX_LINES = 300
 
@@ -100,6 +103,17 @@ def check_doors(tree):
             yield f"{name}: cannot be reached from {door}"
 
 
+def check_interop(tree):
+    for name in tree.headers:
+        for line, own, target, _ in tree.includes_of(name):
+            if not own or not target.startswith("interop/") or target == INTEROP_SHARED:
+                continue
+            if name.startswith("interop/"):
+                yield f"{name}:{line}: an adapter does not know another one, {target}"
+            else:
+                yield f"{name}:{line}: {target} is included only by programs that want it"
+
+
 def check_cuda_header(tree):
     for name in tree.headers:
         for line, _, target, _ in tree.includes_of(name):
@@ -160,16 +174,17 @@ def check_process_end(tree):
 
 
 def check_test_files(tree):
-    """The build runs tests/**/*_test.cpp, one ctest entry a file; a test case elsewhere would never run."""
+    """The build runs tests/**/*_test.cpp (and .cu), one ctest entry a file; a test case elsewhere would never run."""
     tests = tree.root / "tests"
     for path in sorted([*tests.rglob("*.cpp"), *tests.rglob("*.hpp"), *tests.rglob("*.cu")]):
-        if not path.name.endswith("_test.cpp") and TEST_CASE.search(code_of(path.read_text(encoding="utf-8"))):
+        if not path.name.endswith(("_test.cpp", "_test.cu")) and TEST_CASE.search(code_of(path.read_text(encoding="utf-8"))):
             yield f"{path.relative_to(tree.root)}: test cases belong into a file named *_test.cpp"
 
 
 RULES = [
     check_layers,
     check_doors,
+    check_interop,
     check_cuda_header,
     check_header_list,
     check_form,

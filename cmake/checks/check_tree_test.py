@@ -74,6 +74,21 @@ class CheckTree(unittest.TestCase):
         self.list_headers()
         self.assert_found("cannot be reached")
 
+    def test_adapter_that_knows_another(self):
+        self.write("include/memsaver/interop/no_throw.hpp", header())
+        self.write("include/memsaver/interop/first.hpp", header("<first.h>", '"memsaver/interop/no_throw.hpp"'))
+        self.write("include/memsaver/interop/second.hpp", header('"memsaver/interop/no_throw.hpp"'))
+        self.list_headers()
+        self.assertEqual(check_tree.violations(self.root), [])
+        self.write("include/memsaver/interop/second.hpp", header('"memsaver/interop/first.hpp"'))
+        self.assert_found("does not know another one")
+
+    def test_umbrella_with_an_adapter(self):
+        self.write("include/memsaver/interop/first.hpp", header("<first.h>"))
+        self.write("include/memsaver/memsaver.hpp", header('"memsaver/driver/driver.hpp"', '"memsaver/interop/first.hpp"'))
+        self.list_headers()
+        self.assert_found("only by programs that want it")
+
     def test_second_cuda_include(self):
         self.write("include/memsaver/base/version.hpp", header("<cuda.h>", body=VERSION))
         self.assert_found("alone")
@@ -122,6 +137,7 @@ class CheckTree(unittest.TestCase):
         self.assert_found("*_test.cpp")
 
     def test_test_case_in_its_place(self):
+        self.write("tests/interop/containers_test.cu", 'TEST_CASE("runs") {}\n')
         self.write("tests/base/sizes_test.cpp", 'TEST_CASE("x") {}\n')
         self.assertEqual(check_tree.violations(self.root), [])
 

@@ -5,6 +5,7 @@
 #include "memsaver/backup/backup.hpp"
 #include "memsaver/base/base.hpp"
 #include "memsaver/driver/driver.hpp"
+#include "memsaver/graph/graph.hpp"
 #include "memsaver/memory/memory.hpp"
 #include "memsaver/saver/saver.hpp"
 #include "memsaver/transfer/transfer.hpp"

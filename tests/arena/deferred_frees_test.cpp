@@ -122,14 +122,47 @@ TEST_CASE("DeferredFrees: a failing driver call changes nothing") {
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
 }
 
-TEST_CASE("DeferredFrees: what was freed in a capture never comes back") {
+TEST_CASE("DeferredFrees: what was freed in a capture comes back once its graph is let go and a fence has passed") {
     const Machine driver{HostDriver{64_MiB}};
     DeferredFrees<Machine> deferred;
-    deferred.keep(0x100);
+    deferred.keep(0x100, 256, 0); // of a graph that nobody knows: never
+    deferred.keep(0x200, 256, 1);
+    deferred.keep(0x300, 512, 2);
+    deferred.keep(0x400, 256, 1);
     CHECK(collected(deferred, driver, 99).empty());
     Addresses gone;
-    deferred.collect_if([](Address) { return true; }, [&](Address address) { gone.push_back(address); });
-    CHECK(gone.empty());
+    const auto collect_if = [&](Address wanted) {
+        gone.clear();
+        deferred.collect_if([&](Address address) { return wanted == 0 || address == wanted; },
+                            [&](Address address) { gone.push_back(address); });
+        return gone;
+    };
+    CHECK(collect_if(0).empty());
+    const auto kept = [&] {
+        Addresses addresses;
+        deferred.for_each_kept([&](Address address) { addresses.push_back(address); });
+        return addresses;
+    };
+    CHECK(kept() == Addresses{0x100, 0x200, 0x300, 0x400});
+
+    Addresses told;
+    const auto let_go = [&](std::uint64_t graph, std::size_t most) {
+        return deferred.let_go(graph, most, 7, [&](Address address) { told.push_back(address); });
+    };
+    CHECK(let_go(3, 10) == 0);
+    CHECK(let_go(1, 1) == 1); // a few at a time
+    CHECK(let_go(1, 10) == 1);
+    CHECK(let_go(1, 10) == 0);
+    CHECK(told == Addresses{0x200, 0x400});
+    CHECK(kept() == Addresses{0x100, 0x300});
+    CHECK(deferred.fenced_bytes() == 512);
+    CHECK(collected(deferred, driver, 7).empty()); // that fence had begun
+    CHECK(collect_if(0x400) == Addresses{0x400});  // paused: no work can touch it
+    CHECK(collected(deferred, driver, 8) == Addresses{0x200});
+    CHECK(deferred.fenced_bytes() == 0);
+    CHECK(let_go(2, 10) == 1);
+    CHECK(collect_if(0) == Addresses{0x300});
+    CHECK(collected(deferred, driver, 99).empty());
 }
 
 TEST_CASE("DeferredFrees: blocks that no work can touch any more come back at once, the others in their time") {

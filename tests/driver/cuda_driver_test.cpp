@@ -97,6 +97,12 @@ static_assert(same<decltype(Api::mem_unmap), PFN_cuMemUnmap_v10020>);
 static_assert(same<decltype(Api::mem_set_access), PFN_cuMemSetAccess_v10020>);
 static_assert(same<decltype(Api::mem_alloc), PFN_cuMemAlloc_v3020>);
 static_assert(same<decltype(Api::mem_free), PFN_cuMemFree_v3020>);
+static_assert(same<decltype(Api::ctx_device), PFN_cuCtxGetDevice_v2000>);
+static_assert(same<decltype(Api::default_pool), PFN_cuDeviceGetDefaultMemPool_v11020>);
+static_assert(same<decltype(Api::pool_attribute), PFN_cuMemPoolGetAttribute_v11020>);
+static_assert(same<decltype(Api::pool_trim), PFN_cuMemPoolTrimTo_v11020>);
+static_assert(same<decltype(Api::graph_memory), PFN_cuDeviceGetGraphMemAttribute_v11040>);
+static_assert(same<decltype(Api::graph_memory_trim), PFN_cuDeviceGraphMemTrim_v11040>);
 static_assert(same<decltype(Api::host_register), PFN_cuMemHostRegister_v6050>);
 static_assert(same<decltype(Api::host_unregister), PFN_cuMemHostUnregister_v4000>);
 static_assert(same<decltype(Api::stream_create), PFN_cuStreamCreate_v2000>);
@@ -116,6 +122,7 @@ static_assert(same<decltype(Api::begin_capture), PFN_cuStreamBeginCapture_v10010
 static_assert(same<decltype(Api::end_capture), PFN_cuStreamEndCapture_v10000>);
 static_assert(same<decltype(Api::graph_destroy), PFN_cuGraphDestroy_v10000>);
 static_assert(same<decltype(Api::graph_instantiate), PFN_cuGraphInstantiateWithFlags_v11040>);
+static_assert(same<decltype(Api::graph_exec_update), PFN_cuGraphExecUpdate_v12000>);
 static_assert(same<decltype(Api::graph_launch), PFN_cuGraphLaunch_v10000>);
 static_assert(same<decltype(Api::graph_exec_destroy), PFN_cuGraphExecDestroy_v10000>);
 #if CUDA_VERSION >= 12050
@@ -221,7 +228,7 @@ TEST_CASE("CudaDriver: each missing entry point is named") {
         CAPTURE(name);
         stub.state.missing = name;
         const CudaAvailability found = stub.available();
-        if (name == "cuCtxRecordEvent") {
+        if (name == "cuCtxRecordEvent" || name == "cuGraphExecUpdate") {
             CHECK(static_cast<bool>(found)); // a driver may lack it
         } else {
             CHECK(found.problem == CudaProblem::missing_entry_point);
@@ -457,10 +464,50 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     CHECK(graph.native == reinterpret_cast<void*>(0x400));
     expect("cuGraphInstantiateWithFlags", "0x300 0");
     expect("cuGraphDestroy", "0x300");
+    CHECK(driver.update_graph(opened, graph).ok());
+    CHECK(graph.native == reinterpret_cast<void*>(0x400));
+    expect("cuGraphExecUpdate", "0x400 0x300");
     CHECK(driver.launch(graph, opened).ok());
     expect("cuGraphLaunch", "0x400 0x100");
     CHECK(driver.close_graph(graph).ok());
     expect("cuGraphExecDestroy", "0x400");
+
+    std::size_t held = 0;
+    CHECK(driver.pool_memory({}, held).ok());
+    CHECK(held == 5000);
+    expect("cuDeviceGetDefaultMemPool", "1");
+    expect("cuMemPoolGetAttribute", "0x500 " + std::to_string(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+    CHECK(driver.trim_pool({}, 7).ok());
+    expect("cuMemPoolTrimTo", "0x500 7");
+    CHECK(driver.trim_pool(reinterpret_cast<CUmemoryPool>(std::uintptr_t{0x510}), 8).ok());
+    expect("cuMemPoolTrimTo", "0x510 8");
+    CHECK(driver.pool_memory(PoolRef::of_graphs(), held).ok());
+    CHECK(held == 6000);
+    expect("cuDeviceGetGraphMemAttribute", "1 " + std::to_string(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT));
+    CHECK(driver.trim_pool(PoolRef::of_graphs(), 9).ok());
+    expect("cuDeviceGraphMemTrim", "1");
+
+    yes = true;
+    CHECK(driver.owns_stream(reinterpret_cast<CUstream>(std::uintptr_t{0x100}), yes).ok()); // the stub's device 0
+    CHECK(!yes);
+    stub.state.calls.pop_back(); // asked in the stream's own context
+    CHECK(driver.owns_stream(reinterpret_cast<CUstream>(std::uintptr_t{0x1000}), yes).ok());
+    CHECK(yes);
+    yes = false;
+    CHECK(driver.owns_stream({}, yes).ok());
+    CHECK(yes);
+    for (const char* call : {"cuDeviceGetDefaultMemPool", "cuDeviceGetGraphMemAttribute", "cuDeviceGraphMemTrim"}) {
+        stub.state.fails[call] = CUDA_ERROR_NOT_SUPPORTED; // a device without pools
+    }
+    for (const PoolRef pool : {PoolRef{}, PoolRef::of_graphs()}) {
+        held = 1;
+        CHECK(driver.pool_memory(pool, held).ok());
+        CHECK(held == 0);
+        CHECK(driver.trim_pool(pool, 0).ok());
+    }
+    stub.state.fails["cuDeviceGraphMemTrim"] = CUDA_ERROR_INVALID_VALUE;
+    CHECK(driver.trim_pool(PoolRef::of_graphs(), 0).code == CUDA_ERROR_INVALID_VALUE);
+    stub.state.fails.clear();
 
     CHECK(stub.state.calls.size() >= 28);
     for (const StubCall& call : stub.state.calls) {
@@ -579,6 +626,36 @@ TEST_CASE("CudaDriver: a broken capture leaves no graph") {
     CHECK(driver.end_capture(stream(1), graph).kind == StatusKind::out_of_memory);
     CHECK(graph == GraphRef{});
     CHECK(stub.last("cuGraphDestroy") == "0x300");
+}
+
+TEST_CASE("CudaDriver: a graph that does not fit the executable is instantiated anew") {
+    Stub stub;
+    const CudaDriver driver = stub.driver();
+    GraphRef graph{reinterpret_cast<void*>(0x500)};
+    stub.state.fails["cuStreamEndCapture"] = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    CHECK(driver.update_graph(stream(1), graph).code == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CHECK_FALSE(stub.called("cuGraphExecUpdate"));
+    stub.state.fails.clear();
+    stub.state.fails["cuGraphExecUpdate"] = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    stub.state.fails["cuGraphInstantiateWithFlags"] = CUDA_ERROR_OUT_OF_MEMORY;
+    CHECK(driver.update_graph(stream(1), graph).kind == StatusKind::out_of_memory);
+    CHECK(graph.native == reinterpret_cast<void*>(0x500)); // as it was
+    CHECK_FALSE(stub.called("cuGraphExecDestroy"));
+    CHECK(stub.last("cuGraphDestroy") == "0x300");
+    stub.state.fails.erase("cuGraphInstantiateWithFlags");
+    CHECK(driver.update_graph(stream(1), graph).ok());
+    CHECK(graph.native == reinterpret_cast<void*>(0x400));
+    CHECK(stub.last("cuGraphExecDestroy") == "0x500");
+}
+
+TEST_CASE("CudaDriver: a driver that cannot update graphs makes new ones") {
+    Stub stub;
+    stub.state.missing = "cuGraphExecUpdate";
+    const CudaDriver driver = stub.driver();
+    GraphRef graph{reinterpret_cast<void*>(0x500)};
+    CHECK(driver.update_graph(stream(1), graph).ok());
+    CHECK(graph.native == reinterpret_cast<void*>(0x400));
+    CHECK(stub.last("cuGraphExecDestroy") == "0x500");
 }
 
 TEST_CASE("CudaDriver: a failure keeps what it was to fill in, and has a kind, a code and a name") {

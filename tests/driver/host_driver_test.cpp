@@ -82,6 +82,7 @@ TEST_CASE("HostDriver: once lost, everything answers gone, and the machine's end
         driver.let_go(stream),
         driver.begin_capture(stream, CaptureMode::global),
         driver.end_capture(stream, graph),
+        driver.update_graph(stream, graph),
         driver.launch(graph, stream),
         driver.close_graph(graph),
         driver.call_unrelaxed(),

@@ -165,6 +165,30 @@ CUresult alloc(CUdeviceptr* out, std::size_t bytes) {
     return give(note("cuMemAlloc", std::to_string(bytes)), out, 0x7000ULL);
 }
 CUresult free_mem(CUdeviceptr at) { return note("cuMemFree", hex(at)); }
+CUresult ctx_device(CUdevice* device) {
+    *device = thread().contexts.empty() ? -1 : device_of(static_cast<CUcontext>(thread().contexts.back()));
+    return note("cuCtxGetDevice");
+}
+CUresult default_pool(CUmemoryPool* pool, CUdevice device) {
+    const CUresult result = note("cuDeviceGetDefaultMemPool", std::to_string(device));
+    if (result == CUDA_SUCCESS) *pool = reinterpret_cast<CUmemoryPool>(std::uintptr_t{0x500});
+    return result;
+}
+CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+    const CUresult result = note("cuMemPoolGetAttribute", hex(pool) + " " + std::to_string(attribute));
+    if (result == CUDA_SUCCESS) *static_cast<cuuint64_t*>(value) = 5000;
+    return result;
+}
+CUresult pool_trim(CUmemoryPool pool, std::size_t keep) {
+    return note("cuMemPoolTrimTo", hex(pool) + " " + std::to_string(keep));
+}
+CUresult graph_memory(CUdevice device, CUgraphMem_attribute attribute, void* value) {
+    const std::string text = std::to_string(device) + " " + std::to_string(attribute);
+    const CUresult result = note("cuDeviceGetGraphMemAttribute", text);
+    if (result == CUDA_SUCCESS) *static_cast<cuuint64_t*>(value) = 6000;
+    return result;
+}
+CUresult graph_memory_trim(CUdevice device) { return note("cuDeviceGraphMemTrim", std::to_string(device)); }
 CUresult host_register(void* pages, std::size_t bytes, unsigned flags) {
     return note("cuMemHostRegister", hex(pages) + " " + std::to_string(bytes) + " flags " + std::to_string(flags));
 }
@@ -223,6 +247,9 @@ CUresult graph_instantiate(CUgraphExec* out, CUgraph graph, unsigned long long f
     if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUgraphExec>(std::uintptr_t{0x400});
     return result;
 }
+CUresult graph_exec_update(CUgraphExec graph, CUgraph recorded, CUgraphExecUpdateResultInfo*) {
+    return note("cuGraphExecUpdate", hex(graph) + " " + hex(recorded));
+}
 CUresult graph_launch(CUgraphExec graph, CUstream stream) {
     return note("cuGraphLaunch", hex(graph) + " " + hex(stream));
 }
@@ -266,6 +293,12 @@ const Entry* find(const char* name) {
         {"cuMemSetAccess", 10020, address(set_access)},
         {"cuMemAlloc", 3020, address(alloc)},
         {"cuMemFree", 3020, address(free_mem)},
+        {"cuCtxGetDevice", 2000, address(ctx_device)},
+        {"cuDeviceGetDefaultMemPool", 11020, address(default_pool)},
+        {"cuMemPoolGetAttribute", 11020, address(pool_attribute)},
+        {"cuMemPoolTrimTo", 11020, address(pool_trim)},
+        {"cuDeviceGetGraphMemAttribute", 11040, address(graph_memory)},
+        {"cuDeviceGraphMemTrim", 11040, address(graph_memory_trim)},
         {"cuMemHostRegister", 6050, address(host_register)},
         {"cuMemHostUnregister", 4000, address(host_unregister)},
         {"cuStreamCreate", 2000, address(stream_create)},
@@ -285,6 +318,7 @@ const Entry* find(const char* name) {
         {"cuStreamEndCapture", 10000, address(end_capture)},
         {"cuGraphDestroy", 10000, address(graph_destroy)},
         {"cuGraphInstantiateWithFlags", 11040, address(graph_instantiate)},
+        {"cuGraphExecUpdate", 12000, address(graph_exec_update)},
         {"cuGraphLaunch", 10000, address(graph_launch)},
         {"cuGraphExecDestroy", 10000, address(graph_exec_destroy)},
     };

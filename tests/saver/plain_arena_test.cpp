@@ -29,8 +29,8 @@ TEST_CASE_TEMPLATE("one driver allocation for each block", M, MEMSAVER_TEST_MACH
     arena.deallocate(nullptr, {});
     CHECK_THROWS_AS(arena.deallocate(first, {}), Misuse);
     CHECK_THROWS_AS(arena.deallocate(static_cast<unsigned char*>(second) + 256, {}), Misuse);
-    arena.deallocate_quietly(first);
-    arena.deallocate_quietly(second);
+    arena.deallocate_quietly(first, {});
+    arena.deallocate_quietly(second, {});
     CHECK(machine.driver.everything_given_back());
 }
 

@@ -25,6 +25,7 @@ TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
     }
     SUBCASE("5") { program_5_order(device, stream); }
     SUBCASE("6") { program_6_one_arena<typename M::Driver>(device); }
+    SUBCASE("7") { program_7_cuda_graphs(device, stream); }
     SUBCASE("11") { program_11_switched_off(device); }
     REQUIRE(machine.driver.close_stream(stream).ok());
 }

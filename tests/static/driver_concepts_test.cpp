@@ -47,9 +47,14 @@ struct NullDriver {
     Status begin_capture(StreamRef, CaptureMode) const noexcept { return {}; }
     Status end_capture(StreamRef, GraphRef&) const noexcept { return {}; }
     Status launch(GraphRef, StreamRef) const noexcept { return {}; }
+    Status update_graph(StreamRef, GraphRef&) const noexcept { return {}; }
     Status close_graph(GraphRef) const noexcept { return {}; }
 
     Status lane(Direction, StreamRef&) const noexcept { return {}; }
+
+    Status pool_memory(PoolRef, std::size_t&) const noexcept { return {}; }
+    Status trim_pool(PoolRef, std::size_t) const noexcept { return {}; }
+    Status owns_stream(StreamRef, bool&) const noexcept { return {}; }
 
     Status map_host(std::size_t, void*&) const noexcept { return {}; }
     Status unmap_host(void*, std::size_t) const noexcept { return {}; }
@@ -72,6 +77,8 @@ static_assert(Copies<NullDriver>);
 static_assert(Plain<NullDriver>);
 static_assert(Captures<NullDriver>);
 static_assert(Lanes<NullDriver>);
+static_assert(Trims<NullDriver>);
+static_assert(StreamOwners<NullDriver>);
 static_assert(HostPages<NullDriver>);
 static_assert(Files<NullDriver>);
 static_assert(Driver<NullDriver>);
@@ -111,10 +118,15 @@ struct FreePlain : NullDriver { void free_plain() = delete; };
 
 struct BeginCapture : NullDriver { void begin_capture() = delete; };
 struct EndCapture : NullDriver { void end_capture() = delete; };
+struct UpdateGraph : NullDriver { void update_graph() = delete; };
 struct Launch : NullDriver { void launch() = delete; };
 struct CloseGraph : NullDriver { void close_graph() = delete; };
 
 struct Lane : NullDriver { void lane() = delete; };
+
+struct PoolMemory : NullDriver { void pool_memory() = delete; };
+struct TrimPool : NullDriver { void trim_pool() = delete; };
+struct OwnsStream : NullDriver { void owns_stream() = delete; };
 
 struct MapHost : NullDriver { void map_host() = delete; };
 struct UnmapHost : NullDriver { void unmap_host() = delete; };
@@ -172,6 +184,7 @@ static_assert(!Plain<lacking::AllocatePlain> && Driver<lacking::AllocatePlain>);
 static_assert(!Plain<lacking::FreePlain>);
 static_assert(!Captures<lacking::BeginCapture> && Driver<lacking::BeginCapture>);
 static_assert(!Captures<lacking::EndCapture>);
+static_assert(!Captures<lacking::UpdateGraph>);
 static_assert(!Captures<lacking::Launch>);
 static_assert(!Captures<lacking::CloseGraph>);
 static_assert(!Lanes<lacking::Lane> && Driver<lacking::Lane>);
@@ -181,6 +194,9 @@ static_assert(!HostPages<lacking::PopulateHost>);
 static_assert(!HostPages<lacking::PinHost>);
 static_assert(!HostPages<lacking::UnpinHost>);
 static_assert(!HostPages<lacking::HostAvailable>);
+static_assert(!Trims<lacking::PoolMemory> && Driver<lacking::PoolMemory>);
+static_assert(!Trims<lacking::TrimPool> && Driver<lacking::TrimPool>);
+static_assert(!StreamOwners<lacking::OwnsStream> && Driver<lacking::OwnsStream>);
 static_assert(!Files<lacking::OpenFile> && Driver<lacking::OpenFile>);
 static_assert(!Files<lacking::CloseFile>);
 static_assert(!Files<lacking::WriteFile>);
@@ -203,6 +219,7 @@ struct ThrowingFree : NullDriver { Status free_plain(Address) const { return {};
 struct ThrowingLaunch : NullDriver { Status launch(GraphRef, StreamRef) const { return {}; } };
 struct ThrowingLane : NullDriver { Status lane(Direction, StreamRef&) const { return {}; } };
 struct ThrowingPin : NullDriver { Status pin_host(void*, std::size_t) const { return {}; } };
+struct ThrowingTrim : NullDriver { Status trim_pool(PoolRef, std::size_t) const { return {}; } };
 struct ThrowingRead : NullDriver { Status read_file(FileRef, void*, std::size_t, std::size_t) const { return {}; } };
 struct ThrowingDevice : NullDriver { int device() const { return 0; } };
 struct ChangingUnmap : NullDriver { Status unmap(Address, std::size_t) noexcept { return {}; } };
@@ -227,6 +244,7 @@ static_assert(!Captures<wrong::ThrowingLaunch>);
 static_assert(!Lanes<wrong::ThrowingLane>);
 static_assert(!HostPages<wrong::ThrowingPin>);
 static_assert(!HostPages<wrong::ChangingUnpin>);
+static_assert(!Trims<wrong::ThrowingTrim>);
 static_assert(!Files<wrong::ThrowingRead>);
 static_assert(!Files<wrong::ChangingWrite>); // what is written is const
 static_assert(!Files<wrong::VoidClose>);
@@ -246,6 +264,8 @@ static_assert(Captures<FaultyDriver<lacking::FreePlain>>);
 static_assert(!Captures<FaultyDriver<lacking::Launch>> && Plain<FaultyDriver<lacking::Launch>>);
 static_assert(Lanes<FaultyDriver<NullDriver>> && HostPages<FaultyDriver<NullDriver>>);
 static_assert(Files<FaultyDriver<NullDriver>>);
+static_assert(Trims<FaultyDriver<NullDriver>> && StreamOwners<FaultyDriver<NullDriver>>);
+static_assert(!Trims<FaultyDriver<lacking::TrimPool>> && !StreamOwners<FaultyDriver<lacking::OwnsStream>>);
 static_assert(!Lanes<FaultyDriver<lacking::Lane>> && HostPages<FaultyDriver<lacking::Lane>>);
 static_assert(!HostPages<FaultyDriver<lacking::PinHost>> && Files<FaultyDriver<lacking::PinHost>>);
 static_assert(!Files<FaultyDriver<lacking::PunchFile>> && Lanes<FaultyDriver<lacking::PunchFile>>);

@@ -13,6 +13,7 @@ void all_programs(Device device, StreamRef stream) {
     program_4_many_tags(device, std::cout);
     program_5_order(device, stream);
     program_6_one_arena<Driver>(device);
+    program_7_cuda_graphs(device, stream);
     program_10_several_devices(device);
     program_11_switched_off(device);
 }

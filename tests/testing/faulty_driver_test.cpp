@@ -86,12 +86,22 @@ public:
     Status end_capture(StreamRef, GraphRef& graph) const noexcept {
         return made([&] { graph.native = reinterpret_cast<void*>(fresh() << 4); });
     }
+    Status update_graph(StreamRef, GraphRef& graph) const noexcept {
+        return made([&] { graph.native = reinterpret_cast<void*>(fresh() << 4); });
+    }
     Status launch(GraphRef, StreamRef) const noexcept { return made(); }
     Status close_graph(GraphRef) const noexcept { return made(); }
 
     Status lane(Direction direction, StreamRef& stream) const noexcept {
         return made([&] { stream = reinterpret_cast<HostStream*>(direction == Direction::out ? 0x10 : 0x20); });
     }
+    Status owns_stream(StreamRef, bool& yes) const noexcept {
+        return made([&] { yes = true; });
+    }
+    Status pool_memory(PoolRef, std::size_t& bytes) const noexcept {
+        return made([&] { bytes = 6_GiB; });
+    }
+    Status trim_pool(PoolRef, std::size_t) const noexcept { return made(); }
     Status map_host(std::size_t, void*& pages) const noexcept {
         return made([&] { pages = reinterpret_cast<void*>(fresh() << 40); });
     }
@@ -195,6 +205,7 @@ std::vector<Call> one_of_each(const Faulty& driver) {
     made(Call::free_plain, driver.free_plain(plain));
     made(Call::begin_capture, driver.begin_capture(stream, CaptureMode::relaxed));
     made(Call::end_capture, driver.end_capture(stream, graph));
+    made(Call::update_graph, driver.update_graph(stream, graph));
     made(Call::launch, driver.launch(graph, stream));
     made(Call::close_graph, driver.close_graph(graph));
     made(Call::close_event, driver.close_event(event));
@@ -203,6 +214,9 @@ std::vector<Call> one_of_each(const Faulty& driver) {
     made(Call::release, driver.release(handle));
     made(Call::unreserve, driver.unreserve(address, page));
     made(Call::lane, driver.lane(Direction::in, lane));
+    made(Call::owns_stream, driver.owns_stream(stream, yes));
+    made(Call::pool_memory, driver.pool_memory({}, bytes));
+    made(Call::trim_pool, driver.trim_pool({}, 0));
     made(Call::host_available, driver.host_available(bytes));
     made(Call::map_host, driver.map_host(page, pages));
     made(Call::populate_host, driver.populate_host(pages, page));

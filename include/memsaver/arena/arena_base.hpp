@@ -1,10 +1,12 @@
 // An arena as the layers above see it: neither driver nor policy is named.
 #pragma once
 
+#include "memsaver/arena/growing_block.hpp"
 #include "memsaver/arena/order.hpp"
 #include "memsaver/backup/backup.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,8 +53,25 @@ public:
     /// Whether an address lies in this arena.
     [[nodiscard]] virtual bool contains(const void* pointer) const noexcept = 0;
 
-    /// The same for owners that may outlive `close()` and must not throw: failures go to the event sink.
-    virtual void deallocate_quietly(void* pointer) noexcept = 0;
+    /// Addresses for `cap` bytes, rounded up to whole pages, without memory so far. Throws Misuse (0, more than the
+    /// arena's capacity has room for, closed), or what a failing driver call stands for.
+    [[nodiscard]] virtual std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) = 0;
+
+    /// Fills `bytes` at `pointer` with zeros in the order of `stream`; recorded, if that is being captured. Throws
+    /// Misuse if they are not this arena's, or paused; or what a failing driver call stands for.
+    virtual void zero(void* pointer, std::size_t bytes, StreamRef stream) = 0;
+
+    /// Whether a stream is of the arena's device. The default stream is; a driver that cannot tell says yes.
+    [[nodiscard]] virtual bool owns_stream(StreamRef stream) const = 0;
+
+    /// `deallocate` for owners that may outlive `close()` and must not throw: failures go to the event sink.
+    virtual void deallocate_quietly(void* pointer, FreeOrder order) noexcept = 0;
+
+    /// A graph is gone: the blocks that were given up while it was captured are as if given up now.
+    virtual void let_go(std::uint64_t graph) noexcept = 0;
+
+    /// Throws Misuse, beginning with `what`, if any of the memory is paused or being paused, or the arena closed.
+    virtual void require_resumed(const char* what) = 0;
 
     [[nodiscard]] virtual ArenaUsage usage() = 0;
     [[nodiscard]] virtual const std::string& tag() const noexcept = 0;

@@ -4,6 +4,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/arena/arena_memory.hpp"
+#include "memsaver/arena/extending_block.hpp"
 #include "memsaver/arena/turn.hpp"
 #include "memsaver/backup/backup.hpp"
 #include "memsaver/memory/memory.hpp"
@@ -32,9 +33,12 @@ class TrimStep;
 template <Driver D>
 class ArenaCore final : public ArenaBase {
 public:
-    /// Throws Misuse for impossible options, or what a failing driver call stands for.
-    ArenaCore(D driver, std::string tag, AnyBackup<D> policy, ArenaOptions options)
-        : policy_{std::move(policy)}, memory_{std::move(driver), std::move(tag), std::move(options)},
+    /// `quarantine`: what to put behind paused addresses, if anything. Throws Misuse for impossible options, or what a
+    /// failing driver call stands for.
+    ArenaCore(D driver, std::string tag, AnyBackup<D> policy, ArenaOptions options,
+              std::shared_ptr<QuarantineBlocks<D>> quarantine = {})
+        : policy_{std::move(policy)}, memory_{std::move(driver), std::move(tag), std::move(options),
+                                              std::move(quarantine)},
           slot_{policy_.open(memory_.pages.driver())} {}
 
     /// Takes what `options.reserve` asks for and is not there yet; called once whoever owns the arena has it in hand,
@@ -68,6 +72,10 @@ public:
             throw Misuse{"deallocate(" + format_address(address_of(pointer)) + "): not a pointer of tag \"" + tag() +
                          '"'};
         }
+        if (memory_.growing_blocks.hold(address_of(pointer))) {
+            throw Misuse{"deallocate(" + format_address(address_of(pointer)) + ") in tag \"" + tag() +
+                         "\": it lies in a block that grows, such as a workspace; its owner gives it back"};
+        }
         try {
             const AnySlot* own = nullptr;
             std::uint64_t given_up = 0;
@@ -83,16 +91,39 @@ public:
         }
     }
 
-    void deallocate_quietly(void* pointer) noexcept override {
+    [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override {
+        return std::make_unique<ExtendingBlock<ArenaCore, D>>(*this, cap);
+    }
+
+    void zero(void* pointer, std::size_t bytes, StreamRef stream) override {
+        const Range range{address_of(pointer), bytes};
+        memory_.require_open("zero memory");
+        if (!contains(pointer) || bytes > addresses().end() - range.address || memory_.any_paused(range)) {
+            throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
+                         "\" cannot be zeroed: they are paused, or not the tag's"};
+        }
+        check(driver().fill(range.address, 0, bytes, stream), "zero memory", bytes, range.address);
+    }
+
+    [[nodiscard]] bool owns_stream(StreamRef stream) const override {
+        bool yes = true;
+        if constexpr (StreamOwners<D>) check(driver().owns_stream(stream, yes), "ask whose stream it is");
+        return yes;
+    }
+
+    void deallocate_quietly(void* pointer, FreeOrder order) noexcept override {
         if (memory_.closed.load() || forked()) return;
         try {
-            deallocate(pointer, {});
+            deallocate(pointer, order);
         } catch (const std::exception& error) {
             tell(memory_.pages.options().events, [&] {
                 return Event{EventKind::ignored, tag(), device(), error.what()};
             });
         }
     }
+
+    void let_go(std::uint64_t graph) noexcept override { memory_.let_go(graph, slot_); }
+    void require_resumed(const char* what) override { memory_.require_resumed(what); }
 
     [[nodiscard]] bool contains(const void* pointer) const noexcept override {
         const auto address = reinterpret_cast<Address>(pointer);
@@ -211,7 +242,9 @@ public:
                 check(drained, "wait for the device before an arena closes");
             }
         }
+        const Status uncovered = memory_.quarantined.uncover();
         check(memory_.pages.close(), "give back an arena's memory");
+        if (uncovered.kind != StatusKind::gone) check(uncovered, "end the quarantine of paused memory");
         std::shared_ptr<AnySlot> slot; // dies after the lock
         const std::lock_guard lock{memory_.pages.mutex};
         memory_.heaps.close([&] { slot.swap(slot_); });
@@ -221,6 +254,7 @@ private:
     friend class PauseStep<D>;
     friend class ResumeStep<D>;
     friend class TrimStep<D>;
+    friend class ExtendingBlock<ArenaCore, D>;
 
     [[nodiscard]] std::size_t check_request(std::size_t bytes, std::size_t alignment) const {
         const auto refuse = [&](const std::string& why) {

@@ -4,12 +4,16 @@
 
 #include "memsaver/arena/arena_pages.hpp"
 #include "memsaver/arena/extent_sizes.hpp"
+#include "memsaver/arena/growing_block.hpp"
 #include "memsaver/arena/heaps.hpp"
+#include "memsaver/arena/quarantine_pages.hpp"
 #include "memsaver/driver/system_fork.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
@@ -22,9 +26,9 @@ namespace memsaver::inline v0_1 {
 template <Driver D>
 class ArenaMemory {
 public:
-    ArenaMemory(D driver, std::string tag, ArenaOptions options)
-        : pages{std::move(driver), std::move(tag), std::move(options)}, heaps{pages.driver(), pages.addresses(),
-                                                                              pages.granularity()} {
+    ArenaMemory(D driver, std::string tag, ArenaOptions options, std::shared_ptr<QuarantineBlocks<D>> quarantine)
+        : pages{std::move(driver), std::move(tag), std::move(options)},
+          heaps{pages.driver(), pages.addresses(), pages.granularity()}, quarantined{std::move(quarantine)} {
         if (pages.options().reserve > pages.addresses().bytes) {
             throw Misuse{"tag \"" + pages.tag() + "\": a reserve of " + format_bytes(pages.options().reserve) +
                          " is more than the capacity of " + format_bytes(pages.addresses().bytes)};
@@ -109,14 +113,58 @@ public:
         }
     }
 
+    /// Puts the quarantine, if there is one, behind paused ranges. With the turn held.
+    void cover(const std::vector<Range>& ranges) noexcept {
+        if (const Status status = quarantined.cover(ranges); !status.ok()) {
+            tell(pages.options().events, [&] {
+                return Event{EventKind::ignored, pages.tag(), pages.driver().device(),
+                             failure_text(status, "quarantine paused memory")};
+            });
+        }
+    }
+
     /// Throws Misuse after `close`, and in a forked process.
     void require_open(const char* what) const {
         fork_mark.require_parent(what);
         if (closed.load()) throw Misuse{std::string{what} + ": tag \"" + pages.tag() + "\" has been closed"};
     }
 
+    /// Throws if any memory is away or going away.
+    void require_resumed(const char* what) {
+        require_open(what);
+        const std::lock_guard lock{pages.mutex};
+        if (pages.paused.empty() && !pausing) return;
+        throw Misuse{std::string{what} + ": tag \"" + pages.tag() + "\" is " +
+                     (pages.active.empty() ? "paused" : "partly paused") + "; resume it first"};
+    }
+
+    [[nodiscard]] bool any_paused(Range range) {
+        const std::vector<Range> paused = pages.paused_ranges();
+        return std::any_of(paused.begin(), paused.end(),
+                           [&](const Range& away) { return away.address < range.end() && range.address < away.end(); });
+    }
+
+    /// A graph is gone: what it kept is as if given up now, and `own`, the tag's slot, and those of earlier pauses
+    /// forget it. Needs no memory.
+    void let_go(std::uint64_t graph, const std::shared_ptr<AnySlot>& own) noexcept {
+        std::array<std::uint64_t, 64> serials{};
+        for (std::size_t count = serials.size(); count == serials.size();) {
+            std::size_t next = 0;
+            const AnySlot* told = nullptr;
+            count = heaps.let_go(graph, serials.size(), [&](std::uint64_t serial) {
+                told = own.get(); // which changes under the heaps' locks only
+                if (own) own->forget(serial);
+                serials[next++] = serial;
+            });
+            for (std::size_t i = 0; i < count; ++i) pages.forget_block(serials[i], told);
+        }
+    }
+
     ArenaPages<D> pages;
     Heaps<D> heaps;
+    QuarantinedRanges<D> quarantined; // under the turn
+    GrowingRanges growing_blocks;
+    bool pausing = false; // guarded by the pages' mutex: a pause has begun and not ended
     std::mutex growing;
     std::atomic<bool> closed{false};
     ForkMark fork_mark;

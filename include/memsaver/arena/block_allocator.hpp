@@ -26,11 +26,12 @@ public:
     explicit BlockAllocator(std::size_t seam = 0, std::uint64_t first_serial = 0)
         : seam_mask_{seam == 0 ? ~Address{0} : Address{seam} - 1}, serial_{first_serial} {}
 
-    /// A new range, free and open. May throw; then nothing changed.
-    void add(Range range) {
+    /// A new open range: free, or one live block. May throw; then nothing changed.
+    void add(Range range, Block::State as = Block::State::free) {
         reserve_node(2);
         regions_.reserve_more(1);
         regions_.add(range, Side::open);
+        if (as == Block::State::live) return (void)hand_out(range, range.bytes);
         free_bytes_ += range.bytes;
         merge_and_file(range);
     }
@@ -74,13 +75,8 @@ public:
         const Address end = address + bytes;
         const Address found_end = found.address + found.bytes;
         if (end < found_end) file({end, found_end - end}, Side::open);
-        node = take_node();
-        nodes_[node] = {address, bytes, requested, ++serial_, Block::State::live};
-        starts_.insert(address, node);
         free_bytes_ -= bytes;
-        live_bytes_ += requested;
-        live_blocks_ += 1;
-        return &nodes_[node];
+        return hand_out({address, bytes}, requested);
     }
 
     /// The block that was handed out at just this address and not reclaimed since, or nullptr.
@@ -206,6 +202,14 @@ private:
         spare_.push_back(node);
     }
 
+    const Block* hand_out(Range range, std::size_t requested) noexcept {
+        const Node node = take_node();
+        nodes_[node] = {range.address, range.bytes, requested, ++serial_, Block::State::live};
+        starts_.insert(range.address, node);
+        live_bytes_ += requested;
+        live_blocks_ += 1;
+        return &nodes_[node];
+    }
     void file(Range range, Side side) noexcept {
         const Node node = take_node();
         nodes_[node] = {range.address, range.bytes, 0, 0, Block::State::free};

@@ -12,8 +12,9 @@
 namespace memsaver::inline v0_1 {
 
 /// Three kinds: freed with a stream (an event of its own tells when it has passed), freed without (waiting for the next
-/// time that the whole device is known to have passed, a *fence*), and freed inside a capture (replays may touch them
-/// for ever: kept). Fences are numbered from 1; a block carries the number of the last fence begun before it was freed.
+/// time that the whole device is known to have passed, a *fence*), and freed inside a capture: kept, for replays may
+/// touch them until their graph is let go; then they wait for a fence. Graphs have numbers; 0 is never let go. Fences
+/// are numbered from 1; a block carries the number of the last fence begun before it was freed.
 /// Not thread safe.
 template <Streams D>
 class DeferredFrees {
@@ -44,13 +45,42 @@ public:
         return status;
     }
 
-    void keep(Address address) { kept_.push_back(address); }
+    /// May throw bad_alloc; then nothing changed.
+    void keep(Address address, std::size_t bytes, std::uint64_t graph) {
+        kept_.push_back({{address, bytes, 0}, graph});
+    }
+
+    /// The blocks of a graph, at most `most` of them, wait for a fence from now on; calls `each(address)`. Answers how
+    /// many there were. Needs no memory.
+    template <class Each>
+    std::size_t let_go(std::uint64_t graph, std::size_t most, std::uint64_t last_fence, Each&& each) {
+        std::size_t count = 0;
+        for (Kept& kept : kept_) {
+            if (kept.graph != graph || kept.let_go || count == most) continue;
+            kept.let_go = true;
+            kept.block.last_fence = last_fence;
+            fenced_bytes_ += kept.block.bytes;
+            count += 1;
+            each(kept.block.address);
+        }
+        let_go_ += count;
+        return count;
+    }
+
+    /// `visit(address)` for every block that a graph keeps.
+    template <class Visit>
+    void for_each_kept(Visit&& visit) const {
+        for (const Kept& kept : kept_) {
+            if (!kept.let_go) visit(kept.block.address);
+        }
+    }
 
     /// Calls `reclaim(address)` for every block that has been passed, `last_done` being the last fence that is. Needs
     /// no memory.
     template <class Reclaim>
     void collect(const D& driver, std::uint64_t last_done, Reclaim&& reclaim) {
         while (!fenced_.empty() && fenced_.front().last_fence < last_done) pop_fenced(reclaim);
+        collect_let_go([&](const Fenced& block) { return block.last_fence < last_done; }, reclaim);
         for (std::size_t i = 0; i < marked_.size();) {
             bool passed = false;
             if (!driver.query(marked_[i].event.get(), passed).ok() || !passed) {
@@ -68,6 +98,7 @@ public:
     /// memory.
     template <class Gone, class Reclaim>
     void collect_if(Gone&& gone, Reclaim&& reclaim) {
+        collect_let_go([&](const Fenced& block) { return gone(block.address); }, reclaim);
         std::erase_if(fenced_, [&](const Fenced& fenced) {
             if (!gone(fenced.address)) return false;
             fenced_bytes_ -= fenced.bytes;
@@ -97,6 +128,23 @@ private:
         OwnedEvent<D> event;
     };
 
+    struct Kept {
+        Fenced block; // its fence counts once it has been let go
+        std::uint64_t graph;
+        bool let_go = false;
+    };
+
+    template <class Passed, class Reclaim>
+    void collect_let_go(Passed&& passed, Reclaim&& reclaim) {
+        if (let_go_ == 0) return;
+        let_go_ -= std::erase_if(kept_, [&](const Kept& kept) {
+            if (!kept.let_go || !passed(kept.block)) return false;
+            fenced_bytes_ -= kept.block.bytes;
+            reclaim(kept.block.address);
+            return true;
+        });
+    }
+
     template <class Reclaim>
     void pop_fenced(Reclaim&& reclaim) {
         const Fenced front = fenced_.front();
@@ -108,7 +156,8 @@ private:
     std::deque<Fenced> fenced_;
     std::vector<Marked> marked_;
     std::vector<OwnedEvent<D>> spare_;
-    std::vector<Address> kept_;
+    std::vector<Kept> kept_;
+    std::size_t let_go_ = 0; // of the kept
     std::size_t fenced_bytes_ = 0;
 };
 

@@ -40,6 +40,14 @@ struct Heap {
         deferred.collect(driver, fences.last_done(), [&](Address address) { freed(blocks.reclaim(address)); });
     }
 
+    /// See BlockAllocator::allocate; collects before it answers nullptr.
+    const Block* allocate(const D& driver, const Fences& fences, std::size_t bytes, std::size_t alignment,
+                          std::size_t requested) {
+        if (const Block* block = blocks.allocate(bytes, alignment, requested)) return block;
+        collect(driver, fences, [](Range) {});
+        return blocks.allocate(bytes, alignment, requested);
+    }
+
     std::mutex mutex;
     BlockAllocator blocks;
     DeferredFrees<D> deferred;

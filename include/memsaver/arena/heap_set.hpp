@@ -87,22 +87,42 @@ public:
         return found;
     }
 
-    /// The live blocks that have bytes in `ranges`, which are sorted.
+    /// The live blocks that have bytes in `ranges`, which are sorted; also those that graphs keep, for replays may read
+    /// what they find there.
     std::vector<LiveBlock> live_blocks(const std::vector<Range>& ranges) {
         std::vector<LiveBlock> live;
         const auto collect = [&](Heap<D>& heap) {
             const std::lock_guard lock{heap.mutex};
-            heap.blocks.for_each_live([&](const Block& block) {
+            const auto take = [&](const Block& block) {
                 if (leased(heap, block.address)) return;
                 const auto next = std::upper_bound(ranges.begin(), ranges.end(), block.address,
                                                    [](Address a, const Range& range) { return a < range.end(); });
                 if (next == ranges.end() || next->address >= block.address + block.bytes) return;
                 live.push_back({block.address, block.bytes, block.serial});
-            });
+            };
+            heap.blocks.for_each_live(take);
+            heap.deferred.for_each_kept([&](Address address) { take(*heap.blocks.find(address)); });
         };
         for (const auto& shard : shards) collect(*shard);
         collect(central);
         return live;
+    }
+
+    /// What the next fence would make reusable, in bytes.
+    struct Fenced {
+        std::size_t bytes = 0;
+        std::size_t most_in_a_shard = 0;
+    };
+    Fenced fenced() {
+        Fenced fenced;
+        for (const auto& shard : shards) {
+            const std::lock_guard lock{shard->mutex};
+            fenced.bytes += shard->deferred.fenced_bytes();
+            fenced.most_in_a_shard = std::max(fenced.most_in_a_shard, shard->deferred.fenced_bytes());
+        }
+        const std::lock_guard lock{central.mutex};
+        fenced.bytes += central.deferred.fenced_bytes();
+        return fenced;
     }
 
     struct Sums {

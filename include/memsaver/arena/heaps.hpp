@@ -29,27 +29,30 @@ public:
         : driver_{std::move(driver)}, chunk_bytes_{std::min(std::size_t{1_MiB}, granularity)},
           small_bytes_{chunk_bytes_ / 16}, set_{space, chunk_bytes_} {}
 
-    /// New open memory.
-    void add(Range range) {
+    /// New open memory: free, or one live block.
+    void add(Range range, Block::State as = Block::State::free) {
         const std::lock_guard lock{set_.central.mutex};
-        set_.central.blocks.add(range);
+        set_.central.blocks.add(range, as);
     }
 
     /// A block from open memory, or 0. `bytes` is a multiple of 256. May throw bad_alloc.
     Address allocate(std::size_t bytes, std::size_t alignment, std::size_t requested) {
-        if (bytes > small_bytes_ || alignment > small_bytes_) return allocate_central(bytes, alignment, requested);
+        if (bytes > small_bytes_ || alignment > small_bytes_) {
+            const std::lock_guard lock{set_.central.mutex};
+            const Block* block = set_.central.allocate(driver_, fences_, bytes, alignment, requested);
+            return block == nullptr ? 0 : block->address;
+        }
         Heap<D>& shard = set_.shard_of_this_thread();
         const std::lock_guard lock{shard.mutex};
-        if (const Block* block = shard.blocks.allocate(bytes, alignment, requested)) return block->address;
-        shard.collect(driver_, fences_, [](Range) {});
-        if (const Block* block = shard.blocks.allocate(bytes, alignment, requested)) return block->address;
+        if (const Block* block = shard.allocate(driver_, fences_, bytes, alignment, requested)) return block->address;
         if (shard.deferred.fenced_bytes() >= most_fenced_in_shard) return 0;
         if (!lease(shard)) return 0;
         return shard.blocks.allocate(bytes, alignment, requested)->address;
     }
 
     /// Gives a block up. Throws Misuse, naming `tag`, if `address` is not that of a live block; then nothing changed.
-    /// Calls `forget(serial)` with the block's serial number. Answers whether the block lay in shut memory.
+    /// Calls `forget(serial)` with the block's serial number, unless a graph keeps it: then its bytes matter still.
+    /// Answers whether the block lay in shut memory and was forgotten.
     template <class Forget>
     bool deallocate(Address address, FreeOrder order, const std::string& tag, Forget&& forget) {
         Heap<D>& heap = set_.heap_of(address);
@@ -67,11 +70,11 @@ public:
             order.kind = FreeOrder::Kind::device;
         }
         if (replayed) {
-            heap.deferred.keep(address);
+            heap.deferred.keep(address, block->bytes, order.graph);
         } else if (!now) {
             defer(heap, *block, order);
         }
-        forget(block->serial);
+        if (!replayed) forget(block->serial);
         heap.blocks.mark_freed(address);
         if (now) {
             if (const Range chunk = reclaim(heap, address); chunk.bytes != 0) {
@@ -79,7 +82,23 @@ public:
                 give_back(heap, chunk);
             }
         }
-        return shut;
+        return shut && !replayed;
+    }
+
+    /// A graph is gone: what it kept is as if given up now. Does so for a few blocks, calls `forget(serial)` for each,
+    /// and answers how many there were; to be called until there are none. Needs no memory.
+    template <class Forget>
+    std::size_t let_go(std::uint64_t graph, std::size_t most, Forget&& forget) {
+        const auto locks = set_.lock_all();
+        std::size_t count = 0;
+        const auto from = [&](Heap<D>& heap) {
+            count += heap.deferred.let_go(graph, most - count, fences_.last_begun(),
+                                          [&](Address address) { forget(heap.blocks.find(address)->serial); });
+            if (!operation_) collect_if(heap, [&](Range block) { return heap.blocks.all_shut(block); });
+        };
+        for (const auto& shard : set_.shards) from(*shard);
+        from(set_.central);
+        return count;
     }
 
     // --- for operations, one at a time ---
@@ -107,11 +126,7 @@ public:
             } else if (shut != nullptr) {
                 heap.blocks.set_shut(*shut);
             }
-            heap.deferred.collect_if(
-                [&](Address a) {
-                    return passed({a, heap.blocks.find(a)->bytes});
-                },
-                [&](Address address) { reclaim_locked(heap, address); });
+            collect_if(heap, passed);
         };
         for (const auto& shard : set_.shards) end(*shard);
         end(set_.central);
@@ -161,24 +176,13 @@ public:
     /// Whether waiting for the device would make so much reusable that it is better than taking `growth` more bytes. A
     /// wait costs microseconds on an idle device and any time on a busy one, so it is not for small change.
     [[nodiscard]] bool fence_is_worth_it(std::size_t bytes, std::size_t growth) {
-        std::size_t waiting = 0;
-        for (const auto& shard : set_.shards) {
-            const std::lock_guard lock{shard->mutex};
-            if (shard->deferred.fenced_bytes() >= most_fenced_in_shard) return true;
-            waiting += shard->deferred.fenced_bytes();
-        }
-        const std::lock_guard lock{set_.central.mutex};
-        waiting += set_.central.deferred.fenced_bytes();
-        return waiting >= std::max({bytes, growth, least_worth_a_fence});
+        const auto fenced = set_.fenced();
+        return fenced.most_in_a_shard >= most_fenced_in_shard ||
+               fenced.bytes >= std::max({bytes, growth, least_worth_a_fence});
     }
 
     /// Whether anything waits for a fence at all.
-    [[nodiscard]] bool anything_fenced() {
-        const auto locks = set_.lock_all();
-        return set_.central.deferred.fenced_bytes() != 0 ||
-               std::any_of(set_.shards.begin(), set_.shards.end(),
-                           [](const auto& shard) { return shard->deferred.fenced_bytes() != 0; });
-    }
+    [[nodiscard]] bool anything_fenced() { return set_.fenced().bytes != 0; }
 
     /// Waits for the whole device, leaving stream captures whole; other threads' launches may stand still meanwhile.
     /// Threads that come while one waits share the next wait. What it makes reusable is found by `allocate`.
@@ -203,22 +207,10 @@ private:
     static constexpr std::size_t most_fenced_in_shard = 4_MiB;
     static constexpr std::size_t least_worth_a_fence = 32_MiB;
 
-    Address allocate_central(std::size_t bytes, std::size_t alignment, std::size_t requested) {
-        const std::lock_guard lock{set_.central.mutex};
-        if (const Block* block = set_.central.blocks.allocate(bytes, alignment, requested)) return block->address;
-        set_.central.collect(driver_, fences_, [](Range) {});
-        const Block* block = set_.central.blocks.allocate(bytes, alignment, requested);
-        return block == nullptr ? 0 : block->address;
-    }
-
     /// A chunk for a locked shard, if the central heap has one.
     bool lease(Heap<D>& shard) {
         const std::lock_guard lock{set_.central.mutex};
-        const Block* chunk = set_.central.blocks.allocate(chunk_bytes_, chunk_bytes_, chunk_bytes_);
-        if (chunk == nullptr) {
-            set_.central.collect(driver_, fences_, [](Range) {});
-            chunk = set_.central.blocks.allocate(chunk_bytes_, chunk_bytes_, chunk_bytes_);
-        }
+        const Block* chunk = set_.central.allocate(driver_, fences_, chunk_bytes_, chunk_bytes_, chunk_bytes_);
         if (chunk == nullptr) return false;
         const Range range{chunk->address, chunk_bytes_};
         try {
@@ -243,6 +235,15 @@ private:
     /// The same with every lock held.
     void reclaim_locked(Heap<D>& heap, Address address) noexcept {
         if (const Range chunk = reclaim(heap, address); chunk.bytes != 0) give_back(heap, chunk);
+    }
+    /// Blocks that were given up become free if `gone(range)`, with every lock held.
+    template <class Gone>
+    void collect_if(Heap<D>& heap, Gone&& gone) {
+        heap.deferred.collect_if(
+            [&](Address a) {
+                return gone(Range{a, heap.blocks.find(a)->bytes});
+            },
+            [&](Address a) { reclaim_locked(heap, a); });
     }
     /// A free chunk of a locked shard goes back to the locked central heap.
     void give_back(Heap<D>& shard, Range chunk) noexcept {
@@ -269,9 +270,9 @@ private:
         set_.central.collect(driver_, fences_, [](Range) {});
     }
 
-    /// Whether a graph may write to the block for ever, be it paused now or not.
+    /// Whether a graph may write to the block later, be it paused now or not.
     [[nodiscard]] bool freed_in_capture(const FreeOrder& order) const {
-        bool capturing = false;
+        bool capturing = order.kind == FreeOrder::Kind::replayed;
         if (order.kind == FreeOrder::Kind::stream) {
             check(driver_.capturing(order.stream, capturing), "ask whether a stream is being captured");
         }

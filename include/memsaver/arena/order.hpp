@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -60,12 +61,14 @@ requires(sizeof...(Marks) > 0) Order after(const Marks&... marks) {
 /// When patience ends; none: never.
 using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
-/// When a freed block may be handed out again: after the device's work so far (the default), after one stream's, or
-/// at once.
+/// When a freed block may be handed out again: after the device's work so far (the default), after one stream's, at
+/// once, or never while a graph may be replayed in which it was freed.
 struct FreeOrder {
-    enum class Kind : unsigned char { device, stream, idle };
+    enum class Kind : unsigned char { device, stream, idle, replayed };
     Kind kind = Kind::device;
     StreamRef stream{};
+    /// The graph that replays touch the block for, if it is freed in a capture. 0: one that nobody told of.
+    std::uint64_t graph = 0;
 };
 
 } // namespace memsaver::inline v0_1

@@ -32,6 +32,7 @@ public:
         ranges_.reserve(count);
         paused_.reserve(count);
         left_.reserve(count);
+        core.memory_.quarantined.reserve(count);
         core.memory_.pages.paused.reserve(core.memory_.pages.paused.size() + 1);
         std::vector<Extent<D>> none;
         none.reserve(core.memory_.pages.active.capacity());
@@ -39,12 +40,14 @@ public:
         sort_by_address(ranges_);
         core.memory_.heaps.begin_operation(count != 0); // the last that may throw
         extents_ = std::exchange(core.memory_.pages.active, std::move(none));
+        core.memory_.pausing = count != 0;
     }
     PauseStep(PauseStep&& other) noexcept
         : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
-          slot_{std::move(other.slot_)}, fence_{other.fence_}, ranges_{std::move(other.ranges_)},
-          extents_{std::move(other.extents_)}, left_{std::move(other.left_)}, paused_{std::move(other.paused_)},
-          ticket_{std::move(other.ticket_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
+          slot_{std::move(other.slot_)}, fence_{other.fence_}, ranges_{std::move(other.ranges_)}, extents_{std::move(
+                                                                                                      other.extents_)},
+          left_{std::move(other.left_)}, paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)},
+          saving_{std::move(other.saving_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
     PauseStep& operator=(PauseStep&&) = delete;
     ~PauseStep() {
         if (core_ != nullptr) (void)finish();
@@ -62,6 +65,7 @@ public:
     /// Starts saving. Throws what the policy throws.
     void enqueue() {
         if (empty()) return;
+        saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
         if (once_) core_->slot_->invalidate(); // what it may hold of these bytes is not what they will be
         ticket_ = slot_->save(core_->live_set(ranges_, "saving"));
     }
@@ -71,6 +75,7 @@ public:
     void wait() {
         check(ticket_.wait(), "save bytes");
         row_.saved_bytes = ticket_.bytes();
+        saving_.end();
     }
 
     /// Gives the pages back. What fails is kept, and reported by `commit`.
@@ -91,6 +96,7 @@ public:
             }
         }
         extents_ = std::move(left_);
+        core_->memory_.cover(paused_);
     }
 
     /// Ends the operation. The first failure of `release`, if any, is in `status`.
@@ -113,6 +119,7 @@ private:
         {
             const std::lock_guard lock{core.memory_.pages.mutex};
             for (Extent<D>& extent : extents_) core.memory_.pages.active.push_back(std::move(extent));
+            core.memory_.pausing = false;
             if (!paused_.empty()) core.memory_.pages.paused.push_back({std::move(paused_), std::move(slot_)});
         }
         core.memory_.end_operation(whole);
@@ -129,6 +136,7 @@ private:
     std::vector<Extent<D>> left_;    // those that could not be unmapped
     std::vector<Range> paused_;      // those that were
     Ticket ticket_;
+    Span saving_;
     TagReport row_;
     Status failure_;
 };

@@ -25,6 +25,7 @@ public:
         }
         core.memory_.heaps.begin_operation(false);
         try {
+            check(core.memory_.quarantined.uncover(), "end the quarantine of paused memory");
             begin();
         } catch (...) {
             core.memory_.end_operation(true);
@@ -33,13 +34,15 @@ public:
     }
     ResumeStep(ResumeStep&& other) noexcept
         : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, kept_{std::move(other.kept_)},
-          extents_{std::move(other.extents_)}, tickets_{std::move(other.tickets_)}, row_{std::move(other.row_)} {}
+          extents_{std::move(other.extents_)}, tickets_{std::move(other.tickets_)},
+          restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
     ResumeStep& operator=(ResumeStep&&) = delete;
     ~ResumeStep() {
         if (core_ == nullptr) return;
         const bool in_use = !tickets_.empty();
         tickets_.clear();
         core_->memory_.pages.abandon(extents_, false, in_use);
+        cover_again();
         core_->memory_.end_operation(true);
     }
 
@@ -72,6 +75,8 @@ public:
 
     /// Starts bringing the bytes back. Throws what a policy throws.
     void enqueue() {
+        if (empty()) return;
+        restoring_ = Span{core_->options().events, core_->tag(), core_->device(), "restore"};
         tickets_.reserve(core_->memory_.pages.paused.size());
         for (const auto& batch : core_->memory_.pages.paused) { // under the turn, nobody else touches it
             std::vector<Range> ranges = intersection(batch.ranges, kept_);
@@ -87,6 +92,7 @@ public:
             check(ticket.wait(), "restore bytes");
             row_.restored_bytes += ticket.bytes();
         }
+        restoring_.end();
     }
 
     /// The memory is the program's again.
@@ -117,6 +123,15 @@ private:
         });
     }
 
+    /// Where the resume came to nothing. An aid: it goes as far as it goes.
+    void cover_again() noexcept {
+        try {
+            core_->memory_.quarantined.reserve(kept_.size());
+            core_->memory_.cover(kept_);
+        } catch (const std::bad_alloc&) {
+        }
+    }
+
     void begin() {
         const std::vector<Range> paused = core_->memory_.pages.paused_ranges();
         const std::vector<Range> dead = core_->memory_.dead_ranges(paused);
@@ -130,6 +145,7 @@ private:
     std::vector<Range> kept_;        // what comes back, sorted
     std::vector<Extent<D>> extents_; // for it
     std::vector<Ticket> tickets_;
+    Span restoring_;
     TagReport row_;
 };
 

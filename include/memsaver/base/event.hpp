@@ -12,6 +12,8 @@ enum class EventKind : unsigned char {
     retried,   ///< the device had no room; memory that nobody used was given back and the call tried again
     trimmed,   ///< memory that nobody used was given back
     fell_back, ///< something is done in a slower way than was asked for
+    began,     ///< a pause, resume, trim, save, restore or capture, as `text` says; `ended` follows, whatever happens
+    ended,     ///< the same `tag`, `device` and `text` as when it began, perhaps on another thread
     progress,  ///< `bytes_done` of `bytes_total` have been copied
 };
 

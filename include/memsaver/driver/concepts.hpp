@@ -40,6 +40,14 @@ concept Pages = requires(const D d, std::size_t n, std::size_t& out, Address a, 
     { d.allow_access(a, n) } noexcept -> std::same_as<Status>;
 };
 
+/// Pages that the device can read and not write.
+///
+/// - `allow_reading(address, bytes)`: instead of `allow_access`. The same handle may be mapped at many addresses.
+template <class D>
+concept ReadOnlyPages = Pages<D> && requires(const D d, Address a, std::size_t n) {
+    { d.allow_reading(a, n) } noexcept -> std::same_as<Status>;
+};
+
 /// Order: streams, events and waits. Streams that programs own are named by StreamRef.
 ///
 /// - `open_stream(s&)` / `close_stream(s)`: a stream that does not wait for the default stream.
@@ -90,13 +98,32 @@ concept Plain = requires(const D d, std::size_t n, Address a, Address& out) {
 /// Recording a stream's work into a graph and launching it again.
 ///
 /// - `begin_capture(s, mode)`, `end_capture(s, graph&)`: fails, and leaves no graph, if the capture was broken.
-/// - `launch(graph, s)`, `close_graph(graph)`.
+/// - `update_graph(s, graph&)`: ends the capture too, and `graph` becomes what was recorded: the same executable where
+///   the new work fits it, otherwise another one, and the old one is closed. Where it fails, `graph` is as before.
+/// - `launch(graph, s)`, `close_graph(graph)`: what has been launched runs to its end.
 template <class D>
 concept Captures = requires(const D d, StreamRef s, CaptureMode mode, GraphRef g, GraphRef& out) {
     { d.begin_capture(s, mode) } noexcept -> std::same_as<Status>;
     { d.end_capture(s, out) } noexcept -> std::same_as<Status>;
+    { d.update_graph(s, out) } noexcept -> std::same_as<Status>;
     { d.launch(g, s) } noexcept -> std::same_as<Status>;
     { d.close_graph(g) } noexcept -> std::same_as<Status>;
+};
+
+/// What the machine's own allocators keep of the device's memory, whether anybody uses it or not.
+///
+/// - `pool_memory(pool, bytes&)`: physical bytes that the pool holds; 0 on a machine without such pools.
+/// - `trim_pool(pool, keep)`: gives back what nobody uses, but for `keep` bytes. Does not wait.
+template <class D>
+concept Trims = requires(const D d, PoolRef pool, std::size_t n, std::size_t& out) {
+    { d.pool_memory(pool, out) } noexcept -> std::same_as<Status>;
+    { d.trim_pool(pool, n) } noexcept -> std::same_as<Status>;
+};
+
+/// Telling devices apart: `owns_stream(s, yes&)`, whether `s` is a stream of this device. The default stream is.
+template <class D>
+concept StreamOwners = requires(const D d, StreamRef s, bool& yes) {
+    { d.owns_stream(s, yes) } noexcept -> std::same_as<Status>;
 };
 
 /// The device's own two streams for copies, one out and one in, shared by all copies of the driver and closed with the

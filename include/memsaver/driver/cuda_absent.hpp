@@ -44,6 +44,7 @@ public:
     Status map(Address, std::size_t, PageHandle) const noexcept { return absent(); }
     Status unmap(Address, std::size_t) const noexcept { return absent(); }
     Status allow_access(Address, std::size_t) const noexcept { return absent(); }
+    Status allow_reading(Address, std::size_t) const noexcept { return absent(); }
     Status open_stream(StreamRef&) const noexcept { return absent(); }
     Status close_stream(StreamRef) const noexcept { return absent(); }
     Status open_event(StreamRef, EventRef&) const noexcept { return absent(); }
@@ -58,6 +59,9 @@ public:
     Status copy_to_host(void*, Address, std::size_t, StreamRef) const noexcept { return absent(); }
     Status copy_to_device(Address, const void*, std::size_t, StreamRef) const noexcept { return absent(); }
     Status fill(Address, unsigned char, std::size_t, StreamRef) const noexcept { return absent(); }
+    Status owns_stream(StreamRef, bool&) const noexcept { return absent(); }
+    Status pool_memory(PoolRef, std::size_t&) const noexcept { return absent(); }
+    Status trim_pool(PoolRef, std::size_t) const noexcept { return absent(); }
     Status lane(Direction, StreamRef&) const noexcept { return absent(); }
     Status pin_host(void*, std::size_t) const noexcept { return absent(); }
     Status unpin_host(void*) const noexcept { return absent(); }
@@ -65,6 +69,7 @@ public:
     Status free_plain(Address) const noexcept { return absent(); }
     Status begin_capture(StreamRef, CaptureMode) const noexcept { return absent(); }
     Status end_capture(StreamRef, GraphRef&) const noexcept { return absent(); }
+    Status update_graph(StreamRef, GraphRef&) const noexcept { return absent(); }
     Status launch(GraphRef, StreamRef) const noexcept { return absent(); }
     Status close_graph(GraphRef) const noexcept { return absent(); }
 
@@ -75,6 +80,7 @@ private:
 };
 
 static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver>);
+static_assert(Trims<CudaDriver> && StreamOwners<CudaDriver>);
 static_assert(Lanes<CudaDriver> && HostPages<CudaDriver> && Files<CudaDriver>);
 
 } // namespace memsaver::inline v0_1::inline without_cuda_headers

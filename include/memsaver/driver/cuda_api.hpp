@@ -141,6 +141,7 @@ struct CudaApi {
     Result (*device_get)(CUdevice*, int) = library.entry("cuDeviceGet", 2000);
     Result (*device_name)(char*, int, CUdevice) = library.entry("cuDeviceGetName", 2000);
     Result (*device_attribute)(int*, CUdevice_attribute, CUdevice) = library.entry("cuDeviceGetAttribute", 2000);
+    Result (*ctx_device)(CUdevice*) = library.entry("cuCtxGetDevice", 2000);
     Result (*can_access_peer)(int*, CUdevice, CUdevice) = library.entry("cuDeviceCanAccessPeer", 4000);
 
     Result (*primary_retain)(CUcontext*, CUdevice) = library.entry("cuDevicePrimaryCtxRetain", 7000);
@@ -163,6 +164,13 @@ struct CudaApi {
     Result (*mem_set_access)(CUdeviceptr, Size, const CUmemAccessDesc*, Size) = library.entry("cuMemSetAccess", 10020);
     Result (*mem_alloc)(CUdeviceptr*, Size) = library.entry("cuMemAlloc", 3020);
     Result (*mem_free)(CUdeviceptr) = library.entry("cuMemFree", 3020);
+
+    Result (*default_pool)(CUmemoryPool*, CUdevice) = library.entry("cuDeviceGetDefaultMemPool", 11020);
+    Result (*pool_attribute)(CUmemoryPool, CUmemPool_attribute, void*) = library.entry("cuMemPoolGetAttribute", 11020);
+    Result (*pool_trim)(CUmemoryPool, Size) = library.entry("cuMemPoolTrimTo", 11020);
+    Result (*graph_memory)(CUdevice, CUgraphMem_attribute, void*) = library.entry("cuDeviceGetGraphMemAttribute",
+                                                                                  11040);
+    Result (*graph_memory_trim)(CUdevice) = library.entry("cuDeviceGraphMemTrim", 11040);
 
     Result (*host_register)(void*, Size, unsigned) = library.entry("cuMemHostRegister", 6050);
     Result (*host_unregister)(void*) = library.entry("cuMemHostUnregister", 4000);
@@ -187,6 +195,8 @@ struct CudaApi {
     Result (*graph_destroy)(CUgraph) = library.entry("cuGraphDestroy", 10000);
     Result (*graph_instantiate)(CUgraphExec*, CUgraph,
                                 unsigned long long) = library.entry("cuGraphInstantiateWithFlags", 11040);
+    Result (*graph_exec_update)(CUgraphExec, CUgraph,
+                                CUgraphExecUpdateResultInfo*) = library.optional_entry("cuGraphExecUpdate", 12000);
     Result (*graph_launch)(CUgraphExec, CUstream) = library.entry("cuGraphLaunch", 10000);
     Result (*graph_exec_destroy)(CUgraphExec) = library.entry("cuGraphExecDestroy", 10000);
 

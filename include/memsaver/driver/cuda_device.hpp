@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/driver/cuda_api.hpp"
+#include "memsaver/driver/cuda_native.hpp"
 #include "memsaver/driver/cuda_scope.hpp"
 #include "memsaver/driver/handles.hpp"
 
@@ -102,6 +103,37 @@ public:
         if (crumb_ == 0) static_cast<void>(api_.mem_alloc(&crumb_, 512)); // without one it is only slower
     }
 
+    /// Whether a stream is of this device, whatever its context.
+    Status owns_stream(StreamRef stream, bool& yes) const noexcept {
+        return call([&](const CudaApi& api) {
+            CUcontext context = context_;
+            CUdevice device = device_;
+            CUresult result = stream == StreamRef{} ? CUDA_SUCCESS : api.stream_context(native(stream), &context);
+            if (result == CUDA_SUCCESS && context != context_) {
+                const CudaScope there{api, context};
+                result = there.result() == CUDA_SUCCESS ? api.ctx_device(&device) : there.result();
+            }
+            if (result == CUDA_SUCCESS) yes = device == device_;
+            return result;
+        });
+    }
+
+    /// What a pool holds, and giving back what it can. A device without pools holds nothing.
+    Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept {
+        cuuint64_t held = 0;
+        const Status status = with_pool(pool, [&](const CudaApi& api, CUmemoryPool found) {
+            return pool.graphs() ? api.graph_memory(device_, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &held)
+                                 : api.pool_attribute(found, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &held);
+        });
+        if (status.ok()) bytes = held;
+        return status;
+    }
+    Status trim_pool(PoolRef pool, std::size_t keep) const noexcept {
+        return with_pool(pool, [&](const CudaApi& api, CUmemoryPool found) {
+            return pool.graphs() ? api.graph_memory_trim(device_) : api.pool_trim(found, keep);
+        });
+    }
+
     [[nodiscard]] int numa_node() const noexcept {
         constexpr auto host_numa_id =
             static_cast<CUdevice_attribute>(134); // CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, CUDA 12.2
@@ -113,6 +145,8 @@ public:
     [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
     [[nodiscard]] const CUmemAllocationProp& pages() const noexcept { return pages_; }
     [[nodiscard]] const std::vector<CUmemAccessDesc>& access() const noexcept { return access_; }
+    /// For pages that the device itself may read.
+    [[nodiscard]] CUmemAccessDesc reading() const noexcept { return access_of(number_, CU_MEM_ACCESS_FLAGS_PROT_READ); }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
     friend bool operator==(const CudaDevice& a, const CudaDevice& b) noexcept {
@@ -120,6 +154,17 @@ public:
     }
 
 private:
+    template <class Act>
+    Status with_pool(PoolRef pool, const Act& act) const noexcept {
+        return call([&](const CudaApi& api) {
+            CUmemoryPool found = native(pool);
+            CUresult result = CUDA_SUCCESS;
+            if (found == nullptr && !pool.graphs()) result = api.default_pool(&found, device_);
+            if (result == CUDA_SUCCESS) result = act(api, found);
+            return result == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS : result;
+        });
+    }
+
     static CudaAvailability failed(const CudaApi& api, const std::string& who, CUresult result) {
         const Status status = api.status(result);
         return {CudaProblem::driver_failed,
@@ -164,11 +209,12 @@ private:
         }
     }
 
-    static CUmemAccessDesc access_of(int number) {
+    static CUmemAccessDesc access_of(int number,
+                                     CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE) noexcept {
         CUmemAccessDesc access{};
         access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
         access.location.id = number;
-        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        access.flags = flags;
         return access;
     }
 

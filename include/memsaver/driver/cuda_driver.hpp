@@ -5,6 +5,7 @@
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/driver/cuda_api.hpp"
 #include "memsaver/driver/cuda_device.hpp"
+#include "memsaver/driver/cuda_native.hpp"
 #include "memsaver/driver/system_memory.hpp"
 
 #if !MEMSAVER_HAS_CUDA_HEADERS
@@ -98,6 +99,12 @@ public:
     Status allow_access(Address address, std::size_t bytes) const noexcept {
         return call([&](const CudaApi& api) {
             return api.mem_set_access(address, bytes, device_->access().data(), device_->access().size());
+        });
+    }
+    Status allow_reading(Address address, std::size_t bytes) const noexcept {
+        return call([&](const CudaApi& api) {
+            const auto access = device_->reading();
+            return api.mem_set_access(address, bytes, &access, 1);
         });
     }
 
@@ -221,6 +228,10 @@ public:
         return call([&](const CudaApi& api) { return api.mem_free(address); });
     }
 
+    Status owns_stream(StreamRef stream, bool& yes) const noexcept { return device_->owns_stream(stream, yes); }
+    Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept { return device_->pool_memory(pool, bytes); }
+    Status trim_pool(PoolRef pool, std::size_t keep) const noexcept { return device_->trim_pool(pool, keep); }
+
     // Captures
 
     /// The capture gets this mode; the thread's own is relaxed only while this call runs.
@@ -240,6 +251,28 @@ public:
             return result;
         });
     }
+    /// In place by cuGraphExecUpdate; whatever it refuses is instantiated anew.
+    Status update_graph(StreamRef stream, GraphRef& graph) const noexcept {
+        return call([&](const CudaApi& api) {
+            CUgraph recorded = nullptr;
+            CUresult result = api.end_capture(native(stream), &recorded);
+            if (recorded == nullptr) return result;
+            if (result == CUDA_SUCCESS) {
+                CUgraphExecUpdateResultInfo why{};
+                CUgraphExec fresh = nullptr;
+                if (api.graph_exec_update == nullptr ||
+                    api.graph_exec_update(native(graph), recorded, &why) != CUDA_SUCCESS) {
+                    result = api.graph_instantiate(&fresh, recorded, 0);
+                }
+                if (fresh != nullptr) {
+                    static_cast<void>(api.graph_exec_destroy(native(graph))); // if it runs, once it has ended
+                    graph.native = fresh;
+                }
+            }
+            static_cast<void>(api.graph_destroy(recorded));
+            return result;
+        });
+    }
     Status launch(GraphRef graph, StreamRef stream) const noexcept {
         return call([&](const CudaApi& api) { return api.graph_launch(native(graph), native(stream)); });
     }
@@ -248,18 +281,6 @@ public:
     }
 
 private:
-    static CUstream native(StreamRef stream) noexcept { return static_cast<CUstream>(stream.native()); }
-    static CUevent native(EventRef event) noexcept { return static_cast<CUevent>(event.native()); }
-    static CUgraphExec native(GraphRef graph) noexcept { return static_cast<CUgraphExec>(graph.native); }
-    static CUstreamCaptureMode native(CaptureMode mode) noexcept {
-        switch (mode) {
-        case CaptureMode::global: return CU_STREAM_CAPTURE_MODE_GLOBAL;
-        case CaptureMode::thread_local_: return CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        case CaptureMode::relaxed: break;
-        }
-        return CU_STREAM_CAPTURE_MODE_RELAXED;
-    }
-
     template <class Body>
     Status call(const Body& body) const noexcept {
         return device_->call(body);
@@ -269,6 +290,7 @@ private:
 };
 
 static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver>);
+static_assert(Trims<CudaDriver> && StreamOwners<CudaDriver>);
 static_assert(Lanes<CudaDriver> && HostPages<CudaDriver> && Files<CudaDriver>);
 
 } // namespace memsaver::inline v0_1::inline with_cuda_headers

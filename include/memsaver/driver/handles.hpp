@@ -8,11 +8,13 @@
 struct CUstream_st; // cudaStream_t and CUstream point to it
 struct CUevent_st;  // cudaEvent_t and CUevent
 struct CUgraphExec_st;
+struct CUmemPoolHandle_st; // cudaMemPool_t and CUmemoryPool
 
 namespace memsaver::inline v0_1 {
 
 struct HostStream; // what a HostDriver's streams and events point to
 struct HostEvent;
+struct HostPool;
 
 /// A device address. On every machine here it is also what a pointer to it holds.
 using Address = std::uintptr_t;
@@ -58,6 +60,28 @@ private:
 struct GraphRef {
     void* native = nullptr;
     friend bool operator==(const GraphRef&, const GraphRef&) = default;
+};
+
+/// Memory that the machine's own allocators keep: a stream-ordered pool that somebody else owns (converts from
+/// cudaMemPool_t and CUmemoryPool), the device's default pool, or what graphs with allocations of their own keep.
+class PoolRef {
+public:
+    constexpr PoolRef() noexcept = default; ///< the device's default pool
+    PoolRef(CUmemPoolHandle_st* pool) noexcept : native_{pool} {}
+    PoolRef(HostPool* pool) noexcept : native_{pool} {}
+    [[nodiscard]] static constexpr PoolRef of_graphs() noexcept {
+        PoolRef graphs;
+        graphs.graphs_ = true;
+        return graphs;
+    }
+
+    [[nodiscard]] void* native() const noexcept { return native_; }
+    [[nodiscard]] constexpr bool graphs() const noexcept { return graphs_; }
+    friend bool operator==(const PoolRef&, const PoolRef&) = default;
+
+private:
+    void* native_ = nullptr;
+    bool graphs_ = false;
 };
 
 /// An open file, in the hands of its driver.

@@ -2,6 +2,7 @@
 // Does not know what is recorded. Not thread safe: its machine's lock guards it.
 #pragma once
 
+#include "memsaver/driver/host_status.hpp"
 #include "memsaver/driver/host_stream.hpp"
 
 namespace memsaver::inline v0_1 {
@@ -17,6 +18,24 @@ public:
         capture->streams.push_back(&stream);
         open_.push_back(capture);
         stream.capture = std::move(capture);
+    }
+
+    /// Whether this thread may end the capture that began at `stream`.
+    static Status may_end(const HostStream& stream) noexcept {
+        const HostCapture* const capture = stream.capture.get();
+        if (capture == nullptr || capture->origin != &stream) return HostStatus::illegal_state;
+        const bool here = capture->mode == CaptureMode::relaxed || capture->thread == std::this_thread::get_id();
+        return here ? HostStatus::ok : HostStatus::wrong_thread;
+    }
+
+    /// A stream goes away and breaks the capture that it is in, which is answered.
+    std::shared_ptr<HostCapture> leave(HostStream& stream) noexcept {
+        std::shared_ptr<HostCapture> capture = std::move(stream.capture);
+        if (capture == nullptr) return capture;
+        std::erase(capture->streams, &stream);
+        capture->broken = true;
+        if (capture->origin == &stream) end(*capture);
+        return capture;
     }
 
     /// Its streams are free again. The caller holds the capture.

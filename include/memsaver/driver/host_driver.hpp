@@ -6,6 +6,7 @@
 #include "memsaver/driver/host_machine.hpp"
 #include "memsaver/driver/host_options.hpp"
 #include "memsaver/driver/host_pins.hpp"
+#include "memsaver/driver/host_pools.hpp"
 #include "memsaver/driver/system_memory.hpp"
 
 #include <functional>
@@ -38,6 +39,7 @@ public:
                          " is not a power of two of at least the system's page"};
         machine_ = std::make_shared<HostMachine>(capacity_bytes, options);
         pins_ = std::make_shared<HostPins>(options.pin_limit);
+        pools_ = std::make_shared<HostPools>();
     }
 
     // No move: a handle always has its machine.
@@ -79,7 +81,10 @@ public:
     }
     Status unmap(Address address, std::size_t bytes) const noexcept { return machine_->unmap({address, bytes}); }
     Status allow_access(Address address, std::size_t bytes) const noexcept {
-        return with_memory([&](HostMemory& m) { return m.allow_access({address, bytes}); });
+        return with_memory([&](HostMemory& m) { return m.allow({address, bytes}, HostAccess::write); });
+    }
+    Status allow_reading(Address address, std::size_t bytes) const noexcept {
+        return with_memory([&](HostMemory& m) { return m.allow({address, bytes}, HostAccess::read); });
     }
 
     // Plain. Counted in multiples of 512 bytes.
@@ -102,6 +107,25 @@ public:
     Status capturing(StreamRef stream, bool& yes) const noexcept { return machine_->capturing(stream, yes); }
 
     Status lane(Direction direction, StreamRef& out) const noexcept { return machine_->lane(direction, out); }
+
+    Status owns_stream(StreamRef stream, bool& yes) const noexcept {
+        yes = machine_->owns(stream); // a question: no violation
+        return {};
+    }
+
+    // Pools: they hold what `put_in_pool` put there.
+    Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept {
+        return with_memory([&](auto&) {
+            bytes = pools_->bytes(pool);
+            return HostStatus::ok;
+        });
+    }
+    Status trim_pool(PoolRef pool, std::size_t keep) const noexcept {
+        return with_memory([&](HostMemory& m) {
+            pools_->trim(m, pool, keep);
+            return HostStatus::ok;
+        });
+    }
 
     // Host pages, but for what is the system's. Pinning changes nothing here; its rules are kept all the same.
     Status pin_host(void* pages, std::size_t bytes) const noexcept {
@@ -133,6 +157,7 @@ public:
     // Captures. A graph is its calls one after another.
     Status begin_capture(StreamRef s, CaptureMode mode) const noexcept { return machine_->begin_capture(s, mode); }
     Status end_capture(StreamRef s, GraphRef& out) const noexcept { return machine_->end_capture(s, out); }
+    Status update_graph(StreamRef s, GraphRef& graph) const noexcept { return machine_->update_graph(s, graph); }
     Status launch(GraphRef graph, StreamRef stream) const noexcept { return machine_->launch(graph, stream); }
     Status close_graph(GraphRef graph) const noexcept { return machine_->close_graph(graph); }
 
@@ -158,6 +183,19 @@ public:
     /// No further work of `stream` starts until `let_go`, or until the stream is closed.
     Status hold(StreamRef stream) const noexcept { return machine_->hold(stream, true); }
     Status let_go(StreamRef stream) const noexcept { return machine_->hold(stream, false); }
+
+    /// Stands for allocations in a stream-ordered pool or in a graph: `bytes` of pages (a multiple of the granularity)
+    /// that it holds, in use until `free_pool`.
+    Status put_in_pool(PoolRef pool, std::size_t bytes) const noexcept {
+        return with_memory([&](HostMemory& m) { return pools_->add(m, pool, bytes); });
+    }
+    /// Everything in the pool is freed, and kept until `trim_pool`.
+    Status free_pool(PoolRef pool) const noexcept {
+        return with_memory([&](auto&) {
+            pools_->free(pool);
+            return HostStatus::ok;
+        });
+    }
 
     /// Loses the machine: from here on every call answers `gone`, also those that give back. Its memory goes with the
     /// last copy of the driver.
@@ -193,9 +231,11 @@ private:
     int device_;
     std::shared_ptr<HostMachine> machine_;
     std::shared_ptr<HostPins> pins_;
+    std::shared_ptr<HostPools> pools_; // guarded by the machine's lock
 };
 
 static_assert(Driver<HostDriver> && Plain<HostDriver> && Captures<HostDriver>);
+static_assert(Trims<HostDriver> && StreamOwners<HostDriver>);
 static_assert(Lanes<HostDriver> && HostPages<HostDriver> && Files<HostDriver>);
 
 } // namespace memsaver::inline v0_1

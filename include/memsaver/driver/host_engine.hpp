@@ -240,7 +240,7 @@ private:
             memory_.mappings().unpin(work.range, work.pinned);
             work.pinned =
                 memory_.mappings().pin(work.range); // what a kernel finds here may have been mapped after its launch
-            if (!memory_.mappings().accessible(work.range)) {
+            if (!memory_.mappings().accessible(work.range, work.access())) {
                 fault("work on memory that is not mapped, or without access", work.range);
             } else {
                 lock.unlock();

@@ -1,12 +1,11 @@
 // The machine behind a HostDriver: what programs name (streams, events, graphs) looked up, checked and handed to the
-// engine, and stream captures. One object for each machine, shared by the copies of its driver.
-//
-// Captures follow what was measured of CUDA: calls of the library are made as if in relaxed capture mode and are
-// harmless, except for marking or waiting for the whole device.
+// engine, and stream captures, as measured of CUDA: the library's calls, made as if in relaxed mode, are harmless to
+// them, but for marking or waiting for the whole device. One object for each machine, shared by its driver's copies.
 #pragma once
 
 #include "memsaver/driver/host_captures.hpp"
 #include "memsaver/driver/host_engine.hpp"
+#include "memsaver/driver/host_graphs.hpp"
 
 #include <string>
 
@@ -17,6 +16,9 @@ public:
     HostMachine(std::size_t capacity, const HostDriverOptions& options) : engine_{capacity, options} {}
 
     void lose() noexcept { engine_.lose(); }
+    bool owns(StreamRef ref) noexcept {
+        return engine_.locked([&] { return engine_.find(ref.native()) != nullptr; });
+    }
 
     std::vector<std::string> violations() {
         return engine_.locked([&] { return engine_.violations().texts(); });
@@ -26,7 +28,8 @@ public:
         return engine_.locked([&] {
             HostCounts counts;
             engine_.memory().count(counts);
-            counts.streams = engine_.stream_count() - lanes_opened_;
+            counts.streams = engine_.stream_count();
+            for (const StreamRef lane : lanes_) counts.streams -= lane == StreamRef{} ? 0U : 1U;
             counts.events = events_.size();
             counts.graphs = graphs_.size();
             return counts;
@@ -74,10 +77,7 @@ public:
     Status lane(Direction direction, StreamRef& out) noexcept {
         return engine_.guarded([&](auto&) {
             StreamRef& lane = lanes_[direction == Direction::out ? 0 : 1];
-            if (lane == StreamRef{}) {
-                lane = engine_.open();
-                lanes_opened_ += 1;
-            }
+            if (lane == StreamRef{}) lane = engine_.open();
             out = lane;
             return HostStatus::ok;
         });
@@ -89,11 +89,7 @@ public:
             const auto stream = ref.native() == nullptr ? nullptr : engine_.find(ref.native());
             if (stream == nullptr) return stranger("close of what is not a stream");
             engine_.close(stream);
-            capture = std::move(stream->capture);
-            if (capture == nullptr) return HostStatus::ok;
-            std::erase(capture->streams, stream.get());
-            capture->broken = true;
-            if (capture->origin == stream.get()) captures_.end(*capture);
+            capture = captures_.leave(*stream);
             return HostStatus::ok;
         });
     }
@@ -110,7 +106,8 @@ public:
     Status submit(StreamRef ref, HostWork work, bool checked) noexcept {
         return with_stream(ref, [&](const auto& stream) {
             if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
-            if (checked && !engine_.memory().mappings().accessible(work.range)) return HostStatus::invalid_value;
+            if (checked && !engine_.memory().mappings().accessible(work.range, work.access()))
+                return HostStatus::invalid_value;
             put(*stream, std::move(work));
             return HostStatus::ok;
         });
@@ -120,8 +117,7 @@ public:
         return with_stream(near, [&](const auto&) {
             auto event = std::make_unique<HostEvent>();
             HostEvent* const native = event.get();
-            events_.emplace(native, std::move(event));
-            out = native;
+            out = events_.emplace(native, std::move(event)).first->second.get();
             return HostStatus::ok;
         });
     }
@@ -215,30 +211,23 @@ public:
     }
 
     Status end_capture(StreamRef ref, GraphRef& out) noexcept {
-        auto graph = std::unique_ptr<HostGraph>{new (std::nothrow) HostGraph}; // destroyed after the lock, if at all
-        if (graph == nullptr) return HostStatus::out_of_host_memory;
-        out = {};
-        return with_stream(ref, [&](const auto& stream) {
-            const std::shared_ptr<HostCapture> capture = stream->capture;
-            if (capture == nullptr || capture->origin != stream.get()) return HostStatus::illegal_state;
-            if (capture->mode != CaptureMode::relaxed && capture->thread != std::this_thread::get_id())
-                return HostStatus::wrong_thread;
-            auto& kept = capture->broken ? graph : graphs_[graph.get()]; // may throw: first
-            graph->calls = std::move(capture->calls);
-            captures_.end(*capture);
-            if (capture->broken) return HostStatus::capture_invalidated;
-            kept = std::move(graph);
-            out.native = kept.get();
-            return HostStatus::ok;
+        return finish_capture(ref, [&](auto& recorded) { out = graphs_.add(recorded); });
+    }
+
+    Status update_graph(StreamRef ref, GraphRef& graph) noexcept {
+        std::unique_ptr<HostGraph> old; // destroyed after the lock
+        return finish_capture(ref, [&](auto& recorded) {
+            if (graphs_.find(graph) == nullptr) (void)stranger("update of what is not a graph");
+            old = graphs_.update(graph, recorded);
         });
     }
 
     Status launch(GraphRef ref, StreamRef stream_ref) noexcept {
         return with_stream(stream_ref, [&](const auto& stream) {
-            const auto found = graphs_.find(ref.native);
-            if (found == graphs_.end()) return stranger("launch of what is not a graph");
+            const HostGraph* const graph = graphs_.find(ref);
+            if (graph == nullptr) return stranger("launch of what is not a graph");
             if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
-            for (const HostWork& call : found->second->calls) put(*stream, call);
+            for (const HostWork& call : graph->calls) put(*stream, call);
             return HostStatus::ok;
         });
     }
@@ -246,11 +235,8 @@ public:
     Status close_graph(GraphRef ref) noexcept {
         std::unique_ptr<HostGraph> graph; // destroyed after the lock
         return engine_.guarded([&](auto&) {
-            const auto found = graphs_.find(ref.native);
-            if (found == graphs_.end()) return stranger("close of what is not a graph");
-            graph = std::move(found->second);
-            graphs_.erase(found);
-            return HostStatus::ok;
+            graph = graphs_.take(ref);
+            return graph != nullptr ? HostStatus::ok : stranger("close of what is not a graph");
         });
     }
 
@@ -282,6 +268,20 @@ private:
         });
     }
 
+    /// Ends a capture; `keep(recorded)` unless it was broken. If that throws, the capture goes on.
+    template <class Keep>
+    Status finish_capture(StreamRef ref, Keep keep) noexcept {
+        std::vector<HostWork> recorded; // what is left of it is destroyed after the lock
+        return with_stream(ref, [&](const auto& stream) {
+            if (const Status status = HostCaptures::may_end(*stream); !status.ok()) return status;
+            const std::shared_ptr<HostCapture> capture = stream->capture;
+            if (!capture->broken) keep(capture->calls);
+            recorded = std::move(capture->calls);
+            captures_.end(*capture);
+            return capture->broken ? HostStatus::capture_invalidated : HostStatus::ok;
+        });
+    }
+
     void put(HostStream& stream, HostWork work) {
         if (stream.capture != nullptr)
             stream.capture->calls.push_back(std::move(work));
@@ -291,10 +291,9 @@ private:
 
     HostEngine engine_;
     std::unordered_map<const void*, std::unique_ptr<HostEvent>> events_;
-    std::unordered_map<const void*, std::unique_ptr<HostGraph>> graphs_;
+    HostGraphs graphs_;
     HostCaptures captures_;
     StreamRef lanes_[2];
-    std::size_t lanes_opened_ = 0;
 };
 
 } // namespace memsaver::inline v0_1

@@ -10,6 +10,9 @@
 
 namespace memsaver::inline v0_1 {
 
+/// What the device may do with what is mapped.
+enum class HostAccess : unsigned char { none, read, write };
+
 /// One handle's pages at one address, or a plain allocation.
 struct HostMapping {
     static constexpr std::uint64_t no_handle = 0;
@@ -18,7 +21,7 @@ struct HostMapping {
     std::uint64_t handle = no_handle;
     std::uint64_t serial = 0;
     std::size_t users = 0; // pieces of work that are not done
-    bool accessible = false;
+    HostAccess access = HostAccess::none;
 
     [[nodiscard]] bool plain() const noexcept { return handle == no_handle; }
 };
@@ -31,8 +34,8 @@ public:
     [[nodiscard]] const Table& table() const noexcept { return table_; }
 
     /// Throws std::bad_alloc, having changed nothing.
-    void add(HostRange range, std::uint64_t handle, bool accessible) {
-        table_.emplace(range.address, HostMapping{range.bytes, handle, next_serial_, 0, accessible});
+    void add(HostRange range, std::uint64_t handle, HostAccess access) {
+        table_.emplace(range.address, HostMapping{range.bytes, handle, next_serial_, 0, access});
         ++next_serial_;
     }
 
@@ -71,11 +74,11 @@ public:
         return any;
     }
 
-    /// Whether the device may read and write every byte.
-    [[nodiscard]] bool accessible(HostRange range) noexcept {
+    /// Whether the device may do so with every byte.
+    [[nodiscard]] bool accessible(HostRange range, HostAccess access) noexcept {
         if (range.bytes == 0) return true;
         bool all = true;
-        return range.valid() && each(range, [&](const HostMapping& m) { all = all && m.accessible; }) && all;
+        return range.valid() && each(range, [&](const HostMapping& m) { all = all && m.access >= access; }) && all;
     }
 
     [[nodiscard]] bool in_use(HostRange range) noexcept {

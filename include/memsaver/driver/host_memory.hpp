@@ -117,7 +117,7 @@ public:
         if (!range.valid() || range.address % granularity_ != 0 || !reserved(range))
             return misuse("map outside of a reservation", range);
         if (mappings_.touch(range)) return misuse("map over what is mapped", range);
-        mappings_.add(range, handle.value, false);
+        mappings_.add(range, handle.value, HostAccess::none);
         // Over scraps a PROT_NONE would take the process with it and not only the faulty work.
         const int protection = has_scraps(range) ? PROT_READ | PROT_WRITE : PROT_NONE;
         if (!file_.map(range, found->second.offset, protection)) {
@@ -152,11 +152,12 @@ public:
         return HostStatus::ok;
     }
 
-    Status allow_access(HostRange range) noexcept {
+    Status allow(HostRange range, HostAccess access) noexcept {
         if (!mappings_.whole(range)) return misuse("access to what is not mapped, or to a part", range);
-        if (::mprotect(reinterpret_cast<void*>(range.address), range.bytes, PROT_READ | PROT_WRITE) != 0)
+        const int protection = access == HostAccess::write ? PROT_READ | PROT_WRITE : PROT_READ;
+        if (::mprotect(reinterpret_cast<void*>(range.address), range.bytes, protection) != 0)
             return HostStatus::out_of_host_memory;
-        mappings_.each(range, [](HostMapping& mapping) { mapping.accessible = true; });
+        mappings_.each(range, [&](HostMapping& mapping) { mapping.access = access; });
         return HostStatus::ok;
     }
 
@@ -169,7 +170,7 @@ public:
         if (at == nullptr) return HostStatus::out_of_host_memory;
         try {
             const auto address = reinterpret_cast<Address>(at);
-            mappings_.add({address, rounded}, HostMapping::no_handle, true);
+            mappings_.add({address, rounded}, HostMapping::no_handle, HostAccess::write);
             out = address;
         } catch (...) {
             std::free(at);
@@ -259,7 +260,7 @@ private:
             seal_to(it->first);
             scrap.address = it->first + it->second.bytes;
             void* const at = reinterpret_cast<void*>(it->first);
-            if (!it->second.accessible) done = ::mprotect(at, it->second.bytes, PROT_NONE) == 0 && done;
+            if (it->second.access == HostAccess::none) done = ::mprotect(at, it->second.bytes, PROT_NONE) == 0 && done;
         }
         seal_to(end);
         return done;

@@ -2,6 +2,7 @@
 // graphs. Plain data: the machine's lock guards it, and host_engine.hpp runs it.
 #pragma once
 
+#include "memsaver/driver/host_mappings.hpp"
 #include "memsaver/driver/host_range.hpp"
 
 #include <condition_variable>
@@ -36,6 +37,10 @@ struct HostWork {
     std::vector<HostMark> marks;                   // of a follow
     std::uint64_t pinned = 0;
 
+    /// What it does with its memory; of a kernel, what it may.
+    [[nodiscard]] HostAccess access() const noexcept {
+        return kind == Kind::copy_to_host ? HostAccess::read : HostAccess::write;
+    }
     /// Whether it ended well: a kernel must not throw.
     [[nodiscard]] bool run() const noexcept {
         void* const device = reinterpret_cast<void*>(range.address);

@@ -26,16 +26,29 @@ public:
 
     /// As safe as cudaFree: the block is not handed out again before the device's work so far has passed it. Does not
     /// wait. Any thread, paused or not. Throws Misuse for what is not a live block of this arena; null does nothing.
-    void deallocate(void* pointer) const { base().deallocate(pointer, {}); }
+    void deallocate(void* pointer) const { give_up(pointer, {}); }
     /// The block can be handed out again once `stream` has passed here.
-    void deallocate(void* pointer, StreamRef stream) const {
-        base().deallocate(pointer, {FreeOrder::Kind::stream, stream});
-    }
+    void deallocate(void* pointer, StreamRef stream) const { give_up(pointer, {FreeOrder::Kind::stream, stream}); }
     /// The block can be handed out again at once: no work touches it any more.
-    void deallocate(void* pointer, AlreadyIdle) const { base().deallocate(pointer, {FreeOrder::Kind::idle, {}}); }
+    void deallocate(void* pointer, AlreadyIdle) const { give_up(pointer, {FreeOrder::Kind::idle, {}}); }
     /// For owners' destructors: never throws, and does nothing after `close()`.
     void deallocate_quietly(void* pointer) const noexcept {
-        if (saver_ && arena_ != nullptr) arena_->deallocate_quietly(pointer);
+        if (saver_ && arena_ != nullptr) arena_->deallocate_quietly(pointer, saver_->order_now({}));
+    }
+
+    /// Addresses for up to `cap` bytes that get memory as they grow; for those who hand out workspaces. Ends before
+    /// this handle does. See ArenaBase::reserve_block and GrowingBlock.
+    [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) const {
+        return base().reserve_block(cap);
+    }
+    /// GrowingBlock::grow, and where the device has no room, once more after unused memory has been given back.
+    void grow(GrowingBlock& block, std::size_t bytes) const {
+        try {
+            block.grow(bytes);
+        } catch (const OutOfMemory&) {
+            if (!saver_->make_room(device())) throw;
+            block.grow(bytes);
+        }
     }
 
     /// See MemorySaver::backup_view.
@@ -57,6 +70,11 @@ public:
     friend bool operator==(const Arena& a, const Arena& b) noexcept { return a.arena_ == b.arena_; }
 
 private:
+    void give_up(void* pointer, const FreeOrder& order) const {
+        ArenaBase& arena = base();
+        arena.deallocate(pointer, saver_->order_now(order));
+    }
+
     std::shared_ptr<SaverBase> saver_;
     ArenaBase* arena_ = nullptr; // owned by the saver's core
 };

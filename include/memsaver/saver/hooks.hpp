@@ -30,10 +30,15 @@ struct ResumeEvent {
 
 /// Keeps a hook in force. Move-only; the hook ends with it, or with the saver. A hook that is running when its handle
 /// dies runs to its end.
-class [[nodiscard]] Hook {
+class Hook {
 public:
     Hook() = default;
     explicit Hook(std::function<void()> end) : end_{std::move(end)} {}
+    /// Several in one: they end together.
+    Hook(Hook first, Hook second)
+        : end_{[both = std::make_shared<std::pair<Hook, Hook>>(std::move(first), std::move(second))]() mutable {
+              both.reset();
+          }} {}
     Hook(Hook&& other) noexcept : end_{std::exchange(other.end_, nullptr)} {}
     Hook& operator=(Hook&& other) noexcept {
         Hook ending{std::move(*this)};

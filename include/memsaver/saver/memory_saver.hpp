@@ -144,16 +144,26 @@ public:
     /// that runs before throws, nothing happens. Those that run after all run, then the first exception is thrown
     /// again; they do not run when the operation failed. They may allocate and free, but not pause, resume, trim or
     /// close.
-    Hook before_pause(std::function<void(PauseEvent&)> function) {
+    [[nodiscard]] Hook before_pause(std::function<void(PauseEvent&)> function) {
         return core_->before_pause.add(std::move(function));
     }
-    Hook after_pause(std::function<void(PauseEvent&)> function) { return core_->after_pause.add(std::move(function)); }
-    Hook before_resume(std::function<void(ResumeEvent&)> function) {
+    [[nodiscard]] Hook after_pause(std::function<void(PauseEvent&)> function) {
+        return core_->after_pause.add(std::move(function));
+    }
+    [[nodiscard]] Hook before_resume(std::function<void(ResumeEvent&)> function) {
         return core_->before_resume.add(std::move(function));
     }
-    Hook after_resume(std::function<void(ResumeEvent&)> function) {
+    [[nodiscard]] Hook after_resume(std::function<void(ResumeEvent&)> function) {
         return core_->after_resume.add(std::move(function));
     }
+
+    /// The same for hooks that come as a whole, such as `trim_cuda_pools`: they add what they want to run, and where.
+    template <class Parts>
+    requires requires(const Parts& parts, SaverCore<D>& core) { parts.install_after_pause(core); }
+    [[nodiscard]] Hook after_pause(const Parts& parts) { return parts.install_after_pause(*core_); }
+    template <class Parts>
+    requires requires(const Parts& parts, SaverCore<D>& core) { parts.install_after_resume(core); }
+    [[nodiscard]] Hook after_resume(const Parts& parts) { return parts.install_after_resume(*core_); }
 
     /// Who holds what, by tag and device, and what the whole devices hold. Printable.
     [[nodiscard]] Usage usage() {
@@ -166,6 +176,9 @@ public:
 
     [[nodiscard]] bool enabled() const noexcept { return core_->enabled(); }
     [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
+
+    /// What all its handles share; for what is built on savers.
+    [[nodiscard]] const std::shared_ptr<SaverCore<D>>& core() const noexcept { return core_; }
 
 private:
     template <class... Arguments>

@@ -2,9 +2,13 @@
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
+#include "memsaver/saver/plain_growth.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -18,7 +22,8 @@ class PlainArena final : public ArenaBase {
 public:
     /// `margin`: bytes of the device's memory that allocations leave free.
     PlainArena(D driver, std::string tag, EventSink events, std::size_t margin = 0)
-        : driver_{std::move(driver)}, tag_{std::move(tag)}, events_{std::move(events)}, margin_{margin} {}
+        : driver_{std::move(driver)}, tag_{std::move(tag)}, events_{std::move(events)}, margin_{margin},
+          growth_{driver_, tag_, events_, margin_} {}
     ~PlainArena() override {
         if (const Status status = close(); !status.ok()) {
             tell(events_, [&] {
@@ -32,7 +37,7 @@ public:
         if (alignment == 0 || alignment > default_alignment || (alignment & (alignment - 1)) != 0) {
             refuse(bytes, "plain memory is aligned to 256 bytes, not " + std::to_string(alignment));
         }
-        std::map<Address, std::size_t> place{{Address{0}, bytes}}; // taken before the memory, so that none is lost
+        Blocks place{{Address{0}, Block{bytes}}}; // taken before the memory, so that none is lost
         Address address = 0;
         const Status status = take(bytes, address); // may wait: outside the lock
         if (!status.ok()) {
@@ -56,22 +61,34 @@ public:
         return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
     }
 
-    void deallocate(void* pointer, FreeOrder) override {
+    void deallocate(void* pointer, FreeOrder order) override {
         if (pointer == nullptr) return;
         const auto address = reinterpret_cast<Address>(pointer);
-        std::map<Address, std::size_t>::node_type node;
+        bool replayed = order.kind == FreeOrder::Kind::replayed;
+        if (order.kind == FreeOrder::Kind::stream) {
+            check(driver_.capturing(order.stream, replayed), "ask whether a stream is being captured");
+        }
+        BlockNode node;
         {
             const std::lock_guard lock{mutex_};
-            node = blocks_.extract(address);
-            if (node.empty()) {
+            const auto block = blocks_.find(address);
+            if (block == blocks_.end() || block->second.kept) {
                 throw Misuse{"deallocate(" + format_address(address) + "): no block of \"" + tag_ +
                              "\" starts here; it may have been freed before"};
             }
-            used_bytes_ -= node.mapped();
+            used_bytes_ -= block->second.bytes;
+            if (replayed) { // until its graph is gone
+                block->second.kept = true;
+                block->second.graph = order.graph;
+                kept_bytes_ += block->second.bytes;
+                kept_blocks_ += 1;
+                return;
+            }
+            node = blocks_.extract(block);
         }
         const Status status = give(address); // waits: outside the lock
         if (status.ok()) return;
-        const std::size_t bytes = node.mapped();
+        const std::size_t bytes = node.mapped().bytes;
         const std::lock_guard lock{mutex_};
         used_bytes_ += bytes;
         blocks_.insert(std::move(node));
@@ -82,14 +99,59 @@ public:
         throw Misuse{"backup_view: \"" + tag_ + "\" is plain memory, which is never paused"};
     }
 
-    [[nodiscard]] bool contains(const void* pointer) const noexcept override {
-        const std::lock_guard lock{mutex_};
-        return blocks_.contains(reinterpret_cast<Address>(pointer));
+    [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override {
+        return std::make_unique<PlainGrowingBlock<D>>(growth_, cap);
     }
 
-    void deallocate_quietly(void* pointer) noexcept override {
+    void zero(void* pointer, std::size_t bytes, StreamRef stream) override {
+        const auto address = reinterpret_cast<Address>(pointer);
+        check(driver_.fill(address, 0, bytes, stream), "zero memory", bytes, address);
+    }
+
+    [[nodiscard]] bool owns_stream(StreamRef stream) const override {
+        bool yes = true;
+        if constexpr (StreamOwners<D>) check(driver_.owns_stream(stream, yes), "ask whose stream it is");
+        return yes;
+    }
+
+    [[nodiscard]] bool contains(const void* pointer) const noexcept override {
+        const auto address = reinterpret_cast<Address>(pointer);
+        if (growth_.contains(address)) return true;
+        const std::lock_guard lock{mutex_};
+        return blocks_.contains(address);
+    }
+
+    void let_go(std::uint64_t graph) noexcept override {
+        for (;;) {
+            BlockNode node;
+            {
+                const std::lock_guard lock{mutex_};
+                const auto block = std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& entry) {
+                    return entry.second.kept && entry.second.graph == graph;
+                });
+                if (block == blocks_.end()) return;
+                node = blocks_.extract(block);
+            }
+            const Status status = give(node.key()); // waits: outside the lock
+            const std::lock_guard lock{mutex_};
+            if (status.ok()) {
+                kept_bytes_ -= node.mapped().bytes;
+                kept_blocks_ -= 1;
+                continue;
+            }
+            node.mapped().graph = 0; // `close` tries it again
+            blocks_.insert(std::move(node));
+        }
+    }
+
+    void require_resumed(const char* what) override {
+        const std::lock_guard lock{mutex_};
+        if (closed_) throw Misuse{std::string{what} + ": \"" + tag_ + "\" has been closed"};
+    }
+
+    void deallocate_quietly(void* pointer, FreeOrder order) noexcept override {
         try {
-            if (contains(pointer)) deallocate(pointer, {});
+            if (contains(pointer)) deallocate(pointer, order);
         } catch (const std::exception& error) {
             tell(events_, [&] { return Event{EventKind::ignored, tag_, device(), error.what()}; });
         }
@@ -102,8 +164,9 @@ public:
         row.device = device();
         row.policy = "never paused";
         row.state = "plain";
-        row.mapped_bytes = row.used_bytes = used_bytes_;
-        row.blocks = blocks_.size();
+        row.used_bytes = used_bytes_ + growth_.bytes();
+        row.mapped_bytes = row.used_bytes + kept_bytes_;
+        row.blocks = blocks_.size() - kept_blocks_ + growth_.blocks();
         return row;
     }
 
@@ -111,11 +174,13 @@ public:
     Status close() noexcept {
         const std::lock_guard lock{mutex_};
         closed_ = true;
-        Status first;
+        Status first = growth_.close();
+        if (first.kind == StatusKind::gone) first = {};
         for (auto block = blocks_.begin(); block != blocks_.end();) {
             const Status status = give(block->first);
             if (status.ok()) {
-                used_bytes_ -= block->second;
+                (block->second.kept ? kept_bytes_ : used_bytes_) -= block->second.bytes;
+                kept_blocks_ -= block->second.kept ? 1U : 0U;
                 block = blocks_.erase(block);
                 continue;
             }
@@ -130,6 +195,14 @@ public:
     [[nodiscard]] const D& driver() const noexcept { return driver_; }
 
 private:
+    struct Block {
+        std::size_t bytes = 0;
+        std::uint64_t graph = 0;
+        bool kept = false; // given up, but replays of `graph` may touch it
+    };
+    using Blocks = std::map<Address, Block>;
+    using BlockNode = typename Blocks::node_type;
+
     static constexpr Status lacking{StatusKind::other, 0, "this driver has no plain allocations"};
 
     Status take(std::size_t bytes, Address& address) noexcept {
@@ -154,9 +227,12 @@ private:
     std::string tag_;
     EventSink events_;
     std::size_t margin_;
+    PlainGrowth<D> growth_;
     mutable std::mutex mutex_;
-    std::map<Address, std::size_t> blocks_;
-    std::size_t used_bytes_ = 0;
+    Blocks blocks_;
+    std::size_t used_bytes_ = 0; // of live blocks
+    std::size_t kept_bytes_ = 0;
+    std::size_t kept_blocks_ = 0;
     bool closed_ = false;
 };
 

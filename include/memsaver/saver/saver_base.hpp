@@ -18,6 +18,12 @@ public:
     /// From `arena`; where the device has no room, once more after the saver's own unused memory has been given back.
     virtual void* allocate_from(ArenaBase& arena, std::size_t bytes, std::size_t alignment) = 0;
 
+    /// How a block is given up now: inside a capture that this saver knows of, it stays with the graph.
+    [[nodiscard]] virtual FreeOrder order_now(FreeOrder order) noexcept = 0;
+
+    /// The device has no room: gives back memory that no tag uses there. Whether there was any. Waits for nothing.
+    virtual bool make_room(int device) = 0;
+
     virtual void enter(ArenaBase& arena, const void* region) = 0;
     virtual void leave(const void* region) noexcept = 0;
 };

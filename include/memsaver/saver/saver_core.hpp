@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/saver/hooks.hpp"
+#include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/region_stacks.hpp"
 #include "memsaver/saver/saver_base.hpp"
 #include "memsaver/saver/tag_table.hpp"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <numeric>
@@ -32,16 +34,18 @@ public:
 
     [[nodiscard]] const D& driver() const noexcept { return driver_; }
     [[nodiscard]] bool enabled() const noexcept { return options_.enabled; }
+    [[nodiscard]] const EventSink& events() const noexcept { return options_.events; }
     HookList<PauseEvent> before_pause;
     HookList<PauseEvent> after_pause;
     HookList<ResumeEvent> before_resume;
     HookList<ResumeEvent> after_resume;
+    OpenCaptures captures;
 
     // --- arenas ---
 
     ArenaBase& arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
-                     const std::optional<ArenaOptions>& options) {
-        return tags_.arena(tag, policy, driver, options);
+                     const std::optional<ArenaOptions>& options, const std::optional<AnyBackup<D>>& of_new_tags = {}) {
+        return tags_.arena(tag, policy, driver, options, of_new_tags);
     }
     ArenaBase& outside() { return tags_.outside(); }
 
@@ -54,12 +58,19 @@ public:
         }
     }
 
+    bool make_room(int device) override { return relieve(device); }
+
     void deallocate(void* pointer, FreeOrder order) {
         if (pointer == nullptr) return;
-        if (ArenaBase* arena = tags_.find(pointer)) return arena->deallocate(pointer, order);
+        if (ArenaBase* arena = tags_.find(pointer)) return arena->deallocate(pointer, order_now(order));
         throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
                      "): no tag of this saver has such a pointer"};
     }
+
+    FreeOrder order_now(FreeOrder order) noexcept override { return captures.order_now(order); }
+
+    /// A graph is gone: what was given up while it was captured is as if given up now.
+    void let_go(std::uint64_t graph) noexcept { tags_.let_go(graph); }
 
     // --- regions ---
 
@@ -85,9 +96,12 @@ public:
         Tags names;
         const auto cores = tags_.select(tags, names);
         if (!enabled()) return {};
+        captures.refuse("pause");
+        const Span pausing = span_of(names, "pause");
         PauseEvent event{names, {}};
         run_hooks([&] { before_pause.run_until_throw(event); });
         {
+            const OpenCaptures::KeepOut no_captures{captures, "pause"};
             std::vector<PauseStep<D>> steps;
             steps.reserve(cores.size());
             for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline), options.bytes);
@@ -102,6 +116,7 @@ public:
         Tags names;
         const auto cores = tags_.select(tags, names);
         if (!enabled()) return {};
+        const Span resuming = span_of(names, "resume");
         ResumeEvent event{names, {}};
         run_hooks([&] { before_resume.run_until_throw(event); });
         {
@@ -123,6 +138,9 @@ public:
         Tags names;
         const auto cores = tags_.select(tags, names);
         if (!enabled()) return {};
+        const Span trimming = span_of(names, "trim");
+        std::optional<OpenCaptures::KeepOut> no_captures; // which its wait would break
+        if (options.order.kind() == Order::Kind::device) no_captures.emplace(captures, "trim");
         std::vector<TrimStep<D>> steps;
         steps.reserve(cores.size());
         for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline));
@@ -154,16 +172,22 @@ public:
         return bytes;
     }
 
+    /// The saver's own, and those that its tags live on.
+    [[nodiscard]] std::vector<D> drivers() {
+        std::vector<D> all{driver_};
+        for (const auto& tag : tags_.snapshot()) {
+            if (std::find(all.begin(), all.end(), tag.driver) == all.end()) all.push_back(tag.driver);
+        }
+        return all;
+    }
+
     Usage usage() {
         std::vector<ArenaUsage> rows;
-        std::vector<D> drivers{driver_};
-        for (const auto& tag : tags_.snapshot()) {
-            rows.push_back(tag.arena->usage());
-            if (std::find(drivers.begin(), drivers.end(), tag.driver) == drivers.end()) drivers.push_back(tag.driver);
-        }
+        for (const auto& tag : tags_.snapshot()) rows.push_back(tag.arena->usage());
+        for (ArenaUsage& row : tags_.quarantine_usage()) rows.push_back(std::move(row));
         if (ArenaUsage row = tags_.outside_usage(); row.blocks != 0) rows.push_back(std::move(row));
         std::vector<DeviceUsage> devices;
-        for (const D& driver : drivers) {
+        for (const D& driver : drivers()) {
             DeviceMemory memory;
             check(driver.memory(memory), "ask for the device's memory");
             DeviceUsage device{driver.device(), memory.total_bytes, memory.total_bytes - memory.free_bytes, 0, 0};
@@ -173,6 +197,13 @@ public:
             devices.push_back(device);
         }
         return {std::move(rows), std::move(devices)};
+    }
+
+    /// What a destructor ignores.
+    void ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept {
+        tell(options_.events, [&] {
+            return Event{EventKind::ignored, arena.tag(), arena.device(), failure_text(status, what)};
+        });
     }
 
     /// Closes every arena. Throws the first failure after all have been tried; may be called again.
@@ -210,6 +241,13 @@ private:
     void run_hooks(Run&& run) {
         const HookThreads::Mark mark{hook_threads_};
         run();
+    }
+
+    /// An operation on these tags, for those who listen.
+    [[nodiscard]] Span span_of(const Tags& names, const char* what) const {
+        std::string all;
+        for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+        return {options_.events, all, driver_.device(), what};
     }
 
     /// Gives back unused memory on a device, without waiting for anything or anybody. Whether there was any.

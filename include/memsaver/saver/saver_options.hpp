@@ -2,8 +2,10 @@
 #pragma once
 
 #include "memsaver/base/event.hpp"
+#include "memsaver/base/quarantine.hpp"
 
 #include <cstddef>
+#include <optional>
 
 namespace memsaver::inline v0_1 {
 
@@ -12,6 +14,8 @@ struct SaverOptions {
     bool enabled = true;
     /// Bytes of each device's memory that this saver's allocations and resumes leave free.
     std::size_t margin = 0;
+    /// Puts shared pages behind paused addresses, so that stray reads pass. It hides bugs: see Quarantine.
+    std::optional<Quarantine> quarantine{};
     /// Told what could not be thrown, what was tried again, and how far copies have come.
     EventSink events{};
 };

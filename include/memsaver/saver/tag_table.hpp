@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -46,9 +47,10 @@ public:
         for (auto& core : cores_) (void)core.release(); // the parent's
     }
 
-    /// The arena of a tag on a device, made if there is none. No policy: the tag's own, or Discard for a new tag.
+    /// The arena of a tag on a device, made if there is none. No policy: the tag's own, or that of new
+    /// tags, which is Discard if not said otherwise.
     ArenaBase& arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
-                     const std::optional<ArenaOptions>& options) {
+                     const std::optional<ArenaOptions>& options, const std::optional<AnyBackup<D>>& of_new_tags) {
         fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
         require_open();
@@ -76,6 +78,7 @@ public:
         return make_arena(tag,
                           policy             ? *policy
                           : known != nullptr ? known->policy
+                          : of_new_tags      ? *of_new_tags
                                              : AnyBackup<D>{Discard{}},
                           driver, options.value_or(ArenaOptions{}));
     }
@@ -86,6 +89,21 @@ public:
         const std::lock_guard lock{mutex_};
         require_open();
         return *outside_;
+    }
+
+    /// A graph is gone. Needs no memory; no lock is held while an arena is told.
+    void let_go(std::uint64_t graph) noexcept {
+        if (fork_mark_.forked()) return;
+        for (std::size_t i = 0;; ++i) {
+            ArenaBase* arena = nullptr;
+            {
+                const std::lock_guard lock{mutex_};
+                if (i < tags_.size()) arena = tags_[i].arena;
+            }
+            if (arena == nullptr) break;
+            arena->let_go(graph);
+        }
+        outside_->let_go(graph);
     }
 
     [[nodiscard]] ArenaUsage outside_usage() { return outside_->usage(); }
@@ -130,6 +148,22 @@ public:
         return all;
     }
 
+    /// The shared blocks behind what is paused: a row for each device that has any.
+    [[nodiscard]] std::vector<ArenaUsage> quarantine_usage() {
+        const std::lock_guard lock{mutex_};
+        std::vector<ArenaUsage> rows;
+        for (const auto& blocks : quarantines_) {
+            ArenaUsage row;
+            row.tag = "quarantine";
+            row.device = blocks->driver().device();
+            row.policy = "shared, read-only";
+            row.state = "active";
+            row.mapped_bytes = blocks->bytes();
+            if (row.mapped_bytes != 0) rows.push_back(std::move(row));
+        }
+        return rows;
+    }
+
     /// From here on everything but `find` and the lists is Misuse.
     void close() {
         fork_mark_.require_parent("use the saver");
@@ -148,7 +182,8 @@ private:
         if (!options.host_budget) options.host_budget = host_budget_;
         Tag entry{std::string{tag}, driver, std::move(policy), options, nullptr, nullptr};
         if (options_.enabled) {
-            auto core = std::make_unique<ArenaCore<D>>(driver, entry.name, entry.policy, options);
+            auto core =
+                std::make_unique<ArenaCore<D>>(driver, entry.name, entry.policy, options, quarantine_on(driver));
             entry.arena = entry.core = core.get();
             directory_.add(core->addresses(), *core);
             cores_.push_back(std::move(core));
@@ -161,6 +196,15 @@ private:
         return *tags_.back().arena;
     }
 
+    std::shared_ptr<QuarantineBlocks<D>> quarantine_on(const D& driver) {
+        if (!options_.quarantine) return {};
+        for (const auto& blocks : quarantines_) {
+            if (blocks->driver().device() == driver.device()) return blocks;
+        }
+        quarantines_.push_back(std::make_shared<QuarantineBlocks<D>>(driver, *options_.quarantine));
+        return quarantines_.back();
+    }
+
     SaverOptions options_;
     std::shared_ptr<HostBudget> host_budget_ = std::make_shared<HostBudget>();
     ForkMark fork_mark_; // asked before any lock
@@ -168,6 +212,7 @@ private:
     std::mutex mutex_; // guards what follows
     bool closed_ = false;
     std::deque<Tag> tags_;
+    std::vector<std::shared_ptr<QuarantineBlocks<D>>> quarantines_; // one for each device
     std::vector<std::unique_ptr<ArenaCore<D>>> cores_;
     std::vector<std::shared_ptr<PlainArena<D>>> plain_;
     std::shared_ptr<PlainArena<D>> outside_;

@@ -63,6 +63,7 @@ public:
         case Call::open_stream:
         case Call::open_event:
         case Call::end_capture:
+        case Call::update_graph:
         case Call::allocate_plain:
         case Call::map_host:
         case Call::pin_host:
@@ -77,6 +78,7 @@ public:
         case Call::unmap:
         case Call::close_stream:
         case Call::close_event:
+        case Call::update_graph:
         case Call::close_graph:
         case Call::free_plain:
         case Call::unmap_host:
@@ -97,6 +99,7 @@ public:
         case Call::open_event:
         case Call::close_event: return Thing::event;
         case Call::end_capture:
+        case Call::update_graph:
         case Call::close_graph: return Thing::graph;
         case Call::allocate_plain:
         case Call::free_plain: return Thing::plain;

@@ -19,13 +19,14 @@ enum class Call : unsigned char {
     open_stream, close_stream, open_event, close_event, record, record_device, follow, query, wait, drain, capturing,
     copy_to_host, copy_to_device, fill,
     allocate_plain, free_plain,
-    begin_capture, end_capture, launch, close_graph,
+    begin_capture, end_capture, update_graph, launch, close_graph,
     lane, map_host, unmap_host, populate_host, pin_host, unpin_host, host_available,
     open_file, close_file, write_file, read_file, allocate_file, punch_file,
+    owns_stream, pool_memory, trim_pool, allow_reading,
     // clang-format on
 };
 
-inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::punch_file) + 1;
+inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::allow_reading) + 1;
 
 /// "map", as the method is called.
 [[nodiscard]] constexpr const char* call_name(Call call) noexcept {
@@ -36,9 +37,10 @@ inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::punch_f
         "wait", "drain", "capturing",
         "copy_to_host", "copy_to_device", "fill",
         "allocate_plain", "free_plain",
-        "begin_capture", "end_capture", "launch", "close_graph",
+        "begin_capture", "end_capture", "update_graph", "launch", "close_graph",
         "lane", "map_host", "unmap_host", "populate_host", "pin_host", "unpin_host", "host_available",
         "open_file", "close_file", "write_file", "read_file", "allocate_file", "punch_file",
+        "owns_stream", "pool_memory", "trim_pool", "allow_reading",
         // clang-format on
     };
     static_assert(names.back() != nullptr, "a call without a name");

@@ -70,6 +70,10 @@ public:
         return call({.call = Call::allow_access, .address = address, .bytes = bytes},
                     [&](CallRecord&) { return inner().allow_access(address, bytes); });
     }
+    Status allow_reading(Address address, std::size_t bytes) const noexcept requires ReadOnlyPages<D> {
+        return call({.call = Call::allow_reading, .address = address, .bytes = bytes},
+                    [&](CallRecord&) { return inner().allow_reading(address, bytes); });
+    }
 
     Status open_stream(StreamRef& stream) const noexcept {
         return call({.call = Call::open_stream}, [&](CallRecord& made) {
@@ -152,6 +156,13 @@ public:
         return call({.call = Call::end_capture, .stream = stream}, [&](CallRecord& made) {
             const Status status = inner().end_capture(stream, graph);
             if (status.ok()) made.graph = graph;
+            return status;
+        });
+    }
+    Status update_graph(StreamRef stream, GraphRef& graph) const noexcept requires Captures<D> {
+        return call({.call = Call::update_graph, .stream = stream, .graph = graph}, [&](CallRecord& made) {
+            const Status status = inner().update_graph(stream, graph);
+            made.graph = graph; // another one perhaps, in the place of the old
             return status;
         });
     }

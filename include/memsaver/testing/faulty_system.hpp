@@ -1,4 +1,4 @@
-// The part of FaultyDriver that stands in for the machine around the device: lanes, host pages and files.
+// The part of FaultyDriver that stands in for the machine around the device: lanes, pools, host pages and files.
 // Forwards calls; how they are failed and booked is FaultyBase's.
 #pragma once
 
@@ -21,6 +21,18 @@ public:
             if (status.ok()) made.stream = stream;
             return status;
         });
+    }
+
+    Status owns_stream(StreamRef stream, bool& yes) const noexcept requires StreamOwners<D> {
+        return call({.call = Call::owns_stream, .stream = stream},
+                    [&](CallRecord&) { return inner().owns_stream(stream, yes); });
+    }
+    Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept requires Trims<D> {
+        return call({.call = Call::pool_memory}, [&](CallRecord&) { return inner().pool_memory(pool, bytes); });
+    }
+    Status trim_pool(PoolRef pool, std::size_t keep) const noexcept requires Trims<D> {
+        return call({.call = Call::trim_pool, .bytes = keep},
+                    [&](CallRecord&) { return inner().trim_pool(pool, keep); });
     }
 
     Status map_host(std::size_t bytes, void*& pages) const noexcept requires HostPages<D> {

@@ -31,6 +31,7 @@ public:
         case Call::release:
         case Call::close_stream:
         case Call::close_event:
+        case Call::update_graph: // gives a graph for one that it takes
         case Call::close_graph:
         case Call::free_plain:
         case Call::unpin_host:
@@ -38,7 +39,8 @@ public:
         case Call::unmap_host: check_unmap_host(call); return remove(call);
         case Call::map: check_map(call); break;
         case Call::pin_host: check_pin(call); break;
-        case Call::allow_access: check_whole(call); return {};
+        case Call::allow_access:
+        case Call::allow_reading: check_whole(call); return {};
         case Call::copy_to_host:
         case Call::copy_to_device: check_whole_pin(call); [[fallthrough]];
         case Call::fill: check_usable(call); return {};
@@ -56,12 +58,12 @@ public:
     void end(const CallRecord& call, Entries&& entries) noexcept {
         if (!call.status.ok()) {
             if (Books::gives(call.call)) table(call.call).merge(entries);
-        } else if (Books::takes(call.call)) {
+        } else if (Books::takes(call.call) && !entries.empty()) {
             auto node = entries.extract(entries.begin());
             node.key() = Books::key(call);
             node.mapped() = {call.bytes, call.handle, false};
             if (!table(call.call).insert(std::move(node)).inserted) violate(call, "gave what is already held");
-        } else if (call.call == Call::allow_access) {
+        } else if (call.call == Call::allow_access || call.call == Call::allow_reading) {
             Entries& mappings = of(Thing::mapping);
             auto it = mappings.lower_bound(call.address);
             for (; it != mappings.end() && it->first - call.address < call.bytes; ++it) it->second.accessible = true;

@@ -1,0 +1,54 @@
+// A captured graph in the program's hands.
+#pragma once
+
+#include "memsaver/base/base.hpp"
+#include "memsaver/graph/graph_base.hpp"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace memsaver::inline v0_1 {
+
+/// Owns an executable graph and the blocks that were given up while it was captured. Move-only; may outlive its saver,
+/// whose core it keeps alive. What `capture` answers; a default one stands for no graph, and every use of it is Misuse.
+/// As the driver's own graphs, one is used by one thread at a time.
+///
+/// Its end is quiet: launches that are under way run to their end, and the blocks it kept are handed out again once the
+/// device has passed them. Failures go to the saver's event sink.
+class Graph {
+public:
+    Graph() = default;
+    explicit Graph(std::unique_ptr<GraphBase> graph) noexcept : graph_{std::move(graph)} {}
+
+    /// Replays what was captured, in the order of `stream`. Does not wait. Throws Misuse, naming the tag, while any of
+    /// its tag's memory is paused, being paused, or gone by `close()`; or what a failing driver call stands for. Memory
+    /// of other tags is not looked at: the program resumes what its graphs read.
+    void launch(StreamRef stream) const { base().launch(stream); }
+
+    /// Captures again, into the same tag and in the same mode: from here on it is what `body` does. The executable
+    /// takes the new work in place where the driver can, otherwise another one takes its place. What the last capture
+    /// gave up is the arena's again. If `body` or the capture fails, the graph is as it was. Throws as `capture` does.
+    void update(StreamRef stream, const std::function<void()>& body) { base().update(stream, body); }
+
+    /// Ends it now, as its destructor does.
+    void reset() noexcept { graph_.reset(); }
+
+    [[nodiscard]] const std::string& tag() const { return base().tag(); }
+    [[nodiscard]] int device() const { return base().device(); }
+    /// The driver's executable, for the program's own use: on a GPU `native` is a CUgraphExec. `update` may change it.
+    [[nodiscard]] GraphRef native() const { return base().native(); }
+
+    [[nodiscard]] explicit operator bool() const noexcept { return graph_ != nullptr; }
+
+private:
+    [[nodiscard]] GraphBase& base() const {
+        if (graph_ == nullptr) throw Misuse{"a Graph that stands for no graph was used"};
+        return *graph_;
+    }
+
+    std::unique_ptr<GraphBase> graph_;
+};
+
+} // namespace memsaver::inline v0_1

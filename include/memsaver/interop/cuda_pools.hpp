@@ -1,0 +1,109 @@
+// What CUDA's own allocators keep: stream-ordered pools (cudaMallocAsync, and frameworks that use it), and the memory
+// of graphs with allocations of their own. Does not know what is in them.
+#pragma once
+
+#include "memsaver/saver/saver.hpp"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// Bytes that pools held before and after they were trimmed, whether in use or not.
+struct TrimmedPools {
+    std::size_t before_bytes = 0;
+    std::size_t after_bytes = 0;
+};
+
+/// Gives back, after a pause, what pools keep and nobody uses: `Hook trim = saver.after_pause(trim_cuda_pools);`. On
+/// every device that the saver's tags live on; where the driver has no pools it does nothing.
+///
+/// What it did is told as an event (`trimmed`, with the bytes held before and after), and is a row "CUDA pools" in the
+/// report: released bytes, and as held bytes what is left. What fails is told as `ignored`: the pause has succeeded.
+struct TrimCudaPools {
+    /// Also after every resume, before it returns: an engine that pauses in place and goes on then has no more than it
+    /// needs, whatever ran in between (a weight update). Costs microseconds where there is nothing to trim.
+    bool after_resume = true;
+    /// Also the memory that graphs with allocations of their own keep between launches.
+    bool graph_memory = true;
+    /// Bytes that every pool may keep.
+    std::size_t keep_bytes = 0;
+    /// Pools of the program's own (cudaMemPool_t, CUmemoryPool), on the saver's device; each device's default pool is
+    /// trimmed anyway. They live as long as the hook.
+    std::vector<PoolRef> pools{};
+
+    /// Trims now. Throws what a failing driver call stands for.
+    template <Driver D>
+    requires Trims<D>
+    [[nodiscard]] TrimmedPools trim(const D& driver, bool own_pools = true) const {
+        std::vector<PoolRef> all{PoolRef{}};
+        if (graph_memory) all.push_back(PoolRef::of_graphs());
+        if (own_pools) all.insert(all.end(), pools.begin(), pools.end());
+        TrimmedPools sums;
+        for (const PoolRef& pool : all) {
+            sums.before_bytes += held(driver, pool);
+            check(driver.trim_pool(pool, keep_bytes), "trim a memory pool");
+            sums.after_bytes += held(driver, pool);
+        }
+        return sums;
+    }
+
+    // What MemorySaver::after_pause and after_resume ask for.
+
+    template <Driver D>
+    [[nodiscard]] Hook install_after_pause(SaverCore<D>& core) const {
+        Hook paused = core.after_pause.add([trim = *this, &core](PauseEvent& event) { trim.run(core, event.report); });
+        return after_resume ? Hook{std::move(paused), install_after_resume(core)} : std::move(paused);
+    }
+    template <Driver D>
+    [[nodiscard]] Hook install_after_resume(SaverCore<D>& core) const { // the core outlives its hooks
+        return core.after_resume.add([trim = *this, &core](ResumeEvent& event) { trim.run(core, event.report); });
+    }
+
+private:
+    template <Trims D>
+    static std::size_t held(const D& driver, const PoolRef& pool) {
+        std::size_t bytes = 0;
+        check(driver.pool_memory(pool, bytes), "ask what a memory pool holds");
+        return bytes;
+    }
+
+    template <Driver D>
+    void run(SaverCore<D>& core, Report& report) const {
+        if constexpr (Trims<D>) {
+            for (const D& driver : core.drivers()) {
+                try {
+                    note(core.events(), driver.device(), trim(driver, driver == core.driver()), report);
+                } catch (const Error& error) {
+                    tell(core.events(), [&] { return Event{EventKind::ignored, "", driver.device(), error.what()}; });
+                }
+            }
+        }
+    }
+    static void note(const EventSink& events, int device, const TrimmedPools& trimmed, Report& report) {
+        const std::size_t released = trimmed.before_bytes - std::min(trimmed.before_bytes, trimmed.after_bytes);
+        tell(events, [&] {
+            return Event{EventKind::trimmed,
+                         "",
+                         device,
+                         "CUDA pools: " + format_bytes(trimmed.before_bytes) + " reserved before, " +
+                             format_bytes(trimmed.after_bytes) + " after",
+                         released,
+                         trimmed.before_bytes};
+        });
+        if (trimmed.before_bytes == 0) return;
+        TagReport row;
+        row.tag = "CUDA pools";
+        row.device = device;
+        row.released_bytes = released;
+        row.held_bytes = trimmed.after_bytes;
+        report.add(std::move(row));
+    }
+};
+
+/// Everything by default.
+inline const TrimCudaPools trim_cuda_pools{};
+
+} // namespace memsaver::inline v0_1

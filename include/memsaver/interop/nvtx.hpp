@@ -1,0 +1,111 @@
+// Ranges on a profiler's timeline (NVTX) around what memsaver does: pause, resume, trim, save, restore, capture.
+// Costs nothing to speak of without a profiler. Where NVTX's header is not, only the template is here.
+#pragma once
+
+#include "memsaver/base/base.hpp"
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#endif
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace memsaver::inline v0_1 {
+
+/// An event sink that draws what it is told: `MemorySaver saver{driver, {.events = NvtxRanges{}}};`. Each `began` opens
+/// a range that its `ended` closes, "pause weights, kv_cache" or "save weights (device 1)"; what was tried again,
+/// trimmed, done in a slower way or ignored is a mark. Passes every event on to `next`. Copies share their state. `Api`
+/// has NVTX's calls.
+template <class Api>
+class BasicNvtxRanges {
+public:
+    explicit BasicNvtxRanges(EventSink next = {}) : state_{std::make_shared<State>()}, next_{std::move(next)} {}
+
+    void operator()(const Event& event) const {
+        switch (event.kind) {
+        case EventKind::began: begin(event); break;
+        case EventKind::ended: end(event); break;
+        case EventKind::progress: break;
+        case EventKind::ignored:
+        case EventKind::retried:
+        case EventKind::trimmed:
+        case EventKind::fell_back: state_->api.mark(name_of(event).c_str()); break;
+        }
+        if (next_) next_(event);
+    }
+
+private:
+    struct State {
+        Api api{};
+        std::mutex mutex;
+        std::multimap<std::string, std::uint64_t> open; // what has begun; not nested: threads and devices overlap
+    };
+
+    static std::string name_of(const Event& event) {
+        std::string name = event.text;
+        if (!event.tag.empty()) name += ' ' + event.tag;
+        if (event.device != 0) name += " (device " + std::to_string(event.device) + ')';
+        return name;
+    }
+    void begin(const Event& event) const {
+        std::string name = name_of(event);
+        const std::lock_guard lock{state_->mutex};
+        const auto range = state_->open.emplace(std::move(name), std::uint64_t{0});
+        range->second = state_->api.start(range->first.c_str());
+    }
+    void end(const Event& event) const {
+        const std::string name = name_of(event);
+        const std::lock_guard lock{state_->mutex};
+        const auto range = state_->open.find(name);
+        if (range == state_->open.end()) return;
+        state_->api.end(range->second);
+        state_->open.erase(range);
+    }
+
+    std::shared_ptr<State> state_;
+    EventSink next_;
+};
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+
+/// NVTX itself, in a domain of its own.
+class NvtxApi {
+public:
+    NvtxApi() : domain_{nvtxDomainCreateA("memsaver")} {}
+    NvtxApi(const NvtxApi&) = delete;
+    NvtxApi& operator=(const NvtxApi&) = delete;
+    ~NvtxApi() { nvtxDomainDestroy(domain_); }
+
+    std::uint64_t start(const char* name) const noexcept {
+        const nvtxEventAttributes_t attributes = named(name);
+        return nvtxDomainRangeStartEx(domain_, &attributes);
+    }
+    void end(std::uint64_t range) const noexcept { nvtxDomainRangeEnd(domain_, range); }
+    void mark(const char* name) const noexcept {
+        const nvtxEventAttributes_t attributes = named(name);
+        nvtxDomainMarkEx(domain_, &attributes);
+    }
+
+private:
+    static nvtxEventAttributes_t named(const char* name) noexcept {
+        nvtxEventAttributes_t attributes{};
+        attributes.version = NVTX_VERSION;
+        attributes.size = static_cast<std::uint16_t>(sizeof attributes);
+        attributes.messageType = NVTX_MESSAGE_TYPE_ASCII;
+        attributes.message.ascii = name;
+        return attributes;
+    }
+
+    nvtxDomainHandle_t domain_;
+};
+
+using NvtxRanges = BasicNvtxRanges<NvtxApi>;
+
+#endif
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,187 @@
+// Blocks that grow where they are, in memory that is never paused: pages of their own at addresses of their own.
+// Does not know what they are used for.
+#pragma once
+
+#include "memsaver/arena/growing_block.hpp"
+#include "memsaver/memory/memory.hpp"
+
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_1 {
+
+/// What a PlainArena has of them, by address. Thread safe; the lock is held over driver calls.
+template <Driver D>
+class PlainGrowth {
+public:
+    /// `margin`: bytes of the device's memory that growth leaves free.
+    PlainGrowth(D driver, std::string tag, EventSink events, std::size_t margin)
+        : driver_{std::move(driver)}, tag_{std::move(tag)}, events_{std::move(events)}, margin_{margin} {}
+
+    /// Addresses for `cap` bytes. Throws Misuse if that cannot be, or what a failing driver call stands for.
+    Range reserve(std::size_t cap) {
+        std::size_t granularity = 0;
+        check(driver_.granularity(granularity), "ask for the granularity of pages");
+        if (cap == 0 || !can_align_up(cap, granularity)) {
+            throw Misuse{'"' + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be"};
+        }
+        const std::lock_guard lock{mutex_};
+        require_open();
+        Grown grown{Reservation<D>{driver_, align_up(cap, granularity), granularity}, granularity, {}};
+        const Range range{grown.addresses.address(), grown.addresses.bytes()};
+        grown_.emplace(range.address, std::move(grown));
+        return range;
+    }
+
+    /// Memory behind the block's first `bytes`, in whole pages; answers how many there are then. Throws what a failing
+    /// driver call stands for; then nothing has changed.
+    std::size_t grow(Address address, std::size_t bytes) {
+        const std::lock_guard lock{mutex_};
+        require_open();
+        Grown& grown = grown_.at(address);
+        std::size_t have = 0;
+        for (const Extent<D>& extent : grown.extents) have += extent.bytes();
+        Extent<D> more{address + have, align_up(bytes, grown.granularity) - have};
+        grown.extents.reserve(grown.extents.size() + 1);
+        left_.reserve(left_.size() + 1);
+        Status status = give_left();
+        if (status.ok()) status = take(more);
+        if (!status.ok()) {
+            DeviceMemory memory;
+            (void)driver_.memory(memory);
+            const std::size_t needed = more.bytes();
+            if (!give(more).ok()) left_.push_back(std::move(more));
+            raise(status, "take memory for a block that grows", '"' + tag_ + "\" needs " + format_bytes(needed), needed,
+                  memory.free_bytes);
+        }
+        grown.extents.push_back(std::move(more));
+        return have + grown.extents.back().bytes();
+    }
+
+    /// Gives a block back, waiting for the device first, as freeing does. What fails is told, and tried again by
+    /// `close`.
+    void give_back(Address address) noexcept {
+        Status status = driver_.drain(); // waits: outside the lock
+        const std::lock_guard lock{mutex_};
+        const auto found = grown_.find(address);
+        if (found == grown_.end()) return; // closed before
+        if (status.ok()) status = give(found->second);
+        if (status.ok()) {
+            grown_.erase(found);
+        } else {
+            tell(events_, [&] {
+                return Event{EventKind::ignored, tag_, driver_.device(), failure_text(status, "free plain memory")};
+            });
+        }
+    }
+
+    /// Gives everything back. Answers the first failure; what failed is kept, to be tried again.
+    Status close() noexcept {
+        const std::lock_guard lock{mutex_};
+        closed_ = true;
+        if (grown_.empty()) return {};
+        Status first = driver_.drain();
+        if (!first.ok()) return first;
+        for (auto grown = grown_.begin(); grown != grown_.end();) {
+            const Status status = give(grown->second);
+            if (first.ok()) first = status;
+            grown = status.ok() ? grown_.erase(grown) : std::next(grown);
+        }
+        return first;
+    }
+
+    /// Physical bytes: the sum of the handles that live.
+    [[nodiscard]] std::size_t bytes() const noexcept {
+        const std::lock_guard lock{mutex_};
+        std::size_t sum = 0;
+        for (const Extent<D>& extent : left_) sum += extent.physical_bytes();
+        for (const auto& [address, grown] : grown_) {
+            for (const Extent<D>& extent : grown.extents) sum += extent.physical_bytes();
+        }
+        return sum;
+    }
+    [[nodiscard]] std::size_t blocks() const noexcept {
+        const std::lock_guard lock{mutex_};
+        return grown_.size();
+    }
+    [[nodiscard]] bool contains(Address address) const noexcept {
+        const std::lock_guard lock{mutex_};
+        const auto after = grown_.upper_bound(address);
+        return after != grown_.begin() &&
+               address - std::prev(after)->first < std::prev(after)->second.addresses.bytes();
+    }
+
+private:
+    struct Grown {
+        Reservation<D> addresses; // declared before what is mapped in it, so that it dies later
+        std::size_t granularity;
+        std::vector<Extent<D>> extents;
+    };
+
+    void require_open() const {
+        if (closed_) throw Misuse{'"' + tag_ + "\" has been closed"};
+    }
+    Status take(Extent<D>& extent) noexcept {
+        if (margin_ != 0) {
+            DeviceMemory memory;
+            if (const Status status = driver_.memory(memory); !status.ok()) return status;
+            if (memory.free_bytes < margin_ || memory.free_bytes - margin_ < extent.bytes())
+                return {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
+        }
+        const Status status = extent.create(driver_);
+        return status.ok() ? extent.map(driver_) : status;
+    }
+    static Status give(Extent<D>& extent) noexcept {
+        const Status status = extent.unmap();
+        return status.ok() ? extent.release() : status;
+    }
+    /// What growth that failed could not give back.
+    Status give_left() noexcept {
+        for (; !left_.empty(); left_.pop_back()) {
+            if (const Status status = give(left_.back()); !status.ok()) return status;
+        }
+        return {};
+    }
+    Status give(Grown& grown) noexcept {
+        if (const Status status = give_left(); !status.ok()) return status;
+        for (; !grown.extents.empty(); grown.extents.pop_back()) {
+            if (const Status status = give(grown.extents.back()); !status.ok()) return status;
+        }
+        return grown.addresses.close();
+    }
+
+    D driver_;
+    std::string tag_;
+    EventSink events_;
+    std::size_t margin_;
+    mutable std::mutex mutex_;
+    bool closed_ = false;
+    std::map<Address, Grown> grown_;
+    std::vector<Extent<D>> left_; // dies before the addresses that it may be mapped at
+};
+
+/// A growing block of a PlainArena.
+template <Driver D>
+class PlainGrowingBlock final : public GrowingBlock {
+public:
+    PlainGrowingBlock(PlainGrowth<D>& growth, std::size_t cap) : growth_{growth} { reserved_ = growth.reserve(cap); }
+    ~PlainGrowingBlock() override { growth_.give_back(reserved_.address); }
+
+    void grow(std::size_t bytes) override {
+        if (bytes <= bytes_) return;
+        if (bytes > cap()) {
+            throw Misuse{"a block cannot grow to " + format_bytes(bytes) + ": its cap is " + format_bytes(cap())};
+        }
+        bytes_ = growth_.grow(address(), bytes);
+    }
+
+private:
+    PlainGrowth<D>& growth_;
+};
+
+} // namespace memsaver::inline v0_1

@@ -1,0 +1,281 @@
+// Capturing: what lands where, what keeps pauses out, and what a capture that fails leaves behind.
+#include "graph/graph_support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace test;
+
+TEST_CASE_TEMPLATE("a captured graph replays after its memory was away, in every mode", M, MEMSAVER_TEST_MACHINES) {
+    for (const CaptureMode mode : capture_modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const OwnStream stream{machine.driver};
+        void* small = nullptr;
+        void* large = nullptr;
+        Buffer<float> buffer;
+        const Graph graph = capture(saver, "graph", stream, {.mode = mode, .policy = Zero{}}, [&] {
+            small = saver.allocate(1000);
+            large = saver.allocate(20_MiB); // grows
+            buffer = Buffer<float>{saver.arena("graph"), 1 << 18};
+            fill_on(machine.driver, small, 1000, 1, stream);
+            fill_on(machine.driver, large, 20_MiB, 2, stream);
+            fill_on(machine.driver, buffer.data(), buffer.size_bytes(), 3, stream);
+        });
+        CHECK(!stream.capturing());
+        CHECK(graph);
+        CHECK(graph.tag() == "graph");
+        CHECK(graph.device() == 0);
+        CHECK(row_of(saver, "graph").blocks == 3);
+        CHECK_THROWS_AS((void)saver.allocate(1000), Misuse); // the region has ended
+        for (int i = 0; i < 2; ++i) {
+            (void)saver.pause("graph");
+            CHECK(machine.driver.handle_bytes() == 0);
+            (void)saver.resume("graph");
+            CHECK(all_are(machine.driver, large, 20_MiB, 0)); // nothing ran yet
+            replay(machine.driver, graph, stream);
+            CHECK(all_are(machine.driver, small, 1000, 1));
+            CHECK(all_are(machine.driver, large, 20_MiB, 2));
+            CHECK(all_are(machine.driver, buffer.data(), buffer.size_bytes(), 3));
+        }
+        check_books(saver, machine.driver);
+        buffer = {};
+    }
+}
+
+TEST_CASE_TEMPLATE("bytes that only the capture wrote survive by default, and show when they are discarded", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    constexpr std::size_t bytes = 256_KiB;
+    Outbox out{machine.driver, bytes};
+    const auto body = [&] {
+        const void* const table = saver.allocate(bytes);
+        write_pattern(machine.driver, table, bytes, 7); // beside the capture: no replay does it again
+        out.fetch(table, stream);
+    };
+    const auto read = [&](const Graph& graph) {
+        out.clear();
+        replay(machine.driver, graph, stream);
+        return out.bytes();
+    };
+
+    const Graph kept = capture(saver, "kept", stream, body);
+    CHECK(row_of(saver, "kept").policy == HostBackup{}.name());
+    const Graph discarded =
+        capture(saver, "discarded", stream, {.policy = Discard{.poison = static_cast<unsigned char>(0xDD)}}, body);
+    CHECK(read(kept) == pattern(bytes, 7));
+    CHECK(read(discarded) == pattern(bytes, 7));
+    (void)saver.pause();
+    (void)saver.resume();
+    CHECK(read(kept) == pattern(bytes, 7));
+    CHECK(read(discarded) == std::vector<unsigned char>(bytes, 0xDD));
+}
+
+TEST_CASE_TEMPLATE("the policy of a graph's tag: its own, the one that is named, never another", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    const auto nothing = [] {};
+    (void)saver.arena("scratch", Zero{});
+    const Graph own = capture(saver, "scratch", stream, nothing);
+    CHECK(row_of(saver, "scratch").policy == Zero{}.name());
+    const Graph named = capture(saver, "named", stream, {.policy = Discard{}}, nothing);
+    CHECK(row_of(saver, "named").policy == Discard{}.name());
+    bool ran = false;
+    CHECK_THROWS_AS((void)capture(saver, "scratch", stream, {.policy = HostBackup{}}, [&] { ran = true; }), Misuse);
+    CHECK(!ran);
+    CHECK_THROWS_AS((void)capture(saver, "", stream, nothing), Misuse);
+    (void)saver.arena("plain"); // a tag that exists keeps what it is
+    const Graph plain = capture(saver, "plain", stream, nothing);
+    CHECK(row_of(saver, "plain").policy == Discard{}.name());
+}
+
+TEST_CASE_TEMPLATE("a body that throws leaves the stream, the tag and the saver usable", M, MEMSAVER_TEST_MACHINES) {
+    for (const CaptureMode mode : capture_modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const OwnStream stream{machine.driver};
+        const Arena arena = saver.arena("graph", Zero{}, {.capacity = 8_MiB});
+        void* lost = nullptr;
+        const auto broken = [&] {
+            const Buffer<char> held{arena, 2_MiB}; // given up while the exception passes
+            lost = saver.allocate(2_MiB);
+            fill_on(machine.driver, held.data(), held.size_bytes(), 1, stream);
+            throw std::runtime_error{"in the body"};
+        };
+        CHECK_THROWS_AS((void)capture(saver, "graph", stream, {.mode = mode}, broken), std::runtime_error);
+        CHECK(!stream.capturing());
+        CHECK(machine.driver.outstanding().graphs == 0);
+        CHECK_THROWS_AS((void)saver.allocate(1000), Misuse);
+        saver.deallocate(lost);
+        std::vector<void*> all; // is there again
+        for (int i = 0; i < 4; ++i) all.push_back(arena.allocate(2_MiB));
+        for (void* const block : all) saver.deallocate(block);
+        CHECK(saver.pause("graph").released_bytes != 0);
+        (void)saver.resume();
+
+        void* block = nullptr;
+        const Graph graph = capture(saver, "graph", stream, {.mode = mode}, [&] {
+            block = saver.allocate(1_MiB);
+            fill_on(machine.driver, block, 1_MiB, 9, stream);
+        });
+        replay(machine.driver, graph, stream);
+        CHECK(all_are(machine.driver, block, 1_MiB, 9));
+    }
+}
+
+TEST_CASE_TEMPLATE("a capture that is broken by a wait says so, and leaves everything usable", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    MemorySaver stranger{machine.driver}; // whose captures are not ours: its pause breaks them
+    const Arena away = stranger.arena("away");
+    (void)away.allocate(1_MiB);
+    void* block = nullptr;
+    const std::string text = text_of<DriverError>([&] {
+        (void)capture(saver, "graph", stream, [&] {
+            block = saver.allocate(1_MiB);
+            saver.deallocate(block);
+            CHECK_THROWS_AS((void)stranger.pause(), DriverError);
+        });
+    });
+    CHECK_MESSAGE(contains(text, "breaks"), text);
+    CHECK(!stream.capturing());
+    CHECK(row_of(saver, "graph").blocks == 0);
+    CHECK_THROWS_AS(saver.deallocate(block), Misuse);
+    fill_on(machine.driver, saver.arena("graph").allocate(1_MiB), 1_MiB, 1, stream);
+    CHECK(machine.driver.drain().ok());
+    const Graph graph = capture(saver, "graph", stream, [] {});
+    replay(machine.driver, graph, stream);
+    (void)saver.pause();
+    (void)saver.resume();
+}
+
+TEST_CASE_TEMPLATE("while a capture is open pauses are refused, and it stays whole", M, MEMSAVER_TEST_MACHINES) {
+    for (const CaptureMode mode : capture_modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const OwnStream stream{machine.driver};
+        const OwnStream other{machine.driver};
+        const Arena away = saver.arena("away", Zero{});
+        const Arena beside = saver.arena("beside");
+        (void)away.allocate(2_MiB);
+        beside.deallocate(beside.allocate(2_MiB), already_idle);
+        (void)saver.pause("away");
+        int hooks = 0;
+        const Hook hook = saver.before_pause([&](PauseEvent&) { ++hooks; });
+        void* block = nullptr;
+        const Graph graph = capture(saver, "graph", stream, {.mode = mode, .policy = Zero{}}, [&] {
+            block = saver.allocate(1_MiB);
+            const std::string text = text_of<Misuse>([&] { (void)saver.pause(); });
+            CHECK_MESSAGE(contains(text, "\"graph\" is being captured"), text);
+            CHECK_THROWS_AS((void)saver.pause("beside", {.order = already_idle}), Misuse);
+            CHECK_THROWS_AS((void)saver.pause("beside", {.order = after(other)}), Misuse);
+            CHECK_THROWS_AS((void)saver.trim(), Misuse);
+            std::thread{[&] { CHECK_THROWS_AS((void)saver.pause("beside"), Misuse); }}.join();
+            // What does not wait for the device goes on.
+            (void)saver.trim({.order = already_idle});
+            (void)saver.resume("away");
+            (void)saver.usage();
+            fill_on(machine.driver, block, 1_MiB, 4, stream);
+        });
+        CHECK(hooks == 0);
+        CHECK(saver.pause().released_bytes != 0);
+        CHECK(hooks == 1);
+        (void)saver.resume();
+        replay(machine.driver, graph, stream);
+        CHECK(all_are(machine.driver, block, 1_MiB, 4));
+    }
+}
+
+TEST_CASE_TEMPLATE("streams that cannot be captured are refused", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    const OwnStream other{machine.driver};
+    const auto nothing = [] {};
+    CHECK_THROWS_AS((void)capture(saver, "graph", StreamRef{}, nothing), DriverError); // the default stream
+    Graph inner;
+    void* in_inner = nullptr;
+    const Graph outer = capture(saver, "graph", stream, {.mode = CaptureMode::relaxed}, [&] {
+        CHECK_THROWS_AS((void)capture(saver, "graph", stream, nothing), Misuse);
+        inner = capture(saver, "inner", other, {.mode = CaptureMode::relaxed}, [&] {
+            in_inner = saver.allocate(1000);
+            fill_on(machine.driver, in_inner, 1000, 6, other);
+        });
+        (void)saver.allocate(1000);
+    });
+    CHECK(row_of(saver, "graph").blocks == 1);
+    CHECK(row_of(saver, "inner").blocks == 1);
+    replay(machine.driver, inner, stream);
+    CHECK(all_are(machine.driver, in_inner, 1000, 6));
+}
+
+TEST_CASE_TEMPLATE("graphs that the program captures by its own means, in a region", M, MEMSAVER_TEST_MACHINES) {
+    for (const CaptureMode mode : capture_modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const OwnStream stream{machine.driver};
+        GraphRef graph;
+        void* kept = nullptr;
+        void* freed = nullptr;
+        {
+            const auto region = saver.region("own", HostBackup{}, ArenaOptions{.capacity = 16_MiB});
+            REQUIRE(machine.driver.begin_capture(stream, mode).ok());
+            kept = saver.allocate(1_MiB);
+            freed = saver.allocate(1_MiB);
+            fill_on(machine.driver, kept, 1_MiB, 1, stream);
+            fill_on(machine.driver, freed, 1_MiB, 2, stream);
+            saver.deallocate(freed, stream); // stays out of use: replays write there
+            REQUIRE(machine.driver.end_capture(stream, graph).ok());
+        }
+        (void)saver.pause("own", {.order = after(stream)});
+        (void)saver.resume("own");
+        const void* const next = saver.arena("own").allocate(1_MiB);
+        CHECK(next != freed);
+        write_pattern(machine.driver, next, 1_MiB, 3);
+        REQUIRE(machine.driver.launch(graph, stream).ok());
+        REQUIRE(machine.driver.drain().ok());
+        CHECK(all_are(machine.driver, kept, 1_MiB, 1));
+        CHECK(has_pattern(machine.driver, next, 1_MiB, 3));
+        REQUIRE(machine.driver.close_graph(graph).ok());
+    }
+}
+
+TEST_CASE_TEMPLATE("switched off, the same program runs", M, MEMSAVER_TEST_MACHINES) {
+    for (const CaptureMode mode : capture_modes) {
+        const Checked<M> machine;
+        MemorySaver off{machine.driver, {.enabled = false}};
+        const OwnStream stream{machine.driver};
+        void* block = nullptr;
+        void* freed = nullptr;
+        {
+            const Graph graph = capture(off, "graph", stream, {.mode = mode}, [&] {
+                block = off.allocate(1_MiB);
+                freed = off.allocate(2_MiB);
+                fill_on(machine.driver, block, 1_MiB, 1, stream);
+                fill_on(machine.driver, freed, 2_MiB, 2, stream);
+                off.deallocate(freed);
+                CHECK_THROWS_AS(off.deallocate(freed), Misuse);
+            });
+            CHECK(row_of(off, "graph").blocks == 1);
+            CHECK(row_of(off, "graph").used_bytes == 1_MiB);
+            check_books(off, machine.driver);
+            (void)off.pause();
+            (void)off.resume();
+            replay(machine.driver, graph, stream);
+            CHECK(all_are(machine.driver, block, 1_MiB, 1));
+            CHECK(machine.driver.plain_bytes() == 3_MiB); // a replay writes to what was freed
+        }
+        CHECK(machine.driver.plain_bytes() == 1_MiB);
+        off.deallocate(block);
+    }
+}

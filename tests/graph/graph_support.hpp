@@ -1,0 +1,85 @@
+// What the tests of graphs share: a stream, a graph's way out to the host, and what a body does.
+#pragma once
+
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+namespace test {
+
+inline constexpr CaptureMode capture_modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
+
+/// A stream of the program's.
+template <class D>
+class OwnStream {
+public:
+    explicit OwnStream(const D& driver) : driver_{driver} { REQUIRE(driver_.open_stream(stream_).ok()); }
+    OwnStream(const OwnStream&) = delete;
+    OwnStream& operator=(const OwnStream&) = delete;
+    ~OwnStream() { CHECK(driver_.close_stream(stream_).ok()); }
+
+    operator StreamRef() const noexcept { return stream_; } // NOLINT(google-explicit-constructor): as users pass theirs
+    [[nodiscard]] bool capturing() const {
+        bool yes = false;
+        CHECK(driver_.capturing(stream_, yes).ok());
+        return yes;
+    }
+
+private:
+    D driver_;
+    StreamRef stream_;
+};
+
+/// Host memory that a graph copies to.
+template <class D>
+class Outbox {
+public:
+    Outbox(const D& driver, std::size_t bytes) : driver_{driver}, bytes_{bytes} {
+        REQUIRE(driver_.map_host(bytes_, pages_).ok());
+        REQUIRE(driver_.populate_host(pages_, bytes_).ok());
+        REQUIRE(driver_.pin_host(pages_, bytes_).ok());
+    }
+    Outbox(const Outbox&) = delete;
+    Outbox& operator=(const Outbox&) = delete;
+    ~Outbox() {
+        CHECK(driver_.unpin_host(pages_).ok());
+        CHECK(driver_.unmap_host(pages_, bytes_).ok());
+    }
+
+    /// Enqueues, or records, the copying of `from`.
+    void fetch(const void* from, StreamRef stream) {
+        check(driver_.copy_to_host(pages_, address_of(from), bytes_, stream), "copy to the outbox");
+    }
+    void clear() { std::memset(pages_, 0, bytes_); }
+    [[nodiscard]] std::vector<unsigned char> bytes() const {
+        std::vector<unsigned char> copy(bytes_);
+        std::memcpy(copy.data(), pages_, bytes_);
+        return copy;
+    }
+
+private:
+    D driver_;
+    std::size_t bytes_;
+    void* pages_ = nullptr;
+};
+template <class D>
+Outbox(const D&, std::size_t) -> Outbox<D>;
+template <class D>
+OwnStream(const D&) -> OwnStream<D>;
+
+template <class D>
+void fill_on(const D& driver, const void* block, std::size_t bytes, unsigned char byte, StreamRef stream) {
+    check(driver.fill(address_of(block), byte, bytes, stream), "fill");
+}
+
+/// Launches and waits.
+template <class D>
+void replay(const D& driver, const Graph& graph, StreamRef stream) {
+    graph.launch(stream);
+    REQUIRE(driver.drain().ok());
+}
+
+} // namespace test

@@ -1,0 +1,170 @@
+// Capturing, launching, updating and ending a graph with the 1st, 2nd, ... last driver call failing, once and from
+// there on. After each: the stream, the tag and the saver are usable, the other graph still works, nothing leaks.
+#include "graph/graph_support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+constexpr std::size_t block_bytes = 64_KiB;
+
+/// A saver with a graph that was captured before anything fails, and one that the operation makes.
+template <class M>
+struct World {
+    using D = typename M::Driver;
+
+    World() : driver{M::driver()}, saver{std::in_place, driver} {
+        REQUIRE(driver.open_stream(stream).ok());
+        old = capture(*saver, "graph", stream, [&] { body(1); });
+        kept = made;
+    }
+    World(World&&) = delete;
+
+    void body(unsigned char byte, int times = 1) {
+        void* const fresh = saver->allocate(block_bytes);
+        void* const scratch = saver->allocate(2_MiB);
+        for (int i = 0; i < times; ++i) fill_on(driver, fresh, block_bytes, byte, stream);
+        fill_on(driver, scratch, 2_MiB, byte, stream);
+        saver->deallocate(scratch);
+        made = fresh;
+    }
+
+    D driver;
+    std::optional<MemorySaver<D>> saver;
+    StreamRef stream;
+    Graph old;
+    void* kept = nullptr; // what `old` fills
+    Graph graph;
+    void* made = nullptr; // by the last body that ran to its end
+};
+
+/// Only where the call that ends a capture fails for good is a capture left open.
+template <class W>
+void end_capture_left_open(W& world, Lasting lasting) {
+    bool open = false;
+    REQUIRE(world.driver.capturing(world.stream, open).ok());
+    if (!open) return;
+    CHECK(lasting == Lasting::onwards);
+    GraphRef graph;
+    if (world.driver.end_capture(world.stream, graph).ok()) CHECK(world.driver.close_graph(graph).ok());
+}
+
+/// Whether `old` does what it did when it was captured.
+template <class W>
+void check_old(W& world, unsigned char byte) {
+    write_pattern(world.driver, world.kept, block_bytes, 77);
+    replay(world.driver, world.old, world.stream);
+    CHECK(all_are(world.driver, world.kept, block_bytes, byte));
+}
+
+template <class M>
+void run_sweep(const char* name, const std::function<void(World<M>&)>& operate,
+               const std::function<void(World<M>&, const SweepPoint&)>& done) {
+    for (const StatusKind kind : {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory}) {
+        for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
+            (void)sweep(
+                {.lasting = lasting, .kind = kind}, [] { return World<M>{}; }, operate,
+                [&](World<M>& world, const SweepPoint& point) {
+                    CAPTURE(name);
+                    CAPTURE(point.text());
+                    end_capture_left_open(world, lasting);
+                    check_books(*world.saver, world.driver);
+                    (void)world.saver->pause(); // no mark of a capture is left
+                    (void)world.saver->resume();
+                    done(world, point);
+                    check_books(*world.saver, world.driver);
+                    world.old.reset();
+                    world.graph.reset();
+                    (void)world.saver->pause();
+                    world.saver.reset();
+                    CHECK(world.driver.close_stream(world.stream).ok());
+                    Outstanding left = world.driver.outstanding();
+                    // What failed to close in a destructor is the driver's: it cannot be closed twice.
+                    CHECK(left.events + left.streams + left.graphs <= point.injected);
+                    left.events = left.streams = left.graphs = 0;
+                    CHECK_MESSAGE(left == Outstanding{}, world.driver.leaks());
+                    for (const std::string& text : world.driver.violations()) FAIL_CHECK(text);
+                });
+        }
+    }
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("sweep: capture", M, MEMSAVER_TEST_HOSTS) {
+    using W = World<M>;
+    for (const CaptureMode mode : capture_modes) {
+        const auto operate = [&](W& w) {
+            w.graph = capture(*w.saver, "new", w.stream, {.mode = mode}, [&] { w.body(2); });
+        };
+        run_sweep<M>("capture", operate, [&](W& w, const SweepPoint& point) {
+            CHECK(bool{w.graph} == !point.error);
+            check_old(w, 1);
+            if (point.error) operate(w);
+            replay(w.driver, w.graph, w.stream);
+            CHECK(all_are(w.driver, w.made, block_bytes, 2));
+        });
+    }
+}
+
+TEST_CASE_TEMPLATE("sweep: update", M, MEMSAVER_TEST_HOSTS) {
+    using W = World<M>;
+    for (const int times : {1, 3}) { // in place, and by another executable
+        const auto operate = [&](W& w) { w.old.update(w.stream, [&] { w.body(3, times); }); };
+        run_sweep<M>("update", operate, [&](W& w, const SweepPoint& point) {
+            if (point.error) check_old(w, 1);
+            if (point.error) operate(w);
+            w.kept = w.made;
+            check_old(w, 3);
+        });
+    }
+}
+
+TEST_CASE_TEMPLATE("sweep: launch", M, MEMSAVER_TEST_HOSTS) {
+    using W = World<M>;
+    const auto operate = [](W& w) { w.old.launch(w.stream); };
+    run_sweep<M>("launch", operate, [](W& w, const SweepPoint&) { check_old(w, 1); });
+}
+
+TEST_CASE_TEMPLATE("sweep: the end of a graph", M, MEMSAVER_TEST_HOSTS) {
+    using W = World<M>;
+    const auto operate = [](W& w) { w.old.reset(); };
+    run_sweep<M>("end", operate, [](W& w, const SweepPoint&) {
+        w.saver->deallocate(w.kept);
+        REQUIRE(w.driver.drain().ok());
+        (void)w.saver->pause();
+        CHECK(w.saver->bytes_to_resume() == 0); // it keeps nothing any more
+    });
+}
+
+TEST_CASE_TEMPLATE("a lost device: a graph's end is quiet, and its saver closes", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    std::size_t told = 0;
+    {
+        MemorySaver saver{machine.driver,
+                          {.events = [&](const Event& event) { told += event.kind == EventKind::ignored ? 1 : 0; }}};
+        const OwnStream stream{machine.driver};
+        Graph graph = capture(saver, "graph", stream, [&] { saver.deallocate(saver.allocate(1000)); });
+        machine.driver.fail({.lasting = Lasting::onwards, .kind = StatusKind::gone});
+        CHECK_THROWS_AS(graph.launch(stream), DeviceLost);
+        CHECK_THROWS_AS(graph.update(stream, [] {}), DeviceLost);
+        CHECK_THROWS_AS((void)capture(saver, "graph", stream, [] {}), DeviceLost);
+        const GraphRef native = graph.native();
+        graph.reset();
+        CHECK(told > 0);
+        CHECK_NOTHROW(saver.close());
+        machine.driver.heal();
+        saver.close();
+        CHECK(machine.driver.close_graph(native).ok());
+    }
+}

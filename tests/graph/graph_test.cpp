@@ -1,0 +1,317 @@
+// Graphs in the program's hands: launching, updating, what they keep, and their end.
+#include "graph/graph_support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+/// Every block of `bytes` that an arena still has room for.
+std::vector<void*> all_of(const Arena& arena, std::size_t bytes) {
+    std::vector<void*> blocks;
+    try {
+        for (;;) blocks.push_back(arena.allocate(bytes));
+    } catch (const Misuse&) { // the capacity is used up
+    }
+    return blocks;
+}
+
+bool has(const std::vector<void*>& blocks, const void* block) {
+    return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
+}
+
+void free_all(const Arena& arena, const std::vector<void*>& blocks) {
+    for (void* const block : blocks) arena.deallocate(block, already_idle);
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("a graph is not launched while any of its tag is paused", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    void* block = nullptr;
+    const Graph graph = capture(saver, "decode", stream, {.policy = Zero{}}, [&] {
+        block = saver.allocate(1_MiB);
+        fill_on(machine.driver, block, 1_MiB, 5, stream);
+    });
+    const auto refused = [&] {
+        const std::string text = text_of<Misuse>([&] { graph.launch(stream); });
+        CHECK_MESSAGE(contains(text, "\"decode\""), text);
+        CHECK_MESSAGE(contains(text, "paused"), text);
+        return text;
+    };
+    (void)saver.arena("other").allocate(1_MiB);
+    (void)saver.pause("other");
+    replay(machine.driver, graph, stream); // another tag is none of its business
+
+    (void)saver.pause("decode");
+    refused();
+    (void)saver.arena("decode").allocate(1_MiB); // from a fresh extent
+    CHECK(contains(refused(), "partly paused"));
+    (void)saver.resume("decode");
+    replay(machine.driver, graph, stream);
+    CHECK(all_are(machine.driver, block, 1_MiB, 5));
+
+    bool asked = false; // in the midst of a pause, when it has waited for the device
+    machine.driver.on_call([&](const CallRecord& made) {
+        if (made.call != Call::unmap || std::exchange(asked, true)) return;
+        refused();
+    });
+    (void)saver.pause("decode");
+    machine.driver.on_call({});
+    CHECK(asked);
+
+    bool lacking = false; // a resume that fails has changed nothing
+    machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
+    try {
+        (void)saver.resume("decode");
+    } catch (const OutOfMemory&) {
+        lacking = true;
+    }
+    machine.driver.heal();
+    if (lacking) refused();
+    (void)saver.resume();
+    replay(machine.driver, graph, stream);
+}
+
+TEST_CASE_TEMPLATE("a pause waits for what a graph was launched to do", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    void* block = nullptr;
+    const Graph graph = capture(saver, "graph", stream, [&] {
+        block = saver.allocate(16_MiB);
+        for (int i = 0; i < 20; ++i) fill_on(machine.driver, block, 16_MiB, static_cast<unsigned char>(i), stream);
+    });
+    for (int i = 0; i < 5; ++i) {
+        graph.launch(stream);
+        if (i % 2 == 0) {
+            (void)saver.pause("graph");
+        } else {
+            (void)saver.pause("graph", {.order = after(stream)});
+        }
+        (void)saver.resume("graph");
+        CHECK(all_are(machine.driver, block, 16_MiB, 19));
+        fill_on(machine.driver, block, 16_MiB, 0, stream);
+    }
+    CHECK(machine.driver.drain().ok());
+}
+
+TEST_CASE_TEMPLATE("what a body gives up stays with the graph until it ends", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    const Arena arena = saver.arena("graph", Zero{}, {.capacity = 32_MiB});
+    const Arena other = saver.arena("other", Zero{}, {.capacity = 8_MiB});
+    void* const before = arena.allocate(1_MiB); // used by the body, but not allocated in it
+    std::vector<void*> kept{before};
+    void* idle = nullptr;
+    std::optional<Graph> graph = capture(saver, "graph", stream, [&] {
+        for (int i = 0; i < 4; ++i) kept.push_back(saver.allocate(1_MiB));
+        void* const elsewhere = other.allocate(1_MiB);
+        {
+            const Buffer<char> buffer{arena, 1_MiB};
+            kept.push_back(buffer.data());
+        }
+        kept.push_back(elsewhere);
+        for (void* const block : kept) fill_on(machine.driver, block, 1_MiB, 1, stream);
+        idle = arena.allocate(1_MiB);
+        saver.deallocate(before);
+        saver.deallocate(kept[1]);
+        arena.deallocate(kept[2]);
+        saver.deallocate(kept[3], stream);
+        std::thread{[&] { saver.deallocate(kept[4], stream); }}.join(); // the stream says what the thread does not
+        other.deallocate(elsewhere);
+        arena.deallocate(idle, already_idle);
+        CHECK_THROWS_AS(saver.deallocate(kept[1]), Misuse);
+    });
+    CHECK_THROWS_AS(saver.deallocate(kept[2]), Misuse);
+    CHECK(arena.usage().blocks == 0);
+
+    const auto in_use = [&] {
+        REQUIRE(machine.driver.drain().ok());
+        std::vector<void*> others = all_of(arena, 1_MiB);
+        const std::vector<void*> more = all_of(other, 1_MiB);
+        for (void* const block : others) write_pattern(machine.driver, block, 1_MiB, 2);
+        for (void* const block : more) write_pattern(machine.driver, block, 1_MiB, 2);
+        if (graph) replay(machine.driver, *graph, stream);
+        for (void* const block : others) CHECK(has_pattern(machine.driver, block, 1_MiB, 2));
+        for (void* const block : more) CHECK(has_pattern(machine.driver, block, 1_MiB, 2));
+        free_all(arena, others);
+        free_all(other, more);
+        others.insert(others.end(), more.begin(), more.end());
+        return others;
+    };
+    std::vector<void*> used = in_use();
+    CHECK(has(used, idle));
+    for (void* const block : kept) CHECK(!has(used, block));
+    (void)saver.trim();
+    (void)saver.pause();
+    (void)saver.resume();
+    used = in_use();
+    for (void* const block : kept) CHECK(!has(used, block));
+
+    graph.reset();
+    CHECK(arena.usage().blocks == 0);
+    used = in_use();
+    for (void* const block : kept) CHECK(has(used, block));
+}
+
+TEST_CASE_TEMPLATE("the bytes of what a graph keeps are kept too", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    constexpr std::size_t bytes = 64_KiB;
+    Outbox out{machine.driver, bytes};
+    std::optional<Graph> graph = capture(saver, "graph", stream, [&] {
+        const Buffer<char> table{saver.arena("graph"), bytes}; // the body's own
+        write_pattern(machine.driver, table.data(), bytes, 3);
+        out.fetch(table.data(), stream);
+    });
+    for (int i = 0; i < 2; ++i) {
+        (void)saver.pause();
+        CHECK(row_of(saver, "graph").backed_up_bytes >= bytes);
+        (void)saver.resume();
+        out.clear();
+        replay(machine.driver, *graph, stream);
+        CHECK(out.bytes() == pattern(bytes, 3));
+    }
+    (void)saver.pause();
+    CHECK(saver.bytes_to_resume() != 0);
+    graph.reset(); // while it is away: nothing has to come back
+    CHECK(saver.bytes_to_resume() == 0);
+    CHECK(row_of(saver, "graph").backed_up_bytes == 0);
+    CHECK(saver.resume().mapped_bytes == 0);
+}
+
+TEST_CASE_TEMPLATE("updating: the graph does what the new body does, in the same tag", M, MEMSAVER_TEST_MACHINES) {
+    for (const CaptureMode mode : capture_modes) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const OwnStream stream{machine.driver};
+        const Arena arena = saver.arena("graph", Zero{}, {.capacity = 16_MiB});
+        void* const block = arena.allocate(1_MiB);
+        void* scratch = nullptr;
+        const auto body = [&](unsigned char byte, int times) {
+            return [&, byte, times] {
+                scratch = saver.allocate(1_MiB);
+                for (int i = 0; i < times; ++i) fill_on(machine.driver, block, 1_MiB, byte, stream);
+                fill_on(machine.driver, scratch, 1_MiB, byte, stream);
+                saver.deallocate(scratch);
+            };
+        };
+        Graph graph = capture(saver, "graph", stream, {.mode = mode}, body(1, 1));
+        replay(machine.driver, graph, stream);
+        CHECK(all_are(machine.driver, block, 1_MiB, 1));
+        const GraphRef executable = graph.native();
+        const void* const first = scratch;
+
+        graph.update(stream, body(2, 1)); // the same shape
+        if constexpr (std::is_same_v<M, CudaMachine>) {
+            WARN(graph.native() == executable); // what a driver updates in place is its own business
+        } else {
+            CHECK(graph.native() == executable);
+        }
+        replay(machine.driver, graph, stream);
+        CHECK(all_are(machine.driver, block, 1_MiB, 2));
+        CHECK(scratch != first);
+        const void* const second = scratch;
+
+        graph.update(stream, body(3, 4)); // another one
+        CHECK(machine.driver.outstanding().graphs == 1);
+        replay(machine.driver, graph, stream);
+        CHECK(all_are(machine.driver, block, 1_MiB, 3));
+
+        const auto broken = [&] {
+            body(9, 4)();
+            throw std::runtime_error{"in the body"};
+        };
+        CHECK_THROWS_AS(graph.update(stream, broken), std::runtime_error);
+        CHECK(!stream.capturing());
+        (void)saver.pause();
+        (void)saver.resume();
+        replay(machine.driver, graph, stream);
+        CHECK(all_are(machine.driver, block, 1_MiB, 3)); // as it was
+
+        // What earlier captures gave up is the arena's again, the last one's is not.
+        graph.update(stream, body(4, 4));
+        const void* const last = scratch;
+        const std::vector<void*> rest = all_of(arena, 1_MiB);
+        CHECK((has(rest, first) || first == last));
+        CHECK((has(rest, second) || second == last));
+        CHECK(!has(rest, last));
+    }
+}
+
+TEST_CASE_TEMPLATE("a graph outlives close, and its saver", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const OwnStream stream{machine.driver};
+    Graph left;
+    {
+        std::vector<std::string> ignored;
+        MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
+                              if (event.kind == EventKind::ignored) ignored.push_back(event.text);
+                          }}};
+        const auto body = [&] { saver.deallocate(saver.allocate(1_MiB)); };
+        Graph graph = capture(saver, "graph", stream, body);
+        left = capture(saver, "left", stream, body);
+        saver.close();
+        CHECK(machine.driver.handle_bytes() == 0);
+        CHECK(contains(text_of<Misuse>([&] { graph.launch(stream); }), "closed"));
+        CHECK_THROWS_AS(graph.update(stream, [] {}), Misuse);
+        CHECK_THROWS_AS((void)capture(saver, "graph", stream, [] {}), Misuse);
+        CHECK(!stream.capturing());
+        CHECK(graph.tag() == "graph");
+        graph.reset();
+        CHECK(machine.driver.outstanding().graphs == 1);
+        CHECK_MESSAGE(ignored.empty(), ignored.front());
+    }
+    CHECK_THROWS_AS(left.launch(stream), Misuse);
+    left = {};
+    CHECK(machine.driver.outstanding().graphs == 0);
+}
+
+TEST_CASE_TEMPLATE("a graph keeps its saver alive", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const OwnStream stream{machine.driver};
+    Outbox out{machine.driver, 1000};
+    Graph graph;
+    {
+        MemorySaver saver{machine.driver};
+        graph = capture(saver, "graph", stream, [&] {
+            void* const block = saver.allocate(1000);
+            fill_on(machine.driver, block, 1000, 8, stream);
+            out.fetch(block, stream);
+        });
+    }
+    replay(machine.driver, graph, stream);
+    CHECK(out.bytes() == std::vector<unsigned char>(1000, 8));
+    Graph moved = std::move(graph);
+    replay(machine.driver, moved, stream);
+    moved.reset();
+    CHECK(machine.driver.handle_bytes() == 0);
+}
+
+TEST_CASE("a Graph that stands for no graph") {
+    const Graph empty;
+    CHECK(!empty);
+    CHECK_THROWS_AS(empty.launch({}), Misuse);
+    CHECK_THROWS_AS((void)empty.tag(), Misuse);
+    CHECK_THROWS_AS((void)empty.device(), Misuse);
+    CHECK_THROWS_AS((void)empty.native(), Misuse);
+    Graph other;
+    CHECK_THROWS_AS(other.update({}, [] {}), Misuse);
+    other.reset();
+    static_assert(!std::is_copy_constructible_v<Graph> && std::is_nothrow_move_constructible_v<Graph>);
+}

@@ -1,0 +1,132 @@
+// Captures and pauses that meet on different threads, and what only a machine of the host's can show.
+#include "graph/graph_support.hpp"
+#include "support/gate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+} // namespace
+
+TEST_CASE_TEMPLATE("a capture that is begun while a pause is under way waits for its end", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    (void)saver.arena("paused", Zero{}).allocate(1_MiB);
+    Gate gate;
+    machine.driver.on_call([&](const CallRecord& made) { // its wait would break a capture
+        if (made.call == Call::record_device) gate.pass();
+    });
+    Doing pausing{[&] { CHECK(saver.pause().released_bytes != 0); }};
+    gate.await();
+    const auto begun = machine.driver.calls(Call::begin_capture);
+    Graph graph;
+    Doing capturing{[&] {
+        graph = capture(saver, "graph", stream, [&] {
+            void* const block = saver.allocate(1_MiB);
+            fill_on(machine.driver, block, 1_MiB, 1, stream);
+        });
+    }};
+    for (int i = 0; i < 1000; ++i) {
+        std::this_thread::yield();
+        CHECK(machine.driver.calls(Call::begin_capture) == begun);
+    }
+    gate.open();
+    pausing.join();
+    capturing.join();
+    machine.driver.on_call({});
+    replay(machine.driver, graph, stream);
+}
+
+TEST_CASE_TEMPLATE("threads that capture, launch and free at the same time", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            const OwnStream stream{machine.driver};
+            Outbox out{machine.driver, 1000};
+            const std::string tag = "graph " + std::to_string(t % 2);
+            const auto byte = static_cast<unsigned char>(t + 1);
+            for (int i = 0; i < 10; ++i) {
+                void* block = nullptr;
+                Graph graph = capture(saver, tag, stream, {.mode = capture_modes[i % 3]}, [&] {
+                    block = saver.allocate(100'000);
+                    const Buffer<char> scratch{saver.arena(tag), 5000};
+                    fill_on(machine.driver, scratch.data(), scratch.size_bytes(), byte, stream);
+                    fill_on(machine.driver, block, 100'000, byte, stream);
+                });
+                graph.launch(stream);
+                graph.launch(stream);
+                graph.reset(); // while it runs
+                out.fetch(block, stream);
+                OwnedEvent<typename M::Driver> done;
+                check(done.open(machine.driver, stream), "open an event");
+                check(machine.driver.record(done.get(), stream), "record an event");
+                check(machine.driver.wait(done.get()), "wait for an event");
+                CHECK(out.bytes() == std::vector<unsigned char>(1000, byte));
+                saver.deallocate(block, stream);
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(machine.driver.drain().ok());
+    (void)saver.pause();
+    for (const ArenaUsage& row : saver.usage()) CHECK(row.blocks == 0);
+    CHECK(saver.bytes_to_resume() == 0); // nothing is kept for graphs that are gone
+}
+
+TEST_CASE_TEMPLATE("a graph on another device", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> first;
+    const Checked<M> second{1};
+    MemorySaver saver{first.driver};
+    const OwnStream stream{second.driver};
+    void* block = nullptr;
+    const Graph graph = capture(saver, "graph", stream, {.policy = Zero{}, .device = second.driver}, [&] {
+        block = saver.allocate(1_MiB);
+        fill_on(second.driver, block, 1_MiB, 3, stream);
+    });
+    CHECK(graph.device() == 1);
+    CHECK(row_of(saver, "graph").device == 1);
+    (void)saver.arena("graph").allocate(1_MiB); // the tag on the first device
+    (void)saver.pause("graph");
+    CHECK_THROWS_AS(graph.launch(stream), Misuse);
+    CHECK(second.driver.handle_bytes() == 0);
+    (void)saver.resume("graph");
+    replay(second.driver, graph, stream);
+    CHECK(all_are(second.driver, block, 1_MiB, 3));
+}
+
+TEST_CASE_TEMPLATE("blocks of a graph that ends while it runs wait for it", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    const Arena arena = saver.arena("graph", Zero{}, {.capacity = 2_MiB});
+    void* scratch = nullptr;
+    Graph graph = capture(saver, "graph", stream, [&] {
+        scratch = saver.allocate(2_MiB);
+        fill_on(machine.driver, scratch, 2_MiB, 1, stream);
+        saver.deallocate(scratch);
+    });
+    REQUIRE(machine.driver.inner().hold(stream).ok());
+    graph.launch(stream);
+    graph.reset();
+    bool fenced = false;
+    machine.driver.on_call([&](const CallRecord& made) {
+        if (made.call != Call::drain) return;
+        fenced = true;
+        CHECK(machine.driver.inner().let_go(stream).ok()); // else it would wait for ever
+    });
+    CHECK(arena.allocate(2_MiB) == scratch);
+    machine.driver.on_call({});
+    CHECK(fenced);
+    CHECK(all_are(machine.driver, scratch, 2_MiB, 1));
+}

@@ -1,0 +1,583 @@
+// WorkspacePool: names share bytes, grow where they are, and come back from a pause where they were.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include "memsaver/graph/workspace_pool.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
+
+} // namespace
+
+TEST_CASE_TEMPLATE("the same name has the same address, and names of a group share it", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    WorkspacePool workspaces{saver.arena("workspace")};
+    void* const gate = workspaces.get("moe.gate", 48_MiB);
+    CHECK(gate != nullptr);
+    CHECK(reinterpret_cast<Address>(gate) % 256 == 0);
+    CHECK(row_of(saver, "workspace").mapped_bytes == 48_MiB);
+    CHECK(workspaces.get("moe.gate", 1_MiB) == gate);
+    CHECK(workspaces.get("moe.up", 20_MiB) == gate);
+    CHECK(workspaces.get("sampling", 1) == gate);
+    CHECK(row_of(saver, "workspace").mapped_bytes == 48_MiB);
+    write_pattern(machine.driver, gate, 48_MiB, 1);
+    CHECK(has_pattern(machine.driver, workspaces.get("moe.up", 20_MiB), 48_MiB, 1)); // as it was left
+
+    const WorkspaceStats stats = workspaces.stats();
+    CHECK(stats.names == 3);
+    CHECK(stats.places == 1);
+    CHECK(stats.asked_bytes == 68_MiB + 1);
+    CHECK(stats.mapped_bytes == 48_MiB);
+    CHECK(stats.saved_bytes() == 20_MiB + 1);
+    CHECK(stats.gets == 5);
+    CHECK(stats.growths == 1);
+    CHECK(stats.reuses == 4);
+    std::ostringstream text;
+    text << stats;
+    CHECK(text.str() ==
+          "3 workspaces in 1 place: 68.00 MiB asked for, 48.00 MiB taken, 0 B lent, reuse saved 20.00 MiB");
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE_TEMPLATE("groups do not share", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    WorkspacePool workspaces{saver.arena("workspace"), {.cap = 64_MiB}};
+    void* const a = workspaces.get("a", 4_MiB, {.group = "left"});
+    void* const b = workspaces.get("b", 4_MiB, {.group = "right"});
+    void* const c = workspaces.get("c", 4_MiB);
+    CHECK(a != b);
+    CHECK(b != c);
+    CHECK(a != c);
+    write_pattern(machine.driver, a, 4_MiB, 1);
+    write_pattern(machine.driver, b, 4_MiB, 2);
+    write_pattern(machine.driver, c, 4_MiB, 3);
+    CHECK(workspaces.get("a2", 4_MiB, {.group = "left"}) == a);
+    CHECK(workspaces.get("b2", 4_MiB, {.group = "right"}) == b);
+    CHECK(has_pattern(machine.driver, a, 4_MiB, 1));
+    CHECK(has_pattern(machine.driver, b, 4_MiB, 2));
+    CHECK(has_pattern(machine.driver, c, 4_MiB, 3));
+    CHECK(workspaces.get("a", 4_MiB) == a); // a known name is of its group
+    CHECK(workspaces.stats().places == 3);
+}
+
+TEST_CASE_TEMPLATE("a workspace grows where it is, its bytes stay, and nobody else gets its addresses", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("workspace", HostBackup{});
+    WorkspacePool workspaces{arena, {.cap = 64_MiB}};
+    void* const first = workspaces.get("grows", 3_MiB);
+    write_pattern(machine.driver, first, 3_MiB, 1);
+    std::vector<void*> others;
+    for (int i = 0; i < 20; ++i) others.push_back(arena.allocate(2_MiB));
+    for (const std::size_t bytes : {4_MiB, 5_MiB, 24_MiB, 64_MiB}) {
+        CHECK(workspaces.get("grows", bytes) == first);
+        CHECK(workspaces.stats().mapped_bytes == align_up(bytes, 2_MiB));
+        CHECK(has_pattern(machine.driver, first, 3_MiB, 1));
+        for (void* const other : others) {
+            CHECK((other < first || other >= at(first, 64_MiB)));
+        }
+        check_books(saver, machine.driver);
+    }
+    write_pattern(machine.driver, first, 64_MiB, 2);
+    for (int i = 0; i < 3; ++i) { // pause and resume know nothing of it
+        const Report paused = saver.pause();
+        CHECK(machine.driver.handle_bytes() == 0);
+        CHECK(paused.saved_bytes >= 64_MiB);
+        CHECK(workspaces.get("grows", 1_MiB) == first);
+        CHECK(row_of(saver, "workspace").state == "paused");
+        (void)saver.resume();
+        CHECK(has_pattern(machine.driver, first, 64_MiB, 2));
+        CHECK(saver.trim().released_bytes == 0);
+    }
+}
+
+TEST_CASE_TEMPLATE("a name that finds room in a larger place goes there, up to a cap of its own", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    WorkspacePool workspaces{saver.arena("workspace"), {.cap = 32_MiB}};
+    void* const small = workspaces.get("small", 2_MiB, {.cap = 4_MiB});
+    void* const large = workspaces.get("large", 16_MiB); // may grow to 32 MiB, which no place has
+    CHECK(small != large);
+    CHECK(workspaces.get("fits the first", 2_MiB, {.cap = 2_MiB}) == small);
+    CHECK(workspaces.get("too large for it", 3_MiB, {.cap = 4_MiB}) == large); // large enough as it is
+    CHECK(workspaces.stats().growths == 2);
+    CHECK(workspaces.get("may grow", 1_MiB) == large);
+    CHECK(workspaces.get("too large for it", 4_MiB) == large);
+    CHECK_THROWS_AS((void)workspaces.get("too large for it", 5_MiB), Misuse); // its own cap, though there is room
+    CHECK(workspaces.get("small", 4_MiB) == small);                           // its cap: grows
+    CHECK(workspaces.stats().places == 2);
+    CHECK(workspaces.stats().mapped_bytes == 20_MiB);
+}
+
+TEST_CASE_TEMPLATE("zeroed workspaces read as zero, in the order of the stream", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    WorkspacePool workspaces{saver.arena("workspace")};
+    void* const first = workspaces.get("a", 6_MiB);
+    write_pattern(machine.driver, first, 6_MiB, 1);
+    StreamRef stream;
+    REQUIRE(machine.driver.open_stream(stream).ok());
+    CHECK(workspaces.get("b", 4_MiB, {.reuse = Reuse::zeroed, .stream = stream}) == first);
+    CHECK(machine.driver.drain().ok());
+    CHECK(all_are(machine.driver, first, 4_MiB, 0));
+    CHECK(!all_are(machine.driver, at(first, 4_MiB), 2_MiB, 0)); // beyond what was asked for: as it was
+    CHECK(workspaces.get("c", 8_MiB, {.reuse = Reuse::zeroed, .stream = stream}) == first); // over two growths
+    CHECK(machine.driver.drain().ok());
+    CHECK(all_are(machine.driver, first, 8_MiB, 0));
+    CHECK(machine.driver.close_stream(stream).ok());
+}
+
+TEST_CASE_TEMPLATE("a workspace beyond its cap, and what else cannot be meant, is refused and named", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("workspace", Discard{}, ArenaOptions{.capacity = 64_MiB});
+    CHECK_THROWS_AS(WorkspacePool(Arena{}), Misuse);
+    CHECK_THROWS_AS(WorkspacePool(arena, {.cap = 0}), Misuse);
+    WorkspacePool workspaces{arena, {.cap = 16_MiB}};
+    const auto refused = [&](const std::string& part, auto act) {
+        const WorkspaceStats before = workspaces.stats();
+        const std::size_t mapped = machine.driver.handle_bytes();
+        const std::string text = text_of<Misuse>(act);
+        CHECK_MESSAGE(contains(text, part), text);
+        CHECK(workspaces.stats().names == before.names);
+        CHECK(workspaces.stats().asked_bytes == before.asked_bytes);
+        CHECK(workspaces.stats().places == before.places);
+        CHECK(machine.driver.handle_bytes() == mapped);
+    };
+    refused("its cap is 16.00 MiB", [&] { (void)workspaces.get("a", 16_MiB + 1); });
+    refused("the size is 0", [&] { (void)workspaces.get("a", 0); });
+    refused("needs a name", [&] { (void)workspaces.get("", 1_MiB); });
+    void* const a = workspaces.get("a", 1_MiB, {.cap = 8_MiB, .group = "g"});
+    refused("its cap is 8.00 MiB", [&] { (void)workspaces.get("a", 9_MiB); });
+    refused("not 9.00 MiB", [&] { (void)workspaces.get("a", 1_MiB, {.cap = 9_MiB}); });
+    refused("group \"g\"", [&] { (void)workspaces.get("a", 1_MiB, {.group = "h"}); });
+    refused("\"a\" of tag \"workspace\"", [&] { (void)workspaces.get("a", 9_MiB); });
+    refused("64.00 MiB", [&] { (void)workspaces.get("huge", 1_MiB, {.cap = 1_GiB}); }); // the arena's capacity
+    CHECK(workspaces.get("a", 8_MiB, {.cap = 8_MiB, .group = "g"}) == a);
+
+    // Nobody else gives it up, whole or in part.
+    CHECK(contains(text_of<Misuse>([&] { saver.deallocate(a); }), "workspace"));
+    CHECK_THROWS_AS(arena.deallocate(at(a, 2_MiB)), Misuse);
+    write_pattern(machine.driver, a, 8_MiB, 1);
+    CHECK(has_pattern(machine.driver, workspaces.get("a", 8_MiB), 8_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("while it is paused a workspace has its address, but neither grows nor is zeroed", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    WorkspacePool workspaces{saver.arena("workspace"), {.cap = 16_MiB}};
+    void* const a = workspaces.get("a", 2_MiB);
+    (void)saver.pause();
+    CHECK(workspaces.get("a", 1_MiB) == a);
+    CHECK(workspaces.get("shares", 2_MiB) == a);
+    CHECK(contains(text_of<Misuse>([&] { (void)workspaces.get("a", 4_MiB); }), "paused"));
+    CHECK(contains(text_of<Misuse>([&] { (void)workspaces.get("a", 1_MiB, {.reuse = Reuse::zeroed}); }), "paused"));
+    CHECK(machine.driver.handle_bytes() == 0);
+    void* const fresh = workspaces.get("of its own", 2_MiB, {.group = "other"}); // active at once
+    write_pattern(machine.driver, fresh, 2_MiB, 1);
+    CHECK(row_of(saver, "workspace").state == "partly paused");
+    (void)saver.resume();
+    CHECK(workspaces.get("a", 4_MiB) == a);
+    write_pattern(machine.driver, a, 4_MiB, 2);
+    CHECK(has_pattern(machine.driver, fresh, 2_MiB, 1));
+    CHECK(has_pattern(machine.driver, a, 4_MiB, 2));
+}
+
+TEST_CASE_TEMPLATE("a pool that dies gives its memory and its addresses back to the arena", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("workspace", Discard{}, ArenaOptions{.capacity = 64_MiB});
+    for (int i = 0; i < 5; ++i) { // the capacity has room for one at a time
+        (void)saver.resume();
+        (void)saver.trim(); // addresses go back with the memory that was behind them
+        WorkspacePool workspaces{arena, {.cap = 48_MiB}};
+        void* const a = workspaces.get("a", 10_MiB);
+        CHECK(workspaces.get("a", 40_MiB) == a);
+        if (i == 2) (void)saver.pause(); // dies while it is paused
+        if (i == 3) {
+            WorkspacePool moved{std::move(workspaces)};
+            CHECK(moved.get("a", 1_MiB) == a);
+            workspaces = std::move(moved);
+        }
+        CHECK_THROWS_AS((void)arena.allocate(32_MiB), Misuse); // the addresses are the pool's
+    }
+    CHECK(row_of(saver, "workspace").used_bytes == 0);
+    CHECK(row_of(saver, "workspace").blocks == 0);
+    void* const ordinary = arena.allocate(40_MiB); // over what were workspaces
+    write_pattern(machine.driver, ordinary, 40_MiB, 1);
+    CHECK(has_pattern(machine.driver, ordinary, 40_MiB, 1));
+    arena.deallocate(ordinary);
+    (void)saver.trim();
+    CHECK(machine.driver.handle_bytes() == 0);
+}
+
+TEST_CASE_TEMPLATE("a pool may outlive its saver, and `close`", M, MEMSAVER_TEST_MACHINES) {
+    for (const bool enabled : {true, false}) {
+        const Checked<M> machine;
+        std::optional<WorkspacePool> late;
+        {
+            MemorySaver saver{machine.driver, {.enabled = enabled}};
+            late.emplace(saver.arena("workspace"));
+            void* const a = late->get("a", 2_MiB);
+            WorkspacePool closed{saver.arena("closed")};
+            (void)closed.get("a", 2_MiB);
+            saver.deallocate(nullptr);
+            CHECK(late->get("a", 2_MiB) == a);
+        }
+        write_pattern(machine.driver, late->get("a", 4_MiB), 4_MiB, 1);
+        late.reset();
+        check_given_back(machine.driver);
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
+        late.emplace(saver.arena("workspace"));
+        (void)late->get("a", 2_MiB);
+        saver.close();
+        CHECK(machine.driver.handle_bytes() == 0);
+        CHECK_THROWS_AS((void)late->get("a", 4_MiB), Misuse);
+        CHECK_THROWS_AS((void)late->get("b", 4_MiB, {.group = "new"}), Misuse);
+        late.reset();
+    }
+}
+
+TEST_CASE_TEMPLATE("switched off, and on plain memory, it works the same and is never paused", M,
+                   MEMSAVER_TEST_MACHINES) {
+    for (const bool enabled : {true, false}) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
+        std::optional<Arena> arena;
+        if (enabled) {
+            const auto out = saver.outside();
+            arena = out.arena();
+        } else {
+            arena = saver.arena("workspace");
+        }
+        const Arena plain = *arena;
+        WorkspacePool workspaces{plain, {.cap = 32_MiB}};
+        void* const a = workspaces.get("a", 3_MiB);
+        write_pattern(machine.driver, a, 3_MiB, 1);
+        CHECK(workspaces.get("a", 20_MiB) == a);
+        CHECK(workspaces.get("b", 7_MiB) == a);
+        CHECK(has_pattern(machine.driver, a, 3_MiB, 1));
+        CHECK(machine.driver.handle_bytes() == 20_MiB);
+        check_books(saver, machine.driver);
+        if (!enabled) (void)saver.arena("other").allocate(1_MiB);
+        (void)saver.pause();
+        CHECK(machine.driver.handle_bytes() == 20_MiB);
+        CHECK(workspaces.get("a", 24_MiB, {.reuse = Reuse::zeroed}) == a);
+        CHECK(machine.driver.drain().ok());
+        CHECK(all_are(machine.driver, a, 24_MiB, 0));
+        (void)saver.resume();
+        CHECK_THROWS_AS((void)workspaces.get("a", 33_MiB), Misuse);
+        CHECK_THROWS_AS(plain.deallocate(a), Misuse);
+        CHECK(workspaces.stats().saved_bytes() == 7_MiB);
+        if (!enabled) CHECK(row_of(saver, "workspace").state == "plain");
+    }
+}
+
+TEST_CASE_TEMPLATE("no room: the saver's unused memory is given back first; then nothing has changed", M,
+                   MEMSAVER_TEST_MACHINES) {
+    for (const bool enabled : {true, false}) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
+        const Arena other = saver.arena("other");
+        WorkspacePool workspaces{saver.arena("workspace")};
+        void* const a = workspaces.get("a", 2_MiB);
+        if (enabled) {
+            void* const unused = other.allocate(64_MiB);
+            const Ballast ballast{machine.driver, 8_MiB};
+            other.deallocate(unused, already_idle);
+            CHECK(workspaces.get("a", 40_MiB) == a); // of the 64 MiB that nobody used
+        }
+        const Ballast ballast{machine.driver, 8_MiB};
+        const std::size_t mapped = machine.driver.handle_bytes();
+        const WorkspaceStats before = workspaces.stats();
+        CHECK_THROWS_AS((void)workspaces.get("a", 200_MiB), OutOfMemory);
+        CHECK_THROWS_AS((void)workspaces.get("new", 200_MiB, {.group = "other"}), OutOfMemory);
+        CHECK(machine.driver.handle_bytes() == mapped);
+        CHECK(workspaces.stats().names == before.names);
+        CHECK(workspaces.stats().places == before.places);
+        CHECK(workspaces.stats().asked_bytes == before.asked_bytes);
+        CHECK(workspaces.get("a", 2_MiB) == a);
+        check_books(saver, machine.driver);
+    }
+}
+
+TEST_CASE_TEMPLATE("lent memory serves names that fit, until the pool lets it go", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena graph = saver.arena("graph");
+    void* const block = graph.allocate(8_MiB);
+    bool alive = true;
+    {
+        WorkspacePool workspaces{saver.arena("workspace"), {.cap = 16_MiB}};
+        workspaces.lend(graph,
+                        std::shared_ptr<void>{block,
+                                              [&](void* memory) {
+                                                  alive = false;
+                                                  graph.deallocate(memory, already_idle);
+                                              }},
+                        8_MiB, "decode");
+        CHECK(workspaces.get("eager", 6_MiB, {.cap = 8_MiB, .group = "decode"}) == block);
+        CHECK(workspaces.get("eager", 8_MiB) == block);
+        CHECK_THROWS_AS((void)workspaces.get("eager", 8_MiB + 1), Misuse);
+        CHECK(workspaces.get("may grow", 1_MiB, {.group = "decode"}) != block);
+        CHECK(workspaces.get("of another group", 1_MiB, {.cap = 1_MiB}) != block);
+        CHECK(workspaces.stats().lent_bytes == 8_MiB);
+        CHECK(workspaces.stats().mapped_bytes == 4_MiB);
+        write_pattern(machine.driver, block, 8_MiB, 1);
+        CHECK(workspaces.get("eager", 4_MiB, {.reuse = Reuse::zeroed}) == block);
+        CHECK(machine.driver.drain().ok());
+        CHECK(all_are(machine.driver, block, 4_MiB, 0));
+        (void)saver.pause("graph");
+        CHECK_THROWS_AS((void)workspaces.get("eager", 4_MiB, {.reuse = Reuse::zeroed}), Misuse);
+        (void)saver.resume();
+        CHECK(alive);
+
+        const auto keep = [](void*) {};
+        CHECK_THROWS_AS(workspaces.lend(graph, nullptr, 8_MiB), Misuse);
+        CHECK_THROWS_AS(workspaces.lend(graph, std::shared_ptr<void>{block, keep}, 0), Misuse);
+        int here = 0;
+        CHECK_THROWS_AS(workspaces.lend(graph, std::shared_ptr<void>{&here, keep}, 1), Misuse);
+    }
+    CHECK(!alive);
+    CHECK(graph.usage().blocks == 0);
+}
+
+TEST_CASE_TEMPLATE("threads may ask at once, also while others pause and resume", M, MEMSAVER_TEST_QUICK_MACHINE) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("workspace");
+    WorkspacePool workspaces{arena, {.cap = 32_MiB}};
+    std::vector<std::string> names;
+    std::vector<void*> addresses;
+    for (int i = 0; i < 6; ++i) {
+        names.push_back("name " + std::to_string(i));
+        addresses.push_back(workspaces.get(names.back(), 1_MiB, {.group = i % 2 == 0 ? "even" : "odd"}));
+    }
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 100; ++i) {
+                const auto which = static_cast<std::size_t>((t + i) % 6);
+                try {
+                    const std::size_t bytes = 1_MiB + static_cast<std::size_t>(i) * 256_KiB;
+                    const void* const address =
+                        workspaces.get(names[which], bytes); // not in a CHECK, which would catch
+                    CHECK(address == addresses[which]);
+                } catch (const Misuse& error) { // paused at this moment
+                    CHECK_MESSAGE(contains(error.what(), "paused"), error.what());
+                }
+                if (i % 10 == 0) arena.deallocate(arena.allocate(1_MiB), already_idle);
+                (void)workspaces.stats();
+            }
+        });
+    }
+    for (int i = 0; i < 20; ++i) {
+        (void)saver.pause({.order = already_idle});
+        (void)saver.resume();
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(workspaces.stats().places == 2);
+    for (std::size_t i = 0; i < 6; ++i) CHECK(workspaces.get(names[i], 30_MiB) == addresses[i]);
+    write_pattern(machine.driver, addresses[0], 30_MiB, 1);
+    write_pattern(machine.driver, addresses[1], 30_MiB, 2);
+    CHECK(has_pattern(machine.driver, addresses[0], 30_MiB, 1));
+    check_books(saver, machine.driver);
+}
+
+#ifndef MEMSAVER_TEST_GPU
+
+TEST_CASE("a pool used from a second device is refused, and named") {
+    const Checked<HostMachine2G> first{0};
+    const Checked<HostMachine2G> second{1};
+    MemorySaver saver{first.driver};
+    WorkspacePool workspaces{saver.arena("workspace")};
+    StreamRef there;
+    StreamRef here;
+    REQUIRE(second.driver.open_stream(there).ok());
+    REQUIRE(first.driver.open_stream(here).ok());
+    const std::string text = text_of<Misuse>([&] { (void)workspaces.get("a", 1_MiB, {.stream = there}); });
+    CHECK_MESSAGE(contains(text, "device 0"), text);
+    CHECK_MESSAGE(contains(text, "a pool for each device"), text);
+    CHECK(workspaces.stats().names == 0);
+    CHECK(first.driver.handle_bytes() == 0);
+    CHECK(workspaces.get("a", 1_MiB, {.stream = here}) != nullptr);
+    CHECK_THROWS_AS((void)workspaces.get("a", 1_MiB, {.stream = there}), Misuse);
+
+    const Arena other = saver.arena("workspace", Discard{}, second.driver); // the same tag, another device
+    void* const block = other.allocate(1_MiB);
+    CHECK(contains(text_of<Misuse>([&] {
+                       workspaces.lend(other, std::shared_ptr<void>{block, [](void*) {}}, 1_MiB);
+                   }),
+                   "device 1"));
+    WorkspacePool of_second{other};
+    CHECK(of_second.get("a", 1_MiB, {.stream = there}) != nullptr);
+    CHECK(second.driver.close_stream(there).ok());
+    CHECK(first.driver.close_stream(here).ok());
+}
+
+TEST_CASE_TEMPLATE("inside a capture a workspace is made, grows and is zeroed, and replays zero it again", M,
+                   HostMachine2G, NastyHostMachine) {
+    for (const CaptureMode mode : {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed}) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        WorkspacePool workspaces{saver.arena("workspace"), {.cap = 16_MiB}};
+        StreamRef stream;
+        REQUIRE(machine.driver.open_stream(stream).ok());
+        REQUIRE(machine.driver.begin_capture(stream, mode).ok());
+        void* const a = workspaces.get("a", 2_MiB, {.stream = stream});
+        CHECK(workspaces.get("a", 4_MiB, {.reuse = Reuse::zeroed, .stream = stream}) == a);
+        GraphRef graph;
+        REQUIRE(machine.driver.end_capture(stream, graph).ok());
+        CHECK(workspaces.get("eager", 8_MiB) == a); // between launches it serves others, and grows
+        for (int i = 0; i < 2; ++i) {
+            write_pattern(machine.driver, a, 8_MiB, 1);
+            REQUIRE(machine.driver.launch(graph, stream).ok());
+            CHECK(machine.driver.drain().ok());
+            CHECK(all_are(machine.driver, a, 4_MiB, 0));
+            (void)saver.pause();
+            (void)saver.resume();
+        }
+        CHECK(machine.driver.close_graph(graph).ok());
+        CHECK(machine.driver.close_stream(stream).ok());
+    }
+}
+
+namespace {
+
+/// A pool with one workspace that is to grow.
+struct Growing {
+    explicit Growing(bool on)
+        : driver{HostMachine2G::driver()}, saver{std::in_place, driver, SaverOptions{.enabled = on}} {
+        pool.emplace(saver->arena("workspace"), WorkspacePoolOptions{.cap = 32_MiB});
+        address = pool->get("a", 2_MiB);
+        write_pattern(driver, address, 2_MiB, 1);
+    }
+    Growing(Growing&&) = default;
+
+    HostMachine2G::Driver driver;
+    std::optional<MemorySaver<HostMachine2G::Driver>> saver;
+    std::optional<WorkspacePool> pool;
+    void* address = nullptr;
+};
+
+void check_after_failure(Growing& world, const SweepPoint& point, bool enabled) {
+    CAPTURE(point.text());
+    CHECK((point.error != nullptr || point.injected == 0 || world.pool->stats().mapped_bytes >= 12_MiB));
+    check_books(*world.saver, world.driver);
+    CHECK(has_pattern(world.driver, world.address, 2_MiB, 1));
+    const WorkspaceStats stats = world.pool->stats();
+    if (point.error != nullptr) CHECK(stats.names <= 2);
+    CHECK(world.pool->get("a", 12_MiB) == world.address); // the same call goes on
+    void* const b = world.pool->get("b", 4_MiB, {.reuse = Reuse::zeroed, .group = "other"});
+    CHECK(world.driver.drain().ok());
+    CHECK(all_are(world.driver, b, 4_MiB, 0));
+    CHECK(world.pool->stats().mapped_bytes == 16_MiB);
+    (void)world.saver->pause();
+    if (enabled) CHECK(world.driver.handle_bytes() == 0);
+    (void)world.saver->resume();
+    CHECK(world.pool->get("a", 14_MiB) == world.address);
+    write_pattern(world.driver, world.address, 14_MiB, 2);
+    CHECK(has_pattern(world.driver, world.address, 14_MiB, 2));
+    check_books(*world.saver, world.driver);
+    world.pool.reset();
+    world.saver->close();
+    world.saver.reset();
+    check_given_back(world.driver);
+}
+
+} // namespace
+
+TEST_CASE("growth with each driver call failing leaves everything as before, and can be repeated") {
+    for (const bool enabled : {true, false}) {
+        for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
+            for (const StatusKind kind :
+                 {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory}) {
+                const auto points = sweep(
+                    {.lasting = lasting, .kind = kind}, [&] { return Growing{enabled}; },
+                    [](Growing& world) {
+                        (void)world.pool->get("a", 12_MiB);
+                        (void)world.pool->get("b", 4_MiB, {.reuse = Reuse::zeroed, .group = "other"});
+                    },
+                    [&](Growing& world, const SweepPoint& point) { check_after_failure(world, point, enabled); });
+                CHECK(points >= 7);
+            }
+        }
+    }
+}
+
+TEST_CASE("a pool's end with each driver call failing throws nothing, and `close` gives back what is left") {
+    for (const bool enabled : {true, false}) {
+        for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
+            (void)sweep(
+                {.lasting = lasting}, [&] { return Growing{enabled}; }, [](Growing& world) { world.pool.reset(); },
+                [&](Growing& world, const SweepPoint& point) {
+                    CAPTURE(point.text());
+                    CHECK(point.error == nullptr);
+                    check_books(*world.saver, world.driver);
+                    world.saver->close();
+                    world.saver.reset();
+                    check_given_back(world.driver);
+                });
+        }
+    }
+}
+
+TEST_CASE("pages that a failed growth could not give back are no obstacle once they can be") {
+    for (const bool dies : {false, true}) {
+        Growing world{true};
+        world.driver.fail({.call = Call::allow_access});
+        world.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
+        CHECK_THROWS_AS((void)world.pool->get("a", 12_MiB), DriverError);
+        CHECK(row_of(*world.saver, "workspace").held_bytes == 10_MiB);
+        check_books(*world.saver, world.driver);
+        CHECK_THROWS_AS((void)world.pool->get("a", 4_MiB), DriverError); // still in the way
+        CHECK(world.driver.violations().empty());
+        if (dies) {
+            world.pool.reset();
+            const Arena arena = world.saver->arena("workspace");
+            arena.deallocate(arena.allocate(40_MiB)); // elsewhere: pages are mapped at the old addresses
+            CHECK(world.driver.violations().empty());
+        }
+        world.driver.heal();
+        if (!dies) {
+            CHECK(world.pool->get("a", 12_MiB) == world.address);
+            CHECK(row_of(*world.saver, "workspace").held_bytes == 0);
+        }
+        (void)world.saver->pause();
+        (void)world.saver->resume();
+        check_books(*world.saver, world.driver);
+        {
+            const Arena arena = world.saver->arena("workspace");
+            void* const block = arena.allocate(40_MiB); // addresses are nobody's twice
+            write_pattern(world.driver, block, 40_MiB, 3);
+            arena.deallocate(block);
+        }
+        world.pool.reset();
+        world.saver.reset();
+        check_given_back(world.driver);
+    }
+}
+
+#endif
