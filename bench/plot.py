@@ -232,7 +232,41 @@ def backup(rows):
     return {"backup": figure}, text + [""]
 
 
-PARTS = {"pause_resume": pause_resume, "backup": backup, "allocate": allocate, "fragmentation": fragmentation, "devices": devices}
+def peers(rows):
+    """Beside torch_memory_saver's own library, by the same calls, and a checkpoint of the whole process."""
+    ours, theirs = "memsaver", "torch_memory_saver"
+    shapes = list(dict.fromkeys(name.split("/")[1] for name in rows))
+    kinds = [("dropped", "discard", "", "bytes dropped"), ("kept, the first time", "backup", "first_", "bytes kept on the host, the first time"),
+             ("kept, later", "backup", "", "bytes kept on the host, later")]
+    panels, numbers, memory, processes = [], [], [], []
+    for label, kind, prefix, title in kinds:
+        panel = []
+        for shape in shapes:
+            pair = [rows.get(f"{kind}/{shape}/{who}") for who in (ours, theirs)]
+            if None in pair:
+                continue
+            times = [[row[f"{prefix}{what}_ms"] for what in ("pause", "resume")] for row in pair]
+            whole = rows.get(f"checkpoint/{shape}/driver") if prefix else None
+            panel.append((shape, [sum(times[0]), sum(times[1]), whole and whole["pause_ms"] + whole["resume_ms"]]))
+            numbers.append([f"{shape}, {label}", *(number(value) for value in times[1] + times[0]),
+                            *(f"{theirs_ms / ours_ms:.1f}" for ours_ms, theirs_ms in zip(*times))])
+            if kind == "discard":
+                memory.append([shape, *(mib(row[key]) for row in reversed(pair) for key in ("device_mib", "paused_mib"))])
+        panels.append((title, panel))
+    for shape in shapes:
+        if row := rows.get(f"checkpoint/{shape}/driver"):
+            processes.append([shape, number(row["pause_ms"]), number(row["resume_ms"]), mib(row["given_back_mib"])])
+    figure = chart("The same program, with one library and with the other: pause + resume", "ms",
+                   [ours, theirs, "checkpoint of the process"], panels)
+    text = ["![Beside torch_memory_saver](docs/figures/peers.svg)", ""]
+    text += table(["the same calls, in ms", f"{theirs}: pause", "resume", f"{ours}: pause", "resume", "times faster: pause", "resume"], numbers)
+    text += table(["device memory", f"{theirs}: in use", "paused", f"{ours}: in use", "paused"], memory)
+    if processes:
+        text += table(["`cuCheckpointProcess*` of a process that holds", "out, ms", "back, ms", "given back"], processes)
+    return {"peers": figure}, text
+
+
+PARTS = {"pause_resume": pause_resume, "backup": backup, "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers}
 
 
 def compose(results):

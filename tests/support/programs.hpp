@@ -80,6 +80,19 @@ void program_6_one_arena(Device device) {
 }
 
 template <class Device>
+void program_7_cuda_graphs(Device device, StreamRef stream) {
+    MemorySaver saver{device(0)};
+    const auto decode_step = [&](StreamRef on) {
+        void* const workspace = saver.allocate(1_MiB);
+        check(saver.driver().fill(reinterpret_cast<Address>(workspace), 1, 1_MiB, on), "decode");
+    };
+    Graph graph = capture(saver, "graph", stream, [&] { decode_step(stream); });
+    saver.pause("graph");
+    saver.resume("graph");
+    graph.launch(stream);
+}
+
+template <class Device>
 void program_10_several_devices(Device device) {
     MemorySaver saver{device(0)};
     Arena first = saver.arena("weights", Zero{});

@@ -1,0 +1,186 @@
+// One workload, in a process of its own: tensors by cudaMalloc, paused and resumed through torch_memory_saver's C
+// interface, whichever library has been preloaded. Prints one line of JSON.
+//
+//   peers_workload discard|backup <tensors> <bytes each>    with LD_PRELOAD=<library>
+//   peers_workload hold <tensors> <bytes each>              without: says "ready <pid>", waits for a line, checks the
+//   bytes peers_workload warm <bytes>                             touches host memory, for machines that grow as they
+//   are used
+#include <cuda_runtime_api.h>
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+void require(bool held, const std::string& what) {
+    if (held) return;
+    std::fprintf(stderr, "peers_workload: %s\n", what.c_str());
+    std::exit(1);
+}
+
+void require(cudaError_t code, const char* what) {
+    require(code == cudaSuccess, std::string{what} + ": " + cudaGetErrorString(code));
+}
+
+/// A function of the preloaded library.
+template <class Function>
+Function* tms(const char* name) {
+    void* const found = ::dlsym(RTLD_DEFAULT, name);
+    require(found != nullptr, std::string{"no "} + name + ": no library has been preloaded");
+    return reinterpret_cast<Function*>(found);
+}
+
+double used_mib() {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return static_cast<double>(total - free) / (1 << 20);
+}
+
+template <class Act>
+double ms(const Act& act) {
+    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    const auto start = std::chrono::steady_clock::now();
+    act();
+    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return std::chrono::duration<double, std::milli>{std::chrono::steady_clock::now() - start}.count();
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+class Tensors {
+public:
+    Tensors(std::size_t count, std::size_t bytes) : pointers_(count), bytes_{bytes} {}
+
+    void allocate() {
+        for (void*& pointer : pointers_) require(cudaMalloc(&pointer, bytes_), "cudaMalloc");
+    }
+    void fill() {
+        for (std::size_t i = 0; i < pointers_.size(); ++i)
+            require(cudaMemset(pointers_[i], value(i), bytes_), "cudaMemset");
+        require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    }
+    void free() {
+        for (void*& pointer : pointers_) require(cudaFree(pointer), "cudaFree");
+    }
+    /// Both ends of each.
+    void check() const {
+        const std::size_t part = std::min<std::size_t>(bytes_, 4096);
+        std::vector<unsigned char> host(part);
+        for (std::size_t i = 0; i < pointers_.size(); ++i) {
+            for (const std::size_t offset : {std::size_t{0}, bytes_ - part}) {
+                const auto* const from = static_cast<const unsigned char*>(pointers_[i]) + offset;
+                require(cudaMemcpy(host.data(), from, part, cudaMemcpyDeviceToHost), "cudaMemcpy");
+                require(std::all_of(host.begin(), host.end(), [&](unsigned char b) { return b == value(i); }),
+                        "tensor " + std::to_string(i) + " has other bytes");
+            }
+        }
+    }
+
+private:
+    static int value(std::size_t i) { return static_cast<int>(i % 251) + 1; }
+
+    std::vector<void*> pointers_;
+    std::size_t bytes_;
+};
+
+int pause_and_resume(bool backup, std::size_t count, std::size_t bytes) {
+    auto* const pause = tms<int(const char*)>("tms_pause");
+    auto* const resume = tms<int(const char*)>("tms_resume");
+    require(cudaFree(nullptr), "cudaFree");
+    Tensors tensors{count, bytes};
+    const double before = used_mib();
+    tms<void(const char*)>("tms_set_current_tag")("peers");
+    tms<void(bool)>("tms_set_retain_cpu_backup")(true);
+    tms<void(bool)>("tms_set_enable_cpu_backup")(backup);
+    tms<void(bool)>("tms_set_interesting_region")(true);
+    const double allocate_ms = ms([&] { tensors.allocate(); });
+    tms<void(bool)>("tms_set_interesting_region")(false);
+    tensors.fill();
+    const double taken = used_mib() - before;
+    double left = 0;
+    double first_pause = 0;
+    double first_resume = 0;
+    std::vector<double> pauses;
+    std::vector<double> resumes;
+    for (int cycle = 0; cycle < 6; ++cycle) {
+        const double paused = ms([&] { require(pause("peers") == 0, "tms_pause failed"); });
+        left = used_mib() - before;
+        const double resumed = ms([&] { require(resume("peers") == 0, "tms_resume failed"); });
+        if (backup) tensors.check();
+        if (cycle == 0) {
+            first_pause = paused;
+            first_resume = resumed;
+            continue;
+        }
+        pauses.push_back(paused);
+        resumes.push_back(resumed);
+    }
+    if (!backup) { // writable again
+        tensors.fill();
+        tensors.check();
+    }
+    const double free_ms = ms([&] { tensors.free(); });
+    int runtime = 0;
+    require(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+    std::printf("{\"allocate_ms\": %.4f, \"free_ms\": %.4f, \"device_mib\": %.1f, \"paused_mib\": %.1f, "
+                "\"first_pause_ms\": %.4f, "
+                "\"first_resume_ms\": %.4f, \"pause_ms\": %.4f, \"resume_ms\": %.4f, \"toolkit\": \"%d.%d\"}\n",
+                allocate_ms, free_ms, taken, left, first_pause, first_resume, median(pauses), median(resumes),
+                runtime / 1000, runtime % 1000 / 10);
+    return 0;
+}
+
+int hold(std::size_t count, std::size_t bytes) {
+    Tensors tensors{count, bytes};
+    tensors.allocate();
+    tensors.fill();
+    std::printf("ready %d\n", static_cast<int>(::getpid()));
+    std::fflush(stdout);
+    char line[16];
+    require(std::fgets(line, sizeof line, stdin) != nullptr, "nobody said to go on");
+    tensors.check();
+    std::printf("checked\n");
+    return 0;
+}
+
+int warm(std::size_t bytes) {
+    constexpr std::size_t workers = 8;
+    void* const pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    require(pages != MAP_FAILED, "mmap failed");
+    (void)::madvise(pages, bytes, MADV_HUGEPAGE);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < workers; ++i) {
+        threads.emplace_back([=] { std::memset(static_cast<char*>(pages) + bytes / workers * i, 1, bytes / workers); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return 0;
+}
+
+} // namespace
+
+int main(int count, char** arguments) {
+    const std::vector<std::string> words{arguments + 1, arguments + count};
+    const auto number = [&](std::size_t i) {
+        return static_cast<std::size_t>(std::strtoull(words[i].c_str(), nullptr, 10));
+    };
+    if (words.size() == 2 && words[0] == "warm") return warm(number(1));
+    require(words.size() == 3 && number(1) != 0 && number(2) != 0, "discard|backup|hold <tensors> <bytes each>");
+    if (words[0] == "hold") return hold(number(1), number(2));
+    require(words[0] == "discard" || words[0] == "backup", "discard|backup|hold <tensors> <bytes each>");
+    return pause_and_resume(words[0] == "backup", number(1), number(2));
+}

@@ -1,0 +1,42 @@
+// cuBLAS as the engine uses it: one handle, whose workspace is memsaver's and not cuBLAS' own.
+#pragma once
+
+#include "cuda_check.hpp"
+#include "kernels.hpp"
+
+#include <memsaver/interop/cublas.hpp>
+#include <memsaver/memsaver.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+
+namespace engine {
+
+struct BlasEnd {
+    void operator()(cublasHandle_t handle) const noexcept { (void)cublasDestroy(handle); }
+};
+using BlasHandle = std::unique_ptr<std::remove_pointer_t<cublasHandle_t>, BlasEnd>;
+
+inline BlasHandle make_blas_handle() {
+    cublasHandle_t handle = nullptr;
+    check_blas(cublasCreate(&handle), "start cuBLAS");
+    return BlasHandle{handle};
+}
+
+/// `out` [rows][width_out] = `in` [rows][width_in] times `weights` [width_out][width_in] transposed; sums in float.
+template <class Out>
+void multiply(memsaver::CublasWorkspace& blas, const bf16* in, const bf16* weights, Out* out, int rows, int width_in,
+              int width_out) {
+    static_assert(std::is_same_v<Out, bf16> || std::is_same_v<Out, float>);
+    constexpr float one = 1.0f;
+    constexpr float zero = 0.0f;
+    constexpr cudaDataType_t kind = std::is_same_v<Out, bf16> ? CUDA_R_16BF : CUDA_R_32F;
+    // cuBLAS counts columns first: what is row-major here is its transpose there.
+    check_blas(cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, width_out, rows, width_in, &one, weights, CUDA_R_16BF,
+                            width_in, in, CUDA_R_16BF, width_in, &zero, out, kind, width_out, CUBLAS_COMPUTE_32F,
+                            CUBLAS_GEMM_DEFAULT),
+               "multiply");
+}
+
+} // namespace engine

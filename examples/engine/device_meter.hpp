@@ -1,0 +1,80 @@
+// How much of a device's memory is in use, asked of a second process that looks from outside. Knows nothing of CUDA.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+namespace engine {
+
+/// Start it before anything touches the device: what it reads then belongs to others. Thread safe.
+class DeviceMeter {
+public:
+    explicit DeviceMeter(int device) {
+        std::array<int, 2> ends{};
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+            throw std::runtime_error{"cannot make a socket for the watching process"};
+        const std::string number = std::to_string(device);
+        process_ = ::fork();
+        if (process_ == 0) {
+            (void)::dup2(ends[1], STDIN_FILENO); // these two are not closed by exec
+            (void)::dup2(ends[1], STDOUT_FILENO);
+            ::execl("/proc/self/exe", "engine", "--watch", "--device", number.c_str(), static_cast<char*>(nullptr));
+            ::_exit(127);
+        }
+        (void)::close(ends[1]);
+        socket_ = ends[0];
+        if (process_ < 0) {
+            (void)::close(socket_);
+            throw std::runtime_error{"cannot start the watching process"};
+        }
+        source_ = read_line();
+    }
+    DeviceMeter(const DeviceMeter&) = delete;
+    DeviceMeter& operator=(const DeviceMeter&) = delete;
+    ~DeviceMeter() {
+        (void)::close(socket_); // it ends when nobody asks any more
+        while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+        }
+    }
+
+    /// Bytes in use on the whole device, by whomever.
+    [[nodiscard]] unsigned long long used_bytes() { return ask().used; }
+    [[nodiscard]] unsigned long long total_bytes() { return ask().total; }
+    /// "nvml", "a context of its own", or "none" where it sees nothing.
+    [[nodiscard]] const std::string& source() const noexcept { return source_; }
+
+private:
+    struct Answer {
+        unsigned long long used = 0;
+        unsigned long long total = 0;
+    };
+
+    Answer ask() {
+        const std::lock_guard lock{mutex_};
+        Answer answer;
+        if (::send(socket_, "?", 1, MSG_NOSIGNAL) != 1) throw std::runtime_error{"the watching process is gone"};
+        if (std::sscanf(read_line().c_str(), "%llu %llu", &answer.used, &answer.total) != 2)
+            throw std::runtime_error{"the watching process gave no answer"};
+        return answer;
+    }
+    std::string read_line() {
+        std::string line;
+        for (char c = 0; ::read(socket_, &c, 1) == 1 && c != '\n';) line += c;
+        return line;
+    }
+
+    std::mutex mutex_;
+    int process_ = -1;
+    int socket_ = -1;
+    std::string source_;
+};
+
+} // namespace engine

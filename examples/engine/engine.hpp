@@ -1,0 +1,259 @@
+// The engine: a model with its memory by tags, that turns prompts into tokens, greedily.
+//
+//   weights    kept on the host, saved again only after `invalidate`
+//   cache      dropped
+//   graphs     what captured graphs need beside: kept, as is the default
+//   prefill    the tables of the eager path: kept
+//   workspace  a pool shared by all graphs and the eager path, and cuBLAS' workspace: dropped
+#pragma once
+
+#include "decoder.hpp"
+#include "options.hpp"
+
+#include <memsaver/interop/cuda_pools.hpp>
+#include <memsaver/memsaver.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace engine {
+
+using Tokens = std::vector<std::int32_t>;
+
+/// Told after every step: its rows, and their logits on the device. For those who check.
+using StepObserver = std::function<void(std::span<const Row>, const float* logits)>;
+
+class Engine {
+public:
+    /// Told what has just been made ("context", "cuBLAS", "weights", "cache", "warm-up", "graphs", "backup") and what
+    /// memsaver and the runtime's pools hold by then.
+    using Built = std::function<void(const char* part, std::size_t mapped_bytes, std::size_t pool_bytes)>;
+
+    explicit Engine(const Options& options, const Built& tell = {})
+        : options_{options}, driver_{open_device(options.device)}, stream_{make_stream()} {
+        const auto built = [&](const char* part) {
+            if (tell) tell(part, mapped_bytes(), pool_bytes());
+        };
+        built("context");
+        handle_ = make_blas_handle();
+        built("cuBLAS");
+        saver_.emplace(driver_, memsaver::SaverOptions{.enabled = options.memsaver});
+        trim_ = saver_->after_pause(memsaver::trim_cuda_pools);
+        make_weights();
+        built("weights");
+        cache_.emplace(saver_->arena("cache", memsaver::Discard{}, {.reserve = options.cache_bytes()}), options.model,
+                       options.page_tokens, options.cache_bytes());
+        built("cache");
+        make_steps();
+        for (const int rows : options.batches) warm_up(rows);
+        (void)weights_->checksum(stream());
+        built("warm-up");
+        for (const int rows : options.batches) decoder_->capture(rows, stream());
+        for (const int rows : options.batches) decoder_->graph_for(rows).graph.launch(stream()); // uploads it
+        synchronize();
+        built("graphs");
+        if (options.memsaver) saver_->prepare("weights"); // so that the first pause is as fast as later ones
+        built("backup");
+    }
+
+    Engine(const Engine&) = delete; // its parts refer to one another
+    Engine& operator=(const Engine&) = delete;
+
+    /// The prompts' continuations, up to the largest batch at once. `page_order` says where in the cache they lie,
+    /// which must make no difference. `graphs` off: the same steps, issued kernel by kernel.
+    std::vector<Tokens> generate(const std::vector<Tokens>& prompts, int new_tokens, std::uint64_t page_order = 0,
+                                 bool graphs = true, const StepObserver& observe = {}) {
+        PageTable table{cache_->pages(), options_.page_tokens, slots(), pages_per_slot(), page_order};
+        std::vector<Tokens> results(prompts.size());
+        std::vector<Row> rows;
+        for (std::size_t i = 0; i < prompts.size(); ++i) {
+            const int slot = table.open();
+            table.grow(slot, static_cast<int>(prompts[i].size()));
+            for (std::size_t at = 0; at < prompts[i].size(); ++at)
+                rows.push_back({static_cast<int>(i), prompts[i][at], static_cast<std::int32_t>(at), slot});
+        }
+        std::vector<Row> last(prompts.size()); // each sequence's newest token
+        const auto take = [&](std::span<const Row> done) {
+            for (std::size_t i = 0; i < done.size(); ++i) {
+                const auto sequence = static_cast<std::size_t>(done[i].sequence);
+                last[sequence] = {done[i].sequence, host_->next()[i], done[i].position + 1, done[i].slot};
+            }
+        };
+        const auto most = static_cast<std::size_t>(options_.largest_batch());
+        for (std::size_t at = 0; at < rows.size(); at += most) {
+            const auto part = std::span{rows}.subspan(at, std::min(most, rows.size() - at));
+            step_eagerly(part, filled_up(part.size()), table, observe);
+            take(part);
+        }
+        for (int made = 1;; ++made) {
+            for (const Row& row : last) results[static_cast<std::size_t>(row.sequence)].push_back(row.token);
+            if (made == new_tokens) return results;
+            for (const Row& row : last) table.grow(row.slot, row.position + 1);
+            const std::vector<Row> now = last;
+            if (graphs)
+                step_by_graph(now, table, observe);
+            else
+                step_eagerly(now, filled_up(now.size()), table, observe);
+            take(now);
+        }
+    }
+
+    void synchronize() { check_cuda(cudaStreamSynchronize(stream()), "wait for the engine's stream"); }
+
+    /// Device memory in memsaver's hands, all tags.
+    [[nodiscard]] std::size_t mapped_bytes() {
+        std::size_t bytes = 0;
+        if (saver_) {
+            for (const memsaver::ArenaUsage& row : saver_->usage()) bytes += row.mapped_bytes;
+        }
+        return bytes;
+    }
+    /// Device memory that the runtime's stream-ordered pool and its pool of graph memory have reserved.
+    [[nodiscard]] std::size_t pool_bytes() const {
+        cudaMemPool_t pool = nullptr;
+        check_cuda(cudaDeviceGetDefaultMemPool(&pool, options_.device), "find the stream-ordered pool");
+        std::uint64_t ordered = 0;
+        std::uint64_t graphs = 0;
+        check_cuda(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &ordered), "ask the pool");
+        check_cuda(cudaDeviceGetGraphMemAttribute(options_.device, cudaGraphMemAttrReservedMemCurrent, &graphs),
+                   "ask for graph memory");
+        return static_cast<std::size_t>(ordered + graphs);
+    }
+
+    [[nodiscard]] Saver& saver() noexcept { return *saver_; }
+    [[nodiscard]] Weights& weights() noexcept { return *weights_; }
+    [[nodiscard]] const KvCache& cache() const noexcept { return *cache_; }
+    [[nodiscard]] Decoder& decoder() noexcept { return *decoder_; }
+    [[nodiscard]] const memsaver::WorkspacePool& workspaces() const noexcept { return *workspaces_; }
+    [[nodiscard]] const memsaver::CudaDriver& driver() const noexcept { return driver_; }
+    [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
+    [[nodiscard]] const Options& options() const noexcept { return options_; }
+
+private:
+    static memsaver::CudaDriver open_device(int device) {
+        check_cuda(cudaSetDevice(device), "choose the device");
+        check_cuda(cudaFree(nullptr), "make a context");
+        cudaMemPool_t pool = nullptr;
+        check_cuda(cudaDeviceGetDefaultMemPool(&pool, device), "find the stream-ordered pool");
+        std::uint64_t keep = std::numeric_limits<std::uint64_t>::max(); // as engines do; trimmed at every pause
+        check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "let the pool keep memory");
+        return memsaver::CudaDriver{device};
+    }
+
+    void make_weights() {
+        const memsaver::HostBackup backup{.storage = options_.pageable ? memsaver::Storage::pageable
+                                                                       : memsaver::Storage::pinned,
+                                          .refresh = memsaver::Refresh::once,
+                                          .threads = options_.backup_threads};
+        weights_.emplace(saver_->arena("weights", backup, {.reserve = options_.model.weight_bytes()}), options_.model,
+                         options_.seed, stream());
+        synchronize();
+    }
+
+    void make_steps() {
+        using namespace memsaver::literals;
+        const int rows = options_.largest_batch();
+        const std::size_t scratch = StepScratch::of(nullptr, options_.model, rows).bytes;
+        workspaces_.emplace(saver_->arena("workspace", memsaver::Discard{}),
+                            memsaver::WorkspacePoolOptions{.cap = memsaver::align_up(scratch, 2_MiB)});
+        blas_.emplace(handle_.get(), workspaces_->get("cublas", 32_MiB, {.cap = 32_MiB, .group = "cublas"}), 32_MiB);
+        blas_->set_stream(stream());
+        model_.emplace(options_.model, *weights_, *cache_, *blas_);
+        decoder_.emplace(*saver_, *model_, *workspaces_, slots(), pages_per_slot());
+        eager_ = StepBuffers{saver_->arena("prefill", memsaver::HostBackup{}),
+                             options_.model,
+                             rows,
+                             slots(),
+                             pages_per_slot(),
+                             stream()};
+        host_.emplace(rows, static_cast<std::size_t>(slots()) * static_cast<std::size_t>(pages_per_slot()));
+    }
+
+    /// Steps have one of the captured numbers of rows, also without a graph: other shapes would have cuBLAS load other
+    /// kernels, at any time.
+    [[nodiscard]] int filled_up(std::size_t rows) const {
+        for (const int batch : options_.batches) {
+            if (static_cast<std::size_t>(batch) >= rows) return batch;
+        }
+        throw std::invalid_argument{std::to_string(rows) + " rows are more than the largest batch"};
+    }
+
+    /// One step of nobody's rows, so that every kernel that a graph will hold has been loaded.
+    void warm_up(int rows) {
+        const PageTable table{cache_->pages(), options_.page_tokens, slots(), pages_per_slot()};
+        step_eagerly({}, rows, table, {});
+    }
+
+    void step_eagerly(std::span<const Row> rows, int count, const PageTable& table, const StepObserver& observe) {
+        const std::size_t numbers = host_->write(rows, count, table);
+        eager_.upload(*host_, numbers, stream());
+        StepMemory memory = eager_.memory(count);
+        const ModelSize& size = options_.model;
+        void* logits = nullptr; // of the runtime's own pool, which keeps what is freed: there is a hook for it
+        check_cuda(cudaMallocAsync(
+                       &logits, static_cast<std::size_t>(count) * static_cast<std::size_t>(size.vocab) * sizeof(float),
+                       stream()),
+                   "take memory for logits");
+        memory.logits = static_cast<float*>(logits);
+        void* const workspace =
+            workspaces_->get("prefill", StepScratch::of(nullptr, size, count).bytes, {.stream = stream()});
+        model_->step(memory, StepScratch::of(workspace, size, count), count, stream());
+        eager_.download(*host_, count, stream());
+        if (observe) observe(rows, memory.logits);
+        check_cuda(cudaFreeAsync(logits, stream()), "free the logits");
+    }
+
+    void step_by_graph(std::span<const Row> rows, const PageTable& table, const StepObserver& observe) {
+        DecodeGraph& graph = decoder_->graph_for(static_cast<int>(rows.size()));
+        const int count = graph.buffers.rows();
+        graph.buffers.upload(*host_, host_->write(rows, count, table), stream());
+        graph.graph.launch(stream());
+        graph.buffers.download(*host_, count, stream());
+        if (observe) observe(rows, graph.buffers.memory(count).logits);
+    }
+
+    [[nodiscard]] int slots() const noexcept { return options_.largest_batch() + 1; }
+    [[nodiscard]] int pages_per_slot() const noexcept {
+        return (options_.model.max_positions + options_.page_tokens - 1) / options_.page_tokens;
+    }
+
+    Options options_;
+    memsaver::CudaDriver driver_;
+    Stream stream_;
+    BlasHandle handle_;
+    std::optional<Saver> saver_;
+    memsaver::Hook trim_;
+    std::optional<Weights> weights_;
+    std::optional<KvCache> cache_;
+    std::optional<memsaver::WorkspacePool> workspaces_;
+    std::optional<memsaver::CublasWorkspace> blas_;
+    std::optional<Model> model_;
+    std::optional<Decoder> decoder_;
+    StepBuffers eager_;
+    std::optional<StepOnHost> host_;
+};
+
+/// Prompts of slightly different lengths, random from a seed.
+inline std::vector<Tokens> make_prompts(const Options& options, int count) {
+    std::vector<Tokens> prompts;
+    std::uint64_t state = options.seed * 0x9e3779b97f4a7c15ull + 1;
+    for (int i = 0; i < count; ++i) {
+        Tokens prompt(static_cast<std::size_t>(std::max(1, options.prompt_tokens - i % 5)));
+        for (std::int32_t& token : prompt) {
+            state = state * 6364136223846793005ull + 1442695040888963407ull;
+            token = static_cast<std::int32_t>((state >> 33) % static_cast<std::uint64_t>(options.model.vocab));
+        }
+        prompts.push_back(std::move(prompt));
+    }
+    return prompts;
+}
+
+} // namespace engine

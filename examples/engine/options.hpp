@@ -1,0 +1,144 @@
+// What the command line says. Knows nothing of CUDA.
+#pragma once
+
+#include "model_size.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace engine {
+
+struct Options {
+    ModelSize model{};
+    double cache_gib = 1;
+    int page_tokens = 16;
+    std::vector<int> batches{1, 2, 4, 8, 16, 32, 64, 128}; ///< one captured graph each
+    int prompt_tokens = 32;
+    int new_tokens = 16;
+    std::uint64_t seed = 1;
+    int device = 0;
+
+    bool memsaver = true;  ///< off: plain memory, nothing is paused, the same tokens
+    bool pageable = false; ///< the weights' backup: pageable memory in the place of pinned
+    unsigned backup_threads = 8;
+
+    int rounds = 0; ///< timed pauses and resumes
+    int cycles = 0; ///< update cycles
+    bool release_table = false;
+    bool check = false; ///< compare with a reference on the host, and do nothing else
+    bool watch = false; ///< be the process that looks at the device from outside
+    bool help = false;
+    std::string json{};
+    std::string log{};
+
+    [[nodiscard]] int largest_batch() const noexcept { return batches.back(); }
+    [[nodiscard]] std::size_t cache_bytes() const noexcept {
+        return static_cast<std::size_t>(cache_gib * 1024.0 * 1024.0 * 1024.0);
+    }
+};
+
+inline constexpr const char* usage_text =
+    "engine [options]: a transformer that generates, steps aside and comes back (see README.md)\n"
+    "  --layers N --hidden N --heads N --kv-heads N --head-dim 64|128 --ffn N --vocab N --max-positions N\n"
+    "  --cache-gib X --page-tokens N --batches 1,2,4,...  --prompt N --new N --seed N --device N\n"
+    "  --backup pinned|pageable --backup-threads N --no-memsaver\n"
+    "  --rounds N (timed pauses) --cycles N (weight updates) --release-table --json FILE --log FILE\n"
+    "  --check: compare a tiny model with a reference on the host\n";
+
+/// A whole number, of which nothing is left over. Throws std::invalid_argument.
+template <class T>
+T parse_number(std::string_view name, std::string_view text) {
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size())
+        throw std::invalid_argument{std::string{name} + ": \"" + std::string{text} + "\" is no number that it can be"};
+    return value;
+}
+
+inline std::vector<int> parse_batches(std::string_view text) {
+    std::vector<int> batches;
+    while (true) {
+        const std::size_t comma = text.find(',');
+        batches.push_back(parse_number<int>("--batches", text.substr(0, comma)));
+        if (comma == std::string_view::npos) break;
+        text.remove_prefix(comma + 1);
+    }
+    std::sort(batches.begin(), batches.end());
+    batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
+    if (batches.front() < 1) throw std::invalid_argument{"--batches: at least 1 each"};
+    return batches;
+}
+
+/// Throws std::invalid_argument for what cannot be meant.
+inline Options parse_options(const std::vector<std::string_view>& arguments) {
+    Options o;
+    const auto number = [](auto& into) {
+        return [&into](std::string_view name, std::string_view text) {
+            into = parse_number<std::remove_reference_t<decltype(into)>>(name, text);
+        };
+    };
+    const auto file = [](std::string& into) {
+        return [&into](std::string_view, std::string_view text) { into = text; };
+    };
+    const std::map<std::string_view, bool*> flags{
+        {"--release-table", &o.release_table}, {"--check", &o.check}, {"--watch", &o.watch}, {"--help", &o.help}};
+    const std::map<std::string_view, std::function<void(std::string_view, std::string_view)>> values{
+        {"--layers", number(o.model.layers)},
+        {"--hidden", number(o.model.hidden)},
+        {"--heads", number(o.model.heads)},
+        {"--kv-heads", number(o.model.kv_heads)},
+        {"--head-dim", number(o.model.head_dim)},
+        {"--ffn", number(o.model.ffn)},
+        {"--vocab", number(o.model.vocab)},
+        {"--max-positions", number(o.model.max_positions)},
+        {"--cache-gib", number(o.cache_gib)},
+        {"--page-tokens", number(o.page_tokens)},
+        {"--prompt", number(o.prompt_tokens)},
+        {"--new", number(o.new_tokens)},
+        {"--seed", number(o.seed)},
+        {"--device", number(o.device)},
+        {"--backup-threads", number(o.backup_threads)},
+        {"--rounds", number(o.rounds)},
+        {"--cycles", number(o.cycles)},
+        {"--json", file(o.json)},
+        {"--log", file(o.log)},
+        {"--batches", [&](auto, std::string_view text) { o.batches = parse_batches(text); }},
+        {"--backup",
+         [&](auto, std::string_view text) {
+             if (text != "pinned" && text != "pageable")
+                 throw std::invalid_argument{"--backup: pinned or pageable, not " + std::string{text}};
+             o.pageable = text == "pageable";
+         }},
+    };
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        const std::string_view name = arguments[i];
+        if (name == "--no-memsaver") {
+            o.memsaver = false;
+        } else if (const auto flag = flags.find(name); flag != flags.end()) {
+            *flag->second = true;
+        } else if (const auto value = values.find(name); value != values.end()) {
+            if (++i == arguments.size()) throw std::invalid_argument{std::string{name} + " wants a value"};
+            value->second(name, arguments[i]);
+        } else {
+            throw std::invalid_argument{"unknown option " + std::string{name}};
+        }
+    }
+    o.model.validate();
+    if (!(o.cache_gib > 0) || o.page_tokens < 1 || o.prompt_tokens < 1 || o.new_tokens < 1 || o.rounds < 0 ||
+        o.cycles < 0 || o.device < 0)
+        throw std::invalid_argument{"cache, pages, prompt and new tokens are at least 1, counts at least 0"};
+    if (o.prompt_tokens + o.new_tokens > o.model.max_positions)
+        throw std::invalid_argument{"prompt and new tokens are more than --max-positions"};
+    return o;
+}
+
+} // namespace engine

@@ -1,0 +1,106 @@
+// Which pages of a cache belong to which sequence. Bookkeeping on the host: knows neither the pages' bytes nor a
+// device.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace engine {
+
+/// A cache has `pages` pages of `page_tokens` tokens. A sequence opens a slot, a row of the table, and takes pages as
+/// it grows. Slot 0 and page 0 belong to nobody: rows that only fill up a batch read and write there.
+class PageTable {
+public:
+    /// `order` shuffles the pages: what a sequence reads must not depend on where its pages lie.
+    PageTable(int pages, int page_tokens, int slots, int pages_per_slot, std::uint64_t order = 0)
+        : page_tokens_{page_tokens}, pages_per_slot_{pages_per_slot} {
+        if (pages < 2 || page_tokens < 1 || slots < 2 || pages_per_slot < 1)
+            throw std::invalid_argument{"page table: a page and a slot of nobody's, and at least one more of each"};
+        entries_.resize(static_cast<std::size_t>(slots) * static_cast<std::size_t>(pages_per_slot));
+        taken_.assign(static_cast<std::size_t>(slots), 0);
+        open_.assign(static_cast<std::size_t>(slots), false);
+        free_.resize(static_cast<std::size_t>(pages - 1));
+        std::iota(free_.rbegin(), free_.rend(), 1);
+        if (order != 0) {
+            std::mt19937_64 engine{order};
+            for (std::size_t i = free_.size() - 1; i > 0; --i) std::swap(free_[i], free_[engine() % (i + 1)]);
+        }
+    }
+
+    /// A slot without pages. Throws std::runtime_error if all are taken.
+    [[nodiscard]] int open() {
+        for (std::size_t slot = 1; slot < open_.size(); ++slot) {
+            if (open_[slot]) continue;
+            open_[slot] = true;
+            return static_cast<int>(slot);
+        }
+        throw std::runtime_error{"page table: no slot is free"};
+    }
+
+    /// Makes sure that the slot has pages for its first `tokens` tokens. Throws std::runtime_error, and changes
+    /// nothing, if the cache or the slot's row has too few.
+    void grow(int slot, int tokens) {
+        const std::size_t at = checked(slot);
+        const int wanted = (tokens + page_tokens_ - 1) / page_tokens_;
+        if (wanted > pages_per_slot_)
+            throw std::runtime_error{"page table: " + std::to_string(tokens) + " tokens are more than a slot's " +
+                                     std::to_string(pages_per_slot_ * page_tokens_)};
+        const int missing = std::max(0, wanted - taken_[at]);
+        if (static_cast<std::size_t>(missing) > free_.size())
+            throw std::runtime_error{"page table: " + std::to_string(missing) + " pages wanted, " +
+                                     std::to_string(free_.size()) + " free"};
+        for (; taken_[at] < wanted; ++taken_[at]) {
+            entries_[first(at) + static_cast<std::size_t>(taken_[at])] = free_.back();
+            free_.pop_back();
+        }
+    }
+
+    /// Gives the slot and its pages back.
+    void close(int slot) {
+        const std::size_t at = checked(slot);
+        for (; taken_[at] > 0; --taken_[at]) {
+            std::int32_t& entry = entries_[first(at) + static_cast<std::size_t>(taken_[at]) - 1];
+            free_.push_back(entry);
+            entry = 0;
+        }
+        open_[at] = false;
+    }
+
+    /// All rows, one after the other: what the device is given.
+    [[nodiscard]] std::span<const std::int32_t> entries() const noexcept { return entries_; }
+    [[nodiscard]] std::span<const std::int32_t> pages_of(int slot) const {
+        const std::size_t at = checked(slot);
+        return entries().subspan(first(at), static_cast<std::size_t>(taken_[at]));
+    }
+    [[nodiscard]] std::size_t free_pages() const noexcept { return free_.size(); }
+    [[nodiscard]] int page_tokens() const noexcept { return page_tokens_; }
+    [[nodiscard]] int pages_per_slot() const noexcept { return pages_per_slot_; }
+    [[nodiscard]] int slots() const noexcept { return static_cast<int>(open_.size()); }
+
+private:
+    [[nodiscard]] std::size_t first(std::size_t slot) const noexcept {
+        return slot * static_cast<std::size_t>(pages_per_slot_);
+    }
+    [[nodiscard]] std::size_t checked(int slot) const {
+        const auto at = static_cast<std::size_t>(slot);
+        if (slot < 1 || at >= open_.size() || !open_[at])
+            throw std::invalid_argument{"page table: slot " + std::to_string(slot) + " is not open"};
+        return at;
+    }
+
+    int page_tokens_;
+    int pages_per_slot_;
+    std::vector<std::int32_t> entries_; // slots x pages_per_slot
+    std::vector<int> taken_;            // pages of each slot
+    std::vector<bool> open_;
+    std::vector<std::int32_t> free_;
+};
+
+} // namespace engine

@@ -1,0 +1,102 @@
+// Pausing from outside: a named pipe that takes commands, and a file that says what became of them.
+// Knows the commands' form, not what they do.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace tms {
+
+/// Lives as long as the process, like its thread. Lines are "pause", "pause <tag>", "resume", "resume <tag>"; after
+/// each,
+/// `<path>.state` reads "<how many so far> <the line> <code>", 0 being success.
+class Control {
+public:
+    /// Answers the code of what was done.
+    using Act = std::function<int(const std::string& verb, const std::string& tag)>;
+
+    /// "%p" in a path stands for the process' number.
+    static std::string expand(std::string path) {
+        if (const auto at = path.find("%p"); at != std::string::npos) path.replace(at, 2, std::to_string(::getpid()));
+        return path;
+    }
+
+    /// Empty if it works, else why not.
+    std::string open(const std::string& path, Act act) {
+        path_ = expand(path);
+        act_ = std::move(act);
+        if (::mkfifo(path_.c_str(), 0600) != 0 && errno != EEXIST) return failure("make");
+        const int pipe = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW); // for writing too: it never ends
+        struct stat what {};
+        if (pipe < 0 || ::fstat(pipe, &what) != 0) return failure("open");
+        if (!S_ISFIFO(what.st_mode)) {
+            ::close(pipe);
+            return "MEMSAVER_CONTROL: " + path_ + " is there already, and no named pipe";
+        }
+        report("ready", 0);
+        // The program's signals are for the program's threads.
+        sigset_t all;
+        sigset_t before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        std::thread{[this, pipe] { serve(pipe); }}.detach();
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        return {};
+    }
+    /// At the end of the process.
+    void remove() const noexcept {
+        ::unlink(path_.c_str());
+        ::unlink((path_ + ".state").c_str());
+    }
+
+private:
+    [[nodiscard]] std::string failure(const char* what) const {
+        return std::string{"MEMSAVER_CONTROL: cannot "} + what + ' ' + path_ + ": " + std::strerror(errno);
+    }
+
+    void serve(int pipe) {
+        std::string pending;
+        char bytes[512];
+        for (;;) {
+            const ssize_t count = ::read(pipe, bytes, sizeof bytes);
+            if (count < 0 && errno == EINTR) continue;
+            if (count <= 0) return;
+            pending.append(bytes, static_cast<std::size_t>(count));
+            for (auto end = pending.find('\n'); end != std::string::npos; end = pending.find('\n')) {
+                const std::string line = pending.substr(0, end);
+                pending.erase(0, end + 1);
+                const auto space = line.find(' ');
+                const std::string tag = space == std::string::npos ? "" : line.substr(space + 1);
+                const int code = act_(line.substr(0, space), tag);
+                ++done_;
+                report(line, code);
+            }
+        }
+    }
+    /// Whole, or not at all: it is written beside and renamed.
+    void report(const std::string& line, int code) const {
+        const std::string fresh = path_ + ".state.new";
+        const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (file < 0) return;
+        const std::string text = std::to_string(done_) + ' ' + line + ' ' + std::to_string(code) + '\n';
+        const bool whole = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+        ::close(file);
+        if (whole) (void)::rename(fresh.c_str(), (path_ + ".state").c_str());
+    }
+
+    std::string path_;
+    Act act_;
+    unsigned long done_ = 0;
+};
+
+} // namespace tms

@@ -1,0 +1,22 @@
+// The scope in which this thread's calls to the driver, and its look-ups, are left alone by the shim.
+#pragma once
+
+namespace tms {
+
+class [[nodiscard]] DriverBypass {
+public:
+    DriverBypass() noexcept { ++depth(); }
+    DriverBypass(const DriverBypass&) = delete;
+    DriverBypass& operator=(const DriverBypass&) = delete;
+    ~DriverBypass() { --depth(); }
+
+    [[nodiscard]] static bool active() noexcept { return depth() != 0; }
+
+private:
+    static int& depth() noexcept {
+        thread_local int mine = 0;
+        return mine;
+    }
+};
+
+} // namespace tms

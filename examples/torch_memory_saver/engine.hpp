@@ -1,0 +1,211 @@
+// torch_memory_saver's promises on top of a MemorySaver, for any driver. Knows neither threads' settings nor C.
+#pragma once
+
+#include "margin.hpp"
+#include "settings.hpp"
+#include "switched_backup.hpp"
+
+#include "memsaver/saver/saver.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <compare>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace tms {
+
+/// Where an allocation belongs.
+struct Placement {
+    std::string tag = "default";
+    Keep keep = Keep::nothing;
+    std::string directory{}; ///< of Keep::disk
+    int device = 0;
+    friend auto operator<=>(const Placement&, const Placement&) = default;
+};
+
+/// Every method may be called from any thread and throws what a MemorySaver throws. Makes no driver before the first
+/// allocation. A tag of the interface is one memsaver tag for each way of keeping bytes: memsaver's have one policy.
+template <memsaver::Driver Base>
+class Engine {
+public:
+    using D = WithMargin<Base>;
+
+    struct Options {
+        std::function<Base(int device)> open;
+        std::size_t disk_ring_bytes = 0; ///< 0: memsaver's own choice
+        bool retain = false;
+        memsaver::EventSink events{};
+    };
+
+    explicit Engine(Options options)
+        : options_{std::move(options)}, retain_{std::make_shared<std::atomic<bool>>(options_.retain)} {}
+
+    /// Throws OutOfMemory also for more than there are addresses.
+    [[nodiscard]] void* allocate(const Placement& placement, std::size_t bytes) {
+        const Place& chosen = place(placement);
+        try {
+            return chosen.arena.allocate(bytes, alignment);
+        } catch (const memsaver::Misuse& error) {
+            throw memsaver::OutOfMemory{error.what(), bytes, 0};
+        }
+    }
+
+    /// Whether `pointer` lies in memory of this engine.
+    [[nodiscard]] bool owns(const void* pointer) const noexcept { return find(pointer) != nullptr; }
+
+    /// As cudaFree: returns once the device has done what it had been given, and what no block needs any more is the
+    /// device's again. False, and nothing done, for a pointer of somebody else.
+    bool free(void* pointer) {
+        Place* const place = find(pointer);
+        if (place == nullptr) return false;
+        memsaver::check(place->driver.drain(), "wait for the device");
+        place->arena.deallocate(pointer, memsaver::already_idle);
+        try {
+            saver_->trim(place->name, {.order = memsaver::already_idle});
+        } catch (const memsaver::Error&) { // the block is free all the same; the next trim tries again
+        }
+        return true;
+    }
+    /// As cudaFreeAsync: does not wait; the memory is used again once `stream` has passed.
+    bool free(void* pointer, memsaver::StreamRef stream) {
+        Place* const place = find(pointer);
+        if (place == nullptr) return false;
+        place->arena.deallocate(pointer, stream);
+        return true;
+    }
+
+    /// Memory of the device that is never paused, and what another allocator took: as cudaMalloc and cudaFree.
+    [[nodiscard]] void* allocate_plain(int device, std::size_t bytes) {
+        memsaver::Address address = 0;
+        memsaver::check(driver_of(device).allocate_plain(bytes, address), "allocate plain memory");
+        return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
+    }
+    void free_plain(int device, void* pointer) {
+        memsaver::check(driver_of(device).free_plain(reinterpret_cast<memsaver::Address>(pointer)),
+                        "free plain memory");
+    }
+
+    /// False if there is nothing of that tag. An empty tag stands for all.
+    bool pause(const std::string& tag) {
+        const std::vector<std::string> names = names_of(tag);
+        if (!names.empty()) saver_->pause(names);
+        return !names.empty() || tag.empty();
+    }
+    bool resume(const std::string& tag) {
+        const std::vector<std::string> names = names_of(tag);
+        const Margin::Lifted lifted{*margin_};
+        if (!names.empty()) saver_->resume(names);
+        return !names.empty() || tag.empty();
+    }
+    /// Gives back what no block needs. Bytes.
+    std::size_t trim() {
+        return names_of("").empty() ? 0 : saver_->trim({.order = memsaver::already_idle}).released_bytes;
+    }
+
+    /// Where the host keeps `bytes` of paused memory, or null. Stays until the memory is resumed.
+    [[nodiscard]] const void* backup_of(const void* pointer, std::size_t bytes) {
+        const Place* const place = find(pointer);
+        if (place == nullptr || place->keep == Keep::nothing || place->keep == Keep::disk) return nullptr;
+        try {
+            return place->arena.backup_view(pointer, bytes).data();
+        } catch (const memsaver::Misuse&) {
+            return nullptr;
+        }
+    }
+
+    void set_margin(std::size_t bytes) noexcept { margin_->set(bytes); }
+    void set_retain(bool retain) noexcept { *retain_ = retain; }
+    [[nodiscard]] bool retain() const noexcept { return *retain_; }
+    /// Empty before the first allocation.
+    [[nodiscard]] std::vector<memsaver::ArenaUsage> usage() {
+        if (names_of("").empty()) return {};
+        const memsaver::Usage usage = saver_->usage();
+        return {usage.begin(), usage.end()};
+    }
+
+private:
+    static constexpr std::size_t alignment = 512; // what PyTorch's allocator cuts its own blocks to
+
+    struct Place {
+        D driver;
+        std::string name; ///< as the saver knows it
+        Keep keep;
+        memsaver::Arena arena;
+    };
+
+    /// The arena for a placement, made if there is none.
+    Place& place(const Placement& placement) {
+        {
+            const std::shared_lock lock{mutex_};
+            if (const auto known = places_.find(placement); known != places_.end()) return known->second;
+        }
+        const std::lock_guard lock{mutex_};
+        if (const auto known = places_.find(placement); known != places_.end()) return known->second;
+        const D driver = open(placement.device);
+        if (!saver_) saver_.emplace(driver, memsaver::SaverOptions{.events = options_.events});
+        const std::string name = placement.tag + " (" + std::to_string(places_.size()) + ")";
+        memsaver::Arena arena = saver_->arena(name, policy_of(placement), driver);
+        return places_.emplace(placement, Place{driver, name, placement.keep, std::move(arena)}).first->second;
+    }
+    D driver_of(int device) {
+        const std::lock_guard lock{mutex_};
+        return open(device);
+    }
+    /// Under the lock.
+    const D& open(int device) {
+        const auto known = drivers_.find(device);
+        if (known != drivers_.end()) return known->second;
+        return drivers_.emplace(device, D{options_.open(device), margin_}).first->second;
+    }
+    [[nodiscard]] memsaver::AnyBackup<D> policy_of(const Placement& placement) const {
+        const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 2U, 16U);
+        switch (placement.keep) {
+        case Keep::pinned: return SwitchedBackup{memsaver::Storage::pinned, threads, retain_};
+        case Keep::mmap: return SwitchedBackup{memsaver::Storage::pageable, threads, retain_};
+        case Keep::disk: {
+            memsaver::FileBackup backup{.directory = placement.directory, .retain = false};
+            if (options_.disk_ring_bytes != 0) backup.ring_bytes = options_.disk_ring_bytes;
+            return backup;
+        }
+        case Keep::nothing: break;
+        }
+        return memsaver::Discard{};
+    }
+
+    [[nodiscard]] Place* find(const void* pointer) const noexcept {
+        const std::shared_lock lock{mutex_};
+        for (const auto& [placement, place] : places_) {
+            if (place.arena.base().contains(pointer)) return const_cast<Place*>(&place);
+        }
+        return nullptr;
+    }
+    [[nodiscard]] std::vector<std::string> names_of(const std::string& tag) const {
+        const std::shared_lock lock{mutex_};
+        std::vector<std::string> names;
+        for (const auto& [placement, place] : places_) {
+            if (tag.empty() || placement.tag == tag) names.push_back(place.name);
+        }
+        return names;
+    }
+
+    Options options_;
+    std::shared_ptr<std::atomic<bool>> retain_;
+    std::shared_ptr<Margin> margin_ = std::make_shared<Margin>();
+    mutable std::shared_mutex mutex_; // guards what follows; entries of the map stay where they are
+    std::map<int, D> drivers_;
+    std::map<Placement, Place> places_;
+    std::optional<memsaver::MemorySaver<D>> saver_;
+};
+
+} // namespace tms

@@ -1,0 +1,59 @@
+// Device memory that allocations leave free, as a driver that refuses to go below. Does not know who allocates.
+#pragma once
+
+#include "memsaver/driver/driver.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+namespace tms {
+
+/// May change at any time. Not in force while a resume runs: that brings back what the program has been promised.
+class Margin {
+public:
+    /// Lifts it until it dies.
+    class [[nodiscard]] Lifted {
+    public:
+        explicit Lifted(Margin& margin) noexcept : margin_{margin} { ++margin_.lifted_; }
+        Lifted(const Lifted&) = delete;
+        Lifted& operator=(const Lifted&) = delete;
+        ~Lifted() { --margin_.lifted_; }
+
+    private:
+        Margin& margin_;
+    };
+
+    void set(std::size_t bytes) noexcept { bytes_ = bytes; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return lifted_ == 0 ? bytes_.load() : 0; }
+
+private:
+    std::atomic<std::size_t> bytes_{0};
+    std::atomic<int> lifted_{0};
+};
+
+/// The driver D, but for `create`, which answers out_of_memory rather than leave less free than the margin.
+template <class D>
+class WithMargin : public D {
+public:
+    WithMargin(D driver, std::shared_ptr<const Margin> margin) : D{std::move(driver)}, margin_{std::move(margin)} {}
+
+    memsaver::Status create(std::size_t bytes, memsaver::PageHandle& handle) const noexcept {
+        if (const std::size_t margin = margin_->bytes(); margin != 0) {
+            memsaver::DeviceMemory memory;
+            if (const memsaver::Status status = D::memory(memory); !status.ok()) return status;
+            if (memory.free_bytes < bytes || memory.free_bytes - bytes < margin) {
+                return {memsaver::StatusKind::out_of_memory, 0, "less than the memory margin would be left free"};
+            }
+        }
+        return D::create(bytes, handle);
+    }
+
+private:
+    std::shared_ptr<const Margin> margin_;
+};
+
+static_assert(memsaver::Driver<WithMargin<memsaver::HostDriver>>);
+
+} // namespace tms

@@ -1,0 +1,48 @@
+// cudaMalloc and cudaFree in the place of the CUDA runtime's. Outside of regions, and for foreign pointers, the
+// runtime's own are called.
+#include "exported.hpp"
+#include "process.hpp"
+#include "real_runtime.hpp"
+
+using tms::Code;
+using tms::Process;
+using tms::RealRuntime;
+
+namespace {
+
+using Malloc = Code(void**, std::size_t);
+using Free = Code(void*);
+using GetDevice = Code(int*);
+using GetLastError = Code();
+
+Code real_malloc(void** pointer, std::size_t bytes) {
+    static Malloc* const real = RealRuntime::function<Malloc>("cudaMalloc");
+    if (real == nullptr) return tms::initialization_error;
+    Code code = real(pointer, bytes);
+    if (code == tms::memory_allocation && Process::instance().trim() != 0) {
+        // Some of what nobody needs was ours.
+        if (auto* const forget = RealRuntime::function<GetLastError>("cudaGetLastError")) (void)forget();
+        code = real(pointer, bytes);
+    }
+    return code;
+}
+
+Code current_device(int& device) {
+    static GetDevice* const real = RealRuntime::function<GetDevice>("cudaGetDevice");
+    return real == nullptr ? tms::initialization_error : real(&device);
+}
+
+} // namespace
+
+TMS_EXPORTED Code cudaMalloc(void** pointer, std::size_t bytes) {
+    if (!Process::thread().in_region) return real_malloc(pointer, bytes);
+    int device = 0;
+    if (const Code code = current_device(device); code != tms::success) return code;
+    return Process::instance().allocate(device, bytes, pointer);
+}
+
+TMS_EXPORTED Code cudaFree(void* pointer) {
+    if (Process::instance().owns(pointer)) return Process::instance().free(pointer);
+    static Free* const real = RealRuntime::function<Free>("cudaFree");
+    return real == nullptr ? tms::initialization_error : real(pointer);
+}

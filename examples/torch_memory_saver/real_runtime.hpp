@@ -1,0 +1,60 @@
+// The CUDA runtime behind the preload library: found in the process, whichever version it is, and never linked.
+#pragma once
+
+#include "codes.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+namespace tms {
+
+/// The runtime's own functions. Programs bring their runtime in many ways: linked, or loaded late and privately, as
+/// Python's extensions do. So it is looked for when it is first needed, and until it is found.
+class RealRuntime {
+public:
+    /// Null where the process has no runtime.
+    template <class Function>
+    static Function* function(const char* name) noexcept {
+        void* address = ::dlsym(RTLD_NEXT, name);
+        if (address == nullptr) {
+            if (void* const runtime = library()) address = ::dlsym(runtime, name);
+        }
+        return reinterpret_cast<Function*>(address);
+    }
+
+private:
+    static void* library() noexcept {
+        static std::atomic<void*> found{nullptr};
+        void* runtime = found.load();
+        if (runtime == nullptr) {
+            runtime = loaded();
+            for (const char* name : {"libcudart.so.13", "libcudart.so.12", "libcudart.so"}) {
+                if (runtime == nullptr) runtime = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+            }
+            found = runtime;
+        }
+        return runtime;
+    }
+
+    /// The one that the process has loaded already.
+    static void* loaded() noexcept {
+        char path[4096] = {};
+        ::dl_iterate_phdr(
+            [](dl_phdr_info* info, std::size_t, void* out) {
+                const char* slash = std::strrchr(info->dlpi_name, '/');
+                const char* name = slash != nullptr ? slash + 1 : info->dlpi_name;
+                if (std::strncmp(name, "libcudart.so", 12) != 0) return 0;
+                std::strncpy(static_cast<char*>(out), info->dlpi_name, sizeof path - 1);
+                return 1;
+            },
+            path);
+        return *path == '\0' ? nullptr : ::dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    }
+};
+
+} // namespace tms

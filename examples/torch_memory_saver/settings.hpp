@@ -1,0 +1,122 @@
+// What the environment says, read once. Knows the names and values of the variables, not what they are for.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tms {
+
+/// What becomes of the bytes of an allocation while it is paused.
+enum class Keep : unsigned char { nothing, pinned, mmap, disk };
+
+/// "pinned" or "mmap", as the interface names the two kinds of host memory.
+inline std::optional<Keep> host_memory_of(std::string_view name) {
+    if (name == "pinned") return Keep::pinned;
+    if (name == "mmap") return Keep::mmap;
+    return {};
+}
+
+struct Settings {
+    // As torch_memory_saver reads them: where every thread begins.
+    bool enable = false;             ///< TMS_INIT_ENABLE
+    bool cpu_backup = false;         ///< TMS_INIT_ENABLE_CPU_BACKUP
+    Keep host_memory = Keep::pinned; ///< TMS_INIT_CPU_BACKUP_BACKEND
+    bool disk_backup = false;        ///< TMS_INIT_ENABLE_DISK_BACKUP
+    // For the process.
+    bool retain = false;                 ///< TMS_RETAIN_CPU_BACKUP
+    std::string disk_directory = "/tmp"; ///< TMS_DISK_BACKUP_DIR
+    std::size_t disk_chunk_bytes = 0; ///< TMS_DISK_BACKUP_CHUNK_MB: pinned memory on the way; 0: memsaver's own choice
+    // memsaver's own.
+    std::size_t driver_min_bytes = 0; ///< MEMSAVER_DRIVER_MIN_BYTES; 0: allocations at the driver are left alone
+    std::string control;              ///< MEMSAVER_CONTROL; empty: nobody outside can pause
+
+    /// `get(name)` answers as getenv. A value that cannot be read is told to `say` and stands for the default.
+    static Settings read(const std::function<const char*(const char*)>& get,
+                         const std::function<void(const std::string&)>& say);
+};
+
+/// Reads variables one after another.
+class EnvironmentReader {
+public:
+    EnvironmentReader(const std::function<const char*(const char*)>& get,
+                      const std::function<void(const std::string&)>& say)
+        : get_{get}, say_{say} {}
+
+    void text(const char* name, std::string& value) {
+        if (const char* found = get_(name); found != nullptr && *found != '\0') value = found;
+    }
+    void flag(const char* name, bool& value) {
+        const char* found = get_(name);
+        if (found == nullptr) return;
+        std::string word = found;
+        std::transform(word.begin(), word.end(), word.begin(),
+                       [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        const bool yes = word == "1" || word == "true" || word == "yes";
+        if (yes || word == "0" || word == "false" || word == "no") {
+            value = yes;
+        } else {
+            refuse(name, found, "1, true, yes, 0, false or no", value ? "1" : "0");
+        }
+    }
+    /// A positive number of `unit` bytes.
+    void bytes(const char* name, std::size_t unit, std::size_t& value) {
+        const char* found = get_(name);
+        if (found == nullptr) return;
+        const std::string_view digits = found;
+        std::size_t number = 0;
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+        const bool whole = error == std::errc{} && end == digits.data() + digits.size();
+        if (whole && number != 0 && number <= std::numeric_limits<std::size_t>::max() / unit) {
+            value = number * unit;
+        } else {
+            refuse(name, found, "a positive whole number", "as if it were not set");
+        }
+    }
+    void host_memory(const char* name, Keep& value) {
+        const char* found = get_(name);
+        if (found == nullptr) return;
+        if (const auto kind = host_memory_of(found)) {
+            value = *kind;
+        } else {
+            refuse(name, found, "pinned or mmap", "pinned");
+        }
+    }
+
+private:
+    void refuse(const std::string& name, const std::string& found, const std::string& wanted,
+                const std::string& instead) {
+        say_(name + "=\"" + found + "\": it should be " + wanted + "; going on with the default, " + instead);
+    }
+
+    const std::function<const char*(const char*)>& get_;
+    const std::function<void(const std::string&)>& say_;
+};
+
+inline Settings Settings::read(const std::function<const char*(const char*)>& get,
+                               const std::function<void(const std::string&)>& say) {
+    Settings settings;
+    EnvironmentReader reader{get, say};
+    reader.flag("TMS_INIT_ENABLE", settings.enable);
+    reader.flag("TMS_INIT_ENABLE_CPU_BACKUP", settings.cpu_backup);
+    reader.host_memory("TMS_INIT_CPU_BACKUP_BACKEND", settings.host_memory);
+    reader.flag("TMS_INIT_ENABLE_DISK_BACKUP", settings.disk_backup);
+    if (settings.cpu_backup && settings.disk_backup) {
+        say("TMS_INIT_ENABLE_CPU_BACKUP and TMS_INIT_ENABLE_DISK_BACKUP exclude each other; host memory it is");
+        settings.disk_backup = false;
+    }
+    reader.flag("TMS_RETAIN_CPU_BACKUP", settings.retain);
+    reader.text("TMS_DISK_BACKUP_DIR", settings.disk_directory);
+    reader.bytes("TMS_DISK_BACKUP_CHUNK_MB", std::size_t{1} << 20, settings.disk_chunk_bytes);
+    reader.bytes("MEMSAVER_DRIVER_MIN_BYTES", 1, settings.driver_min_bytes);
+    reader.text("MEMSAVER_CONTROL", settings.control);
+    return settings;
+}
+
+} // namespace tms

@@ -1,0 +1,124 @@
+// The guard that keeps cuBLAS on a workspace of a tag's, with a cuBLAS of our own. static/interop_test.cpp compiles it
+// with the real one.
+#include "memsaver/graph/workspace_pool.hpp"
+#include "memsaver/interop/cublas.hpp"
+
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+using namespace test;
+
+namespace {
+
+/// What a handle of cuBLAS's remembers.
+struct FakeBlas {
+    int stream = 0;
+    void* workspace = nullptr; // null: its own
+    std::size_t bytes = 0;
+    int fail = 0; // what the next calls answer
+};
+
+struct FakeApi {
+    using Handle = FakeBlas*;
+    using Stream = int;
+
+    static int set_stream(Handle handle, Stream stream) noexcept {
+        if (handle->fail != 0) return handle->fail;
+        handle->stream = stream;
+        handle->workspace = nullptr; // as cuBLAS does
+        handle->bytes = 0;
+        return 0;
+    }
+    static int get_stream(Handle handle, Stream* stream) noexcept {
+        *stream = handle->stream;
+        return handle->fail;
+    }
+    static int set_workspace(Handle handle, void* workspace, std::size_t bytes) noexcept {
+        if (handle->fail != 0) return handle->fail;
+        handle->workspace = workspace;
+        handle->bytes = bytes;
+        return 0;
+    }
+    static const char* status_name(int) noexcept { return "FAKE_STATUS"; }
+};
+
+using Guard = BasicCublasWorkspace<FakeApi>;
+
+void* used_by(FakeBlas* handle) { return handle->workspace; } // a call of cuBLAS's
+
+} // namespace
+
+TEST_CASE_TEMPLATE("cuBLAS works in the tag's memory, whoever sets its stream", M, HostMachine2G) {
+    for (const bool enabled : {true, false}) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
+        const Arena arena = saver.arena("workspace");
+        FakeBlas blas;
+        {
+            Guard guard{&blas, arena, 4_MiB};
+            CHECK(blas.workspace == guard.workspace());
+            CHECK(blas.bytes == 4_MiB);
+            CHECK(arena.usage().used_bytes == 4_MiB);
+            CHECK(arena.base().contains(guard.workspace()));
+            guard.set_stream(7);
+            CHECK(blas.stream == 7);
+            CHECK(blas.workspace == guard.workspace());
+            CHECK(FakeApi::set_stream(&blas, 8) == 0); // a library of the program's
+            CHECK(blas.workspace == nullptr);
+            CHECK(used_by(guard) == guard.workspace());
+            CHECK(guard.handle() == &blas);
+            void* const before = guard.workspace();
+            (void)saver.pause();
+            (void)saver.resume();
+            CHECK(used_by(guard) == before);
+            const Guard moved{std::move(guard)};
+            CHECK(used_by(moved) == before);
+        }
+        CHECK(blas.workspace == nullptr); // its own again
+        CHECK(blas.stream == 8);
+        CHECK(arena.usage().used_bytes == 0);
+    }
+}
+
+TEST_CASE("a region, and a workspace of a pool, serve as well") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    FakeBlas blas;
+    {
+        const auto region = saver.region("workspace");
+        const Guard guard{&blas, region};
+        CHECK(guard.bytes() == 32_MiB);
+        CHECK(used_by(guard) == guard.workspace());
+    }
+    WorkspacePool workspaces{saver.arena("workspace")};
+    void* const shared = workspaces.get("cublas", 8_MiB);
+    {
+        const Guard guard{&blas, shared, 8_MiB};
+        CHECK(used_by(guard) == shared);
+    }
+    CHECK(blas.workspace == nullptr);
+    CHECK(workspaces.get("cublas", 8_MiB) == shared); // not the guard's to give back
+}
+
+TEST_CASE("what cuBLAS refuses is an error with its name, and nothing is kept") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("workspace");
+    FakeBlas blas;
+    blas.fail = 13;
+    const std::string text = text_of<DriverError>([&] { const Guard guard{&blas, arena, 1_MiB}; });
+    CHECK_MESSAGE(contains(text, "cublasSetWorkspace"), text);
+    CHECK_MESSAGE(contains(text, "FAKE_STATUS (13)"), text);
+    CHECK(arena.usage().used_bytes == 0);
+    blas.fail = 0;
+    Guard guard{&blas, arena, 1_MiB};
+    blas.fail = 14;
+    CHECK(contains(text_of<DriverError>([&] { guard.set_stream(1); }), "cublasSetStream"));
+    CHECK_THROWS_AS((void)guard.handle(), DriverError);
+    CHECK_THROWS_AS((Guard{&blas, arena, 0}), Misuse);
+}

@@ -1,0 +1,192 @@
+// trim_cuda_pools: what stream-ordered pools and graphs keep goes back after a pause, and before a resume returns.
+#include "memsaver/interop/cuda_pools.hpp"
+
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+using D = FaultyDriver<HostDriver>;
+
+/// What is in a pool, freed already.
+void leave_in(const D& driver, PoolRef pool, std::size_t bytes) {
+    REQUIRE(driver.inner().put_in_pool(pool, bytes).ok());
+    REQUIRE(driver.inner().free_pool(pool).ok());
+}
+
+struct Told {
+    std::vector<Event> of_pools;
+    std::vector<Event> ignored;
+    EventSink sink = [this](const Event& event) {
+        if (event.kind == EventKind::trimmed) of_pools.push_back(event);
+        if (event.kind == EventKind::ignored) ignored.push_back(event);
+    };
+};
+
+std::optional<TagReport> pools_of(const Report& report, int device = 0) {
+    for (const TagReport& row : report.tags) {
+        if (row.tag == "CUDA pools" && row.device == device) return row;
+    }
+    return {};
+}
+
+} // namespace
+
+TEST_CASE("after a pause the pools are trimmed, and what they held is told and reported") {
+    const Checked<HostMachine2G> machine;
+    Told told;
+    MemorySaver saver{machine.driver, {.events = told.sink}};
+    void* const block = saver.arena("tag").allocate(4_MiB);
+    Hook trim = saver.after_pause(trim_cuda_pools);
+    leave_in(machine.driver, {}, 8_MiB);
+    leave_in(machine.driver, PoolRef::of_graphs(), 6_MiB);
+    REQUIRE(machine.driver.inner().put_in_pool({}, 2_MiB).ok()); // in use
+    const Report paused = saver.pause();
+    CHECK(machine.driver.inner().counts().held_bytes == 2_MiB);
+    CHECK(paused.released_bytes == 18_MiB);
+    const auto row = pools_of(paused);
+    REQUIRE(row);
+    CHECK(row->released_bytes == 14_MiB);
+    CHECK(row->held_bytes == 2_MiB);
+    REQUIRE(told.of_pools.size() == 1);
+    CHECK(told.of_pools[0].text == "CUDA pools: 16.00 MiB reserved before, 2.00 MiB after");
+    CHECK(told.of_pools[0].bytes_done == 14_MiB);
+    CHECK(told.of_pools[0].bytes_total == 16_MiB);
+
+    REQUIRE(machine.driver.inner().free_pool({}).ok());
+    leave_in(machine.driver, {}, 4_MiB); // a weight update, in place
+    const Report resumed = saver.resume();
+    CHECK(resumed.mapped_bytes == 4_MiB);
+    REQUIRE(pools_of(resumed));
+    CHECK(pools_of(resumed)->released_bytes == 6_MiB);
+    CHECK(told.of_pools.size() == 2);
+
+    leave_in(machine.driver, {}, 4_MiB);
+    trim = Hook{}; // both have ended
+    (void)saver.pause();
+    (void)saver.resume();
+    CHECK(told.of_pools.size() == 2);
+    CHECK(machine.driver.inner().trim_pool({}, 0).ok());
+    CHECK(told.ignored.empty());
+    saver.deallocate(block);
+}
+
+TEST_CASE("trimming after a resume can be switched off, and had by itself") {
+    const Checked<HostMachine2G> machine;
+    Told told;
+    MemorySaver saver{machine.driver, {.events = told.sink}};
+    (void)saver.arena("tag").allocate(4_MiB);
+    {
+        const Hook only_paused = saver.after_pause(TrimCudaPools{.after_resume = false});
+        (void)saver.pause();
+        CHECK(told.of_pools.size() == 1);
+        (void)saver.resume();
+        CHECK(told.of_pools.size() == 1);
+    }
+    const Hook only_resumed = saver.after_resume(trim_cuda_pools);
+    (void)saver.pause();
+    CHECK(told.of_pools.size() == 1);
+    const Report resumed = saver.resume();
+    CHECK(told.of_pools.size() == 2);
+    CHECK(!pools_of(resumed)); // the pools held nothing: no row
+}
+
+TEST_CASE("what may be kept is kept, graphs' memory can be spared, and the program's own pools are trimmed too") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("tag").allocate(4_MiB);
+    HostPool own;
+    leave_in(machine.driver, {}, 4_MiB);
+    leave_in(machine.driver, {}, 4_MiB);
+    leave_in(machine.driver, &own, 8_MiB);
+    leave_in(machine.driver, PoolRef::of_graphs(), 2_MiB);
+    const Hook trim =
+        saver.after_pause(TrimCudaPools{.graph_memory = false, .keep_bytes = 4_MiB, .pools = {PoolRef{&own}}});
+    const Report paused = saver.pause();
+    REQUIRE(pools_of(paused));
+    CHECK(pools_of(paused)->released_bytes == 12_MiB);
+    CHECK(pools_of(paused)->held_bytes == 4_MiB);
+    CHECK(machine.driver.inner().counts().held_bytes == 6_MiB);
+    const TrimmedPools rest = trim_cuda_pools.trim(machine.driver);
+    CHECK(rest.before_bytes == 6_MiB);
+    CHECK(rest.after_bytes == 0);
+}
+
+TEST_CASE("every device that tags live on is trimmed") {
+    const Checked<HostMachine2G> first{0};
+    const Checked<HostMachine2G> second{1};
+    MemorySaver saver{first.driver};
+    (void)saver.arena("tag").allocate(2_MiB);
+    (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
+    const Hook trim = saver.after_pause(trim_cuda_pools);
+    leave_in(first.driver, {}, 4_MiB);
+    leave_in(second.driver, {}, 6_MiB);
+    const Report paused = saver.pause();
+    REQUIRE((pools_of(paused, 0) && pools_of(paused, 1)));
+    CHECK(pools_of(paused, 0)->released_bytes == 4_MiB);
+    CHECK(pools_of(paused, 1)->released_bytes == 6_MiB);
+}
+
+TEST_CASE("a trim that fails does not spoil the pause, and is told") {
+    for (const Call call : {Call::pool_memory, Call::trim_pool}) {
+        const Checked<HostMachine2G> machine;
+        Told told;
+        MemorySaver saver{machine.driver, {.events = told.sink}};
+        (void)saver.arena("tag").allocate(2_MiB);
+        const Hook trim = saver.after_pause(trim_cuda_pools);
+        leave_in(machine.driver, {}, 4_MiB);
+        machine.driver.fail({.call = call});
+        CHECK(saver.pause().released_bytes == 2_MiB);
+        REQUIRE(told.ignored.size() == 1);
+        CHECK(contains(told.ignored[0].text, "memory pool"));
+        (void)saver.resume(); // tried again
+        CHECK(machine.driver.inner().counts().held_bytes == 2_MiB);
+        machine.driver.fail({.call = call});
+        CHECK_THROWS_AS((void)trim_cuda_pools.trim(machine.driver), DriverError);
+    }
+}
+
+TEST_CASE("switched off, hooks are accepted and nothing runs; after the saver a hook's end is nothing") {
+    const Checked<HostMachine2G> machine;
+    std::optional<Hook> late;
+    {
+        MemorySaver saver{machine.driver, {.enabled = false}};
+        (void)saver.arena("tag").allocate(2_MiB);
+        late = saver.after_pause(trim_cuda_pools);
+        leave_in(machine.driver, {}, 4_MiB);
+        (void)saver.pause();
+        (void)saver.resume();
+        CHECK(machine.driver.inner().counts().held_bytes == 6_MiB);
+        CHECK(machine.driver.inner().trim_pool({}, 0).ok());
+    }
+    late.reset();
+}
+
+namespace {
+
+/// A machine without pools.
+struct NoPools : HostDriver {
+    using HostDriver::HostDriver;
+    void trim_pool() = delete;
+};
+
+} // namespace
+
+TEST_CASE("on a driver without pools the hook does nothing") {
+    static_assert(Driver<NoPools> && !Trims<NoPools>);
+    MemorySaver saver{NoPools{64_MiB}};
+    void* const block = saver.arena("tag").allocate(2_MiB);
+    const Hook trim = saver.after_pause(trim_cuda_pools);
+    CHECK(saver.pause().released_bytes == 2_MiB);
+    (void)saver.resume();
+    saver.deallocate(block);
+}

@@ -1,0 +1,45 @@
+// A stream of a HostDriver that does nothing until it is let go. Does not know what waits for it.
+#pragma once
+
+#include "memsaver/driver/driver.hpp"
+
+#include <doctest/doctest.h>
+
+namespace test {
+
+using namespace memsaver;
+
+class HeldStream {
+public:
+    explicit HeldStream(const HostDriver& driver) : driver_{driver} {
+        REQUIRE(driver_.open_stream(stream_).ok());
+        REQUIRE(driver_.hold(stream_).ok());
+        REQUIRE(driver_.enqueue(stream_, [] {}).ok());
+    }
+    HeldStream(const HeldStream&) = delete;
+    HeldStream& operator=(const HeldStream&) = delete;
+    ~HeldStream() {
+        let_go();
+        CHECK(driver_.close_stream(stream_).ok());
+    }
+
+    /// And waits until it has done everything.
+    void let_go() {
+        CHECK(driver_.let_go(stream_).ok());
+        EventRef event;
+        REQUIRE(driver_.open_event(stream_, event).ok());
+        CHECK(driver_.record(event, stream_).ok());
+        CHECK(driver_.wait(event).ok());
+        CHECK(driver_.close_event(event).ok());
+    }
+
+    [[nodiscard]] StreamRef get() const { return stream_; }
+    /// As code that knows only CUDA's type names it.
+    [[nodiscard]] CUstream_st* as_cuda() const { return static_cast<CUstream_st*>(stream_.native()); }
+
+private:
+    HostDriver driver_;
+    StreamRef stream_;
+};
+
+} // namespace test

@@ -1,0 +1,166 @@
+// What PyTorch's pluggable allocator calls: null instead of exceptions, and blocks that wait for the stream that they
+// were freed on.
+#include "interop/held_stream.hpp"
+#include "memsaver/interop/pytorch.hpp"
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+/// The events that a sink was told.
+struct Told {
+    std::vector<std::string> texts;
+    EventSink sink = [this](const Event& event) {
+        if (event.kind == EventKind::ignored) texts.push_back(event.text);
+    };
+    Told() = default;
+    Told(const Told&) = delete;
+    Told& operator=(const Told&) = delete;
+};
+
+// A program's own functions, as PyTorch takes them by name from a library, over what the program keeps.
+std::optional<Arena> engine_arena;
+
+extern "C" void* engine_allocate(ssize_t bytes, int device, CUstream_st* stream) {
+    return pytorch_allocate(*engine_arena, bytes, device, stream);
+}
+extern "C" void engine_deallocate(void* pointer, ssize_t bytes, int device, CUstream_st* stream) {
+    pytorch_deallocate(*engine_arena, pointer, bytes, device, stream);
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("memory that comes through the two functions is paused and resumed", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    engine_arena = saver.arena("torch", HostBackup{});
+    void* (*const allocate)(ssize_t, int, CUstream_st*) = engine_allocate;
+    void (*const deallocate)(void*, ssize_t, int, CUstream_st*) = engine_deallocate;
+
+    void* const tensor = allocate(3_MiB, 0, nullptr);
+    void* const small = allocate(1, 0, nullptr);
+    REQUIRE(tensor != nullptr);
+    REQUIRE(small != nullptr);
+    CHECK(address_of(small) % 256 == 0);
+    write_pattern(machine.driver, tensor, 3_MiB, 7);
+    saver.pause("torch");
+    CHECK(row_of(saver, "torch").state == "paused");
+    deallocate(small, 1, 0, nullptr); // while it is away
+    CHECK(row_of(saver, "torch").blocks == 1);
+    saver.resume("torch");
+    CHECK(has_pattern(machine.driver, tensor, 3_MiB, 7));
+    deallocate(tensor, 3_MiB, 0, nullptr);
+    CHECK(row_of(saver, "torch").blocks == 0);
+    engine_arena.reset();
+}
+
+TEST_CASE_TEMPLATE("what cannot be had is null, and the sink is told why", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("torch", Discard{}, {.capacity = 64_MiB});
+    Told told;
+
+    CHECK(pytorch_allocate(arena, 0, 0, {}, told.sink) == nullptr); // an empty tensor, no failure
+    CHECK(told.texts.empty());
+    CHECK(pytorch_allocate(arena, 128_MiB, 0, {}, told.sink) == nullptr);
+    REQUIRE(told.texts.size() == 1);
+    CHECK(contains(told.texts.back(), "torch"));
+
+    CHECK(pytorch_allocate(arena, 1_MiB, 1, {}, told.sink) == nullptr); // another device's memory
+    REQUIRE(told.texts.size() == 2);
+    CHECK(contains(told.texts.back(), "device 1"));
+
+    machine.driver.fail({.call = Call::create, .lasting = Lasting::onwards, .kind = StatusKind::out_of_memory});
+    CHECK(pytorch_allocate(arena, 32_MiB, 0, {}, told.sink) == nullptr);
+    CHECK(told.texts.size() == 3);
+    machine.driver.heal();
+    CHECK(pytorch_allocate(arena, 32_MiB, 0, {}, told.sink) != nullptr);
+    CHECK(pytorch_allocate(Arena{}, 1, 0, {}, told.sink) == nullptr);
+    CHECK(told.texts.size() == 4);
+    saver.close();
+    CHECK(pytorch_allocate(arena, 1, 0, {}, told.sink) == nullptr);
+    CHECK(told.texts.size() == 5);
+}
+
+TEST_CASE_TEMPLATE("freeing never throws; what is wrong about it is told", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    Told told;
+    MemorySaver saver{machine.driver, {.events = told.sink}};
+    const Arena arena = saver.arena("torch");
+    const Arena other = saver.arena("other");
+    void* const block = arena.allocate(1_MiB);
+    pytorch_deallocate(arena, nullptr, 0, 0, {});
+    pytorch_deallocate(arena, block, 1_MiB, 0, {});
+    CHECK(told.texts.empty());
+    pytorch_deallocate(arena, block, 1_MiB, 0, {}); // again
+    CHECK(told.texts.size() == 1);
+
+    // Over a whole saver the tag is found by the address.
+    void* const first = arena.allocate(1_MiB);
+    void* const second = other.allocate(1_MiB);
+    Told asked;
+    pytorch_deallocate(saver, first, 1_MiB, 0, {}, asked.sink);
+    pytorch_deallocate(saver, second, 1_MiB, 0, {}, asked.sink);
+    pytorch_deallocate(saver, nullptr, 0, 0, {}, asked.sink);
+    CHECK(asked.texts.empty());
+    CHECK(arena.usage().blocks == 0);
+    CHECK(other.usage().blocks == 0);
+    int foreign = 0;
+    pytorch_deallocate(saver, &foreign, 4, 0, {}, asked.sink);
+    CHECK(asked.texts.size() == 1);
+
+    void* const late = arena.allocate(1_MiB);
+    saver.close();
+    pytorch_deallocate(arena, late, 1_MiB, 0, {});
+    CHECK(told.texts.size() == 1); // quiet, as all owners are after close
+}
+
+TEST_CASE_TEMPLATE("a stream that cannot be marked does not keep the memory", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("torch");
+    for (const bool through_saver : {false, true}) {
+        CAPTURE(through_saver);
+        void* const block = arena.allocate(1_MiB);
+        machine.driver.fail({.call = Call::open_event, .lasting = Lasting::onwards});
+        if (through_saver) {
+            pytorch_deallocate(saver, block, 1_MiB, 0, {});
+        } else {
+            pytorch_deallocate(arena, block, 1_MiB, 0, {});
+        }
+        machine.driver.heal();
+        CHECK(arena.usage().blocks == 0);
+    }
+}
+
+#ifndef MEMSAVER_TEST_GPU
+TEST_CASE("a freed block is used again only when its stream has passed, whatever the others do") {
+    const Checked<HostMachine2G> machine;
+    HeldStream mine{machine.driver.inner()};
+    HeldStream other{machine.driver.inner()};
+    {
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("torch");
+        void* const block = pytorch_allocate(arena, 2_MiB, 0, mine.as_cuda());
+        pytorch_deallocate(arena, block, 2_MiB, 0, mine.as_cuda());
+        CHECK(pytorch_allocate(arena, 2_MiB, 0, mine.as_cuda()) != block);
+        mine.let_go();
+        std::set<void*> later;
+        for (int i = 0; i < 64; ++i) later.insert(pytorch_allocate(arena, 2_MiB, 0, other.as_cuda()));
+        CHECK(later.contains(block)); // while the other stream is still held
+        other.let_go();
+    }
+}
+#endif

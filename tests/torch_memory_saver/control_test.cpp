@@ -1,0 +1,101 @@
+// The named pipe and the file beside it.
+#include "../../examples/torch_memory_saver/control.hpp"
+
+#include <doctest/doctest.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+using tms::Control;
+
+namespace {
+
+/// A folder of its own, and what the pipe was told.
+struct Place {
+    Place() {
+        char name[] = "/tmp/memsaver_control_XXXXXX";
+        REQUIRE(::mkdtemp(name) != nullptr);
+        folder = name;
+        path = folder + "/pipe";
+    }
+    ~Place() { std::filesystem::remove_all(folder); }
+
+    int act(const std::string& verb, const std::string& tag) {
+        const std::lock_guard lock{mutex};
+        acts.emplace_back(verb, tag);
+        changed.notify_all();
+        return verb == "pause" ? 0 : 2;
+    }
+    void wait_for(std::size_t count) {
+        std::unique_lock lock{mutex};
+        changed.wait(lock, [&] { return acts.size() >= count; });
+    }
+    [[nodiscard]] std::string state() const {
+        std::ifstream file{path + ".state"};
+        std::string line;
+        std::getline(file, line);
+        return line;
+    }
+
+    std::string folder;
+    std::string path;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::pair<std::string, std::string>> acts;
+};
+
+} // namespace
+
+TEST_CASE("commands arrive in order, whole, and are answered") {
+    static Place place; // the control's thread lives as long as the process
+    static auto* const control = new Control;
+    CHECK(
+        control->open(place.path, [](const std::string& v, const std::string& t) { return place.act(v, t); }).empty());
+    CHECK(place.state() == "0 ready 0");
+    {
+        std::ofstream pipe{place.path};
+        pipe << "pause\npause kv cache\n" << std::flush << "res" << std::flush << "ume kv cache\nresume last\n";
+    }
+    place.wait_for(4);
+    CHECK(place.acts[0] == std::pair<std::string, std::string>{"pause", ""});
+    CHECK(place.acts[1] == std::pair<std::string, std::string>{"pause", "kv cache"});
+    CHECK(place.acts[2] == std::pair<std::string, std::string>{"resume", "kv cache"});
+    // The third's answer was written before the fourth was begun.
+    const std::string state = place.state();
+    CHECK((state == "3 resume kv cache 2" || state == "4 resume last 2"));
+    const auto mode = std::filesystem::status(place.path).permissions();
+    CHECK((mode & (std::filesystem::perms::group_all | std::filesystem::perms::others_all)) ==
+          std::filesystem::perms::none);
+}
+
+TEST_CASE("nothing is left behind") {
+    static Place place;
+    static auto* const control = new Control;
+    CHECK(control->open(place.path, [](const std::string&, const std::string&) { return 0; }).empty());
+    CHECK(std::filesystem::exists(place.path));
+    control->remove();
+    CHECK(std::filesystem::is_empty(place.folder));
+}
+
+TEST_CASE("what is no pipe is left alone") {
+    Place place;
+    std::ofstream{place.path} << "precious";
+    Control control;
+    CHECK(control.open(place.path, {}).find("no named pipe") != std::string::npos);
+    std::string text;
+    std::ifstream{place.path} >> text;
+    CHECK(text == "precious");
+    Control nowhere;
+    CHECK(!nowhere.open(place.folder + "/missing/pipe", {}).empty());
+}
+
+TEST_CASE("the process' number in a path") {
+    CHECK(Control::expand("/run/engine-%p.pipe") == "/run/engine-" + std::to_string(::getpid()) + ".pipe");
+    CHECK(Control::expand("/run/engine") == "/run/engine");
+}

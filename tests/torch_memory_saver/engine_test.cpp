@@ -1,0 +1,296 @@
+// What torch_memory_saver's interface promises, on any driver.
+#include "../../examples/torch_memory_saver/engine.hpp"
+
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace test;
+using tms::Engine;
+using tms::Keep;
+using tms::Placement;
+
+namespace {
+
+/// An engine on one machine; everything has been given back when it is gone.
+template <class M>
+struct Bench {
+    const Checked<M> machine;
+    std::vector<std::string> told;
+    Engine<typename M::Driver> engine{{.open = [this](int) { return machine.driver; },
+                                       .events =
+                                           [this](const Event& event) {
+                                               if (event.kind == EventKind::ignored) told.push_back(event.text);
+                                           }}};
+
+    void* allocate(const std::string& tag, std::size_t bytes, Keep keep = Keep::nothing) {
+        return engine.allocate({tag, keep, keep == Keep::disk ? "/tmp" : "", 0}, bytes);
+    }
+    [[nodiscard]] std::size_t mapped() const { return machine.driver.handle_bytes(); }
+    [[nodiscard]] std::size_t host_bytes() {
+        std::size_t bytes = 0;
+        for (const ArenaUsage& row : engine.usage()) bytes += row.backed_up_bytes;
+        return bytes;
+    }
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("pages go and come, pointers stay, tags are apart", M, MEMSAVER_TEST_MACHINES) {
+    Bench<M> bench;
+    CHECK(bench.mapped() == 0);
+    void* const cache = bench.allocate("kv_cache", 64_MiB + 1);
+    void* const weights = bench.allocate("weights", 6912);
+    write_pattern(bench.machine.driver, weights, 6912, 1);
+    const std::size_t all = bench.mapped();
+    CHECK(bench.engine.pause("kv_cache"));
+    const std::size_t rest = bench.mapped();
+    CHECK(all - rest >= 64_MiB);
+    CHECK(rest > 0);
+    CHECK(has_pattern(bench.machine.driver, weights, 6912, 1));
+    CHECK(bench.engine.pause("kv_cache")); // again: nothing
+    CHECK(bench.mapped() == rest);
+    for (int cycle = 0; cycle < 3; ++cycle) {
+        CHECK(bench.engine.resume("kv_cache"));
+        CHECK(bench.engine.resume("kv_cache"));
+        write_pattern(bench.machine.driver, cache, 64_MiB + 1, 2);
+        CHECK(has_pattern(bench.machine.driver, cache, 64_MiB + 1, 2));
+        CHECK(bench.engine.pause(""));
+        CHECK(bench.mapped() == 0);
+    }
+    CHECK(!bench.engine.pause("nobody"));
+    CHECK(!bench.engine.resume("nobody"));
+    CHECK(bench.engine.resume(""));
+    CHECK(bench.engine.free(cache));
+    CHECK(bench.engine.free(weights));
+}
+
+TEST_CASE("before anything is allocated there is nothing to pause, and no driver") {
+    int opened = 0;
+    Engine<HostDriver> engine{{.open = [&](int) {
+        ++opened;
+        return HostDriver{64_MiB};
+    }}};
+    int mine = 0;
+    CHECK(engine.pause(""));
+    CHECK(engine.resume(""));
+    CHECK(!engine.pause("a"));
+    CHECK(!engine.owns(&mine));
+    CHECK(!engine.free(&mine));
+    CHECK(engine.backup_of(&mine, 1) == nullptr);
+    CHECK(engine.trim() == 0);
+    CHECK(engine.usage().empty());
+    CHECK(opened == 0);
+}
+
+TEST_CASE_TEMPLATE("kept bytes are the same, whatever keeps them; one tag may have all kinds", M,
+                   MEMSAVER_TEST_MACHINES) {
+    Bench<M> bench;
+    const auto& driver = bench.machine.driver;
+    const std::size_t odd = 5_MiB + 4097;
+    std::map<Keep, void*> blocks;
+    for (const Keep keep : {Keep::nothing, Keep::pinned, Keep::mmap, Keep::disk})
+        blocks[keep] = bench.allocate("weights", odd, keep);
+    for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
+        for (const auto& [keep, block] : blocks)
+            write_pattern(driver, block, odd, cycle * 10 + static_cast<unsigned>(keep));
+        CHECK(bench.engine.pause("weights"));
+        CHECK(bench.mapped() == 0);
+        for (const auto& [keep, block] : blocks) {
+            const auto* const kept = static_cast<const unsigned char*>(bench.engine.backup_of(block, odd));
+            CHECK((kept != nullptr) == (keep == Keep::pinned || keep == Keep::mmap));
+            if (kept != nullptr) {
+                const auto bytes = pattern(odd, cycle * 10 + static_cast<unsigned>(keep));
+                CHECK(std::equal(bytes.begin(), bytes.end(), kept));
+                CHECK(bench.engine.backup_of(static_cast<char*>(block) + 4096, 100) == kept + 4096);
+            }
+        }
+        CHECK(bench.engine.resume("weights"));
+        for (const auto& [keep, block] : blocks) {
+            CHECK(bench.engine.backup_of(block, odd) == nullptr); // active
+            if (keep == Keep::nothing) continue;
+            CHECK(has_pattern(driver, block, odd, cycle * 10 + static_cast<unsigned>(keep)));
+        }
+    }
+}
+
+TEST_CASE("retention can be switched at any time") {
+    Bench<HostMachine2G> bench;
+    const auto& driver = bench.machine.driver;
+    void* const block = bench.allocate("weights", 8_MiB, Keep::pinned);
+    const auto cycle = [&](std::uint64_t seed) {
+        write_pattern(driver, block, 8_MiB, seed);
+        CHECK(bench.engine.pause("weights"));
+        const void* const kept = bench.engine.backup_of(block, 8_MiB);
+        CHECK(bench.engine.resume("weights"));
+        CHECK(has_pattern(driver, block, 8_MiB, seed));
+        return kept;
+    };
+    CHECK(!bench.engine.retain());
+    (void)cycle(1);
+    CHECK(bench.host_bytes() == 0);
+    bench.engine.set_retain(true);
+    const void* const kept = cycle(2);
+    CHECK(bench.host_bytes() == 8_MiB);
+    CHECK(cycle(3) == kept);
+    CHECK(cycle(4) == kept);
+    bench.engine.set_retain(false);
+    (void)cycle(5);
+    CHECK(bench.host_bytes() == 0);
+}
+
+TEST_CASE_TEMPLATE("freeing gives pages back and waits for the device", M, MEMSAVER_TEST_MACHINES) {
+    Bench<M> bench;
+    const auto& driver = bench.machine.driver;
+    std::array<void*, 4> blocks{};
+    for (void*& block : blocks) block = bench.allocate("a", 32_MiB);
+    StreamRef stream;
+    REQUIRE(driver.open_stream(stream).ok());
+    REQUIRE(driver.fill(address_of(blocks[0]), 7, 32_MiB, stream).ok()); // unmapping under it would be a violation
+    for (void* block : blocks) CHECK(bench.engine.free(block));
+    CHECK(bench.mapped() == 0);
+    CHECK(driver.close_stream(stream).ok());
+    CHECK_THROWS_AS(bench.engine.free(blocks[0]), Misuse); // twice
+}
+
+TEST_CASE_TEMPLATE("freed in a stream's order", M, MEMSAVER_TEST_MACHINES) {
+    Bench<M> bench;
+    const auto& driver = bench.machine.driver;
+    void* const block = bench.allocate("a", 32_MiB);
+    StreamRef stream;
+    REQUIRE(driver.open_stream(stream).ok());
+    REQUIRE(driver.fill(address_of(block), 7, 32_MiB, stream).ok());
+    CHECK(bench.engine.free(block, stream));
+    CHECK_THROWS_AS(bench.engine.free(block, stream), Misuse);
+    int mine = 0;
+    CHECK(!bench.engine.free(&mine, stream));
+    CHECK(bench.engine.pause("a"));
+    CHECK(bench.mapped() == 0);
+    CHECK(driver.close_stream(stream).ok());
+}
+
+TEST_CASE_TEMPLATE("freeing one of two while paused keeps the other", M, MEMSAVER_TEST_MACHINES) {
+    Bench<M> bench;
+    void* const one = bench.allocate("a", 8_MiB, Keep::pinned);
+    void* const two = bench.allocate("a", 8_MiB, Keep::pinned);
+    write_pattern(bench.machine.driver, two, 8_MiB, 2);
+    CHECK(bench.engine.pause("a"));
+    CHECK(bench.engine.free(one));
+    void* const meanwhile = bench.allocate("a", 8_MiB, Keep::pinned); // active at once
+    write_pattern(bench.machine.driver, meanwhile, 8_MiB, 3);
+    CHECK(bench.engine.resume("a"));
+    CHECK(has_pattern(bench.machine.driver, two, 8_MiB, 2));
+    CHECK(has_pattern(bench.machine.driver, meanwhile, 8_MiB, 3));
+}
+
+TEST_CASE("small tensors share pages") {
+    Bench<HostMachine2G> bench;
+    for (int i = 0; i < 4096; ++i) (void)bench.allocate("small", 64_KiB);
+    CHECK(bench.mapped() <= 256_MiB + 256_MiB / 8);
+}
+
+TEST_CASE("an allocation leaves the margin free, and a resume need not") {
+    Bench<HostMachine2G> bench;
+    bench.engine.set_margin(1_GiB);
+    void* const block = bench.allocate("a", 900_MiB);
+    CHECK_THROWS_AS((void)bench.allocate("a", 200_MiB), OutOfMemory);
+    CHECK(bench.machine.free_bytes() >= 1_GiB);
+    CHECK(bench.engine.pause("a"));
+    bench.engine.set_margin(1900_MiB);
+    CHECK(bench.engine.resume("a"));
+    CHECK_THROWS_AS((void)bench.allocate("b", 200_MiB), OutOfMemory);
+    bench.engine.set_margin(0);
+    (void)bench.allocate("b", 200_MiB);
+    CHECK(bench.engine.free(block));
+}
+
+TEST_CASE("no room to resume: an error, and then success") {
+    Bench<HostMachine2G> bench;
+    void* const block = bench.allocate("a", 64_MiB, Keep::pinned);
+    write_pattern(bench.machine.driver, block, 64_MiB, 1);
+    CHECK(bench.engine.pause("a"));
+    {
+        const Ballast ballast{bench.machine.driver, 16_MiB};
+        CHECK_THROWS_AS(bench.engine.resume("a"), OutOfMemory);
+        CHECK(bench.engine.backup_of(block, 64_MiB) != nullptr);
+    }
+    CHECK(bench.engine.resume("a"));
+    CHECK(has_pattern(bench.machine.driver, block, 64_MiB, 1));
+}
+
+TEST_CASE("several devices") {
+    const Checked<HostMachine2G> first{0};
+    const Checked<HostMachine2G> second{1};
+    Engine<FaultyDriver<HostDriver>> engine{
+        {.open = [&](int device) { return device == 0 ? first.driver : second.driver; }}};
+    void* const a = engine.allocate({"w", Keep::pinned, "", 0}, 8_MiB);
+    void* const b = engine.allocate({"w", Keep::pinned, "", 1}, 8_MiB);
+    write_pattern(first.driver, a, 8_MiB, 1);
+    write_pattern(second.driver, b, 8_MiB, 2);
+    CHECK(engine.pause("w"));
+    CHECK(first.driver.handle_bytes() == 0);
+    CHECK(second.driver.handle_bytes() == 0);
+    CHECK(engine.resume("w"));
+    CHECK(has_pattern(first.driver, a, 8_MiB, 1));
+    CHECK(has_pattern(second.driver, b, 8_MiB, 2));
+    CHECK(engine.free(b));
+    CHECK(second.driver.handle_bytes() == 0);
+    CHECK(first.driver.handle_bytes() != 0);
+}
+
+TEST_CASE("several threads, while somebody pauses") {
+    Bench<HostMachine2G> bench;
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([&, thread] {
+            const std::string tag = "thread " + std::to_string(thread % 2);
+            const Keep keep = thread < 2 ? Keep::nothing : Keep::pinned;
+            for (int i = 0; i < 50; ++i) {
+                void* const block = bench.allocate(tag, 1_MiB, keep);
+                CHECK(bench.engine.owns(block));
+                if (i % 10 == 0) CHECK(bench.engine.pause(tag));
+                if (i % 10 == 5) CHECK(bench.engine.resume(tag));
+                CHECK(bench.engine.free(block));
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(bench.engine.resume(""));
+}
+
+TEST_CASE("plain memory, and what others took") {
+    Bench<HostMachine2G> bench;
+    void* const plain = bench.engine.allocate_plain(0, 1000);
+    CHECK(!bench.engine.owns(plain));
+    CHECK(!bench.engine.free(plain));
+    bench.engine.free_plain(0, plain);
+    CHECK(bench.machine.driver.plain_bytes() == 0);
+    CHECK_THROWS_AS((void)bench.engine.allocate_plain(0, 4_GiB), OutOfMemory);
+}
+
+TEST_CASE("a driver that fails leaves the engine usable") {
+    Bench<HostMachine2G> bench;
+    void* const block = bench.allocate("a", 8_MiB, Keep::pinned);
+    write_pattern(bench.machine.driver, block, 8_MiB, 1);
+    for (const Call call : {Call::create, Call::map, Call::allow_access, Call::copy_to_device}) {
+        CHECK(bench.engine.pause("a"));
+        bench.machine.driver.fail({.call = call});
+        CHECK_THROWS_AS(bench.engine.resume("a"), Error);
+        CHECK(bench.engine.resume("a"));
+        CHECK(has_pattern(bench.machine.driver, block, 8_MiB, 1));
+    }
+    bench.machine.driver.fail({.call = Call::release});
+    CHECK(bench.engine.free(block)); // it is free; its pages go with the next trim
+    CHECK(bench.mapped() != 0);
+    (void)bench.engine.trim();
+    CHECK(bench.mapped() == 0);
+}

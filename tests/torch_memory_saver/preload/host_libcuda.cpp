@@ -1,0 +1,275 @@
+// A libcuda.so.1 whose devices are host memory: what the preload library is tried on without a GPU. It has two devices
+// of 1 GiB, and is asked as the real one is: by dlsym, and by cuGetProcAddress.
+#undef CUDA_API_PER_THREAD_DEFAULT_STREAM // it would rename what is defined here
+#include <cuda.h>
+
+#include "host_libcuda.hpp"
+#include "memsaver/driver/host_driver.hpp"
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+// They rename what is defined here.
+#undef cuMemAlloc
+#undef cuMemFree
+#undef cuGetProcAddress
+
+using namespace memsaver;
+
+namespace {
+
+constexpr int device_count = 2;
+
+const HostDriver& machine_of(int device) {
+    static const auto* const machines = new std::vector<HostDriver>{HostDriver{1_GiB, {.device = 0, .poison = true}},
+                                                                    HostDriver{1_GiB, {.device = 1, .poison = true}}};
+    return (*machines)[static_cast<std::size_t>(device)];
+}
+
+// Contexts are addresses of these: device by index.
+char contexts[device_count];
+thread_local std::vector<CUcontext> current;
+
+int current_device() {
+    return current.empty() ? 0 : static_cast<int>(reinterpret_cast<char*>(current.back()) - contexts);
+}
+const HostDriver& machine() { return machine_of(current_device()); }
+
+CUresult result(const Status& status) {
+    switch (status.kind) {
+    case StatusKind::ok: return CUDA_SUCCESS;
+    case StatusKind::out_of_memory: return CUDA_ERROR_OUT_OF_MEMORY;
+    case StatusKind::gone: return CUDA_ERROR_ILLEGAL_ADDRESS;
+    case StatusKind::out_of_host_memory:
+    case StatusKind::other: break;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+StreamRef stream_of(CUstream stream) { return StreamRef{reinterpret_cast<HostStream*>(stream)}; }
+EventRef event_of(CUevent event) { return EventRef{reinterpret_cast<HostEvent*>(event)}; }
+
+CUresult init(unsigned) { return CUDA_SUCCESS; }
+CUresult error_name(CUresult error, const char** name) {
+    *name = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_VALUE";
+    return CUDA_SUCCESS;
+}
+CUresult count_devices(int* count) { return *count = device_count, CUDA_SUCCESS; }
+CUresult get_device(CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; }
+CUresult device_name(char* name, int bytes, CUdevice) {
+    std::snprintf(name, static_cast<std::size_t>(bytes), "host memory");
+    return CUDA_SUCCESS;
+}
+CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
+    constexpr int host_numa_id = 134;
+    *value = static_cast<int>(attribute) == host_numa_id ? -1 : 1;
+    return CUDA_SUCCESS;
+}
+CUresult can_access_peer(int* can, CUdevice, CUdevice) { return *can = 1, CUDA_SUCCESS; }
+CUresult primary_retain(CUcontext* out, CUdevice device) {
+    *out = reinterpret_cast<CUcontext>(&contexts[device]);
+    return CUDA_SUCCESS;
+}
+CUresult primary_release(CUdevice) { return CUDA_SUCCESS; }
+CUresult ctx_push(CUcontext pushed) { return current.push_back(pushed), CUDA_SUCCESS; }
+CUresult ctx_pop(CUcontext* popped) {
+    *popped = current.back();
+    current.pop_back();
+    return CUDA_SUCCESS;
+}
+CUresult ctx_synchronize() { return result(machine().drain()); }
+CUresult ctx_record_event(CUcontext, CUevent event) { return result(machine().record_device(event_of(event))); }
+CUresult exchange_mode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
+
+CUresult granularity(std::size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
+    return result(machine().granularity(*bytes));
+}
+CUresult mem_info(std::size_t* free_bytes, std::size_t* total_bytes) {
+    DeviceMemory memory;
+    const Status status = machine().memory(memory);
+    *free_bytes = memory.free_bytes;
+    *total_bytes = memory.total_bytes;
+    return result(status);
+}
+CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr, unsigned long long) {
+    Address address = 0;
+    const Status status = machine().reserve(bytes, alignment, address);
+    *out = address;
+    return result(status);
+}
+CUresult unreserve(CUdeviceptr at, std::size_t bytes) { return result(machine().unreserve(at, bytes)); }
+CUresult create(CUmemGenericAllocationHandle* out, std::size_t bytes, const CUmemAllocationProp*, unsigned long long) {
+    PageHandle handle;
+    const Status status = machine().create(bytes, handle);
+    *out = handle.value;
+    return result(status);
+}
+CUresult release(CUmemGenericAllocationHandle handle) { return result(machine().release({handle})); }
+CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
+    return result(machine().map(at, bytes, {handle}));
+}
+CUresult unmap(CUdeviceptr at, std::size_t bytes) { return result(machine().unmap(at, bytes)); }
+CUresult set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc*, std::size_t) {
+    return result(machine().allow_access(at, bytes));
+}
+CUresult host_register(void* pages, std::size_t bytes, unsigned) { return result(machine().pin_host(pages, bytes)); }
+CUresult host_unregister(void* pages) { return result(machine().unpin_host(pages)); }
+
+CUresult stream_create(CUstream* out, unsigned) {
+    StreamRef stream;
+    const Status status = machine().open_stream(stream);
+    *out = static_cast<CUstream>(stream.native());
+    return result(status);
+}
+CUresult stream_destroy(CUstream stream) { return result(machine().close_stream(stream_of(stream))); }
+CUresult stream_context(CUstream, CUcontext* out) {
+    *out = reinterpret_cast<CUcontext>(&contexts[current_device()]);
+    return CUDA_SUCCESS;
+}
+CUresult stream_wait_event(CUstream stream, CUevent event, unsigned) {
+    return result(machine().follow(stream_of(stream), event_of(event)));
+}
+CUresult stream_capturing(CUstream stream, CUstreamCaptureStatus* status) {
+    bool yes = false;
+    const Status asked = machine().capturing(stream_of(stream), yes);
+    *status = yes ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return result(asked);
+}
+CUresult event_create(CUevent* out, unsigned) {
+    EventRef event;
+    const Status status = machine().open_event({}, event);
+    *out = static_cast<CUevent>(event.native());
+    return result(status);
+}
+CUresult event_destroy(CUevent event) { return result(machine().close_event(event_of(event))); }
+CUresult event_record(CUevent event, CUstream stream) {
+    return result(machine().record(event_of(event), stream_of(stream)));
+}
+CUresult event_query(CUevent event) {
+    bool passed = false;
+    const Status status = machine().query(event_of(event), passed);
+    return status.ok() && !passed ? CUDA_ERROR_NOT_READY : result(status);
+}
+CUresult event_wait(CUevent event) { return result(machine().wait(event_of(event))); }
+CUresult copy_to_host(void* host, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    return result(machine().copy_to_host(host, from, bytes, stream_of(stream)));
+}
+CUresult copy_to_device(CUdeviceptr to, const void* host, std::size_t bytes, CUstream stream) {
+    return result(machine().copy_to_device(to, host, bytes, stream_of(stream)));
+}
+CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream stream) {
+    return result(machine().fill(to, byte, bytes, stream_of(stream)));
+}
+CUresult never() { return CUDA_ERROR_NOT_SUPPORTED; } // graphs and pools: nobody here uses them
+
+std::atomic<unsigned long> plain_calls{0};
+
+} // namespace
+
+#define HOST_EXPORTED extern "C" [[gnu::visibility("default")]]
+
+HOST_EXPORTED unsigned long host_libcuda_plain_calls() { return plain_calls; }
+
+HOST_EXPORTED CUresult cuDriverGetVersion(int* told) { return *told = 13000, CUDA_SUCCESS; }
+HOST_EXPORTED CUresult cuCtxGetDevice(CUdevice* device) { return *device = current_device(), CUDA_SUCCESS; }
+HOST_EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr* out, std::size_t bytes) {
+    ++plain_calls;
+    Address address = 0;
+    const Status status = machine().allocate_plain(bytes, address);
+    *out = address;
+    return result(status);
+}
+HOST_EXPORTED CUresult cuMemFree_v2(CUdeviceptr at) { return result(machine().free_plain(at)); }
+HOST_EXPORTED CUresult cuMemFreeAsync(CUdeviceptr at, CUstream) { return result(machine().free_plain(at)); }
+
+namespace {
+
+template <class F>
+void* address(F* function) {
+    return reinterpret_cast<void*>(function);
+}
+
+void* find(const char* name) {
+    struct Entry {
+        const char* name;
+        void* function;
+    };
+    static const Entry entries[] = {
+        {"cuInit", address(init)},
+        {"cuGetErrorName", address(error_name)},
+        {"cuDeviceGetCount", address(count_devices)},
+        {"cuDeviceGet", address(get_device)},
+        {"cuDeviceGetName", address(device_name)},
+        {"cuDeviceGetAttribute", address(device_attribute)},
+        {"cuDeviceCanAccessPeer", address(can_access_peer)},
+        {"cuDevicePrimaryCtxRetain", address(primary_retain)},
+        {"cuDevicePrimaryCtxRelease", address(primary_release)},
+        {"cuCtxPushCurrent", address(ctx_push)},
+        {"cuCtxPopCurrent", address(ctx_pop)},
+        {"cuCtxSynchronize", address(ctx_synchronize)},
+        {"cuCtxGetDevice", address(cuCtxGetDevice)},
+        {"cuCtxRecordEvent", address(ctx_record_event)},
+        {"cuThreadExchangeStreamCaptureMode", address(exchange_mode)},
+        {"cuMemGetAllocationGranularity", address(granularity)},
+        {"cuMemGetInfo", address(mem_info)},
+        {"cuMemAddressReserve", address(reserve)},
+        {"cuMemAddressFree", address(unreserve)},
+        {"cuMemCreate", address(create)},
+        {"cuMemRelease", address(release)},
+        {"cuMemMap", address(map)},
+        {"cuMemUnmap", address(unmap)},
+        {"cuMemSetAccess", address(set_access)},
+        {"cuMemAlloc", address(cuMemAlloc_v2)},
+        {"cuMemFree", address(cuMemFree_v2)},
+        {"cuMemFreeAsync", address(cuMemFreeAsync)},
+        {"cuMemHostRegister", address(host_register)},
+        {"cuMemHostUnregister", address(host_unregister)},
+        {"cuStreamCreate", address(stream_create)},
+        {"cuStreamDestroy", address(stream_destroy)},
+        {"cuStreamGetCtx", address(stream_context)},
+        {"cuStreamWaitEvent", address(stream_wait_event)},
+        {"cuStreamIsCapturing", address(stream_capturing)},
+        {"cuEventCreate", address(event_create)},
+        {"cuEventDestroy", address(event_destroy)},
+        {"cuEventRecord", address(event_record)},
+        {"cuEventQuery", address(event_query)},
+        {"cuEventSynchronize", address(event_wait)},
+        {"cuMemcpyDtoHAsync", address(copy_to_host)},
+        {"cuMemcpyHtoDAsync", address(copy_to_device)},
+        {"cuMemsetD8Async", address(fill)},
+        {"cuStreamBeginCapture", address(never)},
+        {"cuStreamEndCapture", address(never)},
+        {"cuGraphDestroy", address(never)},
+        {"cuGraphInstantiateWithFlags", address(never)},
+        {"cuGraphLaunch", address(never)},
+        {"cuGraphExecDestroy", address(never)},
+        {"cuGraphExecUpdate", address(never)},
+        {"cuDeviceGetDefaultMemPool", address(never)},
+        {"cuDeviceGetGraphMemAttribute", address(never)},
+        {"cuDeviceGraphMemTrim", address(never)},
+        {"cuMemPoolGetAttribute", address(never)},
+        {"cuMemPoolTrimTo", address(never)},
+    };
+    for (const Entry& entry : entries) {
+        if (std::strcmp(entry.name, name) == 0) return entry.function;
+    }
+    return nullptr;
+}
+
+} // namespace
+
+HOST_EXPORTED CUresult cuGetProcAddress_v2(const char* name, void** function, int, cuuint64_t,
+                                           CUdriverProcAddressQueryResult*);
+HOST_EXPORTED CUresult cuGetProcAddress(const char* name, void** function, int since, cuuint64_t) {
+    *function = find(name);
+    if (std::strcmp(name, "cuGetProcAddress") == 0) {
+        *function = since >= 12000 ? address(cuGetProcAddress_v2) : address(cuGetProcAddress);
+    }
+    return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+HOST_EXPORTED CUresult cuGetProcAddress_v2(const char* name, void** function, int since, cuuint64_t flags,
+                                           CUdriverProcAddressQueryResult*) {
+    return cuGetProcAddress(name, function, since, flags);
+}

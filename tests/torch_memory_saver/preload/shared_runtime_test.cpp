@@ -1,0 +1,134 @@
+// A program with a shared CUDA runtime, under the preload library.
+#include "host_cudart.hpp"
+#include "host_libcuda.hpp"
+#include "loaded.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <thread>
+
+using namespace test;
+
+namespace {
+
+constexpr std::size_t mib = std::size_t{1} << 20;
+
+unsigned long plain_calls() {
+    static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
+    return symbol<unsigned long()>("host_libcuda_plain_calls", driver)();
+}
+
+} // namespace
+
+TEST_CASE("outside of a region, and for foreign pointers, the runtime's own are called") {
+    const unsigned long before = plain_calls();
+    void* plain = nullptr;
+    REQUIRE(cudaMalloc(&plain, mib) == 0);
+    CHECK(plain_calls() == before + 1);
+    CHECK(cudaFree(plain) == 0);
+    CHECK(cudaFree(nullptr) == 0);
+    void* too_much = nullptr;
+    CHECK(cudaMalloc(&too_much, 4096 * mib) == 2);
+}
+
+TEST_CASE("in a region, memory that can be paused") {
+    const Interface tms;
+    tms.region(true);
+    tms.tag("weights");
+    tms.cpu_backup(true);
+    const std::size_t before = free_bytes();
+    void* block = nullptr;
+    REQUIRE(cudaMalloc(&block, 64 * mib) == 0);
+    tms.region(false);
+    tms.cpu_backup(false);
+    std::memset(block, 42, 64 * mib); // it is host memory
+    CHECK(before - free_bytes() >= 64 * mib);
+    CHECK(tms.pause("weights") == 0);
+    CHECK(tms.pause("weights") == 0);
+    CHECK(before - free_bytes() < 8 * mib);
+    const unsigned char* kept = tms.backup(block, 64 * mib);
+    REQUIRE(kept != nullptr);
+    CHECK(kept[64 * mib - 1] == 42);
+    CHECK(tms.resume("weights") == 0);
+    CHECK(static_cast<unsigned char*>(block)[64 * mib - 1] == 42);
+    CHECK(tms.pause("nobody") == 0); // said to be unknown, and no failure
+    CHECK(cudaFree(static_cast<char*>(block) + 512) == 1);
+    CHECK(cudaFree(block) == 0);
+    CHECK(cudaFree(block) == 1);
+    CHECK(before - free_bytes() < 8 * mib);
+}
+
+TEST_CASE("codes, not exceptions") {
+    const Interface tms;
+    tms.region(true);
+    int rubbish = 0;
+    void* block = &rubbish;
+    CHECK(cudaMalloc(&block, 0) == 0);
+    CHECK(block == nullptr);
+    CHECK(cudaMalloc(nullptr, 1) == 1);
+    CHECK(cudaMalloc(&block, 4096 * mib) == 2);
+    CHECK(block == nullptr);
+    tms.tag("big");
+    REQUIRE(cudaMalloc(&block, 700 * mib) == 0);
+    tms.region(false);
+    CHECK(tms.pause("big") == 0);
+    void* meanwhile = nullptr;
+    REQUIRE(cudaMalloc(&meanwhile, 700 * mib) == 0);
+    CHECK(tms.resume("big") == 2); // no room: an error, and the process goes on
+    CHECK(cudaFree(meanwhile) == 0);
+    CHECK(tms.resume("big") == 0);
+    CHECK(cudaFree(block) == 0);
+}
+
+TEST_CASE("settings are a thread's own, and read as they were set") {
+    const Interface tms;
+    tms.tag("mine");
+    tms.region(true);
+    std::thread{[&] {
+        CHECK(!symbol<bool()>("tms_get_interesting_region")());
+        CHECK(std::strcmp(symbol<const char*()>("tms_get_current_tag")(), "default") == 0);
+    }}.join();
+    CHECK(symbol<bool()>("tms_get_interesting_region")());
+    CHECK(std::strcmp(symbol<const char*()>("tms_get_current_tag")(), "mine") == 0);
+    tms.tag(""); // no name: as it was
+    CHECK(std::strcmp(symbol<const char*()>("tms_get_current_tag")(), "mine") == 0);
+    tms.region(false);
+    const auto set_backend = symbol<void(const char*)>("tms_set_cpu_backup_backend");
+    const auto backend = symbol<const char*()>("tms_get_cpu_backup_backend");
+    set_backend("mmap");
+    CHECK(std::strcmp(backend(), "mmap") == 0);
+    set_backend("floppy");
+    CHECK(std::strcmp(backend(), "mmap") == 0);
+    set_backend("pinned");
+    CHECK(std::strcmp(backend(), "pinned") == 0);
+}
+
+TEST_CASE("devices") {
+    const Interface tms;
+    void* first = nullptr;
+    void* second = nullptr;
+    tms.region(true);
+    tms.tag("both");
+    REQUIRE(cudaMalloc(&first, 8 * mib) == 0);
+    REQUIRE(cudaSetDevice(1) == 0);
+    REQUIRE(cudaMalloc(&second, 8 * mib) == 0);
+    tms.region(false);
+    CHECK(tms.pause("both") == 0);
+    int device = 0;
+    CHECK(cudaGetDevice(&device) == 0);
+    CHECK(device == 1);
+    CHECK(tms.resume("both") == 0);
+    std::memset(first, 1, 8 * mib);
+    std::memset(second, 1, 8 * mib);
+    CHECK(cudaSetDevice(0) == 0);
+    CHECK(cudaFree(first) == 0);
+    CHECK(cudaFree(second) == 0);
+}
+
+TEST_CASE("nobody asked for the driver's allocations") {
+    void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
+    Dl_info info{};
+    REQUIRE(::dladdr(::dlsym(driver, "cuMemAlloc_v2"), &info) != 0);
+    CHECK(std::string{info.dli_fname}.find("libcuda.so.1") != std::string::npos);
+}
