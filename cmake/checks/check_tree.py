@@ -5,9 +5,9 @@
     check_tree.py --write-headers   write cmake/headers.cmake from what lies in include/
 
 The rules, each a function below: includes point up the list of layers; each layer has a door, a header named like
-it, that shows the whole layer; adapters in interop/ stand alone; <cuda.h> is named in one file; the listed headers are
-those of the tree; headers are short, guarded and introduced; nothing in the library ends the process; test cases stand
-where the build looks for them.
+it, that shows the whole layer; adapters in interop/ stand alone, and the umbrella shows only those that need nobody
+else's header; <cuda.h> is named in one file; the listed headers are those of the tree; headers are short, guarded and
+introduced; nothing in the library ends the process; test cases stand where the build looks for them.
 """
 import argparse
 import re
@@ -110,7 +110,7 @@ def check_interop(tree):
                 continue
             if name.startswith("interop/"):
                 yield f"{name}:{line}: an adapter does not know another one, {target}"
-            else:
+            elif "/" in name or any(not own and re.search(r"[./]", to) for _, own, to, _ in tree.includes_of(target)):
                 yield f"{name}:{line}: {target} is included only by programs that want it"
 
 

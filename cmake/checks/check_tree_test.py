@@ -88,6 +88,11 @@ class CheckTree(unittest.TestCase):
         self.write("include/memsaver/memsaver.hpp", header('"memsaver/driver/driver.hpp"', '"memsaver/interop/first.hpp"'))
         self.list_headers()
         self.assert_found("only by programs that want it")
+        self.write("include/memsaver/interop/first.hpp", header("<vector>"))
+        self.assert_clean()
+        self.write("include/memsaver/graph/graph.hpp", header('"memsaver/interop/first.hpp"'))
+        self.list_headers()
+        self.assert_found("only by programs that want it")
 
     def test_second_cuda_include(self):
         self.write("include/memsaver/base/version.hpp", header("<cuda.h>", body=VERSION))

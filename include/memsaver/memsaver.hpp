@@ -1,4 +1,5 @@
-// Everything that most programs want. `interop/` and `testing/` are for those who ask for them.
+// Everything that most programs want. `testing/`, and what in `interop/` is for a library of somebody else's, are for
+// those who ask for them.
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
@@ -6,6 +7,7 @@
 #include "memsaver/base/base.hpp"
 #include "memsaver/driver/driver.hpp"
 #include "memsaver/graph/graph.hpp"
+#include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/memory/memory.hpp"
 #include "memsaver/saver/saver.hpp"
 #include "memsaver/transfer/transfer.hpp"

@@ -31,32 +31,43 @@ struct NamedPolicy {
     AnyBackup<D> policy;
 };
 
-inline HostBackup pageable() { return {.storage = Storage::pageable, .threads = 2, .ring_bytes = 8_MiB}; }
-inline FileBackup in_file() { return {.directory = directory(), .threads = 2, .ring_bytes = 8_MiB}; }
+/// How small: a ring has room for two buffers a thread.
+struct Small {
+    std::string directory = test::directory();
+    unsigned threads = 2;
+};
+
+inline HostBackup pageable(const Small& small = {}) {
+    return {.storage = Storage::pageable, .threads = small.threads, .ring_bytes = small.threads * 4_MiB};
+}
+inline FileBackup in_file(const Small& small = {}) {
+    return {.directory = small.directory, .threads = small.threads, .ring_bytes = small.threads * 4_MiB};
+}
 
 /// Every way of keeping bytes, in small.
 template <class D>
-std::vector<NamedPolicy<D>> keepers() {
-    HostBackup pageable_once = pageable();
+std::vector<NamedPolicy<D>> keepers(const Small& small = {}) {
+    const unsigned threads = small.threads;
+    HostBackup pageable_once = pageable(small);
     pageable_once.refresh = Refresh::once;
-    HostBackup pageable_given_back = pageable();
+    HostBackup pageable_given_back = pageable(small);
     pageable_given_back.retain = false;
-    FileBackup file_once = in_file();
+    FileBackup file_once = in_file(small);
     file_once.refresh = Refresh::once;
-    FileBackup file_given_back = in_file();
+    FileBackup file_given_back = in_file(small);
     file_given_back.retain = false;
-    return {{"pinned", HostBackup{.threads = 2}},
-            {"pinned, given back", HostBackup{.retain = false, .threads = 2}},
-            {"pinned, once", HostBackup{.refresh = Refresh::once, .threads = 2}},
-            {"pageable", pageable()},
+    return {{"pinned", HostBackup{.threads = threads}},
+            {"pinned, given back", HostBackup{.retain = false, .threads = threads}},
+            {"pinned, once", HostBackup{.refresh = Refresh::once, .threads = threads}},
+            {"pageable", pageable(small)},
             {"pageable, given back", pageable_given_back},
             {"pageable, once", pageable_once},
-            {"file", in_file()},
+            {"file", in_file(small)},
             {"file, given back", file_given_back},
             {"file, once", file_once},
-            {"pinned, verified", Verified<HostBackup>{{.threads = 2}}},
-            {"pageable, verified", Verified<HostBackup>{pageable()}},
-            {"file, verified", Verified<FileBackup>{in_file()}}};
+            {"pinned, verified", Verified<HostBackup>{{.threads = threads}}},
+            {"pageable, verified", Verified<HostBackup>{pageable(small)}},
+            {"file, verified", Verified<FileBackup>{in_file(small)}}};
 }
 
 /// What was told, from whatever thread.

@@ -53,12 +53,15 @@ public:
     /// Whether an address lies in this arena.
     [[nodiscard]] virtual bool contains(const void* pointer) const noexcept = 0;
 
+    /// Whether `bytes` at `pointer`, which may point into a block, lie in live blocks.
+    [[nodiscard]] virtual bool holds(const void* pointer, std::size_t bytes) = 0;
+
     /// Addresses for `cap` bytes, rounded up to whole pages, without memory so far. Throws Misuse (0, more than the
     /// arena's capacity has room for, closed), or what a failing driver call stands for.
     [[nodiscard]] virtual std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) = 0;
 
     /// Fills `bytes` at `pointer` with zeros in the order of `stream`; recorded, if that is being captured. Throws
-    /// Misuse if they are not this arena's, or paused; or what a failing driver call stands for.
+    /// Misuse if they are not this arena's, paused or being paused; or what a failing driver call stands for.
     virtual void zero(void* pointer, std::size_t bytes, StreamRef stream) = 0;
 
     /// Whether a stream is of the arena's device. The default stream is; a driver that cannot tell says yes.
@@ -69,6 +72,9 @@ public:
 
     /// A graph is gone: the blocks that were given up while it was captured are as if given up now.
     virtual void let_go(std::uint64_t graph) noexcept = 0;
+
+    /// Throws Misuse, beginning with `what`, after `close`.
+    virtual void require_open(const char* what) const = 0;
 
     /// Throws Misuse, beginning with `what`, if any of the memory is paused or being paused, or the arena closed.
     virtual void require_resumed(const char* what) = 0;

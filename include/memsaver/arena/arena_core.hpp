@@ -98,7 +98,7 @@ public:
     void zero(void* pointer, std::size_t bytes, StreamRef stream) override {
         const Range range{address_of(pointer), bytes};
         memory_.require_open("zero memory");
-        if (!contains(pointer) || bytes > addresses().end() - range.address || memory_.any_paused(range)) {
+        if (!contains(pointer) || bytes > addresses().end() - range.address || memory_.any_away(range)) {
             throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
                          "\" cannot be zeroed: they are paused, or not the tag's"};
         }
@@ -123,11 +123,23 @@ public:
     }
 
     void let_go(std::uint64_t graph) noexcept override { memory_.let_go(graph, slot_); }
+    void require_open(const char* what) const override { memory_.require_open(what); }
     void require_resumed(const char* what) override { memory_.require_resumed(what); }
 
     [[nodiscard]] bool contains(const void* pointer) const noexcept override {
         const auto address = reinterpret_cast<Address>(pointer);
         return address >= addresses().address && address < addresses().end();
+    }
+
+    [[nodiscard]] bool holds(const void* pointer, std::size_t bytes) override {
+        Address at = address_of(pointer);
+        if (!contains(pointer) || bytes > addresses().end() - at) return false;
+        for (const Address end = at + bytes; at < end;) { // a block that grows is a row of blocks
+            const std::optional<LiveBlock> block = memory_.heaps.block_holding(at);
+            if (!block) return false;
+            at = block->address + block->bytes;
+        }
+        return true;
     }
 
     [[nodiscard]] ArenaUsage usage() override {

@@ -9,6 +9,7 @@
 #include "memsaver/arena/quarantine_pages.hpp"
 #include "memsaver/driver/system_fork.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -58,11 +59,13 @@ public:
         }
     }
 
-    /// Takes what `options.reserve` asks for and is not there yet.
+    /// Takes what `options.reserve` asks for, until it was there once: what pauses and trims give back stays away.
     void reserve() {
+        if (reserved_.load()) return;
         const std::uint64_t seen = growths_.load();
         const std::size_t owned = pages.physical_bytes();
         if (owned < pages.options().reserve) grow(seen, pages.options().reserve - owned, pages.granularity());
+        reserved_.store(true);
     }
 
     /// The parts of paused ranges that a resume leaves out: whole granules in which no block lives.
@@ -138,10 +141,22 @@ public:
                      (pages.active.empty() ? "paused" : "partly paused") + "; resume it first"};
     }
 
-    [[nodiscard]] bool any_paused(Range range) {
-        const std::vector<Range> paused = pages.paused_ranges();
-        return std::any_of(paused.begin(), paused.end(),
-                           [&](const Range& away) { return away.address < range.end() && range.address < away.end(); });
+    /// Whether any of a range, in which blocks live, is paused or being paused.
+    [[nodiscard]] bool any_away(Range range) {
+        const std::lock_guard lock{pages.mutex};
+        for (const auto& batch : pages.paused) {
+            for (const Range& away : batch.ranges) {
+                if (overlap(away, range)) return true;
+            }
+        }
+        if (!pausing) return false;
+        std::size_t here = 0; // what has come since the pause began
+        for (const Extent<D>& extent : pages.active) {
+            const Address begin = std::max(extent.address(), range.address);
+            const Address end = std::min(extent.end(), range.end());
+            if (begin < end) here += end - begin;
+        }
+        return here != range.bytes;
     }
 
     /// A graph is gone: what it kept is as if given up now, and `own`, the tag's slot, and those of earlier pauses
@@ -189,6 +204,7 @@ private:
     }
 
     std::atomic<std::uint64_t> growths_{0};
+    std::atomic<bool> reserved_{false};
 };
 
 } // namespace memsaver::inline v0_1

@@ -71,25 +71,24 @@ public:
         const Status status = extent.unmap();
         return status.ok() ? release(extent) : status;
     }
-    /// Releases pages that were created but never mapped; the extents may be filled again.
+    /// Releases pages that were created but never mapped; the extents may be filled again. Pages that cannot be given
+    /// back stay with their extent.
     void give_up_pages(std::vector<Extent<D>>& extents) noexcept {
         for (Extent<D>& extent : extents) {
-            if (extent.state() == ExtentState::paused) continue;
-            if (const Status status = release(extent); !status.ok()) {
-                const Range range{extent.address(), extent.bytes()};
-                hold(std::move(extent), false, status);
-                extent = Extent<D>{range.address, range.bytes};
-            }
+            if (extent.state() == ExtentState::held) (void)release(extent);
         }
     }
-    /// Undoes what a failed operation took. What cannot be given back is held, and told. `in_use`: work of the
-    /// library's own may still touch the pages; they are not unmapped before the device has passed it.
+    /// Undoes what a failed operation took: `extents` are no longer in hand. What cannot be given back is held, and
+    /// told. `in_use`: work of the library's own may still touch the pages; they are not unmapped before the device has
+    /// passed it.
     void abandon(std::vector<Extent<D>>& extents, bool owns_addresses, bool in_use = false) noexcept {
         const Status drained = in_use ? driver_.drain() : Status{};
         for (Extent<D>& extent : extents) {
             const Status status = drained.ok() ? drop(extent) : drained;
             if (!status.ok()) hold(std::move(extent), owns_addresses, status);
         }
+        const std::lock_guard lock{mutex};
+        in_hand -= extents.size();
         extents.clear();
     }
     void hold(Extent<D>&& extent, bool owns_addresses, const Status& status) noexcept {
@@ -98,7 +97,7 @@ public:
                          failure_text(status, "give pages back; it will be tried again")};
         });
         const std::lock_guard lock{mutex};
-        held.push_back({std::move(extent), owns_addresses}); // room is reserved whenever an extent is made
+        held.push_back({std::move(extent), owns_addresses}); // there is room for whatever is in hand
     }
     /// Tries again to give back what is held. With the turn held.
     Status retry_held() {
@@ -129,12 +128,12 @@ public:
                            [](const Held& kept) { return kept.extent.state() == ExtentState::active; });
     }
 
-    /// Creates pages for all of `extents`, or for none. Answers out_of_memory too if less than the margin would be
-    /// left.
+    /// Creates pages for those of `extents` that have none; after a failure some may have theirs. Answers out_of_memory
+    /// too if less than the margin would be left.
     Status create_all(std::vector<Extent<D>>& extents) noexcept {
         if (options_.margin != 0) {
             std::size_t needed = options_.margin;
-            for (const Extent<D>& extent : extents) needed += extent.bytes();
+            for (const Extent<D>& extent : extents) needed += extent.bytes() - extent.physical_bytes();
             DeviceMemory memory;
             const Status status = driver_.memory(memory);
             if (!status.ok()) return status;
@@ -142,6 +141,7 @@ public:
                 return {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
         }
         for (Extent<D>& extent : extents) {
+            if (extent.state() == ExtentState::held) continue; // could not be given back when there was no room
             const Status status = create(extent);
             if (!status.ok()) return status;
         }
@@ -155,7 +155,7 @@ public:
                   format_bytes(memory.free_bytes) + " are free",
               needed, memory.free_bytes);
     }
-    /// Extents without pages for `ranges`, and room to hold them all should giving them back fail.
+    /// Extents without pages for `ranges`. They are in hand until `activate` or `abandon` takes them.
     std::vector<Extent<D>> plan(const std::vector<Range>& ranges) {
         std::vector<Range> pieces;
         for (const Range& range : ranges) split_into_extents(range, granularity_, pieces);
@@ -163,9 +163,17 @@ public:
         extents.reserve(pieces.size());
         for (const Range& piece : pieces) extents.emplace_back(piece.address, piece.bytes);
         const std::lock_guard lock{mutex};
-        active.reserve(active.size() + pieces.size());
-        held.reserve(held.size() + active.capacity() + pieces.size());
+        const std::size_t out = in_hand + pieces.size();
+        active.reserve(active.size() + out);
+        held.reserve(held.size() + active.size() + out);
+        in_hand = out;
         return extents;
+    }
+    /// Extents in hand become active. With the mutex held.
+    void activate(std::vector<Extent<D>>& extents) noexcept {
+        for (Extent<D>& extent : extents) active.push_back(std::move(extent));
+        in_hand -= extents.size();
+        extents.clear();
     }
 
     // --- growth ---
@@ -197,7 +205,7 @@ public:
             throw;
         }
         const std::lock_guard lock{mutex};
-        for (Extent<D>& extent : extents) active.push_back(std::move(extent));
+        activate(extents);
         return {};
     }
     /// Needs memory only if pages could not be given back.
@@ -295,6 +303,9 @@ public:
     std::vector<Extent<D>> active;
     std::vector<Batch> paused;
     std::vector<Held> held;
+    /// Extents that growth and operations have in hand. `active` and `held` have room for each: none can be lost on its
+    /// way back for want of host memory, whoever else grows meanwhile.
+    std::size_t in_hand = 0;
 };
 
 } // namespace memsaver::inline v0_1

@@ -65,7 +65,7 @@ public:
         parts_.reserve(parts_.size() + 1);
         const std::lock_guard lock{memory.growing};
         memory.require_open("grow a block");
-        if (memory.any_paused({address(), bytes_})) refuse(bytes, "it is paused; resume its tag first");
+        if (memory.any_away({address(), bytes_})) refuse(bytes, "it is paused; resume its tag first");
         take(more);
         parts_.push_back(more.address);
         bytes_ += more.bytes;
@@ -89,7 +89,7 @@ private:
             throw;
         }
         const std::lock_guard lock{pages.mutex};
-        for (Extent<D>& extent : extents) pages.active.push_back(std::move(extent));
+        pages.activate(extents);
     }
 
     /// Pages of an earlier growth that failed may still be mapped here: tries once more to give them back.

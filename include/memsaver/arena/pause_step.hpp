@@ -40,6 +40,7 @@ public:
         sort_by_address(ranges_);
         core.memory_.heaps.begin_operation(count != 0); // the last that may throw
         extents_ = std::exchange(core.memory_.pages.active, std::move(none));
+        core.memory_.pages.in_hand += count;
         core.memory_.pausing = count != 0;
     }
     PauseStep(PauseStep&& other) noexcept
@@ -118,7 +119,8 @@ private:
         ranges_ = {};
         {
             const std::lock_guard lock{core.memory_.pages.mutex};
-            for (Extent<D>& extent : extents_) core.memory_.pages.active.push_back(std::move(extent));
+            core.memory_.pages.in_hand -= paused_.size();
+            core.memory_.pages.activate(extents_);
             core.memory_.pausing = false;
             if (!paused_.empty()) core.memory_.pages.paused.push_back({std::move(paused_), std::move(slot_)});
         }

@@ -28,6 +28,7 @@ public:
             check(core.memory_.quarantined.uncover(), "end the quarantine of paused memory");
             begin();
         } catch (...) {
+            core.memory_.pages.abandon(extents_, false);
             core.memory_.end_operation(true);
             throw;
         }
@@ -101,7 +102,7 @@ public:
         tickets_.clear();
         {
             const std::lock_guard lock{core.memory_.pages.mutex};
-            for (Extent<D>& extent : extents_) core.memory_.pages.active.push_back(std::move(extent));
+            core.memory_.pages.activate(extents_);
         }
         core.memory_.end_operation(true); // while it is still known which ranges were paused
         decltype(core.memory_.pages.paused) done;
@@ -116,10 +117,14 @@ public:
     }
 
 private:
+    /// Whether pages that could not be unmapped lie at paused addresses.
     [[nodiscard]] bool in_the_way() const {
+        const std::vector<Range> paused = core_->memory_.pages.paused_ranges();
         const std::lock_guard lock{core_->memory_.pages.mutex};
-        return std::any_of(core_->memory_.pages.held.begin(), core_->memory_.pages.held.end(), [](const auto& held) {
-            return held.extent.state() == ExtentState::active && !held.owns_addresses;
+        return std::any_of(core_->memory_.pages.held.begin(), core_->memory_.pages.held.end(), [&](const auto& held) {
+            const Range range{held.extent.address(), held.extent.bytes()};
+            return held.extent.state() == ExtentState::active &&
+                   std::any_of(paused.begin(), paused.end(), [&](const Range& away) { return overlap(away, range); });
         });
     }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,24 +38,9 @@ public:
     void release() {
         if (const Status status = core_->memory_.pages.retry_held(); !status.ok()) note(status);
         std::vector<Extent<D>> unused = take_unused();
-        for (Extent<D>& extent : unused) {
-            const Range range{extent.address(), extent.bytes()};
-            if (const Status status = extent.unmap(); !status.ok()) {
-                note(status);
-                core_->memory_.heaps.add(range);
-                const std::lock_guard lock{core_->memory_.pages.mutex};
-                core_->memory_.pages.active.push_back(std::move(extent));
-                continue;
-            }
-            if (const Status status = core_->memory_.pages.release(extent); !status.ok()) {
-                note(status);
-                row_.held_bytes += extent.physical_bytes();
-                core_->memory_.pages.hold(std::move(extent), true, status);
-                continue;
-            }
-            row_.released_bytes += range.bytes;
-            core_->memory_.pages.give_addresses(range);
-        }
+        for (Extent<D>& extent : unused) give_back(extent);
+        const std::lock_guard lock{core_->memory_.pages.mutex};
+        core_->memory_.pages.in_hand -= unused.size();
     }
 
     /// Ends the trim. The first failure of `release`, if any, is in `status`.
@@ -66,6 +52,39 @@ public:
 private:
     void note(const Status& status) noexcept {
         if (failure_.ok()) failure_ = status;
+    }
+
+    /// Gone, active again or held: whatever fails, it is in the books.
+    void give_back(Extent<D>& extent) noexcept {
+        auto& pages = core_->memory_.pages;
+        const Range range{extent.address(), extent.bytes()};
+        Status status = extent.unmap();
+        if (!status.ok() && open_again(range)) {
+            note(status);
+            const std::lock_guard lock{pages.mutex};
+            pages.active.push_back(std::move(extent)); // room for it is kept while it is in hand
+            return;
+        }
+        if (status.ok()) status = pages.release(extent);
+        if (status.ok()) {
+            row_.released_bytes += range.bytes;
+            try {
+                return pages.give_addresses(range);
+            } catch (const std::bad_alloc&) { // held without pages, for its addresses
+                status = {StatusKind::out_of_host_memory, 0, "no host memory to note free addresses"};
+            }
+        }
+        note(status);
+        row_.held_bytes += extent.physical_bytes();
+        pages.hold(std::move(extent), true, status);
+    }
+    bool open_again(Range range) noexcept {
+        try {
+            core_->memory_.heaps.add(range);
+            return true;
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
     }
 
     std::vector<Extent<D>> take_unused() {
@@ -80,11 +99,21 @@ private:
             const bool is_free = std::any_of(free.begin(), free.end(), [&](const Range& held) {
                 return held.address <= range.address && range.end() <= held.end();
             });
-            if (!is_free || !core_->memory_.heaps.remove_if_free(range, Side::open)) return false;
+            if (!is_free || !take_out(range)) return false;
             unused.push_back(std::move(extent));
             return true;
         });
+        core_->memory_.pages.in_hand += unused.size();
         return unused;
+    }
+
+    /// No host memory for it: then it stays, which is no failure of a trim.
+    bool take_out(Range range) noexcept {
+        try {
+            return core_->memory_.heaps.remove_if_free(range, Side::open);
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
     }
 
     std::optional<Turn::Hold> turn_;

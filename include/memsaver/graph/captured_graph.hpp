@@ -23,6 +23,7 @@ public:
         : saver_{std::move(saver)}, arena_{&arena}, driver_{std::move(driver)}, mode_{mode} {}
 
     ~CapturedGraph() override {
+        if (saver_->forked()) return; // the parent's
         if (graph_ != GraphRef{}) ignore(driver_.close_graph(graph_), "close a graph");
         saver_->let_go(number_);
     }
@@ -34,6 +35,10 @@ public:
 
     void update(StreamRef stream, const std::function<void()>& body) override {
         (void)saver_->arena(tag(), {}, driver_, {}); // Misuse once the saver is closed
+        if (!arena_->owns_stream(stream)) {
+            throw Misuse{"capture of tag \"" + tag() + "\": its memory is on device " + std::to_string(device()) +
+                         ", the stream is not; name the stream's device in the options"};
+        }
         bool capturing = false;
         check(driver_.capturing(stream, capturing), "ask whether a stream is being captured");
         if (capturing) {

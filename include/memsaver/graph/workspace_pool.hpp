@@ -41,9 +41,9 @@ public:
     /// called while streams are captured. Waits for nothing.
     ///
     /// Throws Misuse: `bytes` 0 or beyond the name's cap; another cap or group than the name has; a stream of another
-    /// device; growing or zeroing what is paused; closed. OutOfMemory or OutOfHostMemory where there is no room, and
-    /// what a failing driver call stands for. Then nothing has changed, but that memory taken for a workspace may
-    /// stay when zeroing it failed.
+    /// device; growing or zeroing what is paused or being paused; closed. OutOfMemory or OutOfHostMemory where there is
+    /// no room, and what a failing driver call stands for. Then nothing has changed, but that memory taken for a
+    /// workspace may stay when zeroing it failed.
     [[nodiscard]] void* get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options = {}) {
         try {
             WorkspacePlace& place = state_->get(name, bytes, options); // lives as long as the pool
@@ -57,7 +57,7 @@ public:
     /// Names of `group` may from now on also use `bytes` at `memory`, a block of `from` such as a captured graph's: by
     /// lending, its owner says that it is not in use while these names are. Names whose cap is at most `bytes` can be
     /// put there, for lent memory does not grow. The pool keeps `memory` alive for as long as it lives itself.
-    /// Throws Misuse for what does not lie in `from`, or on another device than the pool's.
+    /// Throws Misuse for what is not, as a whole, in a live block of `from`, or on another device than the pool's.
     void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group = {}) {
         try {
             state_->lend(from, std::move(memory), bytes, group);
@@ -84,6 +84,7 @@ private:
         WorkspacePlace& get(std::string_view name, std::size_t bytes, const WorkspaceOptions& asked) {
             const std::lock_guard lock{mutex};
             if (name.empty()) throw Misuse{"a workspace needs a name"};
+            arena.base().require_open("a workspace");
             if (!arena.base().owns_stream(asked.stream)) {
                 refuse(name, bytes,
                        "its pool's memory is on device " + std::to_string(arena.device()) +
@@ -152,7 +153,7 @@ private:
                 fail("they are on device " + std::to_string(from.device()) + ", the pool's on device " +
                      std::to_string(arena.device()));
             }
-            if (!from.base().contains(memory.get())) fail("they do not lie in tag \"" + from.tag() + '"');
+            if (!from.base().holds(memory.get(), bytes)) fail("they are no block of tag \"" + from.tag() + '"');
             auto lent = std::make_unique<WorkspacePlace>(from, std::string{group}, std::move(memory), bytes);
             const std::lock_guard lock{mutex};
             places.push_back(std::move(lent));

@@ -4,7 +4,9 @@
 
 #include "memsaver/saver/saver.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,7 +78,7 @@ private:
             for (const D& driver : core.drivers()) {
                 try {
                     note(core.events(), driver.device(), trim(driver, driver == core.driver()), report);
-                } catch (const Error& error) {
+                } catch (const std::exception& error) {
                     tell(core.events(), [&] { return Event{EventKind::ignored, "", driver.device(), error.what()}; });
                 }
             }

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
+#include "memsaver/driver/system_fork.hpp"
 #include "memsaver/saver/plain_growth.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,7 +25,7 @@ public:
     /// `margin`: bytes of the device's memory that allocations leave free.
     PlainArena(D driver, std::string tag, EventSink events, std::size_t margin = 0)
         : driver_{std::move(driver)}, tag_{std::move(tag)}, events_{std::move(events)}, margin_{margin},
-          growth_{driver_, tag_, events_, margin_} {}
+          growth_{driver_, tag_, events_, margin_, fork_mark_} {}
     ~PlainArena() override {
         if (const Status status = close(); !status.ok()) {
             tell(events_, [&] {
@@ -33,6 +35,7 @@ public:
     }
 
     void* allocate(std::size_t bytes, std::size_t alignment) override {
+        fork_mark_.require_parent("allocate");
         if (bytes == 0 || !can_align_up(bytes, default_alignment)) refuse(bytes, "the size cannot be");
         if (alignment == 0 || alignment > default_alignment || (alignment & (alignment - 1)) != 0) {
             refuse(bytes, "plain memory is aligned to 256 bytes, not " + std::to_string(alignment));
@@ -63,6 +66,7 @@ public:
 
     void deallocate(void* pointer, FreeOrder order) override {
         if (pointer == nullptr) return;
+        fork_mark_.require_parent("deallocate");
         const auto address = reinterpret_cast<Address>(pointer);
         bool replayed = order.kind == FreeOrder::Kind::replayed;
         if (order.kind == FreeOrder::Kind::stream) {
@@ -100,10 +104,12 @@ public:
     }
 
     [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override {
+        fork_mark_.require_parent("reserve addresses");
         return std::make_unique<PlainGrowingBlock<D>>(growth_, cap);
     }
 
     void zero(void* pointer, std::size_t bytes, StreamRef stream) override {
+        require_open("zero memory");
         const auto address = reinterpret_cast<Address>(pointer);
         check(driver_.fill(address, 0, bytes, stream), "zero memory", bytes, address);
     }
@@ -121,7 +127,18 @@ public:
         return blocks_.contains(address);
     }
 
+    [[nodiscard]] bool holds(const void* pointer, std::size_t bytes) override {
+        const auto address = reinterpret_cast<Address>(pointer);
+        if (growth_.holds({address, bytes})) return true;
+        const std::lock_guard lock{mutex_};
+        const auto after = blocks_.upper_bound(address);
+        if (after == blocks_.begin() || std::prev(after)->second.kept) return false;
+        const std::size_t offset = address - std::prev(after)->first;
+        return offset < std::prev(after)->second.bytes && bytes <= std::prev(after)->second.bytes - offset;
+    }
+
     void let_go(std::uint64_t graph) noexcept override {
+        if (fork_mark_.forked()) return;
         for (;;) {
             BlockNode node;
             {
@@ -144,12 +161,15 @@ public:
         }
     }
 
-    void require_resumed(const char* what) override {
+    void require_open(const char* what) const override {
+        fork_mark_.require_parent(what);
         const std::lock_guard lock{mutex_};
         if (closed_) throw Misuse{std::string{what} + ": \"" + tag_ + "\" has been closed"};
     }
+    void require_resumed(const char* what) override { require_open(what); }
 
     void deallocate_quietly(void* pointer, FreeOrder order) noexcept override {
+        if (fork_mark_.forked()) return;
         try {
             if (contains(pointer)) deallocate(pointer, order);
         } catch (const std::exception& error) {
@@ -158,6 +178,7 @@ public:
     }
 
     [[nodiscard]] ArenaUsage usage() override {
+        fork_mark_.require_parent("usage");
         const std::lock_guard lock{mutex_};
         ArenaUsage row;
         row.tag = tag_;
@@ -227,6 +248,7 @@ private:
     std::string tag_;
     EventSink events_;
     std::size_t margin_;
+    ForkMark fork_mark_;
     PlainGrowth<D> growth_;
     mutable std::mutex mutex_;
     Blocks blocks_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/arena/growing_block.hpp"
+#include "memsaver/driver/system_fork.hpp"
 #include "memsaver/memory/memory.hpp"
 
 #include <cstddef>
@@ -19,9 +20,9 @@ namespace memsaver::inline v0_1 {
 template <Driver D>
 class PlainGrowth {
 public:
-    /// `margin`: bytes of the device's memory that growth leaves free.
-    PlainGrowth(D driver, std::string tag, EventSink events, std::size_t margin)
-        : driver_{std::move(driver)}, tag_{std::move(tag)}, events_{std::move(events)}, margin_{margin} {}
+    /// `margin`: bytes of the device's memory that growth leaves free. `fork` outlives this.
+    PlainGrowth(D driver, std::string tag, EventSink events, std::size_t margin, const ForkMark& fork)
+        : driver_{std::move(driver)}, tag_{std::move(tag)}, events_{std::move(events)}, margin_{margin}, fork_{fork} {}
 
     /// Addresses for `cap` bytes. Throws Misuse if that cannot be, or what a failing driver call stands for.
     Range reserve(std::size_t cap) {
@@ -41,6 +42,7 @@ public:
     /// Memory behind the block's first `bytes`, in whole pages; answers how many there are then. Throws what a failing
     /// driver call stands for; then nothing has changed.
     std::size_t grow(Address address, std::size_t bytes) {
+        fork_.require_parent("grow a block");
         const std::lock_guard lock{mutex_};
         require_open();
         Grown& grown = grown_.at(address);
@@ -64,20 +66,21 @@ public:
     }
 
     /// Gives a block back, waiting for the device first, as freeing does. What fails is told, and tried again by
-    /// `close`.
+    /// `close`. In a forked child it does nothing: the pages are the parent's.
     void give_back(Address address) noexcept {
+        if (fork_.forked()) return;
         Status status = driver_.drain(); // waits: outside the lock
-        const std::lock_guard lock{mutex_};
-        const auto found = grown_.find(address);
-        if (found == grown_.end()) return; // closed before
-        if (status.ok()) status = give(found->second);
-        if (status.ok()) {
-            grown_.erase(found);
-        } else {
-            tell(events_, [&] {
-                return Event{EventKind::ignored, tag_, driver_.device(), failure_text(status, "free plain memory")};
-            });
+        {
+            const std::lock_guard lock{mutex_};
+            const auto found = grown_.find(address);
+            if (found == grown_.end()) return; // closed before
+            if (status.ok()) status = give(found->second);
+            if (status.ok()) grown_.erase(found);
         }
+        if (status.ok()) return;
+        tell(events_, [&] {
+            return Event{EventKind::ignored, tag_, driver_.device(), failure_text(status, "free plain memory")};
+        });
     }
 
     /// Gives everything back. Answers the first failure; what failed is kept, to be tried again.
@@ -114,6 +117,14 @@ public:
         const auto after = grown_.upper_bound(address);
         return after != grown_.begin() &&
                address - std::prev(after)->first < std::prev(after)->second.addresses.bytes();
+    }
+    /// Whether a range has memory.
+    [[nodiscard]] bool holds(Range range) const noexcept {
+        const std::lock_guard lock{mutex_};
+        const auto after = grown_.upper_bound(range.address);
+        if (after == grown_.begin() || std::prev(after)->second.extents.empty()) return false;
+        const Address end = std::prev(after)->second.extents.back().end();
+        return range.address < end && range.bytes <= end - range.address;
     }
 
 private:
@@ -159,6 +170,7 @@ private:
     std::string tag_;
     EventSink events_;
     std::size_t margin_;
+    const ForkMark& fork_;
     mutable std::mutex mutex_;
     bool closed_ = false;
     std::map<Address, Grown> grown_;

@@ -69,8 +69,14 @@ public:
 
     FreeOrder order_now(FreeOrder order) noexcept override { return captures.order_now(order); }
 
-    /// A graph is gone: what was given up while it was captured is as if given up now.
-    void let_go(std::uint64_t graph) noexcept { tags_.let_go(graph); }
+    /// A graph is gone: what was given up while it was captured is as if given up now. 0 is nobody's graph, and what
+    /// captures that nobody told of keep stays theirs.
+    void let_go(std::uint64_t graph) noexcept {
+        if (graph != 0) tags_.let_go(graph);
+    }
+
+    /// Whether this process is a child of the saver's, which must not touch what is the parent's.
+    [[nodiscard]] bool forked() const noexcept { return tags_.forked(); }
 
     // --- regions ---
 
@@ -172,11 +178,12 @@ public:
         return bytes;
     }
 
-    /// The saver's own, and those that its tags live on.
+    /// The saver's own, and those that its tags live on: one for each device, whatever options others have.
     [[nodiscard]] std::vector<D> drivers() {
         std::vector<D> all{driver_};
         for (const auto& tag : tags_.snapshot()) {
-            if (std::find(all.begin(), all.end(), tag.driver) == all.end()) all.push_back(tag.driver);
+            const auto same = [&](const D& driver) { return driver.device() == tag.driver.device(); };
+            if (std::none_of(all.begin(), all.end(), same)) all.push_back(tag.driver);
         }
         return all;
     }
@@ -219,7 +226,7 @@ public:
             }
         }
         Status status;
-        for (const auto& plain : tags_.plain_arenas()) {
+        for (PlainArena<D>* const plain : tags_.plain_arenas()) {
             if (const Status closing = plain->close(); status.ok()) status = closing;
         }
         if (first) std::rethrow_exception(first);

@@ -37,14 +37,16 @@ public:
     };
 
     TagTable(D driver, SaverOptions options)
-        : options_{std::move(options)}, outside_{std::make_shared<PlainArena<D>>(std::move(driver), "outside",
+        : options_{std::move(options)}, outside_{std::make_unique<PlainArena<D>>(std::move(driver), "outside",
                                                                                  options_.events, options_.margin)} {}
 
     TagTable(const TagTable&) = delete;
     TagTable& operator=(const TagTable&) = delete;
     ~TagTable() {
-        if (!fork_mark_.forked()) return;
-        for (auto& core : cores_) (void)core.release(); // the parent's
+        if (!fork_mark_.forked()) return; // else they are the parent's
+        for (auto& core : cores_) (void)core.release();
+        for (auto& plain : plain_) (void)plain.release();
+        (void)outside_.release();
     }
 
     /// The arena of a tag on a device, made if there is none. No policy: the tag's own, or that of new
@@ -83,6 +85,8 @@ public:
                           driver, options.value_or(ArenaOptions{}));
     }
 
+    [[nodiscard]] bool forked() const noexcept { return fork_mark_.forked(); }
+
     /// Plain memory of the saver's own device.
     PlainArena<D>& outside() {
         fork_mark_.require_parent("use the saver");
@@ -111,8 +115,8 @@ public:
     /// The arena that has a pointer, or null.
     [[nodiscard]] ArenaBase* find(const void* pointer) {
         if (ArenaBase* arena = directory_.find(reinterpret_cast<Address>(pointer))) return arena;
-        for (const auto& plain : plain_arenas()) {
-            if (plain->contains(pointer)) return plain.get();
+        for (PlainArena<D>* const plain : plain_arenas()) {
+            if (plain->contains(pointer)) return plain;
         }
         return nullptr;
     }
@@ -140,11 +144,12 @@ public:
         const std::lock_guard lock{mutex_};
         return {tags_.begin(), tags_.end()};
     }
-    [[nodiscard]] std::vector<std::shared_ptr<PlainArena<D>>> plain_arenas() {
+    [[nodiscard]] std::vector<PlainArena<D>*> plain_arenas() {
         fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
-        auto all = plain_;
-        all.push_back(outside_);
+        std::vector<PlainArena<D>*> all;
+        for (const auto& plain : plain_) all.push_back(plain.get());
+        all.push_back(outside_.get());
         return all;
     }
 
@@ -185,10 +190,11 @@ private:
             auto core =
                 std::make_unique<ArenaCore<D>>(driver, entry.name, entry.policy, options, quarantine_on(driver));
             entry.arena = entry.core = core.get();
+            cores_.reserve(cores_.size() + 1); // what the directory names must not die
             directory_.add(core->addresses(), *core);
             cores_.push_back(std::move(core));
         } else {
-            plain_.push_back(std::make_shared<PlainArena<D>>(driver, entry.name, options.events, options.margin));
+            plain_.push_back(std::make_unique<PlainArena<D>>(driver, entry.name, options.events, options.margin));
             entry.arena = plain_.back().get();
         }
         tags_.push_back(std::move(entry));
@@ -214,8 +220,8 @@ private:
     std::deque<Tag> tags_;
     std::vector<std::shared_ptr<QuarantineBlocks<D>>> quarantines_; // one for each device
     std::vector<std::unique_ptr<ArenaCore<D>>> cores_;
-    std::vector<std::shared_ptr<PlainArena<D>>> plain_;
-    std::shared_ptr<PlainArena<D>> outside_;
+    std::vector<std::unique_ptr<PlainArena<D>>> plain_;
+    std::unique_ptr<PlainArena<D>> outside_;
 };
 
 } // namespace memsaver::inline v0_1

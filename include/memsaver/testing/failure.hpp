@@ -5,6 +5,8 @@
 #include "memsaver/base/base.hpp"
 #include "memsaver/testing/call_log.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -61,6 +63,8 @@ public:
 
     /// How many calls have been failed so far.
     [[nodiscard]] std::uint64_t injected() const noexcept { return injected_; }
+    /// The same for calls of one kind.
+    [[nodiscard]] std::uint64_t injected(Call call) const noexcept { return by_kind_[static_cast<std::size_t>(call)]; }
 
     /// Counts a call; what it is to answer, if it is to fail. All failures count it, the first that is due answers.
     std::optional<Status> next(Call call) noexcept {
@@ -72,13 +76,17 @@ public:
             if (due && !answer) answer = failure.answer();
             if (!due || failure.lasting == Lasting::once) --failure.nth;
         }
-        if (answer) ++injected_;
+        if (answer) {
+            ++injected_;
+            ++by_kind_[static_cast<std::size_t>(call)];
+        }
         return answer;
     }
 
 private:
     std::vector<Failure> pending_;
     std::uint64_t injected_ = 0;
+    std::array<std::uint64_t, call_kinds> by_kind_{};
 };
 
 } // namespace memsaver::inline v0_1

@@ -46,7 +46,13 @@ public:
         state_->plan.clear();
     }
     /// How many calls failed on purpose so far.
-    [[nodiscard]] std::uint64_t injected() const noexcept { return read(&State::plan, &FailurePlan::injected); }
+    [[nodiscard]] std::uint64_t injected() const noexcept {
+        return read(&State::plan, [](const FailurePlan& plan) { return plan.injected(); });
+    }
+    /// The same for calls of one kind.
+    [[nodiscard]] std::uint64_t injected(Call call) const noexcept {
+        return read(&State::plan, [&](const FailurePlan& plan) { return plan.injected(call); });
+    }
 
     /// Shows every later call to `observer`, in the place of an earlier one; an empty function ends that, though calls
     /// that are under way may still be in it. An observer that holds a copy of this driver keeps it alive until then.

@@ -15,4 +15,9 @@ struct Range {
     friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 
+/// Whether they have a byte in common.
+[[nodiscard]] constexpr bool overlap(const Range& a, const Range& b) noexcept {
+    return a.address < b.end() && b.address < a.end();
+}
+
 } // namespace memsaver::inline v0_1
