@@ -31,7 +31,7 @@ text { fill: #e6edf3 } .dim { fill: #8d96a0 }
 
 
 def load(folder, host):
-    """The newest results of each benchmark: {name: (file's name, context, {row's name: row})}."""
+    """The newest results of each benchmark: {name: (file's name, context, {row's name: row}, all of it)}."""
     newest = {}
     for path in sorted(folder.glob("*.json")):
         match = re.fullmatch(r"(\d{4}-\d{2}-\d{2})-(.+)-([a-z_]+)\.json", path.name)
@@ -45,7 +45,7 @@ def load(folder, host):
         for row in content["benchmarks"]:
             if not row.get("error_occurred"):
                 rows[re.sub(r"/iterations:\d+|/manual_time", "", row["name"])] = row
-        results[name] = (path.name, content["context"], rows)
+        results[name] = (path.name, content["context"], rows, content)
     return results
 
 
@@ -266,17 +266,47 @@ def peers(rows):
     return {"peers": figure}, text
 
 
-PARTS = {"pause_resume": pause_resume, "backup": backup, "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers}
+def engine(content):
+    """The engine of examples/engine: what it holds, what a pause leaves of that, and whether it reached its goals."""
+    release, config = content["results"]["release_table"], content["config"]
+    rows = [[row["holder"], mib(row["running"] / (1 << 20)), mib(row["paused"] / (1 << 20)), row["measured_by"]] for row in release["rows"]]
+    text = ["![An engine's device memory over time](docs/figures/engine.svg)", ""]
+    text += [f"[examples/engine](examples/engine/) is a transformer of {config['parameters'] / 1e9:.1f} billion parameters, with CUDA graphs for "
+             f"{len(config['batches'])} batch sizes and a cache of {config['cache_bytes'] / (1 << 30):.0f} GiB. What it holds of the device, while it "
+             "runs and while it is paused, measured from outside:", ""]
+    text += table(["held by", "running", "paused", "measured by"], rows)
+    for goal in content["goals"]:
+        value = f": {goal['value']:.4g} {goal.get('unit', '')}, the goal is {goal['limit']:.4g}".replace(" ,", ",") if "value" in goal else ""
+        text.append(f"- {goal['goal']}{value}: {'yes' if goal['reached'] else 'NO'}")
+    return {}, text + [""]
+
+
+def soak(rows):
+    """Cycles for a long time, alone and against another process."""
+    text = []
+    for kind, words in (("alone", "alone"), ("contending", "beside another that wants as much, together more than there is")):
+        mine = [row for name, row in rows.items() if name.startswith(kind + "/")]
+        for row in mine[:1]:
+            total = {key: sum(each[key] for each in mine) for key in ("cycles", "contended_resumes", "out_of_memory", "blocks_compared", "wrong_blocks")}
+            text.append(f"- {row['seconds']:.0f} s of pauses and resumes {words}: {total['cycles']:,} cycles, {total['contended_resumes']:,} resumes that had no "
+                        f"room at first ({total['out_of_memory']:,} times `OutOfMemory`, each followed by success), {total['blocks_compared']:,} blocks "
+                        f"compared, {total['wrong_blocks']:,} wrong.")
+    return {}, text + [""]
+
+
+PARTS = {"pause_resume": pause_resume, "backup": backup, "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers, "engine": engine, "soak": soak}
 
 
 def compose(results):
     """The figures by name, and the README's block."""
     figures, text, sources = {}, [], []
     for name, part in PARTS.items():
-        if name not in results or not results[name][2]:
+        if name not in results:
             continue
-        file, context, rows = results[name]
-        drawn, lines = part(rows)
+        file, context, rows, content = results[name]
+        if not rows and name != "engine":
+            continue
+        drawn, lines = part(content if name == "engine" else rows)
         figures.update(drawn)
         text += lines
         sources.append(f"[{name}](bench/results/{file}) ({context['gpu']}, driver {context['driver']}, "

@@ -6,6 +6,10 @@
 Writes <out>/<date>-<gpu>-<name>.json for each program <build>/bench/<name>_bench, and prints a short table. On a machine
 without a GPU the files say "host": good for looking at, not for keeping. Where the tree is no git checkout, the commit
 is what MEMSAVER_COMMIT says. `backup` makes its files in MEMSAVER_BENCH_DIR (/var/tmp).
+
+    bench/run.py --soak 480 [--contend 150]
+
+runs <build>/bench/soak instead: so many seconds in one process, and so many in two that want more than there is.
 """
 import argparse
 import datetime
@@ -72,6 +76,29 @@ def run(program, about, out):
     return results, path
 
 
+def soak(program, seconds, contend, about, out):
+    """Runs the soak alone and by two that compete; writes one file of both. Answers whether all was well."""
+    rows, good = [], True
+    for name, arguments in (
+        ("alone", ["--seconds", str(seconds), "--share", "30", "--weights", "2048"]),
+        ("contending", ["--seconds", str(contend), "--share", "60", "--weights", "512", "--processes", "2"]),
+    ):
+        if arguments[1] == "0":
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            raw = Path(folder) / "out.json"
+            done = subprocess.run([str(program), *arguments, "--json", str(raw)], text=True, check=False)
+            good = good and done.returncode == 0
+            results = json.loads(raw.read_text(encoding="utf-8"))
+        for row in results["benchmarks"]:
+            rows.append({**row, "name": f"{name}/{row['name']}", "seconds": results["context"]["seconds"]})
+    path = out / f"{about['date']}-{short(about['gpu'])}-soak.json"
+    context = {**about, "good": good}
+    path.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1) + "\n", encoding="utf-8")
+    print(path.name, "good" if good else "BAD")
+    return good
+
+
 def table(results):
     for row in results["benchmarks"]:
         name = re.sub(r"/iterations:\d+|/manual_time", "", row["name"])
@@ -92,7 +119,13 @@ def main():
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
     parser.add_argument("--only", default="", help="names, with commas between them")
     parser.add_argument("--list", action="store_true", help="only say what there is")
+    parser.add_argument("--soak", type=float, default=0, help="seconds")
+    parser.add_argument("--contend", type=float, default=0, help="seconds of two processes")
     arguments = parser.parse_args()
+    if arguments.soak or arguments.contend:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        program = arguments.build / "bench" / "soak"
+        return 0 if soak(program, arguments.soak, arguments.contend, machine(), arguments.out) else 1
     wanted = {name for name in arguments.only.split(",") if name}
     programs = sorted(path for path in (arguments.build / "bench").glob("*_bench") if os.access(path, os.X_OK))
     programs = [path for path in programs if not wanted or path.name.removesuffix("_bench") in wanted]

@@ -41,8 +41,8 @@ public:
                                               std::move(quarantine)},
           slot_{policy_.open(memory_.pages.driver())} {}
 
-    /// Takes what `options.reserve` asks for and is not there yet; called once whoever owns the arena has it in hand,
-    /// and again after a failure. Throws OutOfMemory if it does not fit.
+    /// Takes what `options.reserve` asks for; called once whoever owns the arena has it in hand, and again after a
+    /// failure: once it was there, does nothing. Throws OutOfMemory if it does not fit.
     void reserve() { memory_.reserve(); }
 
     ~ArenaCore() override {
@@ -125,21 +125,12 @@ public:
     void let_go(std::uint64_t graph) noexcept override { memory_.let_go(graph, slot_); }
     void require_open(const char* what) const override { memory_.require_open(what); }
     void require_resumed(const char* what) override { memory_.require_resumed(what); }
-
     [[nodiscard]] bool contains(const void* pointer) const noexcept override {
-        const auto address = reinterpret_cast<Address>(pointer);
-        return address >= addresses().address && address < addresses().end();
+        return overlap(addresses(), {address_of(pointer), 1});
     }
-
     [[nodiscard]] bool holds(const void* pointer, std::size_t bytes) override {
-        Address at = address_of(pointer);
-        if (!contains(pointer) || bytes > addresses().end() - at) return false;
-        for (const Address end = at + bytes; at < end;) { // a block that grows is a row of blocks
-            const std::optional<LiveBlock> block = memory_.heaps.block_holding(at);
-            if (!block) return false;
-            at = block->address + block->bytes;
-        }
-        return true;
+        const Range range{address_of(pointer), bytes};
+        return contains(pointer) && bytes <= addresses().end() - range.address && memory_.heaps.holds(range);
     }
 
     [[nodiscard]] ArenaUsage usage() override {

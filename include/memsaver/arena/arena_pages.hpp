@@ -35,15 +35,14 @@ public:
     struct Held {
         Extent<D> extent;
         bool owns_addresses; // else they belong to a paused range
+        [[nodiscard]] Range range() const noexcept { return {extent.address(), extent.bytes()}; }
     };
 
     /// Throws Misuse for an impossible capacity, or what a failing driver call stands for.
     ArenaPages(D driver, std::string tag, ArenaOptions options)
-        : driver_{std::move(driver)}, tag_{std::move(tag)}, options_{std::move(options)}, granularity_{ask_granularity(
-                                                                                              driver_)},
-          reservation_{driver_, capacity(), std::max<std::size_t>(granularity_, 1_MiB)}, space_{
-                                                                                             {reservation_.address(),
-                                                                                              reservation_.bytes()}} {}
+        : driver_{std::move(driver)}, tag_{std::move(tag)}, options_{std::move(options)},
+          granularity_(granularity_of(driver_)), reservation_(reserve()),
+          space_(Range{reservation_.address(), reservation_.bytes()}) {}
 
     [[nodiscard]] const D& driver() const noexcept { return driver_; }
     [[nodiscard]] const std::string& tag() const noexcept { return tag_; }
@@ -71,8 +70,7 @@ public:
         const Status status = extent.unmap();
         return status.ok() ? release(extent) : status;
     }
-    /// Releases pages that were created but never mapped; the extents may be filled again. Pages that cannot be given
-    /// back stay with their extent.
+    /// Releases pages that were never mapped. What fails stays with its extent; all may be filled again.
     void give_up_pages(std::vector<Extent<D>>& extents) noexcept {
         for (Extent<D>& extent : extents) {
             if (extent.state() == ExtentState::held) (void)release(extent);
@@ -99,37 +97,39 @@ public:
         const std::lock_guard lock{mutex};
         held.push_back({std::move(extent), owns_addresses}); // there is room for whatever is in hand
     }
+    /// Where pages are that could not be unmapped, sorted.
+    [[nodiscard]] std::vector<Range> mapped_and_held() {
+        const std::lock_guard lock{mutex};
+        std::vector<Range> ranges;
+        for (const Held& each : held) {
+            if (each.extent.state() == ExtentState::active) ranges.push_back(each.range());
+        }
+        sort_by_address(ranges);
+        return ranges;
+    }
     /// Tries again to give back what is held. With the turn held.
     Status retry_held() {
-        if (holds_mapped()) { // by an operation that failed, perhaps while its own work was under way
+        if (!mapped_and_held().empty()) { // by an operation that failed, perhaps while its own work was under way
             if (const Status drained = driver_.drain(); !drained.ok()) return drained;
         }
         const std::lock_guard lock{mutex};
         Status first;
         for (std::size_t i = 0; i < held.size();) { // no erase_if: `give` may throw
             Held& kept = held[i];
-            const Status status = drop(kept.extent);
-            if (!status.ok()) {
+            if (const Status status = drop(kept.extent); !status.ok()) {
                 if (first.ok()) first = status;
                 ++i;
                 continue;
             }
-            if (kept.owns_addresses) space_.give({kept.extent.address(), kept.extent.bytes()});
+            if (kept.owns_addresses) space_.give(kept.range());
             if (i + 1 != held.size()) kept = std::move(held.back());
             held.pop_back();
         }
         return first;
     }
 
-    /// Whether pages that could not be unmapped are held.
-    [[nodiscard]] bool holds_mapped() {
-        const std::lock_guard lock{mutex};
-        return std::any_of(held.begin(), held.end(),
-                           [](const Held& kept) { return kept.extent.state() == ExtentState::active; });
-    }
-
-    /// Creates pages for those of `extents` that have none; after a failure some may have theirs. Answers out_of_memory
-    /// too if less than the margin would be left.
+    /// Creates pages for those of `extents` that have none, as far as it goes. Answers out_of_memory too if less than
+    /// the margin would be left.
     Status create_all(std::vector<Extent<D>>& extents) noexcept {
         if (options_.margin != 0) {
             std::size_t needed = options_.margin;
@@ -163,10 +163,9 @@ public:
         extents.reserve(pieces.size());
         for (const Range& piece : pieces) extents.emplace_back(piece.address, piece.bytes);
         const std::lock_guard lock{mutex};
-        const std::size_t out = in_hand + pieces.size();
-        active.reserve(active.size() + out);
-        held.reserve(held.size() + active.size() + out);
-        in_hand = out;
+        active.reserve(active.size() + in_hand + pieces.size());
+        held.reserve(held.size() + active.size() + in_hand + pieces.size());
+        in_hand += pieces.size();
         return extents;
     }
     /// Extents in hand become active. With the mutex held.
@@ -214,9 +213,7 @@ public:
         const std::lock_guard lock{mutex};
         std::vector<Range> kept; // their addresses go once their pages do
         for (const Held& each : held) {
-            const Extent<D>& extent = each.extent;
-            if (!each.owns_addresses || extent.address() < range.address || extent.end() > range.end()) continue;
-            kept.push_back({extent.address(), extent.bytes()});
+            if (each.owns_addresses && overlap(range, each.range())) kept.push_back(each.range());
         }
         if (kept.empty()) return space_.give(range);
         sort_by_address(kept);
@@ -274,12 +271,7 @@ public:
     [[nodiscard]] bool reserved() const noexcept { return reservation_.address() != 0; }
 
 private:
-    static std::size_t ask_granularity(const D& driver) {
-        std::size_t granularity = 0;
-        check(driver.granularity(granularity), "ask for the granularity of pages");
-        return granularity;
-    }
-    [[nodiscard]] std::size_t capacity() const {
+    [[nodiscard]] Reservation<D> reserve() const {
         std::size_t bytes = options_.capacity;
         if (bytes == 0) {
             DeviceMemory memory;
@@ -287,7 +279,7 @@ private:
             bytes = 2 * memory.total_bytes;
         }
         if (!can_align_up(bytes, granularity_)) throw Misuse{"arena \"" + tag_ + "\": the capacity is too large"};
-        return align_up(bytes, granularity_);
+        return {driver_, align_up(bytes, granularity_), std::max<std::size_t>(granularity_, 1_MiB)};
     }
 
     D driver_;
@@ -303,9 +295,7 @@ public:
     std::vector<Extent<D>> active;
     std::vector<Batch> paused;
     std::vector<Held> held;
-    /// Extents that growth and operations have in hand. `active` and `held` have room for each: none can be lost on its
-    /// way back for want of host memory, whoever else grows meanwhile.
-    std::size_t in_hand = 0;
+    std::size_t in_hand = 0; // extents that growth and operations have: `active` and `held` have room for each of them
 };
 
 } // namespace memsaver::inline v0_1

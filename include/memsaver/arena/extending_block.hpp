@@ -94,34 +94,25 @@ private:
 
     /// Pages of an earlier growth that failed may still be mapped here: tries once more to give them back.
     void clear_the_way(Range more) {
-        if (mapped_in(more).empty()) return;
-        Status status{StatusKind::other, 0, "an operation is under way"};
-        if (const auto turn = core_.try_turn()) status = core_.memory_.pages.retry_held();
-        if (!mapped_in(more).empty()) check(status, "give back what an earlier growth left", more.bytes, more.address);
-    }
-
-    /// Where pages that could not be given back are mapped in a range. With `hand_over` their addresses go with them.
-    std::vector<Range> mapped_in(Range range, bool hand_over = false) {
         auto& pages = core_.memory_.pages;
-        const std::lock_guard lock{pages.mutex};
-        std::vector<Range> mapped;
-        mapped.reserve(pages.held.size());
-        for (auto& held : pages.held) {
-            const Extent<D>& extent = held.extent;
-            if (extent.state() != ExtentState::active) continue;
-            if (extent.end() <= range.address || extent.address() >= range.end()) continue;
-            mapped.push_back({extent.address(), extent.bytes()});
-            if (hand_over) held.owns_addresses = true;
-        }
-        sort_by_address(mapped);
-        return mapped;
+        if (intersection({more}, pages.mapped_and_held()).empty()) return;
+        Status status{StatusKind::other, 0, "an operation is under way"};
+        if (const auto turn = core_.try_turn()) status = pages.retry_held();
+        if (!intersection({more}, pages.mapped_and_held()).empty())
+            check(status, "give back what an earlier growth left", more.bytes, more.address);
     }
 
-    /// Gives the addresses without memory back.
+    /// Gives the addresses without memory back; those of pages that could not be given back so far go with these.
     void give_addresses() {
         const Range rest{address() + bytes_, cap() - bytes_};
         if (rest.bytes == 0) return;
-        for (const Range& gap : without({rest}, mapped_in(rest, true))) core_.memory_.pages.give_addresses(gap);
+        auto& pages = core_.memory_.pages;
+        const std::vector<Range> mapped = intersection({rest}, pages.mapped_and_held());
+        {
+            const std::lock_guard lock{pages.mutex};
+            for (auto& held : pages.held) held.owns_addresses = held.owns_addresses || covers(mapped, held.range());
+        }
+        for (const Range& gap : without({rest}, mapped)) pages.give_addresses(gap);
     }
 
     [[noreturn]] void refuse(std::size_t bytes, const std::string& why) const {

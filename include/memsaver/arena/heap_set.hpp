@@ -87,6 +87,16 @@ public:
         return found;
     }
 
+    /// Whether every byte lies in a live block; a block that grows is a row of them.
+    bool holds(Range range) {
+        for (Address at = range.address; at < range.end();) {
+            const std::optional<LiveBlock> block = block_holding(at);
+            if (!block) return false;
+            at = block->address + block->bytes;
+        }
+        return true;
+    }
+
     /// The live blocks that have bytes in `ranges`, which are sorted; also those that graphs keep, for replays may read
     /// what they find there.
     std::vector<LiveBlock> live_blocks(const std::vector<Range>& ranges) {

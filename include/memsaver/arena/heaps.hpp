@@ -164,6 +164,7 @@ public:
     // --- questions ---
 
     [[nodiscard]] std::optional<LiveBlock> block_holding(Address address) { return set_.block_holding(address); }
+    [[nodiscard]] bool holds(Range range) { return set_.holds(range); }
     [[nodiscard]] std::vector<LiveBlock> live_blocks(const std::vector<Range>& ranges) {
         return set_.live_blocks(ranges);
     }

@@ -119,13 +119,7 @@ public:
 private:
     /// Whether pages that could not be unmapped lie at paused addresses.
     [[nodiscard]] bool in_the_way() const {
-        const std::vector<Range> paused = core_->memory_.pages.paused_ranges();
-        const std::lock_guard lock{core_->memory_.pages.mutex};
-        return std::any_of(core_->memory_.pages.held.begin(), core_->memory_.pages.held.end(), [&](const auto& held) {
-            const Range range{held.extent.address(), held.extent.bytes()};
-            return held.extent.state() == ExtentState::active &&
-                   std::any_of(paused.begin(), paused.end(), [&](const Range& away) { return overlap(away, range); });
-        });
+        return !intersection(core_->memory_.pages.paused_ranges(), core_->memory_.pages.mapped_and_held()).empty();
     }
 
     /// Where the resume came to nothing. An aid: it goes as far as it goes.

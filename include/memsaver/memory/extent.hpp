@@ -8,6 +8,14 @@
 
 namespace memsaver::inline v0_1 {
 
+/// All pages' sizes and addresses are multiples of it. Throws what a failing driver call stands for.
+template <Pages D>
+[[nodiscard]] std::size_t granularity_of(const D& driver) {
+    std::size_t granularity = 0;
+    check(driver.granularity(granularity), "ask for the granularity of pages");
+    return granularity;
+}
+
 /// What an extent owns says what state it is in; nothing is assigned.
 enum class ExtentState : unsigned char {
     active, ///< pages are mapped: its bytes can be used

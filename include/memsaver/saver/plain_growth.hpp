@@ -26,8 +26,7 @@ public:
 
     /// Addresses for `cap` bytes. Throws Misuse if that cannot be, or what a failing driver call stands for.
     Range reserve(std::size_t cap) {
-        std::size_t granularity = 0;
-        check(driver_.granularity(granularity), "ask for the granularity of pages");
+        const std::size_t granularity = granularity_of(driver_);
         if (cap == 0 || !can_align_up(cap, granularity)) {
             throw Misuse{'"' + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be"};
         }

@@ -69,8 +69,8 @@ public:
 
     FreeOrder order_now(FreeOrder order) noexcept override { return captures.order_now(order); }
 
-    /// A graph is gone: what was given up while it was captured is as if given up now. 0 is nobody's graph, and what
-    /// captures that nobody told of keep stays theirs.
+    /// A graph is gone: what was given up while it was captured is as if given up now. 0 is none: who knows of what
+    /// other captures keep?
     void let_go(std::uint64_t graph) noexcept {
         if (graph != 0) tags_.let_go(graph);
     }
@@ -151,7 +151,10 @@ public:
         steps.reserve(cores.size());
         for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline));
         Report report = run_trim(steps, options.order, deadline);
-        if (report.released_bytes != 0) tell_trimmed(report.released_bytes);
+        if (report.released_bytes == 0) return report;
+        tell(options_.events, [&] {
+            return Event{EventKind::trimmed, "", 0, "trimmed " + format_bytes(report.released_bytes)};
+        });
         return report;
     }
 
@@ -262,19 +265,15 @@ private:
         std::size_t released = 0;
         for (const auto& tag : tags_.snapshot()) {
             if (tag.core == nullptr || tag.driver.device() != device) continue;
-            if (std::find(busy.begin(), busy.end(), tag.core) != busy.end()) {
-                released += trim_now(*tag.core);
-            } else if (const auto turn = tag.core->try_turn()) {
-                released += trim_now(*tag.core);
-            }
+            std::optional<Turn::Hold> turn;
+            const bool ours = std::find(busy.begin(), busy.end(), tag.core) != busy.end();
+            if (!ours) turn = tag.core->try_turn();
+            if (ours || turn) released += trim_now(*tag.core);
         }
-        if (released != 0) {
-            tell(options_.events, [&] {
-                return Event{EventKind::retried, "", device,
-                             "no room: gave back " + format_bytes(released) + " that nobody used"};
-            });
-        }
-        return released != 0;
+        if (released == 0) return false;
+        const std::string text = "no room: gave back " + format_bytes(released) + " that nobody used";
+        tell(options_.events, [&] { return Event{EventKind::retried, "", device, text}; });
+        return true;
     }
     static std::size_t trim_now(ArenaCore<D>& core) {
         TrimStep<D> step{core};
@@ -291,9 +290,6 @@ private:
             any = relieve(core->device(), busy) || any;
         }
         return any;
-    }
-    void tell_trimmed(std::size_t bytes) {
-        tell(options_.events, [&] { return Event{EventKind::trimmed, "", 0, "trimmed " + format_bytes(bytes)}; });
     }
 
     D driver_;

@@ -1,0 +1,8 @@
+// Closing and dying, under every policy, with the 1st, 2nd, ... last call failing in each way.
+#include "failure/operations.hpp"
+
+using namespace test;
+
+TEST_CASE("sweep: ending") { sweep_all(ending()); }
+
+TEST_CASE("sweep: dying") { sweep_all(dying()); }

@@ -1,0 +1,6 @@
+// Giving blocks up, and trimming, under every policy, with the 1st, 2nd, ... last call failing in each way.
+#include "failure/operations.hpp"
+
+using namespace test;
+
+TEST_CASE("sweep: freeing") { sweep_all(freeing()); }

@@ -1,0 +1,8 @@
+// Graphs and workspaces, under every policy, with the 1st, 2nd, ... last call failing in each way.
+#include "failure/operations.hpp"
+
+using namespace test;
+
+TEST_CASE("sweep: graphs") { sweep_all(graphs()); }
+
+TEST_CASE("sweep: workspaces") { sweep_all(workspaces()); }

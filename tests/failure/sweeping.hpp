@@ -1,0 +1,128 @@
+// Sweeps an operation over every policy: its 1st, 2nd, ... last call fails, in each way. Knows what is to hold of any
+// operation; what one does is its own business.
+#pragma once
+
+#include "failure/populated.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace test {
+
+/// One operation of the public interface.
+struct Operation {
+    using Act = std::function<void(Populated&)>;
+
+    const char* name;
+    Act prepare; ///< brings a fresh world to where it is tried
+    Act operate; ///< may be repeated, and then goes on where it stopped
+    Act done;    ///< checks what it is to have done
+    enum class About : unsigned char { swept, all, the_end } about = About::swept;
+    Act tidy{}; ///< right after a failure: what no library can do
+};
+
+inline void nothing(Populated&) {}
+
+/// For what has ended with failures still to come or not: nothing that lives may remain.
+inline void check_end(Populated& world) {
+    world.graph.reset();
+    world.another.reset();
+    world.pool.reset();
+    world.buffer.reset();
+    world.handle = {};
+    world.saver.reset();
+    world.check_nothing_left();
+}
+
+/// After a failure, which is over: the operation is repeated, and all is as if nothing had failed.
+inline void verify(Populated& world, const SweepPoint& point, const Operation& operation) {
+    const bool swept = operation.about == Operation::About::swept;
+    if (operation.tidy) operation.tidy(world);
+    world.check_books_are_true();
+    if (world.saver && !world.closed()) {
+        if (swept) world.check_others();
+        if (point.error && world.counted) {
+            for (const auto& [name, tag] : world.tags) world.check_bytes(name);
+        }
+    }
+    if (point.error) CHECK_NOTHROW(operation.operate(world));
+    world.check_books_are_true();
+    operation.done(world);
+    if (world.saver && !world.closed()) {
+        if (swept) world.check_others();
+        world.check_usable();
+    }
+    check_end(world);
+}
+
+/// The device is lost, and perhaps does not come back: books are true, kept bytes can be read, closing is quiet.
+inline void verify_lost(Populated& world, const SweepPoint& point, const Operation& operation) {
+    if (operation.tidy) operation.tidy(world);
+    world.check_books_are_true();
+    if (world.saver && !world.closed()) world.check_bytes("away");
+    if (point.injected != 0) world.driver.fail({.lasting = Lasting::onwards, .kind = StatusKind::gone});
+    if (world.saver) CHECK_NOTHROW(world.saver->close());
+    world.graph.reset();
+    world.another.reset();
+    world.pool.reset();
+    world.buffer.reset();
+    world.handle = {};
+    world.saver.reset();
+    world.driver.heal();
+    CHECK(world.driver.close_stream(world.stream).ok());
+    world.check_books_are_true();
+}
+
+/// How many points a sweep tried, told when it dies.
+class Points {
+public:
+    explicit Points(std::string what) : what_{std::move(what)} {}
+    Points(const Points&) = delete;
+    Points& operator=(const Points&) = delete;
+    ~Points() { MESSAGE(what_ << ": " << tried_ << " points"); }
+    void add(std::uint64_t points) { tried_ += points; }
+
+private:
+    std::string what_;
+    std::uint64_t tried_ = 0;
+};
+
+/// One operation under one policy, failing in one way.
+inline std::uint64_t sweep_one(const Operation& operation, const SweptPolicy& policy, const Failure& failure,
+                               bool nasty) {
+    return sweep(
+        failure,
+        [&] {
+            return Populated{policy, nasty, operation.prepare};
+        },
+        operation.operate,
+        [&](Populated& world, const SweepPoint& point) {
+            CAPTURE(operation.name);
+            CAPTURE(policy.name);
+            CAPTURE(nasty);
+            CAPTURE(point.text());
+            if (failure.kind == StatusKind::gone) return verify_lost(world, point, operation);
+            verify(world, point, operation);
+        });
+}
+
+inline void sweep_all(const std::vector<Operation>& operations) {
+    for (const Operation& operation : operations) {
+        Points points{operation.name};
+        for (const SweptPolicy& policy : swept_policies()) {
+            for (const StatusKind kind : {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory,
+                                          StatusKind::gone}) {
+                for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
+                    // Work that comes late and rubbish in fresh pages change nothing about which kind it is.
+                    const bool nasty = kind == StatusKind::other;
+                    points.add(sweep_one(operation, policy, {.lasting = lasting, .kind = kind}, nasty));
+                }
+            }
+        }
+    }
+}
+
+} // namespace test
