@@ -7,7 +7,13 @@ include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 memsaver_setup(DOCTEST)
 set(build ${MEMSAVER_SOURCE_DIR}/build/test)
 
-memsaver_run("Configuring" ${CMAKE_COMMAND} --preset test -DCMAKE_CXX_COMPILER=${MEMSAVER_CXX})
+set(gpu OFF) # whether it is worth building what only a GPU can run
+if(EXISTS /dev/nvidiactl)
+  set(gpu ON)
+endif()
+
+memsaver_run("Configuring" ${CMAKE_COMMAND} --preset test -DCMAKE_CXX_COMPILER=${MEMSAVER_CXX}
+  -DMEMSAVER_TEST_GPU_PROGRAMS=${gpu})
 memsaver_run("Building" ${CMAKE_COMMAND} --build --preset test --parallel ${MEMSAVER_CORES})
 execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --preset test --parallel ${MEMSAVER_CORES}
   WORKING_DIRECTORY ${MEMSAVER_SOURCE_DIR} RESULT_VARIABLE failed)
