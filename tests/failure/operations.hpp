@@ -15,6 +15,13 @@ using About = Operation::About;
 
 inline std::string state_of(Populated& world, const char* tag = "swept") { return row_of(*world.saver, tag).state; }
 
+inline ArenaOptions options_of(std::size_t capacity, std::size_t reserve = 0) {
+    ArenaOptions options;
+    options.capacity = capacity;
+    options.reserve = reserve;
+    return options;
+}
+
 inline void pause_swept(Populated& world) { world.pause("swept"); }
 
 /// Paused in two goes, with something active, a large hole and a small one.
@@ -33,10 +40,7 @@ inline std::vector<Operation> allocating() {
     return {
         {"arena: a new tag and its first block", nothing,
          [](Populated& world) {
-             ArenaOptions options;
-             options.capacity = 8_MiB;
-             options.reserve = 128_KiB;
-             const Arena arena = world.saver->arena("new", world.policy.policy, options);
+             const Arena arena = world.saver->arena("new", world.policy.policy, options_of(8_MiB, 128_KiB));
              void* const block = arena.allocate(70'000);
              world.tags["new"].becomes = world.policy.becomes;
              world.add("new", block, 70'000);
@@ -54,9 +58,7 @@ inline std::vector<Operation> allocating() {
          [](Populated& world) { CHECK(state_of(world) == "partly paused"); }},
         {"allocate: what waits to be used again",
          [](Populated& world) {
-             ArenaOptions options;
-             options.capacity = 256_KiB;
-             const Arena arena = world.saver->arena("tight", world.policy.policy, options);
+             const Arena arena = world.saver->arena("tight", world.policy.policy, options_of(256_KiB));
              world.filled = arena.allocate(256_KiB);
              arena.deallocate(world.filled);
              world.tags["tight"].becomes = world.policy.becomes;
@@ -73,17 +75,17 @@ inline std::vector<Operation> allocating() {
          nothing},
         {"Buffer: its life", nothing,
          [](Populated& world) { Buffer<int>{world.saver->arena("swept"), 20'000}.reset(); }, nothing},
-        {"Arena, TaggedArena: its life", nothing,
+        {"TaggedArena: its life", nothing,
          [](Populated& world) {
-             TaggedArena<FailingDriver, Zero> alone{world.driver, "alone", Zero{}, {.capacity = 1_MiB}};
-             void* const block = alone.allocate(100'000);
-             (void)alone.pause();
-             (void)alone.resume();
-             alone.deallocate(block);
-             (void)alone.trim();
-             alone.close();
+             if (!world.alone) world.alone.emplace(world.driver, "alone", world.policy.policy, options_of(1_MiB));
+             if (world.filled == nullptr) world.filled = world.alone->allocate(100'000);
+             (void)world.alone->pause();
+             (void)world.alone->resume();
+             world.alone->deallocate(world.filled);
+             world.filled = nullptr;
+             (void)world.alone->trim();
          },
-         nothing},
+         [](Populated& world) { world.alone.reset(); }},
     };
 }
 
@@ -195,16 +197,14 @@ inline std::vector<Operation> resuming() {
          [](Populated& world) {
              world.pause("swept");
              world.saver->deallocate(world.saver->arena("beside").allocate(2_MiB), already_idle);
+             world.ballast.emplace(world.driver, 1_MiB + 64_KiB);
          },
-         [](Populated& world) {
-             const Ballast ballast{world.driver, 1_MiB + 192_KiB};
-             world.resume("swept");
-         },
-         resumed},
+         resume_swept, resumed},
         {"invalidate, bytes_to_resume, usage", pause_swept,
          [](Populated& world) {
              world.saver->invalidate("swept");
-             CHECK(world.saver->bytes_to_resume("swept") > 0);
+             const std::size_t need = world.saver->bytes_to_resume("swept");
+             CHECK(need > 0);
              (void)world.saver->usage();
          },
          [](Populated& world) { CHECK(state_of(world) == "paused"); }},
@@ -255,7 +255,10 @@ inline std::vector<Operation> ending() {
 
 /// Who dies with failures has nobody who could repeat it.
 inline std::vector<Operation> dying() {
-    const auto die = [](Populated& world) { world.saver.reset(); };
+    const auto die = [](Populated& world) {
+        world.died = true;
+        world.saver.reset();
+    };
     return {
         {"~MemorySaver: active", nothing, die, nothing, About::the_end},
         {"~MemorySaver: paused", pause_swept, die, nothing, About::the_end},
@@ -330,7 +333,11 @@ inline std::vector<Operation> workspaces() {
         {"WorkspacePool::get: a new place", with_pool,
          [](Populated& world) { (void)world.pool->get("b", 70'000, {.group = "other"}); }, kept},
         {"WorkspacePool::get: growth", with_pool,
-         [](Populated& world) { CHECK(world.pool->get("a", 900'000) == world.filled); }, kept},
+         [](Populated& world) {
+             void* const grown = world.pool->get("a", 900'000);
+             CHECK(grown == world.filled);
+         },
+         kept},
         {"WorkspacePool::get: zeroed", with_pool,
          [](Populated& world) {
              world.refilled = world.pool->get("c", 70'000, {.reuse = Reuse::zeroed, .stream = world.stream});

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,9 +20,33 @@
 #include <utility>
 #include <vector>
 
+#include <sys/mman.h>
+
 namespace test {
 
-using FailingDriver = FaultyDriver<HostDriver>;
+/// A host machine whose host pages come when they are touched and not before, in small: a sweep takes and gives them
+/// back more often than anything else, and hardly touches them.
+class ThriftyHost : public HostDriver {
+public:
+    using HostDriver::HostDriver;
+
+    Status map_host(std::size_t bytes, void*& pages) const noexcept {
+        void* const made = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (made == MAP_FAILED) return {StatusKind::out_of_host_memory, errno, "mmap"};
+        pages = made;
+        return {};
+    }
+    Status unmap_host(void* pages, std::size_t bytes) const noexcept {
+        return ::munmap(pages, bytes) == 0 ? Status{} : Status{StatusKind::other, errno, "munmap"};
+    }
+    Status populate_host(void*, std::size_t) const noexcept { return {}; }
+    Status host_available(std::size_t& bytes) const noexcept {
+        bytes = 8_GiB;
+        return {};
+    }
+};
+
+using FailingDriver = FaultyDriver<ThriftyHost>;
 
 /// What a pause and a resume leave of a block's bytes.
 enum class Content : unsigned char { kept, zero, poison, unknown };
@@ -66,6 +91,7 @@ public:
         std::size_t bytes = 0;
         std::uint64_t seed = 0;
         Content content = Content::kept;
+        bool kept = true; ///< whether its policy keeps its bytes while they are away
     };
     using Blocks = std::vector<Block>;
     struct Tag {
@@ -74,7 +100,7 @@ public:
     };
 
     Populated(const SweptPolicy& how, bool nasty, const std::function<void(Populated&)>& prepare)
-        : policy{how}, driver{HostDriver{256_MiB, {.granularity = 64_KiB, .poison = nasty, .late = nasty}}},
+        : policy{how}, driver{ThriftyHost{16_MiB, {.granularity = 64_KiB, .poison = nasty, .late = nasty}}},
           saver{std::in_place, driver, SaverOptions{.margin = 1_MiB}} {
         REQUIRE(driver.open_stream(stream).ok());
         (void)saver->arena("swept", policy.policy);
@@ -82,7 +108,7 @@ public:
         (void)saver->arena("away", HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB});
         tags["swept"].becomes = policy.becomes;
         // Small ones share an extent; large ones span several that are neighbours, at odd places.
-        for (const std::size_t bytes : {std::size_t{1000}, std::size_t{6912}, std::size_t{200'001}, 128_KiB}) {
+        for (const std::size_t bytes : {std::size_t{1000}, std::size_t{6912}, std::size_t{150'001}, std::size_t{70'000}}) {
             allocate("swept", bytes);
         }
         allocate("beside", 70'000);
@@ -107,7 +133,7 @@ public:
     /// Notes a block, and gives it bytes.
     void* add(const std::string& tag, void* at, std::size_t bytes) {
         Blocks& blocks = tags[tag].blocks;
-        blocks.push_back({at, bytes, ++seeds_, Content::kept});
+        blocks.push_back({at, bytes, ++seeds_, Content::kept, tags[tag].becomes == Content::kept});
         write(at, bytes, blocks.back().seed);
         return at;
     }
@@ -121,6 +147,11 @@ public:
     }
     void pause(const std::vector<std::string>& names, const PauseOptions<FailingDriver>& options = {},
                std::optional<Content> once = {}) {
+        if (once) { // where it fails, there is no saying which extents have gone
+            for (const std::string& name : names) {
+                for (Block& block : tags[name].blocks) block.kept = false;
+            }
+        }
         (void)saver->pause(names, options);
         for (const std::string& name : names) {
             Tag& tag = tags[name];
@@ -141,6 +172,7 @@ public:
             if (block.at == nullptr) continue;
             block.seed = ++seeds_;
             block.content = Content::kept;
+            block.kept = tags[tag].becomes == Content::kept;
             write(block.at, block.bytes, block.seed);
         }
         saver->invalidate(tag);
@@ -152,7 +184,11 @@ public:
 
     /// The books are those of the machine, and nothing was misused.
     void check_books_are_true() {
-        for (const std::string& text : driver.violations()) FAIL_CHECK(text);
+        for (const std::string& text : driver.violations()) {
+            // A lost device holds no pins; this one only says that it is lost.
+            if (lost && contains(text, "unmap_host of pinned pages")) continue;
+            FAIL_CHECK(text);
+        }
         for (const std::string& text : driver.inner().violations()) FAIL_CHECK(text);
         if (!saver) return;
         std::size_t mapped = 0;
@@ -170,6 +206,7 @@ public:
             CHECK(row.used_bytes == used);
             CHECK(row.blocks == blocks);
         }
+        if (alone) mapped += alone->usage().mapped_bytes;
         CHECK(mapped == driver.handle_bytes() + driver.plain_bytes());
     }
 
@@ -184,7 +221,7 @@ public:
             CAPTURE(state);
             CAPTURE(block.bytes);
             if (state == "active") CHECK(holds(block));
-            if (state == "paused" && tag->second.becomes == Content::kept && block.content == Content::kept) {
+            if (state == "paused" && block.kept) {
                 const BackupView view = saver->backup_view(block.at, block.bytes);
                 CHECK(same(view.data(), expected_bytes(block.bytes, block.seed)));
             }
@@ -235,7 +272,11 @@ public:
         CHECK(left.files <= failed(Call::close_file));
         CHECK(left.pins <= failed(Call::unpin_host));
         CHECK(left.host_pages <= failed(Call::unmap_host) + failed(Call::unpin_host)); // pinned pages stay
-        CHECK(left.reservations + left.handles + left.mappings + left.plain == 0);
+        if (!died) CHECK(left.reservations + left.handles + left.mappings + left.plain == 0);
+        CHECK(left.mappings <= failed(Call::unmap));
+        CHECK(left.handles <= failed(Call::release) + left.mappings);
+        CHECK(left.reservations <= failed(Call::unreserve) + left.mappings);
+        CHECK(left.plain <= failed(Call::free_plain));
         check_books_are_true();
         if (driver.injected() == 0) CHECK(driver.everything_given_back());
     }
@@ -247,6 +288,8 @@ public:
     std::map<std::string, Tag> tags{};
     void* plain = nullptr;
     bool counted = true; ///< whether the model knows all blocks
+    bool lost = false;   ///< the device, if only for one call
+    bool died = false;   ///< the saver, while calls failed: nobody was left to repeat them
 
     // For operations that make more than blocks.
     Graph graph{};
@@ -256,6 +299,8 @@ public:
     std::optional<WorkspacePool> pool{};
     std::optional<Buffer<unsigned char>> buffer{};
     Arena handle{};
+    std::optional<TaggedArena<FailingDriver, AnyBackup<FailingDriver>>> alone{};
+    std::optional<Ballast<ThriftyHost>> ballast{};
 
 private:
     static bool same(const void* at, const std::vector<unsigned char>& bytes) {

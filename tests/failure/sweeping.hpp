@@ -33,6 +33,7 @@ inline void check_end(Populated& world) {
     world.pool.reset();
     world.buffer.reset();
     world.handle = {};
+    world.alone.reset();
     world.saver.reset();
     world.check_nothing_left();
 }
@@ -60,6 +61,7 @@ inline void verify(Populated& world, const SweepPoint& point, const Operation& o
 
 /// The device is lost, and perhaps does not come back: books are true, kept bytes can be read, closing is quiet.
 inline void verify_lost(Populated& world, const SweepPoint& point, const Operation& operation) {
+    world.lost = true;
     if (operation.tidy) operation.tidy(world);
     world.check_books_are_true();
     if (world.saver && !world.closed()) world.check_bytes("away");
@@ -70,6 +72,7 @@ inline void verify_lost(Populated& world, const SweepPoint& point, const Operati
     world.pool.reset();
     world.buffer.reset();
     world.handle = {};
+    world.alone.reset();
     world.saver.reset();
     world.driver.heal();
     CHECK(world.driver.close_stream(world.stream).ok());
@@ -100,7 +103,7 @@ inline std::uint64_t sweep_one(const Operation& operation, const SweptPolicy& po
         },
         operation.operate,
         [&](Populated& world, const SweepPoint& point) {
-            CAPTURE(operation.name);
+            CAPTURE(std::string{operation.name});
             CAPTURE(policy.name);
             CAPTURE(nasty);
             CAPTURE(point.text());

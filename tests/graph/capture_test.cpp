@@ -250,6 +250,25 @@ TEST_CASE_TEMPLATE("graphs that the program captures by its own means, in a regi
     }
 }
 
+TEST_CASE_TEMPLATE("a first capture that fails leaves alone what captures of the program's own keep", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    const Arena arena = saver.arena("graph", HostBackup{});
+    void* const kept = arena.allocate(20_MiB);
+    GraphRef own;
+    REQUIRE(machine.driver.begin_capture(stream, CaptureMode::relaxed).ok());
+    fill_on(machine.driver, kept, 20_MiB, 1, stream);
+    arena.deallocate(kept, stream); // nobody tells when that graph ends
+    REQUIRE(machine.driver.end_capture(stream, own).ok());
+    CHECK_THROWS_AS((void)capture(saver, "graph", stream, [] { throw std::runtime_error{"no"}; }), std::runtime_error);
+    (void)saver.pause("graph"); // a fence, and what is free is free at once
+    (void)saver.resume("graph");
+    for (int i = 0; i < 3; ++i) CHECK(arena.allocate(20_MiB) != kept);
+    REQUIRE(machine.driver.close_graph(own).ok());
+}
+
 TEST_CASE_TEMPLATE("switched off, the same program runs", M, MEMSAVER_TEST_MACHINES) {
     for (const CaptureMode mode : capture_modes) {
         const Checked<M> machine;

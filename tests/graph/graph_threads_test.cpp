@@ -105,6 +105,17 @@ TEST_CASE_TEMPLATE("a graph on another device", M, MEMSAVER_TEST_HOSTS) {
     CHECK(all_are(second.driver, block, 1_MiB, 3));
 }
 
+TEST_CASE_TEMPLATE("capturing on a stream of another device is refused, and named", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> first;
+    const Checked<M> second{1};
+    MemorySaver saver{first.driver};
+    const OwnStream stream{second.driver};
+    const std::string text = text_of<Misuse>([&] { (void)capture(saver, "graph", stream, [] {}); });
+    CHECK(test::contains(text, "device 0"));
+    CHECK(test::contains(text, "\"graph\""));
+    CHECK(!stream.capturing());
+}
+
 TEST_CASE_TEMPLATE("blocks of a graph that ends while it runs wait for it", M, MEMSAVER_TEST_HOSTS) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};

@@ -205,6 +205,33 @@ TEST_CASE_TEMPLATE("while it is paused a workspace has its address, but neither 
     CHECK(has_pattern(machine.driver, a, 4_MiB, 2));
 }
 
+TEST_CASE_TEMPLATE("while it is being paused a workspace neither grows nor is zeroed", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    WorkspacePool* pool = nullptr;
+    std::size_t refused = 0;
+    void* fresh = nullptr;
+    const auto meanwhile = [&](const Event& event) { // the pause has begun; its saves have not
+        if (event.kind != EventKind::began || event.text != "save") return;
+        for (const std::size_t bytes : {4_MiB, 1_MiB}) {
+            try {
+                (void)pool->get("a", bytes, {.reuse = bytes == 1_MiB ? Reuse::zeroed : Reuse::as_is});
+            } catch (const Misuse&) {
+                refused += 1;
+            }
+        }
+        fresh = pool->get("other", 2_MiB, {.reuse = Reuse::zeroed, .group = "other"}); // not paused with it
+    };
+    MemorySaver saver{machine.driver, {.events = meanwhile}};
+    WorkspacePool workspaces{saver.arena("workspace", HostBackup{}), {.cap = 16_MiB}};
+    pool = &workspaces;
+    void* const a = workspaces.get("a", 2_MiB);
+    (void)saver.pause();
+    CHECK(refused == 2);
+    CHECK(fresh != nullptr);
+    (void)saver.resume();
+    CHECK(workspaces.get("a", 4_MiB) == a);
+}
+
 TEST_CASE_TEMPLATE("a pool that dies gives its memory and its addresses back to the arena", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
@@ -256,6 +283,8 @@ TEST_CASE_TEMPLATE("a pool may outlive its saver, and `close`", M, MEMSAVER_TEST
         CHECK(machine.driver.handle_bytes() == 0);
         CHECK_THROWS_AS((void)late->get("a", 4_MiB), Misuse);
         CHECK_THROWS_AS((void)late->get("b", 4_MiB, {.group = "new"}), Misuse);
+        CHECK_THROWS_AS((void)late->get("a", 2_MiB), Misuse); // there is no memory at its address any more
+        CHECK_THROWS_AS((void)late->get("a", 2_MiB, {.reuse = Reuse::zeroed}), Misuse);
         late.reset();
     }
 }
@@ -362,6 +391,31 @@ TEST_CASE_TEMPLATE("lent memory serves names that fit, until the pool lets it go
     }
     CHECK(!alive);
     CHECK(graph.usage().blocks == 0);
+}
+
+TEST_CASE_TEMPLATE("what is lent is a part of a live block, and all of it", M, MEMSAVER_TEST_MACHINES) {
+    for (const bool enabled : {true, false}) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
+        const Arena graph = saver.arena("graph", Discard{}, ArenaOptions{.capacity = 128_MiB});
+        WorkspacePool workspaces{graph, {.cap = 16_MiB}};
+        void* const block = graph.allocate(8_MiB);
+        const auto lend = [&](void* memory, std::size_t bytes) {
+            workspaces.lend(graph, {memory, [](void*) {}}, bytes);
+        };
+        CHECK_THROWS_AS(lend(block, 8_MiB + 4_KiB), Misuse);
+        CHECK_THROWS_AS(lend(at(block, 4_MiB), 8_MiB), Misuse);
+        CHECK_THROWS_AS(lend(block, ~std::size_t{0}), Misuse);
+        lend(at(block, 2_MiB), 4_MiB);
+        CHECK(workspaces.get("a", 1_MiB, {.cap = 4_MiB}) == at(block, 2_MiB));
+        // A workspace that has grown is a row of blocks.
+        void* const grown = workspaces.get("b", 8_MiB);
+        CHECK(workspaces.get("b", 16_MiB) == grown);
+        CHECK_NOTHROW(lend(grown, 16_MiB));
+        CHECK_THROWS_AS(lend(grown, 17_MiB), Misuse);
+        graph.deallocate(block);
+        CHECK_THROWS_AS(lend(block, 8_MiB), Misuse);
+    }
 }
 
 TEST_CASE_TEMPLATE("threads may ask at once, also while others pause and resume", M, MEMSAVER_TEST_QUICK_MACHINE) {
@@ -578,6 +632,39 @@ TEST_CASE("pages that a failed growth could not give back are no obstacle once t
         world.saver.reset();
         check_given_back(world.driver);
     }
+}
+
+TEST_CASE("what a failed growth could not give back stands in no resume's way") {
+    Growing world{true};
+    (void)world.saver->pause();
+    (void)world.pool->get("elsewhere", 2_MiB, {.group = "other"});
+    world.driver.fail({.call = Call::allow_access});
+    world.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS((void)world.pool->get("elsewhere", 4_MiB), DriverError);
+    CHECK_NOTHROW((void)world.saver->resume());
+    check_books(*world.saver, world.driver);
+    world.driver.heal();
+    write_pattern(world.driver, world.pool->get("elsewhere", 4_MiB), 4_MiB, 1);
+    world.pool.reset();
+    world.saver.reset();
+    check_given_back(world.driver);
+}
+
+TEST_CASE("switched off, a sink that is told of a pool's failing end may ask for the usage") {
+    const Checked<HostMachine2G> machine;
+    std::size_t rows = 0;
+    MemorySaver<HostMachine2G::Driver>* asked = nullptr;
+    const auto sink = [&](const Event& event) {
+        if (event.kind == EventKind::ignored) rows = asked->usage().size();
+    };
+    MemorySaver saver{machine.driver, {.enabled = false, .events = sink}};
+    asked = &saver;
+    {
+        WorkspacePool workspaces{saver.arena("workspace")};
+        (void)workspaces.get("a", 4_MiB);
+        machine.driver.fail({.call = Call::unmap});
+    }
+    CHECK(rows != 0);
 }
 
 #endif

@@ -119,3 +119,52 @@ TEST_CASE("fork: a saver that the child made is its own") {
     }};
     CHECK(child.wait() == 0);
 }
+
+TEST_CASE("fork: switched off, and outside, the same holds for plain memory, workspaces and graphs") {
+    for (const bool enabled : {true, false}) {
+        const HostDriver driver{256_MiB};
+        std::optional<MemorySaver<HostDriver>> saver{std::in_place, driver, SaverOptions{.enabled = enabled}};
+        const Arena arena = saver->arena("workspace");
+        const Arena outside = saver->outside().arena();
+        std::optional<WorkspacePool> pool{std::in_place, arena};
+        std::optional<WorkspacePool> plain{std::in_place, outside};
+        std::vector<unsigned char*> blocks;
+        for (auto* each : {&pool, &plain}) {
+            blocks.push_back(static_cast<unsigned char*>((*each)->get("a", bytes)));
+            std::memset(blocks.back(), 5, bytes);
+        }
+        std::optional<Buffer<unsigned char>> buffer{std::in_place, outside, bytes};
+        StreamRef stream;
+        REQUIRE(driver.open_stream(stream).ok());
+        Graph graph = capture(*saver, "graph", stream, [&] {
+            check(driver.fill(reinterpret_cast<Address>(blocks[0]), 6, bytes, stream), "fill");
+        });
+
+        Child child{[&] {
+            int wrong = 0;
+            const auto expect = [&](const std::function<void()>& use) { wrong += refused(use) ? 0 : 1; };
+            expect([&] { (void)outside.allocate(1); });
+            expect([&] { outside.deallocate(buffer->data()); });
+            expect([&] { (void)outside.usage(); });
+            expect([&] { (void)pool->get("a", bytes); });
+            expect([&] { (void)plain->get("b", 2 * bytes); });
+            expect([&] { graph.launch(stream); });
+            buffer.reset();
+            graph.reset();
+            pool.reset();
+            plain.reset();
+            saver.reset();
+            return wrong;
+        }};
+        CHECK(child.rest().empty());
+        CHECK(child.wait() == 0);
+        for (unsigned char* const block : blocks) {
+            CHECK(std::all_of(block, block + bytes, [](unsigned char byte) { return byte == 5; }));
+        }
+        graph.launch(stream);
+        REQUIRE(driver.drain().ok());
+        CHECK(blocks[0][bytes - 1] == 6);
+        REQUIRE(driver.close_stream(stream).ok());
+        CHECK(driver.violations().empty());
+    }
+}

@@ -226,6 +226,21 @@ TEST_CASE_TEMPLATE("out of memory gives back what the saver does not use, and tr
     CHECK(has_pattern(machine.driver, kept, 1_MiB, 1));
 }
 
+TEST_CASE_TEMPLATE("a reserve is taken once: what a pause or a trim gave back stays away", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 64_MiB});
+    CHECK(machine.driver.handle_bytes() == 64_MiB);
+    (void)saver.pause();
+    (void)saver.arena("reserved");
+    { auto region = saver.region("reserved"); }
+    CHECK(machine.driver.handle_bytes() == 0);
+    (void)saver.resume();
+    (void)saver.trim();
+    (void)saver.arena("reserved");
+    CHECK(machine.driver.handle_bytes() == 0);
+}
+
 TEST_CASE_TEMPLATE("the margin stays free for allocations and resumes", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     const std::size_t free = machine.free_bytes();

@@ -26,6 +26,8 @@ TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
     SUBCASE("5") { program_5_order(device, stream); }
     SUBCASE("6") { program_6_one_arena<typename M::Driver>(device); }
     SUBCASE("7") { program_7_cuda_graphs(device, stream); }
+    SUBCASE("8") { program_8_workspaces(device); }
+    SUBCASE("9") { program_9_what_other_allocators_keep(device); }
     SUBCASE("11") { program_11_switched_off(device); }
     REQUIRE(machine.driver.close_stream(stream).ok());
 }

@@ -87,3 +87,16 @@ TEST_CASE_TEMPLATE("quarantine: whatever call fails, bytes come back", M, MEMSAV
         CHECK(points > 10);
     }
 }
+
+TEST_CASE_TEMPLATE("quarantine: closing while it cannot be ended keeps the addresses, and goes on later", M,
+                   MEMSAVER_TEST_QUICK_MACHINE) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver, {.quarantine = Quarantine{}}};
+    (void)saver.arena("paused").allocate(8_MiB);
+    (void)saver.pause();
+    machine.driver.fail({.call = Call::unmap});
+    CHECK_THROWS_AS(saver.close(), DriverError);
+    CHECK(machine.driver.violations().empty());
+    CHECK_NOTHROW(saver.close());
+    CHECK(machine.driver.handle_bytes() == 0);
+}

@@ -1,6 +1,5 @@
 // Headers for foreign contracts, compiled with the foreign headers where these are.
 #include "memsaver/interop/cublas.hpp"
-#include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/interop/nvtx.hpp"
 #include "memsaver/memsaver.hpp"
 

@@ -14,6 +14,8 @@ void all_programs(Device device, StreamRef stream) {
     program_5_order(device, stream);
     program_6_one_arena<Driver>(device);
     program_7_cuda_graphs(device, stream);
+    program_8_workspaces(device);
+    program_9_what_other_allocators_keep(device);
     program_10_several_devices(device);
     program_11_switched_off(device);
 }

@@ -93,6 +93,26 @@ void program_7_cuda_graphs(Device device, StreamRef stream) {
 }
 
 template <class Device>
+void program_8_workspaces(Device device) {
+    MemorySaver saver{device(0)};
+    WorkspacePool workspaces{saver.arena("workspace")};
+    void* ws = workspaces.get("moe.gate", 48_MiB);
+    (void)ws;
+}
+
+template <class Device>
+void program_9_what_other_allocators_keep(Device device) {
+    MemorySaver saver{device(0)};
+    bool flushed = false;
+    {
+        Hook flush = saver.before_pause([&](PauseEvent&) { flushed = true; });
+        Hook trim = saver.after_pause(trim_cuda_pools);
+        saver.pause();
+    }
+    check(flushed ? Status{} : Status{StatusKind::other, 0, "not called"}, "run the hooks");
+}
+
+template <class Device>
 void program_10_several_devices(Device device) {
     MemorySaver saver{device(0)};
     Arena first = saver.arena("weights", Zero{});

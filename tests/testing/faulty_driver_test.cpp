@@ -52,6 +52,7 @@ public:
     Status map(Address, std::size_t, PageHandle) const noexcept { return made(); }
     Status unmap(Address, std::size_t) const noexcept { return made(); }
     Status allow_access(Address, std::size_t) const noexcept { return made(); }
+    Status allow_reading(Address, std::size_t) const noexcept { return made(); }
 
     Status open_stream(StreamRef& stream) const noexcept {
         return made([&] { stream = reinterpret_cast<HostStream*>(fresh() << 4); });
@@ -189,6 +190,7 @@ std::vector<Call> one_of_each(const Faulty& driver) {
     made(Call::create, driver.create(page, handle));
     made(Call::map, driver.map(address, page, handle));
     made(Call::allow_access, driver.allow_access(address, page));
+    made(Call::allow_reading, driver.allow_reading(address, page));
     made(Call::open_stream, driver.open_stream(stream));
     made(Call::open_event, driver.open_event(stream, event));
     made(Call::record, driver.record(event, stream));

@@ -14,3 +14,12 @@ TEST_CASE("Range: ends after its last byte") {
     CHECK(range != Range{0x1000, 0x201});
     CHECK(range != Range{0x1001, 0x200});
 }
+
+TEST_CASE("Range: ranges overlap where they have a byte in common") {
+    const Range range{0x1000, 0x200};
+    CHECK(overlap(range, range));
+    CHECK(overlap(range, {0x11FF, 1}));
+    CHECK(overlap({0, 0x1001}, range));
+    CHECK(!overlap(range, {0x1200, 1}));
+    CHECK(!overlap({0, 0x1000}, range));
+}

@@ -67,7 +67,7 @@ public:
 
     void deallocate(void* pointer, FreeOrder order) override {
         if (pointer == nullptr) return;
-        memory_.require_open("deallocate");
+        require_open("deallocate");
         if (!contains(pointer)) {
             throw Misuse{"deallocate(" + format_address(address_of(pointer)) + "): not a pointer of tag \"" + tag() +
                          '"'};
@@ -146,11 +146,9 @@ public:
         row.reserved_bytes = memory_.pages.reserved() ? addresses().bytes : 0;
         row.mapped_bytes = memory_.pages.physical_bytes();
         for (const auto& held : memory_.pages.held) row.held_bytes += held.extent.physical_bytes();
-        for (const auto& batch : memory_.pages.paused) {
-            for (const Range& range : batch.ranges) row.paused_bytes += range.bytes;
-        }
         row.backed_up_bytes = slot_ ? slot_->backed_up_bytes() : 0;
         for (const auto& batch : memory_.pages.paused) {
+            for (const Range& range : batch.ranges) row.paused_bytes += range.bytes;
             if (batch.slot != slot_) row.backed_up_bytes += batch.slot->backed_up_bytes();
         }
         const bool some_active = row.mapped_bytes > row.held_bytes;
@@ -246,8 +244,9 @@ public:
             }
         }
         const Status uncovered = memory_.quarantined.uncover();
-        check(memory_.pages.close(), "give back an arena's memory");
-        if (uncovered.kind != StatusKind::gone) check(uncovered, "end the quarantine of paused memory");
+        const bool bare = uncovered.ok() || uncovered.kind == StatusKind::gone;
+        check(memory_.pages.close(bare), "give back an arena's memory");
+        if (!bare) check(uncovered, "end the quarantine of paused memory");
         std::shared_ptr<AnySlot> slot; // dies after the lock
         const std::lock_guard lock{memory_.pages.mutex};
         memory_.heaps.close([&] { slot.swap(slot_); });

@@ -44,7 +44,9 @@ public:
             if (const Address address = heaps.allocate(size, alignment, requested)) return address;
             if (heaps.fence_is_worth_it(size, growth_step(pages.physical_bytes(), pages.granularity()))) {
                 heaps.fence();
-                if (const Address address = heaps.allocate(size, alignment, requested)) return address;
+                if (heaps.small(size, alignment)) { // its shard's own may do, and need not stop all the others
+                    if (const Address address = heaps.allocate(size, alignment, requested)) return address;
+                }
                 heaps.settle();
                 continue;
             }

@@ -128,8 +128,7 @@ public:
         return first;
     }
 
-    /// Creates pages for those of `extents` that have none, as far as it goes. Answers out_of_memory too if less than
-    /// the margin would be left.
+    /// Creates pages where there are none, as far as it goes. out_of_memory too if less than the margin would be left.
     Status create_all(std::vector<Extent<D>>& extents) noexcept {
         if (options_.margin != 0) {
             std::size_t needed = options_.margin;
@@ -253,9 +252,9 @@ public:
         space_.give(range);
     }
 
-    /// Gives everything back. A lost device is no failure. Answers the first failure; what is left is tried again by
-    /// the next call.
-    Status close() noexcept {
+    /// Gives everything back, addresses only if `bare` of what others mapped there. A lost device is no failure.
+    /// Answers the first failure; what is left is tried again by the next call.
+    Status close(bool bare = true) noexcept {
         const std::lock_guard lock{mutex};
         Status first;
         const auto try_to = [&](const Status& status) {
@@ -265,7 +264,7 @@ public:
         std::erase_if(held, [&](Held& kept) { return try_to(drop(kept.extent)); });
         std::erase_if(active, [&](Extent<D>& extent) { return try_to(drop(extent)); });
         paused.clear();
-        if (active.empty() && held.empty()) try_to(reservation_.close());
+        if (bare && active.empty() && held.empty()) try_to(reservation_.close());
         return first;
     }
     [[nodiscard]] bool reserved() const noexcept { return reservation_.address() != 0; }

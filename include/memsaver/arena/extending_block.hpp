@@ -107,11 +107,17 @@ private:
         const Range rest{address() + bytes_, cap() - bytes_};
         if (rest.bytes == 0) return;
         auto& pages = core_.memory_.pages;
-        const std::vector<Range> mapped = intersection({rest}, pages.mapped_and_held());
+        std::vector<Range> mapped;
         {
             const std::lock_guard lock{pages.mutex};
-            for (auto& held : pages.held) held.owns_addresses = held.owns_addresses || covers(mapped, held.range());
+            mapped.reserve(pages.held.size());
+            for (auto& held : pages.held) {
+                if (held.extent.state() != ExtentState::active || !overlap(rest, held.range())) continue;
+                held.owns_addresses = true;
+                mapped.push_back(held.range());
+            }
         }
+        sort_by_address(mapped);
         for (const Range& gap : without({rest}, mapped)) pages.give_addresses(gap);
     }
 

@@ -24,7 +24,19 @@ public:
         }
     }
 
+    /// Waits for a fence that begins from now on. Threads that come while one waits share the next wait.
+    template <Streams D>
+    void pass(const D& driver) {
+        const std::uint64_t wanted = last_begun() + 1;
+        const std::lock_guard lock{passing_};
+        if (last_done() >= wanted) return;
+        const std::uint64_t number = begin();
+        check(driver.drain(), "wait for the device before freed memory is reused");
+        finish(number);
+    }
+
 private:
+    std::mutex passing_; // held over a wait for the device, by threads that all want just that
     std::atomic<std::uint64_t> begun_{0};
     std::atomic<std::uint64_t> done_{0};
 };

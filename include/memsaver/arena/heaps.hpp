@@ -35,9 +35,14 @@ public:
         set_.central.blocks.add(range, as);
     }
 
+    /// Whether such a block comes from a shard.
+    [[nodiscard]] bool small(std::size_t bytes, std::size_t alignment) const noexcept {
+        return bytes <= small_bytes_ && alignment <= small_bytes_;
+    }
+
     /// A block from open memory, or 0. `bytes` is a multiple of 256. May throw bad_alloc.
     Address allocate(std::size_t bytes, std::size_t alignment, std::size_t requested) {
-        if (bytes > small_bytes_ || alignment > small_bytes_) {
+        if (!small(bytes, alignment)) {
             const std::lock_guard lock{set_.central.mutex};
             const Block* block = set_.central.allocate(driver_, fences_, bytes, alignment, requested);
             return block == nullptr ? 0 : block->address;
@@ -187,22 +192,13 @@ public:
 
     /// Waits for the whole device, leaving stream captures whole; other threads' launches may stand still meanwhile.
     /// Threads that come while one waits share the next wait. What it makes reusable is found by `allocate`.
-    void fence() {
-        const std::uint64_t wanted = fences_.last_begun() + 1; // whatever was freed before this line is behind it
-        const std::lock_guard lock{fencing_};
-        if (fences_.last_done() >= wanted) return;
-        const std::uint64_t number = fences_.begin();
-        check(driver_.drain(), "wait for the device before freed memory is reused");
-        fences_.finish(number);
-    }
+    void fence() { fences_.pass(driver_); }
 
     /// Everything that can be reused becomes free, and chunks that are free go back to the central heap.
     void settle() {
         const auto locks = set_.lock_all();
         settle_locked();
     }
-
-    [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
 
 private:
     static constexpr std::size_t most_fenced_in_shard = 4_MiB;
@@ -292,7 +288,6 @@ private:
     std::size_t chunk_bytes_;
     std::size_t small_bytes_;
     Fences fences_;
-    std::mutex fencing_; // held over a wait for the device, by threads that all want just that
     HeapSet<D> set_;
     bool operation_ = false; // changed with every lock held
 };

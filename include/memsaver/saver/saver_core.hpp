@@ -152,9 +152,8 @@ public:
         for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline));
         Report report = run_trim(steps, options.order, deadline);
         if (report.released_bytes == 0) return report;
-        tell(options_.events, [&] {
-            return Event{EventKind::trimmed, "", 0, "trimmed " + format_bytes(report.released_bytes)};
-        });
+        const std::string text = "trimmed " + format_bytes(report.released_bytes);
+        tell(options_.events, [&] { return Event{EventKind::trimmed, "", 0, text}; });
         return report;
     }
 
@@ -265,9 +264,8 @@ private:
         std::size_t released = 0;
         for (const auto& tag : tags_.snapshot()) {
             if (tag.core == nullptr || tag.driver.device() != device) continue;
-            std::optional<Turn::Hold> turn;
             const bool ours = std::find(busy.begin(), busy.end(), tag.core) != busy.end();
-            if (!ours) turn = tag.core->try_turn();
+            const auto turn = ours ? std::nullopt : tag.core->try_turn();
             if (ours || turn) released += trim_now(*tag.core);
         }
         if (released == 0) return false;

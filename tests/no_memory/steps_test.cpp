@@ -1,0 +1,113 @@
+// Operations for which host memory runs out: nothing on its way back to an arena is lost, whoever grows meanwhile.
+#include "memsaver/arena/arena.hpp"
+#include "memsaver/driver/host_driver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include "failing_new.hpp"
+
+#include <new>
+#include <optional>
+#include <utility>
+
+using namespace memsaver;
+
+namespace steps_test {
+
+using Machine = FaultyDriver<HostDriver>;
+constexpr FreeOrder idle{FreeOrder::Kind::idle, {}, 0};
+
+void pause(ArenaCore<Machine>& core) {
+    PauseStep<Machine> step{core, core.take_turn(), std::nullopt};
+    step.enqueue();
+    step.wait();
+    step.release();
+    Status status;
+    (void)step.commit(status);
+    CHECK(status.ok());
+}
+
+} // namespace steps_test
+
+using namespace steps_test;
+
+TEST_CASE("PauseStep: what comes back from a pause that came to nothing needs no memory") {
+    const Machine driver{HostDriver{1_GiB}};
+    ArenaCore<Machine> core{driver, "tag", Discard{}, {}};
+    (void)core.allocate(8_MiB, 256);
+    {
+        const PauseStep<Machine> step{core, core.take_turn(), std::nullopt};
+        (void)core.allocate(8_MiB, 256); // takes the place that the first left
+        no_memory::countdown = 0;
+    }
+    no_memory::countdown = -1;
+    CHECK(core.usage().mapped_bytes == driver.handle_bytes());
+}
+
+TEST_CASE("ResumeStep: what comes back needs no memory") {
+    const Machine driver{HostDriver{1_GiB}};
+    ArenaCore<Machine> core{driver, "tag", Discard{}, {}};
+    (void)core.allocate(8_MiB, 256);
+    pause(core);
+    ResumeStep<Machine> step{core, core.take_turn()};
+    step.create();
+    step.map();
+    step.enqueue();
+    step.wait();
+    for (std::size_t bytes = 8_MiB; bytes <= 128_MiB; bytes *= 2) (void)core.allocate(bytes, 256);
+    no_memory::countdown = 0;
+    (void)step.commit();
+    no_memory::countdown = -1;
+    CHECK(core.usage().mapped_bytes == driver.handle_bytes());
+}
+
+TEST_CASE("ResumeStep: pages that cannot be given back are taken again, however often there is no room") {
+    const Machine driver{HostDriver{1_GiB}};
+    {
+        ArenaCore<Machine> core{driver, "tag", Discard{}, {}};
+        (void)core.allocate(24_MiB, 256);
+        pause(core);
+        driver.fail({.call = Call::release, .lasting = Lasting::onwards});
+        {
+            ResumeStep<Machine> step{core, core.take_turn()};
+            for (int i = 0; i < 4; ++i) {
+                step.create();
+                no_memory::countdown = 0;
+                step.uncreate();
+                no_memory::countdown = -1;
+                CHECK(driver.handle_bytes() == 24_MiB);
+            }
+        }
+        CHECK(core.usage().held_bytes == 24_MiB);
+        CHECK(core.usage().mapped_bytes == driver.handle_bytes());
+        driver.heal();
+    }
+    CHECK(driver.everything_given_back());
+}
+
+TEST_CASE("TrimStep: whatever host memory it lacks, what it takes out is in the books") {
+    bool failed = true;
+    for (int n = 0; failed; ++n) {
+        CAPTURE(n);
+        REQUIRE(n < 100);
+        const Machine driver{HostDriver{8_GiB}};
+        failed = false;
+        {
+            ArenaCore<Machine> core{driver, "tag", Discard{}, {}};
+            core.deallocate(core.allocate(3_GiB, 256), idle); // three extents, addresses taken in one piece
+            try {
+                TrimStep<Machine> step{core, core.take_turn()};
+                no_memory::countdown = n;
+                step.release();
+                failed = no_memory::countdown == 0; // or just enough: then once more
+            } catch (const std::bad_alloc&) {
+                failed = true;
+            }
+            no_memory::countdown = -1;
+            CHECK(core.usage().mapped_bytes == driver.handle_bytes());
+            (void)core.allocate(3_GiB, 256);
+            CHECK(core.usage().mapped_bytes == driver.handle_bytes());
+        }
+        CHECK(driver.violations().empty());
+        CHECK(driver.everything_given_back());
+    }
+}
