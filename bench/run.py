@@ -4,8 +4,8 @@
     bench/run.py [--build build/gpu] [--out bench/results] [--only pause_resume,devices] [--list]
 
 Writes <out>/<date>-<gpu>-<name>.json for each program <build>/bench/<name>_bench, and prints a short table. On a machine
-without a GPU the files say "host": good for looking at, not for keeping. Where the tree is no git checkout, the commit
-is what MEMSAVER_COMMIT says. `backup` makes its files in MEMSAVER_BENCH_DIR (/var/tmp).
+without a GPU the files say "host": good for looking at, not for keeping. Where the tree is a copy, the commit is what
+MEMSAVER_COMMIT says. `backup` makes its files in MEMSAVER_BENCH_DIR (/var/tmp).
 
     bench/run.py --soak 480 [--contend 150]
 
@@ -47,7 +47,7 @@ def machine():
         "gpu": name or "host",
         "gpus": str(len(gpus)),
         "driver": driver or "none",
-        "commit": commit or os.environ.get("MEMSAVER_COMMIT", "unknown"),
+        "commit": os.environ.get("MEMSAVER_COMMIT") or commit or "unknown",
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
     }
 

@@ -89,8 +89,8 @@ class CheckTree(unittest.TestCase):
         self.list_headers()
         self.assert_found("only by programs that want it")
         self.write("include/memsaver/interop/first.hpp", header("<vector>"))
-        self.assert_clean()
-        self.write("include/memsaver/graph/graph.hpp", header('"memsaver/interop/first.hpp"'))
+        self.assertEqual(check_tree.violations(self.root), [])
+        self.write("include/memsaver/testing/testing.hpp", header('"memsaver/interop/first.hpp"'))
         self.list_headers()
         self.assert_found("only by programs that want it")
 

@@ -53,8 +53,7 @@ inline std::vector<Operation> allocating() {
              world.add("swept", world.saver->allocate(3000), 3000);
          },
          grown},
-        {"allocate: while the tag is paused", pause_swept,
-         [](Populated& world) { world.allocate("swept", 80'000); },
+        {"allocate: while the tag is paused", pause_swept, [](Populated& world) { world.allocate("swept", 80'000); },
          [](Populated& world) { CHECK(state_of(world) == "partly paused"); }},
         {"allocate: what waits to be used again",
          [](Populated& world) {
@@ -74,10 +73,13 @@ inline std::vector<Operation> allocating() {
          },
          nothing},
         {"Buffer: its life", nothing,
-         [](Populated& world) { Buffer<int>{world.saver->arena("swept"), 20'000}.reset(); }, nothing},
+         [](Populated& world) {
+             Buffer<int>{world.saver->arena("swept"), 20'000}.reset();
+         },
+         nothing},
         {"TaggedArena: its life", nothing,
          [](Populated& world) {
-             if (!world.alone) world.alone.emplace(world.driver, "alone", world.policy.policy, options_of(1_MiB));
+             if (!world.alone) world.alone.emplace(world.driver, "alone", HostBackup{.threads = 1}, options_of(1_MiB));
              if (world.filled == nullptr) world.filled = world.alone->allocate(100'000);
              (void)world.alone->pause();
              (void)world.alone->resume();
@@ -146,18 +148,18 @@ inline std::vector<Operation> pausing() {
          pause_swept, paused},
         {"pause: what is not paused yet", paused_in_batches, pause_swept, paused},
         {"pause: bytes dropped this once", nothing,
-         [](Populated& world) {
-             world.pause({"swept"}, Options{.bytes = Discard{.poison = poison}}, Content::poison);
-         },
+         [](Populated& world) { world.pause({"swept"}, Options{.bytes = Discard{.poison = poison}}, Becomes::poison); },
          paused},
-        {"pause: after a stream, with patience", nothing,
-         with_options([](Populated& world) {
+        {"pause: after a stream, with patience", nothing, with_options([](Populated& world) {
              return Options{.order = after(world.stream), .timeout = std::chrono::minutes{5}};
          }),
          paused},
         {"pause: already idle", nothing, with_options([](Populated&) { return Options{.order = already_idle}; }),
          paused},
-        {"pause: two tags", nothing, [](Populated& world) { world.pause({"beside", "swept"}); },
+        {"pause: two tags", nothing,
+         [](Populated& world) {
+             world.pause({"beside", "swept"});
+         },
          [paused](Populated& world) {
              paused(world);
              CHECK(state_of(world, "beside") == "paused");
@@ -179,8 +181,13 @@ inline std::vector<Operation> resuming() {
     return {
         {"resume", pause_swept, resume_swept, resumed},
         {"resume: batches with holes", paused_in_batches, resume_swept, resumed},
-        {"resume: two tags", [](Populated& world) { world.pause({"swept", "beside"}); },
-         [](Populated& world) { world.resume({"swept", "beside"}); },
+        {"resume: two tags",
+         [](Populated& world) {
+             world.pause({"swept", "beside"});
+         },
+         [](Populated& world) {
+             world.resume({"swept", "beside"});
+         },
          [resumed](Populated& world) {
              resumed(world);
              world.check_bytes("beside");
@@ -211,7 +218,7 @@ inline std::vector<Operation> resuming() {
         {"backup_view", pause_swept,
          [](Populated& world) {
              const auto& block = world.tags["swept"].blocks[2];
-             if (world.policy.becomes != Content::kept) return;
+             if (world.policy.becomes != Becomes::kept) return;
              const BackupView view = world.saver->backup_view(block.at, block.bytes);
              CHECK(std::memcmp(view.data(), expected_bytes(block.bytes, block.seed).data(), block.bytes) == 0);
          },

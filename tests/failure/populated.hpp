@@ -1,5 +1,6 @@
-// What the sweeps are done to: a small machine, every policy, and a saver with several tags, one of which the operations
-// are about. Knows what each block is to hold, and so what must be true whatever failed. Does not know the operations.
+// What the sweeps are done to: a small machine, every policy, and a saver with several tags, one of which the
+// operations are about. Knows what each block is to hold, and so what must be true whatever failed. Does not know the
+// operations.
 #pragma once
 
 #include "backup/backup_support.hpp"
@@ -49,29 +50,26 @@ public:
 using FailingDriver = FaultyDriver<ThriftyHost>;
 
 /// What a pause and a resume leave of a block's bytes.
-enum class Content : unsigned char { kept, zero, poison, unknown };
+enum class Becomes : unsigned char { kept, zero, poison, unknown };
 
 struct SweptPolicy {
     std::string name;
     AnyBackup<FailingDriver> policy;
-    Content becomes;
+    Becomes becomes;
 };
 
 /// The poison of the policies here; not that of fresh pages.
 inline constexpr unsigned char poison = 0x5A;
 
-/// Every policy, as small as it can be: one thread, and files in memory where there is such a place.
-inline const std::vector<SweptPolicy>& swept_policies() {
-    static const std::vector<SweptPolicy> policies = [] {
-        const char* const in_memory = "/dev/shm";
-        const Small small{std::filesystem::is_directory(in_memory) ? in_memory : directory(), 1};
-        std::vector<SweptPolicy> all{{"discard", Discard{}, Content::unknown},
-                                     {"discard, poisoned", Discard{.poison = poison}, Content::poison},
-                                     {"zero", Zero{}, Content::zero}};
-        for (auto& [name, policy] : keepers<FailingDriver>(small)) all.push_back({name, policy, Content::kept});
-        return all;
-    }();
-    return policies;
+/// Every policy, in small, with files in memory where there is such a place.
+inline std::vector<SweptPolicy> every_policy(unsigned threads) {
+    const char* const in_memory = "/dev/shm";
+    const Small small{std::filesystem::is_directory(in_memory) ? in_memory : directory(), threads};
+    std::vector<SweptPolicy> all{{"discard", Discard{}, Becomes::unknown},
+                                 {"discard, poisoned", Discard{.poison = poison}, Becomes::poison},
+                                 {"zero", Zero{}, Becomes::zero}};
+    for (auto& [name, policy] : keepers<FailingDriver>(small)) all.push_back({name, policy, Becomes::kept});
+    return all;
 }
 
 /// The bytes of a block: made once for each size and seed.
@@ -90,12 +88,12 @@ public:
         void* at = nullptr;
         std::size_t bytes = 0;
         std::uint64_t seed = 0;
-        Content content = Content::kept;
+        Becomes content = Becomes::kept;
         bool kept = true; ///< whether its policy keeps its bytes while they are away
     };
     using Blocks = std::vector<Block>;
     struct Tag {
-        Content becomes = Content::kept;
+        Becomes becomes = Becomes::kept;
         Blocks blocks{};
     };
 
@@ -108,7 +106,8 @@ public:
         (void)saver->arena("away", HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB});
         tags["swept"].becomes = policy.becomes;
         // Small ones share an extent; large ones span several that are neighbours, at odd places.
-        for (const std::size_t bytes : {std::size_t{1000}, std::size_t{6912}, std::size_t{150'001}, std::size_t{70'000}}) {
+        for (const std::size_t bytes :
+             {std::size_t{1000}, std::size_t{6912}, std::size_t{150'001}, std::size_t{70'000}}) {
             allocate("swept", bytes);
         }
         allocate("beside", 70'000);
@@ -133,7 +132,7 @@ public:
     /// Notes a block, and gives it bytes.
     void* add(const std::string& tag, void* at, std::size_t bytes) {
         Blocks& blocks = tags[tag].blocks;
-        blocks.push_back({at, bytes, ++seeds_, Content::kept, tags[tag].becomes == Content::kept});
+        blocks.push_back({at, bytes, ++seeds_, Becomes::kept, tags[tag].becomes == Becomes::kept});
         write(at, bytes, blocks.back().seed);
         return at;
     }
@@ -146,7 +145,7 @@ public:
         block.at = nullptr;
     }
     void pause(const std::vector<std::string>& names, const PauseOptions<FailingDriver>& options = {},
-               std::optional<Content> once = {}) {
+               std::optional<Becomes> once = {}) {
         if (once) { // where it fails, there is no saying which extents have gone
             for (const std::string& name : names) {
                 for (Block& block : tags[name].blocks) block.kept = false;
@@ -156,8 +155,8 @@ public:
         for (const std::string& name : names) {
             Tag& tag = tags[name];
             for (Block& block : tag.blocks) {
-                const Content becomes = once.value_or(tag.becomes);
-                if (becomes != Content::kept) block.content = becomes;
+                const Becomes becomes = once.value_or(tag.becomes);
+                if (becomes != Becomes::kept) block.content = becomes;
             }
         }
     }
@@ -171,8 +170,8 @@ public:
         for (Block& block : tags[tag].blocks) {
             if (block.at == nullptr) continue;
             block.seed = ++seeds_;
-            block.content = Content::kept;
-            block.kept = tags[tag].becomes == Content::kept;
+            block.content = Becomes::kept;
+            block.kept = tags[tag].becomes == Becomes::kept;
             write(block.at, block.bytes, block.seed);
         }
         saver->invalidate(tag);
@@ -253,7 +252,7 @@ public:
         }
         CHECK_NOTHROW((void)saver->resume());
         for (const auto& [name, tag] : tags) {
-            if (tag.becomes == Content::kept) check_bytes(name);
+            if (tag.becomes == Becomes::kept) check_bytes(name);
         }
         CHECK(same(plain, expected_bytes(5000, 9)));
         check_books_are_true();
@@ -299,7 +298,7 @@ public:
     std::optional<WorkspacePool> pool{};
     std::optional<Buffer<unsigned char>> buffer{};
     Arena handle{};
-    std::optional<TaggedArena<FailingDriver, AnyBackup<FailingDriver>>> alone{};
+    std::optional<TaggedArena<FailingDriver, HostBackup>> alone{};
     std::optional<Ballast<ThriftyHost>> ballast{};
 
 private:
@@ -309,13 +308,13 @@ private:
     static bool holds(const Block& block) {
         const auto* const at = static_cast<const unsigned char*>(block.at);
         switch (block.content) {
-        case Content::kept: return same(at, expected_bytes(block.bytes, block.seed));
-        case Content::zero:
-        case Content::poison: {
-            const unsigned char byte = block.content == Content::zero ? 0 : poison;
+        case Becomes::kept: return same(at, expected_bytes(block.bytes, block.seed));
+        case Becomes::zero:
+        case Becomes::poison: {
+            const unsigned char byte = block.content == Becomes::zero ? 0 : poison;
             return at[0] == byte && std::memcmp(at, at + 1, block.bytes - 1) == 0;
         }
-        case Content::unknown: break;
+        case Becomes::unknown: break;
         }
         return true;
     }

@@ -1,4 +1,5 @@
-// Resuming, and what is asked of paused memory, under every policy, with the 1st, 2nd, ... last call failing in each way.
+// Resuming, and what is asked of paused memory, under every policy, with the 1st, 2nd, ... last call failing in each
+// way.
 #include "failure/operations.hpp"
 
 using namespace test;

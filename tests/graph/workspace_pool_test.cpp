@@ -650,7 +650,7 @@ TEST_CASE("what a failed growth could not give back stands in no resume's way") 
     check_given_back(world.driver);
 }
 
-TEST_CASE("switched off, a sink that is told of a pool's failing end may ask for the usage") {
+TEST_CASE("switched off, a pool's failing end is told with no lock held") {
     const Checked<HostMachine2G> machine;
     std::size_t rows = 0;
     MemorySaver<HostMachine2G::Driver>* asked = nullptr;

@@ -62,7 +62,7 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
         expect([&] { (void)saver.backup_view(blocks[0].first, 1); });
         expect([&] { (void)active.allocate(1); });
         for (const auto& [block, value] : blocks) {
-            expect([&] { saver.deallocate(block); });
+            expect([&, given = block] { saver.deallocate(given); });
         }
         expect([&] { saver.close(); });
         return wrong;
@@ -126,8 +126,8 @@ TEST_CASE("fork: switched off, and outside, the same holds for plain memory, wor
         std::optional<MemorySaver<HostDriver>> saver{std::in_place, driver, SaverOptions{.enabled = enabled}};
         const Arena arena = saver->arena("workspace");
         const Arena outside = saver->outside().arena();
-        std::optional<WorkspacePool> pool{std::in_place, arena};
-        std::optional<WorkspacePool> plain{std::in_place, outside};
+        std::optional<WorkspacePool> pool{std::in_place, arena, WorkspacePoolOptions{.cap = 32_MiB}};
+        std::optional<WorkspacePool> plain{std::in_place, outside, WorkspacePoolOptions{.cap = 32_MiB}};
         std::vector<unsigned char*> blocks;
         for (auto* each : {&pool, &plain}) {
             blocks.push_back(static_cast<unsigned char*>((*each)->get("a", bytes)));

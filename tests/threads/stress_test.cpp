@@ -118,7 +118,7 @@ private:
         if (any(3) == 0) options.order = after(stream_);
         if (any(3) == 0) options.bytes = Zero{};
         if (any(3) == 0) options.timeout = std::chrono::microseconds{any(200)};
-        // `bytes` this once is not for "kept", whose bytes are compared in the end.
+        // `bytes` this once is not for those whose bytes are compared in the end.
         try {
             if (options.bytes) {
                 (void)saver_.pause(tags_[any(2)], options);
@@ -142,8 +142,8 @@ private:
 } // namespace
 
 TEST_CASE_TEMPLATE("every operation on many threads and several tags", M, MEMSAVER_TEST_HOSTS) {
-    constexpr std::size_t threads = 12;
-    constexpr int operations = 100;
+    constexpr std::size_t threads = 16;
+    constexpr int operations = 80;
     for (const std::uint64_t seed : {std::uint64_t{1}}) {
         CAPTURE(seed);
         const Checked<M> machine;
@@ -153,10 +153,13 @@ TEST_CASE_TEMPLATE("every operation on many threads and several tags", M, MEMSAV
         (void)saver.arena("discarded");
         (void)saver.arena("zero", Zero{});
         const Arena arena = saver.arena("kept", policy);
+        const Arena saved = saver.arena("saved", HostBackup{.threads = 2});
         std::vector<std::pair<void*, std::size_t>> kept;
         for (const std::size_t bytes : {std::size_t{400}, std::size_t{70'000}, std::size_t{3'000'000}}) {
-            kept.emplace_back(arena.allocate(bytes), bytes);
-            write_pattern(machine.driver, kept.back().first, bytes, bytes);
+            for (const Arena& from : {arena, saved}) {
+                kept.emplace_back(from.allocate(bytes), bytes);
+                write_pattern(machine.driver, kept.back().first, bytes, bytes);
+            }
         }
         LiveBlocks live;
         for (const auto& [block, bytes] : kept) live.add(block, bytes);
@@ -164,8 +167,8 @@ TEST_CASE_TEMPLATE("every operation on many threads and several tags", M, MEMSAV
             std::vector<std::unique_ptr<Worker>> workers;
             std::vector<std::unique_ptr<Doing>> doing;
             for (std::uint64_t t = 0; t < threads; ++t) {
-                workers.push_back(std::make_unique<Worker>(saver, std::vector<std::string>{"discarded", "zero", "kept"},
-                                                           live, seed * 1000 + t));
+                const std::vector<std::string> tags{"discarded", "zero", "kept", "saved"};
+                workers.push_back(std::make_unique<Worker>(saver, tags, live, seed * 1000 + t));
                 doing.push_back(std::make_unique<Doing>([worker = workers.back().get()] { worker->work(operations); }));
             }
             for (const auto& thread : doing) CHECK_NOTHROW(thread->join());

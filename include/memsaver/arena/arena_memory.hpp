@@ -70,6 +70,14 @@ public:
         reserved_.store(true);
     }
 
+    /// Physical bytes that could not be given back so far.
+    [[nodiscard]] std::size_t held_bytes() {
+        const std::lock_guard lock{pages.mutex};
+        std::size_t sum = 0;
+        for (const auto& kept : pages.held) sum += kept.extent.physical_bytes();
+        return sum;
+    }
+
     /// The parts of paused ranges that a resume leaves out: whole granules in which no block lives.
     [[nodiscard]] std::vector<Range> dead_ranges(const std::vector<Range>& paused) {
         std::vector<Range> dead;

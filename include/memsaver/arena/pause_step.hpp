@@ -25,7 +25,8 @@ public:
           fence_{core.memory_.heaps.fences().begin()} {
         row_.tag = core.tag();
         row_.device = core.device();
-        (void)core.memory_.pages.retry_held();
+        // What an earlier call could not give back belongs to this one: it has not done its work while that is held.
+        if (const Status status = core.memory_.pages.retry_held(); !status.ok()) note(status);
         const std::lock_guard growing{core.memory_.growing};
         const std::lock_guard lock{core.memory_.pages.mutex};
         const std::size_t count = core.memory_.pages.active.size();
@@ -55,7 +56,8 @@ public:
     }
 
     [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
-    [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
+    /// Nothing to pause, and nothing to tell.
+    [[nodiscard]] bool empty() const noexcept { return ranges_.empty() && failure_.ok(); }
 
     /// The device's work that was submitted before the pause has passed.
     void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
@@ -65,7 +67,7 @@ public:
 
     /// Starts saving. Throws what the policy throws.
     void enqueue() {
-        if (empty()) return;
+        if (ranges_.empty()) return;
         saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
         if (once_) core_->slot_->invalidate(); // what it may hold of these bytes is not what they will be
         ticket_ = slot_->save(core_->live_set(ranges_, "saving"));
@@ -90,7 +92,6 @@ public:
             paused_.push_back({extent.address(), extent.bytes()});
             if (const Status status = core_->memory_.pages.release(extent); !status.ok()) {
                 note(status);
-                row_.held_bytes += extent.physical_bytes();
                 core_->memory_.pages.hold(std::move(extent), false, status);
             } else {
                 row_.released_bytes += extent.bytes();
@@ -103,6 +104,7 @@ public:
     /// Ends the operation. The first failure of `release`, if any, is in `status`.
     TagReport commit(Status& status) {
         status = failure_;
+        row_.held_bytes = core_->memory_.held_bytes();
         return finish();
     }
 

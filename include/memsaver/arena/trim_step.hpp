@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
@@ -36,7 +38,10 @@ public:
 
     /// Gives back what is free as a whole. May throw OutOfHostMemory; then nothing changed.
     void release() {
+        const std::size_t held_before = core_->memory_.held_bytes();
         if (const Status status = core_->memory_.pages.retry_held(); !status.ok()) note(status);
+        const std::size_t held_after = core_->memory_.held_bytes(); // growth may have had to hold more meanwhile
+        row_.released_bytes += held_before - std::min(held_before, held_after);
         std::vector<Extent<D>> unused = take_unused();
         for (Extent<D>& extent : unused) give_back(extent);
         const std::lock_guard lock{core_->memory_.pages.mutex};
@@ -46,6 +51,7 @@ public:
     /// Ends the trim. The first failure of `release`, if any, is in `status`.
     TagReport commit(Status& status) noexcept {
         status = failure_;
+        row_.held_bytes = core_->memory_.held_bytes();
         return std::move(row_);
     }
 
@@ -75,7 +81,6 @@ private:
             }
         }
         note(status);
-        row_.held_bytes += extent.physical_bytes();
         pages.hold(std::move(extent), true, status);
     }
     bool open_again(Range range) noexcept {

@@ -26,7 +26,8 @@ struct Event {
     std::size_t bytes_total = 0;
 };
 
-/// Called on whatever thread has something to tell, with no lock held. What it throws is swallowed.
+/// Called on whatever thread has something to tell, perhaps in the middle of a call that holds a lock: it must not call
+/// back into the saver. What it throws is swallowed.
 using EventSink = std::function<void(const Event&)>;
 
 /// Tells a sink, if there is one; never throws.

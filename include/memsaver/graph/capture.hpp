@@ -29,9 +29,9 @@ namespace memsaver::inline v0_1 {
 /// While it runs, pauses of the saver, and trims that wait for the device, are refused; if one is under way, the
 /// capture waits for its end. Other threads may allocate, free and resume.
 ///
-/// Throws what the body throws, Misuse (a stream that is being captured, another policy than the tag's), or what a
-/// failing driver call stands for: DriverError if the capture was broken by a call that waits. The stream, the tag and
-/// the saver are then as usable as before.
+/// Throws what the body throws, Misuse (a stream that is being captured, or of another device; another policy than the
+/// tag's), or what a failing driver call stands for: DriverError if the capture was broken by a call that waits. The
+/// stream, the tag and the saver are then as usable as before.
 template <Driver D, std::invocable Body>
 requires Captures<D>
 [[nodiscard]] Graph capture(MemorySaver<D>& saver, std::string_view tag, StreamRef stream,

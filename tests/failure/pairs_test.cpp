@@ -1,0 +1,104 @@
+// A second failure during the recovery from the first: while the same call undoes what it did, or while it is repeated.
+// Too many pairs to try all: sampled, over all operations and policies, from seeds.
+#include "failure/operations.hpp"
+#include "support/model.hpp"
+
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <utility>
+
+using namespace test;
+
+namespace {
+
+constexpr StatusKind kinds[] = {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory};
+constexpr Lasting lastings[] = {Lasting::once, Lasting::onwards};
+
+/// One sample of two failures.
+class Pair {
+public:
+    explicit Pair(std::uint64_t seed) : random_{seed} {}
+
+    /// How many calls failed.
+    std::uint64_t run(const Operation& operation, const SweptPolicy& policy, std::uint64_t calls) {
+        Populated world{policy, random_.below(2) == 0, operation.prepare};
+        SweepPoint point;
+        if (random_.below(2) == 0) { // at once: the second one comes as many calls later as it likes
+            const Failure first = failure(calls, Lasting::once);
+            Failure second = failure(calls, lastings[random_.below(2)]);
+            second.nth += first.nth;
+            world.driver.fail(first);
+            world.driver.fail(second);
+            point.failure = first;
+            attempt(world, operation, point);
+        } else {
+            point.failure = failure(calls, lastings[random_.below(2)]);
+            world.driver.fail(point.failure);
+            attempt(world, operation, point);
+            world.check_books_are_true();
+            if (point.error) {
+                world.driver.fail(failure(calls, lastings[random_.below(2)]));
+                attempt(world, operation, point);
+            }
+        }
+        verify(world, point, operation);
+        return point.injected;
+    }
+
+private:
+    Failure failure(std::uint64_t calls, Lasting lasting) {
+        return {.nth = 1 + random_.below(calls), .lasting = lasting, .kind = kinds[random_.below(std::size(kinds))]};
+    }
+    static void attempt(Populated& world, const Operation& operation, SweepPoint& point) {
+        point.error = nullptr;
+        try {
+            operation.operate(world);
+        } catch (const Error&) {
+            point.error = std::current_exception();
+        }
+        world.driver.heal();
+        if (operation.tidy) operation.tidy(world);
+        point.injected = world.driver.injected();
+    }
+
+    Random random_;
+};
+
+/// How many calls the operation makes when none fails.
+std::uint64_t calls_of(const Operation& operation, const SweptPolicy& policy) {
+    Populated world{policy, false, operation.prepare};
+    const std::uint64_t before = world.driver.calls();
+    operation.operate(world);
+    return world.driver.calls() - before;
+}
+
+} // namespace
+
+TEST_CASE("pairs: a second failure during the recovery from the first") {
+    std::vector<Operation> operations;
+    for (const auto& group : {allocating(), freeing(), pausing(), resuming(), ending(), graphs(), workspaces()}) {
+        operations.insert(operations.end(), group.begin(), group.end());
+    }
+    const std::vector<SweptPolicy> policies = every_policy(2);
+    std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> calls;
+    constexpr std::uint64_t seeds = 6000;
+    std::uint64_t tried = 0;
+    std::uint64_t failed = 0;
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+        Random random{seed};
+        const std::size_t which = random.below(operations.size());
+        const std::size_t how = random.below(policies.size());
+        const auto [known, fresh] = calls.try_emplace({which, how}, 0);
+        if (fresh) known->second = calls_of(operations[which], policies[how]);
+        if (known->second == 0) continue; // makes none: nothing can fail
+        CAPTURE(seed);
+        CAPTURE(std::string{operations[which].name});
+        CAPTURE(policies[how].name);
+        const std::uint64_t injected = Pair{seed}.run(operations[which], policies[how], known->second);
+        failed += injected;
+        tried += injected > 1 ? 1 : 0;
+    }
+    CHECK(tried > seeds / 3); // two calls did fail
+    MESSAGE("pairs: " << tried << " points, seeds 1 to " << seeds << ", " << failed << " calls failed");
+}
