@@ -101,17 +101,22 @@ def soaked():
     if path is None:
         return ["- Soak on a GPU: no results yet."]
     result = json.loads(path.read_text())
-    context, rows = result["context"], result["benchmarks"]
+    lines = [f"- Soak on {result['context'].get('gpu', 'a GPU')} (`bench/results/{path.name}`"
+             f"{'' if result['context']['good'] else ', **BAD**'}):"]
+    runs = {}
+    for row in result["benchmarks"]:
+        runs.setdefault(row["name"].split("/")[0], []).append(row)
+    for name, rows in runs.items():
+        def total(key):
+            return f"{sum(int(row[key]) for row in rows):,}"
 
-    def total(key):
-        return f"{sum(int(row[key]) for row in rows):,}"
-
-    grown = max(row["resident_last"] - row["resident_first"] for row in rows) / 2**20
-    return [f"- Soak on a GPU (`bench/results/{path.name}`, {'good' if context['good'] else '**BAD**'}): "
-            f"{context['processes']} processes for {context['seconds']} s, {total('cycles')} cycles, "
-            f"{total('contended_resumes')} contended resumes, {total('out_of_memory')} times `OutOfMemory`, each followed by "
-            f"success, {total('blocks_compared')} blocks compared, {total('wrong_blocks')} wrong, {total('left_bytes')} "
-            f"bytes left on the device; resident host memory grew by at most {grown:.0f} MiB."]
+        grown = max(row["resident_last"] - row["resident_first"] for row in rows) / 2**20
+        who = f"{len(rows)} processes" if len(rows) > 1 else "1 process"
+        lines.append(f"  - {name}, {who} for {max(row['seconds'] for row in rows):.0f} s: {total('cycles')} cycles, "
+                     f"{total('contended_resumes')} resumes without room at first ({total('out_of_memory')} times "
+                     f"`OutOfMemory`), {total('blocks_compared')} blocks compared, {total('wrong_blocks')} wrong, "
+                     f"{total('left_bytes')} bytes left on the device; resident host memory grew by at most {max(grown, 0):.0f} MiB.")
+    return lines
 
 
 def main():
