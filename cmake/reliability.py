@@ -67,8 +67,9 @@ def tables(build):
         found = POINTS.findall(outputs[name])
         if not found:
             sys.exit(f"{name} told no points: no numbers were written")
-        lines += [f"| `{operation.split(':')[0]}`{operation[len(operation.split(':')[0]):]} | {int(points):,} |"
-                  for operation, points in found]
+        for operation, points in found:
+            call, colon, how = operation.partition(": ")
+            lines.append(f"| `{call}`{colon}{how} | {int(points):,} |")
         total += sum(int(points) for _, points in found)
     lines += [f"| **all of them** | **{total:,}** |", ""]
     lines.append("Every point is one run with one planned failure, the whole state checked after it; an operation without "
