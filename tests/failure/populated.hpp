@@ -240,7 +240,8 @@ public:
         CHECK_NOTHROW((void)saver->resume());
         for (const auto& [name, tag] : tags) {
             const std::string state = row_of(*saver, name).state;
-            CHECK_MESSAGE((state == "active" || state == "empty"), name << " is " << state);
+            CAPTURE(state);
+            CHECK((state == "active" || state == "empty"));
             check_bytes(name);
         }
         for (const auto& [name, tag] : tags) rewrite(name);
