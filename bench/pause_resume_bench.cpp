@@ -78,7 +78,7 @@ std::size_t best_split(const D& driver, std::size_t bytes) {
     static std::map<std::size_t, std::size_t> known;
     if (const auto it = known.find(bytes); it != known.end()) return it->second;
     std::vector<std::size_t> splits;
-    for (const std::size_t split : {256_MiB, 512_MiB, 1_GiB, 2_GiB}) {
+    for (const std::size_t split : {256_MiB, 512_MiB, 1_GiB, 2_GiB, 4_GiB, 8_GiB}) {
         if (splits.empty() || splits.back() < bytes) splits.push_back(split);
     }
     std::vector<Times> times(splits.size());

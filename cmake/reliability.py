@@ -2,11 +2,12 @@
 """Runs what fails calls on purpose, counts what it tried, and writes the numbers into docs/reliability.md.
 
     cmake/reliability.py --build build/test    runs the sweeps, the pairs, the model and the fuzzer's corpus of that build
-    cmake/reliability.py --check               says whether the numbers are there, and runs nothing
+    cmake/reliability.py --results             writes only what comes from bench/results, and runs nothing
+    cmake/reliability.py --check               says whether both are there and the latter is up to date, and runs nothing
 
-The numbers stand between <!-- numbers:begin --> and <!-- numbers:end -->. With them go the newest results of the soak
-(bench/results/*soak*.json, written by bench/soak) and of the fuzzer (bench/results/*fuzz*.txt, its output), where there
-are any.
+What was run stands between <!-- numbers:begin --> and <!-- numbers:end -->; between <!-- results:begin --> and
+<!-- results:end --> stand the newest results of the soak (*soak*.json), of the fuzzer (*fuzz*.txt, the last lines of its
+processes) and of what a quarantine costs (*quarantine*.json), where there are any.
 """
 import argparse
 import json
@@ -20,20 +21,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reliability.md"
-BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+NUMBERS, RESULTS = "numbers", "results"
 POINTS = re.compile(r"MESSAGE: (.+): (\d+) points")
 MODEL = re.compile(r"MESSAGE: (seeds .+, \d+ calls failed)")
 REPLAYED = re.compile(r"replayed (\d+) inputs")
 FUZZED = re.compile(r"Done (\d+) runs in (\d+) second")
 
 
-def parts(page):
-    """What stands before the marks, between them and after them."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
-        sys.exit(f"docs/reliability.md needs one {BEGIN} and one {END}")
-    before, rest = page.split(BEGIN)
-    block, after = rest.split(END)
-    return before + BEGIN + "\n", block.strip(), END + after
+def replace(page, name, lines):
+    """The page with other lines between the marks of that name; and what stood there."""
+    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+    if page.count(begin) != 1 or page.count(end) != 1:
+        sys.exit(f"docs/reliability.md needs one {begin.strip()} and one {end}")
+    before, rest = page.split(begin)
+    block, after = rest.split(end)
+    return before + begin + "".join(f"{line}\n" for line in lines) + end + after, block
 
 
 def run(name, command):
@@ -82,8 +84,8 @@ def tables(build):
         sys.exit("pairs, model or corpus told no numbers: none were written")
     lines.append(f"- Pairs of failures: {int(pairs[1]):,}, {pairs[2]}; {int(pairs[3]):,} calls failed.")
     lines.append(f"- Random operations over all policies beside a model: {model[1]}.")
-    lines.append(f"- Fuzzer: {replayed[1]} inputs of the corpus replayed{fuzzed()}.")
-    return lines + soaked()
+    lines.append(f"- Fuzzer: {replayed[1]} inputs of the corpus replayed.")
+    return lines
 
 
 def newest(pattern):
@@ -93,8 +95,31 @@ def newest(pattern):
 
 def fuzzed():
     path = newest("*fuzz*.txt")
-    done = FUZZED.search(path.read_text(errors="replace")) if path else None
-    return f"; the last long run: {int(done[1]):,} runs in {int(done[2]):,} s, no finding" if done else ""
+    done = FUZZED.findall(path.read_text(errors="replace")) if path else []
+    if not done:
+        return ["- Fuzzer: no long run yet."]
+    runs, seconds = (sum(int(number) for number in column) for column in zip(*done))
+    return [f"- Fuzzer (`bench/results/{path.name}`): {len(done)} processes, {runs:,} runs in {seconds / 60:.0f} minutes of "
+            "theirs, no finding."]
+
+
+def quarantined():
+    path = newest("*quarantine*.json")
+    if path is None:
+        return ["- Quarantine: not measured yet."]
+    result = json.loads(path.read_text())
+    lines = [f"- Quarantine of 8 GiB on {result['context']['gpu']} (`bench/results/{path.name}`), medians of one run:", "",
+             "  | largest shared block | pause, ms | without | resume, ms | without | shared memory |",
+             "  |---|---:|---:|---:|---:|---:|"]
+    for row in result["benchmarks"]:
+        lines.append(f"  | {row['block_bytes'] / 2**20:.0f} MiB | {row['pause_ms']:.2f} | {row['bare_pause_ms']:.2f} | "
+                     f"{row['resume_ms']:.2f} | {row['bare_resume_ms']:.2f} | {row['shared_bytes'] / 2**20:.0f} MiB |")
+    return lines
+
+
+def results():
+    """The lines of what bench/results say."""
+    return [*soaked(), *fuzzed(), *quarantined()]
 
 
 def soaked():
@@ -124,18 +149,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--build", type=Path, help="a build folder with the tests in it")
+    what.add_argument("--results", action="store_true")
     what.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    before, block, after = parts(PAGE.read_text())
+    page, _ = replace(PAGE.read_text(), RESULTS, results())
     if arguments.check:
-        if "points tried" not in block:
+        _, numbers = replace(page, NUMBERS, [])
+        if "points tried" not in numbers:
             sys.exit("docs/reliability.md has no numbers: cmake/reliability.py --build <folder>")
+        if page != PAGE.read_text():
+            sys.exit("docs/reliability.md is not what bench/results say: cmake/reliability.py --results")
         return
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
-                            check=False).stdout.strip()
-    stamp = time.strftime("%Y-%m-%d") + (f", on top of {commit}" if commit else "")
-    lines = [f"The last run: {stamp}.", "", *tables(arguments.build)]
-    PAGE.write_text(before + "\n".join(lines) + "\n" + after)
+    if arguments.build:
+        commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+                                check=False).stdout.strip()
+        stamp = time.strftime("%Y-%m-%d") + (f", on top of {commit}" if commit else "")
+        page, _ = replace(page, NUMBERS, [f"The last run: {stamp}.", "", *tables(arguments.build)])
+    PAGE.write_text(page)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 // Giving blocks back: when they can be handed out again, and what is refused.
 #include "support/bytes.hpp"
+#include "support/held_stream.hpp"
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
@@ -16,35 +17,6 @@ namespace {
 
 template <class M>
 using ArenaOf = TaggedArena<typename M::Driver>;
-
-/// A stream of host memory that does nothing until it is let go.
-class HeldStream {
-public:
-    explicit HeldStream(const HostDriver& driver) : driver_{driver} {
-        REQUIRE(driver_.open_stream(stream_).ok());
-        REQUIRE(driver_.hold(stream_).ok());
-        REQUIRE(driver_.enqueue(stream_, [] {}).ok());
-    }
-    HeldStream(const HeldStream&) = delete;
-    HeldStream& operator=(const HeldStream&) = delete;
-    ~HeldStream() {
-        let_go();
-        CHECK(driver_.close_stream(stream_).ok());
-    }
-    void let_go() {
-        CHECK(driver_.let_go(stream_).ok());
-        EventRef event;
-        REQUIRE(driver_.open_event(stream_, event).ok());
-        CHECK(driver_.record(event, stream_).ok());
-        CHECK(driver_.wait(event).ok());
-        CHECK(driver_.close_event(event).ok());
-    }
-    [[nodiscard]] StreamRef get() const { return stream_; }
-
-private:
-    HostDriver driver_;
-    StreamRef stream_;
-};
 
 } // namespace
 
@@ -84,7 +56,7 @@ TEST_CASE("a plainly freed block waits for the whole device") {
         arena.deallocate(block); // returns although the device is at work
         CHECK(arena.usage().blocks == 0);
         for (int i = 0; i < 8; ++i) CHECK(arena.allocate(2_MiB) != block);
-        busy.let_go();
+        busy.finish();
     }
 }
 
@@ -97,11 +69,11 @@ TEST_CASE("a block freed with a stream waits for that stream alone") {
         void* const block = arena.allocate(2_MiB);
         arena.deallocate(block, mine.get());
         CHECK(arena.allocate(2_MiB) != block);
-        mine.let_go();
+        mine.finish();
         std::set<void*> later;
         for (int i = 0; i < 64; ++i) later.insert(arena.allocate(2_MiB));
         CHECK(later.contains(block)); // while the other stream is still held
-        other.let_go();
+        other.finish();
     }
 }
 

@@ -26,8 +26,8 @@ struct Operation {
 
 inline void nothing(Populated&) {}
 
-/// For what has ended with failures still to come or not: nothing that lives may remain.
-inline void check_end(Populated& world) {
+/// Ends everything that the world owns, the saver last.
+inline void end(Populated& world) {
     world.graph.reset();
     world.another.reset();
     world.pool.reset();
@@ -35,7 +35,6 @@ inline void check_end(Populated& world) {
     world.handle = {};
     world.alone.reset();
     world.saver.reset();
-    world.check_nothing_left();
 }
 
 /// After a failure, which is over: the operation is repeated, and all is as if nothing had failed.
@@ -56,7 +55,8 @@ inline void verify(Populated& world, const SweepPoint& point, const Operation& o
         if (swept) world.check_others();
         world.check_usable();
     }
-    check_end(world);
+    end(world);
+    world.check_nothing_left();
 }
 
 /// The device is lost, and perhaps does not come back: books are true, kept bytes can be read, closing is quiet.
@@ -70,13 +70,7 @@ inline void verify_lost(Populated& world, const SweepPoint& point, const Operati
     }
     if (point.injected != 0) world.driver.fail({.lasting = Lasting::onwards, .kind = StatusKind::gone});
     if (world.saver) CHECK_NOTHROW(world.saver->close());
-    world.graph.reset();
-    world.another.reset();
-    world.pool.reset();
-    world.buffer.reset();
-    world.handle = {};
-    world.alone.reset();
-    world.saver.reset();
+    end(world);
     world.driver.heal();
     CHECK(world.driver.close_stream(world.stream).ok());
     world.check_books_are_true();

@@ -1,6 +1,6 @@
 // What PyTorch's pluggable allocator calls: null instead of exceptions, and blocks that wait for the stream that they
 // were freed on.
-#include "interop/held_stream.hpp"
+#include "support/held_stream.hpp"
 #include "memsaver/interop/pytorch.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -156,11 +156,11 @@ TEST_CASE("a freed block is used again only when its stream has passed, whatever
         void* const block = pytorch_allocate(arena, 2_MiB, 0, mine.as_cuda());
         pytorch_deallocate(arena, block, 2_MiB, 0, mine.as_cuda());
         CHECK(pytorch_allocate(arena, 2_MiB, 0, mine.as_cuda()) != block);
-        mine.let_go();
+        mine.finish();
         std::set<void*> later;
         for (int i = 0; i < 64; ++i) later.insert(pytorch_allocate(arena, 2_MiB, 0, other.as_cuda()));
         CHECK(later.contains(block)); // while the other stream is still held
-        other.let_go();
+        other.finish();
     }
 }
 #endif

@@ -1,5 +1,6 @@
 // Stream captures that are open while memory is allocated, freed, paused and resumed.
 #include "support/bytes.hpp"
+#include "support/held_stream.hpp"
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
@@ -48,24 +49,6 @@ private:
     D driver_;
     StreamRef stream_;
     GraphRef graph_{};
-};
-
-/// Work that is not done until the test says so keeps the device busy.
-class HeldStream {
-public:
-    explicit HeldStream(const D& driver) : driver_{driver} {
-        REQUIRE(driver_.open_stream(stream_).ok());
-        REQUIRE(driver_.inner().hold(stream_).ok());
-    }
-    HeldStream(const HeldStream&) = delete;
-    HeldStream& operator=(const HeldStream&) = delete;
-    ~HeldStream() { CHECK(driver_.close_stream(stream_).ok()); }
-    void let_go() { CHECK(driver_.inner().let_go(stream_).ok()); }
-    [[nodiscard]] StreamRef stream() const { return stream_; }
-
-private:
-    D driver_;
-    StreamRef stream_;
 };
 
 } // namespace
@@ -228,17 +211,17 @@ TEST_CASE_TEMPLATE("a pause after the streams concerned, and a resume, leave a c
         const Arena used = saver.arena("used");
         void* const away = paused.allocate(2_MiB);
         void* const block = used.allocate(2_MiB);
-        HeldStream work{machine.driver};
-        CHECK(machine.driver.fill(address_of(away), 9, 2_MiB, work.stream()).ok());
+        HeldStream work{machine.driver.inner()};
+        CHECK(machine.driver.fill(address_of(away), 9, 2_MiB, work.get()).ok());
         Capturing capture{machine.driver};
         capture.begin(mode);
         capture.fill(block, 2_MiB, 6);
 
-        const auto patience = PauseOptions<D>{.order = after(work.stream()), .timeout = std::chrono::milliseconds{1}};
+        const auto patience = PauseOptions<D>{.order = after(work.get()), .timeout = std::chrono::milliseconds{1}};
         CHECK_THROWS_AS((void)saver.pause("paused", patience), NotIdle);
         CHECK(row_of(saver, "paused").state == "active");
         work.let_go();
-        CHECK(saver.pause("paused", {.order = after(work.stream())}).released_bytes != 0);
+        CHECK(saver.pause("paused", {.order = after(work.get())}).released_bytes != 0);
         paused.deallocate(paused.allocate(1_MiB));
         CHECK(saver.trim({.order = already_idle}).held_bytes == 0);
         CHECK(saver.resume("paused").restored_bytes != 0);

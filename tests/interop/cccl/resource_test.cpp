@@ -1,6 +1,6 @@
 // The memory resource, called as both generations of CCCL's concepts call it, on host memory. Built with the headers of
 // each generation that is there.
-#include "interop/held_stream.hpp"
+#include "support/held_stream.hpp"
 #include "memsaver/interop/cccl.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -137,11 +137,11 @@ TEST_CASE("a freed block is used again only when its stream has passed") {
         void* const block = resource.allocate(stream, 2_MiB);
         free(resource, block, 2_MiB, stream);
         for (int i = 0; i < 8; ++i) CHECK(resource.allocate(stream, 2_MiB) != block);
-        mine.let_go();
+        mine.finish();
         std::set<void*> later;
         for (int i = 0; i < 64; ++i) later.insert(resource.allocate(cuda::stream_ref{other.as_cuda()}, 2_MiB));
         CHECK(later.contains(block)); // while the other stream is still held
-        other.let_go();
+        other.finish();
     }
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("a block freed without a stream waits for the device, and freeing does
         free(resource, block, 2_MiB); // returns although the device is at work
         CHECK(resource.arena().usage().blocks == 0);
         for (int i = 0; i < 8; ++i) CHECK(resource.allocate_sync(2_MiB) != block);
-        busy.let_go();
+        busy.finish();
     }
 }
 

@@ -19,13 +19,14 @@ public:
     HeldStream(const HeldStream&) = delete;
     HeldStream& operator=(const HeldStream&) = delete;
     ~HeldStream() {
-        let_go();
+        finish();
         CHECK(driver_.close_stream(stream_).ok());
     }
 
-    /// And waits until it has done everything.
-    void let_go() {
-        CHECK(driver_.let_go(stream_).ok());
+    void let_go() { CHECK(driver_.let_go(stream_).ok()); }
+    /// Lets it go, and waits until it has done everything.
+    void finish() {
+        let_go();
         EventRef event;
         REQUIRE(driver_.open_event(stream_, event).ok());
         CHECK(driver_.record(event, stream_).ok());
