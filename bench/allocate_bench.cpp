@@ -75,8 +75,8 @@ void sample(benchmark::State& state, const Shape& shape, Start&& start) {
 enum class Free { plain, stream, idle };
 
 template <Driver D>
-void ours(benchmark::State& state, const D& driver, const Shape& shape, Free how) {
-    MemorySaver<D> saver{driver};
+void ours(benchmark::State& state, const D& driver, const Shape& shape, Free how, bool enabled = true) {
+    MemorySaver<D> saver{driver, {.enabled = enabled}};
     const Arena arena = saver.arena("blocks");
     const std::size_t others = shape.live / static_cast<std::size_t>(shape.threads);
     std::vector<StreamRef> streams(static_cast<std::size_t>(shape.threads));
@@ -175,6 +175,9 @@ void register_all(const D& driver) {
                     add("cudaMallocAsync", fewer, [](auto& state, const Shape& s) { runtime(state, s, true); });
                     fewer.samples = threads == 1 ? 60 : 10; // each pair takes the whole device's lock
                     add("cudaMalloc", fewer, [](auto& state, const Shape& s) { runtime(state, s, false); });
+                    if (threads != 1) continue;
+                    add("memsaver switched off", fewer,
+                        [driver](auto& state, const Shape& s) { ours(state, driver, s, Free::plain, false); });
                 }
 #endif
             }

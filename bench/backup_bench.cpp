@@ -269,43 +269,6 @@ void given_back(benchmark::State& state, const D& driver, std::size_t bytes) {
     counters["give_back_ms"] = median(gave) - median(kept);
 }
 
-/// Two devices at once, each over its own link, beside one of them alone.
-template <Driver D>
-void two_devices(benchmark::State& state, const D& first, std::size_t bytes) {
-    const std::optional<D> other = second_machine(first);
-    if (!other) return state.SkipWithError("only one device here");
-    use_up_fresh_pages(first);
-    use_up_fresh_pages(*other);
-    Tag<D> one{first, HostBackup{}, {1, bytes}};
-    Tag<D> two{first, HostBackup{}, {1, bytes}};
-    (void)two.saver.arena("tag", HostBackup{}, *other).allocate(bytes);
-    Times alone;
-    Times both;
-    const auto cycle = [](Tag<D>& tag, Times& times) {
-        times.out.push_back(tag.pause());
-        times.in.push_back(tag.resume());
-    };
-    for (Times warm_up; warm_up.out.size() < 4;) {
-        cycle(one, warm_up);
-        cycle(two, warm_up);
-    }
-    for (auto _ : state) {
-        if (both.out.size() % 2 == 0) {
-            cycle(one, alone);
-            cycle(two, both);
-        } else {
-            cycle(two, both);
-            cycle(one, alone);
-        }
-        state.SetIterationTime((both.out.back() + both.in.back()) / 1000);
-    }
-    auto& counters = state.counters;
-    counters["bytes_each"] = static_cast<double>(bytes);
-    counters["one_ms"] = median(alone.out) + median(alone.in);
-    counters["two_ms"] = median(both.out) + median(both.in);
-    counters["ratio"] = counters["two_ms"] / counters["one_ms"];
-}
-
 template <Driver D>
 void register_all(const D& driver) {
     const std::size_t most = sized<D>(64_GiB);
@@ -348,7 +311,6 @@ void register_all(const D& driver) {
     add("ring", 5, [=](benchmark::State& state) { ring(state, driver, bytes); });
     add("file", 5, [=](benchmark::State& state) { file(state, driver, bytes / 2); });
     add("given back", 5, [=](benchmark::State& state) { given_back(state, driver, bytes); });
-    add("two devices", 11, [=](benchmark::State& state) { two_devices(state, driver, bytes); });
 }
 
 } // namespace

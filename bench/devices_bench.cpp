@@ -1,58 +1,102 @@
-// Do two devices pause and resume at the same time? Beside one of them alone, taking turns.
-#include "bench.hpp"
+// Do two devices pause and resume at the same time? Beside one of them alone, and beside what the driver's own calls do
+// on two devices from two threads; all take turns.
+#include "floor.hpp"
 
+#include <array>
+#include <cstddef>
+#include <functional>
 #include <optional>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace {
 
 using namespace bench;
 
-template <Driver D>
-void devices(benchmark::State& state, const D& first) try {
-    const std::optional<D> other = second_machine(first);
-    if (!other) return state.SkipWithError("only one device here");
-    use_up_fresh_pages(first);
-    use_up_fresh_pages(*other);
-    const std::size_t bytes = 8_GiB;
-    MemorySaver<D> saver{first};
-    (void)saver.arena("one").allocate(bytes);
-    saver.pause("one");
-    (void)saver.arena("two").allocate(bytes);
-    (void)saver.arena("two", Discard{}, *other).allocate(bytes);
-    saver.pause("two");
-
+/// `cycle(one)` resumes and pauses one device, or both.
+void compare(benchmark::State& state, std::size_t bytes_each, const std::function<void(bool one)>& cycle) {
     std::vector<double> one;
     std::vector<double> two;
-    const auto cycle = [&](const char* tag) {
-        return milliseconds([&] {
-            saver.resume(tag);
-            saver.pause(tag);
-        });
-    };
-    for (int i = 0; i < 3; ++i) (void)(cycle("one") + cycle("two"));
+    const auto sample = [&](bool alone) { (alone ? one : two).push_back(milliseconds([&] { cycle(alone); })); };
+    for (int i = 0; i < 3; ++i) {
+        cycle(true);
+        cycle(false);
+    }
     bool one_first = true;
     for (auto _ : state) {
-        if (one_first) one.push_back(cycle("one"));
-        two.push_back(cycle("two"));
-        if (!one_first) one.push_back(cycle("one"));
+        sample(one_first);
+        sample(!one_first);
         one_first = !one_first;
         state.SetIterationTime(two.back() / 1000);
     }
-    state.counters["bytes_each"] = static_cast<double>(bytes);
+    state.counters["bytes_each"] = static_cast<double>(bytes_each);
     state.counters["one_ms"] = median(one);
     state.counters["two_ms"] = median(two);
     state.counters["ratio"] = median(two) / median(one);
-} catch (const std::exception& error) {
-    state.SkipWithError(error.what());
+}
+
+template <Driver D>
+void savers(benchmark::State& state, const D& first, const D& other, std::size_t bytes, const AnyBackup<D>& policy) {
+    MemorySaver<D> saver{first};
+    const auto fill = [&](const char* tag, const D& driver) {
+        void* const block = saver.arena(tag, policy, driver).allocate(bytes);
+        check(driver.fill(reinterpret_cast<Address>(block), 1, bytes, StreamRef{}), "fill");
+    };
+    fill("one", first);
+    saver.pause("one");
+    fill("two", first);
+    fill("two", other);
+    saver.pause("two");
+    compare(state, bytes, [&](bool alone) {
+        saver.resume(alone ? "one" : "two");
+        saver.pause(alone ? "one" : "two");
+    });
+}
+
+template <Driver D>
+void driver_alone(benchmark::State& state, const D& first, const D& other, std::size_t bytes) {
+    std::array<Floor<D>, 2> floors{Floor<D>{first, bytes, 1_GiB}, Floor<D>{other, bytes, 1_GiB}};
+    compare(state, bytes, [&](bool alone) {
+        const auto both = [&](auto act) {
+            std::thread second;
+            if (!alone) second = std::thread{[&] { act(floors[1]); }};
+            act(floors[0]);
+            if (second.joinable()) second.join();
+        };
+        both([](Floor<D>& floor) { floor.resume(); });
+        both([](Floor<D>& floor) { floor.pause(); });
+    });
+}
+
+template <Driver D>
+void register_all(const D& first) {
+    const std::size_t bytes = on_host<D> ? 64_MiB : 8_GiB;
+    const auto add = [&](const std::string& name, auto act) {
+        const auto run = [first, act](benchmark::State& state) {
+            try {
+                const std::optional<D> other = second_machine(first);
+                if (!other) return state.SkipWithError("only one device here");
+                use_up_fresh_pages(first);
+                use_up_fresh_pages(*other);
+                act(state, first, *other);
+            } catch (const std::exception& error) {
+                state.SkipWithError(error.what());
+            }
+        };
+        fixed(benchmark::RegisterBenchmark(("devices/" + name).c_str(), run), on_host<D> ? 3 : 21);
+    };
+    add("discard",
+        [bytes](benchmark::State& state, const D& one, const D& two) { savers<D>(state, one, two, bytes, Discard{}); });
+    add("driver alone",
+        [bytes](benchmark::State& state, const D& one, const D& two) { driver_alone(state, one, two, bytes); });
+    add("HostBackup", [bytes](benchmark::State& state, const D& one, const D& two) {
+        savers<D>(state, one, two, bytes, HostBackup{});
+    });
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-    return bench::run(argc, argv, [](const auto& driver) {
-        bench::fixed(benchmark::RegisterBenchmark("devices/two beside one",
-                                                  [driver](benchmark::State& state) { devices(state, driver); }),
-                     bench::on_host<std::remove_cvref_t<decltype(driver)>> ? 3 : 21);
-    });
+    return bench::run(argc, argv, [](const auto& driver) { register_all(driver); });
 }

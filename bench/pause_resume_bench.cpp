@@ -3,7 +3,7 @@
 // The floor is the driver itself on the same bytes: create, map, one set access over all; one unmap over all, release;
 // in handles of the best size found, with no wait for the device. Ours and the floor take turns on the same pages, and
 // take turns in going first.
-#include "bench.hpp"
+#include "floor.hpp"
 
 #include <memsaver/testing/testing.hpp>
 
@@ -18,45 +18,6 @@ struct Shape {
     std::string name;
     std::size_t tensors;
     std::size_t bytes_each;
-};
-
-template <Driver D>
-class Floor {
-public:
-    Floor(const D& driver, std::size_t bytes, std::size_t split) : driver_{driver} {
-        std::size_t granularity = 0;
-        check(driver_.granularity(granularity), "ask for the granularity");
-        bytes_ = align_up(bytes, granularity);
-        split_ = align_up(split, granularity);
-        handles_.resize((bytes_ + split_ - 1) / split_);
-        check(driver_.reserve(bytes_, granularity, base_), "reserve addresses");
-    }
-    Floor(const Floor&) = delete;
-    Floor& operator=(const Floor&) = delete;
-    ~Floor() { (void)driver_.unreserve(base_, bytes_); }
-
-    void resume() {
-        for (std::size_t i = 0; i < handles_.size(); ++i) check(driver_.create(size(i), handles_[i]), "create");
-        for (std::size_t i = 0; i < handles_.size(); ++i) {
-            check(driver_.map(base_ + i * split_, size(i), handles_[i]), "map");
-        }
-        check(driver_.allow_access(base_, bytes_), "allow access");
-    }
-    void pause() {
-        check(driver_.unmap(base_, bytes_), "unmap");
-        for (const PageHandle handle : handles_) check(driver_.release(handle), "release");
-    }
-
-    [[nodiscard]] std::size_t handles() const { return handles_.size(); }
-
-private:
-    [[nodiscard]] std::size_t size(std::size_t i) const { return std::min(split_, bytes_ - i * split_); }
-
-    D driver_;
-    std::size_t bytes_ = 0;
-    std::size_t split_ = 0;
-    Address base_ = 0;
-    std::vector<PageHandle> handles_;
 };
 
 struct Times {

@@ -50,9 +50,12 @@ struct Counts {
     std::uint64_t blocks = 0;        ///< blocks compared
     double mapped_first = 0;         ///< bytes mapped after the first resume
     double mapped_most = 0;
-    double resident_first = 0;
+    double resident_first = 0; ///< of this process, in the third cycle
     double resident_last = 0;
-    double left_bytes = 0; ///< mapped at the end, after everything was given up
+    double paused_first = 0; ///< what the driver says is in use on the whole device, in the third cycle, paused
+    double paused_last = 0;
+    double left_bytes = 0;        ///< mapped at the end, after everything was given up
+    double device_left_bytes = 0; ///< in use on the device after the saver was closed, above what was before it
 };
 
 double resident_bytes() {
@@ -68,12 +71,13 @@ class Soak {
 public:
     Soak(const D& driver, const Options& options, unsigned seed) : driver_{driver}, options_{options}, random_{seed} {
         check(driver_.open_stream(stream_), "open a stream");
-        DeviceMemory memory;
-        check(driver_.memory(memory), "ask for the device's memory");
-        const std::size_t whole = memory.total_bytes / 100 * options.share;
+        used_before_ = used_bytes();
+        const std::size_t whole = device_memory().total_bytes / 100 * options.share;
         const std::size_t weights = options.weights_mib * 1_MiB;
         cache_bytes_ = whole > weights ? whole - weights : 64_MiB;
-        host_.resize(8_MiB);
+        host_.resize(most_bytes);
+        source_.resize(2 * most_bytes);
+        for (unsigned char& byte : source_) byte = static_cast<unsigned char>(random_());
         for (std::size_t made = 0; made < weights;) made += add(weights_, random_bytes());
     }
     ~Soak() { (void)driver_.close_stream(stream_); }
@@ -89,19 +93,23 @@ public:
         (void)saver_.resume();
         (void)saver_.trim();
         for (const ArenaUsage& row : saver_.usage()) counts_.left_bytes += static_cast<double>(row.mapped_bytes);
+        saver_.close();
+        counts_.device_left_bytes = used_bytes() - used_before_;
         return counts_;
     }
 
 private:
+    static constexpr std::size_t most_bytes = 8_MiB;
+
     struct Block {
         std::size_t bytes;
-        unsigned char value;
+        std::size_t offset; ///< of its bytes in `source_`: bytes that come back elsewhere differ
     };
     using Blocks = std::map<void*, Block>;
 
     std::size_t below(std::size_t end) { return std::uniform_int_distribution<std::size_t>{0, end - 1}(random_); }
     std::size_t random_bytes() {
-        constexpr std::size_t most[] = {4_KiB, 64_KiB, 1_MiB, 8_MiB, 8_MiB, 8_MiB};
+        constexpr std::size_t most[] = {4_KiB, 64_KiB, 1_MiB, most_bytes, most_bytes, most_bytes};
         return 1 + below(most[below(6)]);
     }
     /// Once there is room.
@@ -123,19 +131,23 @@ private:
         return bytes;
     }
     void write(void* pointer, Block& block) {
-        block.value = static_cast<unsigned char>(below(256));
-        check(driver_.fill(reinterpret_cast<Address>(pointer), block.value, block.bytes, stream_), "fill a block");
+        block.offset = below(most_bytes);
+        check(driver_.copy_to_device(reinterpret_cast<Address>(pointer), source_.data() + block.offset, block.bytes,
+                                     stream_),
+              "write a block");
+        check(driver_.drain(), "wait for a copy");
     }
     void compare(void* pointer, const Block& block) {
         check(driver_.copy_to_host(host_.data(), reinterpret_cast<Address>(pointer), block.bytes, stream_), "read");
         check(driver_.drain(), "wait for a copy");
         ++counts_.blocks;
-        const bool same = host_[0] == block.value && std::memcmp(host_.data(), host_.data() + 1, block.bytes - 1) == 0;
-        if (!same) ++counts_.wrong;
+        if (std::memcmp(host_.data(), source_.data() + block.offset, block.bytes) != 0) ++counts_.wrong;
     }
 
     void cycle() {
         (void)saver_.pause();
+        if (counts_.cycles == 2) counts_.paused_first = used_bytes();
+        counts_.paused_last = used_bytes();
         if (options_.processes > 1) std::this_thread::sleep_for(std::chrono::milliseconds{1 + below(30)});
         const std::uint64_t before = counts_.out_of_memory;
         take([&] { return saver_.resume(); });
@@ -161,6 +173,16 @@ private:
         counts_.resident_last = resident_bytes();
     }
 
+    DeviceMemory device_memory() {
+        DeviceMemory memory;
+        check(driver_.memory(memory), "ask for the device's memory");
+        return memory;
+    }
+    double used_bytes() {
+        const DeviceMemory memory = device_memory();
+        return static_cast<double>(memory.total_bytes - memory.free_bytes);
+    }
+
     D driver_;
     Options options_;
     std::mt19937 random_;
@@ -168,10 +190,12 @@ private:
     Arena arena_ = saver_.arena("weights", HostBackup{.threads = 4});
     Arena cache_arena_ = saver_.arena("cache");
     StreamRef stream_;
+    double used_before_ = 0;
     std::size_t cache_bytes_ = 0;
     Blocks weights_;
     std::vector<void*> cache_;
     std::vector<unsigned char> host_;
+    std::vector<unsigned char> source_;
     Counts counts_;
 };
 
@@ -189,13 +213,14 @@ std::string text_of(const Counts& counts) {
     std::ostringstream text;
     text << counts.cycles << ' ' << counts.contended << ' ' << counts.out_of_memory << ' ' << counts.wrong << ' '
          << counts.blocks << ' ' << counts.mapped_first << ' ' << counts.mapped_most << ' ' << counts.resident_first
-         << ' ' << counts.resident_last << ' ' << counts.left_bytes << '\n';
+         << ' ' << counts.resident_last << ' ' << counts.paused_first << ' ' << counts.paused_last << ' '
+         << counts.left_bytes << ' ' << counts.device_left_bytes << '\n';
     return text.str();
 }
 std::istream& operator>>(std::istream& in, Counts& counts) {
     return in >> counts.cycles >> counts.contended >> counts.out_of_memory >> counts.wrong >> counts.blocks >>
            counts.mapped_first >> counts.mapped_most >> counts.resident_first >> counts.resident_last >>
-           counts.left_bytes;
+           counts.paused_first >> counts.paused_last >> counts.left_bytes >> counts.device_left_bytes;
 }
 
 /// Runs `processes` children; what each answers comes through a pipe. Empty where one failed.
@@ -247,7 +272,9 @@ void write_json(const Options& options, const std::vector<Counts>& all, bool goo
              << ", \"wrong_blocks\": " << c.wrong << ", \"blocks_compared\": " << c.blocks
              << ", \"mapped_first\": " << c.mapped_first << ", \"mapped_most\": " << c.mapped_most
              << ", \"resident_first\": " << c.resident_first << ", \"resident_last\": " << c.resident_last
-             << ", \"left_bytes\": " << c.left_bytes << (i + 1 == all.size() ? "}\n" : "},\n");
+             << ", \"device_paused_first\": " << c.paused_first << ", \"device_paused_last\": " << c.paused_last
+             << ", \"left_bytes\": " << c.left_bytes << ", \"device_left_bytes\": " << c.device_left_bytes
+             << (i + 1 == all.size() ? "}\n" : "},\n");
     }
     file << "  ]\n}\n";
 }
@@ -278,9 +305,16 @@ int main(int argc, char** argv) {
                   << " times no room), " << counts.blocks << " blocks compared, " << counts.wrong << " wrong, mapped "
                   << format_bytes(static_cast<std::size_t>(counts.mapped_first)) << " at first and "
                   << format_bytes(static_cast<std::size_t>(counts.mapped_most)) << " at most, "
-                  << format_bytes(static_cast<std::size_t>(counts.left_bytes)) << " left\n";
+                  << format_bytes(static_cast<std::size_t>(counts.left_bytes)) << " left; device, paused, "
+                  << counts.paused_first / 1_MiB << " MiB at first and " << counts.paused_last / 1_MiB
+                  << " MiB at last, " << counts.device_left_bytes / 1_MiB << " MiB left\n";
+        constexpr double slack = 64_MiB;
         good = good && counts.cycles > 0 && counts.wrong == 0 && counts.left_bytes == 0;
-        good = good && counts.mapped_most <= 1.1 * counts.mapped_first + static_cast<double>(64_MiB);
+        good = good && counts.mapped_most <= 1.1 * counts.mapped_first + slack;
+        if (counts.cycles < 3) continue;
+        good = good && counts.resident_last <= counts.resident_first + slack;
+        if (options.processes > 1) continue; // the device's figures are the others' too
+        good = good && counts.paused_last <= counts.paused_first + slack && counts.device_left_bytes <= slack;
     }
     std::cout << (good ? "good\n" : "BAD\n");
     if (!options.json.empty()) write_json(options, all, good);

@@ -7,16 +7,19 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/arena_memory.hpp
   include/memsaver/arena/arena_options.hpp
   include/memsaver/arena/arena_pages.hpp
+  include/memsaver/arena/arena_slots.hpp
   include/memsaver/arena/block.hpp
   include/memsaver/arena/block_allocator.hpp
   include/memsaver/arena/deferred_frees.hpp
   include/memsaver/arena/extending_block.hpp
   include/memsaver/arena/extent_sizes.hpp
+  include/memsaver/arena/for_each_device.hpp
   include/memsaver/arena/free_bins.hpp
   include/memsaver/arena/growing_block.hpp
   include/memsaver/arena/heap.hpp
   include/memsaver/arena/heap_set.hpp
   include/memsaver/arena/heaps.hpp
+  include/memsaver/arena/host_memory_guard.hpp
   include/memsaver/arena/idle_wait.hpp
   include/memsaver/arena/misplaced.hpp
   include/memsaver/arena/offset_map.hpp
@@ -27,6 +30,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/regions.hpp
   include/memsaver/arena/resume_step.hpp
   include/memsaver/arena/run_steps.hpp
+  include/memsaver/arena/tag_names.hpp
   include/memsaver/arena/tagged_arena.hpp
   include/memsaver/arena/trim_step.hpp
   include/memsaver/arena/turn.hpp
@@ -41,6 +45,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/host_backup.hpp
   include/memsaver/backup/host_store.hpp
   include/memsaver/backup/location_space.hpp
+  include/memsaver/backup/spent_slots.hpp
   include/memsaver/backup/store_options.hpp
   include/memsaver/backup/stored_books.hpp
   include/memsaver/backup/stored_slot.hpp
@@ -111,6 +116,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/memory/extent.hpp
   include/memsaver/memory/host_budget.hpp
   include/memsaver/memory/host_region.hpp
+  include/memsaver/memory/host_regions.hpp
   include/memsaver/memory/mapping.hpp
   include/memsaver/memory/memory.hpp
   include/memsaver/memory/owned_event.hpp
@@ -130,10 +136,12 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/plain_growth.hpp
   include/memsaver/saver/region.hpp
   include/memsaver/saver/region_stacks.hpp
+  include/memsaver/saver/relief.hpp
   include/memsaver/saver/saver.hpp
   include/memsaver/saver/saver_base.hpp
   include/memsaver/saver/saver_core.hpp
   include/memsaver/saver/saver_options.hpp
+  include/memsaver/saver/stream_mark.hpp
   include/memsaver/saver/tag_table.hpp
   include/memsaver/saver/usage.hpp
   include/memsaver/testing/books.hpp

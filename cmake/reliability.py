@@ -136,12 +136,17 @@ def soaked():
         def total(key):
             return f"{sum(int(row[key]) for row in rows):,}"
 
-        grown = max(row["resident_last"] - row["resident_first"] for row in rows) / 2**20
+        def grown(first, last):
+            return max(0, *(row[last] - row[first] for row in rows), 0) / 2**20
+
+        device = (f"; the driver's figure for the device, paused, grew by {grown('device_paused_first', 'device_paused_last'):.0f} MiB, and "
+                  f"{rows[0]['device_left_bytes'] / 2**20:.0f} MiB were left after `close()`" if len(rows) == 1 and "device_left_bytes" in rows[0] else "")
         who = f"{len(rows)} processes" if len(rows) > 1 else "1 process"
         lines.append(f"  - {name}, {who} for {max(row['seconds'] for row in rows):.0f} s: {total('cycles')} cycles, "
                      f"{total('contended_resumes')} resumes without room at first ({total('out_of_memory')} times "
                      f"`OutOfMemory`), {total('blocks_compared')} blocks compared, {total('wrong_blocks')} wrong, "
-                     f"{total('left_bytes')} bytes left on the device; resident host memory grew by at most {max(grown, 0):.0f} MiB.")
+                     f"{total('left_bytes')} bytes left in the saver's books; resident host memory grew by at most "
+                     f"{grown('resident_first', 'resident_last'):.0f} MiB{device}.")
     return lines
 
 

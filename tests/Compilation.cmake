@@ -40,6 +40,8 @@ foreach(source IN LISTS sources)
 endforeach()
 
 # --- Other ways to compile code that includes memsaver: without a toolkit, with clang, with nvcc -----------------------
+# The umbrella, and the programs of the design as users write them.
+set(programs ${CMAKE_CURRENT_SOURCE_DIR}/static/programs_test.cpp)
 add_test(NAME compile.without_toolkit
   COMMAND ${CMAKE_CXX_COMPILER} ${compile_flags} ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
 memsaver_label(compile.without_toolkit host)
@@ -49,17 +51,21 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CLANGXX)
   add_test(NAME compile.clang
     COMMAND ${CLANGXX} ${compile_flags} ${toolkit_flags} ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
   memsaver_label(compile.clang host)
+  add_test(NAME compile.clang.programs
+    COMMAND ${CLANGXX} ${compile_flags} ${toolkit_flags} -I${CMAKE_CURRENT_SOURCE_DIR} ${programs})
+  memsaver_label(compile.clang.programs host)
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   memsaver_skip(compile.clang host "no clang++")
 endif()
 
 find_program(NVCC nvcc HINTS ${CUDAToolkit_BIN_DIR} /usr/local/cuda/bin)
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/nvcc/*.cu)
-foreach(source IN LISTS sources)
+foreach(source IN LISTS sources programs)
   cmake_path(GET source STEM name)
+  string(REGEX REPLACE "_test$" "" name ${name})
   if(NVCC)
     add_test(NAME compile.nvcc.${name} COMMAND ${NVCC} -std=c++20 -Werror all-warnings -I${PROJECT_SOURCE_DIR}/include
-      -c ${source} -o ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc.o)
+      -I${CMAKE_CURRENT_SOURCE_DIR} -x cu -c ${source} -o ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc.o)
     memsaver_label(compile.nvcc.${name} host)
   else()
     memsaver_skip(compile.nvcc.${name} host "no nvcc")

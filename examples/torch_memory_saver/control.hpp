@@ -18,8 +18,7 @@
 namespace tms {
 
 /// Lives as long as the process, like its thread. Lines are "pause", "pause <tag>", "resume", "resume <tag>"; after
-/// each,
-/// `<path>.state` reads "<how many so far> <the line> <code>", 0 being success.
+/// each, `<path>.state` reads "<how many so far> <the line> <code>", 0 being success.
 class Control {
 public:
     /// Answers the code of what was done.
@@ -34,6 +33,7 @@ public:
     /// Empty if it works, else why not.
     std::string open(const std::string& path, Act act) {
         path_ = expand(path);
+        process_ = ::getpid();
         act_ = std::move(act);
         if (::mkfifo(path_.c_str(), 0600) != 0 && errno != EEXIST) return failure("make");
         const int pipe = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW); // for writing too: it never ends
@@ -53,8 +53,9 @@ public:
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         return {};
     }
-    /// At the end of the process.
+    /// At the end of the process. In a forked child it does nothing: pipe and file are its parent's.
     void remove() const noexcept {
+        if (process_ != ::getpid()) return;
         ::unlink(path_.c_str());
         ::unlink((path_ + ".state").c_str());
     }
@@ -95,6 +96,7 @@ private:
     }
 
     std::string path_;
+    pid_t process_ = 0;
     Act act_;
     unsigned long done_ = 0;
 };

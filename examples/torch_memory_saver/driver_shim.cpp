@@ -6,10 +6,12 @@
 // always: see dlsym.
 #include "driver_bypass.hpp"
 #include "exported.hpp"
+#include "late_function.hpp"
 #include "process.hpp"
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -44,11 +46,30 @@ Dlsym* real_dlsym() noexcept {
     return real;
 }
 
-/// The driver's own function; null where the process has no driver.
+/// Where the driver's own function is; null where the process has no driver so far.
+void* in_driver(const char* name) noexcept {
+    static std::atomic<void*> found{nullptr};
+    void* driver = found.load();
+    if (driver == nullptr) found = driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    return driver == nullptr ? nullptr : real_dlsym()(driver, name);
+}
+
+/// The driver's own functions.
 template <class Function>
-Function* real(const char* name) noexcept {
-    static void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    return driver == nullptr ? nullptr : reinterpret_cast<Function*>(real_dlsym()(driver, name));
+using Real = tms::LateFunction<Function, in_driver>;
+Real<Code(Pointer*, std::size_t)> real_alloc{"cuMemAlloc_v2"};
+Real<Code(Pointer)> real_free{"cuMemFree_v2"};
+Real<Code(Pointer, CUstream_st*)> real_free_async{"cuMemFreeAsync"};
+Real<Code(Pointer, CUstream_st*)> real_free_async_ptsz{"cuMemFreeAsync_ptsz"};
+Real<Code(int*)> real_current_device{"cuCtxGetDevice"};
+Real<GetProcAddress> real_get_proc_address{"cuGetProcAddress"};
+Real<GetProcAddressV2> real_get_proc_address_v2{"cuGetProcAddress_v2"};
+
+/// Calls it, if the process has it.
+template <class Function, class... Arguments>
+Code call(Real<Function>& real, Arguments... arguments) {
+    auto* const function = real.find();
+    return function == nullptr ? tms::initialization_error : function(arguments...);
 }
 
 bool watching() noexcept { return !DriverBypass::active() && Process::instance().settings.driver_min_bytes != 0; }
@@ -94,11 +115,6 @@ void replace(Code code, const char* name, void** function, int version, std::uin
     if (void* const ours = stand_in(name, version, flags)) *function = ours;
 }
 
-Code real_free(Pointer pointer) noexcept {
-    static auto* const real_one = real<Code(Pointer)>("cuMemFree_v2");
-    return real_one == nullptr ? tms::initialization_error : real_one(pointer);
-}
-
 void* pointer_of(Pointer address) noexcept {
     return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
 }
@@ -108,51 +124,46 @@ void* pointer_of(Pointer address) noexcept {
 TMS_EXPORTED Code cuMemAlloc_v2(Pointer* pointer, std::size_t bytes) {
     if (pointer != nullptr && watching() && bytes >= Process::instance().settings.driver_min_bytes &&
         Process::thread().in_region) {
-        static auto* const current_device = real<Code(int*)>("cuCtxGetDevice");
         int device = 0;
-        const Code asked = current_device == nullptr ? tms::initialization_error : current_device(&device);
-        if (asked != tms::success) return asked;
+        if (const Code asked = call(real_current_device, &device); asked != tms::success) return asked;
         void* allocated = nullptr;
         const Code code = Process::instance().allocate(device, bytes, &allocated);
         if (code == tms::success) *pointer = reinterpret_cast<Pointer>(allocated);
         return code;
     }
-    static auto* const real_one = real<Code(Pointer*, std::size_t)>("cuMemAlloc_v2");
-    return real_one == nullptr ? tms::initialization_error : real_one(pointer, bytes);
+    Code code = call(real_alloc, pointer, bytes);
+    if (code == tms::memory_allocation && Process::instance().trim() != 0) { // some of what nobody needs was ours
+        code = call(real_alloc, pointer, bytes);
+    }
+    return code;
 }
 
 TMS_EXPORTED Code cuMemFree_v2(Pointer pointer) {
     if (Process::instance().owns(pointer_of(pointer))) return Process::instance().free(pointer_of(pointer));
-    return real_free(pointer);
+    return call(real_free, pointer);
 }
 
 TMS_EXPORTED Code cuMemFreeAsync(Pointer pointer, CUstream_st* stream) {
     if (Process::instance().owns(pointer_of(pointer))) return Process::instance().free(pointer_of(pointer), stream);
-    static auto* const real_one = real<Code(Pointer, CUstream_st*)>("cuMemFreeAsync");
-    return real_one == nullptr ? tms::initialization_error : real_one(pointer, stream);
+    return call(real_free_async, pointer, stream);
 }
 
 TMS_EXPORTED Code cuMemFreeAsync_ptsz(Pointer pointer, CUstream_st* stream) {
     constexpr std::uintptr_t per_thread = 2; // CU_STREAM_PER_THREAD, which null stands for here
     auto* const meant = stream != nullptr ? stream : static_cast<CUstream_st*>(pointer_of(per_thread));
     if (Process::instance().owns(pointer_of(pointer))) return Process::instance().free(pointer_of(pointer), meant);
-    static auto* const real_one = real<Code(Pointer, CUstream_st*)>("cuMemFreeAsync_ptsz");
-    return real_one == nullptr ? tms::initialization_error : real_one(pointer, stream);
+    return call(real_free_async_ptsz, pointer, stream);
 }
 
 TMS_EXPORTED Code cuGetProcAddress(const char* name, void** function, int version, std::uint64_t flags) {
-    static auto* const real_one = real<GetProcAddress>("cuGetProcAddress");
-    if (real_one == nullptr) return tms::initialization_error;
-    const Code code = real_one(name, function, version, flags);
+    const Code code = call(real_get_proc_address, name, function, version, flags);
     replace(code, name, function, version, flags);
     return code;
 }
 
 TMS_EXPORTED Code cuGetProcAddress_v2(const char* name, void** function, int version, std::uint64_t flags,
                                       void* found) {
-    static auto* const real_one = real<GetProcAddressV2>("cuGetProcAddress_v2");
-    if (real_one == nullptr) return tms::initialization_error;
-    const Code code = real_one(name, function, version, flags, found);
+    const Code code = call(real_get_proc_address_v2, name, function, version, flags, found);
     replace(code, name, function, version, flags);
     return code;
 }

@@ -85,10 +85,15 @@ public:
         return true;
     }
 
-    /// Memory of the device that is never paused, and what another allocator took: as cudaMalloc and cudaFree.
+    /// Memory of the device that is never paused, and what another allocator took: as cudaMalloc and cudaFree. Where
+    /// there is no room, what no block needs is given back first.
     [[nodiscard]] void* allocate_plain(int device, std::size_t bytes) {
+        const D driver = driver_of(device);
         memsaver::Address address = 0;
-        memsaver::check(driver_of(device).allocate_plain(bytes, address), "allocate plain memory");
+        memsaver::Status status = driver.allocate_plain(bytes, address);
+        if (status.kind == memsaver::StatusKind::out_of_memory && trim() != 0)
+            status = driver.allocate_plain(bytes, address);
+        memsaver::check(status, "allocate plain memory");
         return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
     }
     void free_plain(int device, void* pointer) {
@@ -113,10 +118,12 @@ public:
         return names_of("").empty() ? 0 : saver_->trim({.order = memsaver::already_idle}).released_bytes;
     }
 
-    /// Where the host keeps `bytes` of paused memory, or null. Stays until the memory is resumed.
+    /// Where the host keeps `bytes` of paused memory, or null. Stays until the memory is resumed. Of active memory it
+    /// may have bytes too, retained or saved by a pause that failed: they are none of the program's business.
     [[nodiscard]] const void* backup_of(const void* pointer, std::size_t bytes) {
         const Place* const place = find(pointer);
         if (place == nullptr || place->keep == Keep::nothing || place->keep == Keep::disk) return nullptr;
+        if (place->arena.usage().paused_bytes == 0) return nullptr;
         try {
             return place->arena.backup_view(pointer, bytes).data();
         } catch (const memsaver::Misuse&) {

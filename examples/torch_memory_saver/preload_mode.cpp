@@ -6,29 +6,29 @@
 
 using tms::Code;
 using tms::Process;
-using tms::RealRuntime;
+using tms::RuntimeFunction;
 
 namespace {
 
-using Malloc = Code(void**, std::size_t);
-using Free = Code(void*);
-using GetDevice = Code(int*);
-using GetLastError = Code();
+RuntimeFunction<Code(void**, std::size_t)> runtime_malloc{"cudaMalloc"};
+RuntimeFunction<Code(void*)> runtime_free{"cudaFree"};
+RuntimeFunction<Code(int*)> runtime_get_device{"cudaGetDevice"};
+RuntimeFunction<Code()> runtime_get_last_error{"cudaGetLastError"};
 
 Code real_malloc(void** pointer, std::size_t bytes) {
-    static Malloc* const real = RealRuntime::function<Malloc>("cudaMalloc");
+    auto* const real = runtime_malloc.find();
     if (real == nullptr) return tms::initialization_error;
     Code code = real(pointer, bytes);
     if (code == tms::memory_allocation && Process::instance().trim() != 0) {
         // Some of what nobody needs was ours.
-        if (auto* const forget = RealRuntime::function<GetLastError>("cudaGetLastError")) (void)forget();
+        if (auto* const forget = runtime_get_last_error.find()) (void)forget();
         code = real(pointer, bytes);
     }
     return code;
 }
 
 Code current_device(int& device) {
-    static GetDevice* const real = RealRuntime::function<GetDevice>("cudaGetDevice");
+    auto* const real = runtime_get_device.find();
     return real == nullptr ? tms::initialization_error : real(&device);
 }
 
@@ -43,6 +43,6 @@ TMS_EXPORTED Code cudaMalloc(void** pointer, std::size_t bytes) {
 
 TMS_EXPORTED Code cudaFree(void* pointer) {
     if (Process::instance().owns(pointer)) return Process::instance().free(pointer);
-    static Free* const real = RealRuntime::function<Free>("cudaFree");
+    auto* const real = runtime_free.find();
     return real == nullptr ? tms::initialization_error : real(pointer);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "codes.hpp"
+#include "late_function.hpp"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -17,14 +18,11 @@ namespace tms {
 /// Python's extensions do. So it is looked for when it is first needed, and until it is found.
 class RealRuntime {
 public:
-    /// Null where the process has no runtime.
-    template <class Function>
-    static Function* function(const char* name) noexcept {
-        void* address = ::dlsym(RTLD_NEXT, name);
-        if (address == nullptr) {
-            if (void* const runtime = library()) address = ::dlsym(runtime, name);
-        }
-        return reinterpret_cast<Function*>(address);
+    /// Null where the process has no runtime so far.
+    static void* address(const char* name) noexcept {
+        if (void* const linked = ::dlsym(RTLD_NEXT, name)) return linked;
+        void* const runtime = library();
+        return runtime == nullptr ? nullptr : ::dlsym(runtime, name);
     }
 
 private:
@@ -56,5 +54,8 @@ private:
         return *path == '\0' ? nullptr : ::dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     }
 };
+
+template <class Function>
+using RuntimeFunction = LateFunction<Function, RealRuntime::address>;
 
 } // namespace tms

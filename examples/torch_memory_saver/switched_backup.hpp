@@ -1,5 +1,5 @@
-// A HostBackup whose retention can be switched while it works, and whose bytes can be read only while memory is paused:
-// what the interface promises, where memsaver fixes the one with the tag and allows the other for longer.
+// A HostBackup whose retention can be switched while it works: what the interface promises, where memsaver fixes it with
+// the tag.
 #pragma once
 
 #include "memsaver/backup/backup.hpp"
@@ -20,27 +20,22 @@ public:
         : inner_{std::move(inner)}, retain_{std::move(retain)} {}
 
     void prepare(const memsaver::LiveSet& live) { inner_.prepare(live); }
-    memsaver::Ticket save(const memsaver::LiveSet& live) {
-        away_ = true;
-        return inner_.save(live);
-    }
+    memsaver::Ticket save(const memsaver::LiveSet& live) { return inner_.save(live); }
     memsaver::Ticket restore(const memsaver::LiveSet& live) { return inner_.restore(live); }
-    void resumed() noexcept {
-        away_ = false;
-        if (!*retain_) inner_.resumed(); // which gives everything back
+    memsaver::Status resumed() noexcept {
+        return *retain_ ? memsaver::Status{} : inner_.resumed(); // which gives everything back
     }
+    memsaver::Status close() noexcept { return inner_.close(); }
     void forget(std::uint64_t serial) noexcept { inner_.forget(serial); }
     void invalidate() noexcept { inner_.invalidate(); }
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return inner_.backed_up_bytes(); }
     [[nodiscard]] memsaver::BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
-        if (!away_) throw memsaver::Misuse{"the memory is not paused"};
         return inner_.view(serial, offset, bytes);
     }
 
 private:
     Inner inner_;
     std::shared_ptr<const std::atomic<bool>> retain_;
-    std::atomic<bool> away_{false};
 };
 
 struct SwitchedBackup {

@@ -133,7 +133,9 @@ TEST_CASE("ArenaPages: addresses of paused ranges that nobody needs come back, t
     f.pages.paused.push_back({{{at + 4_MiB, 4_MiB}}, nullptr});
     f.pages.paused.push_back({{{at, 2_MiB}, {at + 2_MiB, 2_MiB}}, nullptr});
     CHECK(f.pages.paused_ranges() == std::vector<Range>{{at, 2_MiB}, {at + 2_MiB, 2_MiB}, {at + 4_MiB, 4_MiB}});
-    f.pages.forget_paused({at + 2_MiB, 6_MiB});
+    f.pages.forget_paused({at + 2_MiB, 6_MiB}, [] { return false; });
+    CHECK(f.pages.paused_ranges().size() == 3); // somebody uses it after all
+    f.pages.forget_paused({at + 2_MiB, 6_MiB}, [] { return true; });
     CHECK(f.pages.paused_ranges() == std::vector<Range>{{at, 2_MiB}});
     CHECK(f.pages.paused.size() == 1);
     CHECK(f.pages.take_addresses(6_MiB, 6_MiB, 1) == Range{at + 2_MiB, 6_MiB});

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace deferred_frees_test {
@@ -40,6 +41,17 @@ struct HeldStream {
 
     Machine driver;
     OwnedStream<Machine> stream;
+};
+
+/// Work of some other device.
+struct Elsewhere : WorkMark {
+    Status query(bool& passed) const noexcept override {
+        passed = done;
+        return status;
+    }
+    Status wait() const noexcept override { return status; }
+    bool done = false;
+    Status status;
 };
 
 } // namespace deferred_frees_test
@@ -91,6 +103,31 @@ TEST_CASE("DeferredFrees: a block waits for its own stream and for no other") {
         CHECK(collected(deferred, driver, 99) == Addresses{0x200, 0x400});
     }
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+}
+
+TEST_CASE("DeferredFrees: a block that waits for another device's work waits for nothing else") {
+    const Machine driver{HostDriver{64_MiB}};
+    DeferredFrees<Machine> deferred;
+    const auto first = std::make_shared<Elsewhere>();
+    const auto second = std::make_shared<Elsewhere>();
+    deferred.after_mark(0x100, first);
+    deferred.after_mark(0x200, second);
+    deferred.after_mark(0x300, first);
+    deferred.after_mark(0x400, second);
+    CHECK(deferred.fenced_bytes() == 0);
+    CHECK(collected(deferred, driver, 99).empty());
+    second->done = true;
+    second->status = {StatusKind::gone, 1, "lost"};
+    CHECK(collected(deferred, driver, 99).empty()); // not known to have passed
+    second->status = {};
+    CHECK(collected(deferred, driver, 99) == Addresses{0x200, 0x400});
+    CHECK(second.use_count() == 1);
+    Addresses gone;
+    deferred.collect_if([](Address address) { return address == 0x300; }, [&](Address a) { gone.push_back(a); });
+    CHECK(gone == Addresses{0x300});
+    first->done = true;
+    CHECK(collected(deferred, driver, 99) == Addresses{0x100});
+    CHECK(collected(deferred, driver, 99).empty());
 }
 
 TEST_CASE("DeferredFrees: a failing driver call changes nothing") {

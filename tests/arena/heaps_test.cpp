@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <set>
@@ -26,7 +27,18 @@ constexpr Address base = 0x7f00'0000'0000;
 constexpr std::size_t granularity = 2_MiB;
 constexpr std::size_t chunk = 1_MiB;
 constexpr Range space{base, 256 * granularity};
-constexpr FreeOrder at_once{FreeOrder::Kind::idle, {}};
+const FreeOrder at_once{FreeOrder::Kind::idle, {}};
+
+/// Work of some other device.
+struct Elsewhere : WorkMark {
+    Status query(bool& passed) const noexcept override {
+        passed = done;
+        return status;
+    }
+    Status wait() const noexcept override { return status; }
+    bool done = false;
+    Status status;
+};
 
 /// The heaps of an arena whose memory nobody touches, so that there need not be any.
 struct Fixture {
@@ -117,8 +129,9 @@ TEST_CASE("Heaps: freed memory is reused after the device's work, after one stre
         f.deallocate(all);
         CHECK(f.allocate(granularity) == 0);
         CHECK(f.heaps.anything_fenced());
-        CHECK_FALSE(f.heaps.fence_is_worth_it(granularity, 1)); // less than 32 MiB: growing is better than waiting
-        CHECK_FALSE(f.heaps.fence_is_worth_it(1, 64_MiB));
+        CHECK_FALSE(
+            f.heaps.fence_is_worth_it(granularity, false, 1)); // less than 32 MiB: growing is better than waiting
+        CHECK_FALSE(f.heaps.fence_is_worth_it(1, false, 64_MiB));
         f.heaps.fence();
         f.heaps.settle();
         CHECK_FALSE(f.heaps.anything_fenced());
@@ -128,9 +141,9 @@ TEST_CASE("Heaps: freed memory is reused after the device's work, after one stre
         const Address more = base + granularity;
         f.heaps.add({more, 64_MiB});
         f.deallocate(f.allocate(32_MiB));
-        CHECK(f.heaps.fence_is_worth_it(32_MiB, granularity));
-        CHECK_FALSE(f.heaps.fence_is_worth_it(33_MiB, granularity));
-        CHECK_FALSE(f.heaps.fence_is_worth_it(granularity, 33_MiB));
+        CHECK(f.heaps.fence_is_worth_it(32_MiB, false, granularity));
+        CHECK_FALSE(f.heaps.fence_is_worth_it(33_MiB, false, granularity));
+        CHECK_FALSE(f.heaps.fence_is_worth_it(granularity, false, 33_MiB));
     }
     SUBCASE("not after a fence that began before, nor after one that failed") {
         const std::uint64_t early = f.heaps.fences().begin();
@@ -150,6 +163,26 @@ TEST_CASE("Heaps: freed memory is reused after the device's work, after one stre
         CHECK(f.allocate(granularity) == 0);
         REQUIRE(f.driver.inner().let_go(stream.get()).ok());
         REQUIRE(f.driver.drain().ok());
+        CHECK(f.allocate(granularity) == base);
+    }
+    SUBCASE("after another device's work, of which no fence tells") {
+        const auto mark = std::make_shared<Elsewhere>();
+        f.deallocate(all, {FreeOrder::Kind::marked, {}, 0, mark});
+        f.heaps.fence();
+        f.heaps.settle();
+        CHECK(f.allocate(granularity) == 0);
+        mark->done = true;
+        CHECK(f.allocate(granularity) == base);
+    }
+    SUBCASE("after another device's work, if it is freed while an operation that comes to nothing is under way") {
+        const auto mark = std::make_shared<Elsewhere>();
+        f.heaps.begin_operation(true);
+        f.deallocate(all, {FreeOrder::Kind::marked, {}, 0, mark});
+        f.end_operation({});
+        f.heaps.fence();
+        f.heaps.settle();
+        CHECK(f.allocate(granularity) == 0);
+        mark->done = true;
         CHECK(f.allocate(granularity) == base);
     }
     SUBCASE("never, if it was freed in a capture") {

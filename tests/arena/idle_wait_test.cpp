@@ -121,6 +121,69 @@ TEST_CASE("wait_until_idle: after(...) waits for the streams and events that it 
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
 }
 
+TEST_CASE("wait_until_idle: streams and events of several devices are asked about through their own driver") {
+    const Machine one{HostDriver{64_MiB}};
+    const Machine two{HostDriver{64_MiB, {.device = 1}}};
+    const Machine far_off{HostDriver{64_MiB, {.device = 2}}};
+    {
+        const Work here{one};
+        const Work there{two};
+        const Work elsewhere{far_off};
+        const Work marked{two};
+        OwnedEvent<Machine> event;
+        REQUIRE(event.open(two, marked.stream.get()).ok());
+        REQUIRE(two.record(event.get(), marked.stream.get()).ok());
+        const Order order = after(there.stream.get(), here.stream.get(), event.get(), elsewhere.stream.get());
+        const auto wait = [&](const Deadline& deadline) {
+            return wait_until_idle<Machine>({one, two}, order, deadline, {one, two, far_off});
+        };
+        for (const Work* const work : {&here, &there, &elsewhere, &marked}) {
+            CHECK_THROWS_AS(wait(past()), NotIdle);
+            work->let_go();
+        }
+        const auto waits = wait({});
+        CHECK(waits.size() == 3);
+        for (const Work* const work : {&here, &there, &elsewhere, &marked}) CHECK(work->done);
+    }
+    for (const Machine& machine : {one, two, far_off}) {
+        CHECK_MESSAGE(machine.everything_given_back(), machine.leaks());
+        for (const auto& text : machine.inner().violations()) FAIL_CHECK(text);
+    }
+}
+
+TEST_CASE("wait_until_idle: the default stream is that of every device concerned") {
+    const Machine one{HostDriver{64_MiB}};
+    const Machine two{HostDriver{64_MiB, {.device = 1}}};
+    std::atomic<bool> done{false};
+    REQUIRE(two.inner().hold({}).ok());
+    REQUIRE(two.inner().enqueue({}, [&] { done = true; }).ok());
+    CHECK_THROWS_AS(wait_until_idle<Machine>({one, two}, after(StreamRef{}), past()), NotIdle);
+    REQUIRE(two.inner().let_go({}).ok());
+    wait_until_idle<Machine>({one, two}, after(StreamRef{}), {});
+    CHECK(done);
+}
+
+TEST_CASE("wait_until_idle: tells how long it waited for which device, and which one was still at work") {
+    const Machine one{HostDriver{64_MiB}};
+    const Machine two{HostDriver{64_MiB, {.device = 1}}};
+    const Work work{two};
+    CHECK_THROWS_WITH_AS(wait_until_idle<Machine>({one, two}, {}, past()),
+                         "device 1 was still at work when the time allowed ran out; nothing has changed", NotIdle);
+    constexpr std::chrono::milliseconds long_time{300};
+    two.on_call([&](const CallRecord& made) {
+        if (made.call != Call::wait) return;
+        std::this_thread::sleep_for(long_time);
+        work.let_go();
+    });
+    const auto waits = wait_until_idle<Machine>({one, two}, {}, {});
+    REQUIRE(waits.size() == 2);
+    CHECK(waits[0].driver() == one);
+    CHECK(waits[1].driver() == two);
+    CHECK(waits[1].waited() >= long_time);
+    CHECK(waits[0].waited() < waits[1].waited());
+    two.on_call({});
+}
+
 TEST_CASE("wait_until_idle: a stream that is being captured is misuse, and its capture goes on") {
     const Machine driver{HostDriver{64_MiB}};
     OwnedStream<Machine> stream;

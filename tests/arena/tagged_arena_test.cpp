@@ -1,5 +1,6 @@
 // One arena without a saver: what the typed form adds to its core.
 #include "support/bytes.hpp"
+#include "support/held_stream.hpp"
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
@@ -90,6 +91,7 @@ TEST_CASE("what cannot be given back is held, counted, and tried again") {
     const std::size_t mapped = machine.driver.handle_bytes();
 
     SUBCASE("a release that fails: paused, held") {
+        std::size_t held = 0;
         machine.driver.fail({.call = Call::release});
         try {
             (void)arena.pause();
@@ -97,17 +99,40 @@ TEST_CASE("what cannot be given back is held, counted, and tried again") {
         } catch (const DriverError& error) {
             CHECK(error.report().held_bytes > 0);
             CHECK(error.report().held_bytes + error.report().released_bytes == mapped);
+            held = error.report().held_bytes;
             CHECK(error.status().code == Failure::injected_code);
         }
         CHECK(arena.usage().held_bytes == machine.driver.handle_bytes());
         CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
         CHECK(arena.usage().state == "paused");
-        SUBCASE("by a pause") { (void)arena.pause(); }
+        const auto check_finished = [&](const Report& report) {
+            CHECK(report.released_bytes == held);
+            CHECK(report.held_bytes == 0);
+            REQUIRE(report.tags.size() == 1);
+            CHECK(report.tags[0].tag == "held");
+            CHECK(report.tags[0].released_bytes == held);
+        };
+        SUBCASE("by a pause, which waits for nobody's work then") {
+            const HeldStream busy{machine.driver.inner()};
+            check_finished(arena.pause());
+            CHECK(arena.pause().tags.empty());
+        }
         SUBCASE("by a resume") {
-            (void)arena.resume();
+            const Report report = arena.resume();
+            check_finished(report);
+            CHECK(report.mapped_bytes == mapped);
             (void)arena.pause();
         }
-        SUBCASE("by a trim") { (void)arena.trim(); }
+        SUBCASE("by a trim") { check_finished(arena.trim()); }
+        SUBCASE("not by a resume for which it fails again, which says so") {
+            machine.driver.fail({.call = Call::release});
+            const Report report = arena.resume();
+            CHECK(report.mapped_bytes == mapped);
+            CHECK(report.released_bytes == 0);
+            CHECK(report.held_bytes == held);
+            CHECK(arena.usage().held_bytes == held);
+            CHECK(arena.pause().released_bytes == held + mapped);
+        }
         CHECK(arena.usage().held_bytes == 0);
         CHECK(machine.driver.handle_bytes() == 0);
     }
@@ -123,6 +148,43 @@ TEST_CASE("what cannot be given back is held, counted, and tried again") {
     }
     (void)arena.resume();
     CHECK(all_are(machine.driver, block, 1_MiB, 0));
+}
+
+TEST_CASE("a resume of nothing that gives back what was held says so") {
+    const Checked<HostMachine2G> machine;
+    ArenaOf<HostMachine2G> arena{machine.driver, "held"};
+    void* const kept = arena.allocate(2_MiB);
+    arena.deallocate(arena.allocate(32_MiB), already_idle);
+    machine.driver.fail({.call = Call::release});
+    CHECK_THROWS_AS((void)arena.trim(), DriverError);
+    const std::size_t held = arena.usage().held_bytes;
+    CHECK(held == 32_MiB);
+    const Report report = arena.resume();
+    CHECK(report.released_bytes == held);
+    CHECK(report.mapped_bytes == 0);
+    CHECK(arena.usage().held_bytes == 0);
+    CHECK(arena.resume().tags.empty());
+    arena.deallocate(arena.allocate(32_MiB), already_idle);
+    arena.deallocate(kept);
+}
+
+TEST_CASE_TEMPLATE("a resume without room gives back the arena's own empty extents, once", M,
+                   MEMSAVER_TEST_QUICK_MACHINE) {
+    const Checked<M> machine;
+    ArenaOf<M, Zero> arena{machine.driver, "alone"};
+    void* const block = arena.allocate(200_MiB);
+    (void)arena.pause();
+    arena.deallocate(arena.allocate(400_MiB), already_idle);
+    {
+        const Ballast ballast{machine.driver, 64_MiB};
+        CHECK(arena.resume().mapped_bytes == 200_MiB);
+        CHECK(machine.driver.handle_bytes() == 200_MiB);
+        (void)arena.pause();
+    }
+    const Ballast ballast{machine.driver, 64_MiB};
+    CHECK_THROWS_AS((void)arena.resume(), OutOfMemory); // nothing to give back
+    CHECK(machine.driver.handle_bytes() == 0);
+    arena.deallocate(block);
 }
 
 TEST_CASE("a lost device: close works, and nobody is told a lie") {

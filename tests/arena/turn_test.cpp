@@ -45,7 +45,10 @@ TEST_CASE("Turn: patience ends, and nothing is taken then") {
         const auto hold = turn.take();
         CHECK_FALSE(turn.try_take().has_value());
         CHECK_THROWS_AS((void)turn.take(std::chrono::steady_clock::now()), NotIdle);
-        CHECK_THROWS_AS((void)turn.take(std::chrono::steady_clock::now() + std::chrono::milliseconds{1}), NotIdle);
+        CHECK_THROWS_WITH_AS((void)turn.take(std::chrono::steady_clock::now() + std::chrono::milliseconds{1}, "kv"),
+                             "tag \"kv\": another operation on it was still running when the time allowed ran out; "
+                             "nothing has changed",
+                             NotIdle);
     }
     CHECK(turn.try_take().has_value());
     // A deadline that has passed does not matter where nobody is in the way.

@@ -57,6 +57,25 @@ struct Logging {
 };
 static_assert(Backup<Logging, Machine>);
 
+/// Says what it could not give back.
+class ClosingSlot : public LoggingSlot {
+public:
+    using LoggingSlot::LoggingSlot;
+    Status resumed() noexcept { return {StatusKind::other, 3, "resumed"}; }
+    Status close() noexcept { return {StatusKind::other, 4, "close"}; }
+};
+
+struct Closing {
+    Calls* calls = nullptr;
+    [[nodiscard]] std::string_view name() const noexcept { return "closing"; }
+    template <class D>
+    [[nodiscard]] ClosingSlot open(const D&) const {
+        return ClosingSlot{*calls};
+    }
+    friend bool operator==(const Closing&, const Closing&) = default;
+};
+static_assert(Backup<Closing, Machine>);
+
 } // namespace any_backup_test
 
 using namespace any_backup_test;
@@ -89,12 +108,21 @@ TEST_CASE("AnyBackup: the slot gets every call and answers for it") {
         slot->prepare(live);
         CHECK(slot->save(live).bytes() == 1);
         CHECK(slot->restore(live).bytes() == 2);
-        slot->resumed();
+        CHECK(slot->resumed().ok()); // it has nothing to say
+        CHECK(slot->close().ok());   // nor a `close`
         slot->forget(7);
         slot->invalidate();
         CHECK(slot->backed_up_bytes() == 42);
     }
     CHECK(calls == Calls{"prepare 2", "save", "restore", "resumed", "forget 7", "invalidate", "end"});
+}
+
+TEST_CASE("AnyBackup: a slot that says what it could not give back is heard") {
+    const Machine driver{HostDriver{64_MiB}};
+    Calls calls;
+    const auto slot = Any{Closing{&calls}}.open(driver);
+    CHECK(slot->resumed().code == 3);
+    CHECK(slot->close().code == 4);
 }
 
 TEST_CASE("AnyBackup: the slot of a real policy does its work") {

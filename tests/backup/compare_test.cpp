@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <string>
 #include <vector>
 
 namespace compare_test {
@@ -37,11 +38,21 @@ TEST_CASE("ComparingStore: a single byte, wherever it is") {
         CHECK(comparing.put(there.data(), 0, bytes).ok());
         CHECK_FALSE(comparing.differs());
         there[at] = std::byte{2};
+        there.back() = std::byte{3}; // also
         CHECK(comparing.put(there.data(), 0, bytes).ok());
         CHECK(comparing.differs());
+        CHECK(comparing.first_difference() == at);
         CHECK(comparing.put(kept.bytes.data(), 0, bytes).ok());
         CHECK(comparing.differs()); // once is enough
     }
+}
+
+TEST_CASE("what differs is named: the tag, the byte and its block") {
+    const std::vector<Unit> units{{0x10000, 4096, 1024}, {0x20000, 8192, 2048}};
+    const std::string text = difference_text(units, 8192 + 2047, "frozen");
+    CHECK(text ==
+          "tag \"frozen\": bytes have changed since they were saved once, such as the one at 0x207ff, in a block "
+          "of 2.00 KiB at 0x20000: call invalidate(\"frozen\") after changing them");
 }
 
 TEST_CASE("ComparingStore: what cannot be read is a failure, not a difference") {

@@ -63,11 +63,14 @@ TEST_CASE_TEMPLATE("FileBackup: disk use is constant over cycles, and falls when
     CHECK(full >= 8_MiB);
     CHECK(full <= 8_MiB + 64_KiB);
     (void)saver.pause("cold");
-    saver.deallocate(given_up); // while paused
-    CHECK(watch.disk_bytes() <= full - 5_MiB);
+    saver.deallocate(given_up); // while paused: its room goes with the next operation
+    CHECK(row_of(saver, "cold").backed_up_bytes == 3_MiB + 256);
     (void)saver.resume("cold");
+    CHECK(watch.disk_bytes() <= full - 5_MiB);
     CHECK(has_pattern(machine.driver, kept, 3_MiB + 1, 3));
     saver.deallocate(kept); // while active
+    CHECK(row_of(saver, "cold").backed_up_bytes == 0);
+    saver.prepare("cold");
     CHECK(watch.disk_bytes() <= 64_KiB);
 }
 

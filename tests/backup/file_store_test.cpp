@@ -50,7 +50,7 @@ TEST_CASE("FileStore: what is discarded is punched out; what is cleared is close
     const Room room = place.store.grow(Place::bytes, {});
     place.store.discard(room.location, 4096);
     CHECK(place.driver.calls(Call::punch_file) == 1);
-    place.store.clear();
+    CHECK(place.store.clear().ok());
     CHECK(place.driver.outstanding().files == 0);
     place.store.discard(room.location, 4096); // no file, no call
     CHECK(place.driver.calls(Call::punch_file) == 1);
@@ -62,10 +62,55 @@ TEST_CASE("FileStore: a view is a copy, of odd parts too, and outlives the file"
     const Room room = place.store.grow(Place::bytes, {});
     for (std::size_t i = 0; i < Place::bytes; ++i) place.data()[i] = static_cast<unsigned char>(i / 100);
     CHECK(place.store.out(place.all(room), {})->wait().ok());
-    const BackupView view = place.store.view(room.location + 4099, 7001);
-    place.store.clear();
+    BackupView view = place.store.view(room.location + 4099, 7001);
+    CHECK(place.store.clear().ok());
     for (std::size_t i = 0; i < 7001; ++i) {
         REQUIRE(view.data()[i] == std::byte{static_cast<unsigned char>((i + 4099) / 100)});
+    }
+    place.driver.fail({.call = Call::unmap_host}); // in whoever lets the view go
+    view = {};
+    CHECK(place.driver.host_bytes() != 0);
+    CHECK(place.store.retry().ok());
+    CHECK(place.driver.host_bytes() == 0);
+}
+
+TEST_CASE("FileStore: closing says how it went") {
+    Place place;
+    const Room room = place.store.grow(Place::bytes, {});
+    CHECK(place.store.out(place.all(room), {})->wait().ok());
+    place.driver.fail({.call = Call::close_file});
+    CHECK(place.store.clear().code == Failure::injected_code);
+    CHECK(place.store.clear().ok()); // a file is not closed twice
+    CHECK(place.driver.calls(Call::close_file) == 1);
+    CHECK(place.driver.pinned_bytes() == 0);
+}
+
+TEST_CASE("FileStore: errors name the tag") {
+    Place place;
+    LiveSet live;
+    live.tag = "cold";
+    const auto names_it = [](auto act) {
+        try {
+            act();
+            FAIL_CHECK("nothing was thrown");
+        } catch (const Error& error) {
+            CAPTURE(std::string{error.what()});
+            CHECK(std::string{error.what()}.find("(tag \"cold\", ") != std::string::npos);
+        }
+    };
+    place.driver.fail({.call = Call::open_file});
+    names_it([&] { (void)place.store.grow(Place::bytes, live); });
+    place.driver.fail({.call = Call::allocate_file});
+    names_it([&] { (void)place.store.grow(Place::bytes, live); });
+    const Room room = place.store.grow(Place::bytes, live);
+    for (const Call call : {Call::map_host, Call::populate_host, Call::write_file}) {
+        place.driver.fail({.call = call, .kind = StatusKind::out_of_host_memory});
+        names_it([&] { (void)place.store.out(place.all(room), live)->wait(); });
+    }
+    CHECK(place.store.out(place.all(room), live)->wait().ok());
+    for (const Call call : {Call::map_host, Call::populate_host, Call::read_file}) {
+        place.driver.fail({.call = call});
+        names_it([&] { (void)place.store.view(room.location, 100); });
     }
 }
 

@@ -2,6 +2,11 @@
 #include "backup/backup_support.hpp"
 
 #include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <future>
+#include <mutex>
 #include <thread>
 
 using namespace test;
@@ -231,6 +236,35 @@ TEST_CASE_TEMPLATE("refresh once: later pauses copy only what was allocated sinc
     }
 }
 
+TEST_CASE_TEMPLATE("refresh once keeps its bytes, retained or not", M, MEMSAVER_TEST_MACHINES) {
+    HostBackup pinned{.refresh = Refresh::once, .retain = false, .threads = 2};
+    HostBackup ringed = pageable();
+    ringed.refresh = Refresh::once;
+    ringed.retain = false;
+    FileBackup filed = in_file();
+    filed.refresh = Refresh::once;
+    filed.retain = false;
+    using Policy = AnyBackup<typename M::Driver>;
+    for (const Policy& policy : {Policy{pinned}, Policy{ringed}, Policy{filed}}) {
+        CAPTURE(std::string{policy.name()});
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("frozen", policy), odd_sizes};
+        blocks.write(1);
+        CHECK(saver.pause("frozen").saved_bytes == odd_bytes);
+        const auto held = machine.driver.host_bytes();
+        for (int cycle = 0; cycle < 2; ++cycle) {
+            (void)saver.resume("frozen");
+            CHECK(blocks.whole());
+            CHECK(row_of(saver, "frozen").backed_up_bytes == odd_bytes);
+            CHECK(machine.driver.host_bytes() == held);
+            CHECK(saver.pause("frozen").saved_bytes == 0);
+        }
+        (void)saver.resume("frozen");
+        CHECK(blocks.whole());
+    }
+}
+
 TEST_CASE_TEMPLATE("check: a forgotten invalidate is reported, and all stays active", M, MEMSAVER_TEST_MACHINES) {
     HostBackup pinned{.refresh = Refresh::once, .check = true, .threads = 2};
     HostBackup ringed = pageable();
@@ -253,7 +287,9 @@ TEST_CASE_TEMPLATE("check: a forgotten invalidate is reported, and all stays act
         (void)saver.resume("frozen");
         write_bytes(machine.driver, static_cast<std::byte*>(blocks.at(1)) + 4_MiB, {0x77});
         const std::string text = text_of<Misuse>([&] { (void)saver.pause("frozen"); });
-        CHECK(contains(text, "invalidate"));
+        CHECK(contains(text, "call invalidate(\"frozen\")"));
+        CHECK(contains(text, "the one at " + format_address(address_of(blocks.at(1)) + 4_MiB)));
+        CHECK(contains(text, "in a block of 4.00 MiB at " + format_address(address_of(blocks.at(1)))));
         CHECK(row_of(saver, "frozen").state == "active");
         blocks.write(2);
         saver.invalidate("frozen");
@@ -492,7 +528,9 @@ TEST_CASE("host memory that the system would not give is not touched") {
         MemorySaver saver{driver};
         Blocks blocks{driver, saver.arena("weights", HostBackup{.threads = 2}), odd_sizes};
         blocks.write(1);
-        CHECK(contains(text_of<OutOfHostMemory>([&] { (void)saver.pause("weights"); }), "1.00 MiB"));
+        const std::string text = text_of<OutOfHostMemory>([&] { (void)saver.pause("weights"); });
+        CHECK(contains(text, "1.00 MiB"));
+        CHECK(contains(text, "tag \"weights\""));
         CHECK_THROWS_AS(saver.prepare("weights"), OutOfHostMemory);
         CHECK(driver.calls(Call::map_host) == 0);
         CHECK(row_of(saver, "weights").state == "active");
@@ -601,6 +639,73 @@ TEST_CASE_TEMPLATE("a view outlives the room it was in, and its saver", M, MEMSA
     }
     const auto bytes = pattern(1_MiB, 5);
     CHECK(std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const unsigned char*>(view.data())));
+}
+
+namespace {
+
+/// An engine with one thread, which runs one task after the other.
+class OneThread final : public Executor {
+public:
+    ~OneThread() override {
+        submit({});
+        thread_.join();
+    }
+    void submit(std::function<void()> task) override {
+        const std::lock_guard lock{mutex_};
+        tasks_.push_back(std::move(task));
+        changed_.notify_all();
+    }
+
+private:
+    void run() {
+        for (;;) {
+            std::unique_lock lock{mutex_};
+            changed_.wait(lock, [&] { return !tasks_.empty(); });
+            const std::function<void()> task = std::move(tasks_.front());
+            tasks_.pop_front();
+            lock.unlock();
+            if (!task) return;
+            task();
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> tasks_;
+    std::thread thread_{[this] { run(); }};
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("an executor's only thread may pause and resume by itself", M, MEMSAVER_TEST_MACHINES) {
+    const auto engine = std::make_shared<OneThread>();
+    HostBackup pinned{.executor = engine};
+    HostBackup ringed = pageable();
+    ringed.executor = engine;
+    FileBackup filed = in_file();
+    filed.executor = engine;
+    using Policy = AnyBackup<typename M::Driver>;
+    for (const Policy& policy : {Policy{pinned}, Policy{ringed}, Policy{filed}, Policy{Verified<HostBackup>{pinned}}}) {
+        CAPTURE(std::string{policy.name()});
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        Blocks others{machine.driver, saver.arena("others", policy), odd_sizes};
+        for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
+            blocks.write(cycle);
+            others.write(cycle + 10);
+            std::promise<std::size_t> saved;
+            engine->submit([&] {
+                saver.prepare("others");
+                const std::size_t bytes = saver.pause().saved_bytes;
+                (void)saver.resume();
+                saved.set_value(bytes);
+            });
+            CHECK(saved.get_future().get() == 2 * odd_bytes);
+            CHECK(blocks.whole());
+            CHECK(others.whole());
+        }
+    }
 }
 
 TEST_CASE_TEMPLATE("progress ends at the total", M, MEMSAVER_TEST_MACHINES) {

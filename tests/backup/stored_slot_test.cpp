@@ -40,6 +40,7 @@ struct Place {
     int clears = 0;
     bool full = false;
     Status status{};
+    Status held{};
 
     Room grow(std::size_t bytes, const LiveSet&) {
         if (full) throw OutOfHostMemory{"full"};
@@ -48,10 +49,12 @@ struct Place {
         return made;
     }
     void shrink(LocationSpace&) noexcept {}
-    void clear() noexcept {
+    Status clear() noexcept {
         ++clears;
         room = 0;
+        return retry();
     }
+    Status retry() noexcept { return held; }
     void discard(std::uint64_t location, std::size_t) noexcept { discarded.push_back(location); }
     void prepare(std::vector<Unit> units) { prepared = std::move(units); }
     std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet&) {
@@ -144,7 +147,7 @@ TEST_CASE("StoredSlot: a save that fails has saved nothing; no room is an except
 TEST_CASE("StoredSlot: once saves what is new, or invalid, or was not saved in the end") {
     Fixture f{{.refresh = Refresh::once}};
     REQUIRE(f.save().ok());
-    f.slot.resumed();
+    CHECK(f.slot.resumed().ok());
     CHECK(f.place->clears == 0); // it is needed for the next pause
     REQUIRE(f.save().ok());
     CHECK(f.place->saved.empty());
@@ -176,23 +179,53 @@ TEST_CASE("StoredSlot: what is not retained goes when it has been resumed") {
     REQUIRE(f.save().ok());
     REQUIRE(f.restore().ok());
     CHECK(f.place->clears == 0); // a resume may yet fail, and be repeated
-    f.slot.resumed();
+    CHECK(f.slot.resumed().ok());
     CHECK(f.place->clears == 1);
     CHECK(f.slot.backed_up_bytes() == 0);
     CHECK_THROWS_AS((void)f.slot.view(1, 0, 1), Misuse);
 }
 
-TEST_CASE("StoredSlot: a block that is given up frees its place, at once or after the transfer that uses it") {
+TEST_CASE("StoredSlot: what is saved once is kept, retained or not: later pauses need it") {
+    Fixture f{{.refresh = Refresh::once, .retain = false}};
+    REQUIRE(f.save().ok());
+    REQUIRE(f.restore().ok());
+    CHECK(f.slot.resumed().ok());
+    CHECK(f.place->clears == 0);
+    CHECK(f.slot.backed_up_bytes() == 768);
+    REQUIRE(f.save().ok());
+    CHECK(f.place->saved.empty());
+    REQUIRE(f.restore().ok());
+    CHECK(f.place->restored.size() == 2);
+}
+
+TEST_CASE("StoredSlot: what could not be given back is told, when it was resumed and when it is closed") {
+    for (const bool retain : {true, false}) {
+        Fixture f{{.retain = retain}};
+        REQUIRE(f.save().ok());
+        f.place->held = {StatusKind::other, 5, "held"};
+        CHECK(f.slot.resumed().code == 5);
+        CHECK(f.slot.close().code == 5);
+        CHECK(f.slot.backed_up_bytes() == 0);
+        f.place->held = {};
+        CHECK(f.slot.resumed().ok());
+        CHECK(f.slot.close().ok());
+        f.slot.forget(1); // gone already
+    }
+}
+
+TEST_CASE(
+    "StoredSlot: a block that is given up frees its place at the next operation, after the transfer that uses it") {
     Fixture f;
     REQUIRE(f.save().ok());
     f.slot.forget(1);
-    CHECK(f.place->discarded.size() == 1);
+    f.slot.forget(1);
+    CHECK(f.place->discarded.empty()); // who forgets holds locks of the arena
     CHECK(f.slot.backed_up_bytes() == 256);
     f.slot.forget(99); // never seen
-    CHECK(f.place->discarded.size() == 1);
     f.blocks.erase(f.blocks.begin());
     {
         Ticket saving = f.slot.save(f.live());
+        CHECK(f.place->discarded.size() == 1);
         f.slot.forget(2);
         CHECK(f.place->discarded.size() == 1);
         CHECK(saving.wait().ok());

@@ -78,6 +78,7 @@ TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they a
             corruption.turn(block, in_file);
             const std::string text = text_of<BackupDamaged>([&] { (void)saver.resume("weights"); });
             CHECK(contains(text, "not what was saved"));
+            CHECK(contains(text, "tag \"weights\""));
             CHECK(row_of(saver, "weights").state == "paused");
             CHECK_THROWS_AS((void)saver.resume({"other", "weights"}), BackupDamaged);
             CHECK(row_of(saver, "weights").state == "paused");
@@ -93,6 +94,70 @@ TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they a
         (void)saver.pause("weights");
         (void)saver.resume("weights");
         CHECK(has_pattern(machine.driver, large, 9_MiB + 1, 4));
+    }
+}
+
+namespace {
+
+/// Verified<>, whose checksums the test can count.
+template <class P>
+struct Counted {
+    P policy{};
+    std::shared_ptr<ChecksumObserver> sums = std::make_shared<ChecksumObserver>();
+
+    [[nodiscard]] std::string_view name() const noexcept { return "counted"; }
+    template <class D>
+    [[nodiscard]] auto open(const D& driver) const {
+        return policy.open(driver, sums);
+    }
+    friend bool operator==(const Counted&, const Counted&) = default;
+};
+
+/// Many blocks come and go; the bytes of those that are there come back. Answers the most checksums there ever were.
+template <class M, class P>
+std::size_t most_checksums(const Counted<P>& policy, int cycles) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("weights", policy);
+    struct Live {
+        void* at;
+        std::size_t bytes;
+        std::uint64_t seed;
+    };
+    std::vector<Live> blocks;
+    std::uint64_t seed = 0;
+    std::size_t most = 0;
+    for (int cycle = 0; cycle < cycles; ++cycle) {
+        while (blocks.size() < 12) {
+            const std::size_t bytes = 1000 + (seed * 7919) % 60'000;
+            blocks.push_back({arena.allocate(bytes), bytes, ++seed});
+            write_pattern(machine.driver, blocks.back().at, bytes, seed);
+        }
+        (void)saver.pause("weights");
+        most = std::max(most, policy.sums->checksums());
+        for (int freed = 0; freed < 3; ++freed) { // the others are older than these, and some of them old
+            const std::size_t which = (seed + static_cast<std::size_t>(freed) * 5) % blocks.size();
+            saver.deallocate(blocks[which].at);
+            blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(which));
+        }
+        (void)saver.resume("weights");
+        for (const Live& block : blocks) CHECK(has_pattern(machine.driver, block.at, block.bytes, block.seed));
+    }
+    if (!policy.policy.retain) CHECK(policy.sums->checksums() == 0);
+    saver.close();
+    CHECK(policy.sums->checksums() == 0);
+    return most;
+}
+
+} // namespace
+
+TEST_CASE("Verified: checksums go with what they are of") {
+    HostBackup given_back{.retain = false, .threads = 1};
+    for (const int cycles : {20, 200}) { // a block, at most, has a piece on each side of two borders
+        CHECK(most_checksums<HostMachine2G>(Counted<HostBackup>{{.threads = 1}}, cycles) <= 36);
+        CHECK(most_checksums<HostMachine2G>(Counted<HostBackup>{given_back}, cycles) <= 36);
+        CHECK(most_checksums<HostMachine2G>(Counted<HostBackup>{pageable({.threads = 1})}, cycles) <= 36);
+        CHECK(most_checksums<HostMachine2G>(Counted<FileBackup>{in_file({.threads = 1})}, cycles) <= 36);
     }
 }
 

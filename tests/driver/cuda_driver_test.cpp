@@ -587,7 +587,7 @@ TEST_CASE("CudaDriver: query and capturing tell apart an answer and a failure") 
     CHECK_FALSE(driver.capturing(nullptr, yes).ok());
 }
 
-TEST_CASE("CudaDriver: drain frees, and waits otherwise where nothing can be allocated") {
+TEST_CASE("CudaDriver: drain frees, and unpins a page where nothing can be allocated: both leave captures whole") {
     Stub stub;
     const CudaDriver driver = stub.driver();
     CHECK(driver.drain().ok());
@@ -596,12 +596,21 @@ TEST_CASE("CudaDriver: drain frees, and waits otherwise where nothing can be all
     stub.state.calls.clear();
     stub.state.fails["cuMemAlloc"] = CUDA_ERROR_OUT_OF_MEMORY;
     CHECK(driver.drain().ok());
-    CHECK(stub.called("cuCtxSynchronize"));
+    const std::string page = stub.last("cuMemHostUnregister");
+    CHECK(stub.last("cuMemHostRegister") == page + " 4096 flags " + std::to_string(CU_MEMHOSTREGISTER_PORTABLE));
+    CHECK_FALSE(stub.called("cuCtxSynchronize"));
     CHECK_FALSE(stub.called("cuMemFree"));
+    stub.state.fails["cuMemHostUnregister"] = CUDA_ERROR_ILLEGAL_ADDRESS;
+    CHECK(driver.drain().kind == StatusKind::gone);
+    stub.state.calls.clear();
+    stub.state.fails["cuMemHostRegister"] = CUDA_ERROR_INVALID_VALUE;
+    CHECK_FALSE(driver.drain().ok());
+    CHECK_FALSE(stub.called("cuMemHostUnregister"));
+    CHECK_FALSE(stub.called("cuCtxSynchronize"));
     stub.state.calls.clear();
     stub.state.fails["cuMemAlloc"] = CUDA_ERROR_ILLEGAL_ADDRESS;
     CHECK(driver.drain().kind == StatusKind::gone);
-    CHECK_FALSE(stub.called("cuCtxSynchronize"));
+    CHECK_FALSE(stub.called("cuMemHostRegister"));
 }
 
 TEST_CASE("CudaDriver: a driver before CUDA 12.5 waits where it cannot mark the device") {

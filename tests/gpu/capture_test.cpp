@@ -1,5 +1,6 @@
 // Stream captures of a program, in each mode, while memsaver allocates, frees, pauses and resumes around them: each
 // leaves the capture whole. And graphs replay after their memory was away.
+#include "backup/backup_support.hpp"
 #include "gpu/gpu_support.hpp"
 
 #include <functional>
@@ -73,8 +74,11 @@ void on_thread(bool other, const std::function<void()>& act) {
     }
 }
 
-/// Runs `act(saver)` while a capture is open, for every mode, on the capturing thread and on another one.
-void around_captures(const std::function<void(Program&, MemorySaver<Watched>&, const Watched&)>& act) {
+using Act = std::function<void(Program&, MemorySaver<Watched>&, const Watched&)>;
+
+/// Runs `act` while a capture is open, for every mode, on the capturing thread and on another one. Before and after it,
+/// what cannot be meant to meet a capture.
+void around_captures(const Act& act, const Act& before = {}, const Act& afterwards = {}) {
     for (const Mode& mode : modes) {
         for (const bool other : {false, true}) {
             CAPTURE(mode.name);
@@ -84,6 +88,7 @@ void around_captures(const std::function<void(Program&, MemorySaver<Watched>&, c
             MemorySaver saver{books.driver};
             const Buffer<std::uint32_t> data{saver.arena("data"), 1000};
             program.fill(data.data(), 0, data.size_bytes());
+            if (before) before(program, saver, books.driver);
             {
                 Recording recording{program, mode.mode, data.data(), 1000};
                 on_thread(other, [&] { act(program, saver, books.driver); });
@@ -93,6 +98,7 @@ void around_captures(const std::function<void(Program&, MemorySaver<Watched>&, c
                 recording.replay();
             }
             CHECK(program.read(data.data(), 1000) == std::vector<std::uint32_t>(1000, 4));
+            if (afterwards) afterwards(program, saver, books.driver);
             saver.close();
         }
     }
@@ -169,6 +175,59 @@ TEST_CASE("pausing and resuming other tags after named streams, and trimming, le
         zero.deallocate(block);
         saver.resume("zero");
     });
+}
+
+namespace {
+
+constexpr std::size_t kept_bytes = 3_MiB + 6912;
+
+/// Keeps bytes with each of these policies, in a tag of its own, around captures: prepares, pauses and resumes.
+void keep_around_captures(const std::vector<test::NamedPolicy<Watched>>& policies) {
+    std::vector<void*> blocks;
+    const Act prepare_pause_resume = [&](Program& program, MemorySaver<Watched>& saver, const Watched& driver) {
+        for (const auto& [name, policy] : policies) {
+            CAPTURE(name);
+            saver.prepare(name);
+            CHECK(driver.pinned_bytes() != 0);
+            CHECK(saver.pause(name, {.order = after(program.other_stream)}).saved_bytes == kept_bytes);
+            CHECK(saver.resume(name).restored_bytes == kept_bytes);
+        }
+    };
+    const Act write = [&](Program&, MemorySaver<Watched>& saver, const Watched& driver) {
+        blocks.clear();
+        for (const auto& [name, policy] : policies) {
+            blocks.push_back(saver.arena(name, policy).allocate(kept_bytes));
+            test::write_pattern(driver, blocks.back(), kept_bytes, blocks.size());
+        }
+    };
+    const Act compare = [&](Program&, MemorySaver<Watched>&, const Watched& driver) {
+        for (std::size_t i = 0; i < blocks.size(); ++i) {
+            CAPTURE(policies[i].name);
+            CHECK(test::has_pattern(driver, blocks[i], kept_bytes, i + 1));
+        }
+    };
+    around_captures(prepare_pause_resume, write, compare);
+}
+
+/// The policies that give their host memory back at every resume, or the others.
+std::vector<test::NamedPolicy<Watched>> keepers_that_give_back(bool yes) {
+    auto policies = test::keepers<Watched>();
+    std::erase_if(policies, [&](const auto& each) { return test::contains(each.name, "given back") != yes; });
+    return policies;
+}
+
+} // namespace
+
+TEST_CASE("preparing, saving and restoring leave captures whole: pinning, copies, files, and waits for them") {
+    const auto policies = keepers_that_give_back(false);
+    REQUIRE(policies.size() >= 6);
+    keep_around_captures(policies);
+}
+
+TEST_CASE("giving host memory back leaves captures whole: unpinning") {
+    const auto policies = keepers_that_give_back(true);
+    REQUIRE(policies.size() >= 3);
+    keep_around_captures(policies);
 }
 
 TEST_CASE("a pause that is to wait for a stream under capture is misuse, and harms neither") {

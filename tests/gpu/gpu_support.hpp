@@ -160,6 +160,14 @@ public:
         std::array<void*, 4> arguments{&gate_, &limit, &out, &value};
         must(native.launch(wait_and_store_, 1, 1, 1, 1, 1, 1, 0, on, arguments.data(), nullptr), "cuLaunchKernel");
     }
+    /// Later work of `on` waits for the gate. From any thread.
+    void hold(CUstream on) {
+        CUcontext before = nullptr;
+        must(native.ctx_get(&before), "cuCtxGetCurrent");
+        must(native.ctx_set(context_), "cuCtxSetCurrent");
+        wait_and_store(on, nullptr, 0);
+        must(native.ctx_set(before), "cuCtxSetCurrent");
+    }
     void add_one(CUstream on, void* data, std::uint32_t count) {
         std::array<void*, 2> arguments{&data, &count};
         must(native.launch(add_one_, count / 256 + 1, 1, 1, 256, 1, 1, 0, on, arguments.data(), nullptr),

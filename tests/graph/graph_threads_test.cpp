@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -140,4 +142,65 @@ TEST_CASE_TEMPLATE("blocks of a graph that ends while it runs wait for it", M, M
     machine.driver.on_call({});
     CHECK(fenced);
     CHECK(all_are(machine.driver, scratch, 2_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("a block freed with a stream in capture is that graph's, whoever frees it in whatever capture", M,
+                   MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream first{machine.driver};
+    const OwnStream second{machine.driver};
+    const Arena arena = saver.arena("data", Zero{}, {.capacity = 32_MiB});
+    void* const block = arena.allocate(2_MiB);
+    const auto handed_out = [&] { // by all that the arena has room for
+        CHECK(machine.driver.drain().ok());
+        std::vector<void*> all;
+        try {
+            for (;;) all.push_back(arena.allocate(2_MiB));
+        } catch (const Misuse&) {
+        }
+        const bool found = std::find(all.begin(), all.end(), block) != all.end();
+        for (void* const each : all) arena.deallocate(each, already_idle);
+        return found;
+    };
+    Gate recorded; // the first capture stays open while the second comes and goes
+    Graph graph;
+    Doing capturing{[&] {
+        graph = capture(saver, "graph", first, [&] {
+            fill_on(machine.driver, block, 2_MiB, 1, first);
+            recorded.pass();
+        });
+    }};
+    recorded.await();
+    Graph other = capture(saver, "graph", second, [&] { arena.deallocate(block, first); });
+    other.reset();
+    CHECK(!handed_out());
+    recorded.open();
+    capturing.join();
+    CHECK(!handed_out());
+    graph.reset();
+    CHECK(handed_out());
+}
+
+TEST_CASE_TEMPLATE("a thread captures one graph at a time", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    const OwnStream inside{machine.driver};
+    void* block = nullptr;
+    Graph older = capture(saver, "older", inside, [] {});
+    const Graph graph = capture(saver, "graph", stream, [&] {
+        const std::string text = text_of<Misuse>([&] { (void)capture(saver, "inner", inside, [] {}); });
+        CHECK_MESSAGE(contains(text, "\"inner\""), text);
+        CHECK_MESSAGE(contains(text, "\"graph\""), text);
+        CHECK_THROWS_AS(older.update(inside, [] {}), Misuse);
+        CHECK(!inside.capturing());
+        std::thread{[&] { (void)capture(saver, "inner", inside, [] {}); }}.join(); // another thread may
+        block = saver.allocate(1_MiB);
+        fill_on(machine.driver, block, 1_MiB, 7, stream);
+    });
+    replay(machine.driver, graph, stream);
+    CHECK(all_are(machine.driver, block, 1_MiB, 7));
+    older.update(inside, [] {});
+    replay(machine.driver, older, inside);
 }

@@ -183,6 +183,24 @@ TEST_CASE_TEMPLATE("a workspace beyond its cap, and what else cannot be meant, i
     CHECK(has_pattern(machine.driver, workspaces.get("a", 8_MiB), 8_MiB, 1));
 }
 
+TEST_CASE_TEMPLATE("a pool that was moved from is refused", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("workspace");
+    WorkspacePool old{arena};
+    void* const workspace = old.get("a", 1_MiB);
+    WorkspacePool pool{std::move(old)};
+    CHECK(pool.get("a", 1_MiB) == workspace);
+    // NOLINTBEGIN(bugprone-use-after-move)
+    CHECK(contains(text_of<Misuse>([&] { (void)old.get("a", 1_MiB); }), "moved from"));
+    CHECK_THROWS_AS(old.lend(arena, {workspace, [](void*) {}}, 1_MiB), Misuse);
+    CHECK_THROWS_AS((void)old.stats(), Misuse);
+    CHECK_THROWS_AS((void)old.arena(), Misuse);
+    // NOLINTEND(bugprone-use-after-move)
+    old = std::move(pool);
+    CHECK(old.get("a", 1_MiB) == workspace);
+}
+
 TEST_CASE_TEMPLATE("while it is paused a workspace has its address, but neither grows nor is zeroed", M,
                    MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;

@@ -1,8 +1,8 @@
 // What PyTorch's pluggable allocator calls: null instead of exceptions, and blocks that wait for the stream that they
 // were freed on.
-#include "support/held_stream.hpp"
 #include "memsaver/interop/pytorch.hpp"
 #include "support/bytes.hpp"
+#include "support/held_stream.hpp"
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
@@ -89,9 +89,13 @@ TEST_CASE_TEMPLATE("what cannot be had is null, and the sink is told why", M, ME
     CHECK(pytorch_allocate(arena, 32_MiB, 0, {}, told.sink) != nullptr);
     CHECK(pytorch_allocate(Arena{}, 1, 0, {}, told.sink) == nullptr);
     CHECK(told.texts.size() == 4);
+    Arena moved = arena;
+    const Arena its = std::move(moved);
+    CHECK(pytorch_allocate(moved, 1, 0, {}, told.sink) == nullptr); // NOLINT(bugprone-use-after-move)
+    CHECK(told.texts.size() == 5);
     saver.close();
     CHECK(pytorch_allocate(arena, 1, 0, {}, told.sink) == nullptr);
-    CHECK(told.texts.size() == 5);
+    CHECK(told.texts.size() == 6);
 }
 
 TEST_CASE_TEMPLATE("freeing never throws; what is wrong about it is told", M, MEMSAVER_TEST_MACHINES) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -80,14 +81,55 @@ TEST_CASE("HostRegion: what is refused can be tried again") {
 
 TEST_CASE("HostRegion: pages that the driver still holds are not unmapped under it") {
     const Machine driver = machine();
+    std::size_t pinned = 0;
     {
         Region region{driver, 4_MiB};
         CHECK(region.prepare(region.address(), true).ok());
+        pinned = driver.pinned_bytes();
         driver.fail({.call = Call::unpin_host});
     }
     CHECK(driver.violations().empty());
     CHECK(driver.calls(Call::unmap_host) == 0);
-    CHECK(driver.pinned_bytes() == 4_MiB);
+    CHECK(pinned != 0);
+    CHECK(driver.pinned_bytes() == pinned);
+}
+
+TEST_CASE("HostRegion: what could not be given back is tried again, and nothing twice") {
+    const Machine driver = machine();
+    for (const Call call : {Call::unpin_host, Call::unmap_host}) {
+        CAPTURE(call_name(call));
+        Region region{driver, 2 * Region::cell_bytes};
+        for (std::uintptr_t at = region.address(); at < region.end(); at += 2_MiB) CHECK(region.prepare(at, true).ok());
+        driver.fail({.call = call});
+        CHECK(region.release().code == Failure::injected_code);
+        CHECK(driver.outstanding().pins == (call == Call::unpin_host ? 1 : 0)); // the other cells' are gone
+        CHECK(driver.outstanding().host_pages == 1);
+        CHECK(region.release().ok());
+        CHECK(driver.everything_given_back());
+        CHECK(region.release().ok());
+    }
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("HostRegion: all of it can be taken without a pin") {
+    const Machine driver = machine();
+    Region region{driver, 2 * Region::cell_bytes + 1};
+    driver.fail({.call = Call::populate_host, .nth = 2, .kind = StatusKind::out_of_host_memory});
+    CHECK(region.take().kind == StatusKind::out_of_host_memory);
+    CHECK(region.take().ok());
+    for (std::uintptr_t at = region.address(); at < region.end(); at += 2_MiB) CHECK(region.ready(at, false));
+    CHECK(driver.calls(Call::pin_host) == 0);
+}
+
+TEST_CASE("HostRegion: an error says whose pages they were to be") {
+    const Machine driver = machine();
+    driver.fail({.call = Call::map_host, .kind = StatusKind::out_of_host_memory});
+    try {
+        const Region region{driver, 4_MiB, {}, "tag \"a\", "};
+        FAIL_CHECK("nothing was thrown");
+    } catch (const OutOfHostMemory& error) {
+        CHECK(std::string{error.what()}.find("map host pages (tag \"a\", 4.00 MiB) failed") != std::string::npos);
+    }
 }
 
 TEST_CASE("HostRegion: on a lost device the pages go all the same") {

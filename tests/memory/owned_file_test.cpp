@@ -47,6 +47,16 @@ TEST_CASE("OwnedFile: opens, moves, closes") {
     CHECK(driver.violations().empty());
 }
 
+TEST_CASE("OwnedFile: closing says how it went, and is not tried again") {
+    const Machine driver{HostDriver{64_MiB}};
+    File file{driver, std::filesystem::temp_directory_path().string()};
+    driver.fail({.call = Call::close_file});
+    CHECK(file.close().code == Failure::injected_code);
+    CHECK(!file.owns());
+    CHECK(file.close().ok());
+    CHECK(driver.calls(Call::close_file) == 1);
+}
+
 TEST_CASE("OwnedFile: says where it could not be opened") {
     const Machine driver{HostDriver{64_MiB}};
     try {

@@ -40,9 +40,9 @@ TEST_CASE("PinnedBuffer: is pinned memory, moves, and is given back") {
         CHECK(!buffer.owns()); // NOLINT(bugprone-use-after-move): it owns nothing now
         none = Buffer{driver, 2_MiB};
         CHECK(driver.pinned_bytes() == 2_MiB);
-        none.reset();
+        CHECK(none.release().ok());
         CHECK(driver.everything_given_back());
-        none.reset();
+        CHECK(none.release().ok());
     }
     CHECK(driver.everything_given_back());
     CHECK(driver.violations().empty());
@@ -74,4 +74,31 @@ TEST_CASE("PinnedBuffer: what the driver still holds is not unmapped under it") 
     driver.fail({.call = Call::unpin_host, .kind = StatusKind::gone});
     { const Buffer buffer{driver, 2_MiB}; }
     CHECK(driver.calls(Call::unmap_host) == 1); // the device is not there to hold it
+}
+
+TEST_CASE("PinnedBuffer: what could not be given back, or not be taken whole, is tried again") {
+    const Machine driver{HostDriver{64_MiB}};
+    for (const Call call : {Call::unpin_host, Call::unmap_host}) {
+        CAPTURE(call_name(call));
+        Buffer buffer{driver, 2_MiB};
+        driver.fail({.call = call});
+        CHECK(buffer.release().code == Failure::injected_code);
+        CHECK(buffer.owns());
+        CHECK(buffer.take(driver, 2_MiB).ok()); // used again, as good as new
+        CHECK(buffer.pinned());
+        std::memset(buffer.data(), 7, 2_MiB);
+        driver.fail({.call = call});
+        CHECK(!buffer.release().ok());
+        CHECK(buffer.release().ok());
+        CHECK(driver.everything_given_back());
+    }
+    {
+        Buffer buffer;
+        driver.fail({.call = Call::populate_host, .kind = StatusKind::out_of_host_memory});
+        CHECK(buffer.take(driver, 2_MiB).kind == StatusKind::out_of_host_memory);
+        CHECK(buffer.take(driver, 2_MiB).ok());
+        CHECK(buffer.pinned());
+    }
+    CHECK(driver.everything_given_back());
+    CHECK(driver.violations().empty());
 }

@@ -9,8 +9,8 @@
 
 namespace no_memory {
 
-/// How many more allocations succeed before one fails; negative: all do.
-inline long countdown = -1; // NOLINT: this is what a replaced operator new can read
+/// How many more allocations of this thread succeed before one fails; negative: all do.
+inline thread_local long countdown = -1; // NOLINT: this is what a replaced operator new can read
 
 /// Calls `act` failing its 1st, 2nd, ... allocation until it succeeds; `unchanged()` is asked after each failure.
 /// Answers how often it failed.

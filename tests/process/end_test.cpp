@@ -12,7 +12,9 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 namespace end_test {
 
@@ -42,6 +44,23 @@ struct Folder {
     ~Folder() { std::filesystem::remove_all(path); }
 };
 
+struct OpenFile {
+    std::string name; ///< as the system tells it
+    std::uintmax_t bytes = 0;
+};
+
+/// What a process has open in a folder.
+std::vector<OpenFile> open_files(pid_t process, const std::filesystem::path& folder) {
+    std::vector<OpenFile> files;
+    for (const auto& entry : std::filesystem::directory_iterator{"/proc/" + std::to_string(process) + "/fd"}) {
+        std::error_code closed; // meanwhile
+        const std::string name = std::filesystem::read_symlink(entry.path(), closed).string();
+        if (closed || name.rfind(folder.string() + '/', 0) != 0) continue;
+        files.push_back({name, std::filesystem::file_size(entry.path())});
+    }
+    return files;
+}
+
 } // namespace end_test
 
 using namespace end_test;
@@ -59,6 +78,11 @@ TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
         return 0;
     }};
     REQUIRE(child.next() == 'w');
+    const auto files = open_files(child.pid(), folder.path); // it is there, and has bytes, though it has no name
+    REQUIRE(files.size() == 1);
+    CHECK_MESSAGE(files[0].name.find("(deleted)") != std::string::npos, files[0].name);
+    CHECK(files[0].bytes >= 2_MiB);
+    CHECK(std::filesystem::is_empty(folder.path));
     child.kill(SIGKILL);
     CHECK(child.wait() == -SIGKILL);
     CHECK(std::filesystem::is_empty(folder.path));

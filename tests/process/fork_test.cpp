@@ -18,18 +18,9 @@ namespace fork_test {
 
 using namespace memsaver;
 using process_test::Child;
+using process_test::refused;
 
 constexpr std::size_t bytes = 4_MiB + 4_KiB;
-
-/// Whether `use` is refused as a child's use of its parent's saver.
-bool refused(const std::function<void()>& use) {
-    try {
-        use();
-    } catch (const Misuse& error) {
-        return std::string{error.what()}.find("forked") != std::string::npos;
-    }
-    return false;
-}
 
 } // namespace fork_test
 

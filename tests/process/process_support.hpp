@@ -1,5 +1,7 @@
-// A child process that runs one function, and how it ended.
+// A child process that runs one function, and how it ended; and whether it was refused what is its parent's.
 #pragma once
+
+#include "memsaver/base/error.hpp"
 
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -41,6 +43,7 @@ public:
         (void)::close(pipe_[0]);
     }
 
+    [[nodiscard]] pid_t pid() const { return pid_; }
     void kill(int signal) const { REQUIRE(::kill(pid_, signal) == 0); }
 
     /// The next byte of its standard error, or -1 once it has ended.
@@ -66,5 +69,15 @@ private:
     int pipe_[2]{};
     pid_t pid_ = 0;
 };
+
+/// Whether `use` is refused as a child's use of its parent's saver.
+inline bool refused(const std::function<void()>& use) {
+    try {
+        use();
+    } catch (const memsaver::Misuse& error) {
+        return std::string{error.what()}.find("forked") != std::string::npos;
+    }
+    return false;
+}
 
 } // namespace process_test

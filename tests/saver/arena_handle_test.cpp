@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
 using namespace test;
 
@@ -89,4 +90,20 @@ TEST_CASE_TEMPLATE("quiet deallocation tells the sink", M, MEMSAVER_TEST_MACHINE
     saver.close();
     arena.deallocate_quietly(block);
     CHECK(ignored == 1);
+}
+
+TEST_CASE_TEMPLATE("a handle that was moved from stands for nothing", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    Arena old = saver.arena("tag");
+    Arena moved{std::move(old)};
+    // NOLINTBEGIN(bugprone-use-after-move)
+    CHECK(!old);
+    CHECK(!(old == moved));
+    CHECK_THROWS_AS((void)old.allocate(1), Misuse);
+    old = std::move(moved);
+    CHECK(!moved);
+    CHECK(old == saver.arena("tag"));
+    old.deallocate(old.allocate(1));
+    // NOLINTEND(bugprone-use-after-move)
 }

@@ -1,4 +1,5 @@
-// Stream captures that are open while memory is allocated, freed, paused and resumed.
+// Stream captures that are open while memory is allocated, freed, prepared for, paused and resumed.
+#include "backup/backup_support.hpp"
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
@@ -7,6 +8,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <utility>
@@ -145,10 +147,12 @@ TEST_CASE_TEMPLATE("what other threads allocate, free and prepare meanwhile leav
         void* const block = arena.allocate(1_MiB);
         Capturing capture{machine.driver};
         capture.begin(mode);
+        const auto policies = keepers<D>();
         std::vector<std::thread> threads;
-        for (int t = 0; t < 4; ++t) {
+        for (std::size_t t = 0; t < 4; ++t) {
             threads.emplace_back([&, t] {
-                const Arena own = saver.arena("of thread " + std::to_string(t), Zero{}, {.reserve = 4_MiB});
+                const AnyBackup<D>& policy = policies[3 * t].policy; // pinned, pageable, in a file, verified
+                const Arena own = saver.arena("of thread " + std::to_string(t), policy, {.reserve = 4_MiB});
                 StreamRef stream;
                 CHECK(machine.driver.open_stream(stream).ok());
                 for (int i = 0; i < 10; ++i) {
@@ -156,6 +160,7 @@ TEST_CASE_TEMPLATE("what other threads allocate, free and prepare meanwhile leav
                         void* const a = from.allocate(700);
                         void* const b = from.allocate(600'000);
                         void* const c = from.allocate(9_MiB); // grows, or waits for the device
+                        saver.prepare(from.tag());
                         saver.deallocate(a, stream);
                         saver.deallocate(b, already_idle);
                         saver.deallocate(c);
@@ -174,6 +179,46 @@ TEST_CASE_TEMPLATE("what other threads allocate, free and prepare meanwhile leav
         (void)saver.resume();
         capture.replay();
         CHECK(all_are(machine.driver, block, 1_MiB, 8));
+    }
+}
+
+TEST_CASE_TEMPLATE("preparing, saving and restoring leave a capture whole, whatever keeps the bytes", M,
+                   MEMSAVER_TEST_HOSTS) {
+    for (const CaptureMode mode : modes) {
+        for (const auto& [name, policy] : keepers<D>()) {
+            for (const bool same_thread : {true, false}) {
+                CAPTURE(name);
+                const Checked<M> machine;
+                MemorySaver saver{machine.driver};
+                const Arena kept = saver.arena("kept", policy);
+                void* const small = kept.allocate(6912);
+                void* const large = kept.allocate(5_MiB);
+                void* const block = saver.arena("used").allocate(1_MiB);
+                write_pattern(machine.driver, small, 6912, 1);
+                write_pattern(machine.driver, large, 5_MiB, 2);
+                Capturing capture{machine.driver};
+                capture.begin(mode);
+                capture.fill(block, 1_MiB, 1);
+                const auto cycle = [&] {
+                    saver.prepare("kept");
+                    const std::uint64_t pages = machine.driver.calls(Call::map_host);
+                    CHECK(saver.pause("kept", {.order = already_idle}).saved_bytes == 5_MiB + 6912);
+                    CHECK(machine.driver.calls(Call::map_host) == pages); // taken before
+                    CHECK(saver.resume("kept").restored_bytes == 5_MiB + 6912);
+                };
+                if (same_thread) {
+                    cycle();
+                } else {
+                    std::thread{cycle}.join();
+                }
+                capture.fill(block, 1_MiB, 2);
+                REQUIRE(capture.end());
+                CHECK(has_pattern(machine.driver, small, 6912, 1));
+                CHECK(has_pattern(machine.driver, large, 5_MiB, 2));
+                capture.replay();
+                CHECK(all_are(machine.driver, block, 1_MiB, 2));
+            }
+        }
     }
 }
 

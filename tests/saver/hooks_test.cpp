@@ -206,3 +206,18 @@ TEST_CASE_TEMPLATE("an unknown tag is refused before any hook runs", M, MEMSAVER
     CHECK_THROWS_AS((void)saver.resume("who"), Misuse);
     CHECK(runs == 0);
 }
+
+TEST_CASE_TEMPLATE("a hook may own another of the same moment, which ends with it", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("tag");
+    int runs = 0;
+    auto inner = std::make_shared<Hook>(saver.after_pause([&](PauseEvent&) { ++runs; }));
+    Hook outer = saver.after_pause([inner](PauseEvent&) {});
+    inner.reset();
+    (void)saver.pause();
+    CHECK(runs == 1);
+    outer = Hook{};
+    (void)saver.pause();
+    CHECK(runs == 1);
+}

@@ -58,49 +58,60 @@ TEST_CASE_TEMPLATE("misuse changes nothing, whether memory is active or paused",
         if (paused) (void)saver.pause();
 
         constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
-        const std::vector<std::function<void()>> wrongs{
-            [&] { saver.deallocate(freed); },
-            [&] { saver.deallocate(freed, already_idle); },
-            [&] { saver.deallocate(foreign); },
-            [&] { saver.deallocate(&on_the_host); },
-            [&] { saver.deallocate(block + 4096); },
-            [&] { saver.deallocate(block + 1, stream); },
-            [&] { saver.deallocate(small + 256, already_idle); },
-            [&] { saver.deallocate(plain + 256); },
-            [&] { arena.deallocate(plain); },
-            [&] { (void)arena.allocate(0); },
-            [&] { (void)arena.allocate(huge); },
-            [&] { (void)arena.allocate(huge - 255); },
-            [&] { (void)arena.allocate(64_MiB + 1); },
-            [&] { (void)arena.allocate(62_MiB); }, // would fit an empty arena
-            [&] { (void)arena.allocate(1, 3); },
-            [&] { (void)saver.allocate(1); },
-            [&] { (void)saver.arena("tag", Zero{}); },
-            [&] { (void)saver.arena("tag", HostBackup{.threads = 2}); },
-            [&] { (void)saver.region("tag", Discard{}); },
-            [&] { (void)saver.arena("tag", HostBackup{.threads = 1}, {.capacity = 32_MiB}); },
-            [&] { (void)saver.arena(""); },
-            [&] { (void)saver.pause("nobody"); },
-            [&] {
-                (void)saver.pause({"tag", "nobody"});
-            },
-            [&] {
-                (void)saver.resume({"tag", "nobody"});
-            },
-            [&] { (void)saver.trim("nobody"); },
-            [&] { saver.invalidate("nobody"); },
-            [&] { saver.prepare("nobody"); },
-            [&] { (void)saver.bytes_to_resume("nobody"); },
-            [&] { (void)saver.backup_view(foreign, 1); },
-            [&] { (void)saver.backup_view(block, 3_MiB + 4096); },
-            [&] { (void)saver.before_pause({}); },
-            [&] { Buffer<double>(arena, -1); },
-            [&] { Buffer<double>(arena, huge / 8 + 1); },
+        const auto at = [](const void* pointer) { return format_address(reinterpret_cast<Address>(pointer)); };
+        const std::string tag = "tag \"tag\"";
+        const std::string unknown = "unknown tag \"nobody\"";
+        struct Wrong {
+            std::function<void()> act;
+            std::vector<std::string> says; // tag, pointer and size, where there are any
+        };
+        const std::vector<Wrong> wrongs{
+            {[&] { saver.deallocate(freed); }, {tag, at(freed), "freed before"}},
+            {[&] { saver.deallocate(freed, already_idle); }, {tag, at(freed), "freed before"}},
+            {[&] { saver.deallocate(foreign); }, {at(foreign), "no tag of this saver"}},
+            {[&] { saver.deallocate(&on_the_host); }, {at(&on_the_host), "no tag of this saver"}},
+            {[&] { saver.deallocate(block + 4096); }, {tag, at(block + 4096), at(block), "3.00 MiB"}},
+            {[&] { saver.deallocate(block + 1, stream); }, {tag, at(block + 1), at(block), "3.00 MiB"}},
+            {[&] { saver.deallocate(small + 256, already_idle); }, {tag, at(small + 256), at(small), "1000 B"}},
+            {[&] { saver.deallocate(plain + 256); }, {at(plain + 256)}},
+            {[&] { arena.deallocate(plain); }, {tag, at(plain)}},
+            {[&] { (void)arena.allocate(0); }, {tag, "allocate(0 bytes)", "the size is 0"}},
+            {[&] { (void)arena.allocate(huge); }, {tag, std::to_string(huge), "64.00 MiB"}},
+            {[&] { (void)arena.allocate(huge - 255); }, {tag, std::to_string(huge - 255), "64.00 MiB"}},
+            {[&] { (void)arena.allocate(64_MiB + 1); }, {tag, std::to_string(64_MiB + 1), "64.00 MiB"}},
+            {[&] { (void)arena.allocate(62_MiB); }, {tag, "62.00 MiB", "64.00 MiB"}}, // would fit an empty arena
+            {[&] { (void)arena.allocate(1, 3); }, {tag, "allocate(1 bytes)", "alignment of 3"}},
+            {[&] { (void)saver.allocate(1); }, {"allocate(1 bytes)", "no region"}},
+            {[&] { (void)saver.arena("tag", Zero{}); }, {tag, "\"host\"", "\"zero\""}},
+            {[&] { (void)saver.arena("tag", HostBackup{.threads = 2}); }, {tag, "other options"}},
+            {[&] { (void)saver.region("tag", Discard{}); }, {tag, "\"host\"", "\"discard\""}},
+            {[&] { (void)saver.arena("tag", HostBackup{.threads = 1}, {.capacity = 32_MiB}); },
+             {tag, "64.00 MiB", "32.00 MiB"}},
+            {[&] { (void)saver.arena(""); }, {"tag \"\"", "needs a name"}},
+            {[&] { (void)saver.pause("nobody"); }, {unknown}},
+            {[&] {
+                 (void)saver.pause({"tag", "nobody"});
+             },
+             {unknown}},
+            {[&] {
+                 (void)saver.resume({"tag", "nobody"});
+             },
+             {unknown}},
+            {[&] { (void)saver.trim("nobody"); }, {unknown}},
+            {[&] { saver.invalidate("nobody"); }, {unknown}},
+            {[&] { saver.prepare("nobody"); }, {unknown}},
+            {[&] { (void)saver.bytes_to_resume("nobody"); }, {unknown}},
+            {[&] { (void)saver.backup_view(foreign, 1); }, {at(foreign), "1 B", "no tag of this saver"}},
+            {[&] { (void)saver.backup_view(block, 3_MiB + 4096); }, {tag, at(block), "3.00 MiB", "past the end"}},
+            {[&] { (void)saver.before_pause({}); }, {"hook"}},
+            {[&] { Buffer<double>(arena, -1); }, {tag, "-1 elements of 8 bytes"}},
+            {[&] { Buffer<double>(arena, huge / 8 + 1); }, {tag, std::to_string(huge / 8 + 1), "8 bytes"}},
         };
         const auto before = shown(saver);
         for (std::size_t i = 0; i < wrongs.size(); ++i) {
             CAPTURE(i);
-            CHECK_THROWS_AS(wrongs[i](), Misuse);
+            const std::string text = text_of<Misuse>(wrongs[i].act);
+            for (const std::string& part : wrongs[i].says) CHECK_MESSAGE(contains(text, part), part, " in: ", text);
             CHECK(shown(saver) == before);
         }
         if (paused) (void)saver.resume();
@@ -159,6 +170,25 @@ TEST_CASE_TEMPLATE("what outlives close and its saver is refused, and its end is
         CHECK_THROWS_AS((void)pool.get("a", 1), Misuse);
         CHECK(arena.usage().state == "closed");
     }
+}
+
+TEST_CASE_TEMPLATE("a saver that has been closed says which tag was wanted", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    for (const char* tag : {"a", "b"}) (void)saver.arena(tag).allocate(1000);
+    saver.close();
+    const auto check_says = [](const std::string& tags, const std::function<void()>& act) {
+        CHECK(text_of<Misuse>(act) == tags + ": the saver has been closed");
+    };
+    check_says("tag \"a\"", [&] { (void)saver.pause("a"); });
+    check_says("tags \"b\", \"a\"", [&] { (void)saver.resume({"b", "a"}); });
+    check_says("every tag", [&] { (void)saver.trim(); });
+    check_says("tag \"new\"", [&] { (void)saver.arena("new", Zero{}); });
+    check_says("tag \"a\"", [&] { (void)saver.region("a"); });
+    check_says("tag \"outside\"", [&] { (void)saver.outside(); });
+    check_says("tag \"a\"", [&] { saver.prepare("a"); });
+    check_says("tag \"b\"", [&] { saver.invalidate("b"); });
+    check_says("every tag", [&] { (void)saver.bytes_to_resume(); });
 }
 
 TEST_CASE_TEMPLATE("an event sink that throws stands in nobody's way", M, MEMSAVER_TEST_MACHINES) {

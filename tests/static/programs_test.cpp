@@ -1,4 +1,5 @@
-// The programs of the design compile with each driver. On host memory they also run: tests/saver/programs_test.cpp.
+// The programs of the design compile with each driver, with g++, clang++ and nvcc. They also run, on host memory and on
+// GPUs: tests/saver/programs_test.cpp.
 #include "support/programs.hpp"
 
 using namespace test;
@@ -22,7 +23,7 @@ void all_programs(Device device, StreamRef stream) {
 
 [[maybe_unused]] void on_a_gpu(CUstream_st* stream) {
     MemorySaver saver{CudaDriver{0}}; // as it stands in the design
-    Arena second = saver.arena("weights", Zero{}, CudaDriver{1, {.peers = {0}}});
+    Arena second = saver.arena("weights", HostBackup{}, CudaDriver{1, {.peers = {0}}});
     all_programs<CudaDriver>([](int number) { return CudaDriver{number}; }, stream);
 }
 

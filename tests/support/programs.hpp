@@ -1,5 +1,5 @@
-// The programs of the design, as users write them, for any machine: `device(n)` makes the driver of device n.
-// What a policy that is still to come would say is said by one that is there.
+// The programs of the design, as users write them, for any machine: `device(n)` makes the driver of device n. Smaller,
+// and with memory behind every name, so that what they say happens.
 #pragma once
 
 #include "memsaver/memsaver.hpp"
@@ -29,9 +29,13 @@ void program_1_pause_and_resume(Device device) {
 template <class Device>
 void program_2_policies(Device device) {
     MemorySaver saver{device(0)};
-    Arena weights = saver.arena("weights", Zero{});
-    Arena frozen = saver.arena("frozen", Discard{.poison = static_cast<unsigned char>(0xDD)});
+    Arena weights = saver.arena("weights", HostBackup{});
+    Arena frozen = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
     Arena scratch = saver.arena("scratch", Zero{});
+    Arena cold = saver.arena("cold", FileBackup{.directory = "/var/tmp"});
+    for (const Arena& arena : {weights, frozen, scratch, cold}) (void)arena.allocate(1_MiB);
+    saver.pause();
+    saver.resume();
     saver.invalidate("frozen");
     saver.pause("weights", {.bytes = Discard{}});
 }
@@ -72,7 +76,7 @@ void program_5_order(Device device, StreamRef stream) {
 
 template <class Driver, class Device>
 void program_6_one_arena(Device device) {
-    TaggedArena<Driver, Zero> lora{device(0), "lora", Zero{}, {.capacity = 4_GiB}};
+    TaggedArena<Driver, HostBackup> lora{device(0), "lora", HostBackup{}, {.capacity = 4_GiB}};
     void* r = lora.allocate(32_MiB);
     lora.pause();
     lora.resume();
@@ -115,8 +119,8 @@ void program_9_what_other_allocators_keep(Device device) {
 template <class Device>
 void program_10_several_devices(Device device) {
     MemorySaver saver{device(0)};
-    Arena first = saver.arena("weights", Zero{});
-    Arena second = saver.arena("weights", Zero{}, device(1));
+    Arena first = saver.arena("weights", HostBackup{});
+    Arena second = saver.arena("weights", HostBackup{}, device(1));
     const Buffer<float> a{first, 1 << 20};
     const Buffer<float> b{second, 1 << 20};
     saver.pause("weights");

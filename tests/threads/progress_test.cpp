@@ -6,9 +6,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +23,8 @@ namespace {
 
 using D = FaultyDriver<HostDriver>;
 using Saver = MemorySaver<D>;
+
+std::string directory() { return std::filesystem::temp_directory_path().string(); }
 
 /// Blocks of a few sizes, small and large, in the order in which `use` frees them.
 std::vector<void*> some_blocks(const Arena& arena) {
@@ -105,6 +109,101 @@ TEST_CASE_TEMPLATE("a pause or resume that stands still does not hold up allocat
         (void)saver.resume();
         CHECK(all_are(machine.driver, kept, 2_MiB, 0));
         check_books(saver, machine.driver);
+    }
+}
+
+TEST_CASE_TEMPLATE("a file that is read for a view does not hold up allocations", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    Saver saver{machine.driver};
+    const Arena cold = saver.arena("cold", FileBackup{.directory = directory(), .threads = 1, .ring_bytes = 4_MiB});
+    std::vector<void*> blocks = some_blocks(cold);
+    void* const kept = cold.allocate(2_MiB);
+    write_pattern(machine.driver, kept, 2_MiB, 1);
+    (void)saver.pause("cold");
+    {
+        BackupView view;
+        Stuck stuck{machine.driver, Call::read_file, [&] { view = saver.backup_view(kept, 2_MiB); }};
+        use(saver, cold, blocks);
+        CHECK(!stuck.over());
+        stuck.go_on(); // its place was not used for anything else
+        const auto bytes = pattern(2_MiB, 1);
+        CHECK(std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const unsigned char*>(view.data())));
+    }
+    (void)saver.resume();
+    CHECK(has_pattern(machine.driver, kept, 2_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("host memory and disk that are given back do not hold up allocations", M, MEMSAVER_TEST_HOSTS) {
+    using Policy = AnyBackup<D>;
+    HostBackup pageable{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB};
+    const FileBackup in_file{.directory = directory(), .threads = 1, .ring_bytes = 4_MiB};
+    const HostBackup pinned{.threads = 1};
+    struct Where {
+        const char* name;
+        Policy policy;
+        Call call;
+    };
+    SUBCASE("of freed blocks, by the next pause") {
+        for (const Where& where :
+             {Where{"pinned", pinned, Call::unpin_host}, Where{"pinned", pinned, Call::unmap_host},
+              Where{"pageable", pageable, Call::unmap_host}, Where{"file", in_file, Call::punch_file}}) {
+            CAPTURE(std::string{where.name});
+            CAPTURE(call_name(where.call));
+            const Checked<M> machine;
+            Saver saver{machine.driver};
+            const Arena arena = saver.arena("busy", where.policy);
+            void* const freed = arena.allocate(6_MiB); // whole host pages: no other block shares them
+            (void)saver.pause("busy");
+            (void)saver.resume("busy");
+            std::vector<void*> blocks = some_blocks(arena);
+            void* const kept = arena.allocate(2_MiB);
+            write_pattern(machine.driver, kept, 2_MiB, 1);
+            (void)saver.pause("busy");
+            (void)saver.resume("busy");
+            arena.deallocate(freed); // all that the first pause took room for
+            {
+                Stuck stuck{machine.driver, where.call, [&] { (void)saver.pause("busy"); }};
+                use(saver, arena, blocks);
+                CHECK(!stuck.over());
+                stuck.go_on();
+            }
+            (void)saver.resume();
+            CHECK(has_pattern(machine.driver, kept, 2_MiB, 1));
+        }
+    }
+    SUBCASE("of everything, by the resume") {
+        HostBackup given_back = pinned;
+        given_back.retain = false;
+        pageable.retain = false;
+        for (const Where& where :
+             {Where{"pinned", given_back, Call::unpin_host}, Where{"pageable", pageable, Call::unmap_host}}) {
+            CAPTURE(std::string{where.name});
+            const Checked<M> machine;
+            Saver saver{machine.driver};
+            const Arena arena = saver.arena("busy", where.policy);
+            std::vector<void*> blocks = some_blocks(arena);
+            (void)saver.pause("busy");
+            Stuck stuck{machine.driver, where.call, [&] { (void)saver.resume("busy"); }};
+            use(saver, arena, blocks);
+            CHECK(!stuck.over());
+            stuck.go_on();
+        }
+    }
+    SUBCASE("of one pause's own policy") {
+        for (const bool all_freed : {false, true}) {
+            CAPTURE(all_freed);
+            const Checked<M> machine;
+            Saver saver{machine.driver};
+            const Arena arena = saver.arena("busy");
+            void* const block = arena.allocate(5_MiB);
+            (void)saver.pause("busy", {.bytes = pinned});
+            if (all_freed) arena.deallocate(block); // nothing is left to bring back
+            std::vector<void*> blocks = some_blocks(arena);
+            Stuck stuck{machine.driver, Call::unpin_host, [&] { (void)saver.resume("busy"); }};
+            use(saver, arena, blocks);
+            CHECK(!stuck.over());
+            stuck.go_on();
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/wait.h>
+
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
@@ -98,4 +100,23 @@ TEST_CASE("what is no pipe is left alone") {
 TEST_CASE("the process' number in a path") {
     CHECK(Control::expand("/run/engine-%p.pipe") == "/run/engine-" + std::to_string(::getpid()) + ".pipe");
     CHECK(Control::expand("/run/engine") == "/run/engine");
+}
+
+TEST_CASE("a child that ends leaves its parent's alone") {
+    static Place place;
+    static auto* const control = new Control;
+    CHECK(control->open(place.path, [](const std::string&, const std::string&) { return 0; }).empty());
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        control->remove(); // as `exit` would
+        ::_exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(std::filesystem::exists(place.path));
+    CHECK(place.state() == "0 ready 0");
+    control->remove();
+    CHECK(std::filesystem::is_empty(place.folder));
 }

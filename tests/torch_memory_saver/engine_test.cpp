@@ -294,3 +294,32 @@ TEST_CASE("a driver that fails leaves the engine usable") {
     (void)bench.engine.trim();
     CHECK(bench.mapped() == 0);
 }
+
+TEST_CASE("a pause that fails leaves no backup to be read") {
+    Bench<HostMachine2G> bench;
+    void* const block = bench.allocate("a", 4_MiB, Keep::pinned);
+    (void)bench.allocate("a", 4_MiB, Keep::mmap);
+    write_pattern(bench.machine.driver, block, 4_MiB, 1);
+    bench.machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards}); // after everything has been saved
+    CHECK_THROWS_AS(bench.engine.pause("a"), Error);
+    bench.machine.driver.heal();
+    write_pattern(bench.machine.driver, block, 4_MiB, 2); // for it is active
+    CHECK(bench.engine.backup_of(block, 4_MiB) == nullptr);
+    CHECK(bench.engine.pause("a"));
+    CHECK(bench.engine.backup_of(block, 4_MiB) != nullptr);
+    CHECK(bench.engine.resume("a"));
+    CHECK(has_pattern(bench.machine.driver, block, 4_MiB, 2));
+}
+
+TEST_CASE("plain memory has what no block needs") {
+    Bench<HostMachine2G> bench;
+    void* const block = bench.allocate("a", 1536_MiB);
+    StreamRef stream;
+    REQUIRE(bench.machine.driver.open_stream(stream).ok());
+    CHECK(bench.engine.free(block, stream)); // kept for the next allocation
+    CHECK(bench.mapped() >= 1536_MiB);
+    void* const plain = bench.engine.allocate_plain(0, 1_GiB);
+    CHECK(bench.mapped() == 0);
+    bench.engine.free_plain(0, plain);
+    CHECK(bench.machine.driver.close_stream(stream).ok());
+}

@@ -111,12 +111,76 @@ TEST_CASE("Crew: an engine's executor, in the place of threads") {
     CHECK(ran == 3);
 
     const auto pool = std::make_shared<Pool>();
-    std::atomic<int> many{0};
     for (int i = 0; i < 50; ++i) {
+        std::atomic<int> parts{7}; // of the work: whoever comes takes one after the other
+        std::atomic<int> done{0};
         Crew busy{{.threads = 2, .executor = pool}};
-        busy.start(2, [&] { ++many; });
+        busy.start(2, [&] {
+            while (parts-- > 0) ++done;
+        });
+        busy.join();
+        CHECK(done == 7); // however many took part, all of it
     }
-    CHECK(many == 100);
+}
+
+TEST_CASE("Crew: where none of an executor's threads has begun, who waits does the work") {
+    const auto engine = std::make_shared<Engine>();
+    int ran = 0;
+    {
+        Crew crew{{.threads = 3, .executor = engine}};
+        crew.start(3, [&] { ++ran; });
+        crew.join();
+        CHECK(ran == 1);
+        CHECK(crew.done());
+        crew.join();
+        engine->tasks.front()(); // late
+        CHECK(crew.done());
+        Crew failing{{.threads = 1, .executor = engine}};
+        failing.start(1, [] { throw std::runtime_error{"kept"}; });
+        failing.join();
+        CHECK(failing.failure());
+    }
+    for (const auto& task : engine->tasks) task(); // the crews are gone
+    CHECK(ran == 1);
+    {
+        Crew begun{{.threads = 2, .executor = engine}};
+        engine->tasks.clear();
+        begun.start(2, [&] { ++ran; });
+        engine->tasks.front()();
+        CHECK(!begun.done()); // one is still to come
+        begun.join();         // and nobody waits for it
+        CHECK(begun.done());
+    }
+    CHECK(ran == 2);
+}
+
+TEST_CASE("Crew: who waits waits for those that have begun") {
+    const auto pool = std::make_shared<Pool>();
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool begun = false;
+    bool go_on = false;
+    std::atomic<bool> ended{false};
+    Crew crew{{.threads = 1, .executor = pool}};
+    crew.start(1, [&] {
+        std::unique_lock lock{mutex};
+        begun = true;
+        changed.notify_all();
+        changed.wait(lock, [&] { return go_on; });
+        ended = true;
+    });
+    {
+        std::unique_lock lock{mutex};
+        changed.wait(lock, [&] { return begun; });
+    }
+    std::thread other{[&] {
+        const std::lock_guard lock{mutex};
+        go_on = true;
+        changed.notify_all();
+    }};
+    crew.join();
+    CHECK(ended);
+    other.join();
 }
 
 TEST_CASE("Crew: without a thread to be had the work is done here; with some, by those") {

@@ -131,6 +131,50 @@ TEST_CASE("PinnedTransfer: an observer sees every byte, and may refuse") {
     CHECK(again.right);
 }
 
+TEST_CASE("PinnedTransfer: an observer sees what has passed while the rest is still to come") {
+    for (const bool ready : {false, true}) {
+        Setup s;
+        if (ready) {
+            auto first = s.make(Direction::out);
+            first->start();
+            CHECK(first->wait().ok());
+        }
+        class First final : public PieceObserver {
+        public:
+            explicit First(Machine driver) : driver_{std::move(driver)} {}
+            void saved(const Unit&, const std::byte*) override {
+                if (copies == 0) copies = driver_.calls(Call::copy_to_host) - before_;
+            }
+            void restoring(const Unit&, const std::byte*) override {}
+            std::uint64_t copies = 0; ///< enqueued by the time of the first piece
+
+        private:
+            Machine driver_;
+            std::uint64_t before_ = driver_.calls(Call::copy_to_host);
+        } observer{s.driver};
+        const std::size_t pieces = s.cargo().size();
+        REQUIRE(pieces >= 3);
+        auto out = s.make(Direction::out, &observer, {}, {}, {.threads = 1});
+        out->start();
+        CHECK(out->wait().ok());
+        CHECK(observer.copies == 2); // the next one is on the link
+    }
+}
+
+TEST_CASE("PinnedTransfer: a copy that fails on its way is not shown") {
+    Setup s;
+    Watching watching;
+    watching.base = s.memory.address();
+    watching.expected = test::pattern(bytes, 1);
+    auto out = s.make(Direction::out, &watching, {}, {}, {.threads = 1});
+    s.driver.fail({.call = Call::wait, .nth = 2});
+    out->start();
+    CHECK(!out->wait().ok());
+    CHECK(!out->wait().ok());
+    CHECK(watching.seen_bytes < bytes);
+    CHECK(watching.right);
+}
+
 TEST_CASE("PinnedTransfer: a failure in the middle waits for what was enqueued, and says so every time") {
     for (const bool ready : {false, true}) {
         for (const Call call : {Call::populate_host, Call::copy_to_host, Call::record, Call::wait, Call::open_event}) {

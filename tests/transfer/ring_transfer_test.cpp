@@ -1,4 +1,5 @@
 // Copies through a few pinned buffers, to and from any place that keeps bytes.
+#include "support/machines.hpp"
 #include "transfer/transfer_support.hpp"
 
 #include <condition_variable>
@@ -115,7 +116,7 @@ TEST_CASE("Ring: stays within its limit, and is made when it is used") {
         CHECK(one.pair()[0].data() != two.pair()[0].data());
     }
     CHECK(driver.pinned_bytes() == 8_MiB);
-    ring.clear();
+    CHECK(ring.clear().ok());
     check_clean(driver);
 }
 
@@ -254,6 +255,43 @@ TEST_CASE("RingTransfer: a failure in the middle ends it, wakes who follows, and
         s.shelf.fail_at = 0;
         CHECK(s.move(Direction::out).ok());
     }
+}
+
+TEST_CASE("RingTransfer: an error says whose bytes, how many and where") {
+    for (const Direction direction : {Direction::out, Direction::in}) {
+        Setup s;
+        CHECK(s.move(Direction::out).ok());
+        Transfer transfer{CopyLane<Machine>{s.driver, direction},
+                          s.pieces(),
+                          s.shelf,
+                          s.ring,
+                          {.threads = 1},
+                          nullptr,
+                          {},
+                          "tag \"cold\", "};
+        s.shelf.fail_at = 1;
+        transfer.start();
+        const std::string text = test::text_of<DriverError>([&] { (void)transfer.wait(); });
+        CHECK(test::contains(text, direction == Direction::out ? "write bytes" : "read bytes"));
+        CHECK(test::contains(text, "(tag \"cold\", "));
+        CHECK(test::contains(text, "from " + format_address(s.memory.address()) + " on"));
+    }
+}
+
+TEST_CASE("Ring: a buffer that cannot be given back is used again, or tried again") {
+    Setup s;
+    CHECK(s.move(Direction::out).ok());
+    const std::size_t held = s.driver.pinned_bytes();
+    s.driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
+    CHECK(s.ring->clear().code == Failure::injected_code);
+    CHECK(s.driver.pinned_bytes() == held);
+    s.memory.write(2);
+    CHECK(s.move(Direction::in).ok());
+    CHECK(s.memory.has(1));
+    CHECK(s.driver.pinned_bytes() == held);
+    s.driver.heal();
+    CHECK(s.ring->clear().ok());
+    CHECK(s.driver.pinned_bytes() + s.driver.host_bytes() == 0);
 }
 
 TEST_CASE("RingTransfer: nothing to do, and dropped in the middle") {

@@ -27,11 +27,19 @@ public:
         return at;
     }
 
+    /// So that giving back what ends at `at`, of a range that was taken, needs no memory. May throw bad_alloc; then
+    /// nothing changed.
+    void split(Address at) {
+        const auto last = std::prev(taken_.lower_bound(at));
+        if (last->second <= at) return;
+        taken_.emplace(at, last->second);
+        last->second = at;
+    }
+
     /// Gives back a range that was taken, in whatever pieces. May throw bad_alloc; then nothing changed.
     void give(Range range) {
+        split(range.end());
         auto piece = std::prev(taken_.upper_bound(range.address));
-        const auto last = std::prev(taken_.lower_bound(range.end()));
-        if (last->second > range.end()) taken_.emplace(range.end(), last->second);
         if (piece->first < range.address) {
             piece->second = range.address;
             ++piece;

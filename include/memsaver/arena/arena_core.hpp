@@ -4,6 +4,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/arena/arena_memory.hpp"
+#include "memsaver/arena/arena_slots.hpp"
 #include "memsaver/arena/extending_block.hpp"
 #include "memsaver/arena/turn.hpp"
 #include "memsaver/backup/backup.hpp"
@@ -37,9 +38,9 @@ public:
     /// failing driver call stands for.
     ArenaCore(D driver, std::string tag, AnyBackup<D> policy, ArenaOptions options,
               std::shared_ptr<QuarantineBlocks<D>> quarantine = {})
-        : policy_{std::move(policy)}, memory_{std::move(driver), std::move(tag), std::move(options),
-                                              std::move(quarantine)},
-          slot_{policy_.open(memory_.pages.driver())} {}
+        : policy_{std::move(policy)},
+          memory_{std::move(driver), std::move(tag), std::move(options), std::move(quarantine)}, slots_{memory_,
+                                                                                                        policy_} {}
 
     /// Takes what `options.reserve` asks for; called once whoever owns the arena has it in hand, and again after a
     /// failure: once it was there, does nothing. Throws OutOfMemory if it does not fit.
@@ -81,8 +82,8 @@ public:
             std::uint64_t given_up = 0;
             const bool was_shut =
                 memory_.heaps.deallocate(address_of(pointer), order, tag(), [&](std::uint64_t serial) {
-                    if (slot_) slot_->forget(serial);
-                    own = slot_.get();
+                    if (slots_.own) slots_.own->forget(serial);
+                    own = slots_.own.get();
                     given_up = serial;
                 });
             if (was_shut) memory_.pages.forget_block(given_up, own);
@@ -122,7 +123,7 @@ public:
         }
     }
 
-    void let_go(std::uint64_t graph) noexcept override { memory_.let_go(graph, slot_); }
+    void let_go(std::uint64_t graph) noexcept override { memory_.let_go(graph, slots_.own); }
     void require_open(const char* what) const override { memory_.require_open(what); }
     void require_resumed(const char* what) override { memory_.require_resumed(what); }
     [[nodiscard]] bool contains(const void* pointer) const noexcept override {
@@ -146,10 +147,10 @@ public:
         row.reserved_bytes = memory_.pages.reserved() ? addresses().bytes : 0;
         row.mapped_bytes = memory_.pages.physical_bytes();
         for (const auto& held : memory_.pages.held) row.held_bytes += held.extent.physical_bytes();
-        row.backed_up_bytes = slot_ ? slot_->backed_up_bytes() : 0;
+        row.backed_up_bytes = slots_.own ? slots_.own->backed_up_bytes() : 0;
         for (const auto& batch : memory_.pages.paused) {
             for (const Range& range : batch.ranges) row.paused_bytes += range.bytes;
-            if (batch.slot != slot_) row.backed_up_bytes += batch.slot->backed_up_bytes();
+            if (batch.slot != slots_.own) row.backed_up_bytes += batch.slot->backed_up_bytes();
         }
         const bool some_active = row.mapped_bytes > row.held_bytes;
         row.state = memory_.closed.load()   ? "closed"
@@ -167,8 +168,9 @@ public:
     /// The right to run one operation. Throws NotIdle once the deadline has passed, Misuse after `close`.
     Turn::Hold take_turn(const Deadline& deadline = {}) {
         memory_.fork_mark.require_parent("use"); // before any lock: a child may find it taken for ever
-        auto hold = turn_.take(deadline);
+        auto hold = turn_.take(deadline, tag());
         memory_.require_open("use");
+        slots_.retry();
         return hold;
     }
 
@@ -200,33 +202,30 @@ public:
             for (const auto& extent : memory_.pages.active) ranges.push_back({extent.address(), extent.bytes()});
         }
         sort_by_address(ranges);
-        slot_->prepare(live_set(std::move(ranges), "preparing"));
+        slots_.own->prepare(slots_.live_set(std::move(ranges), "preparing"));
     }
 
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) override {
         const auto turn = take_turn();
         const std::optional<LiveBlock> block = memory_.heaps.block_holding(address_of(pointer));
-        const auto refuse = [&](const char* why) {
-            throw Misuse{"backup_view(" + format_address(address_of(pointer)) + ", " + format_bytes(bytes) +
-                         ") in tag \"" + tag() + "\": " + why};
+        const auto refusal = [&](const char* why) {
+            return Misuse{"backup_view(" + format_address(address_of(pointer)) + ", " + format_bytes(bytes) +
+                          ") in tag \"" + tag() + "\": " + why};
         };
-        if (!block) refuse("no live block holds this address");
+        if (!block) throw refusal("no live block holds this address");
         const std::size_t offset = address_of(pointer) - block->address;
-        if (bytes > block->bytes - offset) refuse("it reaches past the end of its block");
-        std::shared_ptr<AnySlot> slot = slot_;
-        for (const auto& batch : memory_.pages.paused) { // under the turn, nobody else touches it
-            const bool here = std::any_of(batch.ranges.begin(), batch.ranges.end(), [&](const Range& range) {
-                return range.address <= block->address && block->address < range.end();
-            });
-            if (here) slot = batch.slot;
+        if (bytes > block->bytes - offset) throw refusal("it reaches past the end of its block");
+        try {
+            return slots_.view(*block, offset, bytes);
+        } catch (const Misuse& error) {
+            throw refusal(error.what());
         }
-        return slot->view(block->serial, offset, bytes);
     }
 
     /// The program changed bytes that the policy may have saved before: save them again at the next pause.
     void invalidate() {
         const auto turn = take_turn();
-        slot_->invalidate();
+        slots_.own->invalidate();
     }
 
     /// Gives everything back, waiting for the device first. Later calls throw Misuse, but for those of destructors. A
@@ -243,13 +242,12 @@ public:
                 check(drained, "wait for the device before an arena closes");
             }
         }
+        const Status kept = slots_.close();
         const Status uncovered = memory_.quarantined.uncover();
         const bool bare = uncovered.ok() || uncovered.kind == StatusKind::gone;
         check(memory_.pages.close(bare), "give back an arena's memory");
         if (!bare) check(uncovered, "end the quarantine of paused memory");
-        std::shared_ptr<AnySlot> slot; // dies after the lock
-        const std::lock_guard lock{memory_.pages.mutex};
-        memory_.heaps.close([&] { slot.swap(slot_); });
+        if (!kept.ok()) raise(kept, "give back what a backup holds", "tag \"" + tag() + "\"");
     }
 
 private:
@@ -271,21 +269,6 @@ private:
         }
         return align_up(bytes, BlockAllocator::unit);
     }
-    /// What a policy is shown of these ranges. The arena outlives it.
-    LiveSet live_set(std::vector<Range> ranges, const char* what) {
-        LiveSet live;
-        live.extents = ranges;
-        live.blocks = [this, ranges] { return memory_.heaps.live_blocks(ranges); };
-        live.host_budget = options().host_budget;
-        if (!options().events) return live;
-        live.progress = [this, what](std::size_t done, std::size_t total) {
-            tell(options().events, [&] { return Event{EventKind::progress, tag(), device(), what, done, total}; });
-        };
-        live.tell = [this](const std::string& text) {
-            tell(options().events, [&] { return Event{EventKind::fell_back, tag(), device(), text}; });
-        };
-        return live;
-    }
     static Address address_of(const void* pointer) noexcept { return reinterpret_cast<Address>(pointer); }
     static void* pointer(Address address) noexcept {
         return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
@@ -294,7 +277,7 @@ private:
     AnyBackup<D> policy_;
     Turn turn_;
     ArenaMemory<D> memory_;
-    std::shared_ptr<AnySlot> slot_;
+    ArenaSlots<D> slots_;
 };
 
 } // namespace memsaver::inline v0_1

@@ -38,13 +38,17 @@ public:
 
     /// A block of `size` bytes (a multiple of 256) from open memory, which grows as it must.
     Address allocate(std::size_t size, std::size_t alignment, std::size_t requested) {
-        for (bool fenced = false;;) {
+        const bool small = heaps.small(size, alignment);
+        for (bool tried = false, fenced = false;;) {
             require_open("allocate");
             const std::uint64_t seen = growths_.load();
             if (const Address address = heaps.allocate(size, alignment, requested)) return address;
-            if (heaps.fence_is_worth_it(size, growth_step(pages.physical_bytes(), pages.granularity()))) {
+            // What a large block waited for others may take: it waits but once, else it might never have its turn.
+            const std::size_t step = growth_step(pages.physical_bytes(), pages.granularity());
+            if ((small || !tried) && heaps.fence_is_worth_it(size, small, step)) {
+                tried = true;
                 heaps.fence();
-                if (heaps.small(size, alignment)) { // its shard's own may do, and need not stop all the others
+                if (small) { // its shard's own may do, and need not stop all the others
                     if (const Address address = heaps.allocate(size, alignment, requested)) return address;
                 }
                 heaps.settle();
@@ -63,11 +67,12 @@ public:
 
     /// Takes what `options.reserve` asks for, until it was there once: what pauses and trims give back stays away.
     void reserve() {
-        if (reserved_.load()) return;
-        const std::uint64_t seen = growths_.load();
-        const std::size_t owned = pages.physical_bytes();
-        if (owned < pages.options().reserve) grow(seen, pages.options().reserve - owned, pages.granularity());
-        reserved_.store(true);
+        while (!reserved_.load()) { // again where others grew or gave back meanwhile
+            const std::uint64_t seen = growths_.load();
+            const std::size_t owned = pages.physical_bytes();
+            if (owned < pages.options().reserve) grow(seen, pages.options().reserve - owned, pages.granularity());
+            if (pages.physical_bytes() >= pages.options().reserve) reserved_.store(true);
+        }
     }
 
     /// Physical bytes that could not be given back so far.
@@ -76,6 +81,15 @@ public:
         std::size_t sum = 0;
         for (const auto& kept : pages.held) sum += kept.extent.physical_bytes();
         return sum;
+    }
+
+    /// Tries again to give back what is held, and adds what has gone to `released_bytes`. With the turn held.
+    Status retry_held(std::size_t& released_bytes) {
+        const std::size_t before = held_bytes();
+        const Status status = pages.retry_held();
+        const std::size_t after = held_bytes(); // growth may have had to hold more meanwhile
+        released_bytes += before - std::min(before, after);
+        return status;
     }
 
     /// The parts of paused ranges that a resume leaves out: whole granules in which no block lives.
@@ -101,13 +115,14 @@ public:
     /// dropped by then was nobody's.
     void forget_paused(const std::vector<Range>& dead) {
         for (const Range& range : dead) {
-            if (heaps.remove_if_free(range, Side::shut)) pages.forget_paused(range);
+            pages.forget_paused(range, [&] { return heaps.remove_if_free(range, Side::shut); });
         }
     }
     void open_all() noexcept {
         const std::vector<Range> none;
         try {
             heaps.end_operation(&none, [](Range) { return false; });
+            unfinished_ = false;
         } catch (const std::bad_alloc&) { // opening everything needs no memory
         }
     }
@@ -117,8 +132,10 @@ public:
         try {
             const std::vector<Range> paused = pages.paused_ranges();
             const auto passed = [&](Range block) { return covers(paused, block); };
-            heaps.end_operation(shut_stays ? nullptr : &paused, passed);
+            heaps.end_operation(shut_stays && !unfinished_ ? nullptr : &paused, passed);
+            unfinished_ = false;
         } catch (const std::bad_alloc&) { // what is open stays shut: it serves nobody until the next step ends
+            unfinished_ = true;
             tell(pages.options().events, [&] {
                 return Event{EventKind::ignored, pages.tag(), pages.driver().device(),
                              "no host memory to reopen memory"};
@@ -215,6 +232,7 @@ private:
 
     std::atomic<std::uint64_t> growths_{0};
     std::atomic<bool> reserved_{false};
+    bool unfinished_ = false; // under the turn: the last step left memory shut that is not paused
 };
 
 } // namespace memsaver::inline v0_1

@@ -59,13 +59,13 @@ public:
         if (status.ok()) physical_bytes_ += extent.bytes();
         return status;
     }
+    /// What fails stays in the extent.
     Status release(Extent<D>& extent) noexcept {
         const std::size_t bytes = extent.physical_bytes();
         const Status status = extent.release();
         if (status.ok()) physical_bytes_ -= bytes;
         return status;
     }
-    /// Unmaps and releases; what fails stays in the extent.
     Status drop(Extent<D>& extent) noexcept {
         const Status status = extent.unmap();
         return status.ok() ? release(extent) : status;
@@ -130,13 +130,12 @@ public:
 
     /// Creates pages where there are none, as far as it goes. out_of_memory too if less than the margin would be left.
     Status create_all(std::vector<Extent<D>>& extents) noexcept {
-        if (options_.margin != 0) {
-            std::size_t needed = options_.margin;
-            for (const Extent<D>& extent : extents) needed += extent.bytes() - extent.physical_bytes();
+        std::size_t needed = 0;
+        for (const Extent<D>& extent : extents) needed += extent.bytes() - extent.physical_bytes();
+        if (options_.margin != 0 && needed != 0) {
             DeviceMemory memory;
-            const Status status = driver_.memory(memory);
-            if (!status.ok()) return status;
-            if (memory.free_bytes < needed)
+            if (const Status status = driver_.memory(memory); !status.ok()) return status;
+            if (memory.free_bytes < needed + options_.margin)
                 return {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
         }
         for (Extent<D>& extent : extents) {
@@ -229,12 +228,15 @@ public:
         sort_by_address(ranges);
         return ranges;
     }
-    /// Paused ranges that nobody needs are dropped, and their addresses given back. May throw bad_alloc; then nothing
-    /// changed.
-    void forget_paused(Range range) {
+    /// A paused range that nobody needs is dropped, and its addresses given back, if `take_out()` says so. May throw
+    /// bad_alloc; then nothing changed.
+    template <class TakeOut>
+    void forget_paused(Range range, TakeOut&& take_out) {
         const std::lock_guard lock{mutex};
         std::vector<std::vector<Range>> left;
         for (const Batch& batch : paused) left.push_back(without(batch.ranges, {range}));
+        space_.split(range.end());
+        if (!take_out()) return;
         space_.give(range);
         for (std::size_t i = 0; i < left.size(); ++i) paused[i].ranges.swap(left[i]);
         std::erase_if(paused, [](const Batch& batch) { return batch.ranges.empty(); });
@@ -246,12 +248,10 @@ public:
             if (batch.slot.get() != own) batch.slot->forget(serial);
         }
     }
-    /// Gives addresses back that no extent needs any more.
-    void give_addresses(Range range) {
+    void give_addresses(Range range) { // that no extent needs any more
         const std::lock_guard lock{mutex};
         space_.give(range);
     }
-
     /// Gives everything back, addresses only if `bare` of what others mapped there. A lost device is no failure.
     /// Answers the first failure; what is left is tried again by the next call.
     Status close(bool bare = true) noexcept {

@@ -1,21 +1,23 @@
 // Blocks that the program has given up while work may still touch them. Does not know whose they are.
 #pragma once
 
+#include "memsaver/arena/order.hpp"
 #include "memsaver/memory/memory.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_1 {
 
-/// Three kinds: freed with a stream (an event of its own tells when it has passed), freed without (waiting for the next
-/// time that the whole device is known to have passed, a *fence*), and freed inside a capture: kept, for replays may
-/// touch them until their graph is let go; then they wait for a fence. Graphs have numbers; 0 is never let go. Fences
-/// are numbered from 1; a block carries the number of the last fence begun before it was freed.
-/// Not thread safe.
+/// Three kinds: freed with a stream (an event of its own tells when it has passed, or a mark, if the stream is another
+/// device's), freed without (waiting for the next time that the whole device is known to have passed, a *fence*), and
+/// freed inside a capture: kept, for replays may touch them until their graph is let go; then they wait for a fence.
+/// Graphs have numbers; 0 is never let go. Fences are numbered from 1; a block carries the number of the last fence
+/// begun before it was freed. Not thread safe.
 template <Streams D>
 class DeferredFrees {
 public:
@@ -43,6 +45,11 @@ public:
         }
         if (!status.ok()) marked_.pop_back();
         return status;
+    }
+
+    /// Work of another device. May throw bad_alloc; then nothing changed.
+    void after_mark(Address address, std::shared_ptr<const WorkMark> mark) {
+        elsewhere_.push_back({address, std::move(mark)});
     }
 
     /// May throw bad_alloc; then nothing changed.
@@ -92,6 +99,12 @@ public:
             if (i + 1 != marked_.size()) marked_[i] = std::move(marked_.back());
             marked_.pop_back();
         }
+        std::erase_if(elsewhere_, [&](const Elsewhere& block) {
+            bool passed = false;
+            if (!block.mark->query(passed).ok() || !passed) return false;
+            reclaim(block.address);
+            return true;
+        });
     }
 
     /// Calls `reclaim(address)` for the blocks that `gone(address)` says no work can touch any more. Needs no
@@ -105,11 +118,13 @@ public:
             reclaim(fenced.address);
             return true;
         });
-        std::erase_if(marked_, [&](Marked& marked) {
-            if (!gone(marked.address)) return false;
-            reclaim(marked.address);
+        const auto take = [&](const auto& block) {
+            if (!gone(block.address)) return false;
+            reclaim(block.address);
             return true;
-        });
+        };
+        std::erase_if(marked_, take);
+        std::erase_if(elsewhere_, take);
     }
 
     /// Bytes that the next fence would make reusable.
@@ -126,6 +141,11 @@ private:
     struct Marked {
         Address address;
         OwnedEvent<D> event;
+    };
+
+    struct Elsewhere {
+        Address address;
+        std::shared_ptr<const WorkMark> mark;
     };
 
     struct Kept {
@@ -156,6 +176,7 @@ private:
     std::deque<Fenced> fenced_;
     std::vector<Marked> marked_;
     std::vector<OwnedEvent<D>> spare_;
+    std::vector<Elsewhere> elsewhere_;
     std::vector<Kept> kept_;
     std::size_t let_go_ = 0; // of the kept
     std::size_t fenced_bytes_ = 0;

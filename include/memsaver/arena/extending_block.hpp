@@ -46,7 +46,7 @@ public:
         if (memory.closed.load() || core_.forked()) return;
         memory.growing_blocks.remove(reserved_);
         // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers
-        for (const Address part : parts_) core_.deallocate_quietly(reinterpret_cast<void*>(part), {});
+        for (const Address part : parts_) core_.deallocate_quietly(reinterpret_cast<void*>(part), order_);
         try {
             give_addresses();
         } catch (const std::bad_alloc&) {

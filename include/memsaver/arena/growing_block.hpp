@@ -2,12 +2,14 @@
 // Does not know what it is used for.
 #pragma once
 
+#include "memsaver/arena/order.hpp"
 #include "memsaver/transfer/range.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_1 {
@@ -27,6 +29,9 @@ public:
     /// whole.
     virtual void grow(std::size_t bytes) = 0;
 
+    /// How its end gives it up, if not as work of the whole device so far: replays may touch it longer.
+    void end_as(FreeOrder order) noexcept { order_ = std::move(order); }
+
     [[nodiscard]] Address address() const noexcept { return reserved_.address; }
     /// Bytes with memory behind them, paused or not.
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -38,6 +43,7 @@ protected:
 
     Range reserved_{};
     std::size_t bytes_ = 0;
+    FreeOrder order_{};
 };
 
 /// The addresses of an arena's growing blocks, so that nobody but their owners gives them up. Thread safe; costs a load

@@ -5,6 +5,7 @@
 #include "memsaver/arena/deferred_frees.hpp"
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 
@@ -24,19 +25,30 @@ public:
         }
     }
 
-    /// Waits for a fence that begins from now on. Threads that come while one waits share the next wait.
+    /// Waits for a fence that begins from now on. Threads that come while one waits share the next wait, and go on as
+    /// soon as that one is over.
     template <Streams D>
     void pass(const D& driver) {
         const std::uint64_t wanted = last_begun() + 1;
-        const std::lock_guard lock{passing_};
+        std::unique_lock lock{mutex_};
+        passed_.wait(lock, [&] { return last_done() >= wanted || !passing_; });
         if (last_done() >= wanted) return;
+        passing_ = true;
         const std::uint64_t number = begin();
-        check(driver.drain(), "wait for the device before freed memory is reused");
-        finish(number);
+        lock.unlock();
+        const Status status = driver.drain();
+        lock.lock();
+        if (status.ok()) finish(number);
+        passing_ = false;
+        lock.unlock();
+        passed_.notify_all();
+        check(status, "wait for the device before freed memory is reused");
     }
 
 private:
-    std::mutex passing_; // held over a wait for the device, by threads that all want just that
+    std::mutex mutex_;
+    std::condition_variable passed_;
+    bool passing_ = false; // a thread waits for the device, and others for it
     std::atomic<std::uint64_t> begun_{0};
     std::atomic<std::uint64_t> done_{0};
 };

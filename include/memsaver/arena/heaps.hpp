@@ -72,7 +72,7 @@ public:
         bool now = order.kind == FreeOrder::Kind::idle;
         if (shut && !replayed) {
             now = !operation_; // paused: no work can touch it; in an operation: stays until that has ended
-            order.kind = FreeOrder::Kind::device;
+            if (order.kind != FreeOrder::Kind::marked) order.kind = FreeOrder::Kind::device;
         }
         if (replayed) {
             heap.deferred.keep(address, block->bytes, order.graph);
@@ -124,7 +124,6 @@ public:
     /// throw bad_alloc; what is shut then stays shut until the next operation ends.
     void end_operation(const std::vector<Range>* shut, const std::function<bool(Range)>& passed) {
         const auto locks = set_.lock_all();
-        operation_ = false;
         const auto end = [&](Heap<D>& heap) {
             if (shut != nullptr && shut->empty()) {
                 heap.blocks.open_all();
@@ -135,6 +134,7 @@ public:
         };
         for (const auto& shard : set_.shards) end(*shard);
         end(set_.central);
+        operation_ = false; // not before: what is shut and active would be taken for paused
     }
 
     /// The free ranges of the central heap of at least `bytes` on a side.
@@ -180,10 +180,11 @@ public:
     [[nodiscard]] Fences& fences() noexcept { return fences_; }
 
     /// Whether waiting for the device would make so much reusable that it is better than taking `growth` more bytes. A
-    /// wait costs microseconds on an idle device and any time on a busy one, so it is not for small change.
-    [[nodiscard]] bool fence_is_worth_it(std::size_t bytes, std::size_t growth) {
+    /// wait costs microseconds on an idle device and any time on a busy one, so it is not for small change. `small`:
+    /// the bytes come from a shard, which does with less.
+    [[nodiscard]] bool fence_is_worth_it(std::size_t bytes, bool small, std::size_t growth) {
         const auto fenced = set_.fenced();
-        return fenced.most_in_a_shard >= most_fenced_in_shard ||
+        return (small && fenced.most_in_a_shard >= most_fenced_in_shard) ||
                fenced.bytes >= std::max({bytes, growth, least_worth_a_fence});
     }
 
@@ -281,6 +282,7 @@ private:
             return check(heap.deferred.after_stream(driver_, block.address, order.stream), "mark a stream",
                          block.requested, block.address);
         }
+        if (order.kind == FreeOrder::Kind::marked) return heap.deferred.after_mark(block.address, order.mark);
         heap.deferred.after_fence(block.address, block.bytes, fences_.last_begun());
     }
 

@@ -1,64 +1,132 @@
 // The wait before memory is taken away. Does not know what memory.
 #pragma once
 
+#include "memsaver/arena/for_each_device.hpp"
 #include "memsaver/arena/order.hpp"
 #include "memsaver/memory/memory.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_1 {
 
-/// Waits until the work that `order` names has passed on each of `drivers`. Throws NotIdle once the deadline has
-/// passed, Misuse for a stream that is being captured, and what a failing driver call stands for. Streams and events
-/// that `order` names are asked about through the first driver, whichever device they are of.
+/// What is waited for on one device, and how long that took. Marked first, then waited for.
 template <Streams D>
-void wait_until_idle(const std::vector<D>& drivers, const Order& order, const Deadline& deadline) {
-    if (order.kind() == Order::Kind::idle || drivers.empty()) return;
-    const D& first = drivers.front();
-    std::vector<OwnedEvent<D>> owned;
-    struct Mark {
-        const D* driver;
-        EventRef event;
-    };
-    std::vector<Mark> marks;
-    for (const EventRef event : order.events()) marks.push_back({&first, event});
-    if (order.kind() == Order::Kind::device) {
-        for (const D& driver : drivers) {
-            check(owned.emplace_back().open(driver), "open an event");
-            check(driver.record_device(owned.back().get()),
-                  "wait for the device's work (if a stream capture is open, name the streams: .order = after(...))");
-            marks.push_back({&driver, owned.back().get()});
-        }
-    } else {
-        for (const StreamRef stream : order.streams()) {
-            bool capturing = false;
-            check(first.capturing(stream, capturing), "ask whether a stream is being captured");
-            if (capturing)
-                throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
-            check(owned.emplace_back().open(first, stream), "open an event");
-            check(first.record(owned.back().get(), stream), "record an event");
-            marks.push_back({&first, owned.back().get()});
-        }
+class IdleWait {
+public:
+    explicit IdleWait(D driver) : driver_{std::move(driver)} {}
+
+    [[nodiscard]] const D& driver() const noexcept { return driver_; }
+    [[nodiscard]] std::chrono::nanoseconds waited() const noexcept { return waited_; }
+
+    /// An event of the program's.
+    void mark(EventRef event) { marks_.push_back(event); }
+    /// What the stream has been given so far. Throws Misuse if it is being captured.
+    void mark(StreamRef stream) {
+        bool capturing = false;
+        check(driver_.capturing(stream, capturing), "ask whether a stream is being captured");
+        if (capturing) throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
+        check(owned_.emplace_back().open(driver_, stream), "open an event");
+        check(driver_.record(owned_.back().get(), stream), "record an event");
+        mark(owned_.back().get());
+    }
+    /// What the whole device has been given so far.
+    void mark_device() {
+        check(owned_.emplace_back().open(driver_), "open an event");
+        check(driver_.record_device(owned_.back().get()),
+              "wait for the device's work (if a stream capture is open, name the streams: .order = after(...))");
+        mark(owned_.back().get());
     }
 
-    for (const Mark& mark : marks) {
-        if (!deadline) {
-            check(mark.driver->wait(mark.event), "wait for an event");
-            continue;
+    /// Throws NotIdle once the deadline has passed.
+    void wait(const Deadline& deadline) {
+        const auto start = std::chrono::steady_clock::now();
+        for (const EventRef event : marks_) {
+            if (deadline) {
+                wait_until(event, *deadline);
+            } else {
+                check(driver_.wait(event), "wait for an event");
+            }
         }
+        waited_ = std::chrono::steady_clock::now() - start;
+    }
+
+private:
+    void wait_until(EventRef event, std::chrono::steady_clock::time_point deadline) const {
         for (auto pause = std::chrono::microseconds{5};; pause = std::min(2 * pause, std::chrono::microseconds{500})) {
             bool passed = false;
-            check(mark.driver->query(mark.event, passed), "query an event");
-            if (passed) break;
-            if (std::chrono::steady_clock::now() >= *deadline) {
-                throw NotIdle{"the device was still at work when the time allowed ran out; nothing has changed"};
+            check(driver_.query(event, passed), "query an event");
+            if (passed) return;
+            if (std::chrono::steady_clock::now() >= deadline) {
+                throw NotIdle{"device " + std::to_string(driver_.device()) +
+                              " was still at work when the time allowed ran out; nothing has changed"};
             }
             std::this_thread::sleep_for(pause);
         }
     }
+
+    D driver_;
+    std::vector<OwnedEvent<D>> owned_;
+    std::vector<EventRef> marks_;
+    std::chrono::nanoseconds waited_{0};
+};
+
+/// Whether a stream or an event is of the driver's device. One that cannot tell says no.
+template <Streams D>
+[[nodiscard]] bool owns(const D& driver, StreamRef stream) noexcept {
+    bool yes = false;
+    if constexpr (StreamOwners<D>) return driver.owns_stream(stream, yes).ok() && yes;
+    return yes;
+}
+template <Streams D>
+[[nodiscard]] bool owns(const D& driver, EventRef event) noexcept {
+    bool yes = false;
+    if constexpr (requires { driver.owns_event(event, yes); }) return driver.owns_event(event, yes).ok() && yes;
+    return yes;
+}
+
+/// Waits until the work that `order` names has passed: each device's at the same time, and answers how long for which.
+/// By default that is what each of `drivers` has been given so far. Streams and events that `order` names may also be
+/// of `others`, and are asked about through the driver whose they are; if none says so, through the first, which is as
+/// good on machines whose devices share one driver. The default stream is that of each of `drivers`. Throws NotIdle
+/// once the deadline has passed, Misuse for a stream that is being captured, and what a failing driver call stands for.
+template <Streams D>
+std::vector<IdleWait<D>> wait_until_idle(const std::vector<D>& drivers, const Order& order, const Deadline& deadline,
+                                         const std::vector<D>& others = {}) {
+    std::vector<IdleWait<D>> waits;
+    if (order.kind() == Order::Kind::idle || drivers.empty()) return waits;
+    const auto wait_on = [&](const D& driver) -> IdleWait<D>& {
+        for (IdleWait<D>& wait : waits) {
+            if (wait.driver() == driver) return wait;
+        }
+        return waits.emplace_back(driver);
+    };
+    const auto whose = [&](const auto& mark) -> const D& {
+        if (drivers.size() + others.size() == 1) return drivers.front();
+        for (const std::vector<D>* const some : {&drivers, &others}) {
+            for (const D& driver : *some) {
+                if (owns(driver, mark)) return driver;
+            }
+        }
+        return drivers.front();
+    };
+    if (order.kind() == Order::Kind::device) {
+        for (const D& driver : drivers) wait_on(driver).mark_device();
+    }
+    for (const EventRef event : order.events()) wait_on(whose(event)).mark(event);
+    for (const StreamRef stream : order.streams()) {
+        if (stream != StreamRef{}) {
+            wait_on(whose(stream)).mark(stream);
+            continue;
+        }
+        for (const D& driver : drivers) wait_on(driver).mark(stream);
+    }
+    for_each_device(waits, [&](IdleWait<D>& wait) { wait.wait(deadline); });
+    return waits;
 }
 
 } // namespace memsaver::inline v0_1

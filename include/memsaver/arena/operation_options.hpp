@@ -12,7 +12,8 @@ namespace memsaver::inline v0_1 {
 /// `D` is the driver of the arenas concerned; written as `{.order = ..., .timeout = ...}`.
 template <class D>
 struct PauseOptions {
-    /// What to wait for before pages go.
+    /// What to wait for before pages go. By default the devices' work, on CUDA that of their primary contexts; streams
+    /// of a context of the program's own (cuCtxCreate) have to be named: `after(stream)`.
     Order order{};
     /// How long to wait for that, and for other operations on the same tags. None: as long as it takes.
     std::optional<std::chrono::nanoseconds> timeout{};

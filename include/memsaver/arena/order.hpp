@@ -1,11 +1,14 @@
 // What an operation waits for before it takes memory away.
 #pragma once
 
+#include "memsaver/arena/host_memory_guard.hpp"
+#include "memsaver/base/base.hpp"
 #include "memsaver/driver/handles.hpp"
 
 #include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -49,26 +52,44 @@ private:
 };
 
 /// Waits only for what these streams have been given so far, and for these events: they are all, on every device
-/// concerned, that may still touch the memory. Takes what converts to StreamRef or EventRef.
+/// concerned, that may still touch the memory. Takes what converts to StreamRef or EventRef; the default stream is that
+/// of every device concerned.
 template <class... Marks>
 requires(sizeof...(Marks) > 0) Order after(const Marks&... marks) {
-    Order order;
-    order.kind_ = Order::Kind::after;
-    (order.add(marks), ...);
-    return order;
+    return guard_host_memory([&] {
+        Order order;
+        order.kind_ = Order::Kind::after;
+        (order.add(marks), ...);
+        return order;
+    });
 }
 
 /// When patience ends; none: never.
 using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
-/// When a freed block may be handed out again: after the device's work so far (the default), after one stream's, at
-/// once, or never while a graph may be replayed in which it was freed.
+/// Work that has been submitted, on whatever device: its driver is not named.
+class WorkMark {
+public:
+    WorkMark() = default;
+    WorkMark(const WorkMark&) = delete;
+    WorkMark& operator=(const WorkMark&) = delete;
+    virtual ~WorkMark() = default;
+
+    /// Whether it has passed; never waits.
+    virtual Status query(bool& passed) const noexcept = 0;
+    virtual Status wait() const noexcept = 0;
+};
+
+/// When a freed block may be handed out again: after the device's work so far (the default), after one stream's, after
+/// another device's, at once, or never while a graph may be replayed in which it was freed.
 struct FreeOrder {
-    enum class Kind : unsigned char { device, stream, idle, replayed };
+    enum class Kind : unsigned char { device, stream, marked, idle, replayed };
     Kind kind = Kind::device;
     StreamRef stream{};
     /// The graph that replays touch the block for, if it is freed in a capture. 0: one that nobody told of.
     std::uint64_t graph = 0;
+    /// For `marked`: work of a stream that the arena's driver cannot be asked about.
+    std::shared_ptr<const WorkMark> mark{};
 };
 
 } // namespace memsaver::inline v0_1

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,12 +22,13 @@ public:
     /// `once`: the policy for this pause, if not the tag's own. Throws OutOfHostMemory; then nothing changed.
     PauseStep(ArenaCore<D>& core, Turn::Hold turn, const std::optional<AnyBackup<D>>& once)
         : turn_{std::move(turn)}, core_{&core}, once_{once.has_value()},
-          slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver())} : core.slot_},
+          slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver())} : core.slots_.own},
           fence_{core.memory_.heaps.fences().begin()} {
         row_.tag = core.tag();
         row_.device = core.device();
         // What an earlier call could not give back belongs to this one: it has not done its work while that is held.
-        if (const Status status = core.memory_.pages.retry_held(); !status.ok()) note(status);
+        if (const Status status = core.memory_.retry_held(row_.released_bytes); !status.ok()) note(status);
+        core.slots_.forget_dead();
         const std::lock_guard growing{core.memory_.growing};
         const std::lock_guard lock{core.memory_.pages.mutex};
         const std::size_t count = core.memory_.pages.active.size();
@@ -46,18 +48,21 @@ public:
     }
     PauseStep(PauseStep&& other) noexcept
         : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
-          slot_{std::move(other.slot_)}, fence_{other.fence_}, ranges_{std::move(other.ranges_)}, extents_{std::move(
-                                                                                                      other.extents_)},
-          left_{std::move(other.left_)}, paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)},
-          saving_{std::move(other.saving_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
+          enqueued_{other.enqueued_}, slot_{std::move(other.slot_)}, fence_{other.fence_},
+          ranges_{std::move(other.ranges_)}, extents_{std::move(other.extents_)}, left_{std::move(other.left_)},
+          paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)}, saving_{std::move(other.saving_)},
+          row_{std::move(other.row_)}, failure_{other.failure_} {}
     PauseStep& operator=(PauseStep&&) = delete;
     ~PauseStep() {
         if (core_ != nullptr) (void)finish();
     }
 
     [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
-    /// Nothing to pause, and nothing to tell.
-    [[nodiscard]] bool empty() const noexcept { return ranges_.empty() && failure_.ok(); }
+    [[nodiscard]] const std::string& tag() const noexcept { return row_.tag; }
+    /// Nothing to pause, and nothing to tell: it has not even given back what an earlier call had to hold.
+    [[nodiscard]] bool empty() const noexcept { return !takes() && failure_.ok() && row_.released_bytes == 0; }
+    /// Whether it takes memory away, so that somebody's work has to be waited for.
+    [[nodiscard]] bool takes() const noexcept { return !ranges_.empty(); }
 
     /// The device's work that was submitted before the pause has passed.
     void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
@@ -69,14 +74,15 @@ public:
     void enqueue() {
         if (ranges_.empty()) return;
         saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
-        if (once_) core_->slot_->invalidate(); // what it may hold of these bytes is not what they will be
-        ticket_ = slot_->save(core_->live_set(ranges_, "saving"));
+        if (once_) core_->slots_.own->invalidate(); // what it may hold of these bytes is not what they will be
+        enqueued_ = true;
+        ticket_ = slot_->save(core_->slots_.live_set(ranges_, "saving"));
     }
     [[nodiscard]] Ticket& ticket() noexcept { return ticket_; }
 
     /// Waits until every byte has been saved. Throws if one could not be.
     void wait() {
-        check(ticket_.wait(), "save bytes");
+        core_->slots_.check_moved(ticket_.wait(), "save bytes", ticket_.bytes());
         row_.saved_bytes = ticket_.bytes();
         saving_.end();
     }
@@ -117,6 +123,7 @@ private:
         ArenaCore<D>& core = *std::exchange(core_, nullptr);
         ticket_ = {};
         const bool whole = extents_.empty();
+        if (!whole && enqueued_) slot_->invalidate(); // what stays may change before it is saved again
         sort_by_address(paused_);
         ranges_ = {};
         {
@@ -127,12 +134,14 @@ private:
             if (!paused_.empty()) core.memory_.pages.paused.push_back({std::move(paused_), std::move(slot_)});
         }
         core.memory_.end_operation(whole);
+        core.slots_.retire(std::move(slot_)); // unless it holds something
         return std::move(row_);
     }
 
     Turn::Hold turn_;
     ArenaCore<D>* core_;
     bool once_;
+    bool enqueued_ = false;
     std::shared_ptr<AnySlot> slot_;
     std::uint64_t fence_;
     std::vector<Range> ranges_;      // of all extents concerned, sorted

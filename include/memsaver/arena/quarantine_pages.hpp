@@ -103,6 +103,8 @@ public:
     /// Without blocks it covers nothing.
     explicit QuarantinedRanges(std::shared_ptr<QuarantineBlocks<D>> blocks = {}) : blocks_{std::move(blocks)} {}
 
+    [[nodiscard]] bool enabled() const noexcept { return blocks_ != nullptr; }
+
     /// Room to cover so many ranges, so that `cover` needs no memory. May throw bad_alloc.
     void reserve(std::size_t ranges) {
         if (blocks_) covered_.reserve(covered_.size() + ranges);

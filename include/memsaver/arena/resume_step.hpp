@@ -20,7 +20,7 @@ public:
     ResumeStep(ArenaCore<D>& core, Turn::Hold turn) : turn_{std::move(turn)}, core_{&core} {
         row_.tag = core.tag();
         row_.device = core.device();
-        if (const Status status = core.memory_.pages.retry_held(); !status.ok() && in_the_way()) {
+        if (const Status status = core.memory_.retry_held(row_.released_bytes); !status.ok() && in_the_way()) {
             check(status, "give back what is still held, before a resume");
         }
         core.memory_.heaps.begin_operation(false);
@@ -48,7 +48,8 @@ public:
     }
 
     [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
-    [[nodiscard]] bool empty() const noexcept { return kept_.empty(); }
+    /// Nothing to bring back, and nothing to tell: it has not even given back what an earlier call had to hold.
+    [[nodiscard]] bool empty() const noexcept { return kept_.empty() && row_.released_bytes == 0; }
     [[nodiscard]] std::size_t needed_bytes() const noexcept {
         std::size_t bytes = 0;
         for (const Range& range : kept_) bytes += range.bytes;
@@ -76,13 +77,13 @@ public:
 
     /// Starts bringing the bytes back. Throws what a policy throws.
     void enqueue() {
-        if (empty()) return;
+        if (kept_.empty()) return;
         restoring_ = Span{core_->options().events, core_->tag(), core_->device(), "restore"};
         tickets_.reserve(core_->memory_.pages.paused.size());
         for (const auto& batch : core_->memory_.pages.paused) { // under the turn, nobody else touches it
             std::vector<Range> ranges = intersection(batch.ranges, kept_);
             if (ranges.empty()) continue;
-            tickets_.push_back(batch.slot->restore(core_->live_set(std::move(ranges), "restoring")));
+            tickets_.push_back(batch.slot->restore(core_->slots_.live_set(std::move(ranges), "restoring")));
         }
     }
     [[nodiscard]] std::vector<Ticket>& tickets() noexcept { return tickets_; }
@@ -90,7 +91,7 @@ public:
     /// Waits until every byte is back. Throws if one could not be brought.
     void wait() {
         for (Ticket& ticket : tickets_) {
-            check(ticket.wait(), "restore bytes");
+            core_->slots_.check_moved(ticket.wait(), "restore bytes", ticket.bytes());
             row_.restored_bytes += ticket.bytes();
         }
         restoring_.end();
@@ -111,8 +112,8 @@ public:
             done.swap(core.memory_.pages.paused);
         }
         core.memory_.open_all();
-        for (const auto& batch : done)
-            batch.slot->resumed(); // may take a while to give host memory back: without a lock
+        for (const auto& batch : done) core.slots_.resumed(batch.slot); // may take a while: without a lock
+        row_.held_bytes = core.memory_.held_bytes();
         return std::move(row_);
     }
 
@@ -136,7 +137,7 @@ private:
         const std::vector<Range> dead = core_->memory_.dead_ranges(paused);
         kept_ = without(paused, dead);
         extents_ = core_->memory_.pages.plan(kept_);
-        core_->memory_.forget_paused(dead);
+        core_->slots_.forget_paused(dead);
     }
 
     Turn::Hold turn_;

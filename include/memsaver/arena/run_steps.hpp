@@ -1,85 +1,67 @@
 // Runs the steps of one or many arenas together: all wait, then all save, then all give back. Does not know tags.
 #pragma once
 
+#include "memsaver/arena/for_each_device.hpp"
+#include "memsaver/arena/host_memory_guard.hpp"
 #include "memsaver/arena/idle_wait.hpp"
 #include "memsaver/arena/operation_options.hpp"
 #include "memsaver/arena/pause_step.hpp"
 #include "memsaver/arena/resume_step.hpp"
+#include "memsaver/arena/tag_names.hpp"
 #include "memsaver/arena/trim_step.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <exception>
 #include <mutex>
-#include <system_error>
-#include <thread>
-#include <type_traits>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_1 {
 
-/// Calls `act(step)` for every step; those of different devices at the same time, those of one device in order. All
-/// have ended when it returns; then the first exception is thrown again.
-template <class Step, class Act>
-void for_each_device(std::vector<Step>& steps, Act&& act) {
-    std::vector<int> devices;
-    std::vector<int> device_of; // asked before anything runs: a step that `act` ends on one thread is none to ask
-    for (const Step& step : steps) {
-        device_of.push_back(step.driver().device());
-        if (std::find(devices.begin(), devices.end(), device_of.back()) == devices.end()) {
-            devices.push_back(device_of.back());
-        }
-    }
-    std::mutex mutex;
-    std::exception_ptr first;
-    const auto run = [&](int device) {
-        for (std::size_t i = 0; i < steps.size(); ++i) {
-            if (device_of[i] != device) continue;
-            try {
-                act(steps[i]);
-            } catch (...) {
-                const std::lock_guard lock{mutex};
-                if (!first) first = std::current_exception();
-                return;
-            }
-        }
-    };
-    std::vector<std::thread> threads;
-    threads.reserve(devices.size());
-    for (std::size_t i = 1; i < devices.size(); ++i) {
-        try {
-            threads.emplace_back(run, devices[i]);
-        } catch (const std::system_error&) { // no thread to be had: one after the other
-            run(devices[i]);
-        }
-    }
-    if (!devices.empty()) run(devices.front());
-    for (std::thread& thread : threads) thread.join();
-    if (first) std::rethrow_exception(first);
-}
-
-template <class Step>
-void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline& deadline) {
-    using D = std::remove_cvref_t<decltype(steps.front().driver())>;
-    const auto start = std::chrono::steady_clock::now();
+/// Waits for the work that may touch what the steps take away, also on `others`, the devices that `order` may name
+/// besides theirs.
+template <class Step, Driver D>
+void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline& deadline,
+                    const std::vector<D>& others) {
     std::vector<D> drivers;
     for (const Step& step : steps) {
-        if (step.empty()) continue; // nothing to take away, so nothing to wait for
+        if (!step.takes()) continue;
         if (std::find(drivers.begin(), drivers.end(), step.driver()) == drivers.end()) drivers.push_back(step.driver());
     }
-    wait_until_idle(drivers, order, deadline);
-    const auto waited = std::chrono::steady_clock::now() - start;
+    const auto whose = [&](const Error& error) {
+        std::vector<std::string> tags;
+        for (const Step& step : steps) {
+            const bool known = std::find(tags.begin(), tags.end(), step.tag()) != tags.end();
+            if (step.takes() && !known) tags.push_back(step.tag());
+        }
+        return quoted_tags(tags) + ": " + error.what();
+    };
+    std::vector<IdleWait<D>> waits;
+    try {
+        waits = wait_until_idle(drivers, order, deadline, others);
+    } catch (const NotIdle& error) {
+        throw NotIdle{whose(error)};
+    } catch (const Misuse& error) {
+        throw Misuse{whose(error)};
+    }
     for (Step& step : steps) {
-        if (!step.empty()) step.idle(waited, order.kind() == Order::Kind::device);
+        if (!step.takes()) continue;
+        std::chrono::nanoseconds waited{0};
+        for (const IdleWait<D>& wait : waits) {
+            if (wait.driver() == step.driver()) waited = wait.waited();
+        }
+        step.idle(waited, order.kind() == Order::Kind::device);
     }
 }
 
-/// Ends every step. Throws what the first that failed stands for, with the whole report attached.
+/// Ends every step. Throws what the first that failed stands for, with the whole report attached. `report` has room for
+/// a row of each.
 template <class Step>
-Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::steady_clock::time_point start) {
-    Report report;
+Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::steady_clock::time_point start,
+                  Report report) {
     Status first;
     for (Step& step : steps) {
         if (step.empty()) continue;
@@ -97,15 +79,64 @@ Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::stead
     }
 }
 
-/// Runs pauses to their end. If it throws before pages go, nothing has changed.
+/// An empty report with room for `rows`, so that no host memory is needed once something has been done.
+inline Report report_of(std::size_t rows) {
+    Report report;
+    report.tags.reserve(rows);
+    return report;
+}
+
+/// Runs pauses to their end. `others`: devices that `order` may name besides the steps'. If it throws before pages go,
+/// nothing has changed.
 template <Driver D>
-Report run_pause(std::vector<PauseStep<D>>& steps, const Order& order, const Deadline& deadline) {
+Report run_pause(std::vector<PauseStep<D>>& steps, const Order& order, const Deadline& deadline,
+                 const std::vector<D>& others = {}) {
     const auto start = std::chrono::steady_clock::now();
-    wait_for_steps(steps, order, deadline);
+    Report report = report_of(steps.size());
+    wait_for_steps(steps, order, deadline, others);
     for (PauseStep<D>& step : steps) step.enqueue();
     for_each_device(steps, [](PauseStep<D>& step) { step.wait(); });
     for_each_device(steps, [](PauseStep<D>& step) { step.release(); });
-    return commit_all(steps, "give pages back", start);
+    return commit_all(steps, "give pages back", start, std::move(report));
+}
+
+/// A device that had no room, and what the driver said.
+template <Driver D>
+struct NoRoom {
+    D driver;
+    OutOfMemory error;
+};
+
+/// Takes the memory of all steps, or stops at a device that has no room for its own; then some have theirs.
+template <Driver D>
+std::optional<NoRoom<D>> create_all(std::vector<ResumeStep<D>>& steps) {
+    std::mutex mutex;
+    std::optional<NoRoom<D>> first;
+    for_each_device(steps, [&](ResumeStep<D>& step) {
+        {
+            const std::lock_guard lock{mutex};
+            if (first) return;
+        }
+        try {
+            step.create();
+        } catch (const OutOfMemory& error) {
+            const std::lock_guard lock{mutex};
+            if (!first) first = NoRoom<D>{step.driver(), error};
+        }
+    });
+    return first;
+}
+
+/// Throws what a resume needed on the device that had no room, and what is free there now.
+template <Driver D>
+[[noreturn]] void raise_no_room(const std::vector<ResumeStep<D>>& steps, const NoRoom<D>& there) {
+    std::size_t needed = 0;
+    for (const ResumeStep<D>& step : steps) {
+        if (step.driver() == there.driver) needed += step.needed_bytes();
+    }
+    DeviceMemory memory;
+    (void)there.driver.memory(memory);
+    throw OutOfMemory{there.error.what(), needed, memory.free_bytes, there.error.status()};
 }
 
 /// Runs resumes to their end: all memory is taken first, then all is mapped, then all is copied. Where there is no
@@ -115,32 +146,25 @@ Report run_pause(std::vector<PauseStep<D>>& steps, const Order& order, const Dea
 template <Driver D, class Relieve>
 Report run_resume(std::vector<ResumeStep<D>>& steps, Relieve&& relieve) {
     const auto start = std::chrono::steady_clock::now();
-    std::size_t needed = 0;
-    for (const ResumeStep<D>& step : steps) needed += step.needed_bytes();
+    Report report = report_of(steps.size());
     for (bool again = true;;) {
-        try {
-            for_each_device(steps, [](ResumeStep<D>& step) { step.create(); });
-            break;
-        } catch (const OutOfMemory& error) {
-            for (ResumeStep<D>& step : steps) step.uncreate();
-            if (!std::exchange(again, false) || !relieve()) {
-                DeviceMemory memory; // now that the steps that had theirs have given it back
-                (void)steps.front().driver().memory(memory);
-                throw OutOfMemory{error.what(), needed, memory.free_bytes, error.status()};
-            }
-        }
+        const std::optional<NoRoom<D>> refused = create_all(steps);
+        if (!refused) break;
+        for (ResumeStep<D>& step : steps) step.uncreate();
+        if (!std::exchange(again, false) || !relieve()) raise_no_room(steps, *refused);
     }
     for_each_device(steps, [](ResumeStep<D>& step) { step.map(); });
     for (ResumeStep<D>& step : steps) step.enqueue();
-    Report report;
     std::mutex mutex;
     try {
-        for_each_device(steps, [&](ResumeStep<D>& step) {
-            if (step.empty()) return;
-            step.wait();
-            TagReport row = step.commit(); // gives its host memory back before the next one needs more
-            const std::lock_guard lock{mutex};
-            report.add(std::move(row));
+        guard_host_memory([&] {
+            for_each_device(steps, [&](ResumeStep<D>& step) {
+                if (step.empty()) return;
+                step.wait();
+                TagReport row = step.commit(); // gives its host memory back before the next one needs more
+                const std::lock_guard lock{mutex};
+                report.add(std::move(row));
+            });
         });
     } catch (Error& error) {
         report.elapsed = std::chrono::steady_clock::now() - start;
@@ -151,13 +175,15 @@ Report run_resume(std::vector<ResumeStep<D>>& steps, Relieve&& relieve) {
     return report;
 }
 
-/// Runs trims to their end.
+/// Runs trims to their end. `others` as for `run_pause`.
 template <Driver D>
-Report run_trim(std::vector<TrimStep<D>>& steps, const Order& order, const Deadline& deadline) {
+Report run_trim(std::vector<TrimStep<D>>& steps, const Order& order, const Deadline& deadline,
+                const std::vector<D>& others = {}) {
     const auto start = std::chrono::steady_clock::now();
-    wait_for_steps(steps, order, deadline);
+    Report report = report_of(steps.size());
+    wait_for_steps(steps, order, deadline, others);
     for_each_device(steps, [](TrimStep<D>& step) { step.release(); });
-    return commit_all(steps, "give unused pages back", start);
+    return commit_all(steps, "give unused pages back", start, std::move(report));
 }
 
 } // namespace memsaver::inline v0_1

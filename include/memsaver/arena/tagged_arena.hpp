@@ -1,6 +1,7 @@
 // One arena without a saver: the typed form.
 #pragma once
 
+#include "memsaver/arena/host_memory_guard.hpp"
 #include "memsaver/arena/run_steps.hpp"
 
 #include <cstddef>
@@ -19,10 +20,12 @@ public:
     /// Throws Misuse for impossible options, OutOfMemory if `options.reserve` does not fit, or what a failing driver
     /// call stands for.
     TaggedArena(D driver, std::string tag, Policy policy = {}, ArenaOptions options = {})
-        : core_{std::make_unique<ArenaCore<D>>(std::move(driver), std::move(tag), std::move(policy),
-                                               std::move(options))} {
-        core_->reserve();
-    }
+        : core_{guard_host_memory([&] {
+              auto core = std::make_unique<ArenaCore<D>>(std::move(driver), std::move(tag), std::move(policy),
+                                                         std::move(options));
+              core->reserve();
+              return core;
+          })} {}
     TaggedArena(TaggedArena&&) noexcept = default;
     TaggedArena& operator=(TaggedArena&& other) noexcept {
         std::swap(core_, other.core_);
@@ -45,39 +48,55 @@ public:
 
     /// Gives the physical pages back; addresses stay. See MemorySaver::pause.
     Report pause(const PauseOptions<D>& options = {}) {
-        const Deadline deadline = deadline_after(options.timeout);
-        std::vector<PauseStep<D>> steps;
-        steps.emplace_back(*core_, core_->take_turn(deadline), options.bytes);
-        return run_pause(steps, options.order, deadline);
+        return guard_host_memory([&] {
+            const Deadline deadline = deadline_after(options.timeout);
+            std::vector<PauseStep<D>> steps;
+            steps.emplace_back(*core_, core_->take_turn(deadline), options.bytes);
+            return run_pause(steps, options.order, deadline);
+        });
     }
-    /// Fresh pages at the same addresses. See MemorySaver::resume.
+    /// Fresh pages at the same addresses, of its own unused ones if the device has no others. See MemorySaver::resume.
     Report resume() {
-        std::vector<ResumeStep<D>> steps;
-        steps.emplace_back(*core_, core_->take_turn());
-        return run_resume(steps, [] { return false; });
+        return guard_host_memory([&] {
+            std::vector<ResumeStep<D>> steps;
+            steps.emplace_back(*core_, core_->take_turn());
+            return run_resume(steps, [&] { return trim_now(*core_) != 0; });
+        });
     }
     /// Gives back extents in which no block lives.
     Report trim(const TrimOptions& options = {}) {
-        const Deadline deadline = deadline_after(options.timeout);
-        std::vector<TrimStep<D>> steps;
-        steps.emplace_back(*core_, core_->take_turn(deadline));
-        return run_trim(steps, options.order, deadline);
+        return guard_host_memory([&] {
+            const Deadline deadline = deadline_after(options.timeout);
+            std::vector<TrimStep<D>> steps;
+            steps.emplace_back(*core_, core_->take_turn(deadline));
+            return run_trim(steps, options.order, deadline);
+        });
     }
 
     /// Takes host memory ahead of the first pause. See MemorySaver::prepare.
-    void prepare() { core_->prepare(); }
+    void prepare() {
+        guard_host_memory([&] { core_->prepare(); });
+    }
     /// See MemorySaver::backup_view.
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) {
-        return core_->backup_view(pointer, bytes);
+        return guard_host_memory([&] { return core_->backup_view(pointer, bytes); });
     }
-    void invalidate() { core_->invalidate(); }
-    [[nodiscard]] std::size_t bytes_to_resume() { return core_->bytes_to_resume(); }
-    [[nodiscard]] ArenaUsage usage() const { return core_->usage(); }
+    void invalidate() {
+        guard_host_memory([&] { core_->invalidate(); });
+    }
+    [[nodiscard]] std::size_t bytes_to_resume() {
+        return guard_host_memory([&] { return core_->bytes_to_resume(); });
+    }
+    [[nodiscard]] ArenaUsage usage() const {
+        return guard_host_memory([&] { return core_->usage(); });
+    }
     [[nodiscard]] const std::string& tag() const noexcept { return core_->tag(); }
     [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
 
     /// Gives everything back now; later calls throw Misuse. See ArenaCore::close.
-    void close() { core_->close(); }
+    void close() {
+        guard_host_memory([&] { core_->close(); });
+    }
 
     /// The steps of its operations, for programs that interleave them with their own.
     [[nodiscard]] ArenaCore<D>& core() noexcept { return *core_; }

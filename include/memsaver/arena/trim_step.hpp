@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,9 @@ public:
     TrimStep& operator=(TrimStep&&) = delete;
 
     [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
-    [[nodiscard]] static constexpr bool empty() noexcept { return false; } // freed blocks may be waiting for the device
+    [[nodiscard]] const std::string& tag() const noexcept { return row_.tag; }
+    [[nodiscard]] static constexpr bool empty() noexcept { return false; }
+    [[nodiscard]] static constexpr bool takes() noexcept { return true; } // freed blocks may be waiting for the device
 
     /// The device's work that was submitted before the trim has passed, so blocks freed before it are free.
     void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
@@ -36,16 +39,18 @@ public:
         if (whole_device) core_->memory_.heaps.fences().finish(fence_);
     }
 
-    /// Gives back what is free as a whole. May throw OutOfHostMemory; then nothing changed.
-    void release() {
-        const std::size_t held_before = core_->memory_.held_bytes();
-        if (const Status status = core_->memory_.pages.retry_held(); !status.ok()) note(status);
-        const std::size_t held_after = core_->memory_.held_bytes(); // growth may have had to hold more meanwhile
-        row_.released_bytes += held_before - std::min(held_before, held_after);
-        std::vector<Extent<D>> unused = take_unused();
-        for (Extent<D>& extent : unused) give_back(extent);
-        const std::lock_guard lock{core_->memory_.pages.mutex};
-        core_->memory_.pages.in_hand -= unused.size();
+    /// Gives back what is free as a whole. What fails stays, and is reported by `commit`.
+    void release() noexcept {
+        try {
+            if (const Status status = core_->memory_.retry_held(row_.released_bytes); !status.ok()) note(status);
+            if (turn_) core_->slots_.forget_dead(); // not in the middle of somebody's step
+            std::vector<Extent<D>> unused = take_unused();
+            for (Extent<D>& extent : unused) give_back(extent);
+            const std::lock_guard lock{core_->memory_.pages.mutex};
+            core_->memory_.pages.in_hand -= unused.size();
+        } catch (const std::bad_alloc&) { // before anything was taken out
+            note({StatusKind::out_of_host_memory, 0, "no host memory for the books of a trim"});
+        }
     }
 
     /// Ends the trim. The first failure of `release`, if any, is in `status`.
@@ -127,5 +132,15 @@ private:
     TagReport row_;
     Status failure_;
 };
+
+/// Gives back what nobody uses, waiting for nothing, within a turn that the caller holds. Answers how many bytes; what
+/// fails is tried again by the next call.
+template <Driver D>
+std::size_t trim_now(ArenaCore<D>& core) {
+    TrimStep<D> step{core};
+    step.release();
+    Status ignored;
+    return step.commit(ignored).released_bytes;
+}
 
 } // namespace memsaver::inline v0_1

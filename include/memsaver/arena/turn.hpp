@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace memsaver::inline v0_1 {
@@ -31,14 +32,16 @@ public:
         Turn* turn_;
     };
 
-    /// Waits for the turn. Throws NotIdle once the deadline has passed.
-    Hold take(const Deadline& deadline = {}) {
+    /// Waits for the turn. Throws NotIdle, naming `tag`, once the deadline has passed.
+    Hold take(const Deadline& deadline = {}, const std::string& tag = {}) {
         std::unique_lock lock{mutex_};
         const auto free = [&] { return !taken_; };
         if (!deadline) {
             freed_.wait(lock, free);
         } else if (!freed_.wait_until(lock, *deadline, free)) {
-            throw NotIdle{"another operation on the same tag was still running when the time allowed ran out"};
+            throw NotIdle{"tag \"" + tag +
+                          "\": another operation on it was still running when the time allowed ran out; nothing has "
+                          "changed"};
         }
         taken_ = true;
         return Hold{*this};

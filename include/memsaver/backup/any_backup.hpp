@@ -21,11 +21,12 @@ public:
     virtual void prepare(const LiveSet& live) = 0;
     virtual Ticket save(const LiveSet& live) = 0;
     virtual Ticket restore(const LiveSet& live) = 0;
-    virtual void resumed() noexcept = 0;
+    virtual Status resumed() noexcept = 0;
     virtual void forget(std::uint64_t serial) noexcept = 0;
     virtual void invalidate() noexcept = 0;
     [[nodiscard]] virtual std::size_t backed_up_bytes() const noexcept = 0;
     [[nodiscard]] virtual BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const = 0;
+    virtual Status close() noexcept = 0;
 };
 
 /// A policy of any type, for drivers of type D. Copyable; equal if type and value are.
@@ -59,7 +60,14 @@ private:
         void prepare(const LiveSet& live) override { slot.prepare(live); }
         Ticket save(const LiveSet& live) override { return slot.save(live); }
         Ticket restore(const LiveSet& live) override { return slot.restore(live); }
-        void resumed() noexcept override { slot.resumed(); }
+        Status resumed() noexcept override {
+            if constexpr (std::same_as<decltype(slot.resumed()), Status>) {
+                return slot.resumed();
+            } else {
+                slot.resumed();
+                return {};
+            }
+        }
         void forget(std::uint64_t serial) noexcept override { slot.forget(serial); }
         void invalidate() noexcept override { slot.invalidate(); }
         [[nodiscard]] std::size_t backed_up_bytes() const noexcept override { return slot.backed_up_bytes(); }
@@ -67,7 +75,17 @@ private:
             if constexpr (requires { slot.view(serial, offset, bytes); }) {
                 return slot.view(serial, offset, bytes);
             } else {
-                throw Misuse{"backup_view: the tag's policy keeps no bytes"};
+                throw Misuse{"the tag's policy keeps no bytes"};
+            }
+        }
+        Status close() noexcept override {
+            if constexpr (requires {
+                              { slot.close() }
+                              noexcept->std::same_as<Status>;
+                          }) {
+                return slot.close();
+            } else {
+                return {};
             }
         }
         S slot;

@@ -6,4 +6,5 @@
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/file_backup.hpp"
 #include "memsaver/backup/host_backup.hpp"
+#include "memsaver/backup/spent_slots.hpp"
 #include "memsaver/backup/zero.hpp"

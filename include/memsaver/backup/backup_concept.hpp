@@ -46,7 +46,12 @@ struct LiveSet {
     std::function<void(const std::string&)> tell{};
     /// Shared by all that may take host memory at the same time; may be null.
     std::shared_ptr<HostBudget> host_budget{};
+    /// Whose memory it is, for the text of errors.
+    std::string tag{};
 };
+
+template <class T>
+concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 
 /// What holds the bytes of one arena. One thread at a time, but for `forget` and `backed_up_bytes`, which may be called
 /// at any time. All addresses given to it are mapped and idle. It may throw any Error from `prepare`, `save` and
@@ -55,19 +60,22 @@ struct LiveSet {
 /// - `prepare(live)`: takes ahead of time what saving these would take.
 /// - `save(live)`: enqueues the copying of these blocks out; the pages go once the ticket is done.
 /// - `restore(live)`: enqueues bringing these blocks' bytes back; never consumes them, for it may be repeated.
-/// - `resumed()`: the bytes restored last are the program's again, and a copy need no longer be kept.
-/// - `forget(serial)`: the program gave this block up.
+/// - `resumed()`: the bytes restored last are the program's again, and a copy need no longer be kept. It may answer a
+///   Status: what could not be given back, and will be tried again.
+/// - `forget(serial)`: the program gave this block up. Called under the arena's locks: only for the books.
 /// - `invalidate()`: bytes changed since they were saved.
 /// - `backed_up_bytes()`: what is held, in bytes.
 /// - `view(serial, offset, bytes)`, if it has it: a BackupView of a part of a block's kept bytes; throws Misuse
 ///   if there are none.
+/// - `close()`, if it has it: noexcept, gives everything back and answers the first failure; what is left is tried
+///   again by the next call. The arena keeps a slot whose `close` failed. Without it, the destructor does what it can.
 template <class S>
 concept BackupSlot = requires(S slot, const S& readable, const LiveSet& live, std::uint64_t serial) {
     { slot.prepare(live) } -> std::same_as<void>;
     { slot.save(live) } -> std::same_as<Ticket>;
     { slot.restore(live) } -> std::same_as<Ticket>;
     { slot.resumed() }
-    noexcept->std::same_as<void>;
+    noexcept->VoidOrStatus;
     { slot.forget(serial) }
     noexcept->std::same_as<void>;
     { slot.invalidate() }

@@ -18,7 +18,7 @@ struct FileBackup {
     /// Where the file is made. Its file system's speed and room are the backup's.
     std::string directory{};
     Refresh refresh = Refresh::every_pause;
-    /// The file keeps its room after a resume; otherwise the disk gets it back.
+    /// The file keeps its room after a resume; otherwise the disk gets it back. As HostBackup::retain.
     bool retain = true;
     /// As HostBackup::check.
     bool check = false;

@@ -23,7 +23,8 @@ struct HostBackup {
     Storage storage = Storage::pinned;
     Refresh refresh = Refresh::every_pause;
     /// The host memory is kept after a resume, at the same addresses, for the next pause, which is then as fast as the
-    /// link; otherwise it is given back before `resume` returns.
+    /// link; otherwise it is given back before `resume` returns. With Refresh::once it is kept whatever this says: the
+    /// later pauses, which save nothing, need it.
     bool retain = true;
     /// With Refresh::once: every pause compares the device's bytes with the kept ones, and throws Misuse, the memory
     /// still active, if they differ although nobody called `invalidate`. A test mode: it costs a whole copy.

@@ -35,11 +35,11 @@ public:
                                                                               options_.crew.threads)} {}
 
     Room grow(std::size_t bytes, const LiveSet& live) {
-        auto promise = HostBudget::take(live.host_budget, driver_, bytes);
-        auto region = std::make_shared<HostRegion<D>>(driver_, bytes, std::move(promise));
+        whose_ = of_tag(live.tag);
+        auto promise = HostBudget::take(live.host_budget, driver_, bytes, whose_);
+        auto region = host_memory_->make(driver_, bytes, std::move(promise), whose_);
         if (pinned_ && regions_.empty() && !region->prepare(region->address(), true).ok()) {
-            if (!region->ready(region->address(), false))
-                check(region->prepare(region->address(), false), "take host pages");
+            if (!region->ready(region->address(), false)) check_taken(region->prepare(region->address(), false), bytes);
             pinned_ = false;
             fell_back_ = true;
         }
@@ -52,14 +52,19 @@ public:
                 space.remove((*region)->address(), (*region)->bytes()) ? regions_.erase(region) : std::next(region);
         }
     }
-    void clear() noexcept {
-        regions_.clear();
-        ring_->clear();
+    void discard(std::uint64_t location, std::size_t bytes) noexcept { // pages go with their region
+        if (options_.observer) options_.observer->discarded(location, bytes);
     }
-    void discard(std::uint64_t, std::size_t) noexcept {} // pages go with their region
+    Status clear() noexcept {
+        for (const auto& region : regions_) discard(region->address(), region->bytes());
+        regions_.clear();
+        const Status ring = ring_->clear();
+        return first_failure({ring, retry()});
+    }
+    Status retry() noexcept { return host_memory_->retry(); }
 
     void prepare(std::vector<Unit> units) {
-        if (!pinned_) ring_->prepare(cut(units, ring_->buffer_bytes()).size());
+        if (!pinned_) ring_->prepare(cut(units, ring_->buffer_bytes()).size(), whose_);
         const std::vector<Piece> pieces = cut(std::move(units), HostRegion<D>::cell_bytes);
         std::atomic<std::size_t> next{0};
         Crew crew{options_.crew};
@@ -67,7 +72,7 @@ public:
             for (std::size_t i = next++; i < pieces.size(); i = next++) {
                 const auto region = region_of(pieces[i].location());
                 const Status status = region->prepare(pieces[i].location(), pinned_);
-                if (!status.ok() && !region->ready(pieces[i].location(), false)) check(status, "take host pages");
+                if (!status.ok() && !region->ready(pieces[i].location(), false)) check_taken(status, pieces[i].bytes());
             }
         });
         crew.join();
@@ -81,8 +86,8 @@ public:
         return start(Direction::in, std::move(units), live);
     }
 
-    void compare(std::vector<Unit> units, const LiveSet&) {
-        compare_with(*this, driver_, cut(std::move(units), ring_->buffer_bytes()), ring_, options_.crew);
+    void compare(std::vector<Unit> units, const LiveSet& live) {
+        compare_with(*this, driver_, units, cut(units, ring_->buffer_bytes()), ring_, options_.crew, live.tag);
     }
 
     [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const {
@@ -96,6 +101,7 @@ public:
         const std::uintptr_t end = align_down(location + bytes, page);
         if (begin < end) {
             if (const Status status = driver_.populate_host(at(begin), end - begin); !status.ok()) return status;
+            region_of(location)->touched(end - begin);
         }
         std::byte* const to = at(location);
         std::memcpy(to, from, bytes);
@@ -122,6 +128,9 @@ private:
             [&](const Unit& a, const Unit& b) { return region_of(a.location) != region_of(b.location); });
     }
 
+    void check_taken(const Status& status, std::size_t bytes) const {
+        if (!status.ok()) raise(status, "take host pages", whose_ + format_bytes(bytes));
+    }
     /// Once for all: it will not get better.
     void tell_refused(const std::function<void(const std::string&)>& tell) {
         if (!told_.exchange(true) && tell) tell("host pages cannot be pinned: the backup is slower for it");
@@ -129,6 +138,7 @@ private:
 
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live) {
         if (std::exchange(fell_back_, false)) tell_refused(live.tell);
+        if (options_.observer) options_.observer->about(live.tag);
         CopyLane<D> lane{driver_, direction};
         if (pinned_) {
             std::vector<typename PinnedTransfer<D>::Cargo> cargo;
@@ -144,7 +154,7 @@ private:
         }
         auto work = std::make_unique<RingTransfer<D, HostStore>>(
             std::move(lane), cut(std::move(units), ring_->buffer_bytes()), *this, ring_, options_.crew,
-            options_.observer.get(), live.progress);
+            options_.observer.get(), live.progress, of_tag(live.tag));
         work->start();
         return work;
     }
@@ -154,7 +164,9 @@ private:
     bool fell_back_ = false;
     std::atomic<bool> told_{false};
     StoreOptions options_;
+    std::string whose_; ///< for the text of errors
     std::shared_ptr<Ring<D>> ring_;
+    std::shared_ptr<HostRegions<D>> host_memory_ = std::make_shared<HostRegions<D>>();
     std::vector<std::shared_ptr<HostRegion<D>>> regions_;
 };
 

@@ -13,10 +13,21 @@
 namespace memsaver::inline v0_1 {
 
 /// Best fit, from the front of a free range, so that blocks placed one after the other into fresh room lie side by
-/// side. Locations are not 0. Not thread safe. What throws bad_alloc has changed nothing; `take` and `clear` never do.
+/// side. Nothing reaches from one room into the next, though they may be neighbours: each is pinned, and given back, by
+/// itself. Locations are not 0. Not thread safe. What throws bad_alloc has changed nothing; `take` and `clear` never
+/// do.
 class LocationSpace {
 public:
-    void add(std::uint64_t location, std::size_t bytes) { give(location, bytes); }
+    /// One more room.
+    void add(std::uint64_t location, std::size_t bytes) {
+        const auto start = starts_.insert(location).first;
+        try {
+            give(location, bytes);
+        } catch (...) {
+            starts_.erase(start);
+            throw;
+        }
+    }
 
     /// The location of `bytes` free bytes, or 0.
     std::uint64_t take(std::size_t bytes) noexcept {
@@ -33,9 +44,10 @@ public:
 
     void give(std::uint64_t location, std::size_t bytes) {
         const auto next = by_location_.lower_bound(location);
-        const bool joins_next = next != by_location_.end() && location + bytes == next->first;
+        const bool joins_next =
+            next != by_location_.end() && location + bytes == next->first && !starts_.contains(next->first);
         const std::size_t behind = joins_next ? next->second : 0;
-        if (next != by_location_.begin()) {
+        if (next != by_location_.begin() && !starts_.contains(location)) {
             const auto [before, size] = *std::prev(next);
             if (before + size == location) {
                 if (joins_next) erase(location + bytes, behind);
@@ -62,12 +74,14 @@ public:
         } else {
             erase(begin, size);
         }
+        starts_.erase(location);
         return true;
     }
 
     void clear() noexcept {
         by_location_.clear();
         by_size_.clear();
+        starts_.clear();
     }
 
 private:
@@ -97,6 +111,7 @@ private:
 
     std::map<std::uint64_t, std::size_t> by_location_;
     std::set<std::pair<std::size_t, std::uint64_t>> by_size_;
+    std::set<std::uint64_t> starts_; // of rooms
 };
 
 } // namespace memsaver::inline v0_1

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,17 @@ struct Room {
     std::uint64_t location = 0;
     std::size_t bytes = 0;
 };
+
+/// Whose bytes an error is about, as the beginning of its text.
+inline std::string of_tag(const std::string& tag) { return tag.empty() ? tag : "tag \"" + tag + "\", "; }
+
+/// The first that is not ok, if there is one.
+inline Status first_failure(std::initializer_list<Status> all) noexcept {
+    for (const Status& status : all) {
+        if (!status.ok()) return status;
+    }
+    return {};
+}
 
 /// What is checked piece by piece is cut so that every part of a block that may come or go alone has pieces of its own.
 template <class D>

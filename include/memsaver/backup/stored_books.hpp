@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -31,15 +30,16 @@ struct StoredSlotOptions {
 /// `Store`, a place with room for bytes (backup/host_store.hpp, backup/file_store.hpp):
 ///
 /// - `Store::alignment`: of locations and of room, a power of two.
-/// - `grow(bytes, live)`: more Room. May throw. `shrink(space)`: gives back room that is free as a whole.
-/// - `clear()`: gives all room back. `discard(location, bytes)`: these bytes are not needed any more.
+/// - `grow(bytes, live)`: more Room. May throw. `discard(location, bytes)`: these bytes are not needed any more.
+/// - `shrink(space)`: gives back room that is free as a whole. May throw bad_alloc. `clear()`: gives all room back.
+/// - `retry()`: tries again to give back what could not be; `clear` does so too. Both answer the first failure.
 /// - `prepare(units)`: takes ahead of time what saving would take. May throw.
 /// - `out(units, live)`, `in(units, live)`: start a transfer. `compare(units, live)`: throws where bytes differ.
 /// - `view(location, bytes)`: host memory with these bytes, and what keeps it alive.
 ///
-/// Shared by a slot and its tickets. Everything is guarded by the mutex but the store: only `discard` may come at any
-/// time, the rest is done by one thread at a time. Nothing is asked of the arena under the mutex: the arena calls
-/// `forget` under locks of its own.
+/// Shared by a slot and its tickets. `forget` may come at any time, under locks of the arena: so it only notes what is
+/// gone, and the mutex, which guards what it touches, is held for bookkeeping alone. Everything else, the store and the
+/// free space in it, belongs to whoever has the slot's operation, one thread at a time.
 template <class Store>
 class StoredBooks {
 public:
@@ -50,6 +50,11 @@ public:
         bool saved = false;      ///< the place holds the block's bytes
         bool fresh = false;      ///< as the program left them, as far as it has told
         bool forgotten = false;  ///< the block is gone; the place is not free yet
+    };
+    /// A part of the room, as its block has it.
+    struct Place {
+        std::uint64_t location = 0;
+        std::size_t bytes = 0;
     };
     using Entries = std::unordered_map<std::uint64_t, Entry>;
 
@@ -76,10 +81,10 @@ public:
         }
         return bytes;
     }
+
     static std::size_t room(const Entry& entry) noexcept {
         return align_up(entry.skipped + entry.bytes, Store::alignment);
     }
-
     void unsave(Entry& entry) noexcept {
         if (entry.saved) saved_bytes -= entry.bytes;
         entry.saved = false;
@@ -87,10 +92,9 @@ public:
     /// Gives every block a place that has none. If it throws, some may still have none.
     void place(const std::vector<LiveBlock>& blocks, const LiveSet& live) {
         while (const std::size_t missing = place_in_free_room(blocks)) {
-            const Room made =
-                store->grow(missing, live); // takes its time, and nobody who gives up a block waits for it
-            const std::lock_guard lock{mutex};
+            if (made.bytes == 0) made = store->grow(missing, live);
             space.add(made.location, made.bytes);
+            made = {};
         }
     }
     /// Answers the room that is missing.
@@ -110,39 +114,63 @@ public:
         }
         return missing;
     }
-    typename Entries::iterator forget(typename Entries::iterator entry) {
-        if (entry->second.location != 0) {
-            const std::uint64_t place = entry->second.location - entry->second.skipped;
-            space.give(place, room(entry->second));
-            store->discard(place, room(entry->second));
-        }
-        return entries.erase(entry);
-    }
-    /// Frees the places of blocks that are gone, and gives back what room is free as a whole.
+    /// Frees the places of blocks that are gone, and gives back what room is free as a whole; not while a transfer is
+    /// under way. Takes its time, without the mutex. May throw bad_alloc: the rest is swept later.
     void sweep() {
-        if (!any_forgotten) return;
-        for (auto entry = entries.begin(); entry != entries.end();) {
-            entry = entry->second.forgotten ? forget(entry) : std::next(entry);
+        {
+            const std::lock_guard lock{mutex};
+            if (under_way != 0) return;
+            leaving.reserve(leaving.size() + forgotten);
+            for (auto entry = entries.begin(); forgotten != 0 && entry != entries.end();) {
+                const Entry& each = entry->second;
+                if (!each.forgotten) {
+                    ++entry;
+                    continue;
+                }
+                if (each.location != 0) leaving.push_back({each.location - each.skipped, room(each)});
+                entry = entries.erase(entry);
+                forgotten -= 1;
+            }
         }
-        any_forgotten = false;
+        (void)store->retry();
+        if (leaving.empty()) return;
+        for (; !leaving.empty(); leaving.pop_back()) {
+            space.give(leaving.back().location, leaving.back().bytes);
+            store->discard(leaving.back().location, leaving.back().bytes);
+        }
         store->shrink(space);
+    }
+    /// Nothing is kept any more. Answers what could not be given back.
+    Status clear() noexcept {
+        {
+            const std::lock_guard lock{mutex};
+            entries.clear();
+            forgotten = 0;
+            saved_bytes = 0;
+        }
+        leaving.clear();
+        made = {};
+        space.clear();
+        return store->clear();
     }
 
     std::shared_ptr<Store> store;
     StoredSlotOptions options;
-    std::mutex mutex;
-    Entries entries;
     LocationSpace space;
+    std::vector<Place> leaving; ///< of blocks that are gone, not free yet
+    Room made;                  ///< room that the space has no memory to note so far
+    std::mutex mutex;           // guards the rest
+    Entries entries;
+    std::size_t forgotten = 0; ///< entries whose block is gone
     std::size_t under_way = 0; ///< transfers, and what prepares them: places of blocks that are gone are not free
-    bool any_forgotten = false;
     std::atomic<std::size_t> saved_bytes{0};
 
     /// While it lives, places of blocks that are given up stay as they are. Sweeps at its beginning.
     class UnderWay {
     public:
         explicit UnderWay(std::shared_ptr<StoredBooks> books) : books_{std::move(books)} {
+            books_->sweep();
             const std::lock_guard lock{books_->mutex};
-            if (books_->under_way == 0) books_->sweep();
             books_->under_way += 1;
         }
         UnderWay(UnderWay&&) noexcept = default;

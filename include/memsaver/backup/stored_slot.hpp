@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -41,9 +42,9 @@ public:
         books_->place(blocks, live);
         std::vector<Unit> units;
         std::vector<Unit> unchanged;
-        std::vector<std::uint64_t> serials;
+        std::vector<Saved> saved;
         units.reserve(blocks.size());
-        serials.reserve(blocks.size());
+        saved.reserve(blocks.size());
         {
             const std::lock_guard lock{books_->mutex};
             for (const LiveBlock& block : blocks) {
@@ -53,14 +54,15 @@ public:
                     if (books_->options.check) books_->add_mapped(block, live, unchanged);
                     continue;
                 }
-                serials.push_back(block.serial);
                 // From here on the place is being written. Where a pause once failed halfway, a part of the block may
                 // be away already: that part's bytes stay good.
-                if (books_->add_mapped(block, live, units) == block.bytes) books_->unsave(entry);
+                const bool whole = books_->add_mapped(block, live, units) == block.bytes;
+                if (whole) books_->unsave(entry);
+                saved.push_back({block.serial, whole});
             }
         }
         if (!unchanged.empty()) books_->store->compare(std::move(unchanged), live);
-        return ticket(books_->store->out(units, live), units, std::move(serials), std::move(under_way));
+        return ticket(books_->store->out(units, live), units, std::move(saved), std::move(under_way));
     }
 
     Ticket restore(const LiveSet& live) {
@@ -78,20 +80,15 @@ public:
         return ticket(books_->store->in(units, live), units, {}, std::move(under_way));
     }
 
-    void resumed() noexcept {
-        {
-            const std::lock_guard lock{books_->mutex};
-            try {
-                books_->sweep();
-            } catch (const std::bad_alloc&) { // swept later
-            }
-            if (books_->options.retain || books_->options.refresh == Refresh::once) return;
-            books_->entries.clear();
-            books_->space.clear();
-            books_->saved_bytes = 0;
+    Status resumed() noexcept {
+        if (!books_->options.retain && books_->options.refresh != Refresh::once) return books_->clear();
+        try {
+            books_->sweep();
+        } catch (const std::bad_alloc&) { // swept later
         }
-        books_->store->clear(); // takes its time, and nobody who gives up a block waits for it
+        return books_->store->retry();
     }
+    Status close() noexcept { return books_->clear(); }
 
     void forget(std::uint64_t serial) noexcept {
         const std::lock_guard lock{books_->mutex};
@@ -101,11 +98,10 @@ public:
                 if (books_->under_way == 0) return;
                 entry = books_->entries.try_emplace(serial).first; // whoever is about to give it a place must know
             }
+            if (std::exchange(entry->second.forgotten, true)) return;
             books_->unsave(entry->second);
-            entry->second.forgotten = true;
-            books_->any_forgotten = true;
-            if (books_->under_way == 0) books_->forget(entry); // otherwise its place may be in use
-        } catch (const std::bad_alloc&) {                      // swept later
+            books_->forgotten += 1;
+        } catch (const std::bad_alloc&) { // given a place for nothing
         }
     }
 
@@ -118,12 +114,14 @@ public:
 
     /// The kept bytes of a part of a block. Throws what reading them may throw; Misuse if there are none.
     [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
-        const std::lock_guard lock{books_->mutex};
-        const auto entry = books_->entries.find(serial);
-        if (entry == books_->entries.end() || !entry->second.saved) {
-            throw Misuse{"backup_view: nothing is kept of this block now"};
+        std::uint64_t location = 0;
+        {
+            const std::lock_guard lock{books_->mutex};
+            const auto entry = books_->entries.find(serial);
+            if (entry != books_->entries.end() && entry->second.saved) location = entry->second.location + offset;
         }
-        return books_->store->view(entry->second.location + offset, bytes);
+        if (location == 0) throw Misuse{"nothing is kept of this block now"};
+        return books_->store->view(location, bytes); // a place is not free before the next operation
     }
 
 private:
@@ -131,26 +129,32 @@ private:
     using Entry = typename Books::Entry;
     using UnderWay = typename Books::UnderWay;
 
+    struct Saved {
+        std::uint64_t serial;
+        bool whole; ///< else a part of the block was away, and may have been saved by nobody
+    };
+
     /// A transfer that notes its end in the books.
     class NotedWork final : public Ticket::Work {
     public:
         NotedWork(std::shared_ptr<Books> books, UnderWay under_way, std::unique_ptr<Ticket::Work> work,
-                  std::vector<std::uint64_t> serials)
-            : books_{std::move(books)}, under_way_{std::move(under_way)}, work_{std::move(work)}, serials_{std::move(
-                                                                                                      serials)} {}
+                  std::vector<Saved> saved)
+            : books_{std::move(books)}, under_way_{std::move(under_way)}, work_{std::move(work)}, saved_{std::move(
+                                                                                                      saved)} {}
         Status query(bool& done) noexcept override { return work_->query(done); }
         Status follow(StreamRef stream, Range range) noexcept override { return work_->follow(stream, range); }
         Status wait() override {
             const Status status = work_->wait();
             if (!status.ok()) return status;
             const std::lock_guard lock{books_->mutex};
-            for (const std::uint64_t serial : serials_) {
+            for (const auto& [serial, whole] : saved_) {
                 const auto entry = books_->entries.find(serial);
                 if (entry == books_->entries.end() || entry->second.forgotten) continue;
                 if (!entry->second.saved) books_->saved_bytes += entry->second.bytes;
-                entry->second.saved = entry->second.fresh = true;
+                entry->second.saved = true;
+                entry->second.fresh = whole;
             }
-            serials_.clear();
+            saved_.clear();
             return status;
         }
 
@@ -158,14 +162,14 @@ private:
         std::shared_ptr<Books> books_;
         UnderWay under_way_;
         std::unique_ptr<Ticket::Work> work_; // waits when it dies, which is before the others
-        std::vector<std::uint64_t> serials_; // saved, once it is done
+        std::vector<Saved> saved_;           // once it is done
     };
 
-    Ticket ticket(std::unique_ptr<Ticket::Work> work, const std::vector<Unit>& units,
-                  std::vector<std::uint64_t> serials, UnderWay under_way) {
+    Ticket ticket(std::unique_ptr<Ticket::Work> work, const std::vector<Unit>& units, std::vector<Saved> saved,
+                  UnderWay under_way) {
         std::size_t bytes = 0;
         for (const Unit& unit : units) bytes += unit.bytes;
-        return {std::make_unique<NotedWork>(books_, std::move(under_way), std::move(work), std::move(serials)), bytes};
+        return {std::make_unique<NotedWork>(books_, std::move(under_way), std::move(work), std::move(saved)), bytes};
     }
     static std::vector<LiveBlock> sorted(const LiveSet& live) {
         std::vector<LiveBlock> blocks = live.blocks();

@@ -24,9 +24,13 @@ class [[gnu::visibility("default")]] BackupDamaged : public Error {
     using Error::Error;
 };
 
-/// A checksum (XXH3, 64 bits) of every unit, taken as it passes.
+/// A checksum (XXH3, 64 bits) of every unit, taken as it passes, for as long as its bytes are kept.
 class ChecksumObserver final : public PieceObserver {
 public:
+    void about(const std::string& tag) override {
+        const std::lock_guard lock{mutex_};
+        tag_ = tag;
+    }
     void saved(const Unit& unit, const std::byte* bytes) override {
         const Sum sum{unit.bytes, XXH3_64bits(bytes, unit.bytes)};
         const std::lock_guard lock{mutex_};
@@ -37,8 +41,17 @@ public:
         const std::lock_guard lock{mutex_};
         const auto sum = sums_.find(unit.location);
         if (sum != sums_.end() && sum->second.bytes == unit.bytes && sum->second.checksum == found) return;
-        throw BackupDamaged{"the backup of " + format_bytes(unit.bytes) + " at " + format_address(unit.device) +
-                            " is not what was saved; it is not resumed"};
+        throw BackupDamaged{"tag \"" + tag_ + "\": the backup of " + format_bytes(unit.bytes) + " at " +
+                            format_address(unit.device) + " is not what was saved; it is not resumed"};
+    }
+    void discarded(std::uint64_t location, std::size_t bytes) noexcept override {
+        const std::lock_guard lock{mutex_};
+        sums_.erase(sums_.lower_bound(location), sums_.lower_bound(location + bytes));
+    }
+
+    [[nodiscard]] std::size_t checksums() const {
+        const std::lock_guard lock{mutex_};
+        return sums_.size();
     }
 
 private:
@@ -46,7 +59,8 @@ private:
         std::size_t bytes;
         std::uint64_t checksum;
     };
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
+    std::string tag_;
     std::map<std::uint64_t, Sum> sums_; // by location
 };
 

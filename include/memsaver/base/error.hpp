@@ -40,7 +40,7 @@ public:
     OutOfMemory(const std::string& what, std::size_t needed_bytes, std::size_t free_bytes, Status status = {})
         : Error{what, status}, needed_bytes_{needed_bytes}, free_bytes_{free_bytes} {}
 
-    /// Physical bytes that the call wanted to take.
+    /// Physical bytes that the call wanted to take, of the device that refused.
     [[nodiscard]] std::size_t needed_bytes() const noexcept { return needed_bytes_; }
     /// Physical bytes that were free on the device when it was asked after the failure.
     [[nodiscard]] std::size_t free_bytes() const noexcept { return free_bytes_; }

@@ -16,12 +16,12 @@ namespace memsaver::inline v0_1 {
 struct TagReport {
     std::string tag;
     int device = 0;
-    std::size_t released_bytes = 0;     ///< physical bytes given back to the device
+    std::size_t released_bytes = 0;     ///< physical bytes given back to the device, those held so far included
     std::size_t saved_bytes = 0;        ///< bytes copied to the backup
     std::size_t restored_bytes = 0;     ///< bytes copied, or filled, from the backup
     std::size_t mapped_bytes = 0;       ///< physical bytes taken from the device
     std::size_t held_bytes = 0;         ///< physical bytes the tag could not give back yet; the next call tries again
-    std::chrono::nanoseconds waited{0}; ///< for the device's work, before anything was done
+    std::chrono::nanoseconds waited{0}; ///< for this device's work, before anything was done
 };
 
 /// The sums over all tags concerned, and a row for each.

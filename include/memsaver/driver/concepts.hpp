@@ -53,11 +53,12 @@ concept ReadOnlyPages = Pages<D> && requires(const D d, Address a, std::size_t n
 /// - `open_stream(s&)` / `close_stream(s)`: a stream that does not wait for the default stream.
 /// - `open_event(near, e&)` / `close_event(e)`: an event for marks in `near`'s device.
 /// - `record(e, s)`: marks what `s` has been given so far. `s` is not capturing.
-/// - `record_device(e)`: marks what the whole device has been given so far, by every stream. Breaks open captures.
+/// - `record_device(e)`: marks what the whole device has been given so far, by every stream. Breaks open captures. On
+///   CUDA, a device is its primary context, green contexts included: work of other contexts has to be named.
 /// - `follow(s, e)`: later work of `s` starts after the mark.
 /// - `query(e, passed&)`: never waits. `wait(e)`: waits.
-/// - `drain()`: waits for the whole device, as freeing memory does, and leaves open captures whole; meanwhile other
-///   threads' launches may stand still.
+/// - `drain()`: waits for the same, as freeing memory does, and leaves open captures whole; meanwhile other threads'
+///   launches may stand still.
 /// - `capturing(s, yes&)`: whether `s` is being captured; harmless to the capture.
 ///
 /// But for `record_device`, none of these disturbs a capture that other streams have open, on any thread.
@@ -120,7 +121,8 @@ concept Trims = requires(const D d, PoolRef pool, std::size_t n, std::size_t& ou
     { d.trim_pool(pool, n) } noexcept -> std::same_as<Status>;
 };
 
-/// Telling devices apart: `owns_stream(s, yes&)`, whether `s` is a stream of this device. The default stream is.
+/// Telling devices apart: `owns_stream(s, yes&)`, whether `s` is a stream of this device. The default stream is. A driver
+/// that can ask only about its own events has `owns_event(e, yes&)` too; without it, any of them is asked.
 template <class D>
 concept StreamOwners = requires(const D d, StreamRef s, bool& yes) {
     { d.owns_stream(s, yes) } noexcept -> std::same_as<Status>;

@@ -141,8 +141,9 @@ public:
     Status record(EventRef event, StreamRef stream) const noexcept {
         return call([&](const CudaApi& api) { return api.event_record(native(event), native(stream)); });
     }
-    /// Drivers before CUDA 12.5 cannot mark a whole device. There this waits instead: whatever the event marked before
-    /// has then passed, and so has all that it should mark.
+    /// Of the primary context, that is, and of green contexts of it. Drivers before CUDA 12.5 cannot mark a whole
+    /// device. There this waits instead: whatever the event marked before has then passed, and so has all that it
+    /// should mark.
     Status record_device(EventRef event) const noexcept {
         return call([&](const CudaApi& api) {
             return api.ctx_record_event != nullptr ? api.ctx_record_event(device_->context(), native(event))
@@ -162,19 +163,7 @@ public:
     Status wait(EventRef event) const noexcept {
         return call([&](const CudaApi& api) { return api.event_wait(native(event)); });
     }
-    /// By freeing: measured on an H200, cuMemFree waits for the whole device as cuCtxSynchronize does, but does not
-    /// break open captures; 1.8 us on an idle device. On a full one, where there is nothing to free, the captures
-    /// break. The first call keeps 512 bytes for as long as the driver lives (of a granule of the device's, if the
-    /// program has no other small allocations), for otherwise each call would make and unmake that granule.
-    Status drain() const noexcept {
-        return call([&](const CudaApi& api) {
-            device_->keep_crumb();
-            CUdeviceptr crumb = 0;
-            const CUresult result = api.mem_alloc(&crumb, 512);
-            if (result == CUDA_ERROR_OUT_OF_MEMORY) return api.ctx_synchronize();
-            return result == CUDA_SUCCESS ? api.mem_free(crumb) : result;
-        });
-    }
+    Status drain() const noexcept { return device_->drain(); }
     /// The default stream counts as captured while a stream that waits for it is: work on it would break that capture.
     Status capturing(StreamRef stream, bool& yes) const noexcept {
         return call([&](const CudaApi& api) {

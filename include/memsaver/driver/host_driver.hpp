@@ -109,7 +109,11 @@ public:
     Status lane(Direction direction, StreamRef& out) const noexcept { return machine_->lane(direction, out); }
 
     Status owns_stream(StreamRef stream, bool& yes) const noexcept {
-        yes = machine_->owns(stream); // a question: no violation
+        yes = machine_->owns(stream.native()); // a question: no violation
+        return {};
+    }
+    Status owns_event(EventRef event, bool& yes) const noexcept {
+        yes = machine_->owns(event.native());
         return {};
     }
 

@@ -16,8 +16,8 @@ public:
     HostMachine(std::size_t capacity, const HostDriverOptions& options) : engine_{capacity, options} {}
 
     void lose() noexcept { engine_.lose(); }
-    bool owns(StreamRef ref) noexcept {
-        return engine_.locked([&] { return engine_.find(ref.native()) != nullptr; });
+    bool owns(const void* native) noexcept {
+        return engine_.locked([&] { return engine_.find(native) != nullptr || events_.contains(native); });
     }
 
     std::vector<std::string> violations() {

@@ -19,6 +19,9 @@ public:
     /// `bytes` at `memory`, which lie in `arena`.
     WorkspacePlace(const Arena& arena, std::string group, std::shared_ptr<void> memory, std::size_t bytes)
         : arena_{arena}, group_{std::move(group)}, lent_{std::move(memory)}, lent_bytes_{bytes} {}
+    WorkspacePlace(const WorkspacePlace&) = delete;
+    WorkspacePlace& operator=(const WorkspacePlace&) = delete;
+    ~WorkspacePlace() { arena_.end(std::move(own_)); }
 
     [[nodiscard]] const std::string& group() const noexcept { return group_; }
     [[nodiscard]] bool lent() const noexcept { return own_ == nullptr; }

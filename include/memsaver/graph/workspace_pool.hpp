@@ -1,6 +1,7 @@
 // Workspaces by name, for graphs and kernels that never run at once. Does not know graphs, nor who runs when.
 #pragma once
 
+#include "memsaver/driver/system_fork.hpp"
 #include "memsaver/graph/workspace_options.hpp"
 #include "memsaver/graph/workspace_place.hpp"
 #include "memsaver/graph/workspace_stats.hpp"
@@ -22,8 +23,8 @@ namespace memsaver::inline v0_1 {
 /// Hands out workspaces of an arena's memory, which are paused and resumed with it. Names of one group exclude one
 /// another: the program sees to it that no two of them are in use at the same time. So they share bytes; groups do not.
 /// A name's address is the same for as long as the pool lives, paused or not, however much it grows: what was captured
-/// with it stays good. Move-only; every method may be called from any thread. Its memory goes back to the arena when it
-/// dies, as `deallocate` gives it.
+/// with it stays good. Move-only, and of no use once moved from; every method may be called from any thread. Its memory
+/// goes back to the arena when it dies, as `deallocate` gives it: inside a capture's body, when that graph ends.
 ///
 /// A pool belongs to its arena's device. Switched off, or made on plain memory, it works the same and is never paused.
 class WorkspacePool {
@@ -41,12 +42,12 @@ public:
     /// called while streams are captured. Waits for nothing.
     ///
     /// Throws Misuse: `bytes` 0 or beyond the name's cap; another cap or group than the name has; a stream of another
-    /// device; growing or zeroing what is paused or being paused; closed. OutOfMemory or OutOfHostMemory where there is
-    /// no room, and what a failing driver call stands for. Then nothing has changed, but that memory taken for a
-    /// workspace may stay when zeroing it failed.
+    /// device; growing or zeroing what is paused or being paused; closed; in a forked child. OutOfMemory or
+    /// OutOfHostMemory where there is no room, and what a failing driver call stands for. Then nothing has changed, but
+    /// that memory taken for a workspace may stay when zeroing it failed.
     [[nodiscard]] void* get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options = {}) {
         try {
-            WorkspacePlace& place = state_->get(name, bytes, options); // lives as long as the pool
+            WorkspacePlace& place = state().get(name, bytes, options); // lives as long as the pool
             if (options.reuse == Reuse::zeroed) place.zero(bytes, options.stream);
             return place.data();
         } catch (const std::bad_alloc&) {
@@ -60,15 +61,15 @@ public:
     /// Throws Misuse for what is not, as a whole, in a live block of `from`, or on another device than the pool's.
     void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group = {}) {
         try {
-            state_->lend(from, std::move(memory), bytes, group);
+            state().lend(from, std::move(memory), bytes, group);
         } catch (const std::bad_alloc&) {
             throw OutOfHostMemory{"lending to a WorkspacePool: no host memory for it"};
         }
     }
 
     /// What it holds, and what sharing saved.
-    [[nodiscard]] WorkspaceStats stats() const { return state_->stats(); }
-    [[nodiscard]] const Arena& arena() const noexcept { return state_->arena; }
+    [[nodiscard]] WorkspaceStats stats() const { return state().stats(); }
+    [[nodiscard]] const Arena& arena() const { return state().arena; }
 
 private:
     struct Name {
@@ -82,9 +83,9 @@ private:
         State(Arena from, WorkspacePoolOptions chosen) : arena{std::move(from)}, options{chosen} {}
 
         WorkspacePlace& get(std::string_view name, std::size_t bytes, const WorkspaceOptions& asked) {
+            arena.base().require_open("a workspace"); // before the lock: a child may find it taken for ever
             const std::lock_guard lock{mutex};
             if (name.empty()) throw Misuse{"a workspace needs a name"};
-            arena.base().require_open("a workspace");
             if (!arena.base().owns_stream(asked.stream)) {
                 refuse(name, bytes,
                        "its pool's memory is on device " + std::to_string(arena.device()) +
@@ -144,6 +145,7 @@ private:
         }
 
         void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group) {
+            fork_mark.require_parent("lend to a WorkspacePool");
             const auto fail = [&](const std::string& why) {
                 throw Misuse{format_bytes(bytes) + " at " + format_address(reinterpret_cast<Address>(memory.get())) +
                              " cannot be lent to a WorkspacePool: " + why};
@@ -160,6 +162,7 @@ private:
         }
 
         [[nodiscard]] WorkspaceStats stats() const {
+            fork_mark.require_parent("stats of a WorkspacePool");
             const std::lock_guard lock{mutex};
             WorkspaceStats sums = counts;
             sums.names = names.size();
@@ -178,11 +181,17 @@ private:
 
         Arena arena;
         WorkspacePoolOptions options;
+        ForkMark fork_mark;
         mutable std::mutex mutex; // guards what follows; held over growth, which does not wait
         std::vector<std::unique_ptr<WorkspacePlace>> places;
         Names names;
         WorkspaceStats counts;
     };
+
+    [[nodiscard]] State& state() const {
+        if (state_ == nullptr) throw Misuse{"a WorkspacePool that was moved from was used"};
+        return *state_;
+    }
 
     std::unique_ptr<State> state_;
 };

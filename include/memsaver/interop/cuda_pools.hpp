@@ -75,13 +75,20 @@ private:
     template <Driver D>
     void run(SaverCore<D>& core, Report& report) const {
         if constexpr (Trims<D>) {
-            for (const D& driver : core.drivers()) {
+            const auto or_tell = [&](int device, const auto& act) { // the pause has succeeded, whatever fails here
                 try {
-                    note(core.events(), driver.device(), trim(driver, driver == core.driver()), report);
+                    act();
                 } catch (const std::exception& error) {
-                    tell(core.events(), [&] { return Event{EventKind::ignored, "", driver.device(), error.what()}; });
+                    tell(core.events(), [&] { return Event{EventKind::ignored, "", device, error.what()}; });
                 }
-            }
+            };
+            or_tell(core.driver().device(), [&] {
+                for (const D& driver : core.drivers()) {
+                    or_tell(driver.device(), [&] {
+                        note(core.events(), driver.device(), trim(driver, driver == core.driver()), report);
+                    });
+                }
+            });
         }
     }
     static void note(const EventSink& events, int device, const TrimmedPools& trimmed, Report& report) {

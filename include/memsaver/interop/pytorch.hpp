@@ -19,7 +19,7 @@ namespace memsaver::inline v0_1 {
 [[nodiscard]] inline void* pytorch_allocate(const Arena& arena, std::ptrdiff_t bytes, int device, StreamRef = {},
                                             const EventSink& events = {}) noexcept {
     if (bytes <= 0) return nullptr;
-    if (arena && arena.base().device() != device) {
+    if (arena && arena.device() != device) {
         tell(events, [&] {
             return Event{EventKind::ignored, arena.tag(), device,
                          "memory on device " + std::to_string(device) + " was asked of tag \"" + arena.tag() +

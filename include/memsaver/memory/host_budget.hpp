@@ -48,9 +48,10 @@ public:
     };
 
     /// Throws OutOfHostMemory if the system and its control groups would not give `bytes` more than has been promised
-    /// already. Without a budget, only what they would give now counts.
+    /// already. Without a budget, only what they would give now counts. `whose` is for the text of the exception.
     template <HostPages D>
-    static Promise take(const std::shared_ptr<HostBudget>& budget, const D& driver, std::size_t bytes) {
+    static Promise take(const std::shared_ptr<HostBudget>& budget, const D& driver, std::size_t bytes,
+                        const std::string& whose = {}) {
         std::unique_lock<std::mutex> lock;
         if (budget) lock = std::unique_lock{budget->mutex_};
         std::size_t available = 0;
@@ -59,8 +60,8 @@ public:
         available -= std::min(available, promised);
         if (bytes > available) {
             throw OutOfHostMemory{
-                "a backup of " + format_bytes(bytes) + " does not fit: the system and its control groups would give " +
-                format_bytes(available) +
+                whose + "a backup of " + format_bytes(bytes) +
+                " does not fit: the system and its control groups would give " + format_bytes(available) +
                 (promised == 0 ? std::string{} : " beside the " + format_bytes(promised) + " of other backups")};
         }
         if (!budget) return {};

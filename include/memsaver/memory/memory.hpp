@@ -4,6 +4,7 @@
 #include "memsaver/memory/extent.hpp"
 #include "memsaver/memory/host_budget.hpp"
 #include "memsaver/memory/host_region.hpp"
+#include "memsaver/memory/host_regions.hpp"
 #include "memsaver/memory/mapping.hpp"
 #include "memsaver/memory/owned_event.hpp"
 #include "memsaver/memory/owned_file.hpp"

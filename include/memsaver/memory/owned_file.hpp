@@ -15,10 +15,9 @@ class OwnedFile {
 public:
     OwnedFile() = default;
     /// Throws what the driver's status stands for.
-    OwnedFile(D driver, const std::string& directory) {
-        const Status status = driver.open_file(directory.c_str(), file_);
-        if (!status.ok()) raise(status, "open a file for a backup", "in " + directory);
-        driver_ = std::move(driver);
+    OwnedFile(const D& driver, const std::string& directory) {
+        if (const Status status = open(driver, directory); !status.ok())
+            raise(status, "open a file", "in " + directory);
     }
     OwnedFile(OwnedFile&& other) noexcept { swap(other); }
     OwnedFile& operator=(OwnedFile&& other) noexcept {
@@ -27,6 +26,23 @@ public:
     }
     ~OwnedFile() {
         if (driver_) (void)driver_->close_file(file_);
+    }
+
+    /// Opens a file in `directory` into an empty `*this`.
+    Status open(const D& driver, const std::string& directory) noexcept {
+        FileRef file;
+        const Status status = driver.open_file(directory.c_str(), file);
+        if (!status.ok()) return status;
+        driver_ = driver;
+        file_ = file;
+        return status;
+    }
+    /// Owns nothing then, whatever it answers: a file cannot be closed twice, its number may be another's by then.
+    Status close() noexcept {
+        if (!driver_) return {};
+        const Status status = driver_->close_file(file_);
+        driver_.reset();
+        return status;
     }
 
     [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }

@@ -14,48 +14,65 @@ template <HostPages D>
 class PinnedBuffer {
 public:
     PinnedBuffer() = default;
-    /// Throws OutOfHostMemory, or what else a failing call stands for; a refused pin is no failure, only slow.
-    PinnedBuffer(D driver, std::size_t bytes) {
-        check(driver.map_host(bytes, pages_), "map host pages", bytes, 0);
-        driver_ = std::move(driver);
-        bytes_ = bytes;
-        if (const Status status = driver_->populate_host(pages_, bytes); !status.ok()) {
-            reset();
-            check(status, "take host pages", bytes, 0);
-        }
-        pinned_ = driver_->pin_host(pages_, bytes).ok();
+    /// Throws OutOfHostMemory, or what else a failing call stands for.
+    PinnedBuffer(const D& driver, std::size_t bytes) : PinnedBuffer{} { // so that what has been taken is given back
+        if (const Status status = take(driver, bytes); !status.ok())
+            raise(status, "take host pages", format_bytes(bytes));
     }
     PinnedBuffer(PinnedBuffer&& other) noexcept { swap(other); }
     PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
         PinnedBuffer{std::move(other)}.swap(*this);
         return *this;
     }
-    ~PinnedBuffer() { reset(); }
+    ~PinnedBuffer() { (void)release(); }
+
+    /// Takes `bytes`, or goes on where an earlier call, or giving back, failed. A refused pin is no failure, only slow.
+    Status take(const D& driver, std::size_t bytes) noexcept {
+        if (!driver_) {
+            if (const Status status = driver.map_host(bytes, pages_); !status.ok()) return status;
+            driver_ = driver;
+            bytes_ = bytes;
+        }
+        if (!ready_) {
+            if (const Status status = driver_->populate_host(pages_, bytes_); !status.ok()) return status;
+            pinned_ = pinned_ || driver_->pin_host(pages_, bytes_).ok();
+            ready_ = true;
+        }
+        return {};
+    }
+
+    /// Gives it back. On failure it stays owned, to be tried again, or taken again. A lost device holds no pins.
+    Status release() noexcept {
+        if (!driver_) return {};
+        ready_ = false;
+        const Status unpinned = pinned_ ? driver_->unpin_host(pages_) : Status{};
+        // What the driver still holds is not pulled away from under it: others might be given the same addresses.
+        if (!unpinned.ok() && unpinned.kind != StatusKind::gone) return unpinned;
+        pinned_ = false;
+        const Status status = driver_->unmap_host(pages_, bytes_);
+        if (!status.ok()) return status;
+        pages_ = nullptr;
+        driver_.reset();
+        return status;
+    }
 
     [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }
     [[nodiscard]] bool pinned() const noexcept { return pinned_; }
     [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(pages_); }
-
-    /// Gives it back; owns nothing then.
-    void reset() noexcept {
-        if (!driver_) return;
-        const Status status = pinned_ ? driver_->unpin_host(pages_) : Status{};
-        // What the driver still holds is not pulled away from under it: others might be given the same addresses.
-        if (status.ok() || status.kind == StatusKind::gone) (void)driver_->unmap_host(pages_, bytes_);
-        driver_.reset();
-    }
 
 private:
     void swap(PinnedBuffer& other) noexcept {
         std::swap(driver_, other.driver_);
         std::swap(pages_, other.pages_);
         std::swap(bytes_, other.bytes_);
+        std::swap(ready_, other.ready_);
         std::swap(pinned_, other.pinned_);
     }
 
     std::optional<D> driver_;
     void* pages_ = nullptr;
     std::size_t bytes_ = 0;
+    bool ready_ = false; // taken, and pinned if that could be
     bool pinned_ = false;
 };
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "memsaver/base/base.hpp"
+#include "memsaver/driver/system_fork.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -61,15 +63,19 @@ public:
 
     Hook add(Function function) {
         if (!function) throw Misuse{"an empty function cannot be a hook"};
-        const std::lock_guard lock{state_->mutex};
-        const std::uint64_t key = ++state_->last_key;
-        state_->functions.emplace(key, std::make_shared<Function>(std::move(function)));
-        return Hook{[weak = std::weak_ptr{state_}, key] {
-            if (const auto state = weak.lock()) {
-                const std::lock_guard ending{state->mutex};
-                state->functions.erase(key);
-            }
+        state_->fork_mark.require_parent("add a hook");
+        auto kept = std::make_shared<Function>(std::move(function));
+        const std::uint64_t key = state_->last_key.fetch_add(1) + 1;
+        Hook hook{[weak = std::weak_ptr{state_}, key] {
+            const auto state = weak.lock();
+            if (state == nullptr || state->fork_mark.forked()) return;
+            typename Functions::node_type ending; // dies after the lock: what it owns may be hooks of this list
+            const std::lock_guard lock{state->mutex};
+            ending = state->functions.extract(key);
         }};
+        const std::lock_guard lock{state_->mutex};
+        state_->functions.emplace(key, std::move(kept));
+        return hook;
     }
 
     /// Runs them until one throws, which is passed on.
@@ -90,10 +96,13 @@ public:
     }
 
 private:
+    using Functions = std::map<std::uint64_t, std::shared_ptr<Function>>;
+
     struct State {
-        std::mutex mutex;
-        std::uint64_t last_key = 0;
-        std::map<std::uint64_t, std::shared_ptr<Function>> functions;
+        ForkMark fork_mark; // asked before the lock
+        std::atomic<std::uint64_t> last_key{0};
+        std::mutex mutex; // guards what follows
+        Functions functions;
     };
 
     [[nodiscard]] std::vector<std::shared_ptr<Function>> snapshot() const {
@@ -113,12 +122,14 @@ public:
     class Mark {
     public:
         explicit Mark(HookThreads& threads) : threads_{threads} {
+            threads_.fork_mark_.require_parent("run hooks");
             const std::lock_guard lock{threads_.mutex_};
             threads_.running_.push_back(std::this_thread::get_id());
         }
         Mark(const Mark&) = delete;
         Mark& operator=(const Mark&) = delete;
         ~Mark() {
+            if (threads_.fork_mark_.forked()) return;
             const std::lock_guard lock{threads_.mutex_};
             std::erase(threads_.running_, std::this_thread::get_id());
         }
@@ -127,8 +138,9 @@ public:
         HookThreads& threads_;
     };
 
-    /// Throws Misuse on a thread that is running a hook.
+    /// Throws Misuse on a thread that is running a hook, and in a forked child.
     void refuse(const char* what) {
+        fork_mark_.require_parent(what);
         const std::lock_guard lock{mutex_};
         for (const auto& id : running_) {
             if (id == std::this_thread::get_id()) throw Misuse{std::string{what} + " inside a hook"};
@@ -136,6 +148,7 @@ public:
     }
 
 private:
+    ForkMark fork_mark_; // asked before the lock
     std::mutex mutex_;
     std::vector<std::thread::id> running_;
 };

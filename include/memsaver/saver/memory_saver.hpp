@@ -1,6 +1,7 @@
 // The saver: tags, regions, pause and resume. The class that programs use.
 #pragma once
 
+#include "memsaver/arena/host_memory_guard.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/buffer.hpp"
 #include "memsaver/saver/region.hpp"
@@ -32,7 +33,8 @@ public:
     using Tags = std::initializer_list<std::string_view>;
 
     explicit MemorySaver(D driver, SaverOptions options = {})
-        : core_{std::make_shared<SaverCore<D>>(std::move(driver), std::move(options))} {}
+        : core_{guard_host_memory(
+              [&] { return std::make_shared<SaverCore<D>>(std::move(driver), std::move(options)); })} {}
 
     // --- where memory comes from ---
 
@@ -56,87 +58,93 @@ public:
     /// Until the region ends, this thread's `allocate` serves from the tag. Arguments as for `arena`.
     template <class... Arguments>
     [[nodiscard]] Region region(std::string_view tag, Arguments&&... arguments) {
-        return Region{core_, arena_of(tag, std::forward<Arguments>(arguments)...)};
+        return guard_host_memory([&] { return Region{core_, arena_of(tag, std::forward<Arguments>(arguments)...)}; });
     }
     /// Until the region ends, this thread's `allocate` serves plain memory, which is never paused.
-    [[nodiscard]] Region outside() { return Region{core_, core_->outside()}; }
+    [[nodiscard]] Region outside() {
+        return guard_host_memory([&] { return Region{core_, core_->outside()}; });
+    }
 
     /// `bytes` at a multiple of `alignment`, from this thread's innermost region. Throws Misuse outside of any.
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = ArenaBase::default_alignment) {
-        return core_->allocate_from(core_->innermost(), bytes, alignment);
+        return guard_host_memory([&] { return core_->allocate(bytes, alignment); });
     }
     /// As safe as cudaFree: the block is not handed out again before the device's work so far has passed it. Does not
     /// wait, but for plain memory. Paused or not, whatever tag it is of. Null does nothing.
-    void deallocate(void* pointer) { core_->deallocate(pointer, {}); }
-    /// The block can be handed out again once `stream` has passed here.
-    void deallocate(void* pointer, StreamRef stream) { core_->deallocate(pointer, {FreeOrder::Kind::stream, stream}); }
+    void deallocate(void* pointer) { give_up(pointer, {}); }
+    /// The block can be handed out again once `stream`, of any device of this saver, has passed here.
+    void deallocate(void* pointer, StreamRef stream) { give_up(pointer, {FreeOrder::Kind::stream, stream}); }
     /// The block can be handed out again at once: no work touches it any more.
-    void deallocate(void* pointer, AlreadyIdle) { core_->deallocate(pointer, {FreeOrder::Kind::idle, {}}); }
+    void deallocate(void* pointer, AlreadyIdle) { give_up(pointer, {FreeOrder::Kind::idle, {}}); }
 
     // --- pause and resume ---
 
     /// Gives the physical pages of every tag back to the device; addresses stay. Waits first for the work that the
     /// device was given before the call (see PauseOptions); the program stops submitting work that touches the memory.
     /// What is paused already stays so. The bytes become what each tag's policy says.
-    Report pause(const PauseOptions<D>& options = {}) { return pause_tags({}, options); }
-    Report pause(std::string_view tag, const PauseOptions<D>& options = {}) {
-        return pause_tags({std::string{tag}}, options);
+    Report pause(const PauseOptions<D>& options = {}) {
+        return guard_host_memory([&] { return core_->pause({}, options); });
     }
-    Report pause(Tags tags, const PauseOptions<D>& options = {}) { return pause_list(names_of(tags), options); }
+    Report pause(std::string_view tag, const PauseOptions<D>& options = {}) { return pause(Tags{tag}, options); }
+    Report pause(Tags tags, const PauseOptions<D>& options = {}) {
+        return guard_host_memory([&] { return pause(names_of(tags), options); });
+    }
     Report pause(const std::vector<std::string>& tags, const PauseOptions<D>& options = {}) {
-        return pause_list(tags, options);
+        if (tags.empty()) return {}; // no tag is not every tag
+        return guard_host_memory([&] { return core_->pause(tags, options); });
     }
 
     /// Fresh pages at the same addresses, and the bytes that the policies kept. All tags' memory is taken before any is
     /// mapped: without room for all, nothing changes. On return, every stream sees the bytes. Paused memory in which no
     /// block lives any more is not brought back.
     Report resume() {
-        return guarded([&] { return core_->resume({}); });
+        return guard_host_memory([&] { return core_->resume({}); });
     }
-    Report resume(std::string_view tag) {
-        return guarded([&] { return core_->resume({std::string{tag}}); });
+    Report resume(std::string_view tag) { return resume(Tags{tag}); }
+    Report resume(Tags tags) {
+        return guard_host_memory([&] { return resume(names_of(tags)); });
     }
-    Report resume(Tags tags) { return resume(names_of(tags)); }
     Report resume(const std::vector<std::string>& tags) {
-        return tags.empty() ? Report{} : guarded([&] { return core_->resume(tags); });
+        if (tags.empty()) return {};
+        return guard_host_memory([&] { return core_->resume(tags); });
     }
 
     /// Physical bytes that resuming these tags would take now.
-    [[nodiscard]] std::size_t bytes_to_resume() { return core_->bytes_to_resume({}); }
-    [[nodiscard]] std::size_t bytes_to_resume(std::string_view tag) {
-        return core_->bytes_to_resume({std::string{tag}});
+    [[nodiscard]] std::size_t bytes_to_resume() {
+        return guard_host_memory([&] { return core_->bytes_to_resume({}); });
     }
+    [[nodiscard]] std::size_t bytes_to_resume(std::string_view tag) { return bytes_to_resume(Tags{tag}); }
     [[nodiscard]] std::size_t bytes_to_resume(Tags tags) {
-        return tags.size() == 0 ? 0 : core_->bytes_to_resume(names_of(tags));
+        if (tags.size() == 0) return 0;
+        return guard_host_memory([&] { return core_->bytes_to_resume(names_of(tags)); });
     }
 
     /// Gives back extents in which no block lives. Waits as pause does, so that blocks freed before count.
     Report trim(const TrimOptions& options = {}) {
-        return guarded([&] { return core_->trim({}, options); });
+        return guard_host_memory([&] { return core_->trim({}, options); });
     }
     Report trim(std::string_view tag, const TrimOptions& options = {}) {
-        return guarded([&] { return core_->trim({std::string{tag}}, options); });
+        return guard_host_memory([&] { return core_->trim({std::string{tag}}, options); });
     }
 
     /// Takes, ahead of the first pause, the host memory or the disk's room that saving the tag's live blocks would
     /// take. From any thread, while the engine works and captures graphs; the first pause is then as fast as later
     /// ones. Throws as a pause would.
     void prepare(std::string_view tag) {
-        guarded([&] {
-            core_->prepare({std::string{tag}});
-            return 0;
-        });
+        guard_host_memory([&] { core_->prepare({std::string{tag}}); });
     }
 
     /// The kept bytes of `bytes` at `pointer` (or inside its block): while the memory is paused, and later for as long
     /// as the policy keeps them. Shares the host memory where they lie, or owns a copy of what lay in a file. Throws
     /// Misuse that says why there are none.
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) {
-        return guarded([&] { return core_->backup_view(pointer, bytes); });
+        return guard_host_memory([&] { return core_->backup_view(pointer, bytes); });
     }
 
     /// The program has changed bytes that a policy may have saved before: save them again at the next pause.
-    void invalidate(std::string_view tag) { core_->invalidate({std::string{tag}}); }
+    void invalidate(std::string_view tag) {
+        guard_host_memory([&] { core_->invalidate({std::string{tag}}); });
+    }
 
     // --- around it ---
 
@@ -145,16 +153,16 @@ public:
     /// again; they do not run when the operation failed. They may allocate and free, but not pause, resume, trim or
     /// close.
     [[nodiscard]] Hook before_pause(std::function<void(PauseEvent&)> function) {
-        return core_->before_pause.add(std::move(function));
+        return guard_host_memory([&] { return core_->before_pause.add(std::move(function)); });
     }
     [[nodiscard]] Hook after_pause(std::function<void(PauseEvent&)> function) {
-        return core_->after_pause.add(std::move(function));
+        return guard_host_memory([&] { return core_->after_pause.add(std::move(function)); });
     }
     [[nodiscard]] Hook before_resume(std::function<void(ResumeEvent&)> function) {
-        return core_->before_resume.add(std::move(function));
+        return guard_host_memory([&] { return core_->before_resume.add(std::move(function)); });
     }
     [[nodiscard]] Hook after_resume(std::function<void(ResumeEvent&)> function) {
-        return core_->after_resume.add(std::move(function));
+        return guard_host_memory([&] { return core_->after_resume.add(std::move(function)); });
     }
 
     /// The same for hooks that come as a whole, such as `trim_cuda_pools`: they add what they want to run, and where.
@@ -167,12 +175,14 @@ public:
 
     /// Who holds what, by tag and device, and what the whole devices hold. Printable.
     [[nodiscard]] Usage usage() {
-        return guarded([&] { return core_->usage(); });
+        return guard_host_memory([&] { return core_->usage(); });
     }
 
     /// Gives everything back now, waiting for the device first. Afterwards every use is Misuse, and the destructors of
     /// what still lives are quiet. Throws the first failure after everything has been tried; may be called again.
-    void close() { core_->close(); }
+    void close() {
+        guard_host_memory([&] { core_->close(); });
+    }
 
     [[nodiscard]] bool enabled() const noexcept { return core_->enabled(); }
     [[nodiscard]] const D& driver() const noexcept { return core_->driver(); }
@@ -187,24 +197,12 @@ private:
     }
     Arena make_arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
                      const std::optional<ArenaOptions>& options) {
-        return guarded([&] { return Arena{core_, core_->arena(tag, policy, driver, options)}; });
+        return guard_host_memory([&] { return Arena{core_, core_->arena(tag, policy, driver, options)}; });
     }
-    Report pause_tags(const std::vector<std::string>& tags, const PauseOptions<D>& options) {
-        return guarded([&] { return core_->pause(tags, options); });
-    }
-    Report pause_list(const std::vector<std::string>& tags, const PauseOptions<D>& options) {
-        return tags.empty() ? Report{} : pause_tags(tags, options); // no tag is not every tag
+    void give_up(void* pointer, const FreeOrder& order) {
+        guard_host_memory([&] { core_->deallocate(pointer, order); });
     }
     static std::vector<std::string> names_of(Tags tags) { return {tags.begin(), tags.end()}; }
-
-    template <class Act>
-    static auto guarded(Act&& act) {
-        try {
-            return act();
-        } catch (const std::bad_alloc&) {
-            throw OutOfHostMemory{"no host memory for the saver's own books; nothing has changed"};
-        }
-    }
 
     std::shared_ptr<SaverCore<D>> core_;
 };

@@ -90,7 +90,9 @@ public:
             }
             node = blocks_.extract(block);
         }
-        const Status status = give(address); // waits: outside the lock
+        // Waits, also for another device's stream: outside the lock.
+        Status status = order.mark ? order.mark->wait() : Status{};
+        if (status.ok()) status = give(address);
         if (status.ok()) return;
         const std::size_t bytes = node.mapped().bytes;
         const std::lock_guard lock{mutex_};
@@ -139,6 +141,7 @@ public:
 
     void let_go(std::uint64_t graph) noexcept override {
         if (fork_mark_.forked()) return;
+        growth_.let_go(graph);
         for (;;) {
             BlockNode node;
             {
@@ -186,7 +189,7 @@ public:
         row.policy = "never paused";
         row.state = "plain";
         row.used_bytes = used_bytes_ + growth_.bytes();
-        row.mapped_bytes = row.used_bytes + kept_bytes_;
+        row.mapped_bytes = row.used_bytes + kept_bytes_ + growth_.kept_bytes();
         row.blocks = blocks_.size() - kept_blocks_ + growth_.blocks();
         return row;
     }

@@ -3,13 +3,17 @@
 #pragma once
 
 #include "memsaver/arena/growing_block.hpp"
+#include "memsaver/arena/order.hpp"
 #include "memsaver/driver/system_fork.hpp"
 #include "memsaver/memory/memory.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,7 +36,7 @@ public:
         }
         const std::lock_guard lock{mutex_};
         require_open();
-        Grown grown{Reservation<D>{driver_, align_up(cap, granularity), granularity}, granularity, {}};
+        Grown grown{Reservation<D>{driver_, align_up(cap, granularity), granularity}, granularity, {}, {}};
         const Range range{grown.addresses.address(), grown.addresses.bytes()};
         grown_.emplace(range.address, std::move(grown));
         return range;
@@ -64,22 +68,22 @@ public:
         return have + grown.extents.back().bytes();
     }
 
-    /// Gives a block back, waiting for the device first, as freeing does. What fails is told, and tried again by
-    /// `close`. In a forked child it does nothing: the pages are the parent's.
-    void give_back(Address address) noexcept {
+    /// Gives a block back, waiting for the device first, as freeing does; one that replays touch, when its graph is let
+    /// go. What fails is told, and tried again by `close`. In a forked child it does nothing: the pages are the
+    /// parent's.
+    void give_back(Address address, const FreeOrder& order) noexcept {
         if (fork_.forked()) return;
-        Status status = driver_.drain(); // waits: outside the lock
-        {
-            const std::lock_guard lock{mutex_};
-            const auto found = grown_.find(address);
-            if (found == grown_.end()) return; // closed before
-            if (status.ok()) status = give(found->second);
-            if (status.ok()) grown_.erase(found);
+        if (order.kind != FreeOrder::Kind::replayed) {
+            return give_back_where([&](const auto& entry) { return entry.first == address; });
         }
-        if (status.ok()) return;
-        tell(events_, [&] {
-            return Event{EventKind::ignored, tag_, driver_.device(), failure_text(status, "free plain memory")};
-        });
+        const std::lock_guard lock{mutex_};
+        const auto found = grown_.find(address);
+        if (found != grown_.end()) found->second.graph = order.graph; // else closed before
+    }
+    /// A graph is gone: the blocks that ended while it was captured.
+    void let_go(std::uint64_t graph) noexcept {
+        if (fork_.forked()) return;
+        give_back_where([&](const auto& entry) { return entry.second.graph == graph; });
     }
 
     /// Gives everything back. Answers the first failure; what failed is kept, to be tried again.
@@ -87,29 +91,25 @@ public:
         const std::lock_guard lock{mutex_};
         closed_ = true;
         if (grown_.empty()) return {};
-        Status first = driver_.drain();
-        if (!first.ok()) return first;
-        for (auto grown = grown_.begin(); grown != grown_.end();) {
-            const Status status = give(grown->second);
-            if (first.ok()) first = status;
-            grown = status.ok() ? grown_.erase(grown) : std::next(grown);
-        }
-        return first;
+        const Status drained = driver_.drain();
+        return drained.ok() ? give_where([](const auto&) { return true; }) : drained;
     }
 
-    /// Physical bytes: the sum of the handles that live.
+    /// Physical bytes, the sum of the handles that live: of blocks, and of those that ended but are kept for graphs.
     [[nodiscard]] std::size_t bytes() const noexcept {
         const std::lock_guard lock{mutex_};
-        std::size_t sum = 0;
+        std::size_t sum = bytes_where(false);
         for (const Extent<D>& extent : left_) sum += extent.physical_bytes();
-        for (const auto& [address, grown] : grown_) {
-            for (const Extent<D>& extent : grown.extents) sum += extent.physical_bytes();
-        }
         return sum;
+    }
+    [[nodiscard]] std::size_t kept_bytes() const noexcept {
+        const std::lock_guard lock{mutex_};
+        return bytes_where(true);
     }
     [[nodiscard]] std::size_t blocks() const noexcept {
         const std::lock_guard lock{mutex_};
-        return grown_.size();
+        return static_cast<std::size_t>(
+            std::count_if(grown_.begin(), grown_.end(), [](const auto& entry) { return !entry.second.graph; }));
     }
     [[nodiscard]] bool contains(Address address) const noexcept {
         const std::lock_guard lock{mutex_};
@@ -122,6 +122,7 @@ public:
         const std::lock_guard lock{mutex_};
         const auto after = grown_.upper_bound(range.address);
         if (after == grown_.begin() || std::prev(after)->second.extents.empty()) return false;
+        if (std::prev(after)->second.graph) return false;
         const Address end = std::prev(after)->second.extents.back().end();
         return range.address < end && range.bytes <= end - range.address;
     }
@@ -131,6 +132,7 @@ private:
         Reservation<D> addresses; // declared before what is mapped in it, so that it dies later
         std::size_t granularity;
         std::vector<Extent<D>> extents;
+        std::optional<std::uint64_t> graph; // it has ended, but replays of this one may touch it
     };
 
     void require_open() const {
@@ -146,6 +148,48 @@ private:
         const Status status = extent.create(driver_);
         return status.ok() ? extent.map(driver_) : status;
     }
+    [[nodiscard]] std::size_t bytes_where(bool kept) const noexcept {
+        std::size_t sum = 0;
+        for (const auto& [address, grown] : grown_) {
+            if (grown.graph.has_value() != kept) continue;
+            for (const Extent<D>& extent : grown.extents) sum += extent.physical_bytes();
+        }
+        return sum;
+    }
+
+    /// Waits for the device, then gives back the blocks that `which(entry)` picks, if there are any.
+    template <class Which>
+    void give_back_where(const Which& which) noexcept {
+        {
+            const std::lock_guard lock{mutex_};
+            if (std::none_of(grown_.begin(), grown_.end(), which)) return;
+        }
+        Status status = driver_.drain(); // waits: outside the lock
+        if (status.ok()) {
+            const std::lock_guard lock{mutex_};
+            status = give_where(which);
+        }
+        if (status.ok()) return;
+        tell(events_, [&] {
+            return Event{EventKind::ignored, tag_, driver_.device(), failure_text(status, "free plain memory")};
+        });
+    }
+    /// With the lock held. Answers the first failure; what failed is kept.
+    template <class Which>
+    Status give_where(const Which& which) noexcept {
+        Status first;
+        for (auto grown = grown_.begin(); grown != grown_.end();) {
+            if (!which(*grown)) {
+                ++grown;
+                continue;
+            }
+            const Status status = give(grown->second);
+            if (first.ok()) first = status;
+            grown = status.ok() ? grown_.erase(grown) : std::next(grown);
+        }
+        return first;
+    }
+
     static Status give(Extent<D>& extent) noexcept {
         const Status status = extent.unmap();
         return status.ok() ? extent.release() : status;
@@ -181,7 +225,7 @@ template <Driver D>
 class PlainGrowingBlock final : public GrowingBlock {
 public:
     PlainGrowingBlock(PlainGrowth<D>& growth, std::size_t cap) : growth_{growth} { reserved_ = growth.reserve(cap); }
-    ~PlainGrowingBlock() override { growth_.give_back(reserved_.address); }
+    ~PlainGrowingBlock() override { growth_.give_back(reserved_.address, order_); }
 
     void grow(std::size_t bytes) override {
         if (bytes <= bytes_) return;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
+#include "memsaver/driver/system_fork.hpp"
 
 #include <array>
 #include <cstddef>
@@ -14,10 +15,12 @@
 namespace memsaver::inline v0_1 {
 
 /// A stack for each thread, found by the thread's id: a thread_local in a header would be one object in a program and
-/// another in a library that it loads. Thread safe; a look-up costs about 15 ns.
+/// another in a library that it loads. Thread safe; a look-up costs about 15 ns. A forked child is refused, for it
+/// finds locks as other threads left them.
 class RegionStacks {
 public:
     void enter(ArenaBase& arena, const void* region) {
+        fork_mark_.require_parent("begin a region");
         const auto thread = std::this_thread::get_id();
         Shard& shard = shard_of(thread);
         const std::lock_guard lock{shard.mutex};
@@ -25,8 +28,9 @@ public:
     }
 
     /// Removes a region wherever it is: regions that are not ended in order, or on another thread than they were begun
-    /// on, do not disturb others. Answers whether it was this thread's innermost.
+    /// on, do not disturb others. Answers whether all was in order: it was this thread's innermost, or this is a child.
     bool leave(const void* region) noexcept {
+        if (fork_mark_.forked()) return true;
         const auto here = std::this_thread::get_id();
         if (leave(shard_of(here), here, region)) return true;
         for (Shard& shard : shards_) {
@@ -39,7 +43,8 @@ public:
     }
 
     /// This thread's innermost region's arena, or null.
-    [[nodiscard]] ArenaBase* innermost() noexcept {
+    [[nodiscard]] ArenaBase* innermost() {
+        fork_mark_.require_parent("allocate");
         const auto thread = std::this_thread::get_id();
         Shard& shard = shard_of(thread);
         const std::lock_guard lock{shard.mutex};
@@ -69,6 +74,7 @@ private:
         return true;
     }
 
+    ForkMark fork_mark_; // asked before any lock
     std::array<Shard, 16> shards_;
 };
 

@@ -18,8 +18,10 @@ public:
     /// From `arena`; where the device has no room, once more after the saver's own unused memory has been given back.
     virtual void* allocate_from(ArenaBase& arena, std::size_t bytes, std::size_t alignment) = 0;
 
-    /// How a block is given up now: inside a capture that this saver knows of, it stays with the graph.
-    [[nodiscard]] virtual FreeOrder order_now(FreeOrder order) noexcept = 0;
+    /// How a block of `arena` is given up now: inside a capture that this saver knows of, it stays with the graph; with
+    /// a stream of another of the saver's devices, that one's work is marked. Throws only for streams: what a failing
+    /// driver call stands for.
+    [[nodiscard]] virtual FreeOrder order_now(const ArenaBase& arena, FreeOrder order) = 0;
 
     /// The device has no room: gives back memory that no tag uses there. Whether there was any. Waits for nothing.
     virtual bool make_room(int device) = 0;

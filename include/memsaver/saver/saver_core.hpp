@@ -5,7 +5,9 @@
 #include "memsaver/saver/hooks.hpp"
 #include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/region_stacks.hpp"
+#include "memsaver/saver/relief.hpp"
 #include "memsaver/saver/saver_base.hpp"
+#include "memsaver/saver/stream_mark.hpp"
 #include "memsaver/saver/tag_table.hpp"
 #include "memsaver/saver/usage.hpp"
 
@@ -45,29 +47,41 @@ public:
 
     ArenaBase& arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
                      const std::optional<ArenaOptions>& options, const std::optional<AnyBackup<D>>& of_new_tags = {}) {
-        return tags_.arena(tag, policy, driver, options, of_new_tags);
+        const auto& entry = tags_.tag_on(tag, policy, driver, options, of_new_tags);
+        if (entry.core != nullptr) { // it is in our hands, should there be no room
+            relief_.or_again(entry.core->device(), [&] { entry.core->reserve(); });
+        }
+        return *entry.arena;
     }
     ArenaBase& outside() { return tags_.outside(); }
 
     void* allocate_from(ArenaBase& arena, std::size_t bytes, std::size_t alignment) override {
-        try {
-            return arena.allocate(bytes, alignment);
-        } catch (const OutOfMemory&) {
-            if (!relieve(arena.device())) throw;
-            return arena.allocate(bytes, alignment);
-        }
+        return relief_.or_again(arena.device(), [&] { return arena.allocate(bytes, alignment); });
     }
 
-    bool make_room(int device) override { return relieve(device); }
+    bool make_room(int device) override { return relief_.on(device); }
 
     void deallocate(void* pointer, FreeOrder order) {
         if (pointer == nullptr) return;
-        if (ArenaBase* arena = tags_.find(pointer)) return arena->deallocate(pointer, order_now(order));
+        if (ArenaBase* arena = tags_.find(pointer)) return arena->deallocate(pointer, order_now(*arena, order));
         throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
                      "): no tag of this saver has such a pointer"};
     }
 
-    FreeOrder order_now(FreeOrder order) noexcept override { return captures.order_now(order); }
+    FreeOrder order_now(const ArenaBase& arena, FreeOrder order) override {
+        order = captures.order_now(order);
+        if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices()) return order;
+        if (arena.owns_stream(order.stream)) return order;
+        for (const D& driver : tags_.drivers()) {
+            if (!owns(driver, order.stream)) continue;
+            bool capturing = false;
+            check(driver.capturing(order.stream, capturing), "ask whether a stream is being captured");
+            order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
+            if (!capturing) order.mark = std::make_shared<StreamMark<D>>(driver, order.stream);
+            break;
+        }
+        return order;
+    }
 
     /// A graph is gone: what was given up while it was captured is as if given up now. 0 is none: who knows of what
     /// other captures keep?
@@ -88,10 +102,12 @@ public:
                          "a region ended out of order, or on another thread than it began on"};
         });
     }
-    ArenaBase& innermost() {
-        if (ArenaBase* arena = regions_.innermost()) return *arena;
+    /// `bytes` from this thread's innermost region.
+    void* allocate(std::size_t bytes, std::size_t alignment) {
+        if (ArenaBase* arena = regions_.innermost()) return allocate_from(*arena, bytes, alignment);
         throw Misuse{
-            "allocate: this thread is in no region; make one with saver.region(tag), or allocate from an arena"};
+            "allocate(" + std::to_string(bytes) +
+            " bytes): this thread is in no region; make one with saver.region(tag), or allocate from an arena"};
     }
 
     // --- operations; `tags` empty: all ---
@@ -111,7 +127,7 @@ public:
             std::vector<PauseStep<D>> steps;
             steps.reserve(cores.size());
             for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline), options.bytes);
-            event.report = run_pause(steps, options.order, deadline);
+            event.report = run_pause(steps, options.order, deadline, others_for(options.order));
         }
         run_hooks([&] { after_pause.run_all(event); });
         return std::move(event.report);
@@ -132,7 +148,7 @@ public:
             std::vector<ResumeStep<D>> steps; // run in the caller's
             steps.reserve(cores.size());
             for (const std::size_t i : in_order_of(tags, cores)) steps.emplace_back(*cores[i], std::move(turns[i]));
-            event.report = run_resume(steps, [&] { return relieve_all(cores); });
+            event.report = run_resume(steps, [&] { return relief_.on_all(cores); });
         }
         run_hooks([&] { after_resume.run_all(event); });
         return std::move(event.report);
@@ -150,10 +166,11 @@ public:
         std::vector<TrimStep<D>> steps;
         steps.reserve(cores.size());
         for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline));
-        Report report = run_trim(steps, options.order, deadline);
+        Report report = run_trim(steps, options.order, deadline, others_for(options.order));
         if (report.released_bytes == 0) return report;
-        const std::string text = "trimmed " + format_bytes(report.released_bytes);
-        tell(options_.events, [&] { return Event{EventKind::trimmed, "", 0, text}; });
+        tell(options_.events, [&] {
+            return Event{EventKind::trimmed, "", 0, "trimmed " + format_bytes(report.released_bytes)};
+        });
         return report;
     }
 
@@ -169,7 +186,7 @@ public:
 
     BackupView backup_view(const void* pointer, std::size_t bytes) {
         if (ArenaBase* arena = tags_.find(pointer)) return arena->backup_view(pointer, bytes);
-        throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) +
+        throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
                      "): no tag of this saver has such a pointer"};
     }
 
@@ -181,14 +198,7 @@ public:
     }
 
     /// The saver's own, and those that its tags live on: one for each device, whatever options others have.
-    [[nodiscard]] std::vector<D> drivers() {
-        std::vector<D> all{driver_};
-        for (const auto& tag : tags_.snapshot()) {
-            const auto same = [&](const D& driver) { return driver.device() == tag.driver.device(); };
-            if (std::none_of(all.begin(), all.end(), same)) all.push_back(tag.driver);
-        }
-        return all;
-    }
+    [[nodiscard]] std::vector<D> drivers() { return tags_.drivers(); }
 
     Usage usage() {
         std::vector<ArenaUsage> rows;
@@ -198,8 +208,9 @@ public:
         std::vector<DeviceUsage> devices;
         for (const D& driver : drivers()) {
             DeviceMemory memory;
-            check(driver.memory(memory), "ask for the device's memory");
-            DeviceUsage device{driver.device(), memory.total_bytes, memory.total_bytes - memory.free_bytes, 0, 0};
+            const bool known = driver.memory(memory).ok(); // a device that is lost is not
+            DeviceUsage device{
+                driver.device(), memory.total_bytes, memory.total_bytes - memory.free_bytes, 0, 0, known};
             for (const ArenaUsage& row : rows)
                 device.mapped_bytes += row.device == device.device ? row.mapped_bytes : 0;
             device.unexplained_bytes = device.used_bytes - std::min(device.used_bytes, device.mapped_bytes);
@@ -236,6 +247,11 @@ public:
     }
 
 private:
+    /// The devices that an order may name besides those of the tags concerned.
+    std::vector<D> others_for(const Order& order) {
+        const bool named = order.kind() == Order::Kind::after && tags_.several_devices();
+        return named ? tags_.drivers() : std::vector<D>{};
+    }
     /// The indices of `cores` in the order of the caller's list of tags.
     static std::vector<std::size_t> in_order_of(const Tags& tags, const std::vector<ArenaCore<D>*>& cores) {
         std::vector<std::size_t> order(cores.size());
@@ -259,42 +275,12 @@ private:
         return {options_.events, all, driver_.device(), what};
     }
 
-    /// Gives back unused memory on a device, without waiting for anything or anybody. Whether there was any.
-    bool relieve(int device, const std::vector<ArenaCore<D>*>& busy = {}) {
-        std::size_t released = 0;
-        for (const auto& tag : tags_.snapshot()) {
-            if (tag.core == nullptr || tag.driver.device() != device) continue;
-            const bool ours = std::find(busy.begin(), busy.end(), tag.core) != busy.end();
-            const auto turn = ours ? std::nullopt : tag.core->try_turn();
-            if (ours || turn) released += trim_now(*tag.core);
-        }
-        if (released == 0) return false;
-        const std::string text = "no room: gave back " + format_bytes(released) + " that nobody used";
-        tell(options_.events, [&] { return Event{EventKind::retried, "", device, text}; });
-        return true;
-    }
-    static std::size_t trim_now(ArenaCore<D>& core) {
-        TrimStep<D> step{core};
-        step.release();
-        Status ignored; // held, and tried again
-        return step.commit(ignored).released_bytes;
-    }
-    bool relieve_all(const std::vector<ArenaCore<D>*>& busy) {
-        bool any = false;
-        std::vector<int> devices;
-        for (const ArenaCore<D>* core : busy) {
-            if (std::find(devices.begin(), devices.end(), core->device()) != devices.end()) continue;
-            devices.push_back(core->device());
-            any = relieve(core->device(), busy) || any;
-        }
-        return any;
-    }
-
     D driver_;
     SaverOptions options_;
     RegionStacks regions_;
     HookThreads hook_threads_;
     TagTable<D> tags_;
+    Relief<D> relief_{tags_, options_.events};
 };
 
 } // namespace memsaver::inline v0_1

@@ -2,12 +2,14 @@
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
+#include "memsaver/arena/tag_names.hpp"
 #include "memsaver/driver/system_fork.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_arena.hpp"
 #include "memsaver/saver/saver_options.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -37,8 +39,9 @@ public:
     };
 
     TagTable(D driver, SaverOptions options)
-        : options_{std::move(options)}, outside_{std::make_unique<PlainArena<D>>(std::move(driver), "outside",
-                                                                                 options_.events, options_.margin)} {}
+        : options_{std::move(options)}, drivers_{driver}, outside_{std::make_unique<PlainArena<D>>(
+                                                              std::move(driver), "outside", options_.events,
+                                                              options_.margin)} {}
 
     TagTable(const TagTable&) = delete;
     TagTable& operator=(const TagTable&) = delete;
@@ -49,14 +52,14 @@ public:
         (void)outside_.release();
     }
 
-    /// The arena of a tag on a device, made if there is none. No policy: the tag's own, or that of new
-    /// tags, which is Discard if not said otherwise.
-    ArenaBase& arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
-                     const std::optional<ArenaOptions>& options, const std::optional<AnyBackup<D>>& of_new_tags) {
+    /// A tag on a device, made if there is none, and not told to take its reserve so far. No policy: the tag's own, or
+    /// that of new tags, which is Discard if not said otherwise.
+    const Tag& tag_on(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
+                      const std::optional<ArenaOptions>& options, const std::optional<AnyBackup<D>>& of_new_tags) {
         fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
-        require_open();
-        if (tag.empty()) throw Misuse{"a tag needs a name"};
+        require_open({std::string{tag}});
+        if (tag.empty()) throw Misuse{"tag \"\": a tag needs a name"};
         const Tag* known = nullptr;
         for (const Tag& entry : tags_) {
             if (entry.name != tag) continue;
@@ -72,17 +75,17 @@ public:
                              " with other options already"};
             }
             if (options && options->capacity != entry.options.capacity) {
-                throw Misuse{"tag \"" + entry.name + "\" exists already, with another capacity"};
+                throw Misuse{"tag \"" + entry.name + "\" exists already, with another capacity: " +
+                             capacity_text(entry.options) + ", not " + capacity_text(*options)};
             }
-            if (entry.core != nullptr) entry.core->reserve(); // what an earlier call could not
-            return *entry.arena;
+            return entry;
         }
-        return make_arena(tag,
-                          policy             ? *policy
-                          : known != nullptr ? known->policy
-                          : of_new_tags      ? *of_new_tags
-                                             : AnyBackup<D>{Discard{}},
-                          driver, options.value_or(ArenaOptions{}));
+        return make_tag(tag,
+                        policy             ? *policy
+                        : known != nullptr ? known->policy
+                        : of_new_tags      ? *of_new_tags
+                                           : AnyBackup<D>{Discard{}},
+                        driver, options.value_or(ArenaOptions{}));
     }
 
     [[nodiscard]] bool forked() const noexcept { return fork_mark_.forked(); }
@@ -91,7 +94,7 @@ public:
     PlainArena<D>& outside() {
         fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
-        require_open();
+        require_open({outside_->tag()});
         return *outside_;
     }
 
@@ -125,7 +128,7 @@ public:
     std::vector<ArenaCore<D>*> select(const Names& tags, Names& names) {
         fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
-        require_open();
+        require_open(tags);
         for (const std::string& tag : tags) {
             if (std::none_of(tags_.begin(), tags_.end(), [&](const Tag& entry) { return entry.name == tag; })) {
                 throw Misuse{"unknown tag \"" + tag + '"'};
@@ -139,6 +142,14 @@ public:
         }
         return cores;
     }
+    /// The saver's own, and those that its tags live on: one for each device, whatever options others have.
+    [[nodiscard]] std::vector<D> drivers() {
+        fork_mark_.require_parent("use the saver");
+        const std::lock_guard lock{mutex_};
+        return drivers_;
+    }
+    [[nodiscard]] bool several_devices() const noexcept { return several_devices_.load(); }
+
     [[nodiscard]] std::vector<Tag> snapshot() {
         fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
@@ -177,29 +188,42 @@ public:
     }
 
 private:
-    void require_open() const {
-        if (closed_) throw Misuse{"the saver has been closed"};
+    void require_open(const Names& tags) const {
+        if (closed_) throw Misuse{quoted_tags(tags) + ": the saver has been closed"};
+    }
+    static std::string capacity_text(const ArenaOptions& options) {
+        return options.capacity == 0 ? "twice the device's memory" : format_bytes(options.capacity);
     }
 
-    ArenaBase& make_arena(std::string_view tag, AnyBackup<D> policy, const D& driver, ArenaOptions options) {
+    const Tag& make_tag(std::string_view tag, AnyBackup<D> policy, const D& driver, ArenaOptions options) {
         if (options.margin == 0) options.margin = options_.margin;
         if (!options.events) options.events = options_.events;
         if (!options.host_budget) options.host_budget = host_budget_;
         Tag entry{std::string{tag}, driver, std::move(policy), options, nullptr, nullptr};
+        const auto same = [&](const D& known) { return known.device() == driver.device(); };
+        if (std::none_of(drivers_.begin(), drivers_.end(), same)) drivers_.push_back(driver);
+        several_devices_.store(drivers_.size() > 1);
         if (options_.enabled) {
             auto core =
                 std::make_unique<ArenaCore<D>>(driver, entry.name, entry.policy, options, quarantine_on(driver));
             entry.arena = entry.core = core.get();
             cores_.reserve(cores_.size() + 1); // what the directory names must not die
-            directory_.add(core->addresses(), *core);
+            tags_.push_back(std::move(entry)); // later entries do not move it
+            try {
+                directory_.add(core->addresses(), *core);
+            } catch (...) {
+                tags_.pop_back();
+                throw;
+            }
             cores_.push_back(std::move(core));
         } else {
-            plain_.push_back(std::make_unique<PlainArena<D>>(driver, entry.name, options.events, options.margin));
-            entry.arena = plain_.back().get();
+            auto plain = std::make_unique<PlainArena<D>>(driver, entry.name, options.events, options.margin);
+            entry.arena = plain.get();
+            plain_.reserve(plain_.size() + 1);
+            tags_.push_back(std::move(entry));
+            plain_.push_back(std::move(plain));
         }
-        tags_.push_back(std::move(entry));
-        if (tags_.back().core != nullptr) tags_.back().core->reserve(); // in our hands, should it fail
-        return *tags_.back().arena;
+        return tags_.back();
     }
 
     std::shared_ptr<QuarantineBlocks<D>> quarantine_on(const D& driver) {
@@ -217,6 +241,8 @@ private:
     Directory directory_;
     std::mutex mutex_; // guards what follows
     bool closed_ = false;
+    std::vector<D> drivers_;
+    std::atomic<bool> several_devices_{false};
     std::deque<Tag> tags_;
     std::vector<std::shared_ptr<QuarantineBlocks<D>>> quarantines_; // one for each device
     std::vector<std::unique_ptr<ArenaCore<D>>> cores_;

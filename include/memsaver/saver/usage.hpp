@@ -18,6 +18,7 @@ struct DeviceUsage {
     std::size_t used_bytes = 0;        ///< by everybody, as the driver reports it
     std::size_t mapped_bytes = 0;      ///< by this saver
     std::size_t unexplained_bytes = 0; ///< the rest: contexts, other allocators, other processes
+    bool known = true;                 ///< whether the driver said so; else all but `mapped_bytes` is 0
 };
 
 /// A range of ArenaUsage, in the order in which the arenas were made; printable as a table.
@@ -46,9 +47,14 @@ public:
                 out << "  of these, " << format_bytes(row.held_bytes) << " could not be given back yet\n";
         }
         for (const DeviceUsage& device : usage.devices_) {
-            out << "device " << device.device << ": " << format_bytes(device.used_bytes) << " of "
-                << format_bytes(device.total_bytes) << " used, " << format_bytes(device.mapped_bytes)
-                << " by these tags, " << format_bytes(device.unexplained_bytes) << " by others\n";
+            out << "device " << device.device << ": ";
+            if (!device.known) {
+                out << "does not answer, " << format_bytes(device.mapped_bytes) << " by these tags\n";
+                continue;
+            }
+            out << format_bytes(device.used_bytes) << " of " << format_bytes(device.total_bytes) << " used, "
+                << format_bytes(device.mapped_bytes) << " by these tags, " << format_bytes(device.unexplained_bytes)
+                << " by others\n";
         }
         return out;
     }

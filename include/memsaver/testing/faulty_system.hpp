@@ -15,6 +15,8 @@ class FaultySystem : public FaultyBase<D> {
 public:
     using FaultyBase<D>::inner;
 
+    static constexpr bool owns_events = requires(const D d, EventRef event, bool& yes) { d.owns_event(event, yes); };
+
     Status lane(Direction direction, StreamRef& stream) const noexcept requires Lanes<D> {
         return call({.call = Call::lane}, [&](CallRecord& made) {
             const Status status = inner().lane(direction, stream);
@@ -26,6 +28,10 @@ public:
     Status owns_stream(StreamRef stream, bool& yes) const noexcept requires StreamOwners<D> {
         return call({.call = Call::owns_stream, .stream = stream},
                     [&](CallRecord&) { return inner().owns_stream(stream, yes); });
+    }
+    Status owns_event(EventRef event, bool& yes) const noexcept requires owns_events {
+        return call({.call = Call::owns_stream, .event = event},
+                    [&](CallRecord&) { return inner().owns_event(event, yes); });
     }
     Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept requires Trims<D> {
         return call({.call = Call::pool_memory}, [&](CallRecord&) { return inner().pool_memory(pool, bytes); });

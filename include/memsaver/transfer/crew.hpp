@@ -4,7 +4,6 @@
 #include "memsaver/base/base.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdio>
@@ -29,6 +28,10 @@ public:
     Executor& operator=(const Executor&) = delete;
     virtual ~Executor() = default;
     /// Runs `task` once, on any thread, soon. If it throws, the task will not run.
+    ///
+    /// The executor's own threads may pause and resume: nobody waits for a task that has not begun, since who waits for
+    /// a transfer that nobody has begun does the work himself. A task that comes late does nothing, also when the
+    /// transfer is gone.
     virtual void submit(std::function<void()> task) = 0;
 };
 
@@ -39,7 +42,8 @@ struct CrewOptions {
     int numa_node = -1;                   ///< where own threads stay, within the process's own set; -1: anywhere
 };
 
-/// Runs one function on several threads at once. What they throw is kept. Joins when it dies; never detaches.
+/// Runs one function on several threads at once: each takes a part of the work until there is none left, so that fewer
+/// threads do all of it as well. What they throw is kept. Joins when it dies; never detaches.
 class Crew {
 public:
     explicit Crew(CrewOptions options) : options_{std::move(options)} {}
@@ -49,67 +53,98 @@ public:
 
     /// Starts `work()` on at most `workers` threads, and returns. Where no thread can be had, runs it here. Once.
     void start(std::size_t workers, std::function<void()> work) {
-        work_ = std::move(work);
+        shared_->work = std::move(work);
         workers = std::clamp<std::size_t>(workers, 1, std::max(1U, options_.threads));
         for (std::size_t i = 0; i < workers; ++i) {
             if (!start_one()) {
-                if (i == 0) run();
+                if (i == 0) shared_->run();
                 return;
             }
         }
     }
 
     /// Whether all have returned.
-    [[nodiscard]] bool done() const noexcept { return running_.load() == 0; }
+    [[nodiscard]] bool done() const noexcept {
+        const std::lock_guard lock{shared_->mutex};
+        return shared_->running == 0 && (shared_->over || shared_->to_come == 0);
+    }
 
-    /// Waits until all have returned.
+    /// Waits until all have returned that have begun. Where none has, an executor's threads may all be waiting, this
+    /// one among them: then the work is done here.
     void join() noexcept {
         for (std::thread& thread : threads_) thread.join();
         threads_.clear();
-        std::unique_lock lock{mutex_};
-        ended_.wait(lock, [&] { return running_.load() == 0; });
+        std::unique_lock lock{shared_->mutex};
+        if (shared_->to_come != 0 && !shared_->begun && !shared_->over) {
+            lock.unlock();
+            shared_->run();
+            lock.lock();
+        }
+        shared_->over = true;
+        shared_->ended.wait(lock, [&] { return shared_->running == 0; });
     }
 
     /// What the first of them threw, if any did.
     [[nodiscard]] std::exception_ptr failure() noexcept {
-        const std::lock_guard lock{mutex_};
-        return failure_;
+        const std::lock_guard lock{shared_->mutex};
+        return shared_->failure;
     }
 
 private:
+    /// What the crew and its threads share. An executor may run a task when the crew is gone.
+    struct Shared {
+        void run() noexcept {
+            try {
+                work();
+            } catch (...) {
+                const std::lock_guard lock{mutex};
+                if (!failure) failure = std::current_exception();
+            }
+        }
+        void take_part() noexcept {
+            {
+                const std::lock_guard lock{mutex};
+                to_come -= 1;
+                if (over) return;
+                begun = true;
+                running += 1;
+            }
+            run();
+            const std::lock_guard lock{mutex};
+            running -= 1;
+            ended.notify_all();
+        }
+
+        std::function<void()> work;
+        std::mutex mutex; // over what follows
+        std::condition_variable ended;
+        std::size_t to_come = 0; ///< threads that have been asked for and have not begun
+        std::size_t running = 0;
+        bool begun = false;
+        bool over = false; ///< whoever has not begun does not begin any more
+        std::exception_ptr failure;
+    };
+
     bool start_one() {
-        running_ += 1;
+        {
+            const std::lock_guard lock{shared_->mutex};
+            shared_->to_come += 1;
+        }
         try {
             if (options_.executor) {
-                options_.executor->submit([this] {
-                    run();
-                    end();
-                });
+                options_.executor->submit([shared = shared_] { shared->take_part(); });
             } else {
-                threads_.emplace_back([this] {
-                    stay_near(options_.numa_node);
-                    run();
-                    end();
+                threads_.emplace_back([shared = shared_, node = options_.numa_node] {
+                    stay_near(node);
+                    shared->take_part();
                 });
             }
             return true;
         } catch (...) { // no thread to be had
-            running_ -= 1;
+            const std::lock_guard lock{shared_->mutex};
+            shared_->to_come -= 1;
             return false;
         }
-    }
-    void run() noexcept {
-        try {
-            work_();
-        } catch (...) {
-            const std::lock_guard lock{mutex_};
-            if (!failure_) failure_ = std::current_exception();
-        }
-    }
-    void end() noexcept {
-        const std::lock_guard lock{mutex_}; // under it: the crew may be gone as soon as it is the last's
-        running_ -= 1;
-        ended_.notify_all();
     }
 
     /// Keeps this thread on the processors of a node that the process may use; on all of them where there are none.
@@ -140,12 +175,8 @@ private:
     }
 
     CrewOptions options_;
-    std::function<void()> work_;
+    std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
     std::vector<std::thread> threads_;
-    std::atomic<std::size_t> running_{0};
-    std::mutex mutex_;
-    std::condition_variable ended_;
-    std::exception_ptr failure_;
 };
 
 } // namespace memsaver::inline v0_1

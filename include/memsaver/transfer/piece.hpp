@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace memsaver::inline v0_1 {
@@ -80,7 +81,7 @@ std::vector<Piece> cut_into_pieces(std::vector<Unit> units, std::size_t cell, Ap
     return pieces;
 }
 
-/// Sees pieces pass. Called from any of the threads that move them, several at once.
+/// Sees pieces pass, on their way out and back. Called from any of the threads that move them, several at once.
 class PieceObserver {
 public:
     PieceObserver() = default;
@@ -88,10 +89,14 @@ public:
     PieceObserver& operator=(const PieceObserver&) = delete;
     virtual ~PieceObserver() = default;
 
+    /// Which tag's bytes it sees, for the text of errors. Before any of them pass.
+    virtual void about(const std::string& /*tag*/) {}
     /// These are the bytes of a unit that has been saved. May throw.
     virtual void saved(const Unit& unit, const std::byte* bytes) = 0;
     /// These are the bytes that are about to be restored. Throws an Error if they must not be.
     virtual void restoring(const Unit& unit, const std::byte* bytes) = 0;
+    /// What was saved at these locations is needed no more; they may be used for something else. While nothing passes.
+    virtual void discarded(std::uint64_t /*location*/, std::size_t /*bytes*/) noexcept {}
 };
 
 } // namespace memsaver::inline v0_1

@@ -17,7 +17,8 @@
 namespace memsaver::inline v0_1 {
 
 /// Where all host pages are ready, the copies are enqueued at once and go by themselves. Where not, a crew readies them
-/// cell by cell and enqueues each cell's copies as it goes: copies of earlier cells run while later ones are pinned.
+/// cell by cell and enqueues each cell's copies as it goes: copies of earlier cells run while later ones are pinned,
+/// and are shown to the observer.
 template <class D>
 requires Copies<D> && HostPages<D>
 class PinnedTransfer final : public Ticket::Work {
@@ -32,9 +33,8 @@ public:
     /// slowly.
     PinnedTransfer(CopyLane<D> lane, std::vector<Cargo> cargo, CrewOptions crew, PieceObserver* observer,
                    ProgressSink progress, std::function<void()> refused = {})
-        : lane_{std::move(lane)}, cargo_{std::move(cargo)},
-          marks_(cargo_.size()), observer_{observer}, progress_{std::move(progress), bytes_of(cargo_)},
-          refused_{std::move(refused)}, crew_options_{std::move(crew)}, crew_{crew_options_} {}
+        : lane_{std::move(lane)}, cargo_{std::move(cargo)}, marks_(cargo_.size()), observer_{observer},
+          progress_{std::move(progress), bytes_of(cargo_)}, refused_{std::move(refused)}, crew_{std::move(crew)} {}
 
     ~PinnedTransfer() override {
         try {
@@ -45,7 +45,7 @@ public:
 
     /// Starts. Throws OutOfHostMemory if not even that can be done; then nothing is under way.
     void start() {
-        bool ready = !checks_first();
+        bool ready = observer_ == nullptr; // else threads are needed to look
         for (const Cargo& cargo : cargo_) ready = ready && cargo.region->ready(cargo.piece.location(), true);
         if (!ready) return crew_.start(cargo_.size(), [this] { work(); });
         for (std::size_t i = 0; i < cargo_.size() && status_.ok(); ++i) status_ = enqueue(i);
@@ -66,13 +66,6 @@ public:
             settle();
             failure_ = crew_.failure();
             waited_ = true;
-            if (!failure_ && status_.ok() && observer_ != nullptr && lane_.direction() == Direction::out) {
-                try {
-                    observe_saved();
-                } catch (...) { // so that the next wait answers the same
-                    failure_ = std::current_exception();
-                }
-            }
         }
         if (failure_) std::rethrow_exception(failure_);
         return status_;
@@ -98,11 +91,10 @@ private:
         for (const Cargo& one : cargo) sum += one.piece.bytes();
         return sum;
     }
-    [[nodiscard]] bool checks_first() const noexcept {
-        return observer_ != nullptr && lane_.direction() == Direction::in;
-    }
 
     void work() {
+        const bool out = lane_.direction() == Direction::out;
+        std::size_t under_way = cargo_.size(); // the last that this thread has enqueued; shown once the next one is
         for (std::size_t i = next_++; i < cargo_.size() && !stopped_.load(); i = next_++) {
             const Cargo& cargo = cargo_[i];
             Status status = cargo.region->prepare(cargo.piece.location(), true);
@@ -110,17 +102,29 @@ private:
                 status = {}; // there, if not pinned
                 if (refused_ && !pin_refused_.exchange(true)) refused_();
             }
-            if (status.ok() && checks_first()) {
-                try {
-                    observe(cargo,
-                            [&](const Unit& unit, const std::byte* bytes) { observer_->restoring(unit, bytes); });
-                } catch (...) {
-                    stopped_ = true;
-                    throw;
-                }
-            }
+            if (status.ok() && !out) show(cargo, &PieceObserver::restoring);
             if (status.ok()) status = enqueue(i);
-            if (!status.ok()) fail(status);
+            if (!status.ok()) return fail(status);
+            if (out) show_saved(std::exchange(under_way, i));
+        }
+        show_saved(under_way);
+    }
+    /// Shows a piece to the observer once it is there.
+    void show_saved(std::size_t i) {
+        if (observer_ == nullptr || i == cargo_.size() || stopped_.load()) return;
+        if (const Status status = lane_.driver().wait(marks_[i].get()); !status.ok()) return fail(status);
+        show(cargo_[i], &PieceObserver::saved);
+    }
+    void show(const Cargo& cargo, void (PieceObserver::*see)(const Unit&, const std::byte*)) {
+        if (observer_ == nullptr) return;
+        try {
+            for (const Unit& unit : cargo.piece.units) {
+                // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
+                (observer_->*see)(unit, reinterpret_cast<const std::byte*>(unit.location));
+            }
+        } catch (...) {
+            stopped_ = true;
+            throw;
         }
     }
     Status enqueue(std::size_t i) noexcept {
@@ -143,31 +147,12 @@ private:
         }
     }
 
-    void observe_saved() {
-        std::atomic<std::size_t> next{0};
-        Crew readers{crew_options_};
-        readers.start(cargo_.size(), [&] {
-            for (std::size_t i = next++; i < cargo_.size(); i = next++) {
-                observe(cargo_[i], [&](const Unit& unit, const std::byte* bytes) { observer_->saved(unit, bytes); });
-            }
-        });
-        readers.join();
-        failure_ = readers.failure();
-    }
-    template <class See>
-    static void observe(const Cargo& cargo, See&& see) {
-        for (const Unit& unit : cargo.piece.units) {
-            see(unit, reinterpret_cast<const std::byte*>(unit.location)); // NOLINT(performance-no-int-to-ptr)
-        }
-    }
-
     CopyLane<D> lane_;
     std::vector<Cargo> cargo_;
     std::vector<OwnedEvent<D>> marks_; // of each cargo
     PieceObserver* observer_;
     Progress progress_;
     std::function<void()> refused_;
-    CrewOptions crew_options_;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};
     std::atomic<bool> pin_refused_{false};

@@ -18,6 +18,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -59,8 +60,8 @@ public:
         Loan(const Loan&) = delete;
         Loan& operator=(const Loan&) = delete;
         ~Loan() { ring_.take_back(index_); }
-        /// Throws OutOfHostMemory.
-        Pair& pair() { return ring_.made(index_); }
+        /// `whose` is for the text of errors. Throws OutOfHostMemory.
+        Pair& pair(const std::string& whose = {}) { return ring_.made(index_, whose); }
 
     private:
         Ring& ring_;
@@ -70,14 +71,19 @@ public:
     [[nodiscard]] std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
     [[nodiscard]] std::size_t pairs() const noexcept { return pairs_.size(); }
     /// Makes the buffers that a transfer of `pieces` pieces uses, while none runs. Throws OutOfHostMemory.
-    void prepare(std::size_t pieces) {
-        for (std::size_t i = 0; i < std::min(pieces, pairs_.size()); ++i) (void)made(i);
+    void prepare(std::size_t pieces, const std::string& whose = {}) {
+        for (std::size_t i = 0; i < std::min(pieces, pairs_.size()); ++i) (void)made(i, whose);
     }
-    /// Gives the buffers back, while no transfer runs.
-    void clear() noexcept {
+    /// Gives the buffers back, while no transfer runs. Answers the first failure; what is left is used again, or tried
+    /// again by the next call.
+    Status clear() noexcept {
+        Status first;
         for (Pair& pair : pairs_) {
-            for (PinnedBuffer<D>& buffer : pair) buffer.reset();
+            for (PinnedBuffer<D>& buffer : pair) {
+                if (const Status status = buffer.release(); first.ok()) first = status;
+            }
         }
+        return first;
     }
 
 private:
@@ -96,9 +102,11 @@ private:
         lent_[index] = false;
         came_back_.notify_one();
     }
-    Pair& made(std::size_t index) {
+    Pair& made(std::size_t index, const std::string& whose) {
         for (PinnedBuffer<D>& buffer : pairs_[index]) {
-            if (!buffer.owns()) buffer = PinnedBuffer<D>{driver_, buffer_bytes_};
+            const Status status = buffer.take(driver_, buffer_bytes_);
+            if (!status.ok())
+                raise(status, "take a buffer for bytes on their way", whose + format_bytes(buffer_bytes_));
         }
         return pairs_[index];
     }
@@ -111,16 +119,16 @@ private:
     std::condition_variable came_back_;
 };
 
-/// Pieces lie in cells of `ring->buffer_bytes()`. The store outlives the transfer.
+/// Pieces lie in cells of `ring->buffer_bytes()`. The store outlives the transfer. `whose` is for the text of errors.
 template <class D, ByteStore Store>
 requires Copies<D> && HostPages<D>
 class RingTransfer final : public Ticket::Work {
 public:
     RingTransfer(CopyLane<D> lane, std::vector<Piece> pieces, const Store& store, std::shared_ptr<Ring<D>> ring,
-                 CrewOptions crew, PieceObserver* observer, ProgressSink progress)
+                 CrewOptions crew, PieceObserver* observer, ProgressSink progress, std::string whose = {})
         : lane_{std::move(lane)}, pieces_{std::move(pieces)},
           arrived_(pieces_.size(), false), store_{&store}, ring_{std::move(ring)}, observer_{observer},
-          progress_{std::move(progress), bytes_of(pieces_)}, crew_{std::move(crew)} {}
+          progress_{std::move(progress), bytes_of(pieces_)}, whose_{std::move(whose)}, crew_{std::move(crew)} {}
 
     ~RingTransfer() override { crew_.join(); }
 
@@ -170,7 +178,7 @@ private:
         typename Ring<D>::Loan loan{*ring_};
         std::array<Slot, 2> slots;
         try {
-            auto& pair = loan.pair();
+            auto& pair = loan.pair(whose_);
             slots[0].buffer = &pair[0];
             slots[1].buffer = &pair[1];
             std::size_t turn = 0;
@@ -197,23 +205,22 @@ private:
         std::byte* const data = slot.buffer->data();
         if (lane_.direction() == Direction::in) {
             each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
-                check(store_->get(at, location, bytes), "read bytes back from where they were kept", bytes, 0);
+                check_of(piece, store_->get(at, location, bytes), "read bytes back from where they were kept");
             });
             if (observer_ != nullptr) {
                 for (const Unit& unit : piece.units) observer_->restoring(unit, data + (unit.location - origin(piece)));
             }
         }
-        check(lane_.enqueue(piece, data, origin(piece), slot.mark), "copy bytes", piece.bytes(),
-              piece.units.front().device);
+        check_of(piece, lane_.enqueue(piece, data, origin(piece), slot.mark), "copy bytes");
         slot.piece = index;
         slot.busy = true;
     }
 
     void finish(Slot& slot) {
         if (!slot.busy) return;
-        check(lane_.driver().wait(slot.mark.get()), "wait for a copy");
-        slot.busy = false;
         const Piece& piece = pieces_[slot.piece];
+        check_of(piece, lane_.driver().wait(slot.mark.get()), "wait for a copy");
+        slot.busy = false;
         if (lane_.direction() == Direction::out) {
             std::byte* const data = slot.buffer->data();
             if (observer_ != nullptr) {
@@ -225,7 +232,7 @@ private:
                 std::memset(data + (end - origin(piece)), 0, align_up(end, Store::alignment) - end);
             }
             each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
-                check(store_->put(at, location, bytes), "write bytes to where they are kept", bytes, 0);
+                check_of(piece, store_->put(at, location, bytes), "write bytes to where they are kept");
             });
         }
         progress_.add(piece.bytes());
@@ -234,6 +241,13 @@ private:
         arrival_.notify_all();
     }
 
+    /// Throws what a status stands for, with the bytes concerned in the text.
+    void check_of(const Piece& piece, const Status& status, const Attempt& attempt) const {
+        if (status.ok()) return;
+        raise(status, attempt,
+              whose_ + format_bytes(piece.bytes()) + " from " + format_address(piece.units.front().device) + " on",
+              piece.bytes());
+    }
     static std::uint64_t first_of(const Unit& unit) noexcept { return align_down(unit.location, Store::alignment); }
     static std::uint64_t origin(const Piece& piece) noexcept { return first_of(piece.units.front()); }
     /// `act(buffer, location, bytes)` for each row of neighbours in the store, in whole multiples of its alignment:
@@ -257,10 +271,10 @@ private:
     std::shared_ptr<Ring<D>> ring_;
     PieceObserver* observer_;
     Progress progress_;
+    std::string whose_;
     std::mutex mutex_;
     std::condition_variable arrival_;
     std::atomic<std::size_t> next_{0};
-
     std::atomic<bool> stopped_{false};
     Crew crew_; // last: it is joined before the rest dies
 };

@@ -1,5 +1,6 @@
 // Two GPUs: each tag's memory on each device is restored on its own, the program's current device stays what it was,
-// and peers are granted access again.
+// peers are granted access again, and graphs and workspaces live on the second one as on the first.
+#include "backup/backup_support.hpp"
 #include "gpu/gpu_support.hpp"
 
 #if MEMSAVER_TEST_CUDART
@@ -59,6 +60,45 @@ TEST_CASE("each device's memory falls, comes back and is restored on its own") {
     there.reset();
     only_there.reset();
     saver.close();
+}
+
+TEST_CASE("bytes kept on two devices at once come back to each, whatever keeps them") {
+    const CudaDriver devices[] = {CudaDriver{0}, CudaDriver{1}}; // keep their contexts
+    constexpr std::size_t sizes[] = {6912, 3_MiB + 256, 20_MiB};
+    constexpr std::size_t all_bytes = 6912 + 3_MiB + 256 + 20_MiB;
+    for (const auto& [name, policy] : test::keepers<Watched>()) {
+        CAPTURE(name);
+        const Ledgered first{0};
+        const Ledgered second{1};
+        MemorySaver saver{first.driver};
+        struct Kept {
+            const Watched& driver;
+            void* block;
+            std::size_t bytes;
+        };
+        std::vector<Kept> kept;
+        for (const Ledgered* books : {&first, &second}) {
+            const Arena arena = saver.arena("weights", policy, books->driver);
+            for (const std::size_t bytes : sizes) kept.push_back({books->driver, arena.allocate(bytes), bytes});
+        }
+        for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
+            CAPTURE(cycle);
+            const auto seed = [&](std::size_t i) { return 100 * cycle + i; };
+            for (std::size_t i = 0; i < kept.size(); ++i) {
+                test::write_pattern(kept[i].driver, kept[i].block, kept[i].bytes, seed(i));
+            }
+            saver.invalidate("weights");
+            const Report paused = saver.pause("weights");
+            REQUIRE(paused.tags.size() == 2);
+            for (const TagReport& row : paused.tags) CHECK(row.saved_bytes == all_bytes);
+            CHECK(first.driver.handle_bytes() + second.driver.handle_bytes() == 0);
+            CHECK(saver.resume("weights").restored_bytes == 2 * all_bytes);
+            for (std::size_t i = 0; i < kept.size(); ++i) {
+                CHECK(test::has_pattern(kept[i].driver, kept[i].block, kept[i].bytes, seed(i)));
+            }
+        }
+        saver.close();
+    }
 }
 
 TEST_CASE("the current device and context stay what they were") {
@@ -170,5 +210,78 @@ TEST_CASE("no room on one device: nothing comes back on either") {
     CHECK(saver.resume("tag").mapped_bytes == 256_MiB + 4_GiB);
     here.reset();
     there.reset();
+    saver.close();
+}
+
+TEST_CASE("a graph on the second device is paused there, and replays") {
+    constexpr std::uint32_t count = 1 << 19;
+    const Ledgered first{0};
+    const Ledgered second{1};
+    Program program;
+    Program neighbour{1};
+    MemorySaver saver{first.driver};
+    void* block = nullptr;
+    {
+        const CaptureOptions<Watched> there{.policy = Zero{}, .device = second.driver};
+        const Graph graph = capture(saver, "graph", neighbour.stream, there, [&] {
+            block = saver.allocate(count * sizeof(std::uint32_t));
+            neighbour.add_one(neighbour.stream, block, count);
+        });
+        CHECK(graph.device() == 1);
+        CHECK(first.driver.handle_bytes() == 0);
+        CHECK(second.driver.handle_bytes() != 0);
+        for (int cycle = 0; cycle < 3; ++cycle) {
+            CAPTURE(cycle);
+            saver.pause("graph");
+            CHECK(second.driver.handle_bytes() == 0);
+            CHECK_THROWS_AS(graph.launch(neighbour.stream), Misuse);
+            saver.resume("graph"); // zeros
+            graph.launch(neighbour.stream);
+            neighbour.synchronize();
+            CHECK(neighbour.read(block, count) == words(count, 1));
+        }
+        CHECK_THROWS_AS(std::ignore = capture(saver, "graph", program.stream, there, [] {}), Misuse); // whose stream?
+    }
+    saver.deallocate(block);
+    saver.close();
+}
+
+TEST_CASE("a pool of workspaces on the second device: grows, is zeroed, captured and paused there") {
+    constexpr std::uint32_t count = 1 << 20;
+    constexpr std::size_t bytes = count * sizeof(std::uint32_t);
+    const Ledgered first{0};
+    const Ledgered second{1};
+    Program program;
+    Program neighbour{1};
+    MemorySaver saver{first.driver};
+    {
+        WorkspacePool pool{saver.arena("workspace", Discard{}, second.driver), {.cap = 64_MiB}};
+        const WorkspaceOptions zeroed{.reuse = Reuse::zeroed, .stream = neighbour.stream};
+        void* const workspace = pool.get("a", bytes, zeroed);
+        CHECK_THROWS_AS(std::ignore = pool.get("a", bytes, {.stream = program.stream}), Misuse);
+        CHECK(pool.get("a", 32_MiB) == workspace);
+        CHECK(pool.get("b", bytes, {.stream = neighbour.stream}) == workspace);
+        CHECK(first.driver.handle_bytes() == 0);
+        CHECK(second.driver.handle_bytes() == 32_MiB);
+        neighbour.add_one(neighbour.stream, workspace, count);
+        neighbour.synchronize();
+        CHECK(neighbour.read(workspace, count) == words(count, 1));
+
+        const CaptureOptions<Watched> there{.policy = Zero{}, .device = second.driver};
+        const Graph graph = capture(saver, "graph", neighbour.stream, there,
+                                    [&] { neighbour.add_one(neighbour.stream, pool.get("a", bytes, zeroed), count); });
+        for (int cycle = 0; cycle < 2; ++cycle) {
+            CAPTURE(cycle);
+            saver.pause();
+            CHECK(second.driver.handle_bytes() == 0);
+            CHECK(pool.get("a", bytes) == workspace);
+            saver.resume();
+            for (int replay = 0; replay < 2; ++replay) { // each begins with zeros
+                graph.launch(neighbour.stream);
+                neighbour.synchronize();
+                CHECK(neighbour.read(workspace, count) == words(count, 1));
+            }
+        }
+    }
     saver.close();
 }

@@ -1,0 +1,40 @@
+// Which of the host's NUMA nodes is next to a CudaDriver's device: against the stub libcuda.so.1, as
+// cuda_driver_test.cpp.
+#include "memsaver/backup/store_options.hpp"
+#include "memsaver/driver/cuda_driver.hpp"
+#include "memsaver/driver/host_driver.hpp"
+
+#include "stub_libcuda.hpp"
+
+#include <doctest/doctest.h>
+
+#include <dlfcn.h>
+
+using namespace memsaver;
+
+TEST_CASE("a driver that does not tell its NUMA node: nobody knows") { CHECK(numa_node_of(HostDriver{64_MiB}) == -1); }
+
+#if MEMSAVER_HAS_CUDA_HEADERS
+
+TEST_CASE("CudaDriver: the NUMA node is what the device says, and -1 where it does not") {
+    constexpr int host_numa_id = 134; // CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID
+    void* const library = ::dlopen(MEMSAVER_STUB_LIBCUDA, RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library != nullptr);
+    void* const symbol = ::dlsym(library, "memsaver_stub_state");
+    REQUIRE(symbol != nullptr);
+    StubState& state = *reinterpret_cast<StubState* (*)()>(symbol)();
+    state.reset();
+    {
+        const CudaDriver driver{1, {}, MEMSAVER_STUB_LIBCUDA};
+        for (const int node : {0, 3, -1}) {
+            state.attributes[host_numa_id] = node;
+            CHECK(driver.numa_node() == node);
+            CHECK(numa_node_of(driver) == node); // where a backup's threads are put
+        }
+        state.fails["cuDeviceGetAttribute"] = CUDA_ERROR_INVALID_VALUE; // a driver older than the question
+        CHECK(driver.numa_node() == -1);
+    }
+    state.reset();
+}
+
+#endif

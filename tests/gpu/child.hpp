@@ -1,0 +1,68 @@
+// A test case of this program in a process of its own, started afresh: what happens to the device there, and how that
+// process ends, is nobody else's. Such a test case is skipped otherwise, and begins with `if (!alone()) return;`.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include <spawn.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace gpu_test {
+
+inline constexpr const char* alone_variable = "MEMSAVER_TEST_ALONE";
+
+/// What a process that was run alone was told, or null in any other. Ends it should it hang, rather than the tests.
+inline const char* alone() {
+    const char* const told = std::getenv(alone_variable);
+    if (told != nullptr) (void)::alarm(240);
+    return told;
+}
+
+struct Ended {
+    int code = -1; ///< its exit code, or minus the signal that ended it
+    std::string out;
+    std::string err;
+};
+
+/// Runs the test case of this name (without wildcards and commas), which finds `told` in `alone()`.
+inline Ended run_alone(const std::string& test_case, const std::string& told = "yes") {
+    const auto text_of = [](std::FILE* file) {
+        std::string text;
+        std::rewind(file);
+        for (int byte = std::fgetc(file); byte != EOF; byte = std::fgetc(file)) text.push_back(static_cast<char>(byte));
+        (void)std::fclose(file);
+        return text;
+    };
+    std::FILE* const out = std::tmpfile();
+    std::FILE* const err = std::tmpfile();
+    REQUIRE((out != nullptr && err != nullptr));
+    posix_spawn_file_actions_t actions;
+    REQUIRE(::posix_spawn_file_actions_init(&actions) == 0);
+    REQUIRE(::posix_spawn_file_actions_adddup2(&actions, ::fileno(out), STDOUT_FILENO) == 0);
+    REQUIRE(::posix_spawn_file_actions_adddup2(&actions, ::fileno(err), STDERR_FILENO) == 0);
+
+    std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+    std::string filter = "--test-case=" + test_case;
+    std::string no_skip = "--no-skip";
+    std::array<char*, 4> arguments{program.data(), filter.data(), no_skip.data(), nullptr};
+    REQUIRE(::setenv(alone_variable, told.c_str(), 1) == 0);
+    pid_t process = 0;
+    const int started = ::posix_spawn(&process, program.c_str(), &actions, nullptr, arguments.data(), environ);
+    (void)::unsetenv(alone_variable);
+    (void)::posix_spawn_file_actions_destroy(&actions);
+    REQUIRE(started == 0);
+    int status = 0;
+    REQUIRE(::waitpid(process, &status, 0) == process);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), text_of(out), text_of(err)};
+}
+
+} // namespace gpu_test

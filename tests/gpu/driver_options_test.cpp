@@ -1,0 +1,210 @@
+// What a CudaDriver can be asked for beyond plain pages: export, RDMA, and what it knows of the host next to it.
+#include "gpu/gpu_support.hpp"
+#include "support/bytes.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <unistd.h>
+
+using namespace gpu_test;
+
+namespace {
+
+/// The calls of a program that shares pages.
+struct Sharing {
+    explicit Sharing(Program& program) : library{program.native.library} {}
+    CudaLibrary& library;
+
+    CUresult (*attribute)(int*, CUdevice_attribute, CUdevice) = library.entry("cuDeviceGetAttribute", 2000);
+    CUresult (*retain)(CUmemGenericAllocationHandle*, void*) = library.entry("cuMemRetainAllocationHandle", 11000);
+    CUresult (*release)(CUmemGenericAllocationHandle) = library.entry("cuMemRelease", 10020);
+    CUresult (*properties)(CUmemAllocationProp*,
+                           CUmemGenericAllocationHandle) = library.entry("cuMemGetAllocationPropertiesFromHandle",
+                                                                         10020);
+    CUresult (*export_handle)(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+                              unsigned long long) = library.entry("cuMemExportToShareableHandle", 10020);
+    CUresult (*import_handle)(CUmemGenericAllocationHandle*, void*,
+                              CUmemAllocationHandleType) = library.entry("cuMemImportFromShareableHandle", 10020);
+    CUresult (*pointer_attribute)(void*, CUpointer_attribute, CUdeviceptr) = library.entry("cuPointerGetAttribute",
+                                                                                           4000);
+
+    [[nodiscard]] int ask(CUdevice_attribute which) const {
+        int value = 0;
+        must(attribute(&value, which, 0), "cuDeviceGetAttribute");
+        return value;
+    }
+    /// How the pages under a pointer were made.
+    [[nodiscard]] CUmemAllocationProp made(void* pointer) const {
+        CUmemGenericAllocationHandle handle = 0;
+        CUmemAllocationProp props{};
+        must(retain(&handle, pointer), "cuMemRetainAllocationHandle");
+        const CUresult asked = properties(&props, handle);
+        must(release(handle), "cuMemRelease");
+        must(asked, "cuMemGetAllocationPropertiesFromHandle");
+        return props;
+    }
+    /// Whether a network card can reach the pages under a pointer, by what the driver tells in either way.
+    [[nodiscard]] bool reachable(void* pointer) const {
+        bool capable = false;
+        const CUresult asked = pointer_attribute(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+                                                 reinterpret_cast<CUdeviceptr>(pointer));
+        return made(pointer).allocFlags.gpuDirectRDMACapable != 0 || (asked == CUDA_SUCCESS && capable);
+    }
+    /// A file descriptor of the pages under a pointer, or nothing.
+    [[nodiscard]] std::optional<int> exported(void* pointer) const {
+        CUmemGenericAllocationHandle handle = 0;
+        int descriptor = -1;
+        must(retain(&handle, pointer), "cuMemRetainAllocationHandle");
+        const CUresult result = export_handle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        must(release(handle), "cuMemRelease");
+        return result == CUDA_SUCCESS ? std::optional{descriptor} : std::nullopt;
+    }
+};
+
+/// Another view of exported pages, as an importing process has it.
+class Imported {
+public:
+    Imported(const Sharing& calls, const CudaDriver& driver, int descriptor, std::size_t bytes)
+        : driver_{driver}, bytes_{bytes} {
+        CUmemGenericAllocationHandle handle = 0;
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): as the driver wants it
+        void* const shared = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
+        must(calls.import_handle(&handle, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), "cuMemImport");
+        handle_.value = handle;
+        REQUIRE(driver_.reserve(bytes_, 0, address_).ok());
+        REQUIRE(driver_.map(address_, bytes_, handle_).ok());
+        REQUIRE(driver_.allow_access(address_, bytes_).ok());
+    }
+    Imported(const Imported&) = delete;
+    Imported& operator=(const Imported&) = delete;
+    ~Imported() {
+        CHECK(driver_.unmap(address_, bytes_).ok());
+        CHECK(driver_.release(handle_).ok());
+        CHECK(driver_.unreserve(address_, bytes_).ok());
+    }
+    [[nodiscard]] const void* data() const { return reinterpret_cast<const void*>(address_); }
+
+private:
+    CudaDriver driver_;
+    std::size_t bytes_;
+    PageHandle handle_{};
+    Address address_ = 0;
+};
+
+/// Bytes come back over two cycles.
+template <class D>
+void check_cycles(const D& driver, MemorySaver<D>& saver, void* block, std::size_t bytes) {
+    for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
+        CAPTURE(cycle);
+        test::write_pattern(driver, block, bytes, cycle);
+        saver.pause();
+        saver.resume();
+        CHECK(test::has_pattern(driver, block, bytes, cycle));
+    }
+}
+
+constexpr std::size_t bytes = 64_MiB;
+
+} // namespace
+
+TEST_CASE("pages for RDMA: the flag is on them before a pause and after, where the device supports it") {
+    Program program;
+    const Sharing calls{program};
+    const bool supported = calls.ask(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
+    MESSAGE("RDMA to such pages is supported: " << supported);
+    const CudaDriver driver{0, {.rdma = true}};
+    MemorySaver saver{driver};
+    void* const block = saver.arena("registered", HostBackup{.threads = 2}).allocate(bytes);
+    CHECK(calls.reachable(block) == supported);
+    check_cycles(driver, saver, block, bytes);
+    CHECK(calls.reachable(block) == supported);
+
+    MemorySaver plain{CudaDriver{0}};
+    CHECK(calls.made(plain.arena("plain").allocate(bytes)).allocFlags.gpuDirectRDMACapable == 0);
+    CHECK_FALSE(driver == plain.driver());
+    plain.close();
+    saver.close();
+}
+
+TEST_CASE("exported pages: another mapping sees the bytes, and a pause gives them back once it has gone") {
+    Program program;
+    const Sharing calls{program};
+    if (calls.ask(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) == 0) {
+        CHECK_THROWS_AS((CudaDriver{0, {.export_handles = ExportHandles::file_descriptor}}), Unavailable);
+        return;
+    }
+    const CudaDriver driver{0, {.export_handles = ExportHandles::file_descriptor}};
+    MemorySaver saver{driver};
+    void* const block = saver.arena("shared", HostBackup{.threads = 2}).allocate(bytes);
+    for (std::uint64_t cycle = 0; cycle < 2; ++cycle) { // fresh pages after a resume can be exported as well
+        CAPTURE(cycle);
+        test::write_pattern(driver, block, bytes, cycle);
+        CHECK(calls.made(block).requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        const std::optional<int> descriptor = calls.exported(block);
+        REQUIRE(descriptor);
+        {
+            const Imported other{calls, driver, *descriptor, bytes};
+            CHECK(test::has_pattern(driver, other.data(), bytes, cycle));
+            test::write_pattern(driver, block, bytes, 50 + cycle);
+            CHECK(test::has_pattern(driver, other.data(), bytes, 50 + cycle)); // the same pages
+        }
+        CHECK(::close(*descriptor) == 0);
+        const std::size_t before = program.free_bytes();
+        CHECK(saver.pause().released_bytes == bytes);
+        CHECK(program.free_bytes() >= before + bytes - 8_MiB); // nobody holds them any more
+        saver.resume();
+        CHECK(test::has_pattern(driver, block, bytes, 50 + cycle));
+    }
+
+    MemorySaver plain{CudaDriver{0}};
+    CHECK_FALSE(calls.exported(plain.arena("plain").allocate(bytes))); // the type is fixed when pages are made
+    plain.close();
+    saver.close();
+}
+
+TEST_CASE("fabric handles: pages are made with them, or the driver says at once that it cannot") {
+    Program program;
+    const Sharing calls{program};
+    constexpr auto fabric_supported = static_cast<CUdevice_attribute>(128);
+    int supported = 0;
+    if (calls.attribute(&supported, fabric_supported, 0) != CUDA_SUCCESS) supported = 0; // older than the question
+    const auto make = [] { return CudaDriver{0, {.export_handles = ExportHandles::fabric}}; };
+    if (supported == 0) {
+        CHECK_THROWS_AS(make(), Unavailable);
+        return;
+    }
+    std::optional<CudaDriver> driver;
+    try {
+        driver.emplace(make());
+    } catch (const Unavailable& error) {
+        MESSAGE(error.what());
+        return;
+    }
+    MemorySaver saver{*driver};
+    const Arena arena = saver.arena("fabric", HostBackup{.threads = 2});
+    try {
+        check_cycles(*driver, saver, arena.allocate(bytes), bytes);
+    } catch (const DriverError& error) { // this process may not: there is no service for it, or no right
+        MESSAGE(error.what());
+        CHECK(arena.usage().mapped_bytes == 0);
+    }
+    saver.close();
+}
+
+TEST_CASE("the host's NUMA node next to the device is one that there is, or none") {
+    Program program;
+    const Sharing calls{program};
+    const CudaDriver driver{0};
+    const int node = driver.numa_node();
+    MESSAGE("node " << node);
+    CHECK(numa_node_of(driver) == node);
+    CHECK(node >= -1);
+    if (node >= 0) CHECK(std::filesystem::exists("/sys/devices/system/node/node" + std::to_string(node)));
+    // Threads near it move bytes as well as any others.
+    MemorySaver saver{driver};
+    void* const block = saver.arena("near", HostBackup{.threads = 4}).allocate(bytes);
+    check_cycles(driver, saver, block, bytes);
+    saver.close();
+}

@@ -1,0 +1,128 @@
+// Processes that end with memory paused on a GPU, and processes forked from one that uses it.
+#include "gpu/child.hpp"
+#include "gpu/gpu_support.hpp"
+#include "process/process_support.hpp"
+#include "support/bytes.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+using namespace gpu_test;
+
+namespace {
+
+/// Lives until the end of the process: it was there before the driver was loaded, and goes after it.
+struct OfTheProgram {
+    std::optional<MemorySaver<CudaDriver>> saver;
+    std::optional<Buffer<float>> buffer;
+};
+OfTheProgram of_the_program; // NOLINT(cert-err58-cpp): that it is a static is the point
+
+/// Memory with bytes kept on the host, in a file, and nowhere, all of it paused.
+Buffer<float> pause_some(MemorySaver<CudaDriver>& saver, const std::string& folder) {
+    Buffer<float> buffer{saver.arena("host", HostBackup{.threads = 2}), 1 << 20};
+    (void)saver.arena("file", FileBackup{.directory = folder, .threads = 1, .ring_bytes = 4_MiB}).allocate(1_MiB);
+    (void)saver.arena("cache").allocate(64_MiB);
+    saver.pause();
+    (void)saver.arena("cache").allocate(1_MiB); // and some is active
+    return buffer;
+}
+
+/// A folder of this test's own.
+struct Folder {
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() / ("memsaver-gpu-end-" + std::to_string(::getpid()));
+    Folder() { std::filesystem::create_directory(path); }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { std::filesystem::remove_all(path); }
+};
+
+} // namespace
+
+TEST_CASE("alone: exit with a static saver that was made in main" * doctest::skip()) {
+    const char* const folder = alone();
+    if (folder == nullptr) return;
+    static MemorySaver saver{CudaDriver{0}};
+    static const Buffer<float> buffer = pause_some(saver, folder);
+    std::exit(3); // NOLINT(concurrency-mt-unsafe): destructors of statics run
+}
+
+TEST_CASE("alone: exit with a static saver that is older than the driver" * doctest::skip()) {
+    const char* const folder = alone();
+    if (folder == nullptr) return;
+    of_the_program.saver.emplace(CudaDriver{0});
+    of_the_program.buffer.emplace(pause_some(*of_the_program.saver, folder));
+    std::exit(3); // NOLINT(concurrency-mt-unsafe)
+}
+
+TEST_CASE("exit with paused memory is quiet, whether the driver goes before the saver or after") {
+    for (const char* name : {"alone: exit with a static saver that was made in main",
+                             "alone: exit with a static saver that is older than the driver"}) {
+        CAPTURE(name);
+        const Folder folder;
+        const Ended ended = run_alone(name, folder.path.string());
+        INFO(ended.out);
+        CHECK(ended.code == 3);
+        CHECK_MESSAGE(ended.err.empty(), ended.err);
+        CHECK(std::filesystem::is_empty(folder.path));
+    }
+}
+
+TEST_CASE("fork: the child is refused everything, and the parent goes on unharmed") {
+    constexpr std::size_t bytes = 4_MiB + 4_KiB;
+    Program program;
+    const Ledgered books;
+    MemorySaver saver{books.driver};
+    const std::string folder = std::filesystem::temp_directory_path().string();
+    const Arena weights = saver.arena("weights", HostBackup{.threads = 2});
+    const Arena files = saver.arena("files", FileBackup{.directory = folder, .threads = 2, .ring_bytes = 8_MiB});
+    const Arena active = saver.arena("active", HostBackup{.threads = 2});
+    std::vector<void*> blocks;
+    for (const Arena* arena : {&weights, &files, &active}) {
+        blocks.push_back(arena->allocate(bytes));
+        test::write_pattern(books.driver, blocks.back(), bytes, blocks.size());
+    }
+    saver.pause({"weights", "files"});
+    saver.prepare("active"); // pinned pages that the child must not take over
+    {
+        process_test::Child child{[&] {
+            (void)::alarm(60);
+            int wrong = 0;
+            const auto expect = [&](const std::function<void()>& use) { wrong += process_test::refused(use) ? 0 : 1; };
+            expect([&] { saver.resume(); });
+            expect([&] { saver.pause(); });
+            expect([&] { saver.trim(); });
+            expect([&] { (void)saver.usage(); });
+            expect([&] { saver.prepare("active"); });
+            expect([&] { saver.invalidate("weights"); });
+            expect([&] { (void)saver.bytes_to_resume(); });
+            expect([&] { (void)saver.arena("more"); });
+            expect([&] { (void)saver.backup_view(blocks[0], 1); });
+            expect([&] { (void)active.allocate(1); });
+            for (void* const block : blocks) expect([&] { saver.deallocate(block); });
+            expect([&] { saver.close(); });
+            return wrong;
+        }};
+        const std::string said = child.rest();
+        CHECK_MESSAGE(said.empty(), said);
+        CHECK(child.wait() == 0);
+    }
+    // What was kept comes back, and pages pinned before the fork still reach the device, out and back.
+    saver.resume();
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        CHECK(test::has_pattern(books.driver, blocks[i], bytes, i + 1));
+        test::write_pattern(books.driver, blocks[i], bytes, 10 + i);
+    }
+    saver.pause();
+    CHECK(books.driver.handle_bytes() == 0);
+    saver.resume();
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        CHECK(test::has_pattern(books.driver, blocks[i], bytes, 10 + i));
+    }
+    program.add_one(program.stream, blocks[0], 1000);
+    program.synchronize(); // the context lives
+    saver.close();
+}

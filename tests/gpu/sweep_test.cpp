@@ -1,0 +1,81 @@
+// A pause and a resume on a GPU, their 1st, 2nd, ... last driver call failing: nothing is lost, and repeating goes on.
+// One policy, for it takes the most calls; tests/failure has them all, on host memory.
+#include "gpu/gpu_support.hpp"
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+using namespace gpu_test;
+
+namespace {
+
+enum class Swept : unsigned char { pause, resume };
+
+/// Two blocks whose bytes are kept, in memory that is active or paused.
+struct World {
+    World(const CudaDriver& device, Swept swept) : driver{device} {
+        for (const std::size_t bytes : sizes) {
+            blocks.push_back(arena.allocate(bytes));
+            test::write_pattern(driver, blocks.back(), bytes, blocks.size());
+        }
+        if (swept == Swept::resume) saver.pause();
+    }
+
+    [[nodiscard]] bool whole() const {
+        for (std::size_t i = 0; i < blocks.size(); ++i) {
+            if (!test::has_pattern(driver, blocks[i], sizes[i], i + 1)) return false;
+        }
+        return true;
+    }
+    void operate(Swept swept) { swept == Swept::pause ? saver.pause() : saver.resume(); }
+
+    static constexpr std::array<std::size_t, 2> sizes{3_MiB, 6912};
+
+    Watched driver;
+    MemorySaver<Watched> saver{driver};
+    Arena arena = saver.arena("kept", HostBackup{.threads = 1});
+    std::vector<void*> blocks{};
+};
+
+/// What is still held when the saver is gone: no more than what could not be given back in the midst of it.
+void check_left(const Watched& driver) {
+    const Outstanding left = driver.outstanding();
+    const auto failed = [&](Call call) { return driver.injected(call); };
+    INFO(driver.leaks());
+    CHECK(left.reservations + left.handles + left.mappings + left.plain + left.files == 0);
+    CHECK(left.events <= failed(Call::close_event));
+    CHECK(left.streams <= failed(Call::close_stream));
+    CHECK(left.pins <= failed(Call::unpin_host));
+    CHECK(left.host_pages <= failed(Call::unmap_host) + failed(Call::unpin_host));
+    for (const std::string& violation : driver.violations()) FAIL_CHECK(violation);
+}
+
+} // namespace
+
+TEST_CASE("each driver call of a pause and of a resume fails once, or it and all that follow") {
+    Program program; // keeps the context
+    const CudaDriver device{0};
+    for (const Swept swept : {Swept::pause, Swept::resume}) {
+        for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
+            const auto make = [&] { return World{device, swept}; };
+            const auto operate = [&](World& world) { world.operate(swept); };
+            const auto verify = [&](World& world, const SweepPoint& point) {
+                CAPTURE(point.text());
+                program.synchronize(); // where even waiting failed, copies may still have been on their way
+                test::check_books(world.saver, world.driver);
+                if (point.error) CHECK_NOTHROW(operate(world));
+                if (swept == Swept::pause) {
+                    CHECK(world.driver.handle_bytes() == 0);
+                    CHECK_NOTHROW(world.saver.resume());
+                }
+                CHECK(world.saver.bytes_to_resume() == 0);
+                CHECK(world.whole());
+                test::check_books(world.saver, world.driver);
+                CHECK_NOTHROW(world.saver.close());
+                check_left(world.driver);
+            };
+            const std::uint64_t points = sweep({.lasting = lasting}, make, operate, verify, 1000);
+            MESSAGE(std::string{swept == Swept::pause ? "pause: " : "resume: "} << points << " points");
+            CHECK(points > 5);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+// Transfers on a GPU: work that follows one range runs once that has come, while the rest is still to come.
+#include "gpu/gpu_support.hpp"
+#include "support/bytes.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+using namespace gpu_test;
+
+namespace {
+
+/// A driver's plain memory.
+class PlainBytes {
+public:
+    PlainBytes(const Watched& driver, std::size_t bytes) : driver_{driver} {
+        REQUIRE(driver_.allocate_plain(bytes, address_).ok());
+    }
+    PlainBytes(const PlainBytes&) = delete;
+    PlainBytes& operator=(const PlainBytes&) = delete;
+    ~PlainBytes() { CHECK(driver_.free_plain(address_).ok()); }
+    [[nodiscard]] Address address() const { return address_; }
+
+private:
+    Watched driver_;
+    Address address_ = 0;
+};
+
+/// While it lives, the copies to `from` and to all that comes after it wait for the program's gate.
+class Held {
+public:
+    Held(const Watched& driver, Program& program, StreamRef lane, Address from) : driver_{driver}, program_{program} {
+        program_.shut_gate();
+        driver_.on_call(
+            [&program, lane, from, held = std::make_shared<std::atomic<bool>>(false)](const CallRecord& call) {
+                if (call.call != Call::copy_to_device || call.address < from || held->exchange(true)) return;
+                program.hold(native(lane));
+            });
+    }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    ~Held() {
+        driver_.on_call({});
+        program_.open_gate();
+    }
+
+private:
+    Watched driver_;
+    Program& program_;
+};
+
+/// Memory whose bytes have been saved, and changed since.
+constexpr std::size_t part = 1_MiB;
+constexpr auto part_words = static_cast<std::uint32_t>(part / sizeof(std::uint32_t));
+constexpr std::uint64_t saved_seed = 1;
+constexpr std::uint64_t other_seed = 2;
+
+void* pointer(Address address) { return reinterpret_cast<void*>(address); }
+
+/// Whether a part is as it was saved, plus one: the kernel ran after the bytes had come, and once.
+bool one_more(const Watched& driver, std::size_t offset, std::size_t bytes, Address memory) {
+    const auto all = test::pattern(bytes, saved_seed);
+    std::vector<std::uint32_t> expected(part_words);
+    std::memcpy(expected.data(), all.data() + offset, part);
+    for (std::uint32_t& word : expected) ++word;
+    const auto found = test::read_bytes(driver, pointer(memory + offset), part);
+    return std::memcmp(found.data(), expected.data(), part) == 0;
+}
+
+/// Starts `in`, whose copies but for those of the first piece are held, and follows its first and its last bytes.
+template <class Transfer>
+void follow_first_and_last(Program& program, const Watched& driver, Transfer& in, CUstream lane, Address memory,
+                           std::size_t bytes, Address second_piece) {
+    const Address last = memory + bytes - part;
+    const Held held{driver, program, lane, second_piece};
+    in.start();
+    REQUIRE(in.follow(program.stream, {memory, part}).ok());
+    program.add_one(program.stream, pointer(memory), part_words);
+    must(program.native.stream_synchronize(program.stream), "cuStreamSynchronize"); // ends: it waits for nothing else
+    CHECK_FALSE(program.idle(lane));                                                // or the gate was not shut
+    bool done = true;
+    CHECK(in.query(done).ok());
+    CHECK_FALSE(done);
+    CHECK(one_more(driver, 0, bytes, memory));
+
+    if constexpr (std::is_same_v<Transfer,
+                                 PinnedTransfer<Watched>>) { // the other one waits here, and not on the stream
+        REQUIRE(in.follow(program.other_stream, {last, part}).ok());
+        program.add_one(program.other_stream, pointer(last), part_words);
+        CHECK_FALSE(program.idle(program.other_stream));
+        program.open_gate();
+    } else {
+        program.open_gate();
+        REQUIRE(in.follow(program.other_stream, {last, part}).ok());
+        program.add_one(program.other_stream, pointer(last), part_words);
+    }
+    must(program.native.stream_synchronize(program.other_stream), "cuStreamSynchronize");
+    CHECK(one_more(driver, bytes - part, bytes, memory));
+    CHECK(in.wait().ok());
+    CHECK(in.query(done).ok());
+    CHECK(done);
+    CHECK(in.follow(program.stream, {1, 1}).ok()); // none of its bytes: nothing to wait for
+}
+
+std::vector<Piece> cut(Address memory, std::uint64_t location, std::size_t bytes, std::size_t cell) {
+    return cut_into_pieces({{memory, location, bytes}}, cell, [](const Unit&, const Unit&) { return false; });
+}
+
+/// A place in ordinary memory.
+class Shelf {
+public:
+    static constexpr std::size_t alignment = 4096;
+
+    explicit Shelf(std::size_t room) : bytes_(room) {}
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {
+        std::memcpy(bytes_.data() + location, from, bytes);
+        return {};
+    }
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
+        std::memcpy(to, bytes_.data() + location, bytes);
+        return {};
+    }
+
+private:
+    mutable std::vector<std::byte> bytes_;
+};
+
+} // namespace
+
+TEST_CASE("PinnedTransfer: a stream follows a range") {
+    using Transfer = PinnedTransfer<Watched>;
+    using Region = HostRegion<Watched>;
+    constexpr std::size_t bytes = Region::cell_bytes + 8_MiB; // two cells at least, wherever it begins
+    Program program;
+    const Ledgered books;
+    const PlainBytes memory{books.driver, bytes};
+    test::write_pattern(books.driver, pointer(memory.address()), bytes, saved_seed);
+    const auto region = std::make_shared<Region>(books.driver, bytes);
+    const std::vector<Piece> pieces = cut(memory.address(), region->address(), bytes, Region::cell_bytes);
+    REQUIRE(pieces.size() >= 2);
+    const auto make = [&](CopyLane<Watched> lane) {
+        std::vector<Transfer::Cargo> cargo;
+        for (const Piece& piece : pieces) cargo.push_back({piece, region});
+        return std::make_unique<Transfer>(std::move(lane), std::move(cargo), CrewOptions{.threads = 2}, nullptr,
+                                          ProgressSink{});
+    };
+    const auto out = make(CopyLane<Watched>{books.driver, Direction::out});
+    out->start();
+    REQUIRE(out->wait().ok());
+    test::write_pattern(books.driver, pointer(memory.address()), bytes, other_seed);
+
+    CopyLane<Watched> lane{books.driver, Direction::in};
+    CUstream on = native(lane.stream());
+    const auto in = make(std::move(lane));
+    follow_first_and_last(program, books.driver, *in, on, memory.address(), bytes, pieces[1].units.front().device);
+}
+
+TEST_CASE("RingTransfer: a stream follows a range") {
+    using Transfer = RingTransfer<Watched, Shelf>;
+    constexpr std::size_t bytes = 8_MiB; // four buffers
+    Program program;
+    const Ledgered books;
+    const PlainBytes memory{books.driver, bytes};
+    test::write_pattern(books.driver, pointer(memory.address()), bytes, saved_seed);
+    const auto ring = std::make_shared<Ring<Watched>>(books.driver, 4_MiB, 1);
+    const Shelf shelf{bytes};
+    const std::vector<Piece> pieces = cut(memory.address(), 0, bytes, ring->buffer_bytes());
+    REQUIRE(pieces.size() == 4);
+    const auto make = [&](CopyLane<Watched> lane) {
+        return std::make_unique<Transfer>(std::move(lane), pieces, shelf, ring, CrewOptions{.threads = 1}, nullptr,
+                                          ProgressSink{});
+    };
+    const auto out = make(CopyLane<Watched>{books.driver, Direction::out});
+    out->start();
+    REQUIRE(out->wait().ok());
+    test::write_pattern(books.driver, pointer(memory.address()), bytes, other_seed);
+
+    CopyLane<Watched> lane{books.driver, Direction::in};
+    CUstream on = native(lane.stream());
+    const auto in = make(std::move(lane));
+    follow_first_and_last(program, books.driver, *in, on, memory.address(), bytes, pieces[1].units.front().device);
+}

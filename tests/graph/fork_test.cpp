@@ -1,0 +1,126 @@
+// A child that is forked while other threads are in the midst of things finds their locks taken: it is refused all the
+// same, and destroys what it has. What hangs is ended by an alarm.
+#include "graph/graph_support.hpp"
+#include "process/process_support.hpp"
+#include "support/gate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace test;
+using process_test::Child;
+
+namespace {
+
+using D = HostMachine2G::Driver;
+
+/// How many of these are not refused as a child's use of its parent's saver.
+int accepted(const std::vector<std::function<void()>>& uses) {
+    int count = 0;
+    for (const auto& use : uses) {
+        try {
+            use();
+            ++count;
+        } catch (const Misuse& error) {
+            count += contains(error.what(), "forked") ? 0 : 1;
+        }
+    }
+    return count;
+}
+
+/// What a child may use and destroy.
+struct World {
+    D driver = HostMachine2G::driver();
+    std::optional<MemorySaver<D>> saver{std::in_place, driver};
+    Arena arena = saver->arena("workspace");
+    std::optional<WorkspacePool> pool{std::in_place, arena};
+    std::shared_ptr<void> lent{arena.allocate(1_MiB), [](void*) {}};
+    std::optional<Region> region{std::in_place, saver->core(), arena.base()};
+    Hook hook = saver->after_pause([](PauseEvent&) {});
+    OwnStream<D> stream{driver};
+
+    /// Everything is refused, and then its end is quiet: 0.
+    int child() {
+        ::alarm(20);
+        int wrong =
+            accepted({[&] { (void)pool->get("a", 1_MiB); }, [&] { (void)pool->stats(); },
+                      [&] { pool->lend(arena, lent, 1_MiB); }, [&] { (void)saver->before_pause([](PauseEvent&) {}); },
+                      [&] { (void)saver->allocate(1); }, [&] { (void)saver->region("workspace"); },
+                      [&] { (void)saver->pause(); }, [&] { (void)saver->resume(); }, [&] { (void)saver->trim(); },
+                      [&] { saver->close(); }, [&] { (void)capture(*saver, "graph", stream, [] {}); },
+                      [&] { arena.deallocate(lent.get()); }});
+        arena.deallocate_quietly(lent.get());
+        hook = Hook{};
+        region.reset();
+        pool.reset();
+        arena = Arena{};
+        saver.reset();
+        return wrong;
+    }
+};
+
+} // namespace
+
+TEST_CASE("fork: while a pool grows") {
+    World world;
+    Stuck growing{world.driver, Call::create, [&] { (void)world.pool->get("b", 4_MiB); }};
+    Child child{[&] { return world.child(); }};
+    CHECK(child.wait() == 0);
+    growing.go_on();
+    CHECK(world.pool->stats().names == 1);
+}
+
+TEST_CASE("fork: while a capture waits for a pause") {
+    World world;
+    Stuck pausing{world.driver, Call::record_device, [&] { (void)world.saver->pause(); }};
+    Doing capturing{[&] { (void)capture(*world.saver, "graph", world.stream, [] {}); }};
+    for (int i = 0; i < 100'000; ++i) std::this_thread::yield(); // until it waits, most likely
+    Child child{[&] { return world.child(); }};
+    CHECK(child.wait() == 0);
+    pausing.go_on();
+    capturing.join();
+}
+
+TEST_CASE("fork: inside a capture, a hook and a region") {
+    World world;
+    std::optional<Child> child;
+    const auto fork_here = [&] {
+        child.emplace([&] { return world.child(); });
+        CHECK(child->wait() == 0);
+    };
+    const Graph graph = capture(*world.saver, "graph", world.stream, fork_here);
+    const Hook hook = world.saver->before_pause([&](PauseEvent&) { fork_here(); });
+    (void)world.saver->pause();
+}
+
+TEST_CASE("fork: while threads begin regions, hooks and captures, and end them") {
+    World world;
+    std::atomic<bool> over{false};
+    const auto again = [&](auto act) {
+        return std::thread{[&over, act] {
+            while (!over) act();
+        }};
+    };
+    std::vector<std::thread> threads;
+    threads.push_back(again([&] {
+        const Region region = world.saver->region("workspace");
+        const Hook hook = world.saver->before_pause([](PauseEvent&) {});
+        world.saver->deallocate(world.saver->allocate(256), already_idle);
+    }));
+    threads.push_back(again([&] { (void)world.saver->trim({.order = already_idle}); })); // asks for this thread's hooks
+    threads.push_back(again([&] { (void)world.pool->stats(); }));
+    for (int i = 0; i < 40; ++i) {
+        Child child{[&] { return world.child(); }};
+        CHECK(child.wait() == 0);
+    }
+    over = true;
+    for (std::thread& thread : threads) thread.join();
+}

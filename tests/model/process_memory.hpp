@@ -1,0 +1,57 @@
+// What this process takes of the host's memory: what it has asked malloc for, and what is resident.
+#pragma once
+
+#include "memsaver/base/sizes.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <fstream>
+
+#include <malloc.h>
+#include <unistd.h>
+
+namespace test {
+
+using namespace memsaver;
+
+/// As it was when this was made. Says nothing under sanitizers, which keep what was freed.
+class ProcessMemory {
+public:
+    /// Whatever was done since then does not add up: malloc has given out at most so much more.
+    void check_not_grown([[maybe_unused]] std::size_t heap_slack) const {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        const ProcessMemory now;
+        INFO("heap " << heap_ << " B, then " << now.heap_ << " B; resident " << format_bytes(resident_) << ", then "
+                     << format_bytes(now.resident_));
+#ifdef MEMSAVER_TEST_GPU // a GPU's driver takes and keeps memory of its own
+        CHECK(now.resident_ <= resident_ + 64_MiB);
+#else
+        CHECK(now.heap_ <= heap_ + heap_slack);
+        CHECK(now.resident_ <= resident_ + 8_MiB);
+#endif
+#endif
+    }
+
+private:
+    static std::size_t heap() {
+#if defined(__GLIBC_PREREQ) && __GLIBC_PREREQ(2, 33)
+        const auto all = ::mallinfo2();
+        return all.uordblks + all.hblkhd;
+#else
+        return 0;
+#endif
+    }
+    static std::size_t resident() {
+        (void)::malloc_trim(0);
+        std::ifstream statm{"/proc/self/statm"};
+        std::size_t pages = 0;
+        statm >> pages >> pages;
+        return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    }
+
+    std::size_t heap_ = heap();
+    std::size_t resident_ = resident();
+};
+
+} // namespace test

@@ -1,0 +1,206 @@
+// A saver's and an arena's calls, on three devices, while host memory runs out at each point in turn: an exception of
+// the library's own, books that are right, and the same call goes on from there.
+#include "memsaver/memsaver.hpp"
+
+#include "failing_new.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+
+using namespace memsaver;
+
+namespace no_memory_saver_test {
+
+/// A tag on three devices, whose bytes are kept, and one on the first.
+struct World {
+    World() {
+        for (std::size_t i = 0; i < drivers.size(); ++i) {
+            blocks[i] = static_cast<unsigned char*>(saver->arena("kept", policy, drivers[i]).allocate(block_bytes));
+            std::memset(blocks[i], static_cast<int>(i) + 1, block_bytes);
+        }
+        plain = saver->arena("dropped");
+        (void)plain.allocate(64_KiB);
+        CHECK(drivers[0].open_stream(stream).ok());
+        CHECK(drivers[1].open_stream(other).ok());
+    }
+    World(const World&) = delete;
+    World& operator=(const World&) = delete;
+    ~World() {
+        plain = {};
+        saver.reset();
+        CHECK(drivers[0].close_stream(stream).ok());
+        CHECK(drivers[1].close_stream(other).ok());
+        for (const HostDriver& driver : drivers) {
+            HostCounts left = driver.counts();
+            left.streams = 0; // closing one may be what failed, in a destructor
+            CHECK(left == HostCounts{});
+            for (const std::string& text : driver.violations()) FAIL_CHECK(text);
+        }
+    }
+
+    [[nodiscard]] std::size_t mapped() const {
+        std::size_t sum = 0;
+        for (const HostDriver& driver : drivers) sum += driver.counts().held_bytes;
+        return sum;
+    }
+    /// The saver's books are the machines'.
+    void check_books() {
+        std::size_t sum = 0;
+        for (const ArenaUsage& row : saver->usage()) sum += row.mapped_bytes;
+        CHECK(sum == mapped());
+    }
+    void check_bytes() const {
+        for (std::size_t i = 0; i < drivers.size(); ++i) {
+            for (std::size_t at = 0; at < block_bytes; at += 4096) REQUIRE(blocks[i][at] == i + 1);
+        }
+    }
+
+    static constexpr std::size_t block_bytes = 192_KiB;
+    static constexpr HostDriverOptions options_of(int device) { return {.device = device, .granularity = 64_KiB}; }
+    std::array<HostDriver, 3> drivers{HostDriver{64_MiB, options_of(0)}, HostDriver{64_MiB, options_of(1)},
+                                      HostDriver{64_MiB, options_of(2)}};
+    const AnyBackup<HostDriver> policy{HostBackup{.threads = 1}}; // the program's own
+    const AnyBackup<HostDriver> zero{Zero{}};
+    std::optional<MemorySaver<HostDriver>> saver{std::in_place, drivers[0]};
+    Arena plain;
+    std::array<unsigned char*, 3> blocks{};
+    void* outside = nullptr;
+    StreamRef stream;
+    StreamRef other; // of the second device
+};
+
+using Act = std::function<void(World&)>;
+
+/// Calls `operate` on fresh worlds, failing its 1st, 2nd, ... allocation. Whatever changed although it threw is in the
+/// exception's report, if it has one. Answers how often it failed.
+int sweep(const Act& prepare, const Act& operate, bool reports = false) {
+    for (int n = 0;; ++n) {
+        CAPTURE(n);
+        REQUIRE(n < 2000);
+        World world;
+        prepare(world);
+        const std::size_t before = world.mapped();
+        bool failed = false;
+        try {
+            no_memory::countdown = n;
+            operate(world);
+            failed = no_memory::countdown < 0; // what failed was told as a status, or needed no memory after all
+            no_memory::countdown = -1;
+        } catch (const Error& error) {
+            no_memory::countdown = -1;
+            failed = true;
+            if (reports && world.mapped() != before) CHECK(!error.report().tags.empty());
+        } catch (const std::bad_alloc&) {
+            no_memory::countdown = -1;
+            failed = true;
+            FAIL_CHECK("bad_alloc got out");
+        }
+        world.check_books();
+        if (failed) CHECK_NOTHROW(operate(world));
+        world.check_books();
+        (void)world.saver->resume();
+        world.check_bytes();
+        (void)world.saver->pause();
+        CHECK(world.mapped() == 0);
+        (void)world.saver->resume();
+        world.check_bytes();
+        if (!failed) return n;
+    }
+}
+
+int sweep_reported(const Act& prepare, const Act& operate) { return sweep(prepare, operate, true); }
+
+void nothing(World&) {}
+void paused(World& world) { (void)world.saver->pause(); }
+
+} // namespace no_memory_saver_test
+
+using namespace no_memory_saver_test;
+
+TEST_CASE("MemorySaver: pause, whatever host memory it lacks") {
+    CHECK(sweep_reported(nothing, [](World& w) { (void)w.saver->pause("kept"); }) > 30);
+    const auto list = [](World& w) { (void)w.saver->pause({"dropped", "kept"}, {.order = after(w.stream, w.other)}); };
+    CHECK(sweep_reported(nothing, list) > 30);
+}
+
+TEST_CASE("MemorySaver: resume, whatever host memory it lacks") {
+    CHECK(sweep_reported(paused, [](World& w) { (void)w.saver->resume("kept"); }) > 30);
+    CHECK(sweep_reported(paused, [](World& w) { (void)w.saver->resume(); }) > 30);
+}
+
+TEST_CASE("MemorySaver: trim, whatever host memory it lacks") {
+    const auto unused = [](World& w) {
+        for (const HostDriver& driver : w.drivers) {
+            const Arena arena = w.saver->arena("kept", w.policy, driver);
+            arena.deallocate(arena.allocate(512_KiB));
+        }
+    };
+    CHECK(sweep_reported(unused, [](World& w) { (void)w.saver->trim(); }) > 10);
+}
+
+TEST_CASE("MemorySaver, Arena: their other calls, whatever host memory they lack") {
+    const Act calls[] = {
+        [](World& w) { w.saver->prepare("kept"); },
+        [](World& w) { (void)w.saver->usage(); },
+        [](World& w) { w.saver->invalidate("kept"); },
+        [](World& w) {
+            (void)w.saver->bytes_to_resume({"kept", "dropped"});
+        },
+        [](World& w) { (void)w.saver->arena("a new tag with a long name", w.zero, w.drivers[1]).allocate(64_KiB); },
+        [](World& w) { (void)w.saver->arena("reserved", w.zero, ArenaOptions{.reserve = 512_KiB}); },
+        [](World& w) {
+            const auto region = w.saver->region("dropped");
+            w.saver->deallocate(w.saver->allocate(512_KiB));
+        },
+        [](World& w) {
+            const auto region = w.saver->outside();
+            if (w.outside == nullptr) w.outside = w.saver->allocate(512);
+            w.saver->deallocate(w.outside);
+            w.outside = nullptr;
+        },
+        [](World& w) { w.saver->deallocate(w.plain.allocate(1000), w.stream); },
+        [](World& w) { w.saver->deallocate(w.plain.allocate(1000), w.other); },
+        [](World& w) { w.plain.deallocate(w.plain.allocate(1000), w.other); },
+        [](World& w) { w.plain.deallocate(w.plain.allocate(1000), already_idle); },
+        [](World& w) { w.plain.grow(*w.plain.reserve_block(512_KiB), 128_KiB); },
+        [](World& w) {
+            int runs = 0;
+            const Hook before = w.saver->before_pause([&](PauseEvent&) { ++runs; });
+            const Hook after = w.saver->after_resume([&](ResumeEvent&) { ++runs; });
+        },
+        [](World& w) {
+            MemorySaver second{w.drivers[0]};
+            (void)second.arena("kept", w.policy).allocate(64_KiB);
+            second.close();
+        },
+    };
+    for (const Act& call : calls) {
+        CAPTURE(&call - calls);
+        CHECK(sweep(nothing, call) > 0);
+    }
+    CHECK(sweep(paused, [](World& w) { (void)w.saver->bytes_to_resume(); }) > 0);
+    CHECK(sweep(paused, [](World& w) { (void)w.saver->backup_view(w.blocks[1] + 1, 1000); }) >= 0);
+    CHECK(sweep(paused, [](World& w) { w.saver->deallocate(w.plain.allocate(1000)); }) > 0);
+}
+
+TEST_CASE("TaggedArena: its life, whatever host memory it lacks") {
+    const int failures = sweep(nothing, [](World& w) {
+        TaggedArena<HostDriver, Zero> arena{w.drivers[0], "alone"};
+        (void)arena.allocate(100_KiB);
+        arena.deallocate(arena.allocate(1000), w.stream);
+        arena.prepare();
+        (void)arena.pause();
+        (void)arena.bytes_to_resume();
+        (void)arena.resume();
+        (void)arena.trim();
+        (void)arena.usage();
+        arena.close();
+    });
+    CHECK(failures > 100);
+}

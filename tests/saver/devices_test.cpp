@@ -1,0 +1,287 @@
+// One saver on several devices: whose streams and events are whose, which device had no room, which was waited for, and
+// one that is lost. Host machines, as many as wanted.
+#include "support/bytes.hpp"
+#include "support/held_stream.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+using Machine = Checked<HostMachine2G>;
+constexpr std::chrono::milliseconds moment{1};
+
+/// A row of a report.
+TagReport row_on(const Report& report, int device) {
+    for (const TagReport& row : report.tags) {
+        if (row.device == device) return row;
+    }
+    FAIL("no row for device " << device);
+    return {};
+}
+
+} // namespace
+
+TEST_CASE("devices: after(...) takes streams and events of every device, whichever tags it is about") {
+    const Machine first{0};
+    const Machine second{1};
+    const Machine third{2};
+    MemorySaver saver{first.driver};
+    (void)saver.arena("tag").allocate(2_MiB);
+    (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
+    (void)saver.arena("other", Discard{}, third.driver).allocate(2_MiB);
+    const auto mapped = [&] { return first.driver.handle_bytes() + second.driver.handle_bytes(); };
+    HeldStream a{first.driver.inner()};
+    HeldStream b{second.driver.inner()};
+    HeldStream c{third.driver.inner()};
+    HeldStream d{second.driver.inner()};
+    EventRef event;
+    REQUIRE(second.driver.inner().open_event(d.get(), event).ok());
+    REQUIRE(second.driver.inner().record(event, d.get()).ok());
+
+    const Order order = after(event, c.get(), b.get(), a.get());
+    for (HeldStream* const held : {&a, &b, &c, &d}) {
+        CHECK_THROWS_AS((void)saver.pause("tag", {.order = order, .timeout = moment}), NotIdle);
+        CHECK_THROWS_AS((void)saver.trim("tag", {.order = order, .timeout = moment}), NotIdle);
+        CHECK(mapped() == 4_MiB);
+        held->finish();
+    }
+    CHECK(saver.pause("tag", {.order = order}).released_bytes == 4_MiB);
+    CHECK(mapped() == 0);
+    (void)saver.resume("tag");
+    (void)saver.trim("tag", {.order = order});
+
+    // A tag on one device, a stream of another: work there may read it as a peer.
+    CHECK(saver.pause("other", {.order = after(a.get())}).released_bytes == 2_MiB);
+    CHECK(second.driver.inner().close_event(event).ok());
+}
+
+TEST_CASE("devices: a block freed with another device's stream is free once that has passed") {
+    const Machine first{0};
+    const Machine second{1};
+    MemorySaver saver{first.driver};
+    const Arena here = saver.arena("tag", Discard{}, {.capacity = 32_MiB, .reserve = 32_MiB});
+    (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
+    HeldStream there{second.driver.inner()};
+    void* block = here.allocate(32_MiB);
+    const auto taken = [&] { // all of its capacity is the block's, until it is free
+        try {
+            here.deallocate(here.allocate(32_MiB), already_idle);
+            return false;
+        } catch (const Misuse&) {
+            return true;
+        }
+    };
+    SUBCASE("by the saver") { saver.deallocate(block, there.get()); }
+    SUBCASE("by the arena") { here.deallocate(block, there.get()); }
+    SUBCASE("while a pause that comes to nothing is under way") {
+        first.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
+        bool freed = false;
+        first.driver.on_call([&](const CallRecord& made) {
+            if (made.call == Call::unmap && !std::exchange(freed, true)) saver.deallocate(block, there.get());
+        });
+        CHECK_THROWS_AS((void)saver.pause("tag", {.order = already_idle}), DriverError);
+        first.driver.on_call({});
+        first.driver.heal();
+        CHECK(freed);
+        (void)saver.resume("tag");
+    }
+    CHECK(here.usage().blocks == 0);
+    CHECK(taken());
+    CHECK(taken()); // a wait for the block's own device, which that allocation is worth, says nothing of it
+    CHECK_THROWS_AS(saver.deallocate(block, there.get()), Misuse);
+    there.finish();
+    CHECK(!taken());
+
+    // Paused memory is free at once, whoever is still at work.
+    block = here.allocate(32_MiB);
+    (void)saver.pause("tag");
+    HeldStream again{second.driver.inner()};
+    saver.deallocate(block, again.get());
+    (void)saver.resume("tag");
+    CHECK(!taken());
+}
+
+TEST_CASE("devices: a pause ends what waits for another device's stream, and close does") {
+    const Machine first{0};
+    const Machine second{1};
+    HeldStream there{second.driver.inner()};
+    MemorySaver saver{first.driver};
+    const Arena here = saver.arena("tag", Discard{}, {.capacity = 32_MiB});
+    (void)saver.arena("tag", Discard{}, second.driver);
+    saver.deallocate(here.allocate(20_MiB), there.get());
+    (void)saver.pause({"tag"}, {.order = already_idle});
+    (void)saver.resume("tag");
+    void* const block = here.allocate(32_MiB);
+    saver.deallocate(block, there.get());
+    CHECK(second.driver.outstanding().events == 1);
+    there.finish();
+    saver.close();
+    CHECK(second.driver.outstanding().events == 0);
+}
+
+TEST_CASE("devices: a block freed with another device's stream that is being captured stays out of use") {
+    const Machine first{0};
+    const Machine second{1};
+    MemorySaver saver{first.driver};
+    const Arena here = saver.arena("tag", Discard{}, {.capacity = 32_MiB});
+    (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
+    StreamRef stream;
+    REQUIRE(second.driver.open_stream(stream).ok());
+    void* const block = here.allocate(32_MiB);
+    REQUIRE(second.driver.begin_capture(stream, CaptureMode::global).ok());
+    saver.deallocate(block, stream);
+    GraphRef graph;
+    CHECK(second.driver.end_capture(stream, graph).ok());
+    CHECK_THROWS_AS((void)here.allocate(32_MiB), Misuse);
+    CHECK(second.driver.close_graph(graph).ok());
+    CHECK(second.driver.close_stream(stream).ok());
+}
+
+TEST_CASE("devices: plain memory freed with another device's stream is freed once that has passed") {
+    const Machine first{0};
+    const Machine second{1};
+    MemorySaver saver{first.driver};
+    (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
+    void* block = nullptr;
+    {
+        const auto out = saver.outside();
+        block = saver.allocate(1000);
+    }
+    HeldStream there{second.driver.inner()};
+    second.driver.on_call([&](const CallRecord& made) {
+        if (made.call != Call::wait) return;
+        CHECK(first.driver.plain_bytes() == 1000);
+        there.let_go();
+    });
+    saver.deallocate(block, there.get());
+    second.driver.on_call({});
+    CHECK(second.driver.calls(Call::wait) == 1);
+    CHECK(first.driver.plain_bytes() == 0);
+}
+
+TEST_CASE("devices: a mark that cannot be made leaves the block as it is") {
+    const Machine first{0};
+    const Machine second{1};
+    MemorySaver saver{first.driver};
+    const Arena here = saver.arena("tag");
+    (void)saver.arena("tag", Discard{}, second.driver);
+    void* const block = here.allocate(2_MiB);
+    StreamRef stream;
+    REQUIRE(second.driver.open_stream(stream).ok());
+    for (const Call call : {Call::capturing, Call::open_event, Call::record}) {
+        second.driver.fail({.call = call});
+        CHECK_THROWS_AS(saver.deallocate(block, stream), DriverError);
+        CHECK(here.usage().blocks == 1);
+    }
+    saver.deallocate(block, stream);
+    CHECK(here.usage().blocks == 0);
+    CHECK(second.driver.close_stream(stream).ok());
+}
+
+TEST_CASE("devices: out of memory says what the device that refused needed, and what it has") {
+    const Machine first{0};
+    const Machine second{1};
+    MemorySaver saver{first.driver};
+    (void)saver.arena("a").allocate(64_MiB);
+    (void)saver.arena("a", Discard{}, second.driver).allocate(512_MiB);
+    (void)saver.arena("b", Discard{}, second.driver).allocate(32_MiB);
+    (void)saver.arena("b", Discard{}, first.driver).allocate(128_MiB);
+    (void)saver.pause();
+    const auto refusal = [&] {
+        try {
+            (void)saver.resume();
+        } catch (const OutOfMemory& error) {
+            return std::vector<std::size_t>{error.needed_bytes(), error.free_bytes()};
+        }
+        return std::vector<std::size_t>{};
+    };
+    {
+        const Ballast ballast{second.driver, 20_MiB};
+        CHECK(refusal() == std::vector<std::size_t>{544_MiB, 20_MiB});
+    }
+    {
+        const Ballast ballast{first.driver, 130_MiB}; // enough for either of the two
+        CHECK(refusal() == std::vector<std::size_t>{192_MiB, 130_MiB});
+    }
+    CHECK(first.driver.handle_bytes() + second.driver.handle_bytes() == 0);
+    CHECK(refusal().empty());
+}
+
+TEST_CASE("devices: a report says for each device how long it was waited for") {
+    const Machine first{0};
+    const Machine second{1};
+    MemorySaver saver{first.driver};
+    (void)saver.arena("tag").allocate(2_MiB);
+    (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
+    constexpr std::chrono::milliseconds long_time{300};
+    for (const bool named : {false, true}) {
+        CAPTURE(named);
+        StreamRef stream;
+        REQUIRE(second.driver.open_stream(stream).ok());
+        REQUIRE(second.driver.inner().enqueue(stream, [&] { std::this_thread::sleep_for(long_time); }).ok());
+        const Report report = saver.pause("tag", {.order = named ? after(stream) : Order{}});
+        CHECK(row_on(report, 1).waited >= long_time / 2);
+        CHECK(row_on(report, 0).waited < long_time / 2);
+        CHECK(report.elapsed >= row_on(report, 1).waited);
+        CHECK(second.driver.close_stream(stream).ok());
+        (void)saver.resume();
+    }
+}
+
+TEST_CASE("devices: NotIdle names the tags and the device that was still at work") {
+    const Machine first{0};
+    const Machine second{1};
+    MemorySaver saver{first.driver};
+    (void)saver.arena("kv").allocate(2_MiB);
+    (void)saver.arena("weights", Discard{}, second.driver).allocate(2_MiB);
+    (void)saver.arena("empty", Discard{}, second.driver);
+    const HeldStream held{second.driver.inner()};
+    const std::string text = text_of<NotIdle>([&] { (void)saver.pause({.timeout = moment}); });
+    CHECK(text == "tags \"kv\", \"weights\": device 1 was still at work when the time allowed ran out; nothing has "
+                  "changed");
+    (void)saver.pause("kv", {.timeout = std::chrono::minutes{1}}); // the other device is none of its business
+}
+
+TEST_CASE("devices: usage shows the others when one is lost") {
+    const HostDriver lost{2_GiB, {.device = 1}};
+    const FaultyDriver second{lost};
+    const Machine first{0};
+    MemorySaver saver{first.driver};
+    (void)saver.arena("here").allocate(6_MiB);
+    (void)saver.arena("there", Discard{}, second).allocate(10_MiB);
+    lost.lose();
+    const Usage usage = saver.usage();
+    REQUIRE(usage.devices().size() == 2);
+    CHECK(usage.devices()[0].known);
+    CHECK(usage.devices()[0].total_bytes == 2_GiB);
+    CHECK(usage.devices()[0].used_bytes == 6_MiB);
+    CHECK(!usage.devices()[1].known);
+    CHECK(usage.devices()[1].total_bytes == 0);
+    CHECK(usage.devices()[1].used_bytes == 0);
+    CHECK(usage.devices()[1].unexplained_bytes == 0);
+    CHECK(usage.devices()[1].mapped_bytes == 10_MiB);
+    CHECK(row_of(saver, "here").mapped_bytes == 6_MiB);
+    CHECK(row_of(saver, "there").state == "active");
+    std::ostringstream out;
+    out << usage;
+    CHECK(contains(out.str(), "device 0: 6.00 MiB of 2.00 GiB used"));
+    CHECK(contains(out.str(), "device 1: does not answer, 10.00 MiB by these tags"));
+    // The healthy one works as ever.
+    StreamRef stream;
+    REQUIRE(first.driver.open_stream(stream).ok());
+    CHECK(saver.pause("here", {.order = after(stream)}).released_bytes == 6_MiB);
+    (void)saver.resume("here");
+    CHECK(first.driver.close_stream(stream).ok());
+    saver.close();
+}

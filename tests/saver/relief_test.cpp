@@ -1,0 +1,78 @@
+// A saver gives back what none of its tags uses before it says that there is no room.
+#include "support/bytes.hpp"
+#include "support/gate.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+using namespace test;
+
+TEST_CASE_TEMPLATE("relief: a reserve takes what another tag does not use", M, MEMSAVER_TEST_QUICK_MACHINE) {
+    const Checked<M> machine;
+    std::vector<std::string> retried;
+    MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
+                          if (event.kind == EventKind::retried) retried.push_back(event.text);
+                      }}};
+    const Arena idle = saver.arena("idle");
+    idle.deallocate(idle.allocate(400_MiB), already_idle);
+    const Ballast ballast{machine.driver, 64_MiB};
+    const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 300_MiB});
+    CHECK(arena.usage().mapped_bytes == 300_MiB);
+    CHECK(idle.usage().mapped_bytes == 0);
+    REQUIRE(retried.size() == 1);
+    CHECK(contains(retried[0], "400.00 MiB"));
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE_TEMPLATE("relief: a reserve that fits nowhere is tried again by the next call for the tag", M,
+                   MEMSAVER_TEST_QUICK_MACHINE) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena other = saver.arena("other");
+    void* const block = other.allocate(200_MiB);
+    const ArenaOptions options{.reserve = 300_MiB};
+    const Ballast ballast{machine.driver, 160_MiB};
+    CHECK_THROWS_AS((void)saver.arena("reserved", Discard{}, options), OutOfMemory);
+    CHECK_THROWS_AS((void)saver.arena("reserved"), OutOfMemory);
+    CHECK(row_of(saver, "reserved").mapped_bytes == 0);
+    other.deallocate(block, already_idle);
+    CHECK(saver.arena("reserved").usage().mapped_bytes == 300_MiB);
+    CHECK(other.usage().mapped_bytes == 0);
+    (void)saver.pause("reserved");
+    CHECK(saver.arena("reserved").usage().mapped_bytes == 0); // it was there once
+}
+
+TEST_CASE("relief: while one thread takes a reserve, others find and make tags") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena known = saver.arena("known");
+    Stuck stuck{machine.driver, Call::create,
+                [&] { (void)saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 30_MiB}); }};
+    CHECK(saver.arena("known") == known);
+    saver.deallocate(saver.arena("new").allocate(1_MiB));
+    (void)saver.pause("new");
+    CHECK(saver.usage().size() == 3);
+    stuck.go_on();
+    CHECK(row_of(saver, "reserved").mapped_bytes == 30_MiB);
+}
+
+TEST_CASE("relief: threads that ask for one tag's reserve at once take it once") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const auto ask = [&] {
+        const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 30_MiB});
+        CHECK(arena.usage().mapped_bytes >= 30_MiB);
+        (void)arena.allocate(1_MiB);
+    };
+    {
+        Doing one{ask};
+        Doing two{ask};
+        Doing three{ask};
+    }
+    CHECK(row_of(saver, "reserved").mapped_bytes == 30_MiB);
+    CHECK(row_of(saver, "reserved").blocks == 3);
+}
