@@ -5,7 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -160,5 +162,21 @@ TEST_CASE("HostStore: comparing tells a single byte") {
     } catch (const Misuse& error) {
         const std::string last = format_address(place.addresses.address() + Place::bytes - 1);
         CHECK(std::string{error.what()}.find("the one at " + last) != std::string::npos);
+    }
+}
+
+TEST_CASE("HostStore: pages that bytes have been put into are the system's to count, and promised no more") {
+    for (const bool refused : {false, true}) { // pageable by choice, or because pinning is refused
+        CAPTURE(refused);
+        Place place{refused, 0};
+        const auto budget = std::make_shared<HostBudget>();
+        LiveSet live = place.live();
+        live.host_budget = budget;
+        const Room room = place.store.grow(Place::bytes, live);
+        const std::size_t half = Place::bytes / 2;
+        CHECK(place.store.out({{place.addresses.address(), room.location, half}}, live)->wait().ok());
+        CHECK(budget->promised_bytes() <= half);
+        CHECK(place.store.out({{place.addresses.address() + half, room.location + half, half}}, live)->wait().ok());
+        CHECK(budget->promised_bytes() == 0);
     }
 }

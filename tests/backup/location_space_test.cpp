@@ -94,3 +94,43 @@ TEST_CASE("LocationSpace: random operations against a map of bytes") {
     for (const auto& [at, size] : held) space.give(at, size);
     CHECK(space.take(bytes) == 1);
 }
+
+TEST_CASE("LocationSpace: nothing reaches from one room into the next, though they are neighbours") {
+    for (const bool forwards : {true, false}) {
+        LocationSpace space;
+        space.add(forwards ? 1000 : 1100, 100);
+        space.add(forwards ? 1100 : 1000, 100);
+        CHECK(space.take(101) == 0);
+        // The tail of the one and the head of the other, free at once.
+        CHECK(space.take(100) == 1000);
+        CHECK(space.take(100) == 1100);
+        space.give(forwards ? 1060 : 1100, 40);
+        space.give(forwards ? 1100 : 1060, 40);
+        CHECK(space.take(41) == 0);
+        CHECK(!space.remove(1000, 100));
+        space.give(1000, 60);
+        CHECK(space.remove(1000, 100)); // each room goes by itself
+        CHECK(!space.remove(1100, 100));
+        space.give(1140, 60);
+        CHECK(space.take(100) == 1100);
+    }
+}
+
+TEST_CASE("LocationSpace: a room that has gone leaves no border behind") {
+    LocationSpace space;
+    space.add(1000, 100);
+    CHECK(space.remove(1000, 100));
+    space.add(900, 300);
+    CHECK(space.take(100) == 900);
+    CHECK(space.take(100) == 1000);
+    space.give(900, 100);
+    space.give(1000, 100);
+    CHECK(space.take(300) == 900);
+    space.clear();
+    space.add(950, 200);
+    CHECK(space.take(50) == 950);
+    CHECK(space.take(50) == 1000);
+    space.give(1000, 50);
+    space.give(950, 50);
+    CHECK(space.take(200) == 950);
+}

@@ -47,10 +47,10 @@ struct Sharing {
     }
     /// Whether a network card can reach the pages under a pointer, by what the driver tells in either way.
     [[nodiscard]] bool reachable(void* pointer) const {
-        bool capable = false;
+        unsigned capable = 0; // large enough for whatever the driver takes a boolean for
         const CUresult asked = pointer_attribute(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
                                                  reinterpret_cast<CUdeviceptr>(pointer));
-        return made(pointer).allocFlags.gpuDirectRDMACapable != 0 || (asked == CUDA_SUCCESS && capable);
+        return made(pointer).allocFlags.gpuDirectRDMACapable != 0 || (asked == CUDA_SUCCESS && capable != 0);
     }
     /// A file descriptor of the pages under a pointer, or nothing.
     [[nodiscard]] std::optional<int> exported(void* pointer) const {

@@ -81,11 +81,17 @@ public:
         }
     }
 
-    /// The same of all that is paused, so that its addresses serve again. Not under a quarantine, which stands there
-    /// until a resume. May throw bad_alloc.
+    /// The same of all that is paused, so that its addresses serve again; not where pages still are that could not be
+    /// unmapped. May throw bad_alloc.
     void forget_dead() {
-        if (memory_.pages.paused.empty() || memory_.quarantined.enabled()) return;
-        forget_paused(memory_.dead_ranges(memory_.pages.paused_ranges()));
+        if (memory_.pages.paused.empty()) return;
+        const std::vector<Range> dead =
+            without(memory_.dead_ranges(memory_.pages.paused_ranges()), memory_.pages.mapped_and_held());
+        std::vector<Range> rest;
+        const Status uncovered = memory_.quarantined.uncover(dead, rest);
+        memory_.quarantined.reserve(rest.size());
+        memory_.cover(rest);
+        if (uncovered.ok()) forget_paused(dead);
     }
 
     /// Tries again what could not be given back so far.

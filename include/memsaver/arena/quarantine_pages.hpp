@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include "memsaver/arena/extent_sizes.hpp"
 #include "memsaver/base/quarantine.hpp"
 #include "memsaver/memory/memory.hpp"
 #include "memsaver/transfer/range.hpp"
@@ -103,8 +104,6 @@ public:
     /// Without blocks it covers nothing.
     explicit QuarantinedRanges(std::shared_ptr<QuarantineBlocks<D>> blocks = {}) : blocks_{std::move(blocks)} {}
 
-    [[nodiscard]] bool enabled() const noexcept { return blocks_ != nullptr; }
-
     /// Room to cover so many ranges, so that `cover` needs no memory. May throw bad_alloc.
     void reserve(std::size_t ranges) {
         if (blocks_) covered_.reserve(covered_.size() + ranges);
@@ -131,6 +130,24 @@ public:
             if (first.ok()) first = status;
             return status.ok() || status.kind == StatusKind::gone;
         });
+        return first;
+    }
+    /// Uncovers what overlaps `ranges` (sorted); what lies beside them in it, to be covered again, is in `rest` then.
+    /// What fails stays covered. May throw bad_alloc.
+    Status uncover(const std::vector<Range>& ranges, std::vector<Range>& rest) {
+        Status first;
+        std::vector<Range> gone;
+        gone.reserve(covered_.size());
+        std::erase_if(covered_, [&](const Range& range) {
+            const auto here = [&](const Range& one) { return overlap(one, range); };
+            if (std::none_of(ranges.begin(), ranges.end(), here)) return false;
+            const Status status = blocks_->uncover(range);
+            if (first.ok()) first = status;
+            if (status.ok()) gone.push_back(range);
+            return status.ok();
+        });
+        sort_by_address(gone);
+        rest = without(gone, ranges);
         return first;
     }
 

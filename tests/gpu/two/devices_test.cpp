@@ -3,7 +3,7 @@
 #include "backup/backup_support.hpp"
 #include "gpu/gpu_support.hpp"
 
-#if MEMSAVER_TEST_CUDART
+#ifdef MEMSAVER_TEST_CUDART
 #include <cuda_runtime_api.h>
 #endif
 
@@ -111,7 +111,7 @@ TEST_CASE("the current device and context stay what they were") {
         CUcontext now = nullptr;
         must(program.native.ctx_get(&now), "cuCtxGetCurrent");
         bool same = now == before;
-#if MEMSAVER_TEST_CUDART
+#ifdef MEMSAVER_TEST_CUDART
         int device = -1;
         same = same && cudaGetDevice(&device) == cudaSuccess && device == 0;
 #endif

@@ -100,6 +100,21 @@ TEST_CASE("allocations of the size that was set are taken, in regions; memsaver'
     CHECK(cudaFree(outside) == 0);
 }
 
+TEST_CASE("the driver's allocations have what no block needs") {
+    const Interface tms;
+    tms.region(true);
+    tms.tag("static");
+    void* block = nullptr;
+    REQUIRE(cudaMalloc(&block, 600 * mib) == 0);
+    tms.region(false);
+    CHECK(host_cudart_free_async(block) == 0); // kept for the tag's next allocation
+    CHECK(free_bytes() < 500 * mib);
+    void* plain = nullptr;
+    REQUIRE(cudaMalloc(&plain, 700 * mib) == 0);
+    CHECK(cudaFree(plain) == 0);
+    CHECK(cudaMalloc(&plain, 4096 * mib) == 2);
+}
+
 TEST_CASE("paused from outside") {
     const char* const path = std::getenv("MEMSAVER_CONTROL");
     REQUIRE(path != nullptr);

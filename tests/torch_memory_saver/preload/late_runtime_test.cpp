@@ -1,0 +1,32 @@
+// A program that calls the preload library before it has a CUDA runtime, and brings one later.
+#include "loaded.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+using namespace test;
+
+TEST_CASE("what was not there before is found later") {
+    constexpr std::size_t mib = std::size_t{1} << 20;
+    constexpr int not_initialized = 3;
+    const Interface tms;
+    const auto allocate = symbol<int(void**, std::size_t)>("cudaMalloc");
+    const auto free = symbol<int(void*)>("cudaFree");
+    void* block = nullptr;
+    CHECK(allocate(&block, mib) == not_initialized);
+    CHECK(free(nullptr) == not_initialized);
+    tms.region(true);
+    tms.tag("late");
+    CHECK(allocate(&block, mib) == not_initialized);
+
+    REQUIRE_MESSAGE(::dlopen(std::getenv("MEMSAVER_HOST_CUDART"), RTLD_NOW | RTLD_LOCAL) != nullptr, ::dlerror());
+    REQUIRE(allocate(&block, mib) == 0);
+    std::memset(block, 1, mib);
+    CHECK(free(block) == 0);
+    tms.region(false);
+    REQUIRE(allocate(&block, mib) == 0);
+    CHECK(free(block) == 0);
+    CHECK(free(nullptr) == 0);
+}
