@@ -54,16 +54,16 @@ void* in_driver(const char* name) noexcept {
     return driver == nullptr ? nullptr : real_dlsym()(driver, name);
 }
 
-/// The driver's own functions.
+/// The driver's own functions. There before any constructor runs: `dlsym` is asked that early.
 template <class Function>
 using Real = tms::LateFunction<Function, in_driver>;
-Real<Code(Pointer*, std::size_t)> real_alloc{"cuMemAlloc_v2"};
-Real<Code(Pointer)> real_free{"cuMemFree_v2"};
-Real<Code(Pointer, CUstream_st*)> real_free_async{"cuMemFreeAsync"};
-Real<Code(Pointer, CUstream_st*)> real_free_async_ptsz{"cuMemFreeAsync_ptsz"};
-Real<Code(int*)> real_current_device{"cuCtxGetDevice"};
-Real<GetProcAddress> real_get_proc_address{"cuGetProcAddress"};
-Real<GetProcAddressV2> real_get_proc_address_v2{"cuGetProcAddress_v2"};
+constinit Real<Code(Pointer*, std::size_t)> real_alloc{"cuMemAlloc_v2"};
+constinit Real<Code(Pointer)> real_free{"cuMemFree_v2"};
+constinit Real<Code(Pointer, CUstream_st*)> real_free_async{"cuMemFreeAsync"};
+constinit Real<Code(Pointer, CUstream_st*)> real_free_async_ptsz{"cuMemFreeAsync_ptsz"};
+constinit Real<Code(int*)> real_current_device{"cuCtxGetDevice"};
+constinit Real<GetProcAddress> real_get_proc_address{"cuGetProcAddress"};
+constinit Real<GetProcAddressV2> real_get_proc_address_v2{"cuGetProcAddress_v2"};
 
 /// Calls it, if the process has it.
 template <class Function, class... Arguments>

@@ -5,8 +5,8 @@
 
 namespace tms {
 
-/// `look_up` answers the address that a name has, or null. What it finds stays; that there is nothing does not: programs
-/// may ask before they bring the library.
+/// `look_up` answers the address that a name has, or null. What it finds stays; that there is nothing does not:
+/// programs may ask before they bring the library.
 template <class Function, void* (*look_up)(const char*) noexcept>
 class LateFunction {
 public:

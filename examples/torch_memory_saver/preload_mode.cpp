@@ -10,10 +10,10 @@ using tms::RuntimeFunction;
 
 namespace {
 
-RuntimeFunction<Code(void**, std::size_t)> runtime_malloc{"cudaMalloc"};
-RuntimeFunction<Code(void*)> runtime_free{"cudaFree"};
-RuntimeFunction<Code(int*)> runtime_get_device{"cudaGetDevice"};
-RuntimeFunction<Code()> runtime_get_last_error{"cudaGetLastError"};
+constinit RuntimeFunction<Code(void**, std::size_t)> runtime_malloc{"cudaMalloc"};
+constinit RuntimeFunction<Code(void*)> runtime_free{"cudaFree"};
+constinit RuntimeFunction<Code(int*)> runtime_get_device{"cudaGetDevice"};
+constinit RuntimeFunction<Code()> runtime_get_last_error{"cudaGetLastError"};
 
 Code real_malloc(void** pointer, std::size_t bytes) {
     auto* const real = runtime_malloc.find();

@@ -1,5 +1,5 @@
-// A HostBackup whose retention can be switched while it works: what the interface promises, where memsaver fixes it with
-// the tag.
+// A HostBackup whose retention can be switched while it works: what the interface promises, where memsaver fixes it
+// with the tag.
 #pragma once
 
 #include "memsaver/backup/backup.hpp"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <thread>
@@ -176,4 +177,46 @@ TEST_CASE_TEMPLATE("allocating from many threads gives disjoint blocks", M, MEMS
     std::sort(all.begin(), all.end());
     for (std::size_t i = 1; i < all.size(); ++i) REQUIRE(all[i - 1].first + all[i - 1].second <= all[i].first);
     CHECK(arena.usage().blocks == all.size());
+}
+
+TEST_CASE_TEMPLATE("a large block does not wait over small ones that others free meanwhile", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "small frees"};
+    std::vector<void*> small;
+    for (int i = 0; i < 1024; ++i) small.push_back(arena.allocate(64_KiB));
+    const auto free_some = [&] { // 5 MiB, which another small block would wait for
+        for (int i = 0; i < 80 && !small.empty(); ++i) {
+            arena.deallocate(small.back());
+            small.pop_back();
+        }
+    };
+    free_some();
+    const std::uint64_t waits = machine.driver.calls(Call::drain);
+    machine.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::drain) free_some(); // as other threads do while one waits
+    });
+    (void)arena.allocate(96_MiB); // more than all of them
+    CHECK(machine.driver.calls(Call::drain) == waits);
+    machine.driver.on_call({});
+}
+
+TEST_CASE_TEMPLATE("a large block waits for the device once, however much others free meanwhile", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "large frees"};
+    std::vector<void*> small;
+    for (int i = 0; i < 2048; ++i) small.push_back(arena.allocate(64_KiB));
+    const auto free_each_fourth = [&](std::size_t from) { // 32 MiB, of which no two blocks lie side by side
+        for (std::size_t i = from; i < small.size(); i += 4) arena.deallocate(std::exchange(small[i], nullptr));
+    };
+    free_each_fourth(0);
+    bool freed = false;
+    const std::uint64_t waits = machine.driver.calls(Call::drain);
+    machine.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::drain && !std::exchange(freed, true)) free_each_fourth(2);
+    });
+    (void)arena.allocate(32_MiB);
+    machine.driver.on_call({});
+    CHECK(machine.driver.calls(Call::drain) == waits + 1);
 }

@@ -281,3 +281,21 @@ TEST_CASE("a stream that is being captured cannot be waited for") {
     REQUIRE(host.close_graph(graph).ok());
     REQUIRE(host.close_stream(stream).ok());
 }
+
+TEST_CASE_TEMPLATE("addresses and bytes of blocks that were freed while paused are free at the next pause", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M, HostBackup> arena{machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
+    void* const kept = arena.allocate(8_MiB);
+    write_pattern(machine.driver, kept, 8_MiB, 1);
+    (void)arena.pause();
+    for (int round = 0; round < 20; ++round) {
+        void* const block = arena.allocate(8_MiB);
+        (void)arena.pause();
+        CHECK(arena.usage().paused_bytes == 16_MiB);
+        CHECK(machine.driver.pinned_bytes() <= 16_MiB);
+        arena.deallocate(block);
+    }
+    (void)arena.resume();
+    CHECK(has_pattern(machine.driver, kept, 8_MiB, 1));
+}

@@ -108,3 +108,24 @@ TEST_CASE("QuarantinedRanges: what could not be undone stays known, and is undon
     CHECK(f.driver.outstanding().mappings == 0);
     CHECK(f.driver.handle_bytes() == 0);
 }
+
+TEST_CASE("QuarantinedRanges: of what is uncovered in part, the rest is to be covered again") {
+    Fixture f;
+    QuarantinedRanges<Machine> ranges{f.blocks};
+    ranges.reserve(3);
+    REQUIRE(ranges.cover({f.at(0, 16_MiB), f.at(32_MiB, 8_MiB), f.at(64_MiB, 8_MiB)}).ok());
+    std::vector<Range> rest;
+    REQUIRE(ranges.uncover({f.at(4_MiB, 2_MiB), f.at(32_MiB, 8_MiB)}, rest).ok());
+    CHECK(rest == std::vector<Range>{f.at(0, 4_MiB), f.at(6_MiB, 10_MiB)});
+    CHECK(f.driver.outstanding().mappings == 1); // the third
+    ranges.reserve(rest.size());
+    REQUIRE(ranges.cover(rest).ok());
+    f.driver.fail({.call = Call::unmap});
+    CHECK_FALSE(ranges.uncover({f.at(2_MiB, 2_MiB), f.at(64_MiB, 2_MiB)}, rest).ok()); // the first of them stays
+    CHECK(rest.size() == 1);
+    CHECK(ranges.uncover().ok());
+    CHECK(f.driver.outstanding().mappings == 0);
+    CHECK(f.driver.handle_bytes() == 0);
+    CHECK(ranges.uncover({f.at(0, 256_MiB)}, rest).ok()); // nothing to do
+    CHECK(rest.empty());
+}

@@ -163,3 +163,37 @@ TEST_CASE_TEMPLATE("after a resume every stream sees the bytes", M, MEMSAVER_TES
     (void)arena.resume();
     for (int i = 0; i < 3; ++i) CHECK(all_are(machine.driver, block, 16_MiB, 0)); // each on a stream of its own
 }
+
+TEST_CASE_TEMPLATE("with nothing to bring back, a margin is no reason to refuse", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "margin", Discard{}, {.margin = 256_MiB}};
+    (void)arena.allocate(2_MiB);
+    const Ballast ballast{machine.driver, 120_MiB};
+    CHECK(arena.resume().tags.empty());
+    CHECK_THROWS_AS((void)arena.allocate(8_MiB), OutOfMemory);
+    (void)arena.pause();
+    CHECK_THROWS_AS((void)arena.resume(), OutOfMemory);
+}
+
+TEST_CASE_TEMPLATE("what was kept goes with its last block, whichever pause kept it", M, MEMSAVER_TEST_MACHINES) {
+    for (const bool retain : {true, false}) {
+        for (const bool another_pause : {true, false}) { // with a policy of its own, whose block lives on
+            CAPTURE(retain);
+            CAPTURE(another_pause);
+            const Checked<M> machine;
+            ArenaOf<M, HostBackup> arena{machine.driver, "kept", HostBackup{.retain = retain, .threads = 1}};
+            void* const block = arena.allocate(32_MiB);
+            (void)arena.pause();
+            CHECK(machine.driver.pinned_bytes() >= 32_MiB);
+            if (another_pause) {
+                (void)arena.allocate(2_MiB);
+                (void)arena.pause({.bytes = Discard{}});
+            }
+            arena.deallocate(block);
+            (void)arena.resume();
+            CHECK(machine.driver.pinned_bytes() == 0);
+            CHECK(machine.driver.host_bytes() == 0);
+            CHECK(arena.usage().backed_up_bytes == 0);
+        }
+    }
+}

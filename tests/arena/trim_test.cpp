@@ -61,3 +61,55 @@ TEST_CASE_TEMPLATE("trimming while others are paused leaves the paused ones alon
     (void)arena.resume();
     CHECK(all_are(machine.driver, block, 8_MiB, 0));
 }
+
+TEST_CASE_TEMPLATE("a trim gives back the addresses and bytes of blocks that were freed while paused", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    TaggedArena<typename M::Driver, HostBackup> arena{
+        machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
+    for (int round = 0; round < 20; ++round) {
+        void* const block = arena.allocate(8_MiB);
+        (void)arena.pause();
+        arena.deallocate(block);
+        (void)arena.trim();
+        CHECK(arena.usage().paused_bytes == 0);
+        CHECK(arena.usage().state == "empty");
+        CHECK(machine.driver.pinned_bytes() == 0);
+    }
+}
+
+TEST_CASE_TEMPLATE("a trim gives back such addresses from behind a quarantine", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver, {.quarantine = Quarantine{.block_bytes = 4_MiB}}};
+    const Arena arena = saver.arena("rounds", Zero{}, {.capacity = 64_MiB});
+    void* const kept = arena.allocate(8_MiB);
+    for (int round = 0; round < 20; ++round) {
+        void* const block = arena.allocate(8_MiB);
+        (void)saver.pause();
+        arena.deallocate(block);
+        (void)saver.trim();
+        (void)read_bytes(machine.driver, kept, 8_MiB); // still covered
+    }
+    (void)saver.resume();
+    CHECK(all_are(machine.driver, kept, 8_MiB, 0));
+}
+
+TEST_CASE_TEMPLATE("addresses at which pages are that could not be unmapped are not given back", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    TaggedArena<typename M::Driver, HostBackup> arena{machine.driver, "in the way", HostBackup{.threads = 1}};
+    void* const block = arena.allocate(24_MiB);
+    (void)arena.pause();
+    machine.driver.fail({.call = Call::copy_to_device});
+    machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS((void)arena.resume(), Error); // comes to nothing, and cannot be undone
+    REQUIRE(arena.usage().held_bytes == 24_MiB);
+    arena.deallocate(block);
+    CHECK_THROWS_AS((void)arena.trim(), Error);
+    CHECK_THROWS_AS((void)arena.pause(), Error);
+    CHECK(arena.allocate(8_MiB) != nullptr); // elsewhere
+    machine.driver.heal();
+    (void)arena.trim();
+    CHECK(arena.usage().held_bytes == 0);
+    CHECK(arena.usage().paused_bytes == 0);
+}

@@ -28,14 +28,14 @@ std::vector<NamedPolicy<D>> savers_once() {
 
 TEST_CASE_TEMPLATE("once: after a pause that changed nothing all is saved anew", M, MEMSAVER_TEST_MACHINES) {
     for (const auto& once : savers_once<typename M::Driver>()) {
-        for (const bool nothing_saved : {true, false}) {
+        for (const bool other_fails : {true, false}) {
             CAPTURE(once.name);
-            CAPTURE(nothing_saved);
+            CAPTURE(other_fails);
             const Checked<M> machine;
             MemorySaver saver{machine.driver};
             void* const block = saver.arena("loading", once.policy).allocate(4_MiB);
             write_pattern(machine.driver, block, 4_MiB, 1);
-            if (nothing_saved) { // of another tag
+            if (other_fails) { // bytes of another tag cannot be saved
                 (void)saver.arena("cold", FileBackup{.directory = "/nonexistent"}).allocate(2_MiB);
             } else {
                 machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});

@@ -569,6 +569,10 @@ TEST_CASE("CudaDriver: query and capturing tell apart an answer and a failure") 
     CHECK_FALSE(yes);
     stub.state.fails["cuEventQuery"] = CUDA_ERROR_ILLEGAL_ADDRESS;
     CHECK(driver.query(event(1), yes).kind == StatusKind::gone);
+    stub.state.fails["cuEventQuery"] = CUDA_ERROR_INVALID_HANDLE;
+    CHECK(driver.query(event(1), yes).code == CUDA_ERROR_INVALID_HANDLE);
+    stub.state.fails["cuMemGetInfo"] = CUDA_ERROR_ILLEGAL_ADDRESS; // the context is lost, and its handles with it
+    CHECK(driver.query(event(1), yes).kind == StatusKind::gone);
 
     CHECK(driver.capturing(stream(1), yes).ok());
     CHECK_FALSE(yes);

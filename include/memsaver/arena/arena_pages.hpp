@@ -49,8 +49,7 @@ public:
     [[nodiscard]] const ArenaOptions& options() const noexcept { return options_; }
     [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
     [[nodiscard]] Range addresses() const noexcept { return space_.all(); }
-    /// The sum of the handles that live.
-    [[nodiscard]] std::size_t physical_bytes() const noexcept { return physical_bytes_.load(); }
+    [[nodiscard]] std::size_t physical_bytes() const noexcept { return physical_bytes_.load(); } // of handles that live
 
     // --- one extent ---
 
@@ -61,9 +60,9 @@ public:
     }
     /// What fails stays in the extent.
     Status release(Extent<D>& extent) noexcept {
-        const std::size_t bytes = extent.physical_bytes();
+        const std::size_t before = extent.physical_bytes();
         const Status status = extent.release();
-        if (status.ok()) physical_bytes_ -= bytes;
+        if (status.ok()) physical_bytes_ -= before;
         return status;
     }
     Status drop(Extent<D>& extent) noexcept {
@@ -90,7 +89,8 @@ public:
         extents.clear();
     }
     void hold(Extent<D>&& extent, bool owns_addresses, const Status& status) noexcept {
-        tell(options_.events, [&] {
+        const EventSink none; // a lost device keeps nothing, and there is nothing to try
+        tell(status.kind == StatusKind::gone ? none : options_.events, [&] {
             return Event{EventKind::ignored, tag_, driver_.device(),
                          failure_text(status, "give pages back; it will be tried again")};
         });

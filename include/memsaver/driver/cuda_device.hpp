@@ -87,7 +87,8 @@ public:
     template <class Body>
     Status call(const Body& body) const noexcept {
         const CudaScope scope{api_, context_};
-        return api_.status(scope.result() == CUDA_SUCCESS ? body(api_) : scope.result());
+        const CUresult result = scope.result() == CUDA_SUCCESS ? body(api_) : scope.result();
+        return api_.status(result == CUDA_ERROR_INVALID_HANDLE ? why_invalid() : result);
     }
 
     /// The stream for copies in one direction, opened by whoever asks first. Inside `call`.
@@ -189,6 +190,12 @@ private:
         });
     }
 
+    /// So a lost context answers too, for handles of its own; seen on an H200 after an illegal address.
+    [[nodiscard]] CUresult why_invalid() const noexcept {
+        std::size_t bytes[2] = {};
+        const CUresult lost = api_.mem_info(&bytes[0], &bytes[1]);
+        return api_.status(lost).kind == StatusKind::gone ? lost : CUDA_ERROR_INVALID_HANDLE;
+    }
     static CudaAvailability failed(const CudaApi& api, const std::string& who, CUresult result) {
         const Status status = api.status(result);
         return {CudaProblem::driver_failed,

@@ -23,15 +23,16 @@ namespace memsaver::inline v0_1 {
 /// What the body allocates through the saver lands in the tag, is paused and resumed with it, and keeps its addresses:
 /// the graph needs no new capture. Allocating never breaks the capture, in any mode.
 ///
-/// What the body gives up, on its thread and without a stream, or with a stream that is being captured, stays with the
-/// Graph, bytes included: replays still touch it. So do destructors of Buffers. `already_idle` gives it up at once.
+/// What the body gives up on its thread, without a stream or with one that is being captured, stays with the Graph,
+/// bytes included: replays still touch it. So do destructors of Buffers and WorkspacePools. So does what anybody gives
+/// up with `stream`, in another capture too. `already_idle` gives it up at once.
 ///
 /// While it runs, pauses of the saver, and trims that wait for the device, are refused; if one is under way, the
 /// capture waits for its end. Other threads may allocate, free and resume.
 ///
-/// Throws what the body throws, Misuse (a stream that is being captured, or of another device; another policy than the
-/// tag's), or what a failing driver call stands for: DriverError if the capture was broken by a call that waits. The
-/// stream, the tag and the saver are then as usable as before.
+/// Throws what the body throws, Misuse (a thread that is capturing already; a stream that is being captured, or of
+/// another device; another policy than the tag's), or what a failing driver call stands for: DriverError if the capture
+/// was broken by a call that waits. The stream, the tag and the saver are then as usable as before.
 template <Driver D, std::invocable Body>
 requires Captures<D>
 [[nodiscard]] Graph capture(MemorySaver<D>& saver, std::string_view tag, StreamRef stream,

@@ -1,8 +1,8 @@
 // The memory resource, called as both generations of CCCL's concepts call it, on host memory. Built with the headers of
 // each generation that is there.
-#include "support/held_stream.hpp"
 #include "memsaver/interop/cccl.hpp"
 #include "support/bytes.hpp"
+#include "support/held_stream.hpp"
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
