@@ -127,6 +127,17 @@ public:
         std::erase_if(elsewhere_, take);
     }
 
+    /// Forgets all of them. Needs no memory, as a new deque would.
+    void clear() noexcept {
+        fenced_.clear();
+        marked_.clear();
+        spare_.clear();
+        elsewhere_.clear();
+        kept_.clear();
+        let_go_ = 0;
+        fenced_bytes_ = 0;
+    }
+
     /// Bytes that the next fence would make reusable.
     [[nodiscard]] std::size_t fenced_bytes() const noexcept { return fenced_bytes_; }
 

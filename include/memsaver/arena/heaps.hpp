@@ -161,8 +161,8 @@ public:
     template <class Last>
     void close(Last&& last) {
         const auto locks = set_.lock_all();
-        for (const auto& shard : set_.shards) shard->deferred = {};
-        set_.central.deferred = {};
+        for (const auto& shard : set_.shards) shard->deferred.clear();
+        set_.central.deferred.clear();
         last();
     }
 
@@ -181,10 +181,10 @@ public:
 
     /// Whether waiting for the device would make so much reusable that it is better than taking `growth` more bytes. A
     /// wait costs microseconds on an idle device and any time on a busy one, so it is not for small change. `small`:
-    /// the bytes come from a shard, which does with less.
+    /// the bytes come from this thread's shard, which gives nothing out while too much waits in it.
     [[nodiscard]] bool fence_is_worth_it(std::size_t bytes, bool small, std::size_t growth) {
         const auto fenced = set_.fenced();
-        return (small && fenced.most_in_a_shard >= most_fenced_in_shard) ||
+        return (small && fenced.in_this_shard >= most_fenced_in_shard) ||
                fenced.bytes >= std::max({bytes, growth, least_worth_a_fence});
     }
 
