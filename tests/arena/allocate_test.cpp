@@ -220,3 +220,27 @@ TEST_CASE_TEMPLATE("a large block waits for the device once, however much others
     machine.driver.on_call({});
     CHECK(machine.driver.calls(Call::drain) == waits + 1);
 }
+
+TEST_CASE_TEMPLATE("a small block waits once over what other threads free in their shards", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> arena{machine.driver, "another shard"};
+    std::vector<void*> small;
+    std::thread other{[&] {
+        for (int i = 0; i < 2048; ++i) small.push_back(arena.allocate(64_KiB));
+    }};
+    other.join();
+    std::size_t turn = 0;
+    const auto free_some = [&] { // 8 MiB, one block of each chunk, so that no chunk is free as a whole
+        for (std::size_t i = turn; turn < 12 && i < small.size(); i += 16) arena.deallocate(small[i]);
+        ++turn;
+    };
+    for (int i = 0; i < 4; ++i) free_some();
+    const std::uint64_t waits = machine.driver.calls(Call::drain);
+    machine.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::drain) free_some();
+    });
+    (void)arena.allocate(64_KiB);
+    machine.driver.on_call({});
+    CHECK(machine.driver.calls(Call::drain) == waits + 1);
+}

@@ -43,9 +43,10 @@ public:
             require_open("allocate");
             const std::uint64_t seen = growths_.load();
             if (const Address address = heaps.allocate(size, alignment, requested)) return address;
-            // What a large block waited for others may take: it waits but once, else it might never have its turn.
+            // What a block waited for others may take: it waits but once to save growth, else it might never have its
+            // turn. Its shard alone can make it wait again.
             const std::size_t step = growth_step(pages.physical_bytes(), pages.granularity());
-            if ((small || !tried) && heaps.fence_is_worth_it(size, small, step)) {
+            if (heaps.fence_is_worth_it(size, small, tried ? ~std::size_t{0} : step)) {
                 tried = true;
                 heaps.fence();
                 if (small) { // its shard's own may do, and need not stop all the others

@@ -121,14 +121,15 @@ public:
     /// What the next fence would make reusable, in bytes.
     struct Fenced {
         std::size_t bytes = 0;
-        std::size_t most_in_a_shard = 0;
+        std::size_t in_this_shard = 0; ///< of the thread that asks
     };
     Fenced fenced() {
         Fenced fenced;
+        const Heap<D>* const own = &shard_of_this_thread();
         for (const auto& shard : shards) {
             const std::lock_guard lock{shard->mutex};
             fenced.bytes += shard->deferred.fenced_bytes();
-            fenced.most_in_a_shard = std::max(fenced.most_in_a_shard, shard->deferred.fenced_bytes());
+            if (shard.get() == own) fenced.in_this_shard = shard->deferred.fenced_bytes();
         }
         const std::lock_guard lock{central.mutex};
         fenced.bytes += central.deferred.fenced_bytes();

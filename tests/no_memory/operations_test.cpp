@@ -1,0 +1,122 @@
+// Operations that run out of host memory at every point: what they had in hand is not lost, and what may be in use
+// serves nobody.
+#include "memsaver/memsaver.hpp"
+#include "memsaver/testing/testing.hpp"
+#include "support/held_stream.hpp"
+
+#include "failing_new.hpp"
+
+#include <cstddef>
+
+using namespace memsaver;
+
+namespace operations_test {
+
+using Machine = FaultyDriver<HostDriver>;
+
+/// Calls `act` with the allocation after `n` others failing. Answers whether it got as far.
+template <class Act>
+bool without_memory(int n, Act&& act) {
+    no_memory::countdown = n;
+    try {
+        act();
+    } catch (const Error&) { // as it may
+    }
+    const bool reached = no_memory::countdown < 0;
+    no_memory::countdown = -1;
+    return reached;
+}
+
+/// Runs `round(n)` for n = 0, 1, ... until it answers that memory was enough.
+template <class Round>
+void for_each_point(Round&& round) {
+    for (int n = 0;; ++n) {
+        REQUIRE(n < 1000);
+        CAPTURE(n);
+        if (!round(n)) return;
+    }
+}
+
+} // namespace operations_test
+
+using namespace operations_test;
+
+TEST_CASE("resume: dead memory that it was about to drop is dropped by the next one") {
+    for_each_point([](int n) {
+        const Machine driver{HostDriver{512_MiB}};
+        TaggedArena<Machine> arena{driver, "tag", {}, {.capacity = 64_MiB}};
+        void* const first = arena.allocate(20_MiB);
+        void* const second = arena.allocate(20_MiB);
+        (void)arena.allocate(2_MiB);
+        (void)arena.pause();
+        arena.deallocate(first);
+        arena.deallocate(second);
+        const bool again = without_memory(n, [&] { (void)arena.resume(); });
+        (void)arena.resume();
+        (void)arena.trim();
+        CHECK(driver.handle_bytes() == 2_MiB);
+        CHECK(arena.usage().mapped_bytes == 2_MiB);
+        for (int i = 0; i < 2; ++i) CHECK(arena.allocate(20_MiB) != nullptr); // its addresses are free as well
+        return again;
+    });
+}
+
+TEST_CASE("pause: room that was taken and could not be noted is used by the next one") {
+    for_each_point([](int n) {
+        const Machine driver{HostDriver{512_MiB}};
+        TaggedArena<Machine, HostBackup> arena{
+            driver, "tag", {.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB}};
+        (void)arena.allocate(8_MiB);
+        const bool again = without_memory(n, [&] { (void)arena.pause(); });
+        (void)arena.pause();
+        CHECK(driver.handle_bytes() == 0);
+        CHECK(driver.host_bytes() == 12_MiB); // one room, and the ring
+        return again;
+    });
+}
+
+TEST_CASE("pause: where it failed halfway and ends without memory, what is still there is not taken for paused") {
+    for (const bool refused : {false, true}) {
+        CAPTURE(refused);
+        for_each_point([&](int n) {
+            const Machine driver{HostDriver{512_MiB}};
+            TaggedArena<Machine> arena{driver, "tag"};
+            (void)arena.allocate(20_MiB);
+            (void)arena.allocate(20_MiB);
+            void* const block = arena.allocate(20_MiB);
+            driver.fail({.call = Call::unmap, .nth = 2, .lasting = Lasting::onwards}); // the first goes, others stay
+            const bool again = without_memory(n, [&] { (void)arena.pause(); });
+            driver.heal();
+            if (refused) { // an operation that comes to nothing meanwhile
+                driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
+                try {
+                    (void)arena.resume();
+                } catch (const OutOfMemory&) {
+                }
+                driver.heal();
+            }
+            {
+                const test::HeldStream busy{driver.inner()}; // works on the block
+                arena.deallocate(block);
+                (void)arena.resume();
+                const auto* const begin = static_cast<std::byte*>(block);
+                for (int i = 0; i < 30; ++i) {
+                    const void* const other = arena.allocate(1_MiB);
+                    CHECK((other < begin || other >= begin + 20_MiB));
+                }
+            }
+            return again;
+        });
+    }
+}
+
+TEST_CASE("saver: a tag that could not be made is not there, and leaves nothing open") {
+    for_each_point([](int n) {
+        const Machine driver{HostDriver{512_MiB}};
+        MemorySaver saver{driver};
+        const bool again = without_memory(n, [&] { (void)saver.arena("tag"); });
+        saver.close();
+        CHECK(driver.everything_given_back());
+        return again;
+    });
+}
