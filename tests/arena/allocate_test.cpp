@@ -221,8 +221,7 @@ TEST_CASE_TEMPLATE("a large block waits for the device once, however much others
     CHECK(machine.driver.calls(Call::drain) == waits + 1);
 }
 
-TEST_CASE_TEMPLATE("a small block waits once over what other threads free in their shards", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE_TEMPLATE("a small block waits once over what other threads free in their shards", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     ArenaOf<M> arena{machine.driver, "another shard"};
     std::vector<void*> small;
