@@ -1,0 +1,13 @@
+// error: deleted
+// A region belongs to its scope and its thread, and cannot be moved out of them.
+#include "memsaver/driver/driver.hpp"
+#include "memsaver/saver/memory_saver.hpp"
+
+#include <utility>
+
+void mover(memsaver::MemorySaver<memsaver::HostDriver>& saver) {
+    auto region = saver.region("cache");
+#ifndef MEMSAVER_CONTROL
+    auto moved = std::move(region);
+#endif
+}
