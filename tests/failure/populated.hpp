@@ -272,7 +272,10 @@ public:
         CHECK(left.files <= failed(Call::close_file));
         CHECK(left.pins <= failed(Call::unpin_host));
         CHECK(left.host_pages <= failed(Call::unmap_host) + failed(Call::unpin_host)); // pinned pages stay
-        if (!died) CHECK(left.reservations + left.handles + left.mappings + left.plain == 0);
+        if (!died) {
+            CHECK(left.reservations + left.handles + left.mappings + left.plain == 0);
+            CHECK(left.pins + left.host_pages == 0);
+        }
         CHECK(left.mappings <= failed(Call::unmap));
         CHECK(left.handles <= failed(Call::release) + left.mappings);
         CHECK(left.reservations <= failed(Call::unreserve) + left.mappings);
