@@ -1,4 +1,5 @@
 // Blocks come back in the order of the work that may touch them, and never twice.
+#include "arena/elsewhere.hpp"
 #include "memsaver/arena/deferred_frees.hpp"
 #include "memsaver/driver/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
@@ -13,6 +14,7 @@
 namespace deferred_frees_test {
 
 using namespace memsaver;
+using test::Elsewhere;
 
 using Machine = FaultyDriver<HostDriver>;
 using Addresses = std::vector<Address>;
@@ -41,17 +43,6 @@ struct HeldStream {
 
     Machine driver;
     OwnedStream<Machine> stream;
-};
-
-/// Work of some other device.
-struct Elsewhere : WorkMark {
-    Status query(bool& passed) const noexcept override {
-        passed = done;
-        return status;
-    }
-    Status wait() const noexcept override { return status; }
-    bool done = false;
-    Status status;
 };
 
 } // namespace deferred_frees_test

@@ -1,4 +1,5 @@
 // Blocks of an arena as programs see them: whose they are, when they are reused, and what happens in paused memory.
+#include "arena/elsewhere.hpp"
 #include "memsaver/arena/extent_sizes.hpp"
 #include "memsaver/arena/heaps.hpp"
 #include "memsaver/driver/host_driver.hpp"
@@ -21,6 +22,7 @@
 namespace heaps_test {
 
 using namespace memsaver;
+using test::Elsewhere;
 
 using Machine = FaultyDriver<HostDriver>;
 constexpr Address base = 0x7f00'0000'0000;
@@ -28,17 +30,6 @@ constexpr std::size_t granularity = 2_MiB;
 constexpr std::size_t chunk = 1_MiB;
 constexpr Range space{base, 256 * granularity};
 const FreeOrder at_once{FreeOrder::Kind::idle, {}};
-
-/// Work of some other device.
-struct Elsewhere : WorkMark {
-    Status query(bool& passed) const noexcept override {
-        passed = done;
-        return status;
-    }
-    Status wait() const noexcept override { return status; }
-    bool done = false;
-    Status status;
-};
 
 /// The heaps of an arena whose memory nobody touches, so that there need not be any.
 struct Fixture {

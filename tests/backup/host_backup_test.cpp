@@ -13,6 +13,21 @@ using namespace test;
 
 namespace {
 
+/// Refresh::once in each kind of place, with one more option set by `set`.
+template <class D, class Set>
+std::vector<AnyBackup<D>> policies_once(const Set& set) {
+    std::vector<AnyBackup<D>> policies;
+    const auto add = [&](auto how) {
+        how.refresh = Refresh::once;
+        set(how);
+        policies.emplace_back(how);
+    };
+    add(HostBackup{.threads = 2});
+    add(pageable());
+    add(in_file());
+    return policies;
+}
+
 /// Blocks with fresh bytes, and whether they still have them.
 template <class D>
 class Blocks {
@@ -237,15 +252,7 @@ TEST_CASE_TEMPLATE("refresh once: later pauses copy only what was allocated sinc
 }
 
 TEST_CASE_TEMPLATE("refresh once keeps its bytes, retained or not", M, MEMSAVER_TEST_MACHINES) {
-    HostBackup pinned{.refresh = Refresh::once, .retain = false, .threads = 2};
-    HostBackup ringed = pageable();
-    ringed.refresh = Refresh::once;
-    ringed.retain = false;
-    FileBackup filed = in_file();
-    filed.refresh = Refresh::once;
-    filed.retain = false;
-    using Policy = AnyBackup<typename M::Driver>;
-    for (const Policy& policy : {Policy{pinned}, Policy{ringed}, Policy{filed}}) {
+    for (const auto& policy : policies_once<typename M::Driver>([](auto& how) { how.retain = false; })) {
         CAPTURE(std::string{policy.name()});
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -266,16 +273,7 @@ TEST_CASE_TEMPLATE("refresh once keeps its bytes, retained or not", M, MEMSAVER_
 }
 
 TEST_CASE_TEMPLATE("check: a forgotten invalidate is reported, and all stays active", M, MEMSAVER_TEST_MACHINES) {
-    HostBackup pinned{.refresh = Refresh::once, .check = true, .threads = 2};
-    HostBackup ringed = pageable();
-    ringed.refresh = Refresh::once;
-    ringed.check = true;
-    FileBackup filed = in_file();
-    filed.refresh = Refresh::once;
-    filed.check = true;
-    for (const AnyBackup<typename M::Driver>& policy :
-         {AnyBackup<typename M::Driver>{pinned}, AnyBackup<typename M::Driver>{ringed},
-          AnyBackup<typename M::Driver>{filed}}) {
+    for (const auto& policy : policies_once<typename M::Driver>([](auto& how) { how.check = true; })) {
         CAPTURE(std::string{policy.name()});
         const Checked<M> machine;
         MemorySaver saver{machine.driver};

@@ -103,6 +103,22 @@ void follow_first_and_last(Program& program, const Watched& driver, Transfer& in
     CHECK(in.follow(program.stream, {1, 1}).ok()); // none of its bytes: nothing to wait for
 }
 
+/// Saves `memory` by a transfer of `make(lane)`, overwrites it, and lets streams follow its way back.
+template <class Make>
+void save_and_follow(Program& program, const Watched& driver, const PlainBytes& memory, std::size_t bytes,
+                     Address second_piece, const Make& make) {
+    test::write_pattern(driver, pointer(memory.address()), bytes, saved_seed);
+    const auto out = make(CopyLane<Watched>{driver, Direction::out});
+    out->start();
+    REQUIRE(out->wait().ok());
+    test::write_pattern(driver, pointer(memory.address()), bytes, other_seed);
+
+    CopyLane<Watched> lane{driver, Direction::in};
+    CUstream on = native(lane.stream());
+    const auto in = make(std::move(lane));
+    follow_first_and_last(program, driver, *in, on, memory.address(), bytes, second_piece);
+}
+
 std::vector<Piece> cut(Address memory, std::uint64_t location, std::size_t bytes, std::size_t cell) {
     return cut_into_pieces({{memory, location, bytes}}, cell, [](const Unit&, const Unit&) { return false; });
 }
@@ -135,7 +151,6 @@ TEST_CASE("PinnedTransfer: a stream follows a range") {
     Program program;
     const Ledgered books;
     const PlainBytes memory{books.driver, bytes};
-    test::write_pattern(books.driver, pointer(memory.address()), bytes, saved_seed);
     const auto region = std::make_shared<Region>(books.driver, bytes);
     const std::vector<Piece> pieces = cut(memory.address(), region->address(), bytes, Region::cell_bytes);
     REQUIRE(pieces.size() >= 2);
@@ -145,15 +160,7 @@ TEST_CASE("PinnedTransfer: a stream follows a range") {
         return std::make_unique<Transfer>(std::move(lane), std::move(cargo), CrewOptions{.threads = 2}, nullptr,
                                           ProgressSink{});
     };
-    const auto out = make(CopyLane<Watched>{books.driver, Direction::out});
-    out->start();
-    REQUIRE(out->wait().ok());
-    test::write_pattern(books.driver, pointer(memory.address()), bytes, other_seed);
-
-    CopyLane<Watched> lane{books.driver, Direction::in};
-    CUstream on = native(lane.stream());
-    const auto in = make(std::move(lane));
-    follow_first_and_last(program, books.driver, *in, on, memory.address(), bytes, pieces[1].units.front().device);
+    save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, make);
 }
 
 TEST_CASE("RingTransfer: a stream follows a range") {
@@ -162,7 +169,6 @@ TEST_CASE("RingTransfer: a stream follows a range") {
     Program program;
     const Ledgered books;
     const PlainBytes memory{books.driver, bytes};
-    test::write_pattern(books.driver, pointer(memory.address()), bytes, saved_seed);
     const auto ring = std::make_shared<Ring<Watched>>(books.driver, 4_MiB, 1);
     const Shelf shelf{bytes};
     const std::vector<Piece> pieces = cut(memory.address(), 0, bytes, ring->buffer_bytes());
@@ -171,13 +177,5 @@ TEST_CASE("RingTransfer: a stream follows a range") {
         return std::make_unique<Transfer>(std::move(lane), pieces, shelf, ring, CrewOptions{.threads = 1}, nullptr,
                                           ProgressSink{});
     };
-    const auto out = make(CopyLane<Watched>{books.driver, Direction::out});
-    out->start();
-    REQUIRE(out->wait().ok());
-    test::write_pattern(books.driver, pointer(memory.address()), bytes, other_seed);
-
-    CopyLane<Watched> lane{books.driver, Direction::in};
-    CUstream on = native(lane.stream());
-    const auto in = make(std::move(lane));
-    follow_first_and_last(program, books.driver, *in, on, memory.address(), bytes, pieces[1].units.front().device);
+    save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, make);
 }
