@@ -49,7 +49,8 @@ constexpr std::size_t bytes = 21_MiB + 6912;
 
 struct Setup {
     explicit Setup(std::size_t limit = 8_MiB, unsigned threads = 2)
-        : driver{late_machine()}, memory{driver, bytes}, ring{std::make_shared<Ring<Machine>>(driver, limit, threads)} {
+        : driver{late_machine()}, memory{driver, bytes}, ring{std::make_shared<Ring<Machine>>(driver, limit, threads,
+                                                                                              32_MiB)} {
         memory.write(1);
     }
     /// Odd blocks, each at a page of its own, with holes.
@@ -96,16 +97,18 @@ TEST_CASE("Ring: stays within its limit, and is made when it is used") {
     const Machine driver = late_machine();
     for (const std::size_t limit : {4_MiB, 8_MiB, 100_MiB, 512_MiB}) {
         for (const unsigned threads : {0U, 1U, 3U, 8U}) {
-            const Ring<Machine> ring{driver, limit, threads};
-            CHECK(ring.pairs() >= 1);
-            CHECK(ring.pairs() <= std::max(1U, threads));
-            CHECK(2 * ring.pairs() * ring.buffer_bytes() <= limit);
-            CHECK(ring.buffer_bytes() >= 2_MiB);
-            CHECK(ring.buffer_bytes() <= 32_MiB);
+            for (const std::size_t largest : {2_MiB, 32_MiB}) {
+                const Ring<Machine> ring{driver, limit, threads, largest};
+                CHECK(ring.pairs() >= 1);
+                CHECK(ring.pairs() <= std::max(1U, threads));
+                CHECK(2 * ring.pairs() * ring.buffer_bytes() <= limit);
+                CHECK(ring.buffer_bytes() >= 2_MiB);
+                CHECK(ring.buffer_bytes() <= largest);
+            }
         }
     }
     CHECK(driver.host_bytes() == 0);
-    Ring<Machine> ring{driver, 8_MiB, 8};
+    Ring<Machine> ring{driver, 8_MiB, 8, 32_MiB};
     ring.prepare(1);
     CHECK(driver.pinned_bytes() == 4_MiB);
     ring.prepare(100);

@@ -25,7 +25,7 @@ public:
 
     FileStore(D driver, std::string directory, StoreOptions options)
         : driver_{driver}, directory_{std::move(directory)}, options_{std::move(options)},
-          ring_{std::make_shared<Ring<D>>(driver, options_.ring_bytes, options_.crew.threads)} {}
+          ring_{std::make_shared<Ring<D>>(driver, options_.ring_bytes, options_.crew.threads, 32_MiB)} {}
 
     /// The disk's room is taken now: a full disk is an error before anything is written.
     Room grow(std::size_t bytes, const LiveSet& live) {

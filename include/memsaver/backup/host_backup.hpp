@@ -31,8 +31,8 @@ struct HostBackup {
     bool check = false;
     /// Threads that take, pin and copy host memory. None is left behind between operations.
     unsigned threads = 8;
-    /// Pinned memory of a pageable backup.
-    std::size_t ring_bytes = 512_MiB;
+    /// The most pinned memory of a pageable backup, on each device: two buffers of 2 MiB for each thread, or for fewer.
+    std::size_t ring_bytes = 64_MiB;
     /// The engine's own threads instead.
     std::shared_ptr<Executor> executor{};
 

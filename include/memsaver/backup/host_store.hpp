@@ -32,7 +32,7 @@ public:
     HostStore(D driver, bool pinned, StoreOptions options)
         : driver_{driver}, pinned_{pinned}, options_{std::move(options)}, ring_{std::make_shared<Ring<D>>(
                                                                               driver, options_.ring_bytes,
-                                                                              options_.crew.threads)} {}
+                                                                              options_.crew.threads, in_caches)} {}
 
     Room grow(std::size_t bytes, const LiveSet& live) {
         whose_ = of_tag(live.tag);
@@ -113,6 +113,10 @@ public:
     }
 
 private:
+    /// Bytes that are in and out of a ring's buffer while the processors' caches still hold them pass nearly twice as
+    /// fast as through 32 MiB (decision 15).
+    static constexpr std::size_t in_caches = Ring<D>::least_buffer;
+
     static std::byte* at(std::uint64_t location) noexcept {
         return reinterpret_cast<std::byte*>(location); // NOLINT(performance-no-int-to-ptr): a host address
     }

@@ -15,7 +15,7 @@ namespace memsaver::inline v0_1 {
 
 struct StoreOptions {
     CrewOptions crew{};
-    std::size_t ring_bytes = 512_MiB; ///< pinned memory for bytes on their way
+    std::size_t ring_bytes = 64_MiB; ///< pinned memory for bytes on their way
     std::shared_ptr<PieceObserver> observer{};
 };
 

@@ -42,12 +42,15 @@ concept ByteStore = requires(const S& store, const std::byte* from, std::byte* t
 template <HostPages D>
 class Ring {
 public:
-    /// Buffers of 2 to 32 MiB: two for each of so many threads, or for fewer where `limit_bytes` hold no more.
-    Ring(D driver, std::size_t limit_bytes, unsigned threads)
+    static constexpr std::size_t least_buffer = 2_MiB;
+
+    /// Buffers of 2 MiB to `largest_buffer`: two for each of so many threads, or for fewer where `limit_bytes` hold no
+    /// more.
+    Ring(D driver, std::size_t limit_bytes, unsigned threads, std::size_t largest_buffer)
         : driver_{std::move(driver)},
-          buffer_bytes_{std::max<std::size_t>(
-              2_MiB,
-              std::min<std::size_t>(32_MiB, std::bit_floor(limit_bytes / (2 * std::max<std::size_t>(1, threads)))))},
+          buffer_bytes_{
+              std::max(least_buffer, std::min(largest_buffer,
+                                              std::bit_floor(limit_bytes / (2 * std::max<std::size_t>(1, threads)))))},
           pairs_(std::clamp<std::size_t>(limit_bytes / (2 * buffer_bytes_), 1, std::max(1U, threads))),
           lent_(pairs_.size(), false) {}
 
