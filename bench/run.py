@@ -93,7 +93,8 @@ def soak(program, seconds, contend, about, out):
         for row in results["benchmarks"]:
             rows.append({**row, "name": f"{name}/{row['name']}", "seconds": results["context"]["seconds"]})
     path = out / f"{about['date']}-{short(about['gpu'])}-soak.json"
-    context = {**about, "good": good}
+    toolkit = re.search(r"release ([\d.]+)", output_of("nvcc", "--version"))
+    context = {**about, "toolkit": toolkit[1] if toolkit else "unknown", "good": good}
     path.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1) + "\n", encoding="utf-8")
     print(path.name, "good" if good else "BAD")
     return good

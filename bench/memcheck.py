@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Runs the tests that want a GPU under compute-sanitizer's memcheck, and keeps what it says.
+
+    bench/memcheck.py [--build build/gpu] [--out bench/results] [--seconds 300]
+
+Writes <out>/<date>-<gpu>-memcheck.txt: a line for each test, and what memcheck printed where it found something. Tests
+whose kernels touch paused memory on purpose are left out. Calls that the driver refuses are no errors: tests ask for
+refusals. Ends with 1 if any test failed or memcheck found anything, or if not all were done in --seconds.
+"""
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from run import ROOT, machine, output_of, short
+
+ON_PURPOSE = re.compile(r"lost_device|quarantine")
+COMMAND = ["compute-sanitizer", "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "99"]
+
+
+def tests_of(build):
+    listed = json.loads(output_of("ctest", "--test-dir", str(build), "-L", "gpu", "--show-only=json-v1"))
+    for test in listed["tests"]:
+        if "command" in test and not ON_PURPOSE.search(test["name"]):
+            properties = {p["name"]: p["value"] for p in test.get("properties", [])}
+            yield test["name"], test["command"], properties
+
+
+def check(name, command, properties, ends):
+    """One test: its name, the verdict, seconds, what was printed if it is not well."""
+    begun = time.monotonic()
+    try:
+        done = subprocess.run([*COMMAND, *command], cwd=properties.get("WORKING_DIRECTORY", ROOT), capture_output=True,
+                              text=True, errors="replace", timeout=max(1, ends - begun), check=False)
+    except subprocess.TimeoutExpired:
+        return name, "not done in time", time.monotonic() - begun, ""
+    took = time.monotonic() - begun
+    said = done.stdout + done.stderr
+    found = re.findall(r"ERROR SUMMARY: (\d+) error", said)
+    if done.returncode == properties.get("SKIP_RETURN_CODE"):
+        return name, "skipped", took, ""
+    if done.returncode == 0 and found and all(count == "0" for count in found):
+        return name, "no errors", took, ""
+    return name, f"exit {done.returncode}, errors {found or 'not counted'}", took, said[-4000:]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=ROOT / "build/gpu")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
+    parser.add_argument("--seconds", type=float, default=300)
+    options = parser.parse_args()
+    about, ends = machine(), time.monotonic() + options.seconds
+    results = [check(*test, ends) for test in tests_of(options.build)]  # one by one: they look at the device's memory
+    good = bool(results) and all(verdict in ("no errors", "skipped") for _, verdict, _, _ in results)
+    lines = [" ".join(COMMAND), ", ".join(f"{key} {value}" for key, value in about.items()), ""]
+    lines += [f"{name:<44} {took:6.1f} s  {verdict}" for name, verdict, took, _ in results]
+    lines += [f"\n=== {name} ===\n{said}" for name, _, _, said in results if said]
+    checked = sum(verdict == "no errors" for _, verdict, _, _ in results)
+    lines += ["", f"{checked} of {len(results)} tests ran without an error" + ("" if good else ": NOT good")]
+    path = options.out / f"{about['date']}-{short(about['gpu'])}-memcheck.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(lines[2:]))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
