@@ -59,7 +59,8 @@ endforeach()
 # The umbrella, and the programs of the design as users write them.
 set(programs ${CMAKE_CURRENT_SOURCE_DIR}/static/programs_test.cpp)
 add_test(NAME compile.without_toolkit
-  COMMAND ${CMAKE_CXX_COMPILER} ${compile_flags} ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
+  COMMAND ${CMAKE_CXX_COMPILER} -I${CMAKE_CURRENT_SOURCE_DIR}/without_toolkit ${compile_flags}
+  ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
 memsaver_label(compile.without_toolkit host)
 
 find_program(CLANGXX NAMES clang++ clang++-20 clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14)
