@@ -39,11 +39,28 @@ foreach(source IN LISTS sources)
   memsaver_label(compile_fail.${name} host)
 endforeach()
 
+# --- The code that pages show -----------------------------------------------------------------------------------------
+find_package(Python3 QUIET COMPONENTS Interpreter)
+file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
+foreach(page IN LISTS pages)
+  file(STRINGS ${page} blocks REGEX "^ *```cpp")
+  cmake_path(GET page STEM name)
+  if(blocks AND Python3_FOUND)
+    add_test(NAME snippets.${name} COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/cmake/snippets.py ${page}
+      --work ${CMAKE_CURRENT_BINARY_DIR}/snippets -- ${CMAKE_CXX_COMPILER} -std=c++20 -I${PROJECT_SOURCE_DIR}/include
+      -idirafter ${MEMSAVER_XXHASH_INCLUDE_DIR} ${toolkit_flags})
+    memsaver_label(snippets.${name} host)
+  elseif(blocks)
+    memsaver_skip(snippets.${name} host "no Python 3")
+  endif()
+endforeach()
+
 # --- Other ways to compile code that includes memsaver: without a toolkit, with clang, with nvcc -----------------------
 # The umbrella, and the programs of the design as users write them.
 set(programs ${CMAKE_CURRENT_SOURCE_DIR}/static/programs_test.cpp)
 add_test(NAME compile.without_toolkit
-  COMMAND ${CMAKE_CXX_COMPILER} ${compile_flags} ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
+  COMMAND ${CMAKE_CXX_COMPILER} -I${CMAKE_CURRENT_SOURCE_DIR}/without_toolkit ${compile_flags}
+  ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
 memsaver_label(compile.without_toolkit host)
 
 find_program(CLANGXX NAMES clang++ clang++-20 clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14)

@@ -147,6 +147,19 @@ TEST_CASE_TEMPLATE("pointers find their tag", M, MEMSAVER_TEST_MACHINES) {
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
+TEST_CASE_TEMPLATE("what cannot be given back is told with its tag", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("first").allocate(2_MiB);
+    (void)saver.arena("second").allocate(2_MiB);
+    machine.driver.fail({.call = Call::release, .nth = 2});
+    const std::string paused = text_of<DriverError>([&] { (void)saver.pause(); });
+    CHECK(contains(paused, "give pages back (tag \"second\" on device " + std::to_string(machine.driver.device())));
+    machine.driver.heal();
+    (void)saver.resume();
+    saver.close();
+}
+
 // --- room ---
 
 TEST_CASE_TEMPLATE("resuming several tags without room for all changes nothing", M, MEMSAVER_TEST_MACHINES) {

@@ -104,13 +104,16 @@ TEST_CASE_TEMPLATE("regions that end out of order do not disturb the others", M,
     REQUIRE(told.size() == 1);
     CHECK(told[0].kind == EventKind::ignored);
     CHECK(contains(told[0].text, "order"));
+    CHECK(told[0].tag == "first");
     (void)saver.allocate(1_MiB);
     third.reset();
     (void)saver.allocate(2_MiB);
     CHECK(row_of(saver, "third").used_bytes == 1_MiB);
     CHECK(row_of(saver, "second").used_bytes == 2_MiB);
     std::thread{[&] { second.reset(); }}.join();
-    CHECK(told.size() == 2);
+    REQUIRE(told.size() == 2);
+    CHECK(told[1].tag == "second");
+    CHECK(told[1].device == machine.driver.device());
     CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
 }
 

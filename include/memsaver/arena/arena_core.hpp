@@ -68,7 +68,7 @@ public:
 
     void deallocate(void* pointer, FreeOrder order) override {
         if (pointer == nullptr) return;
-        require_open("deallocate");
+        memory_.require_open([&] { return "deallocate(" + format_address(address_of(pointer)) + ')'; });
         if (!contains(pointer)) {
             throw Misuse{"deallocate(" + format_address(address_of(pointer)) + "): not a pointer of tag \"" + tag() +
                          '"'};
@@ -98,7 +98,7 @@ public:
 
     void zero(void* pointer, std::size_t bytes, StreamRef stream) override {
         const Range range{address_of(pointer), bytes};
-        memory_.require_open("zero memory");
+        memory_.require_open([&] { return "zero " + format_bytes(bytes) + " at " + format_address(range.address); });
         if (!contains(pointer) || bytes > addresses().end() - range.address || memory_.any_away(range)) {
             throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
                          "\" cannot be zeroed: they are paused, or not the tag's"};
@@ -165,11 +165,12 @@ public:
     [[nodiscard]] const AnyBackup<D>& policy() const noexcept { return policy_; }
     [[nodiscard]] const ArenaOptions& options() const noexcept { return memory_.pages.options(); }
 
-    /// The right to run one operation. Throws NotIdle once the deadline has passed, Misuse after `close`.
-    Turn::Hold take_turn(const Deadline& deadline = {}) {
-        memory_.fork_mark.require_parent("use"); // before any lock: a child may find it taken for ever
+    /// The right to run one operation. Throws NotIdle once the deadline has passed; Misuse, beginning with `what`,
+    /// after `close`.
+    Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use") {
+        memory_.fork_mark.require_parent(what); // before any lock: a child may find it taken for ever
         auto hold = turn_.take(deadline, tag());
-        memory_.require_open("use");
+        memory_.require_open(what);
         slots_.retry();
         return hold;
     }
@@ -195,7 +196,7 @@ public:
 
     /// Takes ahead of time what saving the live blocks would take. Any thread; allocations go on meanwhile.
     void prepare() {
-        const auto turn = take_turn();
+        const auto turn = take_turn({}, "prepare");
         std::vector<Range> ranges;
         {
             const std::lock_guard lock{memory_.pages.mutex};
@@ -206,11 +207,11 @@ public:
     }
 
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) override {
-        const auto turn = take_turn();
+        memory_.require_open([&] { return view_text(pointer, bytes); });
+        const auto turn = take_turn({}, "backup_view");
         const std::optional<LiveBlock> block = memory_.heaps.block_holding(address_of(pointer));
         const auto refusal = [&](const char* why) {
-            return Misuse{"backup_view(" + format_address(address_of(pointer)) + ", " + format_bytes(bytes) +
-                          ") in tag \"" + tag() + "\": " + why};
+            return Misuse{view_text(pointer, bytes) + " in tag \"" + tag() + "\": " + why};
         };
         if (!block) throw refusal("no live block holds this address");
         const std::size_t offset = address_of(pointer) - block->address;
@@ -224,7 +225,7 @@ public:
 
     /// The program changed bytes that the policy may have saved before: save them again at the next pause.
     void invalidate() {
-        const auto turn = take_turn();
+        const auto turn = take_turn({}, "invalidate");
         slots_.own->invalidate();
     }
 
@@ -239,14 +240,14 @@ public:
             const Status drained = driver().drain(); // memory that work still uses is not pulled away
             if (!drained.ok() && drained.kind != StatusKind::gone) {
                 memory_.closed.store(false);
-                check(drained, "wait for the device before an arena closes");
+                memory_.check_of_tag(drained, "wait for the device before an arena closes");
             }
         }
         const Status kept = slots_.close();
         const Status uncovered = memory_.quarantined.uncover();
         const bool bare = uncovered.ok() || uncovered.kind == StatusKind::gone;
-        check(memory_.pages.close(bare), "give back an arena's memory");
-        if (!bare) check(uncovered, "end the quarantine of paused memory");
+        memory_.check_of_tag(memory_.pages.close(bare), "give back an arena's memory");
+        if (!bare) memory_.check_of_tag(uncovered, "end the quarantine of paused memory");
         if (!kept.ok()) raise(kept, "give back what a backup holds", "tag \"" + tag() + "\"");
     }
 
@@ -268,6 +269,9 @@ private:
             refuse("more than the tag's capacity of " + format_bytes(addresses().bytes));
         }
         return align_up(bytes, BlockAllocator::unit);
+    }
+    static std::string view_text(const void* pointer, std::size_t bytes) {
+        return "backup_view(" + format_address(address_of(pointer)) + ", " + format_bytes(bytes) + ')';
     }
     static Address address_of(const void* pointer) noexcept { return reinterpret_cast<Address>(pointer); }
     static void* pointer(Address address) noexcept {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,7 +41,7 @@ public:
     Address allocate(std::size_t size, std::size_t alignment, std::size_t requested) {
         const bool small = heaps.small(size, alignment);
         for (bool tried = false, fenced = false;;) {
-            require_open("allocate");
+            require_open([&] { return "allocate(" + std::to_string(requested) + " bytes)"; });
             const std::uint64_t seen = growths_.load();
             if (const Address address = heaps.allocate(size, alignment, requested)) return address;
             // What a block waited for others may take: it waits but once to save growth, else it might never have its
@@ -154,10 +155,21 @@ public:
         }
     }
 
-    /// Throws Misuse after `close`, and in a forked process.
+    /// Throws Misuse after `close`, and in a forked process. `what()` answers a text of what was wanted.
+    template <std::invocable What>
+    void require_open(What&& what) const {
+        if (!fork_mark.forked() && !closed.load()) return;
+        const std::string wanted = what();
+        fork_mark.require_parent(wanted.c_str());
+        throw Misuse{wanted + ": tag \"" + pages.tag() + "\" has been closed"};
+    }
     void require_open(const char* what) const {
-        fork_mark.require_parent(what);
-        if (closed.load()) throw Misuse{std::string{what} + ": tag \"" + pages.tag() + "\" has been closed"};
+        require_open([&] { return std::string{what}; });
+    }
+
+    /// Throws what a failing driver call stands for, with the tag in the text.
+    void check_of_tag(const Status& status, const Attempt& attempt) const {
+        if (!status.ok()) raise(status, attempt, "tag \"" + pages.tag() + '"');
     }
 
     /// Throws if any memory is away or going away.
@@ -216,7 +228,7 @@ private:
     /// Takes open memory for a block of `bytes`, unless somebody has grown the arena since `seen`.
     void grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment) {
         const std::lock_guard lock{growing};
-        require_open("allocate");
+        require_open([&] { return "take " + format_bytes(bytes); });
         if (growths_.load() != seen) return;
         const auto offer = [&](Range range) { heaps.add(range); };
         const std::size_t needed = align_up(bytes, pages.granularity());

@@ -31,7 +31,7 @@ public:
             throw Misuse{"tag \"" + core.tag() + "\": addresses for " + format_bytes(cap) + " cannot be"};
         }
         const std::size_t bytes = align_up(cap, granularity);
-        memory.require_open("reserve addresses");
+        memory.require_open([&] { return "reserve addresses for " + format_bytes(cap); });
         const Range range = memory.pages.take_addresses(bytes, bytes, granularity);
         try {
             memory.growing_blocks.add(range);
@@ -64,7 +64,8 @@ public:
         clear_the_way(more);
         parts_.reserve(parts_.size() + 1);
         const std::lock_guard lock{memory.growing};
-        memory.require_open("grow a block");
+        memory.require_open(
+            [&] { return "grow a block at " + format_address(address()) + " to " + format_bytes(bytes); });
         if (memory.any_away({address(), bytes_})) refuse(bytes, "it is paused; resume its tag first");
         take(more);
         parts_.push_back(more.address);

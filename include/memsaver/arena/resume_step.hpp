@@ -21,11 +21,11 @@ public:
         row_.tag = core.tag();
         row_.device = core.device();
         if (const Status status = core.memory_.retry_held(row_.released_bytes); !status.ok() && in_the_way()) {
-            check(status, "give back what is still held, before a resume");
+            core.memory_.check_of_tag(status, "give back what is still held, before a resume");
         }
         core.memory_.heaps.begin_operation(false);
         try {
-            check(core.memory_.quarantined.uncover(), "end the quarantine of paused memory");
+            core.memory_.check_of_tag(core.memory_.quarantined.uncover(), "end the quarantine of paused memory");
             begin();
         } catch (...) {
             core.memory_.pages.abandon(extents_, false);

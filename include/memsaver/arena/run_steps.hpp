@@ -63,16 +63,20 @@ template <class Step>
 Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::steady_clock::time_point start,
                   Report report) {
     Status first;
+    std::size_t whose = 0; // row
     for (Step& step : steps) {
         if (step.empty()) continue;
         Status status;
         report.add(step.commit(status));
-        if (first.ok()) first = status;
+        if (!first.ok() || status.ok()) continue;
+        first = status;
+        whose = report.tags.size() - 1;
     }
     report.elapsed = std::chrono::steady_clock::now() - start;
     if (first.ok()) return report;
     try {
-        raise(first, what);
+        const TagReport& row = report.tags[whose];
+        raise(first, what, "tag \"" + row.tag + "\" on device " + std::to_string(row.device));
     } catch (Error& error) {
         error.attach(std::move(report));
         throw;

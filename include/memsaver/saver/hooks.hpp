@@ -1,6 +1,7 @@
 // Functions of the program that run before and after an operation. Do not know what the operation is.
 #pragma once
 
+#include "memsaver/arena/tag_names.hpp"
 #include "memsaver/base/base.hpp"
 #include "memsaver/driver/system_fork.hpp"
 
@@ -138,12 +139,14 @@ public:
         HookThreads& threads_;
     };
 
-    /// Throws Misuse on a thread that is running a hook, and in a forked child.
-    void refuse(const char* what) {
+    /// Throws Misuse on a thread that is running a hook, and in a forked child. `what` is wanted of `tags`; none: of
+    /// all.
+    void refuse(const char* what, const std::vector<std::string>& tags) {
         fork_mark_.require_parent(what);
         const std::lock_guard lock{mutex_};
         for (const auto& id : running_) {
-            if (id == std::this_thread::get_id()) throw Misuse{std::string{what} + " inside a hook"};
+            if (id != std::this_thread::get_id()) continue;
+            throw Misuse{std::string{what} + " of " + quoted_tags(tags) + " inside a hook"};
         }
     }
 

@@ -76,10 +76,7 @@ public:
         {
             const std::lock_guard lock{mutex_};
             const auto block = blocks_.find(address);
-            if (block == blocks_.end() || block->second.kept) {
-                throw Misuse{"deallocate(" + format_address(address) + "): no block of \"" + tag_ +
-                             "\" starts here; it may have been freed before"};
-            }
+            if (block == blocks_.end() || block->second.kept) refuse(address);
             used_bytes_ -= block->second.bytes;
             if (replayed) { // until its graph is gone
                 block->second.kept = true;
@@ -101,8 +98,9 @@ public:
         check(status, "free plain memory", bytes, address);
     }
 
-    [[nodiscard]] BackupView backup_view(const void*, std::size_t) override {
-        throw Misuse{"backup_view: \"" + tag_ + "\" is plain memory, which is never paused"};
+    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) override {
+        throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
+                     ") in tag \"" + tag_ + "\": this is plain memory, which is never paused"};
     }
 
     [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override {
@@ -126,17 +124,16 @@ public:
         const auto address = reinterpret_cast<Address>(pointer);
         if (growth_.contains(address)) return true;
         const std::lock_guard lock{mutex_};
-        return blocks_.contains(address);
+        return block_over(address) != blocks_.end();
     }
 
     [[nodiscard]] bool holds(const void* pointer, std::size_t bytes) override {
         const auto address = reinterpret_cast<Address>(pointer);
         if (growth_.holds({address, bytes})) return true;
         const std::lock_guard lock{mutex_};
-        const auto after = blocks_.upper_bound(address);
-        if (after == blocks_.begin() || std::prev(after)->second.kept) return false;
-        const std::size_t offset = address - std::prev(after)->first;
-        return offset < std::prev(after)->second.bytes && bytes <= std::prev(after)->second.bytes - offset;
+        const auto block = block_over(address);
+        if (block == blocks_.end() || block->second.kept) return false;
+        return bytes <= block->second.bytes - (address - block->first);
     }
 
     void let_go(std::uint64_t graph) noexcept override {
@@ -167,7 +164,7 @@ public:
     void require_open(const char* what) const override {
         fork_mark_.require_parent(what);
         const std::lock_guard lock{mutex_};
-        if (closed_) throw Misuse{std::string{what} + ": \"" + tag_ + "\" has been closed"};
+        if (closed_) throw Misuse{std::string{what} + ": tag \"" + tag_ + "\" has been closed"};
     }
     void require_resumed(const char* what) override { require_open(what); }
 
@@ -244,7 +241,32 @@ private:
         return lacking;
     }
     [[noreturn]] void refuse(std::size_t bytes, const std::string& why) const {
-        throw Misuse{"allocate(" + std::to_string(bytes) + " bytes) in \"" + tag_ + "\": " + why};
+        throw Misuse{"allocate(" + std::to_string(bytes) + " bytes) in tag \"" + tag_ + "\": " + why};
+    }
+
+    // With the lock held.
+
+    /// The block that an address lies in, live or kept.
+    [[nodiscard]] auto block_over(Address address) const noexcept {
+        const auto after = blocks_.upper_bound(address);
+        if (after == blocks_.begin()) return blocks_.end();
+        const auto block = std::prev(after);
+        return address - block->first < block->second.bytes ? block : blocks_.end();
+    }
+    [[noreturn]] void refuse(Address address) const {
+        std::string why = "no block starts here; it may have been freed before";
+        const auto block = block_over(address);
+        if (growth_.contains(address)) {
+            why = "it lies in a block that grows, such as a workspace; its owner gives it back";
+        } else if (block != blocks_.end() && block->second.kept) {
+            why = "this block of " + format_bytes(block->second.bytes) + " was freed before";
+        } else if (block != blocks_.end()) {
+            why = "the pointer lies inside a block of " + format_bytes(block->second.bytes) + " that starts at " +
+                  format_address(block->first);
+        } else if (closed_) {
+            why = "it has been closed";
+        }
+        throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag_ + "\": " + why};
     }
 
     D driver_;

@@ -32,10 +32,10 @@ public:
     Range reserve(std::size_t cap) {
         const std::size_t granularity = granularity_of(driver_);
         if (cap == 0 || !can_align_up(cap, granularity)) {
-            throw Misuse{'"' + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be"};
+            throw Misuse{"tag \"" + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be"};
         }
         const std::lock_guard lock{mutex_};
-        require_open();
+        require_open("reserve addresses for", cap);
         Grown grown{Reservation<D>{driver_, align_up(cap, granularity), granularity}, granularity, {}, {}};
         const Range range{grown.addresses.address(), grown.addresses.bytes()};
         grown_.emplace(range.address, std::move(grown));
@@ -47,7 +47,7 @@ public:
     std::size_t grow(Address address, std::size_t bytes) {
         fork_.require_parent("grow a block");
         const std::lock_guard lock{mutex_};
-        require_open();
+        require_open("grow a block to", bytes);
         Grown& grown = grown_.at(address);
         std::size_t have = 0;
         for (const Extent<D>& extent : grown.extents) have += extent.bytes();
@@ -61,8 +61,8 @@ public:
             (void)driver_.memory(memory);
             const std::size_t needed = more.bytes();
             if (!give(more).ok()) left_.push_back(std::move(more));
-            raise(status, "take memory for a block that grows", '"' + tag_ + "\" needs " + format_bytes(needed), needed,
-                  memory.free_bytes);
+            raise(status, "take memory for a block that grows", "tag \"" + tag_ + "\" needs " + format_bytes(needed),
+                  needed, memory.free_bytes);
         }
         grown.extents.push_back(std::move(more));
         return have + grown.extents.back().bytes();
@@ -111,6 +111,7 @@ public:
         return static_cast<std::size_t>(
             std::count_if(grown_.begin(), grown_.end(), [](const auto& entry) { return !entry.second.graph; }));
     }
+    [[nodiscard]] const std::string& tag() const noexcept { return tag_; }
     [[nodiscard]] bool contains(Address address) const noexcept {
         const std::lock_guard lock{mutex_};
         const auto after = grown_.upper_bound(address);
@@ -135,8 +136,8 @@ private:
         std::optional<std::uint64_t> graph; // it has ended, but replays of this one may touch it
     };
 
-    void require_open() const {
-        if (closed_) throw Misuse{'"' + tag_ + "\" has been closed"};
+    void require_open(const char* what, std::size_t bytes) const {
+        if (closed_) throw Misuse{what + (' ' + format_bytes(bytes)) + ": tag \"" + tag_ + "\" has been closed"};
     }
     Status take(Extent<D>& extent) noexcept {
         if (margin_ != 0) {
@@ -230,7 +231,8 @@ public:
     void grow(std::size_t bytes) override {
         if (bytes <= bytes_) return;
         if (bytes > cap()) {
-            throw Misuse{"a block cannot grow to " + format_bytes(bytes) + ": its cap is " + format_bytes(cap())};
+            throw Misuse{"a block at " + format_address(address()) + " in tag \"" + growth_.tag() +
+                         "\" cannot grow to " + format_bytes(bytes) + ": its cap is " + format_bytes(cap())};
         }
         bytes_ = growth_.grow(address(), bytes);
     }

@@ -18,7 +18,7 @@ public:
     }
     Region(const Region&) = delete;
     Region& operator=(const Region&) = delete;
-    ~Region() { saver_->leave(this); }
+    ~Region() { saver_->leave(arena_.base(), this); }
 
     /// See Arena::allocate; any thread.
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = ArenaBase::default_alignment) const {

@@ -27,7 +27,7 @@ public:
     virtual bool make_room(int device) = 0;
 
     virtual void enter(ArenaBase& arena, const void* region) = 0;
-    virtual void leave(const void* region) noexcept = 0;
+    virtual void leave(const ArenaBase& arena, const void* region) noexcept = 0;
 };
 
 } // namespace memsaver::inline v0_1

@@ -55,6 +55,9 @@ public:
     }
     ArenaBase& outside() { return tags_.outside(); }
 
+    /// Throws Misuse, beginning with `what`, after `close`.
+    void require_open(const char* what) { tags_.require_open(what); }
+
     void* allocate_from(ArenaBase& arena, std::size_t bytes, std::size_t alignment) override {
         return relief_.or_again(arena.device(), [&] { return arena.allocate(bytes, alignment); });
     }
@@ -65,7 +68,7 @@ public:
         if (pointer == nullptr) return;
         if (ArenaBase* arena = tags_.find(pointer)) return arena->deallocate(pointer, order_now(*arena, order));
         throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
-                     "): no tag of this saver has such a pointer"};
+                     "): no tag of this saver has such a pointer; if it was its plain memory, it was freed before"};
     }
 
     FreeOrder order_now(const ArenaBase& arena, FreeOrder order) override {
@@ -95,10 +98,10 @@ public:
     // --- regions ---
 
     void enter(ArenaBase& arena, const void* region) override { regions_.enter(arena, region); }
-    void leave(const void* region) noexcept override {
+    void leave(const ArenaBase& arena, const void* region) noexcept override {
         if (regions_.leave(region)) return;
-        tell(options_.events, [] {
-            return Event{EventKind::ignored, "", 0,
+        tell(options_.events, [&] {
+            return Event{EventKind::ignored, arena.tag(), arena.device(),
                          "a region ended out of order, or on another thread than it began on"};
         });
     }
@@ -113,10 +116,10 @@ public:
     // --- operations; `tags` empty: all ---
 
     Report pause(const Tags& tags, const PauseOptions<D>& options) {
-        hook_threads_.refuse("pause");
+        hook_threads_.refuse("pause", tags);
         const Deadline deadline = deadline_after(options.timeout);
         Tags names;
-        const auto cores = tags_.select(tags, names);
+        const auto cores = tags_.select("pause", tags, names);
         if (!enabled()) return {};
         captures.refuse("pause");
         const Span pausing = span_of(names, "pause");
@@ -126,7 +129,8 @@ public:
             const OpenCaptures::KeepOut no_captures{captures, "pause"};
             std::vector<PauseStep<D>> steps;
             steps.reserve(cores.size());
-            for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline), options.bytes);
+            for (ArenaCore<D>* core : cores)
+                steps.emplace_back(*core, core->take_turn(deadline, "pause"), options.bytes);
             event.report = run_pause(steps, options.order, deadline, others_for(options.order));
         }
         run_hooks([&] { after_pause.run_all(event); });
@@ -134,9 +138,9 @@ public:
     }
 
     Report resume(const Tags& tags) {
-        hook_threads_.refuse("resume");
+        hook_threads_.refuse("resume", tags);
         Tags names;
-        const auto cores = tags_.select(tags, names);
+        const auto cores = tags_.select("resume", tags, names);
         if (!enabled()) return {};
         const Span resuming = span_of(names, "resume");
         ResumeEvent event{names, {}};
@@ -144,7 +148,7 @@ public:
         {
             std::vector<Turn::Hold> turns; // taken in the order that all operations keep
             turns.reserve(cores.size());
-            for (ArenaCore<D>* core : cores) turns.push_back(core->take_turn());
+            for (ArenaCore<D>* core : cores) turns.push_back(core->take_turn({}, "resume"));
             std::vector<ResumeStep<D>> steps; // run in the caller's
             steps.reserve(cores.size());
             for (const std::size_t i : in_order_of(tags, cores)) steps.emplace_back(*cores[i], std::move(turns[i]));
@@ -155,33 +159,34 @@ public:
     }
 
     Report trim(const Tags& tags, const TrimOptions& options) {
-        hook_threads_.refuse("trim");
+        hook_threads_.refuse("trim", tags);
         const Deadline deadline = deadline_after(options.timeout);
         Tags names;
-        const auto cores = tags_.select(tags, names);
+        const auto cores = tags_.select("trim", tags, names);
         if (!enabled()) return {};
         const Span trimming = span_of(names, "trim");
         std::optional<OpenCaptures::KeepOut> no_captures; // which its wait would break
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(captures, "trim");
         std::vector<TrimStep<D>> steps;
         steps.reserve(cores.size());
-        for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline));
+        for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline, "trim"));
         Report report = run_trim(steps, options.order, deadline, others_for(options.order));
         if (report.released_bytes == 0) return report;
         tell(options_.events, [&] {
-            return Event{EventKind::trimmed, "", 0, "trimmed " + format_bytes(report.released_bytes)};
+            return Event{EventKind::trimmed, listed(names), driver_.device(),
+                         "trimmed " + format_bytes(report.released_bytes)};
         });
         return report;
     }
 
     void invalidate(const Tags& tags) {
         Tags names;
-        for (ArenaCore<D>* core : tags_.select(tags, names)) core->invalidate();
+        for (ArenaCore<D>* core : tags_.select("invalidate", tags, names)) core->invalidate();
     }
 
     void prepare(const Tags& tags) {
         Tags names;
-        for (ArenaCore<D>* core : tags_.select(tags, names)) core->prepare();
+        for (ArenaCore<D>* core : tags_.select("prepare", tags, names)) core->prepare();
     }
 
     BackupView backup_view(const void* pointer, std::size_t bytes) {
@@ -193,7 +198,7 @@ public:
     std::size_t bytes_to_resume(const Tags& tags) {
         Tags names;
         std::size_t bytes = 0;
-        for (ArenaCore<D>* core : tags_.select(tags, names)) bytes += core->bytes_to_resume();
+        for (ArenaCore<D>* core : tags_.select("bytes_to_resume", tags, names)) bytes += core->bytes_to_resume();
         return bytes;
     }
 
@@ -228,7 +233,7 @@ public:
 
     /// Closes every arena. Throws the first failure after all have been tried; may be called again.
     void close() {
-        hook_threads_.refuse("close");
+        hook_threads_.refuse("close", {});
         tags_.close();
         std::exception_ptr first;
         for (const auto& tag : tags_.snapshot()) {
@@ -270,9 +275,12 @@ private:
 
     /// An operation on these tags, for those who listen.
     [[nodiscard]] Span span_of(const Tags& names, const char* what) const {
+        return {options_.events, listed(names), driver_.device(), what};
+    }
+    static std::string listed(const Tags& names) {
         std::string all;
         for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-        return {options_.events, all, driver_.device(), what};
+        return all;
     }
 
     D driver_;

@@ -58,7 +58,7 @@ public:
                       const std::optional<ArenaOptions>& options, const std::optional<AnyBackup<D>>& of_new_tags) {
         fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
-        require_open({std::string{tag}});
+        require_open("arena", {std::string{tag}});
         if (tag.empty()) throw Misuse{"tag \"\": a tag needs a name"};
         const Tag* known = nullptr;
         for (const Tag& entry : tags_) {
@@ -74,10 +74,7 @@ public:
                 throw Misuse{"tag \"" + entry.name + "\" lives on " + entry.driver.name() +
                              " with other options already"};
             }
-            if (options && options->capacity != entry.options.capacity) {
-                throw Misuse{"tag \"" + entry.name + "\" exists already, with another capacity: " +
-                             capacity_text(entry.options) + ", not " + capacity_text(*options)};
-            }
+            if (options) require_same(entry, *options);
             return entry;
         }
         return make_tag(tag,
@@ -94,7 +91,7 @@ public:
     PlainArena<D>& outside() {
         fork_mark_.require_parent("use the saver");
         const std::lock_guard lock{mutex_};
-        require_open({outside_->tag()});
+        require_open("outside", {});
         return *outside_;
     }
 
@@ -124,14 +121,15 @@ public:
         return nullptr;
     }
 
-    /// The arenas of these tags, each once, in the order in which they were made; throws Misuse for an unknown tag.
-    std::vector<ArenaCore<D>*> select(const Names& tags, Names& names) {
-        fork_mark_.require_parent("use the saver");
+    /// The arenas of these tags, each once, in the order in which they were made; throws Misuse, beginning with `what`,
+    /// for an unknown tag.
+    std::vector<ArenaCore<D>*> select(const char* what, const Names& tags, Names& names) {
+        fork_mark_.require_parent(what);
         const std::lock_guard lock{mutex_};
-        require_open(tags);
+        require_open(what, tags);
         for (const std::string& tag : tags) {
             if (std::none_of(tags_.begin(), tags_.end(), [&](const Tag& entry) { return entry.name == tag; })) {
-                throw Misuse{"unknown tag \"" + tag + '"'};
+                throw Misuse{std::string{what} + ": unknown tag \"" + tag + '"'};
             }
         }
         std::vector<ArenaCore<D>*> cores;
@@ -180,6 +178,13 @@ public:
         return rows;
     }
 
+    /// Throws Misuse, beginning with `what`, after `close`.
+    void require_open(const char* what) {
+        fork_mark_.require_parent(what);
+        const std::lock_guard lock{mutex_};
+        require_open(what, {});
+    }
+
     /// From here on everything but `find` and the lists is Misuse.
     void close() {
         fork_mark_.require_parent("use the saver");
@@ -188,11 +193,27 @@ public:
     }
 
 private:
-    void require_open(const Names& tags) const {
-        if (closed_) throw Misuse{quoted_tags(tags) + ": the saver has been closed"};
+    /// With the lock held.
+    void require_open(const char* what, const Names& tags) const {
+        if (!closed_) return;
+        throw Misuse{what + (tags.empty() ? "" : " of " + quoted_tags(tags)) + ": the saver has been closed"};
     }
-    static std::string capacity_text(const ArenaOptions& options) {
-        return options.capacity == 0 ? "twice the device's memory" : format_bytes(options.capacity);
+    /// Throws Misuse for an option that is asked for, and that the tag has not. What is left as it is by default is not
+    /// asked for.
+    static void require_same(const Tag& entry, const ArenaOptions& asked) {
+        const auto refuse = [&](const std::string& why) {
+            throw Misuse{"tag \"" + entry.name + "\" exists already, " + why};
+        };
+        const auto compare = [&](const char* what, std::size_t has, std::size_t wanted, const char* has_if_0) {
+            if (wanted == 0 || wanted == has) return;
+            refuse(std::string{"with another "} + what + ": " + (has == 0 ? has_if_0 : format_bytes(has)) + ", not " +
+                   format_bytes(wanted));
+        };
+        compare("capacity", entry.options.capacity, asked.capacity, "twice the device's memory");
+        compare("reserve", entry.options.reserve, asked.reserve, "none");
+        compare("margin", entry.options.margin, asked.margin, "none");
+        if (asked.events) refuse("and an event sink can be named only when it is made"); // two cannot be compared
+        if (asked.host_budget && asked.host_budget != entry.options.host_budget) refuse("with another host budget");
     }
 
     const Tag& make_tag(std::string_view tag, AnyBackup<D> policy, const D& driver, ArenaOptions options) {
@@ -200,9 +221,7 @@ private:
         if (!options.events) options.events = options_.events;
         if (!options.host_budget) options.host_budget = host_budget_;
         Tag entry{std::string{tag}, driver, std::move(policy), options, nullptr, nullptr};
-        const auto same = [&](const D& known) { return known.device() == driver.device(); };
-        if (std::none_of(drivers_.begin(), drivers_.end(), same)) drivers_.push_back(driver);
-        several_devices_.store(drivers_.size() > 1);
+        drivers_.reserve(drivers_.size() + 1);
         if (options_.enabled) {
             auto core =
                 std::make_unique<ArenaCore<D>>(driver, entry.name, entry.policy, options, quarantine_on(driver));
@@ -223,6 +242,9 @@ private:
             tags_.push_back(std::move(entry));
             plain_.push_back(std::move(plain));
         }
+        const auto same = [&](const D& known) { return known.device() == driver.device(); };
+        if (std::none_of(drivers_.begin(), drivers_.end(), same)) drivers_.push_back(driver);
+        several_devices_.store(drivers_.size() > 1);
         return tags_.back();
     }
 

@@ -1,25 +1,88 @@
-// An exception from either library is caught by its type here.
-#include <memsaver/memsaver.hpp>
+// Three savers in one process, in the program and in two libraries, keep out of each other's way; what one throws is
+// caught by its type in another.
+#include "library.hpp"
 
-namespace first {
-void fail();
-}
-namespace second {
-void fail();
-}
+#include <cstddef>
+#include <iostream>
+#include <string>
+
+using namespace memsaver;
 
 namespace {
 
-bool caught_by_type(void (*fail)()) {
+bool good = true;
+
+void expect(bool holds, const char* what) {
+    if (!holds) std::cout << "not so: " << what << '\n';
+    good = good && holds;
+}
+
+/// Whether `act` throws an `E` whose text has `part` in it.
+template <class E, class Act>
+bool throws(Act&& act, const std::string& part) {
     try {
-        fail();
-    } catch (const memsaver::OutOfMemory& error) {
-        return error.status().code == 2;
+        act();
+    } catch (const E& error) {
+        return std::string{error.what()}.find(part) != std::string::npos;
     } catch (...) {
     }
     return false;
 }
 
+void each_pauses_its_own(Library& one, Library& other) {
+    one.write(1);
+    other.write(2);
+    expect(one.pause().released_bytes >= 3_MiB, "a library's pause gives its pages back");
+    expect(one.paused() && !other.paused(), "it pauses its own tag, which the other has by the same name");
+    expect(other.holds(2), "the other's bytes stay");
+    other.write(3);
+    (void)other.pause();
+    expect(one.resume().mapped_bytes >= 3_MiB, "a resume brings them back");
+    expect(other.paused(), "and not the other's");
+    (void)other.resume();
+    expect(one.holds(1) && other.holds(3), "both have their bytes");
+}
+
+void regions_are_their_savers(Library& one, Library& other) {
+    MemorySaver saver{HostDriver{64_MiB}};
+    {
+        const auto region = saver.region("own");
+        expect(throws<Misuse>([&] { (void)one.allocate_in_region(); }, "no region"),
+               "the program's is not a library's");
+        void* const block = saver.allocate(1000);
+        expect(throws<Misuse>([&] { one.deallocate(block); }, "no tag of this saver"), "nor are its blocks");
+        saver.deallocate(block);
+    }
+    one.run_in_region([&] {
+        one.deallocate(one.allocate_in_region());
+        expect(throws<Misuse>([&] { (void)other.allocate_in_region(); }, "no region"),
+               "a library's is not the other's");
+        expect(throws<Misuse>([&] { (void)saver.allocate(1); }, "no region"), "nor the program's");
+    });
+}
+
+void exceptions_cross(Library& library) {
+    expect(throws<OutOfMemory>([&] { library.run_out_of_memory(); }, "own"), "OutOfMemory is caught by its type");
+    expect(throws<Error>([&] { library.run_out_of_memory(); }, "own"), "and by its base");
+    expect(library.catches_not_idle([] { throw NotIdle{"the program's"}; }),
+           "a library catches what the program throws");
+    expect(throws<Misuse>([&] { library.run_in_region([] { throw Misuse{"through"}; }); }, "through"),
+           "and lets pass what is not for it");
+}
+
 } // namespace
 
-int main() { return caught_by_type(first::fail) && caught_by_type(second::fail) ? 0 : 1; }
+int main() {
+    Library& one = first::library();
+    Library& other = second::library();
+    const bool here = CudaDriver::available().problem != CudaProblem::built_without_headers;
+    expect(one.has_cuda_headers() == here, "the first library is built as the program is");
+    expect(!other.has_cuda_headers(), "the second is built without the toolkit's headers");
+    each_pauses_its_own(one, other);
+    each_pauses_its_own(other, one);
+    regions_are_their_savers(one, other);
+    regions_are_their_savers(other, one);
+    exceptions_cross(one);
+    exceptions_cross(other);
+    return good ? 0 : 1;
+}

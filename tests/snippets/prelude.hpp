@@ -1,0 +1,38 @@
+// What the snippets of the pages take for granted. Declared and never defined: they are compiled, not run.
+#pragma once
+
+#include <memsaver/memsaver.hpp>
+#include <memsaver/testing/testing.hpp>
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <iostream>
+#include <memory>
+
+using namespace memsaver;
+
+extern MemorySaver<CudaDriver> saver;
+extern const CudaDriver driver;
+extern const Arena arena;
+extern const EventSink events;
+extern const std::size_t bytes;
+extern const std::size_t alignment;
+
+extern const cudaStream_t stream;
+extern const cudaStream_t compute_stream;
+extern const cudaStream_t copy_stream;
+extern const cudaMemPool_t my_pool;
+extern cudaGraph_t graph; // one that the program captured by itself
+
+extern const cublasHandle_t handle;
+extern const int count;
+extern const float factor;
+extern float* const values;
+
+void decode_step(cudaStream_t stream);
+void attend(void* workspace);
+extern const std::function<void()> body;
