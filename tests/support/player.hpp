@@ -528,9 +528,7 @@ private:
     // --- bytes ---
 
     /// The program has a new block.
-    void take(Address address, const PlayedBlock& block) {
-        hold(blocks_.add(address, block), "blocks do not overlap");
-    }
+    void take(Address address, const PlayedBlock& block) { hold(blocks_.add(address, block), "blocks do not overlap"); }
     void bring_back(const std::vector<std::size_t>& chosen) {
         repeat([&] { (void)saver_->resume(names_of(chosen)); });
         for (auto& [address, block] : blocks_) {

@@ -217,8 +217,8 @@ private:
         slot.busy = true;
     }
 
-    /// After a failure: the buffer may be used again, so nothing may still be under way. Where that cannot be waited for
-    /// either, the buffer knows.
+    /// After a failure: the buffer may be used again, so nothing may still be under way. Where that cannot be waited
+    /// for either, the buffer knows.
     void drain(Slot& slot) noexcept {
         const Status drained = lane_.driver().drain();
         if (!drained.ok() && drained.kind != StatusKind::gone) slot.buffer->unsettle();
