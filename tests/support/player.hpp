@@ -371,8 +371,9 @@ private:
     /// Launches a graph, perhaps one that was captured anew.
     void launch() {
         if (graphs_.empty()) return;
-        auto& [address, played] =
-            *std::next(graphs_.begin(), static_cast<std::ptrdiff_t>(choices_.below(graphs_.size())));
+        auto& chosen = *std::next(graphs_.begin(), static_cast<std::ptrdiff_t>(choices_.below(graphs_.size())));
+        const Address address = chosen.first;
+        PlayedGraph& played = chosen.second;
         PlayedBlock& block = blocks_.at(address);
         if (blocks_.any_away(block.tag)) {
             return refused([&] { played.graph.launch(stream_); }, "launching a graph whose tag is paused");
@@ -380,9 +381,7 @@ private:
         bring_back({block.tag}); // also what is paused and nobody's
         if (choices_.below(3) == 0) {
             const std::uint64_t seed = ++seeds_;
-            const auto act = [&, to = address] {
-                played.graph.update(stream_, [&] { fill_on_stream(block, to, seed); });
-            };
+            const auto act = [&] { played.graph.update(stream_, [&] { fill_on_stream(block, address, seed); }); };
             if (!attempt(act)) {
                 end_open_capture();
                 if (choices_.below(2) == 0) repeat(act), played.seed = seed; // otherwise it is as it was
