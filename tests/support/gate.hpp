@@ -76,14 +76,19 @@ private:
     std::thread thread_;
 };
 
-/// Runs `act` on a thread that stands still inside its first call of a kind, from construction until `go_on`.
+/// Whose call stands still: the thread's that runs it, or also one of threads that it starts.
+enum class Whose : unsigned char { own, anybodys };
+
+/// Runs `act` on a thread that stands still inside its first call of a kind, from construction until `go_on`. Nobody
+/// else calls the driver while this is constructed.
 template <class D>
 class Stuck {
 public:
     template <class Act>
-    Stuck(FaultyDriver<D> driver, Call call, Act act) : driver_{std::move(driver)} {
-        driver_.on_call([this, call](const CallRecord& made) {
-            if (made.call == call && std::this_thread::get_id() == thread_ && !stood_.exchange(true)) gate_.pass();
+    Stuck(FaultyDriver<D> driver, Call call, Act act, Whose whose = Whose::own) : driver_{std::move(driver)} {
+        driver_.on_call([this, call, whose](const CallRecord& made) {
+            const bool concerned = whose == Whose::anybodys || std::this_thread::get_id() == thread_;
+            if (made.call == call && concerned && !stood_.exchange(true)) gate_.pass();
         });
         doing_.emplace([this, act = std::move(act)]() mutable {
             thread_ = std::this_thread::get_id();

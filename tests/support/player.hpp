@@ -1,16 +1,25 @@
 // Plays operations on a saver with a tag for each policy, some of whose driver calls fail, beside a simple model of
 // what must hold. Where the operations come from is the caller's: random numbers, or a fuzzer's bytes. Knows no test
 // framework.
+//
+// Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
+// another policy this once), resume, trim, prepare, invalidate, views of backups; writes by the processor, and by the
+// device as late as nobody waits for them; capturing, launching, updating and dropping graphs; a pool of workspaces;
+// the loss of the device; the end. A world may have the quarantine.
+// Not played are: several threads, several devices, hooks, timeouts, regions of tags, misuse but for what is refused of
+// paused memory, and running out of memory but by failures.
 #pragma once
 
 #include "memsaver/backup/verified.hpp"
 #include "memsaver/memsaver.hpp"
 #include "memsaver/testing/testing.hpp"
+#include "support/nothing_left.hpp"
+#include "support/played.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -38,26 +47,18 @@ class FailingPlayer {
 public:
     using Driver = FaultyDriver<HostDriver>;
 
-    explicit FailingPlayer(Choices& choices) : choices_{choices}, saver_{std::in_place, driver_} {
-        const std::string directory = std::filesystem::temp_directory_path().string();
-        const HostBackup pageable{.storage = Storage::pageable, .retain = false, .threads = 1, .ring_bytes = 4_MiB};
-        const FileBackup file{.directory = directory, .threads = 1, .ring_bytes = 4_MiB};
-        add("poison", Discard{.poison = static_cast<unsigned char>(0xDD)}, Content::lost);
-        add("zero", Zero{}, Content::zero);
-        add("pinned", HostBackup{.threads = 1}, Content::kept);
-        add("once", HostBackup{.refresh = Refresh::once, .threads = 1}, Content::kept);
-        add("pageable", pageable, Content::kept);
-        add("file", file, Content::kept);
-        add("verified", Verified<HostBackup>{{.threads = 1}}, Content::kept);
-        hold(driver_.open_stream(stream_).ok(), "a stream opens");
+    /// `quarantine`: whether paused addresses can be read.
+    FailingPlayer(Choices& choices, bool quarantine) : choices_{choices} {
+        if (quarantine) options_.quarantine = Quarantine{.block_bytes = 4_MiB};
+        begin();
     }
 
     void step() {
-        switch (choices_.below(16)) {
+        switch (choices_.below(24)) {
         case 0:
         case 1:
         case 2:
-        case 3: return allocate();
+        case 3: return allocate(choices_.below(tags_.size() - 1));
         case 4:
         case 5: return deallocate();
         case 6:
@@ -69,7 +70,15 @@ public:
         case 12: return rewrite();
         case 13: return prepare();
         case 14: return look();
-        default: return check_all();
+        case 15: return check_all();
+        case 16: return allocate(tags_.size() - 1); // plain
+        case 17: return write_late();
+        case 18:
+        case 19: return record();
+        case 20: return launch();
+        case 21: return drop_graph();
+        case 22: return workspace();
+        default: return choices_.below(4) == 0 ? lose_device() : drop_workspaces();
         }
     }
 
@@ -83,90 +92,101 @@ public:
             for (const auto& [address, block] : blocks_) {
                 if (tags_[block.tag].name != row.tag) continue;
                 live += block.bytes;
-                away = away || block.paused;
+                away = away || block.away;
             }
             hold(row.used_bytes == live, "used bytes are those of the live blocks of " + row.tag);
             hold(!away || row.paused_bytes != 0, "what is away is shown as away in " + row.tag);
         }
-        hold(mapped == driver_.handle_bytes(), "mapped bytes are those of the handles");
+        hold(mapped == driver_->handle_bytes() + driver_->plain_bytes(),
+             "mapped bytes are those of the handles and of plain memory");
         for (const auto& [address, block] : blocks_) check_bytes(address, block);
-        for (const std::string& text : driver_.violations()) hold(false, text);
-        for (const std::string& text : driver_.inner().violations()) hold(false, text);
+        check_nothing_misused();
     }
 
     /// Everything goes back.
     void end() {
+        settle();
+        graphs_.clear();
+        forget_workspaces();
         repeat([&] { (void)saver_->resume(); });
-        for (auto& [address, block] : blocks_) came_back(block);
+        for (auto& [address, block] : blocks_) block.resume();
         check_all();
-        while (!blocks_.empty()) {
-            saver_->deallocate(pointer(blocks_.begin()->first), already_idle);
-            blocks_.erase(blocks_.begin());
-        }
+        for (const auto& [address, block] : blocks_) saver_->deallocate(pointer(address), already_idle);
+        blocks_.clear();
         (void)saver_->trim();
-        hold(driver_.handle_bytes() == 0, "a trim gives everything back");
+        hold(driver_->handle_bytes() + driver_->plain_bytes() == 0, "a trim gives everything back");
         saver_->close();
         saver_.reset();
-        hold(driver_.close_stream(stream_).ok(), "a stream closes");
-        hold(driver_.inner().counts().held_bytes == 0, "no memory is held after the end");
-        // What failed to close in a destructor is the driver's: nobody can close it twice.
-        Outstanding left = driver_.outstanding();
-        hold(left.events + left.streams + left.files + left.host_pages + left.pins <= 2 * driver_.injected(),
-             "nothing leaks but what could not be closed: " + driver_.leaks());
-        left.events = left.streams = left.files = left.host_pages = left.pins = 0;
-        hold(left == Outstanding{}, "nothing leaks: " + driver_.leaks());
+        hold(driver_->close_stream(stream_).ok(), "a stream closes");
+        hold(driver_->inner().counts().held_bytes == 0, "no memory is held after the end");
+        const std::string left = left_without_reason(*driver_);
+        hold(left.empty(), "nothing leaks but what could not be closed: " + left);
+        check_nothing_misused();
     }
 
-    [[nodiscard]] std::uint64_t injected() const { return driver_.injected(); }
+    /// How many calls failed so far.
+    [[nodiscard]] std::uint64_t injected() const { return injected_before_ + driver_->injected(); }
 
 private:
-    enum class Content : unsigned char { kept, zero, lost };
-    struct Tag {
-        std::string name;
-        Content becomes; ///< what a pause leaves of the bytes
+    using Blocks = PlayedBlocks;
+    struct PlayedGraph {
+        Graph graph;
+        std::uint64_t seed = 0; ///< of what it writes to its block
     };
-    struct LiveOne {
-        std::size_t tag = 0;
-        std::size_t bytes = 0;
-        std::uint64_t seed = 0; ///< of its pattern
-        Content content = Content::kept;
-        bool paused = false;
-        bool by_lost = false; ///< paused by a policy, for this once, that drops bytes
-    };
-    using Blocks = std::map<Address, LiveOne>;
 
+    /// A fresh machine, and a saver on it.
+    void begin() {
+        driver_.emplace(HostDriver{256_MiB, {.poison = true, .late = true}});
+        saver_.emplace(*driver_, options_);
+        tags_.clear();
+        const std::string directory = std::filesystem::temp_directory_path().string();
+        const HostBackup pageable{.storage = Storage::pageable, .retain = false, .threads = 1, .ring_bytes = 4_MiB};
+        const FileBackup file{.directory = directory, .threads = 1, .ring_bytes = 4_MiB};
+        add("poison", Discard{.poison = static_cast<unsigned char>(0xDD)}, Holds::lost);
+        add("zero", Zero{}, Holds::zero);
+        add("pinned", in_host_memory, Holds::written);
+        add("once", HostBackup{.refresh = Refresh::once, .threads = 1}, Holds::written);
+        add("pageable", pageable, Holds::written);
+        add("file", file, Holds::written);
+        add("verified", Verified<HostBackup>{in_host_memory}, Holds::written);
+        add("workspaces", in_host_memory, Holds::written);
+        tags_.push_back({"outside", Holds::written}); // plain memory, which is never paused
+        hold(driver_->open_stream(stream_).ok(), "a stream opens");
+    }
     template <class Policy>
-    void add(const char* name, Policy policy, Content becomes) {
+    void add(const char* name, Policy policy, Holds becomes) {
         (void)saver_->arena(name, std::move(policy));
         tags_.push_back({name, becomes});
     }
     static unsigned char* pointer(Address address) { return reinterpret_cast<unsigned char*>(address); }
 
+    // --- calls that may fail ---
+
     /// Runs `act`, perhaps with a failure planned; answers whether it succeeded. Only failures make it throw.
     template <class Act>
     bool attempt(Act&& act) {
         const bool failing = choices_.below(3) == 0;
-        const std::uint64_t before = driver_.injected();
+        const std::uint64_t before = driver_->injected();
         if (failing) {
             constexpr StatusKind kinds[] = {StatusKind::other, StatusKind::out_of_memory,
                                             StatusKind::out_of_host_memory};
-            driver_.fail({.nth = 1 + choices_.below(24),
-                          .lasting = choices_.below(2) == 0 ? Lasting::once : Lasting::onwards,
-                          .kind = kinds[choices_.below(3)]});
+            driver_->fail({.nth = 1 + choices_.below(24),
+                           .lasting = choices_.below(2) == 0 ? Lasting::once : Lasting::onwards,
+                           .kind = kinds[choices_.below(3)]});
         }
         try {
             act();
-            driver_.heal();
+            driver_->heal();
             return true;
         } catch (const Misuse& error) {
             throw Broken{std::string{"a misuse that was none: "} + error.what()};
         } catch (const Error& error) {
-            driver_.heal();
-            hold(driver_.injected() != before, std::string{"failed although no call did: "} + error.what());
+            driver_->heal();
+            hold(driver_->injected() != before, std::string{"failed although no call did: "} + error.what());
             return false;
         }
     }
-    /// Runs `act` until it succeeds: once failures stop, it goes on where it stopped.
+    /// Runs `act`, which succeeds: once failures stop, it goes on where it stopped.
     template <class Act>
     static void repeat(Act&& act) {
         try {
@@ -175,36 +195,52 @@ private:
             throw Broken{std::string{"failed although failures have stopped: "} + error.what()};
         }
     }
+    template <class Act>
+    static void refused(Act&& act, const char* what) {
+        try {
+            act();
+        } catch (const Misuse&) {
+            return;
+        } catch (const Error& error) {
+            throw Broken{std::string{what} + " is misuse, not: " + error.what()};
+        }
+        throw Broken{std::string{what} + " is misuse"};
+    }
 
-    void allocate() {
+    // --- operations ---
+
+    void allocate(std::size_t tag) {
         constexpr std::size_t sizes[] = {1, 256, 6912, 100'000, 1_MiB, 2_MiB + 1, 5_MiB};
-        LiveOne block;
-        block.tag = choices_.below(tags_.size());
-        block.bytes = sizes[choices_.below(std::size(sizes))];
-        if (live_bytes() + block.bytes > 48_MiB) return;
-        const std::size_t alignment = choices_.below(4) == 0 ? 4096 : 256;
+        const bool plain = tag == tags_.size() - 1;
+        PlayedBlock block{.tag = tag, .bytes = sizes[choices_.below(std::size(sizes))]};
+        if (blocks_.bytes() + block.bytes > most_bytes) return;
+        const std::size_t alignment = choices_.below(4) == 0 && !plain ? 4096 : 256;
         void* memory = nullptr;
-        const auto act = [&] { memory = saver_->arena(tags_[block.tag].name).allocate(block.bytes, alignment); };
+        const auto act = [&] {
+            if (!plain) {
+                memory = saver_->arena(tags_[tag].name).allocate(block.bytes, alignment);
+            } else {
+                const auto out = saver_->outside();
+                memory = saver_->allocate(block.bytes);
+            }
+        };
         if (!attempt(act)) {
             if (choices_.below(2) == 0) return;
             repeat(act);
         }
         const auto address = reinterpret_cast<Address>(memory);
         hold(address % alignment == 0, "blocks are aligned");
-        const auto after = blocks_.lower_bound(address);
-        hold(after == blocks_.end() || address + block.bytes <= after->first, "blocks do not overlap");
-        hold(after == blocks_.begin() || std::prev(after)->first + std::prev(after)->second.bytes <= address,
-             "blocks do not overlap");
-        block.seed = ++seeds_;
-        write(address, block);
-        blocks_.emplace(address, block);
+        take(address, block);
+        write(blocks_.at(address), address);
     }
 
     void deallocate() {
         const auto block = any();
-        if (block == blocks_.end()) return;
-        check_bytes(block->first, block->second);
+        if (block == blocks_.end() || block->second.workspace) return;
+        graphs_.erase(block->first); // a program that replays what writes to freed memory is wrong
         const std::size_t how = choices_.below(3);
+        if (how == 2) settle();
+        if (!block->second.late) check_bytes(block->first, block->second);
         const auto act = [&] {
             switch (how) {
             case 0: return saver_->deallocate(pointer(block->first));
@@ -213,7 +249,7 @@ private:
             }
         };
         if (!attempt(act)) {
-            check_bytes(block->first, block->second); // still the program's
+            if (!block->second.late) check_bytes(block->first, block->second); // still the program's
             repeat(act);
         }
         blocks_.erase(block);
@@ -222,117 +258,336 @@ private:
     void pause() {
         const std::vector<std::size_t> chosen = some_tags();
         const std::vector<std::string> names = names_of(chosen);
-        std::optional<Content> once;
+        std::optional<Holds> once;
         PauseOptions<Driver> options;
-        if (choices_.below(6) == 0) {
-            once = Content::lost;
-            options.bytes = Discard{};
+        switch (choices_.below(12)) {
+        case 0: once = Holds::lost, options.bytes = Discard{}; break;
+        case 1: once = Holds::zero, options.bytes = Zero{}; break;
+        case 2: once = Holds::written, options.bytes = in_host_memory; break;
+        case 3: options.order = after(stream_); break; // where all late work is
+        case 4: settle(), options.order = already_idle; break;
+        default: break;
         }
         const auto act = [&] { (void)saver_->pause(names, options); };
         const bool done = attempt(act);
         const bool again = done || choices_.below(2) == 0;
         if (!done && again) repeat(act);
         for (auto& [address, block] : blocks_) {
-            if (block.paused || !contains(chosen, block.tag)) continue;
-            const Content becomes = once.value_or(tags_[block.tag].becomes);
+            if (block.away || !contains(chosen, block.tag)) continue;
+            const Holds becomes = once.value_or(tags_[block.tag].becomes);
             if (again) {
-                block.paused = true;
-                block.by_lost = becomes == Content::lost;
-            } else if (becomes != Content::kept) {
-                block.content = Content::lost; // parts of it may be away: unknown until it is written again
+                block.pause(becomes);
+                block.late = false;
+            } else if (becomes != Holds::written) {
+                block.holds = Holds::lost; // parts of it may be away: unknown until it is written again
             }
         }
-        if (again) return;
-        repeat([&] { (void)saver_->resume(names); }); // the other way out of a pause that failed
-        for (auto& [address, block] : blocks_) {
-            if (contains(chosen, block.tag)) came_back(block);
-        }
+        if (!again) bring_back(chosen); // the other way out of a pause that failed
     }
 
     void resume() {
         const std::vector<std::size_t> chosen = some_tags();
         const std::vector<std::string> names = names_of(chosen);
-        const auto act = [&] { (void)saver_->resume(names); };
-        if (!attempt(act)) repeat(act);
-        for (auto& [address, block] : blocks_) {
-            if (!contains(chosen, block.tag)) continue;
-            came_back(block);
-            check_bytes(address, block);
+        (void)attempt([&] { (void)saver_->resume(names); });
+        bring_back(chosen);
+        for (const auto& [address, block] : blocks_) {
+            if (contains(chosen, block.tag)) check_bytes(address, block);
         }
     }
 
     void trim() {
-        const auto act = [&] { (void)saver_->trim(); };
+        TrimOptions options;
+        if (choices_.below(4) == 0) options.order = after(stream_);
+        const auto act = [&] { (void)saver_->trim(options); };
         if (!attempt(act)) repeat(act);
     }
 
     /// The program changes bytes, and says so.
     void rewrite() {
         const auto block = any();
-        if (block == blocks_.end() || block->second.paused) return;
-        block->second.seed = ++seeds_;
-        block->second.content = Content::kept;
-        write(block->first, block->second);
-        const auto act = [&] { saver_->invalidate(tags_[block->second.tag].name); };
+        if (block == blocks_.end() || block->second.away) return;
+        settle();
+        write(block->second, block->first);
+        invalidate(block->second.tag);
+    }
+    /// The same on the device, which takes its time.
+    void write_late() {
+        const auto block = any();
+        if (block == blocks_.end() || block->second.away) return;
+        fill(block->second, block->first, ++seeds_);
+        invalidate(block->second.tag);
+    }
+    void invalidate(std::size_t tag) {
+        if (tag == tags_.size() - 1) return;
+        const auto act = [&] { saver_->invalidate(tags_[tag].name); };
         if (!attempt(act)) repeat(act);
     }
 
     void prepare() {
-        const std::string& name = tags_[choices_.below(tags_.size())].name;
+        const std::string& name = tags_[choices_.below(tags_.size() - 1)].name;
         (void)attempt([&] { saver_->prepare(name); });
     }
 
     /// Kept bytes can be read while they are away.
     void look() {
         const auto block = any();
-        if (block == blocks_.end() || !block->second.paused || block->second.by_lost) return;
-        if (tags_[block->second.tag].becomes != Content::kept || block->second.content != Content::kept) return;
+        if (block != blocks_.end() && block->second.kept()) look_at(block->first, block->second);
+    }
+    void look_at(Address address, const PlayedBlock& block) {
+        // A workspace consists of what it grew by; the first of these is a granule at least.
+        const std::size_t count = block.workspace ? granule : block.bytes;
         BackupView view;
-        const auto act = [&] { view = saver_->backup_view(pointer(block->first), block->second.bytes); };
+        const auto act = [&] { view = saver_->backup_view(pointer(address), count); };
         if (!attempt(act)) repeat(act);
-        const auto* bytes = reinterpret_cast<const unsigned char*>(view.data());
-        hold(same(bytes, block->second), "a view shows the kept bytes");
+        hold(block.same(reinterpret_cast<const unsigned char*>(view.data()), count), "a view shows the kept bytes");
     }
 
-    void came_back(LiveOne& block) {
-        if (!block.paused) return;
-        block.paused = false;
-        if (block.by_lost) block.content = Content::lost;
-        if (!block.by_lost && tags_[block.tag].becomes == Content::zero) block.content = Content::zero;
-        block.by_lost = false;
+    /// A graph that writes to a block of its own, and to one that it gave up.
+    void record() {
+        PlayedBlock block{.tag = choices_.below(tags_.size() - 1), .bytes = 100'000, .holds = Holds::lost};
+        if (blocks_.bytes() + block.bytes > most_bytes) return;
+        PlayedGraph recorded{{}, ++seeds_};
+        void* memory = nullptr;
+        const auto act = [&] {
+            recorded.graph = capture(*saver_, tags_[block.tag].name, stream_, [&] {
+                if (memory == nullptr) memory = saver_->allocate(block.bytes);
+                const Buffer<unsigned char> scratch{saver_->arena(tags_[block.tag].name), block.bytes};
+                check(driver_->fill(reinterpret_cast<Address>(scratch.data()), 0xEE, block.bytes, stream_), "fill");
+                fill_on_stream(block, reinterpret_cast<Address>(memory), recorded.seed);
+            });
+        };
+        bool done = attempt(act);
+        if (!done) {
+            end_open_capture();
+            done = choices_.below(2) == 0;
+            if (done) repeat(act);
+        }
+        if (memory == nullptr) return;
+        const auto address = reinterpret_cast<Address>(memory);
+        take(address, block); // the program's, whatever became of the capture
+        if (done) graphs_.emplace(address, std::move(recorded));
     }
-    void check_bytes(Address address, const LiveOne& block) const {
-        if (block.paused || block.content == Content::lost) return;
-        if (block.content == Content::kept)
-            return hold(same(pointer(address), block), "bytes are as they were written");
-        hold(std::all_of(pointer(address), pointer(address) + block.bytes, [](unsigned char b) { return b == 0; }),
-             "bytes are zero");
+
+    /// Launches a graph, perhaps one that was captured anew.
+    void launch() {
+        if (graphs_.empty()) return;
+        auto& chosen = *std::next(graphs_.begin(), static_cast<std::ptrdiff_t>(choices_.below(graphs_.size())));
+        const Address address = chosen.first;
+        PlayedGraph& played = chosen.second;
+        PlayedBlock& block = blocks_.at(address);
+        if (blocks_.any_away(block.tag)) {
+            return refused([&] { played.graph.launch(stream_); }, "launching a graph whose tag is paused");
+        }
+        bring_back({block.tag}); // also what is paused and nobody's
+        if (choices_.below(3) == 0) {
+            const std::uint64_t seed = ++seeds_;
+            const auto act = [&] { played.graph.update(stream_, [&] { fill_on_stream(block, address, seed); }); };
+            if (!attempt(act)) {
+                end_open_capture();
+                if (choices_.below(2) == 0) repeat(act), played.seed = seed; // otherwise it is as it was
+            } else {
+                played.seed = seed;
+            }
+        }
+        const auto act = [&] { played.graph.launch(stream_); };
+        if (!attempt(act)) repeat(act);
+        written_late(block, played.seed);
+        invalidate(block.tag);
     }
-    static unsigned char byte_at(const LiveOne& block, std::size_t i) {
-        return static_cast<unsigned char>((block.seed * 131 + i / 256) * 2654435761U >> 24U);
+
+    void drop_graph() {
+        if (graphs_.empty()) return;
+        const auto graph = std::next(graphs_.begin(), static_cast<std::ptrdiff_t>(choices_.below(graphs_.size())));
+        hold(attempt([&] { graphs_.erase(graph); }), "a graph's end is quiet");
     }
-    static void write(Address address, const LiveOne& block) {
-        for (std::size_t i = 0; i < block.bytes; i += 256) {
-            std::memset(pointer(address) + i, byte_at(block, i), std::min<std::size_t>(256, block.bytes - i));
+    /// Where the call that ends a capture fails for good, it stays open until the program ends it.
+    void end_open_capture() {
+        bool open = false;
+        hold(driver_->capturing(stream_, open).ok(), "a stream can be asked");
+        GraphRef graph;
+        if (open && driver_->end_capture(stream_, graph).ok()) hold(driver_->close_graph(graph).ok(), "a graph closes");
+    }
+
+    /// Two names share a place, one has its own. Each place is a block in the model: its group's name tells where.
+    void workspace() {
+        constexpr const char* names[] = {"a", "b", "c"};
+        constexpr std::size_t sizes[] = {1000, 100'000, 2_MiB + 1, 4_MiB};
+        const std::string name = names[choices_.below(std::size(names))];
+        const std::size_t bytes = sizes[choices_.below(std::size(sizes))];
+        if (blocks_.bytes() + bytes > most_bytes) return;
+        const std::string group = name == "c" ? "alone" : "shared";
+        const std::size_t tag = tags_.size() - 2;
+        if (!pool_) pool_.emplace(saver_->arena(tags_[tag].name), WorkspacePoolOptions{.cap = 8_MiB});
+        void* memory = nullptr;
+        const auto act = [&] { memory = pool_->get(name, bytes, {.group = group}); };
+        const auto known = places_.find(group);
+        PlayedBlock* const place = known == places_.end() ? nullptr : &blocks_.at(known->second);
+        if (place != nullptr && place->away && bytes > place->bytes) {
+            return refused(act, "growing a workspace that is paused");
+        }
+        if (!attempt(act)) {
+            if (choices_.below(2) == 0) return;
+            repeat(act);
+        }
+        const auto address = reinterpret_cast<Address>(memory);
+        const std::size_t granules = align_up(bytes, granule);
+        if (place == nullptr) {
+            take(address, {.tag = tag, .bytes = granules, .workspace = true});
+            places_[group] = address;
+            write(blocks_.at(address), address);
+            return invalidate(tag);
+        }
+        hold(address == known->second, "a workspace stays where it is");
+        if (granules <= place->bytes) return;
+        settle();
+        if (place->holds == Holds::written) {
+            hold(place->same(pointer(address), place->bytes), "growing a workspace leaves its bytes alone");
+        }
+        place->bytes = granules;
+        write(*place, address);
+        invalidate(tag);
+    }
+    void drop_workspaces() {
+        hold(attempt([&] { forget_workspaces(); }), "a pool's end is quiet");
+    }
+    void forget_workspaces() {
+        pool_.reset();
+        for (const auto& [group, address] : places_) blocks_.erase(address);
+        places_.clear();
+    }
+
+    /// The device is lost in the middle of something, and no call of it succeeds any more. What the host has kept can
+    /// be read, closing is quiet, and what is the host's goes back. Then comes a new machine.
+    void lose_device() {
+        settle();
+        const std::vector<std::size_t> chosen = some_tags();
+        const std::vector<std::string> names = names_of(chosen);
+        const std::size_t what = choices_.below(5);
+        std::atomic<std::size_t> calls_left{choices_.below(24)};
+        driver_->on_call([&](const CallRecord& made) {
+            if (is_of_the_host(made.call)) return;
+            for (std::size_t left = calls_left; left != 0;) {
+                if (calls_left.compare_exchange_weak(left, left - 1)) return;
+            }
+            driver_->fail({.call = made.call, .kind = StatusKind::gone});
+        });
+        const std::uint64_t before = driver_->injected();
+        try {
+            switch (what) {
+            case 0: (void)saver_->pause(names); break;
+            case 1: (void)saver_->resume(names); break;
+            case 2: (void)saver_->trim(); break;
+            case 3: saver_->prepare(names.front()); break;
+            default: (void)saver_->arena(names.front()).allocate(5_MiB); break;
+            }
+        } catch (const DeviceLost&) {
+            hold(driver_->injected() != before, "a device is lost only if it is");
+        } catch (const Error& error) {
+            throw Broken{std::string{"a lost device is DeviceLost, not: "} + error.what()};
+        }
+        calls_left = 0;
+        for (const ArenaUsage& row : saver_->usage()) {
+            if (row.state != "paused") continue;
+            for (auto& [address, block] : blocks_) {
+                if (tags_[block.tag].name != row.tag) continue;
+                block.pause(tags_[block.tag].becomes);
+                if (block.kept()) look_at(address, block);
+            }
+        }
+        graphs_.clear();
+        forget_workspaces();
+        repeat([&] { saver_->close(); });
+        saver_.reset();
+        driver_->on_call({});
+        driver_->heal();
+        hold(driver_->close_stream(stream_).ok(), "a stream closes");
+        const Outstanding left = driver_->outstanding();
+        hold(left.host_pages + left.files == 0, "what is the host's goes back: " + driver_->leaks());
+        check_nothing_misused(true);
+        blocks_.clear();
+        injected_before_ += driver_->injected();
+        begin();
+    }
+    static bool is_of_the_host(Call call) {
+        switch (call) {
+        case Call::map_host:
+        case Call::unmap_host:
+        case Call::populate_host:
+        case Call::host_available:
+        case Call::open_file:
+        case Call::close_file:
+        case Call::write_file:
+        case Call::read_file:
+        case Call::allocate_file:
+        case Call::punch_file: return true;
+        default: return false;
         }
     }
-    static bool same(const unsigned char* bytes, const LiveOne& block) {
-        for (std::size_t i = 0; i < block.bytes; i += 256) {
-            const unsigned char expected = byte_at(block, i);
-            const std::size_t end = std::min<std::size_t>(i + 256, block.bytes);
-            if (bytes[i] != expected || bytes[end - 1] != expected) return false;
+
+    // --- bytes ---
+
+    /// The program has a new block.
+    void take(Address address, const PlayedBlock& block) { hold(blocks_.add(address, block), "blocks do not overlap"); }
+    void bring_back(const std::vector<std::size_t>& chosen) {
+        repeat([&] { (void)saver_->resume(names_of(chosen)); });
+        for (auto& [address, block] : blocks_) {
+            if (contains(chosen, block.tag)) block.resume();
         }
-        return true;
     }
+    void check_bytes(Address address, const PlayedBlock& block) {
+        if (block.away) return;
+        settle();
+        hold(block.same(pointer(address), block.bytes),
+             block.holds == Holds::zero ? "bytes are zero" : "bytes are as they were written");
+    }
+    void write(PlayedBlock& block, Address address) {
+        block.seed = ++seeds_;
+        block.flat = false;
+        block.holds = Holds::written;
+        block.write(pointer(address));
+    }
+    /// Enqueued, or recorded where the stream is being captured.
+    void fill_on_stream(PlayedBlock block, Address address, std::uint64_t seed) {
+        block.seed = seed;
+        block.flat = true;
+        check(driver_->fill(address, block.byte_at(0), block.bytes, stream_), "fill");
+    }
+    void fill(PlayedBlock& block, Address address, std::uint64_t seed) {
+        fill_on_stream(block, address, seed);
+        written_late(block, seed);
+    }
+    void written_late(PlayedBlock& block, std::uint64_t seed) {
+        block.seed = seed;
+        block.flat = true;
+        block.holds = Holds::written;
+        block.late = true;
+        busy_ = true;
+    }
+    /// Waits for the device.
+    void settle() {
+        if (!std::exchange(busy_, false)) return;
+        hold(driver_->drain().ok(), "the device can be waited for");
+        for (auto& [address, block] : blocks_) block.late = false;
+    }
+    void check_nothing_misused(bool lost = false) const {
+        for (const std::string& text : driver_->violations()) {
+            // A lost device holds no pins; this one only says that it is lost.
+            hold(lost && text.find("pinned") != std::string::npos, text);
+        }
+        for (const std::string& text : driver_->inner().violations()) hold(false, text);
+    }
+
+    // --- choosing ---
 
     std::vector<std::size_t> some_tags() {
-        if (choices_.below(4) == 0) { // all
+        const std::size_t count = tags_.size() - 1; // not plain memory
+        if (choices_.below(4) == 0) {               // all
             std::vector<std::size_t> all;
-            for (std::size_t i = 0; i < tags_.size(); ++i) all.push_back(i);
+            for (std::size_t i = 0; i < count; ++i) all.push_back(i);
             return all;
         }
-        std::vector<std::size_t> chosen{choices_.below(tags_.size())};
-        if (choices_.below(3) == 0) chosen.push_back(choices_.below(tags_.size()));
+        std::vector<std::size_t> chosen{choices_.below(count)};
+        if (choices_.below(3) == 0) chosen.push_back(choices_.below(count));
         return chosen;
     }
     [[nodiscard]] std::vector<std::string> names_of(const std::vector<std::size_t>& chosen) const {
@@ -347,19 +602,24 @@ private:
         if (blocks_.empty()) return blocks_.end();
         return std::next(blocks_.begin(), static_cast<std::ptrdiff_t>(choices_.below(blocks_.size())));
     }
-    [[nodiscard]] std::size_t live_bytes() const {
-        std::size_t sum = 0;
-        for (const auto& [address, block] : blocks_) sum += block.bytes;
-        return sum;
-    }
+
+    static constexpr std::size_t most_bytes = 48_MiB;
+    static constexpr std::size_t granule = 2_MiB;
+    const HostBackup in_host_memory{.threads = 1};
 
     Choices& choices_;
-    Driver driver_{HostDriver{256_MiB, {.poison = true}}};
+    SaverOptions options_;
+    std::optional<Driver> driver_;
     std::optional<MemorySaver<Driver>> saver_;
     StreamRef stream_;
-    std::vector<Tag> tags_;
+    std::vector<PlayedTag> tags_; // the last one is plain memory, the one before it that of the workspaces
     Blocks blocks_;
+    std::map<Address, PlayedGraph> graphs_; // by the block that each writes to
+    std::optional<WorkspacePool> pool_;
+    std::map<std::string, Address> places_; // of the pool's groups
     std::uint64_t seeds_ = 0;
+    std::uint64_t injected_before_ = 0; // on machines that are lost
+    bool busy_ = false;                 // the device may have work
 };
 
 } // namespace test

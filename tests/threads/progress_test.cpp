@@ -112,6 +112,81 @@ TEST_CASE_TEMPLATE("a pause or resume that stands still does not hold up allocat
     }
 }
 
+TEST_CASE_TEMPLATE("wherever an operation stands still, others allocate and free, in its tag and in others", M,
+                   MEMSAVER_TEST_HOSTS) {
+    using Policy = AnyBackup<D>;
+    using Act = void (*)(Saver&, void*);
+    const Act nothing = [](Saver&, void*) {};
+    const Act pause = [](Saver& saver, void*) { (void)saver.pause("busy"); };
+    const Act resume = [](Saver& saver, void*) { (void)saver.resume("busy"); };
+    const Act prepare = [](Saver& saver, void*) { saver.prepare("busy"); };
+    const Act trim = [](Saver& saver, void*) { (void)saver.trim("busy"); };
+    const Act trim_all = [](Saver& saver, void*) { (void)saver.trim(); };
+    const Act look = [](Saver& saver, void* kept) { (void)saver.backup_view(kept, 2_MiB); };
+    const Policy pinned = HostBackup{.threads = 1};
+    const Policy pageable = HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB};
+    const Policy in_file = FileBackup{.directory = directory(), .threads = 1, .ring_bytes = 4_MiB};
+    struct Where {
+        const char* name;
+        Policy policy;
+        Act before;
+        Act act;
+        std::vector<Call> calls;
+    };
+    const Where places[] = {
+        {"pause, pinned",
+         pinned,
+         nothing,
+         pause,
+         {Call::host_available, Call::map_host, Call::populate_host, Call::pin_host, Call::copy_to_host}},
+        {"pause, prepared", pinned, prepare, pause, {Call::copy_to_host, Call::record, Call::wait}},
+        {"pause, pageable", pageable, nothing, pause, {Call::map_host, Call::pin_host, Call::copy_to_host}},
+        {"pause, file", in_file, nothing, pause, {Call::allocate_file, Call::copy_to_host, Call::write_file}},
+        {"resume, pinned", pinned, pause, resume, {Call::copy_to_device, Call::wait}},
+        {"resume, pageable", pageable, pause, resume, {Call::copy_to_device}},
+        {"resume, file", in_file, pause, resume, {Call::read_file, Call::copy_to_device}},
+        {"prepare, pinned",
+         pinned,
+         nothing,
+         prepare,
+         {Call::host_available, Call::map_host, Call::populate_host, Call::pin_host}},
+        {"prepare, pageable", pageable, nothing, prepare, {Call::map_host, Call::populate_host, Call::pin_host}},
+        {"prepare, file", in_file, nothing, prepare, {Call::allocate_file}},
+        {"backup_view, file", in_file, pause, look, {Call::read_file}},
+        {"trim", pinned, nothing, trim, {Call::record_device, Call::wait, Call::unmap, Call::release}},
+        {"trim, all", pinned, nothing, trim_all, {Call::record_device, Call::wait, Call::unmap, Call::release}},
+    };
+    for (const Where& where : places) {
+        for (const Call call : where.calls) {
+            CAPTURE(std::string{where.name});
+            CAPTURE(std::string{call_name(call)});
+            const Checked<M> machine;
+            Saver saver{machine.driver};
+            const Arena busy = saver.arena("busy", where.policy);
+            const Arena other = saver.arena("other", where.policy);
+            std::vector<void*> busy_blocks = some_blocks(busy);
+            std::vector<void*> other_blocks = some_blocks(other);
+            void* const kept = busy.allocate(2_MiB);
+            write_pattern(machine.driver, kept, 2_MiB, 1);
+            where.before(saver, kept);
+            busy.deallocate(busy.allocate(20_MiB), already_idle); // for a trim to give back
+            {
+                Stuck stuck{machine.driver, call, [&] { where.act(saver, kept); }, Whose::anybodys};
+                Doing second{[&] { use(saver, other, other_blocks); }};
+                use(saver, busy, busy_blocks);
+                second.join();
+                CHECK(!stuck.over());
+                stuck.go_on();
+            }
+            CHECK(busy.usage().blocks == 1);
+            CHECK(other.usage().blocks == 0);
+            (void)saver.resume();
+            CHECK(has_pattern(machine.driver, kept, 2_MiB, 1));
+            check_books(saver, machine.driver);
+        }
+    }
+}
+
 TEST_CASE_TEMPLATE("a file that is read for a view does not hold up allocations", M, MEMSAVER_TEST_HOSTS) {
     const Checked<M> machine;
     Saver saver{machine.driver};

@@ -11,10 +11,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +32,8 @@ namespace {
 
 using D = FaultyDriver<HostDriver>;
 using Saver = MemorySaver<D>;
+
+std::string directory() { return std::filesystem::temp_directory_path().string(); }
 
 /// All live blocks of all threads. Counts those that were handed out though they overlapped one that lived.
 class LiveBlocks {
@@ -60,45 +66,102 @@ private:
     std::size_t overlaps_ = 0;
 };
 
+/// What all threads share.
+struct Shared {
+    static constexpr const char* places[] = {"a", "b", "c"};
+
+    Saver& saver;
+    WorkspacePool& pool;
+    std::vector<std::pair<void*, std::size_t>> kept; ///< blocks with a pattern that nobody changes
+    LiveBlocks live{};
+    /// Who launches a graph shares it; who pauses the graphs' tag does not: a program submits no work on what goes.
+    std::shared_mutex launching{};
+    std::atomic<void*> at[std::size(places)]{}; ///< where the pool's workspaces are
+    std::atomic<int> hooks_run{0};
+    std::atomic<int> captures{0};
+    std::atomic<int> launches{0};
+    std::atomic<int> views{0};
+};
+
 /// What one thread does: a row of random operations, from a seed.
 class Worker {
 public:
-    Worker(Saver& saver, std::vector<std::string> tags, LiveBlocks& live, std::uint64_t seed)
-        : saver_{saver}, tags_{std::move(tags)}, live_{live}, random_{seed} {}
+    Worker(Shared& shared, std::uint64_t seed) : shared_{shared}, random_{seed} {}
 
     void work(int operations) {
         REQUIRE(saver_.driver().open_stream(stream_).ok());
         for (int i = 0; i < operations; ++i) one();
+        drop_graph();
         while (!blocks_.empty()) free_one();
         CHECK(saver_.driver().close_stream(stream_).ok());
     }
 
 private:
+    /// Of these, the first two have policies that keep nothing, the last is the graphs'.
+    static constexpr const char* tags[] = {"discarded", "zero", "kept", "saved", "file", "workspaces", "graphs"};
+    static constexpr std::size_t not_graphs = std::size(tags) - 1;
+
     std::size_t any(std::size_t below) { return std::uniform_int_distribution<std::size_t>{0, below - 1}(random_); }
-    const std::string& any_tag() { return tags_[any(tags_.size())]; }
+    const char* any_tag() { return tags[any(not_graphs)]; }
 
     void one() {
         const std::size_t what = any(100);
-        if (what < 45) return allocate_one();
-        if (what < 80) return free_one();
-        if (what < 86) return pause_some();
-        if (what < 92) return (void)(any(3) == 0 ? saver_.resume() : saver_.resume(any_tag()));
-        if (what < 94) return (void)(any(2) == 0 ? saver_.trim() : saver_.trim(any_tag()));
-        if (what < 96) return saver_.invalidate(any_tag());
-        if (what < 98) return (void)saver_.usage();
-        (void)saver_.bytes_to_resume();
+        if (what < 36) return allocate_one();
+        if (what < 64) return free_one();
+        if (what < 70) return unless_captured([&] { pause_some(); });
+        if (what < 76) return (void)(any(3) == 0 ? saver_.resume() : saver_.resume(tags[any(std::size(tags))]));
+        if (what < 78) return unless_captured([&] { (void)(any(2) == 0 ? saver_.trim() : saver_.trim(any_tag())); });
+        if (what < 80) return saver_.invalidate(any_tag());
+        if (what < 82) return (void)saver_.usage();
+        if (what < 83) return (void)saver_.bytes_to_resume();
+        if (what < 85) return saver_.prepare(any_tag());
+        if (what < 88) return look();
+        if (what < 91) return capture_one();
+        if (what < 93) return launch();
+        if (what < 96) return workspace();
+        if (what < 98) return own_pool();
+        hook();
     }
+    /// While anybody captures, what a capture does not survive is refused.
+    template <class Act>
+    static void unless_captured(Act&& act) {
+        try {
+            act();
+        } catch (const Misuse& error) {
+            if (!contains(error.what(), "is being captured")) throw;
+        }
+    }
+    /// While it is paused, or being paused, there is much that memory is not good for.
+    template <class Act>
+    static bool unless_paused(Act&& act) {
+        try {
+            act();
+            return true;
+        } catch (const Misuse& error) {
+            if (!contains(error.what(), "paused")) throw;
+            return false;
+        }
+    }
+
     void allocate_one() {
         constexpr std::size_t most[] = {300, 300, 5'000, 80'000, 900'000, 1'500'000};
         const std::size_t bytes = 1 + any(most[any(std::size(most))]);
         void* block = nullptr;
-        if (any(4) == 0) {
+        switch (any(8)) {
+        case 0:
+        case 1: {
             const auto region = saver_.region(any_tag());
             block = saver_.allocate(bytes);
-        } else {
-            block = saver_.arena(any_tag()).allocate(bytes, std::size_t{256} << any(4));
+            break;
         }
-        live_.add(block, bytes);
+        case 2: {
+            const auto out = saver_.outside();
+            block = saver_.allocate(bytes);
+            break;
+        }
+        default: block = saver_.arena(any_tag()).allocate(bytes, std::size_t{256} << any(4));
+        }
+        shared_.live.add(block, bytes);
         blocks_.push_back(block);
     }
     void free_one() {
@@ -106,7 +169,10 @@ private:
         std::swap(blocks_[any(blocks_.size())], blocks_.back());
         void* const block = blocks_.back();
         blocks_.pop_back();
-        live_.remove(block);
+        give_up(block);
+    }
+    void give_up(void* block) {
+        shared_.live.remove(block);
         switch (any(3)) {
         case 0: return saver_.deallocate(block);
         case 1: return saver_.deallocate(block, stream_);
@@ -115,28 +181,103 @@ private:
     }
     void pause_some() {
         PauseOptions<D> options;
-        if (any(3) == 0) options.order = after(stream_);
-        if (any(3) == 0) options.bytes = Zero{};
         if (any(3) == 0) options.timeout = std::chrono::microseconds{any(200)};
-        // `bytes` this once is not for those whose bytes are compared in the end.
         try {
-            if (options.bytes) {
-                (void)saver_.pause(tags_[any(2)], options);
-            } else if (any(4) == 0) {
-                (void)saver_.pause(options);
-            } else {
-                (void)saver_.pause(any_tag(), options);
+            if (any(5) == 0) { // the graphs', or all
+                const std::unique_lock no_launches{shared_.launching};
+                return (void)(any(2) == 0 ? saver_.pause("graphs", options) : saver_.pause(options));
             }
+            if (any(3) == 0) options.order = after(stream_);
+            // `bytes` this once is not for those whose bytes are compared in the end.
+            if (any(3) == 0) options.bytes = Zero{};
+            (void)saver_.pause(options.bytes ? tags[any(2)] : any_tag(), options);
         } catch (const NotIdle&) { // that is what a timeout is for
         }
     }
 
-    Saver& saver_;
-    std::vector<std::string> tags_;
-    LiveBlocks& live_;
+    void look() {
+        const auto [block, bytes] = shared_.kept[any(shared_.kept.size())];
+        try {
+            const BackupView view = saver_.backup_view(block, bytes);
+            CHECK(view.data() != nullptr); // the bytes are not looked at: the next pause may be writing them
+            ++shared_.views;
+        } catch (const Misuse&) { // nothing is kept of it now
+        }
+    }
+
+    void capture_one() {
+        drop_graph();
+        graph_ = capture(saver_, "graphs", stream_, [&] {
+            captured_ = saver_.allocate(5000);
+            shared_.live.add(captured_, 5000);
+            const Buffer<unsigned char> scratch{saver_.arena("graphs"), 1 + any(70'000)};
+            check(saver_.driver().fill(address_of(scratch.data()), 1, scratch.size(), stream_), "fill");
+            check(saver_.driver().fill(address_of(captured_), 2, 5000, stream_), "fill");
+        });
+        ++shared_.captures;
+    }
+    void launch() {
+        if (!graph_) return;
+        const std::shared_lock no_pause{shared_.launching};
+        const auto act = [&] {
+            if (any(3) == 0) {
+                graph_.update(stream_,
+                              [&] { check(saver_.driver().fill(address_of(captured_), 3, 5000, stream_), "fill"); });
+            }
+            graph_.launch(stream_);
+        };
+        (void)saver_.resume("graphs");
+        act();
+        ++shared_.launches;
+    }
+    void drop_graph() {
+        graph_.reset();
+        if (captured_ != nullptr) give_up_after_work(std::exchange(captured_, nullptr));
+    }
+    /// Launches may still be under way.
+    void give_up_after_work(void* block) {
+        shared_.live.remove(block);
+        if (any(2) == 0) return saver_.deallocate(block);
+        saver_.deallocate(block, stream_);
+    }
+
+    void workspace() {
+        const std::size_t which = any(std::size(Shared::places));
+        (void)unless_paused([&] {
+            void* const here = shared_.pool.get(Shared::places[which], 1 + any(700'000));
+            void* const before = shared_.at[which].exchange(here);
+            CHECK((before == nullptr || before == here));
+        });
+    }
+    void own_pool() {
+        WorkspacePool pool{saver_.arena("workspaces"), {.cap = 1_MiB}};
+        void* const small = pool.get("a", 1 + any(300));
+        (void)unless_paused([&] {
+            void* const large = pool.get("a", 1 + any(700'000));
+            CHECK(small == large);
+        });
+    }
+    void hook() {
+        const auto run = [this, tag = any_tag()](auto&) {
+            ++shared_.hooks_run;
+            saver_.deallocate(saver_.arena(tag).allocate(300), already_idle);
+        };
+        switch (any(4)) {
+        case 0: hook_ = saver_.before_pause(run); break;
+        case 1: hook_ = saver_.after_pause(run); break;
+        case 2: hook_ = saver_.after_resume(run); break;
+        default: hook_ = {};
+        }
+    }
+
+    Shared& shared_;
+    Saver& saver_{shared_.saver};
     std::mt19937_64 random_;
     StreamRef stream_;
     std::vector<void*> blocks_;
+    Graph graph_;
+    void* captured_ = nullptr; // what the graph writes to
+    Hook hook_;
 };
 
 } // namespace
@@ -144,7 +285,7 @@ private:
 TEST_CASE_TEMPLATE("every operation on many threads and several tags", M, MEMSAVER_TEST_HOSTS) {
     constexpr std::size_t threads = 16;
     constexpr int operations = 80;
-    for (const std::uint64_t seed : {std::uint64_t{1}}) {
+    for (const std::uint64_t seed : {std::uint64_t{1}, std::uint64_t{2}}) {
         CAPTURE(seed);
         const Checked<M> machine;
         Saver saver{machine.driver};
@@ -154,41 +295,50 @@ TEST_CASE_TEMPLATE("every operation on many threads and several tags", M, MEMSAV
         (void)saver.arena("zero", Zero{});
         const Arena arena = saver.arena("kept", policy);
         const Arena saved = saver.arena("saved", HostBackup{.threads = 2});
-        std::vector<std::pair<void*, std::size_t>> kept;
+        const Arena file = saver.arena("file", FileBackup{.directory = directory(), .threads = 2, .ring_bytes = 8_MiB});
+        (void)saver.arena("graphs", HostBackup{.threads = 1});
+        std::optional<WorkspacePool> pool{std::in_place, saver.arena("workspaces", HostBackup{.threads = 1}),
+                                          WorkspacePoolOptions{.cap = 1_MiB}};
+        Shared shared{.saver = saver, .pool = *pool, .kept = {}};
         for (const std::size_t bytes : {std::size_t{400}, std::size_t{70'000}, std::size_t{3'000'000}}) {
-            for (const Arena& from : {arena, saved}) {
-                kept.emplace_back(from.allocate(bytes), bytes);
-                write_pattern(machine.driver, kept.back().first, bytes, bytes);
+            for (const Arena& from : {arena, saved, file}) {
+                shared.kept.emplace_back(from.allocate(bytes), bytes);
+                write_pattern(machine.driver, shared.kept.back().first, bytes, bytes);
             }
         }
-        LiveBlocks live;
-        for (const auto& [block, bytes] : kept) live.add(block, bytes);
+        for (const auto& [block, bytes] : shared.kept) shared.live.add(block, bytes);
         {
             std::vector<std::unique_ptr<Worker>> workers;
             std::vector<std::unique_ptr<Doing>> doing;
             for (std::uint64_t t = 0; t < threads; ++t) {
-                const std::vector<std::string> tags{"discarded", "zero", "kept", "saved"};
-                workers.push_back(std::make_unique<Worker>(saver, tags, live, seed * 1000 + t));
+                workers.push_back(std::make_unique<Worker>(shared, seed * 1000 + t));
                 doing.push_back(std::make_unique<Doing>([worker = workers.back().get()] { worker->work(operations); }));
             }
             for (const auto& thread : doing) CHECK_NOTHROW(thread->join());
         }
-        CHECK(live.overlaps() == 0);
-        CHECK(live.count() == kept.size());
+        CHECK(shared.live.overlaps() == 0);
+        CHECK(shared.live.count() == shared.kept.size());
+        CHECK(shared.hooks_run > 0);
+        CHECK(shared.captures > 0);
+        CHECK(shared.launches > 0);
+        CHECK(shared.views > 0);
         (void)saver.resume();
-        for (const auto& [block, bytes] : kept) CHECK(has_pattern(machine.driver, block, bytes, bytes));
+        for (const auto& [block, bytes] : shared.kept) CHECK(has_pattern(machine.driver, block, bytes, bytes));
         check_books(saver, machine.driver);
+        pool.reset();
         std::size_t blocks = 0;
         for (const ArenaUsage& row : saver.usage()) blocks += row.blocks;
-        CHECK(blocks == kept.size());
+        CHECK(blocks == shared.kept.size());
 
         // Nothing of what was freed is lost: what is left is what the kept blocks lie in.
         (void)saver.trim();
-        CHECK(row_of(saver, "discarded").mapped_bytes == 0);
-        CHECK(row_of(saver, "zero").mapped_bytes == 0);
-        for (const auto& [block, bytes] : kept) saver.deallocate(block);
+        for (const char* tag : {"discarded", "zero", "workspaces", "graphs"}) {
+            CAPTURE(std::string{tag});
+            CHECK(row_of(saver, tag).mapped_bytes == 0);
+        }
+        for (const auto& [block, bytes] : shared.kept) saver.deallocate(block);
         (void)saver.trim();
-        CHECK(machine.driver.handle_bytes() == 0);
+        CHECK(machine.driver.handle_bytes() + machine.driver.plain_bytes() == 0);
     }
 }
 

@@ -211,3 +211,22 @@ TEST_CASE("PinnedTransfer: dropped in the middle, it waits") {
     for (const std::string& text : s.driver.violations()) FAIL_CHECK(text);
     { auto never_started = Setup{}.make(Direction::out); }
 }
+
+TEST_CASE(
+    "PinnedTransfer: host pages that copies may still reach do not go back before the device has been waited for") {
+    for (const Call also : {Call::wait, Call::record}) { // the copies' end, or already its mark
+        CAPTURE(std::string{call_name(also)});
+        Setup s;
+        const auto out = s.make(Direction::out, nullptr, {}, {}, {.threads = 1});
+        s.driver.fail({.call = also, .lasting = Lasting::onwards});
+        s.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
+        out->start();
+        CHECK(out->wait().code == Failure::injected_code);
+        CHECK(s.region->release().code == Failure::injected_code);
+        CHECK(s.driver.host_bytes() == s.region->bytes());
+        s.driver.heal();
+        CHECK(s.region->release().ok()); // what comes late came before
+        CHECK(s.driver.host_bytes() + s.driver.pinned_bytes() == 0);
+        CHECK(s.driver.drain().ok());
+    }
+}

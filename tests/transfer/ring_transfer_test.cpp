@@ -311,3 +311,31 @@ TEST_CASE("RingTransfer: nothing to do, and dropped in the middle") {
     }
     CHECK(s.move(Direction::out).ok());
 }
+
+TEST_CASE("RingTransfer: buffers that copies may still reach are neither used again nor given back before that") {
+    struct Where {
+        Call also; // besides the wait for the device: the copies' end, or already its mark
+        bool used_again;
+    };
+    for (const Where where : {Where{Call::wait, false}, Where{Call::wait, true}, Where{Call::record, false}}) {
+        CAPTURE(std::string{call_name(where.also)});
+        CAPTURE(where.used_again);
+        Setup s;
+        s.driver.fail({.call = where.also, .lasting = Lasting::onwards});
+        s.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
+        CHECK_THROWS_AS((void)s.move(Direction::out), DriverError);
+        CHECK(s.ring->clear().code == Failure::injected_code);
+        CHECK_THROWS_AS((void)s.move(Direction::out), DriverError);
+        s.driver.heal();
+        if (where.used_again) {
+            std::fill(s.shelf.bytes_.begin(), s.shelf.bytes_.end(), std::byte{0});
+            CHECK(s.move(Direction::in).ok());
+            CHECK(s.driver.drain().ok());
+            CHECK(test::all_are(s.driver, s.memory.pointer(), bytes, 0)); // and not what went out so late
+        } else {
+            CHECK(s.ring->clear().ok());
+            CHECK(s.driver.host_bytes() + s.driver.pinned_bytes() == 0);
+            CHECK(s.driver.drain().ok());
+        }
+    }
+}

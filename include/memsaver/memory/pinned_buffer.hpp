@@ -28,6 +28,7 @@ public:
 
     /// Takes `bytes`, or goes on where an earlier call, or giving back, failed. A refused pin is no failure, only slow.
     Status take(const D& driver, std::size_t bytes) noexcept {
+        if (const Status status = settle(); !status.ok()) return status;
         if (!driver_) {
             if (const Status status = driver.map_host(bytes, pages_); !status.ok()) return status;
             driver_ = driver;
@@ -44,6 +45,7 @@ public:
     /// Gives it back. On failure it stays owned, to be tried again, or taken again. A lost device holds no pins.
     Status release() noexcept {
         if (!driver_) return {};
+        if (const Status status = settle(); !status.ok()) return status;
         ready_ = false;
         const Status unpinned = pinned_ ? driver_->unpin_host(pages_) : Status{};
         // What the driver still holds is not pulled away from under it: others might be given the same addresses.
@@ -56,17 +58,31 @@ public:
         return status;
     }
 
+    /// Work that could not be waited for may still touch it: it is not taken again, nor given back, before the device
+    /// has been.
+    void unsettle() noexcept { unsettled_ = true; }
+
     [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }
     [[nodiscard]] bool pinned() const noexcept { return pinned_; }
     [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(pages_); }
 
 private:
+    Status settle() noexcept {
+        if constexpr (Streams<D>) {
+            if (!unsettled_) return {};
+            const Status drained = driver_->drain();
+            if (!drained.ok() && drained.kind != StatusKind::gone) return drained;
+            unsettled_ = false;
+        }
+        return {};
+    }
     void swap(PinnedBuffer& other) noexcept {
         std::swap(driver_, other.driver_);
         std::swap(pages_, other.pages_);
         std::swap(bytes_, other.bytes_);
         std::swap(ready_, other.ready_);
         std::swap(pinned_, other.pinned_);
+        std::swap(unsettled_, other.unsettled_);
     }
 
     std::optional<D> driver_;
@@ -74,6 +90,7 @@ private:
     std::size_t bytes_ = 0;
     bool ready_ = false; // taken, and pinned if that could be
     bool pinned_ = false;
+    bool unsettled_ = false;
 };
 
 } // namespace memsaver::inline v0_1

@@ -130,7 +130,14 @@ private:
     Status enqueue(std::size_t i) noexcept {
         const Cargo& cargo = cargo_[i];
         auto* const base = reinterpret_cast<std::byte*>(cargo.region->address()); // NOLINT(performance-no-int-to-ptr)
-        return lane_.enqueue(cargo.piece, base, cargo.region->address(), marks_[i]);
+        const Status status = lane_.enqueue(cargo.piece, base, cargo.region->address(), marks_[i]);
+        if (!status.ok()) drain(i);
+        return status;
+    }
+    /// After a failure: nothing may still be under way. Where that cannot be waited for either, the host pages know.
+    void drain(std::size_t i) noexcept {
+        const Status drained = lane_.driver().drain();
+        if (!drained.ok() && drained.kind != StatusKind::gone) cargo_[i].region->unsettle();
     }
     void fail(const Status& status) noexcept {
         if (!stopped_.exchange(true)) status_ = status; // read after the crew has been joined
@@ -141,7 +148,7 @@ private:
         for (std::size_t i = 0; i < marks_.size(); ++i) {
             if (!marks_[i].get()) continue;
             const Status status = lane_.driver().wait(marks_[i].get());
-            if (!status.ok()) (void)lane_.driver().drain(); // nothing may still be under way
+            if (!status.ok()) drain(i);
             if (!status.ok() && status_.ok()) status_ = status;
             progress_.add(cargo_[i].piece.bytes());
         }

@@ -193,8 +193,7 @@ private:
             finish(slots[turn ^ 1U]);
         } catch (...) {
             for (Slot& slot : slots) {
-                // The buffer may be used again.
-                if (slot.busy && !lane_.driver().wait(slot.mark.get()).ok()) (void)lane_.driver().drain();
+                if (slot.busy && !lane_.driver().wait(slot.mark.get()).ok()) drain(slot);
             }
             stopped_ = true;
             const std::lock_guard lock{mutex_};
@@ -214,9 +213,18 @@ private:
                 for (const Unit& unit : piece.units) observer_->restoring(unit, data + (unit.location - origin(piece)));
             }
         }
-        check_of(piece, lane_.enqueue(piece, data, origin(piece), slot.mark), "copy bytes");
+        const Status enqueued = lane_.enqueue(piece, data, origin(piece), slot.mark);
+        if (!enqueued.ok()) drain(slot);
+        check_of(piece, enqueued, "copy bytes");
         slot.piece = index;
         slot.busy = true;
+    }
+
+    /// After a failure: the buffer may be used again, so nothing may still be under way. Where that cannot be waited
+    /// for either, the buffer knows.
+    void drain(Slot& slot) noexcept {
+        const Status drained = lane_.driver().drain();
+        if (!drained.ok() && drained.kind != StatusKind::gone) slot.buffer->unsettle();
     }
 
     void finish(Slot& slot) {

@@ -1,0 +1,89 @@
+// What the player knows: tags, blocks, what each holds now and what it is to come back with. Pure bookkeeping, but for
+// writing and comparing bytes of a host machine.
+#pragma once
+
+#include "memsaver/driver/driver.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace test {
+
+using namespace memsaver;
+
+/// What a block holds, or a pause leaves it with.
+enum class Holds : unsigned char { written, zero, lost };
+
+struct PlayedTag {
+    std::string name;
+    Holds becomes; ///< what its policy leaves of what was written
+};
+
+struct PlayedBlock {
+    std::size_t tag = 0;
+    std::size_t bytes = 0;
+    Holds holds = Holds::written;
+    std::uint64_t seed = 0;      ///< of what was written
+    bool flat = false;           ///< that is one byte all over, as the device writes it
+    bool late = false;           ///< the device may not have written it yet
+    bool workspace = false;      ///< a pool's, and not the program's to free
+    std::optional<Holds> away{}; ///< paused, and comes back with this
+
+    void pause(Holds becomes) {
+        if (!away) away = becomes;
+    }
+    void resume() {
+        if (away && *away != Holds::written) holds = *away;
+        away.reset();
+    }
+    /// Kept somewhere while it is paused.
+    [[nodiscard]] bool kept() const { return away == Holds::written && holds == Holds::written; }
+
+    [[nodiscard]] unsigned char byte_at(std::size_t i) const {
+        return static_cast<unsigned char>((seed * 131 + (flat ? 0 : i / 256)) * 2654435761U >> 24U);
+    }
+    /// The processor writes it.
+    void write(unsigned char* at) const {
+        for (std::size_t i = 0; i < bytes; i += 256) {
+            std::memset(at + i, byte_at(i), std::min<std::size_t>(256, bytes - i));
+        }
+    }
+    /// Whether the first `count` bytes are as they are to be; of what was written, the ends of each 256.
+    [[nodiscard]] bool same(const unsigned char* at, std::size_t count) const {
+        if (holds == Holds::lost) return true;
+        if (holds == Holds::zero) return std::all_of(at, at + count, [](unsigned char byte) { return byte == 0; });
+        for (std::size_t i = 0; i < count; i += 256) {
+            if (at[i] != byte_at(i) || at[std::min<std::size_t>(i + 256, count) - 1] != byte_at(i)) return false;
+        }
+        return true;
+    }
+};
+
+class PlayedBlocks : public std::map<Address, PlayedBlock> {
+public:
+    /// Answers false if the block overlaps another, paused ones included: their addresses are still theirs.
+    bool add(Address address, const PlayedBlock& block) {
+        const auto after = lower_bound(address);
+        if (after != end() && address + block.bytes > after->first) return false;
+        if (after != begin() && std::prev(after)->first + std::prev(after)->second.bytes > address) return false;
+        emplace(address, block);
+        return true;
+    }
+    [[nodiscard]] std::size_t bytes() const {
+        std::size_t sum = 0;
+        for (const auto& [address, block] : *this) sum += block.bytes;
+        return sum;
+    }
+    [[nodiscard]] bool any_away(std::size_t tag) const {
+        return std::any_of(begin(), end(), [&](const auto& at) { return at.second.tag == tag && at.second.away; });
+    }
+};
+
+} // namespace test
