@@ -247,6 +247,8 @@ public:
         const bool bare = uncovered.ok() || uncovered.kind == StatusKind::gone;
         check(memory_.pages.close(bare), "give back an arena's memory");
         if (!bare) check(uncovered, "end the quarantine of paused memory");
+        const Status shared = memory_.quarantined.retry();
+        if (shared.kind != StatusKind::gone) check(shared, "give back what quarantine shared");
         if (!kept.ok()) raise(kept, "give back what a backup holds", "tag \"" + tag() + "\"");
     }
 
