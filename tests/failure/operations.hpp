@@ -5,6 +5,7 @@
 #include "failure/operations_devices.hpp"
 #include "failure/operations_ending.hpp"
 #include "failure/operations_graphs.hpp"
+#include "failure/operations_hooked.hpp"
 #include "failure/operations_memory.hpp"
 #include "failure/operations_pausing.hpp"
 
@@ -17,8 +18,8 @@ namespace test {
 /// Those that may be repeated, on one device.
 inline std::vector<Operation> repeatable() {
     std::vector<Operation> all;
-    for (const auto& group :
-         {allocating(), freeing(), pausing(), resuming(), ending(), graphs(), workspaces(), of_one_arena()}) {
+    for (const auto& group : {allocating(), freeing(), pausing(), resuming(), ending(), graphs(), workspaces(),
+                              of_one_arena(), with_hooks()}) {
         all.insert(all.end(), group.begin(), group.end());
     }
     return all;

@@ -1,7 +1,6 @@
 // Operations that pause and resume, and what is asked of paused memory.
 #pragma once
 
-#include "failure/hooked.hpp"
 #include "failure/operation_states.hpp"
 
 #include <chrono>
@@ -62,8 +61,6 @@ inline std::vector<Operation> pausing() {
         {"prepare: paused", pause_swept, prepare_swept, [](Populated& world) { CHECK(world.is("paused")); }},
         {"prepare: paused in part", paused_in_batches, prepare_swept,
          [](Populated& world) { CHECK(world.is("partly paused")); }},
-        {"pause: with hooks", with_pause_hooks, hooked([](Populated& world) { world.pause("swept"); }), paused},
-        {"pause: with trim_cuda_pools", with_pools, trimming([](Populated& world) { world.pause("swept"); }), paused},
     };
 }
 
@@ -130,18 +127,6 @@ inline std::vector<Operation> resuming() {
              CHECK(Populated::same(view.data(), expected_bytes(block.bytes, block.seed)));
          },
          resumed},
-        {"resume: with hooks",
-         [](Populated& world) {
-             world.pause("swept");
-             with_resume_hooks(world);
-         },
-         hooked(resume_swept), resumed},
-        {"resume: with trim_cuda_pools",
-         [](Populated& world) {
-             world.pause("swept");
-             with_pools(world);
-         },
-         trimming(resume_swept), resumed},
     };
 }
 

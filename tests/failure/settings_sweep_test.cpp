@@ -1,5 +1,5 @@
-// The same operations on savers and policies with other options than usual: switched off, with quarantine, with checks,
-// with an engine's threads.
+// The same operations on savers and policies with other options than usual: switched off, with quarantine, with hooks,
+// with checks, with an engine's threads.
 #include "failure/operations.hpp"
 
 #include <string_view>
@@ -15,13 +15,15 @@ TEST_CASE("sweep: switched off") {
     std::erase_if(taking, [](const Operation& operation) { // plain memory that nobody uses has gone back already
         return std::string_view{operation.name} == "allocate: with room only for what others do not use";
     });
-    for (const auto& group : {taking, freeing(), pausing(), resuming(), ending(), dying(), graphs(), workspaces()}) {
+    for (const auto& group :
+         {taking, freeing(), pausing(), resuming(), ending(), dying(), graphs(), workspaces(), with_hooks()}) {
         sweep_all(group, through);
     }
 }
 
 TEST_CASE("sweep: quarantine") {
-    Sweep through{.policies = some_policies(1)};
+    Sweep through{.policies = some_policies(1, {"zero", "pinned", "file, once"}),
+                  .kinds = {StatusKind::other, StatusKind::out_of_memory, StatusKind::gone}};
     through.setting = {.name = "with quarantine", .quarantine = true};
     sweep_all(only(allocating(), {"allocate: while the tag is paused"}), through);
     sweep_all(only(freeing(), {"deallocate: paused in part, in every way", "trim: paused in part"}), through);
@@ -31,6 +33,8 @@ TEST_CASE("sweep: quarantine") {
     sweep_all(only(ending(), {"close: paused in part"}), through);
     sweep_all(only(dying(), {"~MemorySaver: paused in part"}), through);
 }
+
+TEST_CASE("sweep: hooks") { sweep_all(with_hooks(), {.policies = some_policies(1)}); }
 
 TEST_CASE("sweep: checks, and an engine's threads") {
     const Sweep through{.policies = checked_and_executed(),
