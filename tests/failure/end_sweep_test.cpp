@@ -1,5 +1,5 @@
 // Closing and dying, under every policy, with the 1st, 2nd, ... last call failing in each way.
-#include "failure/operations.hpp"
+#include "failure/operations_ending.hpp"
 
 using namespace test;
 

@@ -1,5 +1,5 @@
 // Giving blocks up, and trimming, under every policy, with the 1st, 2nd, ... last call failing in each way.
-#include "failure/operations.hpp"
+#include "failure/operations_memory.hpp"
 
 using namespace test;
 

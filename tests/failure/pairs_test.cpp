@@ -22,7 +22,7 @@ public:
 
     /// How many calls failed.
     std::uint64_t run(const Operation& operation, const SweptPolicy& policy, std::uint64_t calls) {
-        Populated world{policy, random_.below(2) == 0, operation.prepare};
+        Populated world{policy, {.nasty = random_.below(2) == 0}, operation.prepare};
         SweepPoint point;
         if (random_.below(2) == 0) { // at once: the second one comes as many calls later as it likes
             const Failure first = failure(calls, Lasting::once);
@@ -67,7 +67,7 @@ private:
 
 /// How many calls the operation makes when none fails.
 std::uint64_t calls_of(const Operation& operation, const SweptPolicy& policy) {
-    Populated world{policy, false, operation.prepare};
+    Populated world{policy, {}, operation.prepare};
     const std::uint64_t before = world.driver.calls();
     operation.operate(world);
     return world.driver.calls() - before;
@@ -76,10 +76,7 @@ std::uint64_t calls_of(const Operation& operation, const SweptPolicy& policy) {
 } // namespace
 
 TEST_CASE("pairs: a second failure during the recovery from the first") {
-    std::vector<Operation> operations;
-    for (const auto& group : {allocating(), freeing(), pausing(), resuming(), ending(), graphs(), workspaces()}) {
-        operations.insert(operations.end(), group.begin(), group.end());
-    }
+    const std::vector<Operation> operations = repeatable();
     const std::vector<SweptPolicy> policies = every_policy(2);
     std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> calls;
     constexpr std::uint64_t seeds = 6000;

@@ -1,5 +1,5 @@
 // Pausing and preparing, under every policy, with the 1st, 2nd, ... last call failing in each way.
-#include "failure/operations.hpp"
+#include "failure/operations_pausing.hpp"
 
 using namespace test;
 

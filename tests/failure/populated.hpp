@@ -1,19 +1,17 @@
-// What the sweeps are done to: a small machine, every policy, and a saver with several tags, one of which the
-// operations are about. Knows what each block is to hold, and so what must be true whatever failed. Does not know the
-// operations.
+// What the sweeps are done to: a saver with several tags, one of which the operations are about. Knows what each block
+// is to hold, and so what must be true whatever failed. Does not know the operations.
 #pragma once
 
-#include "backup/backup_support.hpp"
+#include "failure/alone.hpp"
+#include "failure/policies.hpp"
 #include "graph/graph_support.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -21,67 +19,22 @@
 #include <utility>
 #include <vector>
 
-#include <sys/mman.h>
-
 namespace test {
 
-/// A host machine whose host pages come when they are touched and not before, in small: a sweep takes and gives them
-/// back more often than anything else, and hardly touches them.
-class ThriftyHost : public HostDriver {
-public:
-    using HostDriver::HostDriver;
-
-    Status map_host(std::size_t bytes, void*& pages) const noexcept {
-        void* const made = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (made == MAP_FAILED) return {StatusKind::out_of_host_memory, errno, "mmap"};
-        pages = made;
-        return {};
-    }
-    Status unmap_host(void* pages, std::size_t bytes) const noexcept {
-        return ::munmap(pages, bytes) == 0 ? Status{} : Status{StatusKind::other, errno, "munmap"};
-    }
-    Status populate_host(void*, std::size_t) const noexcept { return {}; }
-    Status host_available(std::size_t& bytes) const noexcept {
-        bytes = 8_GiB;
-        return {};
-    }
+/// What a world is like, besides its policy.
+struct Setting {
+    const char* name = "";   ///< for people, where it is not the usual one
+    bool nasty = false;      ///< work comes late, and fresh pages hold rubbish
+    bool enabled = true;     ///< of the saver
+    bool quarantine = false; ///< of the saver
+    /// Whether "swept" also lives on a device that is well: the saver's own, or another one.
+    enum class Well : unsigned char { none, own, other } well = Well::none;
+    std::size_t capacity = 16_MiB; ///< of a device
 };
-
-using FailingDriver = FaultyDriver<ThriftyHost>;
-
-/// What a pause and a resume leave of a block's bytes.
-enum class Becomes : unsigned char { kept, zero, poison, unknown };
-
-struct SweptPolicy {
-    std::string name;
-    AnyBackup<FailingDriver> policy;
-    Becomes becomes;
-};
-
-/// The poison of the policies here; not that of fresh pages.
-inline constexpr unsigned char poison = 0x5A;
-
-/// Every policy, in small, with files in memory where there is such a place.
-inline std::vector<SweptPolicy> every_policy(unsigned threads) {
-    const char* const in_memory = "/dev/shm";
-    const Small small{std::filesystem::is_directory(in_memory) ? in_memory : directory(), threads};
-    std::vector<SweptPolicy> all{{"discard", Discard{}, Becomes::unknown},
-                                 {"discard, poisoned", Discard{.poison = poison}, Becomes::poison},
-                                 {"zero", Zero{}, Becomes::zero}};
-    for (auto& [name, policy] : keepers<FailingDriver>(small)) all.push_back({name, policy, Becomes::kept});
-    return all;
-}
-
-/// The bytes of a block: made once for each size and seed.
-inline const std::vector<unsigned char>& expected_bytes(std::size_t bytes, std::uint64_t seed) {
-    static std::map<std::pair<std::size_t, std::uint64_t>, std::vector<unsigned char>> made;
-    auto& found = made[{bytes, seed}];
-    if (found.empty()) found = pattern(bytes, seed);
-    return found;
-}
 
 /// A saver whose tag "swept" has the policy in question and is what operations are about; "beside" is active, "away" is
-/// paused, and both keep their bytes; a plain block lies outside of all tags.
+/// paused, and both keep their bytes; a plain block lies outside of all tags. Calls to `driver` fail, those to `well`
+/// do not.
 class Populated {
 public:
     struct Block {
@@ -90,6 +43,7 @@ public:
         std::uint64_t seed = 0;
         Becomes content = Becomes::kept;
         bool kept = true; ///< whether its policy keeps its bytes while they are away
+        int device = 0;
     };
     using Blocks = std::vector<Block>;
     struct Tag {
@@ -97,11 +51,18 @@ public:
         Blocks blocks{};
     };
 
-    Populated(const SweptPolicy& how, bool nasty, const std::function<void(Populated&)>& prepare)
-        : policy{how}, driver{ThriftyHost{16_MiB, {.granularity = 64_KiB, .poison = nasty, .late = nasty}}},
-          saver{std::in_place, driver, SaverOptions{.margin = 1_MiB}} {
+    Populated(const SweptPolicy& how, const Setting& where, const std::function<void(Populated&)>& prepare)
+        : policy{how}, setting{where}, driver{machine(where, 0)}, well{where.well != Setting::Well::none
+                                                                           ? std::optional{machine(where, 1)}
+                                                                           : std::nullopt},
+          saver{std::in_place, where.well == Setting::Well::own ? *well : driver, saver_options(where)} {
         REQUIRE(driver.open_stream(stream).ok());
-        (void)saver->arena("swept", policy.policy);
+        if (where.well != Setting::Well::own) (void)swept_on(driver); // in the order in which they are asked
+        if (well) {
+            tags["swept"].becomes = policy.becomes;
+            add("swept", swept_on(*well).allocate(200'000), 200'000, 1);
+        }
+        (void)swept_on(driver);
         (void)saver->arena("beside", HostBackup{.threads = 1});
         (void)saver->arena("away", HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB});
         tags["swept"].becomes = policy.becomes;
@@ -126,13 +87,16 @@ public:
 
     // --- what operations are made of; the model follows once they have succeeded ---
 
+    /// The tag that operations are about, on one of its devices.
+    [[nodiscard]] Arena swept_on(const FailingDriver& device) { return saver->arena("swept", policy.policy, device); }
     void* allocate(const std::string& tag, std::size_t bytes) {
-        return add(tag, saver->arena(tag).allocate(bytes), bytes);
+        const Arena arena = tag == "swept" ? swept_on(driver) : saver->arena(tag);
+        return add(tag, arena.allocate(bytes), bytes, arena.device());
     }
     /// Notes a block, and gives it bytes.
-    void* add(const std::string& tag, void* at, std::size_t bytes) {
+    void* add(const std::string& tag, void* at, std::size_t bytes, int device = 0) {
         Blocks& blocks = tags[tag].blocks;
-        blocks.push_back({at, bytes, ++seeds_, Becomes::kept, tags[tag].becomes == Becomes::kept});
+        blocks.push_back({at, bytes, ++seeds_, Becomes::kept, tags[tag].becomes == Becomes::kept, device});
         write(at, bytes, blocks.back().seed);
         return at;
     }
@@ -155,7 +119,7 @@ public:
         for (const std::string& name : names) {
             Tag& tag = tags[name];
             for (Block& block : tag.blocks) {
-                const Becomes becomes = once.value_or(tag.becomes);
+                const Becomes becomes = setting.enabled ? once.value_or(tag.becomes) : Becomes::kept;
                 if (becomes != Becomes::kept) block.content = becomes;
             }
         }
@@ -179,47 +143,87 @@ public:
 
     // --- what must hold ---
 
-    [[nodiscard]] bool closed() { return row_of(*saver, "beside").state == "closed"; }
+    [[nodiscard]] bool closed() {
+        try {
+            (void)saver->bytes_to_resume("beside");
+            return false;
+        } catch (const Misuse&) {
+            return true;
+        }
+    }
+    /// A tag's state on one device, or the one that it has on all of them.
+    [[nodiscard]] std::string state_on(const std::string& tag, std::optional<int> device = {}) {
+        std::string state;
+        for (const ArenaUsage& row : saver->usage()) {
+            if (row.tag != tag || (device && row.device != *device)) continue;
+            if (!state.empty() && state != row.state) return state + " and " + row.state;
+            state = row.state;
+        }
+        return state;
+    }
+    /// Whether a tag is in a state; switched off, none has any.
+    [[nodiscard]] bool is(const std::string& state, const std::string& tag = "swept") {
+        return state_on(tag) == (setting.enabled ? state : "plain");
+    }
+    /// Physical bytes of all tags, without what quarantine takes.
+    [[nodiscard]] std::size_t tags_bytes() {
+        std::size_t bytes = 0;
+        for (const ArenaUsage& row : saver->usage()) bytes += tags.count(row.tag) != 0 ? row.mapped_bytes : 0;
+        return bytes;
+    }
 
     /// The books are those of the machine, and nothing was misused.
     void check_books_are_true() {
-        for (const std::string& text : driver.violations()) {
-            // A lost device holds no pins; this one only says that it is lost.
-            if (lost && contains(text, "pinned")) continue;
-            FAIL_CHECK(text);
+        // A lost device holds no pins and no pages; this one only says that it is lost.
+        const auto of_loss = [&](const std::string& text) {
+            return lost && (contains(text, "pinned") || contains(text, "unreserve"));
+        };
+        for (const auto& texts : {driver.violations(), driver.inner().violations()}) {
+            for (const std::string& text : texts) {
+                if (!of_loss(text)) FAIL_CHECK(text);
+            }
         }
-        for (const std::string& text : driver.inner().violations()) FAIL_CHECK(text);
+        if (well) {
+            for (const std::string& text : well->violations()) FAIL_CHECK(text);
+            for (const std::string& text : well->inner().violations()) FAIL_CHECK(text);
+        }
         if (!saver) return;
         std::size_t mapped = 0;
+        const bool over = closed();
         for (const ArenaUsage& row : saver->usage()) {
             mapped += row.mapped_bytes;
             CHECK(row.held_bytes <= row.mapped_bytes);
             const auto tag = tags.find(row.tag);
-            if (tag == tags.end() || row.state == "closed" || !counted) continue;
+            if (tag == tags.end() || over || !counted) continue;
             std::size_t used = 0;
             std::size_t blocks = 0;
             for (const Block& block : tag->second.blocks) {
-                used += block.at == nullptr ? 0 : block.bytes;
-                blocks += block.at == nullptr ? 0 : 1;
+                const bool here = block.at != nullptr && block.device == row.device;
+                used += here ? block.bytes : 0;
+                blocks += here ? 1 : 0;
             }
             CHECK(row.used_bytes == used);
             CHECK(row.blocks == blocks);
         }
         if (alone) mapped += alone->usage().mapped_bytes;
-        CHECK(mapped == driver.handle_bytes() + driver.plain_bytes());
+        const std::size_t there = well ? well->handle_bytes() + well->plain_bytes() : 0;
+        CHECK(mapped == driver.handle_bytes() + driver.plain_bytes() + there);
     }
 
     /// A tag's bytes are where its state says. In between there is nothing to say before it has been repeated.
     void check_bytes(const std::string& name) {
         const auto tag = tags.find(name);
         if (tag == tags.end()) return;
-        const std::string state = row_of(*saver, name).state;
+        std::map<int, std::string> states;
         for (const Block& block : tag->second.blocks) {
             if (block.at == nullptr) continue;
+            std::string& state = states[block.device];
+            if (state.empty()) state = state_on(name, block.device);
+            const bool there = !lost || (well && block.device == well->device()); // a lost device's are not there
             CAPTURE(name);
             CAPTURE(state);
             CAPTURE(block.bytes);
-            if (state == "active") CHECK(holds(block));
+            if ((state == "active" || state == "plain") && there) CHECK(holds(block));
             if (state == "paused" && block.kept) {
                 const BackupView view = saver->backup_view(block.at, block.bytes);
                 CHECK(same(view.data(), expected_bytes(block.bytes, block.seed)));
@@ -228,8 +232,8 @@ public:
     }
     /// The tags that the operation is not about are as they were, bytes and all.
     void check_others() {
-        CHECK(row_of(*saver, "beside").state == "active");
-        CHECK(row_of(*saver, "away").state == "paused");
+        CHECK(is("active", "beside"));
+        CHECK(is("paused", "away"));
         check_bytes("beside");
         check_bytes("away");
         CHECK(same(plain, expected_bytes(5000, 9)));
@@ -239,14 +243,12 @@ public:
     void check_usable() {
         CHECK_NOTHROW((void)saver->resume());
         for (const auto& [name, tag] : tags) {
-            const std::string state = row_of(*saver, name).state;
-            CAPTURE(state);
-            CHECK((state == "active" || state == "empty"));
+            CHECK(!contains(state_on(name), "paused"));
             check_bytes(name);
         }
         for (const auto& [name, tag] : tags) rewrite(name);
         CHECK_NOTHROW((void)saver->pause());
-        CHECK(driver.handle_bytes() == 0);
+        if (setting.enabled) CHECK(tags_bytes() == 0);
         for (const auto& [name, tag] : tags) {
             CHECK(row_of(*saver, name).held_bytes == 0);
             check_bytes(name);
@@ -272,20 +274,22 @@ public:
         CHECK(left.files <= failed(Call::close_file));
         CHECK(left.pins <= failed(Call::unpin_host));
         CHECK(left.host_pages <= failed(Call::unmap_host) + failed(Call::unpin_host)); // pinned pages stay
-        if (!died) {
-            CHECK(left.reservations + left.handles + left.mappings + left.plain == 0);
-            CHECK(left.pins + left.host_pages == 0);
-        }
-        CHECK(left.mappings <= failed(Call::unmap));
+        if (!died && !lost) CHECK(left.reservations + left.handles + left.mappings + left.plain + left.pins == 0);
+        if (!died) CHECK(left.host_pages == 0);                               // those of a lost device neither
+        if (!setting.quarantine) CHECK(left.mappings <= failed(Call::unmap)); // else one call is for several
+        if (failed(Call::unmap) == 0) CHECK(left.mappings == 0);
         CHECK(left.handles <= failed(Call::release) + left.mappings);
         CHECK(left.reservations <= failed(Call::unreserve) + left.mappings);
         CHECK(left.plain <= failed(Call::free_plain));
         check_books_are_true();
         if (driver.injected() == 0) CHECK(driver.everything_given_back());
+        if (well) CHECK_MESSAGE(well->everything_given_back(), well->leaks());
     }
 
     SweptPolicy policy;
+    Setting setting;
     FailingDriver driver;
+    std::optional<FailingDriver> well;
     StreamRef stream;
     std::optional<MemorySaver<FailingDriver>> saver;
     std::map<std::string, Tag> tags{};
@@ -302,13 +306,13 @@ public:
     std::optional<WorkspacePool> pool{};
     std::optional<Buffer<unsigned char>> buffer{};
     Arena handle{};
-    std::optional<TaggedArena<FailingDriver, HostBackup>> alone{};
+    std::optional<AloneArena> alone{};
+    std::vector<Hook> hooks{};
+    int begun = 0; ///< hooks that ran before an operation
+    int ended = 0; ///< and after one
     std::optional<Ballast<ThriftyHost>> ballast{};
 
-private:
-    static bool same(const void* at, const std::vector<unsigned char>& bytes) {
-        return std::memcmp(at, bytes.data(), bytes.size()) == 0;
-    }
+    /// Whether a block's bytes are what they are to be, its memory being active.
     static bool holds(const Block& block) {
         const auto* const at = static_cast<const unsigned char*>(block.at);
         switch (block.content) {
@@ -322,9 +326,26 @@ private:
         }
         return true;
     }
+    static bool same(const void* at, const std::vector<unsigned char>& bytes) {
+        return std::memcmp(at, bytes.data(), bytes.size()) == 0;
+    }
+
+private:
     /// The processor may touch a host machine's memory, as work that is over by then.
     static void write(void* at, std::size_t bytes, std::uint64_t seed) {
         std::memcpy(at, expected_bytes(bytes, seed).data(), bytes);
+    }
+
+    static FailingDriver machine(const Setting& where, int device) {
+        const std::size_t granularity = where.capacity > 64_MiB ? 2_MiB : 64_KiB;
+        return FailingDriver{
+            ThriftyHost{where.capacity,
+                        {.device = device, .granularity = granularity, .poison = where.nasty, .late = where.nasty}}};
+    }
+    static SaverOptions saver_options(const Setting& where) {
+        SaverOptions options{.enabled = where.enabled, .margin = 1_MiB};
+        if (where.quarantine) options.quarantine = Quarantine{.block_bytes = 256_KiB};
+        return options;
     }
 
     std::uint64_t seeds_ = 100;

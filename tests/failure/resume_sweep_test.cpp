@@ -1,6 +1,6 @@
 // Resuming, and what is asked of paused memory, under every policy, with the 1st, 2nd, ... last call failing in each
 // way.
-#include "failure/operations.hpp"
+#include "failure/operations_pausing.hpp"
 
 using namespace test;
 

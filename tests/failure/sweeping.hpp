@@ -28,6 +28,7 @@ inline void nothing(Populated&) {}
 
 /// Ends everything that the world owns, the saver last.
 inline void end(Populated& world) {
+    world.hooks.clear();
     world.graph.reset();
     world.another.reset();
     world.pool.reset();
@@ -50,7 +51,7 @@ inline void verify(Populated& world, const SweepPoint& point, const Operation& o
     }
     if (point.error) CHECK_NOTHROW(operation.operate(world));
     world.check_books_are_true();
-    operation.done(world);
+    if (world.setting.enabled) operation.done(world); // switched off there are no states
     if (world.saver && !world.closed()) {
         if (swept) world.check_others();
         world.check_usable();
@@ -59,21 +60,26 @@ inline void verify(Populated& world, const SweepPoint& point, const Operation& o
     world.check_nothing_left();
 }
 
-/// The device is lost, and perhaps does not come back: books are true, kept bytes can be read, closing is quiet.
+/// The device was lost, and does not come back: books are true, kept bytes can be read, what lives on another device is
+/// as usable as ever, closing is quiet, and no host memory nor file is left.
 inline void verify_lost(Populated& world, const SweepPoint& point, const Operation& operation) {
-    world.lost = true;
     if (operation.tidy) operation.tidy(world);
+    world.lost = point.injected != 0;
+    if (world.lost) lose(world.driver);
     world.check_books_are_true();
     if (world.saver && !world.closed()) {
         world.check_bytes("away");
-        if (row_of(*world.saver, "swept").state == "paused" && world.counted) world.check_bytes("swept");
+        if (world.counted) world.check_bytes("swept");
+        if (world.setting.well == Setting::Well::own && operation.about == Operation::About::swept) {
+            CHECK_NOTHROW(world.pause("beside"));
+            CHECK_NOTHROW(world.resume("beside"));
+            world.check_others();
+        }
     }
-    if (point.injected != 0) world.driver.fail({.lasting = Lasting::onwards, .kind = StatusKind::gone});
     if (world.saver) CHECK_NOTHROW(world.saver->close());
     end(world);
     world.driver.heal();
-    CHECK(world.driver.close_stream(world.stream).ok());
-    world.check_books_are_true();
+    world.check_nothing_left();
 }
 
 /// How many points a sweep tried, told when it dies.
@@ -92,34 +98,48 @@ private:
 
 /// One operation under one policy, failing in one way.
 inline std::uint64_t sweep_one(const Operation& operation, const SweptPolicy& policy, const Failure& failure,
-                               bool nasty) {
+                               const Setting& setting) {
     return sweep(
         failure,
         [&] {
-            return Populated{policy, nasty, operation.prepare};
+            return Populated{policy, setting, operation.prepare};
         },
         operation.operate,
         [&](Populated& world, const SweepPoint& point) {
             CAPTURE(std::string{operation.name});
             CAPTURE(policy.name);
-            CAPTURE(nasty);
+            CAPTURE(setting.nasty);
             CAPTURE(point.text());
             if (failure.kind == StatusKind::gone) return verify_lost(world, point, operation);
             verify(world, point, operation);
         });
 }
 
-inline void sweep_all(const std::vector<Operation>& operations) {
-    const std::vector<SweptPolicy> policies = every_policy(1); // one thread: the n-th call is the same each time
+/// What a sweep goes through, besides operations.
+struct Sweep {
+    // One thread: the n-th call is the same each time.
+    std::vector<SweptPolicy> policies = every_policy(1);
+    std::vector<StatusKind> kinds{StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory,
+                                  StatusKind::gone};
+    Setting setting{};
+};
+
+/// "pause: the first, with quarantine"
+inline std::string name_of(const std::string& operation, const std::string& setting) {
+    if (setting.empty()) return operation;
+    return operation + (contains(operation, ": ") ? ", " : ": ") + setting;
+}
+
+inline void sweep_all(const std::vector<Operation>& operations, const Sweep& through = {}) {
     for (const Operation& operation : operations) {
-        Points points{operation.name};
-        for (const SweptPolicy& policy : policies) {
-            for (const StatusKind kind :
-                 {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory, StatusKind::gone}) {
+        Points points{name_of(operation.name, through.setting.name)};
+        for (const SweptPolicy& policy : through.policies) {
+            for (const StatusKind kind : through.kinds) {
                 for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
                     // Work that comes late and rubbish in fresh pages change nothing about which kind it is.
-                    const bool nasty = kind == StatusKind::other;
-                    points.add(sweep_one(operation, policy, {.lasting = lasting, .kind = kind}, nasty));
+                    Setting setting = through.setting;
+                    setting.nasty = kind == StatusKind::other;
+                    points.add(sweep_one(operation, policy, {.lasting = lasting, .kind = kind}, setting));
                 }
             }
         }

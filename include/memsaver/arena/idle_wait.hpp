@@ -77,16 +77,27 @@ private:
 
 /// Whether a stream or an event is of the driver's device. One that cannot tell says no.
 template <Streams D>
-[[nodiscard]] bool owns(const D& driver, StreamRef stream) noexcept {
-    bool yes = false;
-    if constexpr (StreamOwners<D>) return driver.owns_stream(stream, yes).ok() && yes;
-    return yes;
+[[nodiscard]] Status ask_owner(const D& driver, StreamRef stream, bool& yes) noexcept {
+    if constexpr (StreamOwners<D>) return driver.owns_stream(stream, yes);
+    return {};
 }
 template <Streams D>
-[[nodiscard]] bool owns(const D& driver, EventRef event) noexcept {
-    bool yes = false;
-    if constexpr (requires { driver.owns_event(event, yes); }) return driver.owns_event(event, yes).ok() && yes;
-    return yes;
+[[nodiscard]] Status ask_owner(const D& driver, EventRef event, bool& yes) noexcept {
+    if constexpr (requires { driver.owns_event(event, yes); }) return driver.owns_event(event, yes);
+    return {};
+}
+
+/// The first of `drivers` that says that a stream or an event is its own; null where none does. A call that fails says
+/// nothing: where nobody else says yes, the first failure is `unknown`.
+template <Streams D, class Mark>
+[[nodiscard]] const D* owner_among(const std::vector<D>& drivers, const Mark& mark, Status& unknown) noexcept {
+    for (const D& driver : drivers) {
+        bool yes = false;
+        const Status status = ask_owner(driver, mark, yes);
+        if (status.ok() && yes) return &driver;
+        if (unknown.ok()) unknown = status;
+    }
+    return nullptr;
 }
 
 /// Waits until the work that `order` names has passed: each device's at the same time, and answers how long for which.
@@ -107,11 +118,11 @@ std::vector<IdleWait<D>> wait_until_idle(const std::vector<D>& drivers, const Or
     };
     const auto whose = [&](const auto& mark) -> const D& {
         if (drivers.size() + others.size() == 1) return drivers.front();
+        Status unknown;
         for (const std::vector<D>* const some : {&drivers, &others}) {
-            for (const D& driver : *some) {
-                if (owns(driver, mark)) return driver;
-            }
+            if (const D* const owner = owner_among(*some, mark, unknown)) return *owner;
         }
+        check(unknown, "ask whose stream or event it is");
         return drivers.front();
     };
     if (order.kind() == Order::Kind::device) {

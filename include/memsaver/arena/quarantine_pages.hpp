@@ -45,7 +45,7 @@ public:
             left = {range.address, done};
             users_ += 1;
         }
-        if (users_ == 0) close();
+        if (users_ == 0) (void)close();
         return status;
     }
     /// Takes them away again. On failure they stay.
@@ -53,8 +53,14 @@ public:
         const Status status = driver_.unmap(range.address, range.bytes);
         if (!status.ok()) return status;
         const std::lock_guard lock{mutex_};
-        if (--users_ == 0) close();
+        if (--users_ == 0) (void)close();
         return status;
+    }
+
+    /// Tries again to give back what no address needs. Answers the first failure.
+    Status retry() noexcept {
+        const std::lock_guard lock{mutex_};
+        return users_ == 0 ? close() : Status{};
     }
 
     /// Physical bytes that it holds now.
@@ -85,8 +91,12 @@ private:
         return block->owns() ? Status{} : block->create(driver_, units * granularity_);
     }
     /// What the driver refuses to take back is tried again by the next call, or at the end.
-    void close() noexcept {
-        for (PhysicalBlock<D>& block : blocks_) (void)block.release();
+    Status close() noexcept {
+        Status first;
+        for (PhysicalBlock<D>& block : blocks_) {
+            if (const Status status = block.release(); first.ok()) first = status;
+        }
+        return first;
     }
 
     D driver_;
@@ -103,6 +113,9 @@ class QuarantinedRanges {
 public:
     /// Without blocks it covers nothing.
     explicit QuarantinedRanges(std::shared_ptr<QuarantineBlocks<D>> blocks = {}) : blocks_{std::move(blocks)} {}
+    QuarantinedRanges(const QuarantinedRanges&) = delete;
+    QuarantinedRanges& operator=(const QuarantinedRanges&) = delete;
+    ~QuarantinedRanges() { (void)uncover(); } // the addresses are given back next
 
     /// Room to cover so many ranges, so that `cover` needs no memory. May throw bad_alloc.
     void reserve(std::size_t ranges) {
@@ -132,6 +145,8 @@ public:
         });
         return first;
     }
+    /// Tries again to give back shared blocks that nobody needs any more. Answers the first failure.
+    Status retry() noexcept { return blocks_ ? blocks_->retry() : Status{}; }
     /// Uncovers what overlaps `ranges` (sorted); what lies beside them in it, to be covered again, is in `rest` then.
     /// What fails stays covered. May throw bad_alloc.
     Status uncover(const std::vector<Range>& ranges, std::vector<Range>& rest) {

@@ -75,14 +75,17 @@ public:
         order = captures.order_now(order);
         if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices()) return order;
         if (arena.owns_stream(order.stream)) return order;
-        for (const D& driver : tags_.drivers()) {
-            if (!owns(driver, order.stream)) continue;
-            bool capturing = false;
-            check(driver.capturing(order.stream, capturing), "ask whether a stream is being captured");
-            order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
-            if (!capturing) order.mark = std::make_shared<StreamMark<D>>(driver, order.stream);
-            break;
+        const std::vector<D> drivers = tags_.drivers();
+        Status unknown;
+        const D* const owner = owner_among(drivers, order.stream, unknown);
+        if (owner == nullptr) {
+            check(unknown, "ask whose stream it is");
+            return order;
         }
+        bool capturing = false;
+        check(owner->capturing(order.stream, capturing), "ask whether a stream is being captured");
+        order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
+        if (!capturing) order.mark = std::make_shared<StreamMark<D>>(*owner, order.stream);
         return order;
     }
 

@@ -1,0 +1,37 @@
+// A TaggedArena with whatever policy a sweep is at, and what its block is to hold.
+#pragma once
+
+#include "failure/policies.hpp"
+
+#include <memory>
+#include <string_view>
+
+namespace test {
+
+/// A policy that is chosen when the program runs, in the place of one that is written down.
+struct ChosenPolicy {
+    AnyBackup<FailingDriver> chosen;
+
+    struct Slot {
+        std::unique_ptr<AnySlot> of;
+        void prepare(const LiveSet& live) { of->prepare(live); }
+        Ticket save(const LiveSet& live) { return of->save(live); }
+        Ticket restore(const LiveSet& live) { return of->restore(live); }
+        Status resumed() noexcept { return of->resumed(); }
+        void forget(std::uint64_t serial) noexcept { of->forget(serial); }
+        void invalidate() noexcept { of->invalidate(); }
+        [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return of->backed_up_bytes(); }
+        [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
+            return of->view(serial, offset, bytes);
+        }
+        Status close() noexcept { return of->close(); }
+    };
+
+    [[nodiscard]] std::string_view name() const noexcept { return chosen.name(); }
+    [[nodiscard]] Slot open(const FailingDriver& driver) const { return {chosen.open(driver)}; }
+    friend bool operator==(const ChosenPolicy&, const ChosenPolicy&) = default;
+};
+
+using AloneArena = TaggedArena<FailingDriver, ChosenPolicy>;
+
+} // namespace test

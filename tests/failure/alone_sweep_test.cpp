@@ -1,0 +1,6 @@
+// An arena without a saver, under every policy, with the 1st, 2nd, ... last call failing in each way.
+#include "failure/operations_alone.hpp"
+
+using namespace test;
+
+TEST_CASE("sweep: one arena") { sweep_all(of_one_arena()); }

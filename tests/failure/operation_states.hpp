@@ -1,0 +1,36 @@
+// What the groups of operations share: how a world is brought to where one of them is tried.
+#pragma once
+
+#include "failure/sweeping.hpp"
+
+#include <cstddef>
+#include <string>
+
+namespace test {
+
+using About = Operation::About;
+
+inline ArenaOptions options_of(std::size_t capacity, std::size_t reserve = 0) {
+    ArenaOptions options;
+    options.capacity = capacity;
+    options.reserve = reserve;
+    return options;
+}
+
+inline void pause_swept(Populated& world) { world.pause("swept"); }
+
+/// Paused in two goes, with something active, a large hole and a small one.
+inline void paused_in_batches(Populated& world) {
+    world.allocate("swept", 1_MiB);
+    world.pause("swept");
+    world.allocate("swept", 90'000);
+    world.pause("swept");
+    world.deallocate(4);
+    world.deallocate(1);
+    world.allocate("swept", 40'000);
+}
+
+inline std::size_t swept_bytes(Populated& world) { return row_of(*world.saver, "swept").mapped_bytes; }
+inline std::size_t swept_blocks(Populated& world) { return row_of(*world.saver, "swept").blocks; }
+
+} // namespace test

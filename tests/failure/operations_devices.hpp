@@ -1,0 +1,63 @@
+// Operations on a tag that lives on two devices, one of which fails. "beside", "away" and plain memory are the saver's
+// own device's.
+#pragma once
+
+#include "failure/operation_states.hpp"
+
+#include <vector>
+
+namespace test {
+
+inline std::vector<Operation> on_devices() {
+    const auto paused = [](Populated& world) {
+        CHECK(world.is("paused"));
+        CHECK(world.state_on("swept", world.well->device()) == "paused");
+        world.check_bytes("swept");
+    };
+    const auto resumed = [](Populated& world) {
+        CHECK(world.is("active"));
+        world.check_bytes("swept");
+    };
+    const auto resume_swept = [](Populated& world) { world.resume("swept"); };
+    const auto close = [](Populated& world) { world.saver->close(); };
+    const auto closed = [](Populated& world) {
+        CHECK(world.closed());
+        CHECK(world.driver.handle_bytes() + world.driver.plain_bytes() + world.driver.reserved_bytes() == 0);
+        CHECK(world.well->everything_given_back());
+    };
+    return {
+        {"two devices, arena: a tag's first block", nothing,
+         [](Populated& world) {
+             const auto& policy = world.policy;
+             (void)world.saver->arena("new", policy.policy, *world.well);
+             void* const block = world.saver->arena("new", policy.policy, world.driver).allocate(70'000);
+             world.tags["new"].becomes = policy.becomes;
+             world.add("new", block, 70'000, world.driver.device());
+         },
+         nothing},
+        {"two devices, deallocate: with the other one's stream", nothing,
+         [](Populated& world) { world.deallocate(0, world.stream); }, // the block on the device that is well
+         [](Populated& world) { CHECK(world.tags["swept"].blocks[0].at == nullptr); }},
+        {"two devices, pause", nothing, pause_swept, paused},
+        {"two devices, pause: after a stream", nothing,
+         [](Populated& world) { world.pause({"swept"}, {.order = after(world.stream)}); }, paused},
+        {"two devices, prepare", nothing, [](Populated& world) { world.saver->prepare("swept"); }, resumed},
+        {"two devices, resume", pause_swept, resume_swept, resumed},
+        {"two devices, trim",
+         [](Populated& world) {
+             world.allocate("swept", 1_MiB);
+             world.deallocate(5);
+             world.deallocate(0, already_idle);
+         },
+         [](Populated& world) { (void)world.saver->trim(); },
+         [](Populated& world) {
+             (void)world.saver->trim();
+             CHECK(world.state_on("swept", world.well->device()) == "empty");
+         },
+         About::all},
+        {"two devices, close: active", nothing, close, closed, About::the_end},
+        {"two devices, close: paused", pause_swept, close, closed, About::the_end},
+    };
+}
+
+} // namespace test

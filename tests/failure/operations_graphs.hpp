@@ -1,0 +1,150 @@
+// Operations of graphs, and of pools of workspaces.
+#pragma once
+
+#include "failure/operation_states.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace test {
+
+inline std::vector<Operation> graphs() {
+    // Fills a block that stays, and one that is given up in the capture.
+    const auto body = [](Populated& world, unsigned char byte, void*& made, int times = 1) {
+        void* const fresh = world.saver->allocate(64_KiB);
+        void* const scratch = world.saver->allocate(100'000);
+        for (int i = 0; i < times; ++i) fill_on(world.driver, fresh, 64_KiB, byte, world.stream);
+        fill_on(world.driver, scratch, 100'000, byte, world.stream);
+        world.saver->deallocate(scratch);
+        made = fresh;
+    };
+    const auto captured = [body](Populated& world) {
+        world.counted = false;
+        world.graph = capture(*world.saver, "swept", world.stream, [&] { body(world, 1, world.filled); });
+    };
+    const auto replays = [](Populated& world, const Graph& graph, const void* at, unsigned char byte) {
+        graph.launch(world.stream);
+        REQUIRE(world.driver.drain().ok());
+        const auto* const bytes = static_cast<const unsigned char*>(at);
+        CHECK(std::all_of(bytes, bytes + 64_KiB, [&](unsigned char each) { return each == byte; }));
+    };
+    const auto one_works = [replays](Populated& world) { replays(world, world.graph, world.filled, 1); };
+    // Where the call that ends a capture fails for good, it stays open until the program ends it.
+    const auto end_capture = [](Populated& world) {
+        bool open = false;
+        REQUIRE(world.driver.capturing(world.stream, open).ok());
+        GraphRef graph;
+        if (open && world.driver.end_capture(world.stream, graph).ok()) CHECK(world.driver.close_graph(graph).ok());
+    };
+    const auto update = [body](int times) {
+        return [=](Populated& world) {
+            world.graph.update(world.stream, [&] { body(world, 3, world.refilled, times); });
+            world.filled = world.refilled;
+        };
+    };
+    const auto updated = [replays](Populated& world) { replays(world, world.graph, world.filled, 3); };
+    return {
+        {"capture", captured,
+         [body](Populated& world) {
+             world.another = capture(*world.saver, "swept", world.stream, [&] { body(world, 2, world.refilled); });
+         },
+         [=](Populated& world) {
+             one_works(world);
+             replays(world, world.another, world.refilled, 2);
+         },
+         About::swept, end_capture},
+        {"capture: while the tag is paused",
+         [](Populated& world) {
+             world.counted = false;
+             world.pause("swept");
+         },
+         captured,
+         [one_works](Populated& world) {
+             world.resume("swept");
+             one_works(world);
+         },
+         About::swept, end_capture},
+        {"capture: into a new tag", nothing,
+         [body](Populated& world) {
+             world.graph = capture(*world.saver, "captured", world.stream, [&] { body(world, 1, world.filled); });
+         },
+         one_works, About::swept, end_capture},
+        {"Graph::launch", captured, [](Populated& world) { world.graph.launch(world.stream); }, one_works},
+        {"Graph::update: in place", captured, update(1), updated, About::swept, end_capture},
+        {"Graph::update: by another", captured, update(3), updated, About::swept, end_capture},
+        {"~Graph", captured, [](Populated& world) { world.graph.reset(); }, nothing},
+    };
+}
+
+inline std::vector<Operation> workspaces() {
+    const auto with_pool = [](Populated& world) {
+        world.counted = false;
+        world.pool.emplace(world.saver->arena("swept"), WorkspacePoolOptions{.cap = 4_MiB});
+        world.filled = world.pool->get("a", 100'000);
+        std::memset(world.filled, 1, 100'000);
+    };
+    const auto kept = [](Populated& world) {
+        const auto* const bytes = static_cast<const unsigned char*>(world.filled);
+        CHECK(std::all_of(bytes, bytes + 100'000, [](unsigned char each) { return each == 1; }));
+    };
+    return {
+        {"WorkspacePool::get: a new place", with_pool,
+         [](Populated& world) { (void)world.pool->get("b", 70'000, {.group = "other"}); }, kept},
+        {"WorkspacePool::get: growth", with_pool,
+         [](Populated& world) {
+             void* const grown = world.pool->get("a", 900'000);
+             CHECK(grown == world.filled);
+         },
+         kept},
+        {"WorkspacePool::get: zeroed", with_pool,
+         [](Populated& world) {
+             world.refilled = world.pool->get("c", 70'000, {.reuse = Reuse::zeroed, .stream = world.stream});
+         },
+         [](Populated& world) {
+             REQUIRE(world.driver.drain().ok());
+             const auto* const bytes = static_cast<const unsigned char*>(world.refilled);
+             CHECK(std::all_of(bytes, bytes + 70'000, [](unsigned char each) { return each == 0; }));
+         }},
+        {"WorkspacePool::get: a new place while the tag is paused",
+         [with_pool](Populated& world) {
+             with_pool(world);
+             world.pause("swept");
+         },
+         [](Populated& world) {
+             world.refilled = world.pool->get("b", 70'000, {.group = "other"});
+             std::memset(world.refilled, 2, 70'000);
+         },
+         [](Populated& world) { CHECK(world.is("partly paused")); }},
+        {"WorkspacePool::lend: and a name in what was lent",
+         [with_pool](Populated& world) {
+             with_pool(world);
+             world.refilled = world.saver->arena("swept").allocate(200'000);
+         },
+         [](Populated& world) {
+             if (world.pool->stats().lent_bytes == 0) {
+                 world.pool->lend(world.saver->arena("swept"), {world.refilled, [](void*) {}}, 200'000, "lent");
+             }
+             const WorkspaceOptions options{
+                 .cap = 150'000, .reuse = Reuse::zeroed, .stream = world.stream, .group = "lent"};
+             void* const got = world.pool->get("l", 90'000, options);
+             CHECK(got == world.refilled);
+         },
+         [kept](Populated& world) {
+             kept(world);
+             REQUIRE(world.driver.drain().ok());
+             const auto* const bytes = static_cast<const unsigned char*>(world.refilled);
+             CHECK(std::all_of(bytes, bytes + 90'000, [](unsigned char each) { return each == 0; }));
+         }},
+        {"~WorkspacePool", with_pool, [](Populated& world) { world.pool.reset(); }, nothing},
+        {"~WorkspacePool: paused",
+         [with_pool](Populated& world) {
+             with_pool(world);
+             world.pause("swept");
+         },
+         [](Populated& world) { world.pool.reset(); }, nothing},
+    };
+}
+
+} // namespace test

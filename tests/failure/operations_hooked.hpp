@@ -1,0 +1,111 @@
+// Pauses and resumes with hooks around them: whether they ran, and what is left where one of them fails.
+#pragma once
+
+#include "failure/operation_states.hpp"
+#include "memsaver/interop/cuda_pools.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace test {
+
+/// What an engine does in a hook: takes memory, and gives it up. May fail, and the operation with it.
+inline void flush(Populated& world) {
+    const Arena arena = world.saver->arena("beside");
+    arena.deallocate(arena.allocate(1_MiB), already_idle);
+}
+
+/// A pause that flushes before it begins.
+inline void with_pause_hooks(Populated& world) {
+    world.hooks.push_back(world.saver->before_pause([&world](PauseEvent&) {
+        flush(world);
+        ++world.begun;
+    }));
+    world.hooks.push_back(world.saver->after_pause([&world](PauseEvent&) {
+        CHECK(world.is("paused"));
+        ++world.ended;
+    }));
+}
+/// A resume that flushes once it is over.
+inline void with_resume_hooks(Populated& world) {
+    world.hooks.push_back(world.saver->before_resume([&world](ResumeEvent&) { ++world.begun; }));
+    world.hooks.push_back(world.saver->after_resume([&world](ResumeEvent&) {
+        CHECK(world.is("active"));
+        ++world.ended;
+        flush(world);
+    }));
+}
+
+/// A pause or a resume: what runs after it has run where it succeeded, and only there; what runs before it decides.
+template <class Act>
+auto hooked(Act act) {
+    return [act](Populated& world) {
+        if (!world.setting.enabled) return act(world); // nor do hooks run
+        const int begun = world.begun;
+        const int ended = world.ended;
+        const std::string before = world.state_on("swept");
+        try {
+            act(world);
+        } catch (const Error&) {
+            if (world.begun == begun) CHECK(world.state_on("swept") == before); // nothing has happened
+            throw;
+        }
+        CHECK(world.begun == begun + 1);
+        CHECK(world.ended == ended + 1);
+    };
+}
+
+inline std::size_t pool_bytes(Populated& world) {
+    std::size_t bytes = 0;
+    REQUIRE(world.driver.inner().pool_memory({}, bytes).ok());
+    return bytes;
+}
+/// A stream-ordered pool keeps memory that nobody uses, and is trimmed after pauses and resumes.
+inline void with_pools(Populated& world) {
+    REQUIRE(world.driver.inner().put_in_pool({}, 256_KiB).ok());
+    REQUIRE(world.driver.inner().free_pool({}).ok());
+    world.hooks.push_back(world.saver->after_pause(trim_cuda_pools));
+}
+/// A pause or a resume, which fails for its own calls and not for those of a pool.
+template <class Act>
+auto trimming(Act act) {
+    return [act](Populated& world) {
+        if (!world.setting.enabled) return act(world);
+        const auto of_pools = [&] {
+            return world.driver.injected(Call::pool_memory) + world.driver.injected(Call::trim_pool);
+        };
+        try {
+            act(world);
+        } catch (const Error&) {
+            CHECK(world.driver.injected() > of_pools());
+            throw;
+        }
+        if (of_pools() == 0) CHECK(pool_bytes(world) == 0);
+    };
+}
+
+inline std::vector<Operation> with_hooks() {
+    const auto paused = [](Populated& world) {
+        CHECK(world.is("paused"));
+        world.check_bytes("swept");
+    };
+    const auto resumed = [](Populated& world) {
+        CHECK(world.is("active"));
+        world.check_bytes("swept");
+    };
+    const auto resume_swept = [](Populated& world) { world.resume("swept"); };
+    const auto after_pause = [](auto then) {
+        return [then](Populated& world) {
+            world.pause("swept");
+            then(world);
+        };
+    };
+    return {
+        {"pause: with hooks", with_pause_hooks, hooked(pause_swept), paused},
+        {"pause: with trim_cuda_pools", with_pools, trimming(pause_swept), paused},
+        {"resume: with hooks", after_pause(with_resume_hooks), hooked(resume_swept), resumed},
+        {"resume: with trim_cuda_pools", after_pause(with_pools), trimming(resume_swept), resumed},
+    };
+}
+
+} // namespace test

@@ -1,0 +1,127 @@
+// Operations that take memory, and that give it up.
+#pragma once
+
+#include "failure/operation_states.hpp"
+
+#include <vector>
+
+namespace test {
+
+inline std::vector<Operation> allocating() {
+    const auto grown = [](Populated& world) { CHECK(world.tags["swept"].blocks.size() == 5); };
+    const auto not_counted = [](Populated& world) { world.counted = false; };
+    return {
+        {"arena: a new tag and its first block", nothing,
+         [](Populated& world) {
+             const Arena arena = world.saver->arena("new", world.policy.policy, options_of(8_MiB, 128_KiB));
+             void* const block = arena.allocate(70'000);
+             world.tags["new"].becomes = world.policy.becomes;
+             world.add("new", block, 70'000);
+         },
+         [](Populated& world) { CHECK(row_of(*world.saver, "new").blocks == 1); }},
+        {"allocate: growing", nothing, [](Populated& world) { world.allocate("swept", 1_MiB + 5); }, grown},
+        {"region: a small block", nothing,
+         [](Populated& world) {
+             const auto region = world.saver->region("swept");
+             world.add("swept", world.saver->allocate(3000), 3000);
+         },
+         grown},
+        {"allocate: while the tag is paused", pause_swept, [](Populated& world) { world.allocate("swept", 80'000); },
+         [](Populated& world) { CHECK(world.is("partly paused")); }},
+        {"allocate: what waits to be used again",
+         [](Populated& world) {
+             const Arena arena = world.saver->arena("tight", world.policy.policy, options_of(256_KiB));
+             world.filled = arena.allocate(256_KiB);
+             arena.deallocate(world.filled);
+             world.tags["tight"].becomes = world.policy.becomes;
+         },
+         [](Populated& world) { world.allocate("tight", 192_KiB); },
+         [](Populated& world) { CHECK(world.tags["tight"].blocks.at(0).at == world.filled); }},
+        {"outside: plain memory", nothing,
+         [](Populated& world) {
+             const auto out = world.saver->outside();
+             if (world.filled == nullptr) world.filled = world.saver->allocate(3000);
+             world.saver->deallocate(world.filled);
+             world.filled = nullptr;
+         },
+         nothing},
+        {"Buffer: its life", not_counted,
+         [](Populated& world) {
+             Buffer<int>{world.saver->arena("swept"), 20'000}.reset();
+         },
+         nothing},
+        {"Buffer: its life, given up with a stream", not_counted,
+         [](Populated& world) {
+             if (!world.buffer) world.buffer.emplace(world.saver->arena("swept"), 20'000);
+             world.buffer->reset(world.stream);
+         },
+         [](Populated& world) { CHECK((world.buffer->empty() && swept_blocks(world) == 4)); }},
+        {"allocate: with room only for what others do not use",
+         [](Populated& world) {
+             world.saver->deallocate(world.saver->arena("beside").allocate(2_MiB), already_idle);
+             world.ballast.emplace(world.driver, 1_MiB + 64_KiB);
+         },
+         [](Populated& world) { world.allocate("swept", 1_MiB + 5); },
+         [grown](Populated& world) {
+             grown(world);
+             CHECK(row_of(*world.saver, "beside").mapped_bytes < 2_MiB);
+         }},
+    };
+}
+
+inline std::vector<Operation> freeing() {
+    const auto done = [](Populated& world) { CHECK(swept_blocks(world) == 2); };
+    const auto with_holes = [](Populated& world) {
+        world.allocate("swept", 1_MiB);
+        world.allocate("swept", 1_MiB);
+        world.deallocate(4);
+        world.deallocate(5, world.stream);
+        world.deallocate(0, already_idle);
+    };
+    const auto trimmed = [](Populated& world) {
+        (void)world.saver->trim(); // a mark that could not be asked for was taken for one that has not passed
+        CHECK(swept_bytes(world) < 1_MiB);
+    };
+    const auto plainly = [](Populated& world) { world.deallocate(0), world.deallocate(2); };
+    const auto on_stream = [](Populated& world) {
+        world.deallocate(0, world.stream), world.deallocate(2, world.stream);
+    };
+    const auto idle = [](Populated& world) { world.deallocate(0, already_idle), world.deallocate(2, already_idle); };
+    return {
+        {"deallocate", nothing, plainly, done},
+        {"deallocate: with a stream", nothing, on_stream, done},
+        {"deallocate: already idle", nothing, idle, done},
+        {"deallocate: paused", pause_swept, plainly, done},
+        {"deallocate: paused, with a stream", pause_swept, on_stream, done},
+        {"deallocate: paused, already idle", pause_swept, idle, done},
+        {"trim", with_holes, [](Populated& world) { (void)world.saver->trim(); }, trimmed, About::all},
+        {"trim: one tag, after a stream", with_holes,
+         [](Populated& world) {
+             TrimOptions options;
+             options.order = after(world.stream);
+             (void)world.saver->trim("swept", options);
+         },
+         trimmed},
+        {"deallocate: paused in part, in every way", paused_in_batches,
+         [](Populated& world) {
+             world.deallocate(0);
+             world.deallocate(2, already_idle);
+             world.deallocate(5, world.stream);
+             world.deallocate(6, world.stream);
+         },
+         [](Populated& world) { CHECK(swept_blocks(world) == 1); }},
+        {"trim: paused in part",
+         [](Populated& world) {
+             paused_in_batches(world);
+             world.allocate("swept", 1_MiB);
+             world.deallocate(7);
+         },
+         [](Populated& world) { (void)world.saver->trim("swept"); },
+         [trimmed](Populated& world) {
+             trimmed(world);
+             CHECK(world.is("partly paused"));
+         }},
+    };
+}
+
+} // namespace test

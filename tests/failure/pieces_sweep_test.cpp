@@ -1,0 +1,121 @@
+// Transfers of several pieces by several threads: whichever call fails, also while another thread is at work. The n-th
+// call is not the same each time, so points are sampled, from seeds.
+#include "failure/operations_pausing.hpp"
+#include "support/model.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace test;
+
+namespace {
+
+constexpr unsigned threads = 4;
+
+/// Rings of two buffers for each of two threads, and pieces for more: each thread has several.
+std::vector<SweptPolicy> by_rings() {
+    HostBackup pageable{.storage = Storage::pageable, .threads = threads, .ring_bytes = 8_MiB};
+    FileBackup file{.directory = files_directory(), .threads = threads, .ring_bytes = 8_MiB};
+    FileBackup file_given_back = file;
+    file_given_back.retain = false;
+    HostBackup checked = pageable;
+    checked.refresh = Refresh::once;
+    checked.check = true;
+    return {{"pageable", pageable, Becomes::kept},
+            {"file", file, Becomes::kept},
+            {"file, given back", file_given_back, Becomes::kept},
+            {"pageable, once, checked", checked, Becomes::kept},
+            {"file, verified", Verified<FileBackup>{file}, Becomes::kept}};
+}
+/// Cells that threads pin as they go.
+std::vector<SweptPolicy> by_cells() {
+    return {{"pinned", HostBackup{.threads = threads}, Becomes::kept},
+            {"pinned, given back", HostBackup{.retain = false, .threads = threads}, Becomes::kept},
+            {"pinned, verified", Verified<HostBackup>{{.threads = threads}}, Becomes::kept}};
+}
+
+/// Blocks of odd sizes, so that pieces have parts of several and blocks lie in several pieces.
+Operation::Act with_blocks(std::vector<std::size_t> sizes, Operation::Act then) {
+    return [sizes = std::move(sizes), then = std::move(then)](Populated& world) {
+        for (const std::size_t bytes : sizes) world.allocate("swept", bytes);
+        then(world);
+    };
+}
+
+/// So many samples of each operation under each policy.
+void sample(std::vector<Operation> operations, const std::vector<SweptPolicy>& policies, const Setting& setting,
+            const char* what, std::uint64_t seeds) {
+    constexpr StatusKind kinds[] = {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory,
+                                    StatusKind::gone};
+    for (const Operation& operation : operations) {
+        Points points{name_of(operation.name, what)};
+        for (std::size_t how = 0; how < policies.size(); ++how) {
+            std::uint64_t calls = 0;
+            for (std::uint64_t seed = 0; seed <= seeds; ++seed) {
+                Random random{1 + seed + 1000 * how};
+                Setting chosen = setting;
+                chosen.nasty = random.below(2) == 0;
+                Populated world{policies[how], chosen, operation.prepare};
+                const std::uint64_t before = world.driver.calls();
+                SweepPoint point{{.nth = 1 + random.below(std::max<std::uint64_t>(calls, 1)),
+                                  .lasting = random.below(2) == 0 ? Lasting::once : Lasting::onwards,
+                                  .kind = kinds[random.below(std::size(kinds))]},
+                                 0,
+                                 nullptr};
+                if (seed != 0) world.driver.fail(point.failure); // the first run only counts
+                try {
+                    operation.operate(world);
+                } catch (const Error&) {
+                    point.error = std::current_exception();
+                }
+                world.driver.heal();
+                if (seed == 0) calls = world.driver.calls() - before;
+                point.injected = world.driver.injected();
+                points.add(point.injected != 0 ? 1 : 0);
+                CAPTURE(std::string{operation.name});
+                CAPTURE(policies[how].name);
+                CAPTURE(seed);
+                CAPTURE(point.text());
+                if (point.injected != 0 && point.failure.kind == StatusKind::gone) {
+                    verify_lost(world, point, operation);
+                } else {
+                    verify(world, point, operation);
+                }
+            }
+        }
+    }
+}
+
+/// Some of what pauses and resumes, with these blocks besides.
+std::vector<Operation> with(const std::vector<std::size_t>& sizes) {
+    std::vector<Operation> some;
+    for (const auto& group : {pausing(), resuming()}) {
+        for (const Operation& operation : group) {
+            for (const char* const name :
+                 {"pause: the first", "pause: a later one, of the same bytes", "prepare", "resume", "backup_view"}) {
+                if (std::string{operation.name} == name) some.push_back(operation);
+            }
+        }
+    }
+    REQUIRE(some.size() == 5);
+    for (Operation& operation : some) operation.prepare = with_blocks(sizes, operation.prepare);
+    return some;
+}
+
+} // namespace
+
+TEST_CASE("pieces: through rings") {
+    sample(with({2'500'000, 1'000'001, 3'400'000}), by_rings(), {.capacity = 64_MiB},
+           "in several pieces, by several threads", 8);
+}
+
+TEST_CASE("pieces: cells that are pinned as copies go") {
+    // More than a cell of 64 MiB; host pages begin a little before a border of cells, so that there are three.
+    sample(with({66'000'000, 5'000'000}), by_cells(), {.capacity = 192_MiB}, "in several cells, by several threads", 2);
+}

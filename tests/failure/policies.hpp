@@ -1,0 +1,165 @@
+// What is swept: a small machine, and every policy in small. Does not know what is done to them.
+#pragma once
+
+#include "backup/backup_support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <sys/mman.h>
+
+namespace test {
+
+/// A host machine whose host pages come when they are touched and not before, in small: a sweep takes and gives them
+/// back more often than anything else, and hardly touches them. They begin a little before a border of the cells in
+/// which they are pinned, so that small backups have several.
+class ThriftyHost : public HostDriver {
+public:
+    using HostDriver::HostDriver;
+
+    Status map_host(std::size_t bytes, void*& pages) const noexcept {
+        constexpr std::size_t cell = HostRegion<HostDriver>::cell_bytes;
+        constexpr std::uintptr_t first = 0x2000'0000'0000; // far from where the system puts things
+        constexpr std::size_t before = 64_KiB;
+        static std::atomic<std::size_t> last{0};
+        const std::uintptr_t place = first + (last++ % 16'384 + 1) * 4 * cell - before;
+        // Where the place is taken the system chooses one.
+        void* const made = ::mmap(reinterpret_cast<void*>(place), bytes, // NOLINT(performance-no-int-to-ptr)
+                                  PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (made == MAP_FAILED) return {StatusKind::out_of_host_memory, errno, "mmap"};
+        pages = made;
+        return {};
+    }
+    Status unmap_host(void* pages, std::size_t bytes) const noexcept {
+        return ::munmap(pages, bytes) == 0 ? Status{} : Status{StatusKind::other, errno, "munmap"};
+    }
+    Status populate_host(void*, std::size_t) const noexcept { return {}; }
+    Status host_available(std::size_t& bytes) const noexcept {
+        bytes = 8_GiB;
+        return {};
+    }
+};
+
+using FailingDriver = FaultyDriver<ThriftyHost>;
+
+/// From here on every call to the device answers that it is lost, and no work is done there. Host pages and files are
+/// not the device's.
+inline void lose(const FailingDriver& driver) {
+    REQUIRE(driver.inner().drain().ok());
+    for (std::size_t i = 0; i < call_kinds; ++i) {
+        switch (const auto call = static_cast<Call>(i)) {
+        case Call::map_host:
+        case Call::unmap_host:
+        case Call::populate_host:
+        case Call::host_available:
+        case Call::open_file:
+        case Call::close_file:
+        case Call::write_file:
+        case Call::read_file:
+        case Call::allocate_file:
+        case Call::punch_file: break;
+        default: driver.fail({.call = call, .lasting = Lasting::onwards, .kind = StatusKind::gone});
+        }
+    }
+}
+
+/// What a pause and a resume leave of a block's bytes.
+enum class Becomes : unsigned char { kept, zero, poison, unknown };
+
+struct SweptPolicy {
+    std::string name;
+    AnyBackup<FailingDriver> policy;
+    Becomes becomes;
+};
+
+/// The poison of the policies here; not that of fresh pages.
+inline constexpr unsigned char poison = 0x5A;
+
+/// A place for files, in memory where there is one.
+inline std::string files_directory() {
+    const char* const in_memory = "/dev/shm";
+    return std::filesystem::is_directory(in_memory) ? in_memory : directory();
+}
+
+/// Every policy, in small.
+inline std::vector<SweptPolicy> every_policy(unsigned threads) {
+    const Small small{files_directory(), threads};
+    std::vector<SweptPolicy> all{{"discard", Discard{}, Becomes::unknown},
+                                 {"discard, poisoned", Discard{.poison = poison}, Becomes::poison},
+                                 {"zero", Zero{}, Becomes::zero}};
+    for (auto& [name, policy] : keepers<FailingDriver>(small)) all.push_back({name, policy, Becomes::kept});
+    return all;
+}
+
+/// Some of them, by name: one of each sort, for what depends little on the policy.
+inline std::vector<SweptPolicy> some_policies(unsigned threads, std::initializer_list<std::string_view> names = {
+                                                                    "zero", "pinned", "pageable, given back",
+                                                                    "file, once", "pinned, verified"}) {
+    std::vector<SweptPolicy> some;
+    for (SweptPolicy& each : every_policy(threads)) {
+        if (std::find(names.begin(), names.end(), each.name) != names.end()) some.push_back(std::move(each));
+    }
+    REQUIRE(some.size() == names.size());
+    return some;
+}
+
+/// An engine's threads, or what goes for them.
+class Engine final : public Executor {
+public:
+    enum class Way : unsigned char { at_once, never, refuses };
+    explicit Engine(Way way) : way_{way} {}
+    void submit(std::function<void()> task) override {
+        if (way_ == Way::refuses) throw OutOfHostMemory{"no thread to be had"};
+        if (way_ == Way::at_once) task();
+    }
+
+private:
+    Way way_;
+};
+
+/// Policies that compare what they do not save, and policies whose copies an engine's threads make.
+inline std::vector<SweptPolicy> checked_and_executed() {
+    const Small small{files_directory(), 1};
+    const HostBackup pinned_once{.refresh = Refresh::once, .check = true, .threads = 1};
+    HostBackup pageable_once = pageable(small);
+    pageable_once.refresh = Refresh::once;
+    pageable_once.check = true;
+    FileBackup file_once = in_file(small);
+    file_once.refresh = Refresh::once;
+    file_once.check = true;
+    HostBackup never = pageable(small);
+    never.executor = std::make_shared<Engine>(Engine::Way::never);
+    FileBackup refuses = in_file(small);
+    refuses.executor = std::make_shared<Engine>(Engine::Way::refuses);
+    const HostBackup at_once{.threads = 2, .executor = std::make_shared<Engine>(Engine::Way::at_once)};
+    return {{"pinned, once, checked", pinned_once, Becomes::kept},
+            {"pageable, once, checked", pageable_once, Becomes::kept},
+            {"file, once, checked", file_once, Becomes::kept},
+            {"pinned, by an executor", at_once, Becomes::kept},
+            {"pageable, by an executor that never comes to it", never, Becomes::kept},
+            {"file, by an executor that refuses", refuses, Becomes::kept}};
+}
+
+/// The bytes of a block: made once for each size and seed.
+inline const std::vector<unsigned char>& expected_bytes(std::size_t bytes, std::uint64_t seed) {
+    static std::map<std::pair<std::size_t, std::uint64_t>, std::vector<unsigned char>> made;
+    auto& found = made[{bytes, seed}];
+    if (found.empty()) found = pattern(bytes, seed);
+    return found;
+}
+
+} // namespace test

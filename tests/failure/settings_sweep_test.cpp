@@ -1,0 +1,47 @@
+// The same operations on savers and policies with other options than usual: switched off, with quarantine, with hooks,
+// with checks, with an engine's threads.
+#include "failure/operations.hpp"
+
+#include <string_view>
+#include <vector>
+
+using namespace test;
+
+TEST_CASE("sweep: switched off") {
+    Sweep through;
+    through.policies = {{"pinned", HostBackup{.threads = 1}, Becomes::kept}}; // none is asked
+    through.setting = {.name = "switched off", .enabled = false};
+    std::vector<Operation> taking = allocating();
+    std::erase_if(taking, [](const Operation& operation) { // plain memory that nobody uses has gone back already
+        return std::string_view{operation.name} == "allocate: with room only for what others do not use";
+    });
+    for (const auto& group :
+         {taking, freeing(), pausing(), resuming(), ending(), dying(), graphs(), workspaces(), with_hooks()}) {
+        sweep_all(group, through);
+    }
+}
+
+TEST_CASE("sweep: quarantine") {
+    Sweep through{.policies = some_policies(1, {"zero", "pinned", "file, once"}),
+                  .kinds = {StatusKind::other, StatusKind::out_of_memory, StatusKind::gone}};
+    through.setting = {.name = "with quarantine", .quarantine = true};
+    sweep_all(only(allocating(), {"allocate: while the tag is paused"}), through);
+    sweep_all(only(freeing(), {"deallocate: paused in part, in every way", "trim: paused in part"}), through);
+    sweep_all(only(pausing(), {"pause: what is not paused yet", "pause: bytes dropped this once", "pause: all"}),
+              through);
+    sweep_all(only(resuming(), {"resume: batches with holes", "resume: all", "backup_view"}), through);
+    sweep_all(only(ending(), {"close: paused in part"}), through);
+    sweep_all(only(dying(), {"~MemorySaver: paused in part"}), through);
+}
+
+TEST_CASE("sweep: hooks") { sweep_all(with_hooks(), {.policies = some_policies(1)}); }
+
+TEST_CASE("sweep: checks, and an engine's threads") {
+    const Sweep through{.policies = checked_and_executed(),
+                        .kinds = {StatusKind::other, StatusKind::gone},
+                        .setting = {.name = "checked, or by an executor"}};
+    sweep_all(only(pausing(), {"pause: the first", "pause: a later one, of changed bytes",
+                               "pause: a later one, of the same bytes", "pause: what is not paused yet", "prepare"}),
+              through);
+    sweep_all(only(resuming(), {"resume", "resume: batches with holes"}), through);
+}
