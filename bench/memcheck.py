@@ -9,9 +9,12 @@ refusals. Ends with 1 if any test failed or memcheck found anything, or if not a
 """
 import argparse
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -32,19 +35,23 @@ def tests_of(build):
 def check(name, command, properties, ends):
     """One test: its name, the verdict, seconds, what was printed if it is not well."""
     begun = time.monotonic()
-    try:
-        done = subprocess.run([*COMMAND, *command], cwd=properties.get("WORKING_DIRECTORY", ROOT), capture_output=True,
-                              text=True, errors="replace", timeout=max(1, ends - begun), check=False)
-    except subprocess.TimeoutExpired:
-        return name, "not done in time", time.monotonic() - begun, ""
+    with tempfile.TemporaryFile() as log:  # not a pipe: children that outlive a killed test would keep it open
+        with subprocess.Popen([*COMMAND, *command], cwd=properties.get("WORKING_DIRECTORY", ROOT), stdout=log,
+                              stderr=subprocess.STDOUT, start_new_session=True) as process:
+            try:
+                code = process.wait(timeout=max(1, ends - begun))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return name, "not done in time", time.monotonic() - begun, ""
+        log.seek(0)
+        said = log.read().decode(errors="replace")
     took = time.monotonic() - begun
-    said = done.stdout + done.stderr
     found = re.findall(r"ERROR SUMMARY: (\d+) error", said)
-    if done.returncode == properties.get("SKIP_RETURN_CODE"):
+    if code == properties.get("SKIP_RETURN_CODE"):
         return name, "skipped", took, ""
-    if done.returncode == 0 and found and all(count == "0" for count in found):
+    if code == 0 and found and all(count == "0" for count in found):
         return name, "no errors", took, ""
-    return name, f"exit {done.returncode}, errors {found or 'not counted'}", took, said[-4000:]
+    return name, f"exit {code}, errors {found or 'not counted'}", took, said[-4000:]
 
 
 def main():
