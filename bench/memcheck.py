@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests that want a GPU under compute-sanitizer's memcheck, and keeps what it says.
 
-    bench/memcheck.py [--build build/gpu] [--out bench/results] [--seconds 300]
+    bench/memcheck.py [--build build/gpu] [--out bench/results] [--seconds 300] [--tests REGEX]
 
 Writes <out>/<date>-<gpu>-memcheck.txt: a line for each test, and what memcheck printed where it found something. Tests
 whose kernels touch paused memory on purpose are left out. Calls that the driver refuses are no errors: tests ask for
@@ -24,16 +24,18 @@ ON_PURPOSE = re.compile(r"lost_device|quarantine")
 COMMAND = ["compute-sanitizer", "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "99"]
 
 
-def tests_of(build):
-    listed = json.loads(output_of("ctest", "--test-dir", str(build), "-L", "gpu", "--show-only=json-v1"))
+def tests_of(build, pattern):
+    listed = json.loads(output_of("ctest", "--test-dir", str(build), "-L", "gpu", "-R", pattern, "--show-only=json-v1"))
     for test in listed["tests"]:
-        if "command" in test and not ON_PURPOSE.search(test["name"]):
+        if not ON_PURPOSE.search(test["name"]):
             properties = {p["name"]: p["value"] for p in test.get("properties", [])}
-            yield test["name"], test["command"], properties
+            yield test["name"], test.get("command"), properties
 
 
 def check(name, command, properties, ends):
     """One test: its name, the verdict, seconds, what was printed if it is not well."""
+    if command is None:
+        return name, "not built", 0.0, ""
     begun = time.monotonic()
     with tempfile.TemporaryFile() as log:  # not a pipe: children that outlive a killed test would keep it open
         with subprocess.Popen([*COMMAND, *command], cwd=properties.get("WORKING_DIRECTORY", ROOT), stdout=log,
@@ -59,11 +61,14 @@ def main():
     parser.add_argument("--build", type=Path, default=ROOT / "build/gpu")
     parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
     parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--tests", default="gpu", help="as ctest -R takes it")
     options = parser.parse_args()
     about, ends = machine(), time.monotonic() + options.seconds
-    results = [check(*test, ends) for test in tests_of(options.build)]  # one by one: they look at the device's memory
+    # One after the other: they look at the device's memory.
+    results = [check(*test, ends) for test in tests_of(options.build, options.tests)]
     good = bool(results) and all(verdict in ("no errors", "skipped") for _, verdict, _, _ in results)
-    lines = [" ".join(COMMAND), ", ".join(f"{key} {value}" for key, value in about.items()), ""]
+    lines = [f"{' '.join(COMMAND)}; tests: {options.tests}"]
+    lines += [", ".join(f"{key} {value}" for key, value in about.items()), ""]
     lines += [f"{name:<44} {took:6.1f} s  {verdict}" for name, verdict, took, _ in results]
     lines += [f"\n=== {name} ===\n{said}" for name, _, _, said in results if said]
     checked = sum(verdict == "no errors" for _, verdict, _, _ in results)
