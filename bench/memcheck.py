@@ -64,8 +64,9 @@ def main():
     parser.add_argument("--tests", default="gpu", help="as ctest -R takes it")
     options = parser.parse_args()
     about, ends = machine(), time.monotonic() + options.seconds
-    # One after the other: they look at the device's memory.
-    results = [check(*test, ends) for test in tests_of(options.build, options.tests)]
+    # One after the other, for they look at the device's memory; the longest last, for time may run out.
+    tests = sorted(tests_of(options.build, options.tests), key=lambda test: "host_backup" in test[0])
+    results = [check(*test, ends) for test in tests]
     good = bool(results) and all(verdict in ("no errors", "skipped") for _, verdict, _, _ in results)
     lines = [f"{' '.join(COMMAND)}; tests: {options.tests}"]
     lines += [", ".join(f"{key} {value}" for key, value in about.items()), ""]
