@@ -6,8 +6,8 @@
     cmake/reliability.py --check               says whether both are there and the latter is up to date, and runs nothing
 
 What was run stands between <!-- numbers:begin --> and <!-- numbers:end -->; between <!-- results:begin --> and
-<!-- results:end --> stand the newest results of the soak (*soak*.json), of the fuzzer (*fuzz*.txt, the last lines of its
-processes) and of what a quarantine costs (*quarantine*.json), where there are any.
+<!-- results:end --> stand the newest results of the soak (*soak*.json), of memcheck (*memcheck*.txt), of the fuzzer
+(*fuzz*.txt, the last lines of its processes) and of what a quarantine costs (*quarantine*.json), where there are any.
 """
 import argparse
 import json
@@ -117,9 +117,17 @@ def quarantined():
     return lines
 
 
+def memchecked():
+    path = newest("*memcheck*.txt")
+    if path is None:
+        return ["- compute-sanitizer's memcheck of the GPU tests: no results yet."]
+    return [f"- compute-sanitizer's memcheck of the GPU tests (`bench/results/{path.name}`): "
+            f"{path.read_text().splitlines()[-1]}."]
+
+
 def results():
     """The lines of what bench/results say."""
-    return [*soaked(), *fuzzed(), *quarantined()]
+    return [*soaked(), *memchecked(), *fuzzed(), *quarantined()]
 
 
 def soaked():
