@@ -53,6 +53,25 @@ TEST_CASE_TEMPLATE("quarantine: allocations go on beside it", M, MEMSAVER_TEST_M
     CHECK(has_pattern(machine.driver, meanwhile, 5_MiB, 2));
 }
 
+TEST_CASE_TEMPLATE("quarantine: shared memory that could not be given back goes with the next trim", M,
+                   MEMSAVER_TEST_QUICK_MACHINE) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver, {.quarantine = Quarantine{}}};
+    (void)saver.arena("tag").allocate(5_MiB);
+    const auto shared = [&] {
+        std::size_t bytes = 0;
+        for (const ArenaUsage& row : saver.usage()) bytes += row.tag == "quarantine" ? row.mapped_bytes : 0;
+        return bytes;
+    };
+    (void)saver.pause();
+    machine.driver.fail({.call = Call::release});
+    (void)saver.resume();
+    REQUIRE(machine.driver.injected() == 1);
+    CHECK(shared() != 0);
+    (void)saver.trim();
+    CHECK(shared() == 0);
+}
+
 TEST_CASE_TEMPLATE("quarantine: whatever call fails, bytes come back", M, MEMSAVER_TEST_QUICK_MACHINE) {
     struct World {
         explicit World(typename M::Driver d)

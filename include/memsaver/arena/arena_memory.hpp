@@ -85,13 +85,15 @@ public:
         return sum;
     }
 
-    /// Tries again to give back what is held, and adds what has gone to `released_bytes`. With the turn held.
+    /// Tries again to give back what is held, the quarantine's shared memory too, and adds what has gone of the arena's
+    /// own to `released_bytes`. With the turn held.
     Status retry_held(std::size_t& released_bytes) {
         const std::size_t before = held_bytes();
         const Status status = pages.retry_held();
         const std::size_t after = held_bytes(); // growth may have had to hold more meanwhile
         released_bytes += before - std::min(before, after);
-        return status;
+        const Status shared = quarantined.retry();
+        return status.ok() ? shared : status;
     }
 
     /// The parts of paused ranges that a resume leaves out: whole granules in which no block lives.
