@@ -99,8 +99,10 @@ def fuzzed():
     if not done:
         return ["- Fuzzer: no long run yet."]
     runs, seconds = (sum(int(number) for number in column) for column in zip(*done))
+    found = path.read_text(errors="replace").count("\nfound:")
+    rest = f"; {found} more stopped at what they found (the file says what became of it)" if found else ""
     return [f"- Fuzzer (`bench/results/{path.name}`): {len(done)} processes, {runs:,} runs in {seconds / 60:.0f} minutes of "
-            "theirs, no finding."]
+            f"theirs, no finding{rest}."]
 
 
 def quarantined():
