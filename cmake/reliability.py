@@ -2,6 +2,7 @@
 """Runs what fails calls on purpose, counts what it tried, and writes the numbers into docs/reliability.md.
 
     cmake/reliability.py --build build/test    runs the sweeps, the pairs, the model and the fuzzer's corpus of that build
+    cmake/reliability.py --ran build/test      the same, without running: what ctest's last run of all tests there printed
     cmake/reliability.py --results             writes only what comes from bench/results, and runs nothing
     cmake/reliability.py --check               says whether both are there and the latter is up to date, and runs nothing
 
@@ -53,16 +54,32 @@ def source(programs, program, name):
     return [str(programs / program), f"--source-file=*{name}"]
 
 
-def tables(build):
-    """Runs everything; the lines of the block."""
+def outputs_of(build, sweeps):
+    """Runs everything; what each printed."""
     programs = build / "tests"
-    sweeps = sorted(path.name for path in (ROOT / "tests" / "failure").glob("*_sweep_test.cpp"))
     commands = {name: source(programs, "failure_tests", name) for name in [*sweeps, "pairs_test.cpp"]}
     commands["model"] = source(programs, "model_tests", "failing_operations_test.cpp")
     commands["corpus"] = [str(programs / "fuzz_replay"), str(ROOT / "tests" / "fuzz" / "corpus")]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        outputs = dict(zip(commands, pool.map(lambda each: run(*each), commands.items())))
+        return dict(zip(commands, pool.map(lambda each: run(*each), commands.items())))
 
+
+def outputs_in(log, sweeps):
+    """What each printed when ctest ran them and they passed."""
+    text = log.read_text(errors="replace")
+    ran = {entry.split("\n", 1)[0]: entry for entry in re.split(r"^\d+/\d+ Testing: ", text, flags=re.MULTILINE)}
+    names = {name: f"failure.{name.removesuffix('_test.cpp')}" for name in [*sweeps, "pairs_test.cpp"]}
+    names |= {"model": "model.failing_operations", "corpus": "fuzz.corpus"}
+    for test in names.values():
+        if "\nTest Passed." not in ran.get(test, ""):
+            sys.exit(f"{test} did not pass in {log}: no numbers were written")
+    return {name: ran[test] for name, test in names.items()}
+
+
+def tables(build, ran):
+    """The lines of the block."""
+    sweeps = sorted(path.name for path in (ROOT / "tests" / "failure").glob("*_sweep_test.cpp"))
+    outputs = outputs_in(build / "Testing" / "Temporary" / "LastTest.log", sweeps) if ran else outputs_of(build, sweeps)
     lines = ["| operation | points tried |", "|---|---:|"]
     total = 0
     for name in sweeps:
@@ -164,6 +181,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--build", type=Path, help="a build folder with the tests in it")
+    what.add_argument("--ran", type=Path, metavar="BUILD")
     what.add_argument("--results", action="store_true")
     what.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
@@ -175,11 +193,11 @@ def main():
         if page != PAGE.read_text():
             sys.exit("docs/reliability.md is not what bench/results say: cmake/reliability.py --results")
         return
-    if arguments.build:
+    if build := arguments.build or arguments.ran:
         commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
                                 check=False).stdout.strip()
         stamp = time.strftime("%Y-%m-%d") + (f", on top of {commit}" if commit else "")
-        page, _ = replace(page, NUMBERS, [f"The last run: {stamp}.", "", *tables(arguments.build)])
+        page, _ = replace(page, NUMBERS, [f"The last run: {stamp}.", "", *tables(build, arguments.ran)])
     PAGE.write_text(page)
 
 
