@@ -1,6 +1,8 @@
 // What is swept: a small machine, and every policy in small. Does not know what is done to them.
 #pragma once
 
+#include "support/host_calls.hpp"
+
 #include "backup/backup_support.hpp"
 
 #include <doctest/doctest.h>
@@ -61,19 +63,9 @@ using FailingDriver = FaultyDriver<ThriftyHost>;
 inline void lose(const FailingDriver& driver) {
     REQUIRE(driver.inner().drain().ok());
     for (std::size_t i = 0; i < call_kinds; ++i) {
-        switch (const auto call = static_cast<Call>(i)) {
-        case Call::map_host:
-        case Call::unmap_host:
-        case Call::populate_host:
-        case Call::host_available:
-        case Call::open_file:
-        case Call::close_file:
-        case Call::write_file:
-        case Call::read_file:
-        case Call::allocate_file:
-        case Call::punch_file: break;
-        default: driver.fail({.call = call, .lasting = Lasting::onwards, .kind = StatusKind::gone});
-        }
+        const auto call = static_cast<Call>(i);
+        if (test::is_of_the_host(call)) continue;
+        driver.fail({.call = call, .lasting = Lasting::onwards, .kind = StatusKind::gone});
     }
 }
 

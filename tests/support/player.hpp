@@ -13,6 +13,7 @@
 #include "memsaver/backup/verified.hpp"
 #include "memsaver/memsaver.hpp"
 #include "memsaver/testing/testing.hpp"
+#include "support/host_calls.hpp"
 #include "support/nothing_left.hpp"
 #include "support/played.hpp"
 
@@ -507,21 +508,6 @@ private:
         blocks_.clear();
         injected_before_ += driver_->injected();
         begin();
-    }
-    static bool is_of_the_host(Call call) {
-        switch (call) {
-        case Call::map_host:
-        case Call::unmap_host:
-        case Call::populate_host:
-        case Call::host_available:
-        case Call::open_file:
-        case Call::close_file:
-        case Call::write_file:
-        case Call::read_file:
-        case Call::allocate_file:
-        case Call::punch_file: return true;
-        default: return false;
-        }
     }
 
     // --- bytes ---

@@ -117,7 +117,7 @@ public:
     }
     [[nodiscard]] std::size_t bytes_to_resume(std::string_view tag) { return bytes_to_resume(Tags{tag}); }
     [[nodiscard]] std::size_t bytes_to_resume(Tags tags) {
-        if (tags.size() == 0) return none("bytes_to_resume").mapped_bytes;
+        if (tags.size() == 0) return (void)open("bytes_to_resume"), 0;
         return guard_host_memory([&] { return used().bytes_to_resume(names_of(tags)); });
     }
 

@@ -1,0 +1,26 @@
+// Which calls of a driver are not the device's: those to host pages and files.
+#pragma once
+
+#include <memsaver/testing/testing.hpp>
+
+namespace test {
+
+/// They go on working when the device is lost.
+inline bool is_of_the_host(memsaver::Call call) noexcept {
+    using memsaver::Call;
+    switch (call) {
+    case Call::map_host:
+    case Call::unmap_host:
+    case Call::populate_host:
+    case Call::host_available:
+    case Call::open_file:
+    case Call::close_file:
+    case Call::write_file:
+    case Call::read_file:
+    case Call::allocate_file:
+    case Call::punch_file: return true;
+    default: return false;
+    }
+}
+
+} // namespace test
