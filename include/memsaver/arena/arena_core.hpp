@@ -246,9 +246,10 @@ public:
         const Status kept = slots_.close();
         const Status uncovered = memory_.quarantined.uncover();
         const bool bare = uncovered.ok() || uncovered.kind == StatusKind::gone;
-        memory_.check_of_tag(memory_.pages.close(bare), "give back an arena's memory");
-        if (!bare) memory_.check_of_tag(uncovered, "end the quarantine of paused memory");
+        const Status gone = memory_.pages.close(bare);
         const Status shared = memory_.quarantined.retry();
+        memory_.check_of_tag(gone, "give back an arena's memory");
+        if (!bare) memory_.check_of_tag(uncovered, "end the quarantine of paused memory");
         if (shared.kind != StatusKind::gone) memory_.check_of_tag(shared, "give back what quarantine shared");
         if (!kept.ok()) raise(kept, "give back what a backup holds", "tag \"" + tag() + "\"");
     }
