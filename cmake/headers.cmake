@@ -125,6 +125,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/memory/physical_block.hpp
   include/memsaver/memory/pinned_buffer.hpp
   include/memsaver/memory/reservation.hpp
+  include/memsaver/memory/settle.hpp
   include/memsaver/memsaver.hpp
   include/memsaver/saver/arena_handle.hpp
   include/memsaver/saver/buffer.hpp

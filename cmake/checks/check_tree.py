@@ -7,7 +7,8 @@
 The rules, each a function below: includes point up the list of layers; each layer has a door, a header named like
 it, that shows the whole layer; adapters in interop/ stand alone, and the umbrella shows only those that need nobody
 else's header; <cuda.h> is named in one file; the listed headers are those of the tree; headers are short, guarded and
-introduced; nothing in the library ends the process; test cases stand where the build looks for them.
+introduced; nothing in the library ends the process; test cases stand where the build looks for them, each file's in a
+namespace of its own.
 """
 import argparse
 import re
@@ -181,6 +182,17 @@ def check_test_files(tree):
             yield f"{path.relative_to(tree.root)}: test cases belong into a file named *_test.cpp"
 
 
+def check_test_namespaces(tree):
+    """Several test files are compiled as one: what tests/<folder>/<stem>.cpp has stands in <folder>_<stem>."""
+    tests = tree.root / "tests"
+    for path in sorted(tests.rglob("*_test.cpp")):
+        code = code_of(path.read_text(encoding="utf-8"))
+        first = TEST_CASE.search(code)
+        name = "_".join(path.relative_to(tests).with_suffix("").parts)
+        if first and not re.search(rf"^namespace {name} {{", code[: first.start()], re.MULTILINE):
+            yield f"{path.relative_to(tree.root)}: its test cases belong into the namespace {name}"
+
+
 RULES = [
     check_layers,
     check_doors,
@@ -191,6 +203,7 @@ RULES = [
     check_version_namespace,
     check_process_end,
     check_test_files,
+    check_test_namespaces,
 ]
 
 

@@ -143,8 +143,13 @@ class CheckTree(unittest.TestCase):
 
     def test_test_case_in_its_place(self):
         self.write("tests/interop/containers_test.cu", 'TEST_CASE("runs") {}\n')
-        self.write("tests/base/sizes_test.cpp", 'TEST_CASE("x") {}\n')
+        self.write("tests/base/sizes_test.cpp", 'namespace base_sizes_test {\nTEST_CASE("x") {}\n}\n')
         self.assertEqual(check_tree.violations(self.root), [])
+
+    def test_test_case_without_a_namespace_of_its_own(self):
+        for text in ('TEST_CASE("x") {}\n', 'namespace sizes {\nTEST_CASE("x") {}\n}\n'):
+            self.write("tests/base/sizes_test.cpp", text)
+            self.assert_found("base_sizes_test")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace address_space_test {
+namespace arena_address_space_test {
 
 using namespace memsaver;
 
@@ -24,10 +24,6 @@ Address lowest_gap(const std::vector<bool>& taken, std::size_t bytes, std::size_
     }
     return 0;
 }
-
-} // namespace address_space_test
-
-using namespace address_space_test;
 
 TEST_CASE("AddressSpace: random takes and gives against a map of every byte") {
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
@@ -73,3 +69,5 @@ TEST_CASE("AddressSpace: alignment is of the address, not of the place in the sp
     CHECK(space.take(0x10, 0x40) == 0x1040);
     CHECK(space.take(0x10, 1) == 0x1001);
 }
+
+} // namespace arena_address_space_test

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+namespace arena_allocate_test {
+
 using namespace test;
 
 namespace {
@@ -243,3 +245,5 @@ TEST_CASE_TEMPLATE("a small block waits once over what other threads free in the
     machine.driver.on_call({});
     CHECK(machine.driver.calls(Call::drain) == waits + 1);
 }
+
+} // namespace arena_allocate_test

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace arena_pages_test {
+namespace arena_arena_pages_test {
 
 using namespace memsaver;
 
@@ -33,10 +33,6 @@ struct Fixture {
     Pages pages;
     std::vector<Range> open;
 };
-
-} // namespace arena_pages_test
-
-using namespace arena_pages_test;
 
 TEST_CASE("ArenaPages: the capacity is a whole number of pages, and twice the device's memory by default") {
     const Fixture rounded{ArenaOptions{.capacity = 3_MiB}};
@@ -160,3 +156,5 @@ TEST_CASE("ArenaPages: closing on a lost device answers ok") {
     f.driver.inner().lose();
     CHECK(f.pages.close().ok());
 }
+
+} // namespace arena_arena_pages_test

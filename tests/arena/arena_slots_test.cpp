@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 
+namespace arena_arena_slots_test {
+
 using namespace test;
 
 namespace {
@@ -231,3 +233,5 @@ TEST_CASE_TEMPLATE("errors of backups name the tag", M, MEMSAVER_TEST_HOSTS) {
         machine.driver.heal();
     }
 }
+
+} // namespace arena_arena_slots_test

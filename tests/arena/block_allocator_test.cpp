@@ -6,15 +6,11 @@
 #include <cstdint>
 #include <vector>
 
-namespace block_allocator_test {
+namespace arena_block_allocator_test {
 
 using namespace block_model;
 
 constexpr auto just_do = [](auto&& call) { call(); };
-
-} // namespace block_allocator_test
-
-using namespace block_allocator_test;
 
 TEST_CASE("BlockAllocator: random operations against a map of every unit") {
     for (const std::size_t seam : {std::size_t{0}, Walk::granule * unit}) {
@@ -99,3 +95,5 @@ TEST_CASE("BlockAllocator: shut memory serves nobody, and what the sides kept ap
         CHECK(blocks.side(base + 64 * unit) == Side::open);
     }
 }
+
+} // namespace arena_block_allocator_test

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+namespace arena_deallocate_test {
+
 using namespace test;
 
 namespace {
@@ -156,3 +158,5 @@ TEST_CASE_TEMPLATE("blocks may be freed by another thread", M, MEMSAVER_TEST_MAC
     (void)arena.trim();
     CHECK(machine.driver.handle_bytes() == 0);
 }
+
+} // namespace arena_deallocate_test

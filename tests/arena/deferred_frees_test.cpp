@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-namespace deferred_frees_test {
+namespace arena_deferred_frees_test {
 
 using namespace memsaver;
 using test::Elsewhere;
@@ -44,10 +44,6 @@ struct HeldStream {
     Machine driver;
     OwnedStream<Machine> stream;
 };
-
-} // namespace deferred_frees_test
-
-using namespace deferred_frees_test;
 
 TEST_CASE("DeferredFrees: a block waits for a fence that began after it was freed") {
     const Machine driver{HostDriver{64_MiB}};
@@ -226,3 +222,5 @@ TEST_CASE("DeferredFrees: only so many events are kept to be used again") {
     }
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
 }
+
+} // namespace arena_deferred_frees_test

@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-namespace extent_sizes_test {
+namespace arena_extent_sizes_test {
 
 using namespace memsaver;
 
@@ -47,10 +47,6 @@ std::vector<Range> random_ranges(std::mt19937_64& random) {
     }
     return ranges;
 }
-
-} // namespace extent_sizes_test
-
-using namespace extent_sizes_test;
 
 TEST_CASE("growth_step: never more than a sixteenth or 32 MiB ahead, at most the largest extent") {
     for (const std::size_t granularity : {4_KiB, 64_KiB, 2_MiB, 64_MiB}) {
@@ -126,3 +122,5 @@ TEST_CASE("sort_by_address sorts by address") {
     sort_by_address(ranges);
     CHECK(ranges == std::vector<Range>{{10, 5}, {20, 2}, {30, 1}});
 }
+
+} // namespace arena_extent_sizes_test

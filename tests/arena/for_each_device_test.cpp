@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace for_each_device_test {
+namespace arena_for_each_device_test {
 
 using namespace memsaver;
 
@@ -31,10 +31,6 @@ struct Item {
     int value = 0;
     [[nodiscard]] const Device& driver() const noexcept { return on; }
 };
-
-} // namespace for_each_device_test
-
-using namespace for_each_device_test;
 
 TEST_CASE("for_each_device: nothing to do") {
     std::vector<Item> none;
@@ -93,3 +89,5 @@ TEST_CASE("for_each_device: what throws ends its own device, and is thrown when 
         CHECK(done == 4);
     }
 }
+
+} // namespace arena_for_each_device_test

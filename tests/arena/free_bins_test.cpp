@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace free_bins_test {
+namespace arena_free_bins_test {
 
 using namespace memsaver;
 
@@ -23,10 +23,6 @@ std::multiset<FreeBins::Node> found(FreeBins& bins, std::size_t bin, Side side, 
     }) == FreeBins::none);
     return nodes;
 }
-
-} // namespace free_bins_test
-
-using namespace free_bins_test;
 
 TEST_CASE("FreeBins: larger blocks are never in lower classes, and higher classes hold larger blocks only") {
     std::vector<std::size_t> sizes;
@@ -111,3 +107,5 @@ TEST_CASE("FreeBins: growing keeps the lists") {
     bins.insert(4999, 512, Side::shut);
     CHECK(found(bins, 0, Side::shut) == std::multiset<FreeBins::Node>{0, 4999});
 }
+
+} // namespace arena_free_bins_test

@@ -9,17 +9,13 @@
 #include <thread>
 #include <vector>
 
-namespace heap_set_test {
+namespace arena_heap_set_test {
 
 using namespace memsaver;
 
 using Set = HeapSet<HostDriver>;
 constexpr Address base = 0x100000;
 constexpr std::size_t chunk = 4096;
-
-} // namespace heap_set_test
-
-using namespace heap_set_test;
 
 TEST_CASE("HeapSet: a chunk is the central heap's until it is leased, and again afterwards") {
     Set set{{base, 16 * chunk}, chunk};
@@ -71,3 +67,5 @@ TEST_CASE("HeapSet: a thread's shard is always the same, and serial numbers are 
     for (const auto& shard : set.shards) top_of(*shard);
     CHECK(tops.size() == Set::shard_count + 1);
 }
+
+} // namespace arena_heap_set_test

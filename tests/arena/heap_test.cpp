@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+namespace arena_heap_test {
+
 using namespace memsaver;
 
 TEST_CASE("Fences: numbers from 1, done as far as the last that has finished") {
@@ -66,3 +68,5 @@ TEST_CASE("Heap: collecting makes passed blocks free and tells the free range th
     CHECK(heap.blocks.free_bytes() == 512);
     CHECK(heap.deferred.fenced_bytes() == 256); // freed after the fence had begun
 }
+
+} // namespace arena_heap_test

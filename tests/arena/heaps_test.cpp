@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-namespace heaps_test {
+namespace arena_heaps_test {
 
 using namespace memsaver;
 using test::Elsewhere;
@@ -62,10 +62,6 @@ struct Fixture {
     Heaps<Machine> heaps{driver, space, granularity};
     std::vector<std::uint64_t> forgotten;
 };
-
-} // namespace heaps_test
-
-using namespace heaps_test;
 
 TEST_CASE("Heaps: nothing without memory, then small and large blocks that do not overlap") {
     Fixture f;
@@ -424,3 +420,5 @@ TEST_CASE("Heaps: closing forgets what waits, while nobody can deallocate") {
     CHECK(last);
     CHECK(f.driver.everything_given_back());
 }
+
+} // namespace arena_heaps_test

@@ -9,6 +9,8 @@
 #include <type_traits>
 #include <utility>
 
+namespace arena_host_memory_guard_test {
+
 using namespace memsaver;
 
 namespace {
@@ -49,3 +51,5 @@ TEST_CASE("guard_host_memory: bad_alloc becomes OutOfHostMemory") {
         CHECK(error.report().released_bytes == 5);
     }
 }
+
+} // namespace arena_host_memory_guard_test

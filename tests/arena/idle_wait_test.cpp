@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace idle_wait_test {
+namespace arena_idle_wait_test {
 
 using namespace memsaver;
 
@@ -45,10 +45,6 @@ void let_go_when_waited_for(const Machine& driver, const Work& work, Call call) 
         if (record.call == call) work.let_go();
     });
 }
-
-} // namespace idle_wait_test
-
-using namespace idle_wait_test;
 
 TEST_CASE("wait_until_idle: already_idle asks nothing") {
     const Machine driver{HostDriver{64_MiB}};
@@ -222,3 +218,5 @@ TEST_CASE("wait_until_idle: every failing call is told, and leaves no event open
         }
     }
 }
+
+} // namespace arena_idle_wait_test

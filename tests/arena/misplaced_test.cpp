@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace misplaced_test {
+namespace arena_misplaced_test {
 
 using namespace memsaver;
 
@@ -20,10 +20,6 @@ std::string text(const BlockAllocator& blocks, Address address, Address internal
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-} // namespace misplaced_test
-
-using namespace misplaced_test;
 
 TEST_CASE("raise_misplaced: freed before, inside a block, or nothing at all") {
     BlockAllocator blocks;
@@ -43,3 +39,5 @@ TEST_CASE("raise_misplaced: freed before, inside a block, or nothing at all") {
     CHECK(has(text(blocks, base - 1), nothing));
     CHECK(has(text(blocks, base + 1, base), nothing)); // inside what is not the program's
 }
+
+} // namespace arena_misplaced_test

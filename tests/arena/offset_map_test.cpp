@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace offset_map_test {
+namespace arena_offset_map_test {
 
 using namespace memsaver;
 
@@ -50,10 +50,6 @@ void compare(const std::vector<Address>& keys, std::uint64_t seed, int steps) {
         }
     }
 }
-
-} // namespace offset_map_test
-
-using namespace offset_map_test;
 
 TEST_CASE("OffsetMap: random inserts and erases") {
     std::vector<Address> keys;
@@ -96,3 +92,5 @@ TEST_CASE("OffsetMap: an empty one finds and erases nothing") {
     map.insert(256, 5);
     CHECK(map.find(257) == OffsetMap::none);
 }
+
+} // namespace arena_offset_map_test

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-using namespace memsaver;
+namespace arena_order_test {
 
-namespace order_test {
+using namespace memsaver;
 
 CUstream_st* stream(std::uintptr_t number) { return reinterpret_cast<CUstream_st*>(number); }
 CUevent_st* event(std::uintptr_t number) { return reinterpret_cast<CUevent_st*>(number); }
@@ -19,10 +19,6 @@ concept CanBeNamed = requires(Mark mark) {
 || requires(Mark mark) { EventRef{mark}; };
 static_assert(CanBeNamed<CUstream_st*> && CanBeNamed<CUevent_st*> && CanBeNamed<StreamRef> && CanBeNamed<EventRef>);
 static_assert(!CanBeNamed<int> && !CanBeNamed<void*>);
-
-} // namespace order_test
-
-using namespace order_test;
 
 TEST_CASE("Order: by default the device's work so far") {
     const Order order;
@@ -48,3 +44,5 @@ TEST_CASE("Order: after(...) takes streams and events in any mixture") {
     CHECK(order.events()[0] == EventRef{event(32)});
     CHECK(order.events()[1] == EventRef{event(64)});
 }
+
+} // namespace arena_order_test

@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+namespace arena_pause_test {
+
 using namespace test;
 
 namespace {
@@ -299,3 +301,5 @@ TEST_CASE_TEMPLATE("addresses and bytes of blocks that were freed while paused a
     (void)arena.resume();
     CHECK(has_pattern(machine.driver, kept, 8_MiB, 1));
 }
+
+} // namespace arena_pause_test

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-namespace quarantine_test {
+namespace arena_quarantine_pages_test {
 
 using namespace memsaver;
 using Machine = FaultyDriver<HostDriver>;
@@ -25,10 +25,6 @@ struct Fixture {
     std::shared_ptr<QuarantineBlocks<Machine>> blocks =
         std::make_shared<QuarantineBlocks<Machine>>(driver, Quarantine{.block_bytes = 16_MiB});
 };
-
-} // namespace quarantine_test
-
-using namespace quarantine_test;
 
 TEST_CASE("QuarantinedRanges: a few shared blocks stand behind any range, and go with the last") {
     Fixture f;
@@ -129,3 +125,5 @@ TEST_CASE("QuarantinedRanges: of what is uncovered in part, the rest is to be co
     CHECK(ranges.uncover({f.at(0, 256_MiB)}, rest).ok()); // nothing to do
     CHECK(rest.empty());
 }
+
+} // namespace arena_quarantine_pages_test

@@ -10,16 +10,12 @@
 #include <tuple>
 #include <vector>
 
-namespace regions_test {
+namespace arena_regions_test {
 
 using namespace memsaver;
 
 constexpr Address base = 0x10000;
 enum class What : unsigned char { absent, open, shut };
-
-} // namespace regions_test
-
-using namespace regions_test;
 
 TEST_CASE("Regions: random ranges against a map of every byte") {
     constexpr std::size_t size = 40;
@@ -99,3 +95,5 @@ TEST_CASE("Regions: the parts of a range that spans sides") {
     CHECK(parts({base + 10, 10}) == Parts{{base + 10, 10, Side::shut}});
     CHECK(parts({base + 12, 2}) == Parts{{base + 12, 2, Side::shut}});
 }
+
+} // namespace arena_regions_test

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+namespace arena_resume_test {
+
 using namespace test;
 
 namespace {
@@ -197,3 +199,5 @@ TEST_CASE_TEMPLATE("what was kept goes with its last block, whichever pause kept
         }
     }
 }
+
+} // namespace arena_resume_test

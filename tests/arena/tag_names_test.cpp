@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace arena_tag_names_test {
+
 using namespace memsaver;
 
 TEST_CASE("quoted_tags: none, one, several") {
@@ -10,3 +12,5 @@ TEST_CASE("quoted_tags: none, one, several") {
     CHECK(quoted_tags({"weights"}) == "tag \"weights\"");
     CHECK(quoted_tags({"weights", "kv cache", ""}) == "tags \"weights\", \"kv cache\", \"\"");
 }
+
+} // namespace arena_tag_names_test

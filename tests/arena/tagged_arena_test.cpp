@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+namespace arena_tagged_arena_test {
+
 using namespace test;
 
 namespace {
@@ -212,3 +214,5 @@ TEST_CASE("an arena that dies with trouble tells its sink") {
     CHECK(!told.empty());
     if (!told.empty()) CHECK(told.front().kind == EventKind::ignored);
 }
+
+} // namespace arena_tagged_arena_test

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <vector>
 
+namespace arena_trim_test {
+
 using namespace test;
 
 namespace {
@@ -113,3 +115,5 @@ TEST_CASE_TEMPLATE("addresses at which pages are that could not be unmapped are 
     CHECK(arena.usage().held_bytes == 0);
     CHECK(arena.usage().paused_bytes == 0);
 }
+
+} // namespace arena_trim_test

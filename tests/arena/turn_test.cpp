@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+namespace arena_turn_test {
+
 using namespace memsaver;
 
 static_assert(!std::is_copy_constructible_v<Turn::Hold> && std::is_nothrow_move_constructible_v<Turn::Hold>);
@@ -79,3 +81,5 @@ TEST_CASE("Turn: whoever waits gets it when it is given up, and may destroy it a
     last.join();
     CHECK(turn == nullptr);
 }
+
+} // namespace arena_turn_test

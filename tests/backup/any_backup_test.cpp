@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace any_backup_test {
+namespace backup_any_backup_test {
 
 using namespace slot_test;
 
@@ -76,10 +76,6 @@ struct Closing {
 };
 static_assert(Backup<Closing, Machine>);
 
-} // namespace any_backup_test
-
-using namespace any_backup_test;
-
 TEST_CASE("AnyBackup: equal if type and value are") {
     const Any zero{Zero{}};
     const Any copy = zero;
@@ -131,3 +127,5 @@ TEST_CASE("AnyBackup: the slot of a real policy does its work") {
     CHECK(slot->restore(memory.live()).wait().ok());
     CHECK(memory.count(0) == Memory::bytes);
 }
+
+} // namespace backup_any_backup_test

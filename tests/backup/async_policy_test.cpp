@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+namespace backup_async_policy_test {
+
 using namespace test;
 
 namespace {
@@ -606,3 +608,5 @@ TEST_CASE_TEMPLATE("blocks freed while paused are forgotten, and no serial numbe
     CHECK(serials.size() == blocks_made);
     CHECK(addresses.size() < blocks_made); // though addresses were
 }
+
+} // namespace backup_async_policy_test

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace compare_test {
+namespace backup_compare_test {
 
 using namespace memsaver;
 
@@ -24,10 +24,6 @@ struct Kept {
         return status;
     }
 };
-
-} // namespace compare_test
-
-using namespace compare_test;
 
 TEST_CASE("ComparingStore: a single byte, wherever it is") {
     constexpr std::size_t bytes = 3_MiB + 100; // more than it looks at in one step
@@ -61,3 +57,5 @@ TEST_CASE("ComparingStore: what cannot be read is a failure, not a difference") 
     CHECK(comparing.put(kept.bytes.data(), 0, 1000).code == 3);
     CHECK_FALSE(comparing.differs());
 }
+
+} // namespace backup_compare_test

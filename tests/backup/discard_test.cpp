@@ -3,6 +3,8 @@
 
 #include "backup/slot_support.hpp"
 
+namespace backup_discard_test {
+
 using namespace slot_test;
 
 static_assert(Backup<Discard, Machine> && Backup<Discard, HostDriver>);
@@ -36,3 +38,5 @@ TEST_CASE("Discard: equal if the poison is") {
     CHECK(Discard{} != Discard{.poison = static_cast<unsigned char>(0)});
     CHECK(Discard{.poison = static_cast<unsigned char>(1)} != Discard{.poison = static_cast<unsigned char>(2)});
 }
+
+} // namespace backup_discard_test

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+namespace backup_file_backup_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("FileBackup: a file of one's own, without a name, closed on exec", M, MEMSAVER_TEST_MACHINES) {
@@ -157,3 +159,5 @@ TEST_CASE("policies are values: equal by their options, named for people") {
     CHECK_THROWS_AS((void)saver.arena("a", pageable()), Misuse);
     CHECK_THROWS_AS((void)saver.arena("a", Verified<HostBackup>{}), Misuse);
 }
+
+} // namespace backup_file_backup_test

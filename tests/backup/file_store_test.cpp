@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <vector>
 
+namespace backup_file_store_test {
+
 using namespace slot_test;
 
 namespace {
@@ -135,3 +137,5 @@ TEST_CASE("FileStore: comparing tells a single byte") {
     place.data()[70'000] = 2;
     CHECK_THROWS_AS(place.store.compare(place.all(room), {}), Misuse);
 }
+
+} // namespace backup_file_store_test

@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+namespace backup_fill_slot_test {
+
 using namespace slot_test;
 
 static_assert(BackupSlot<FillSlot<Machine>>);
@@ -45,3 +47,5 @@ TEST_CASE("FillSlot: without a byte it makes no driver call at all") {
     CHECK(memory.driver.calls() == calls);
     CHECK(memory.count(1) == Memory::bytes);
 }
+
+} // namespace backup_fill_slot_test

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <thread>
 
+namespace backup_host_backup_test {
+
 using namespace test;
 
 namespace {
@@ -824,3 +826,5 @@ TEST_CASE_TEMPLATE("blocks are allocated and given up by other threads while a t
         CHECK(blocks.whole());
     }
 }
+
+} // namespace backup_host_backup_test

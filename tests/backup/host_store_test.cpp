@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+namespace backup_host_store_test {
+
 using namespace slot_test;
 
 namespace {
@@ -180,3 +182,5 @@ TEST_CASE("HostStore: pages that bytes have been put into are the system's to co
         CHECK(budget->promised_bytes() == 0);
     }
 }
+
+} // namespace backup_host_store_test

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+namespace backup_location_space_test {
+
 using namespace memsaver;
 
 TEST_CASE("LocationSpace: neighbours lie side by side in fresh room, and the best fit is taken") {
@@ -134,3 +136,5 @@ TEST_CASE("LocationSpace: a room that has gone leaves no border behind") {
     space.give(950, 50);
     CHECK(space.take(200) == 950);
 }
+
+} // namespace backup_location_space_test

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace backup_once_test {
+
 using namespace test;
 
 namespace {
@@ -99,3 +101,5 @@ TEST_CASE_TEMPLATE("once: a block of which only a part was saved is saved again 
         CHECK(saver.pause().saved_bytes == 0);
     }
 }
+
+} // namespace backup_once_test

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <memory>
 
-namespace spent_slots_test {
+namespace backup_spent_slots_test {
 
 using namespace memsaver;
 
@@ -32,10 +32,6 @@ private:
     int& alive_;
 };
 
-} // namespace spent_slots_test
-
-using namespace spent_slots_test;
-
 TEST_CASE("SpentSlots: keeps what cannot be closed until it can") {
     int alive = 0;
     {
@@ -55,3 +51,5 @@ TEST_CASE("SpentSlots: keeps what cannot be closed until it can") {
     }
     CHECK(alive == 0); // its end is theirs
 }
+
+} // namespace backup_spent_slots_test

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace stored_slot_test {
+namespace backup_stored_slot_test {
 
 using namespace memsaver;
 
@@ -91,10 +91,6 @@ struct Fixture {
 };
 
 static_assert(BackupSlot<StoredSlot<Place>>);
-
-} // namespace stored_slot_test
-
-using namespace stored_slot_test;
 
 TEST_CASE("StoredSlot: saves live blocks, each in a place of its own, and restores them from there") {
     Fixture f;
@@ -256,3 +252,5 @@ TEST_CASE("StoredSlot: a view is of the part that is asked for") {
     CHECK(reinterpret_cast<std::uintptr_t>(view.data()) == f.place->saved[0].location + 100);
     CHECK(view.size_bytes == 7);
 }
+
+} // namespace backup_stored_slot_test

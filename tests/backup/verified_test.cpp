@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+namespace backup_verified_test {
+
 using namespace test;
 
 namespace {
@@ -174,3 +176,5 @@ TEST_CASE("Verified: without it, what differs comes back unseen") { // so the te
     (void)saver.resume("weights");
     CHECK(!has_pattern(machine.driver, block, 6912, 1));
 }
+
+} // namespace backup_verified_test

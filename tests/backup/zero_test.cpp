@@ -3,6 +3,8 @@
 
 #include "backup/slot_support.hpp"
 
+namespace backup_zero_test {
+
 using namespace slot_test;
 
 static_assert(Backup<Zero, Machine> && Backup<Zero, HostDriver>);
@@ -19,3 +21,5 @@ TEST_CASE("Zero: fills with zero") {
     CHECK(Zero{} == Zero{});
     CHECK(Zero{}.name() == "zero");
 }
+
+} // namespace backup_zero_test

@@ -5,6 +5,8 @@
 
 #include <string>
 
+namespace base_error_test {
+
 using namespace memsaver;
 
 namespace {
@@ -63,3 +65,5 @@ TEST_CASE("out of memory carries what was needed and what was free") {
         CHECK(contains(error.what(), "(tag kv)"));
     }
 }
+
+} // namespace base_error_test

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <vector>
 
+namespace base_event_test {
+
 using namespace memsaver;
 
 TEST_CASE("tell: without a sink no event is made") {
@@ -43,3 +45,5 @@ TEST_CASE("tell: what a sink or the making of an event throws is swallowed") {
     tell(sink, []() -> Event { throw std::bad_alloc{}; });
     CHECK(calls == 1);
 }
+
+} // namespace base_event_test

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-namespace report_test {
+namespace base_report_test {
 
 using namespace memsaver;
 
@@ -16,10 +16,6 @@ std::string text(const Report& report) {
     out << report;
     return out.str();
 }
-
-} // namespace report_test
-
-using namespace report_test;
 
 TEST_CASE("Report: sums of its rows, and the rows") {
     Report report;
@@ -64,3 +60,5 @@ TEST_CASE("Report: a resume in a line") {
 }
 
 TEST_CASE("Report: nothing done") { CHECK(text({}) == "released 0 B, saved 0 B, still held 0 B, 0.0 ms"); }
+
+} // namespace base_report_test

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <limits>
 
+namespace base_sizes_test {
+
 using namespace memsaver;
 
 namespace {
@@ -51,3 +53,5 @@ TEST_CASE("addresses are printed in hexadecimal") {
     CHECK(format_address(0) == "0x0");
     CHECK(format_address(0x7f0000000000) == "0x7f0000000000");
 }
+
+} // namespace base_sizes_test

@@ -5,6 +5,8 @@
 
 #include <string>
 
+namespace base_source_place_test {
+
 using namespace memsaver;
 
 namespace {
@@ -17,3 +19,5 @@ TEST_CASE("a default argument notes the line, file and function of the call") {
     CHECK(place.text() == std::string{__FILE__} + ':' + std::to_string(place.line));
     CHECK(std::string{place.function} == __func__);
 }
+
+} // namespace base_source_place_test

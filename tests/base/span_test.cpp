@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+namespace base_span_test {
+
 using namespace memsaver;
 
 namespace {
@@ -62,3 +64,5 @@ TEST_CASE("without a listener, and with one that throws, nothing happens") {
     { const Span span{throws, "tag", 0, "save"}; }
     static_assert(std::is_nothrow_move_constructible_v<Span> && std::is_nothrow_destructible_v<Span>);
 }
+
+} // namespace base_span_test

@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <type_traits>
 
+namespace base_status_test {
+
 using namespace memsaver;
 
 static_assert(std::is_trivially_copyable_v<Status>);
@@ -25,3 +27,5 @@ TEST_CASE("two statuses are equal if kind and code are") {
     CHECK(one != Status{.kind = StatusKind::other, .code = 2, .name = "A"});
     CHECK(one != Status{.kind = StatusKind::gone, .code = 1, .name = "A"});
 }
+
+} // namespace base_status_test

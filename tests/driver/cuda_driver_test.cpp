@@ -21,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+namespace driver_cuda_driver_test {
+
 using namespace memsaver;
 
 namespace {
@@ -779,3 +781,5 @@ TEST_CASE("CudaDriver: closing after the driver has gone is quiet") {
 }
 
 #endif
+
+} // namespace driver_cuda_driver_test

@@ -10,6 +10,8 @@
 
 #include <dlfcn.h>
 
+namespace driver_cuda_numa_test {
+
 using namespace memsaver;
 
 TEST_CASE("a driver that does not tell its NUMA node: nobody knows") { CHECK(numa_node_of(HostDriver{64_MiB}) == -1); }
@@ -38,3 +40,5 @@ TEST_CASE("CudaDriver: the NUMA node is what the device says, and -1 where it do
 }
 
 #endif
+
+} // namespace driver_cuda_numa_test

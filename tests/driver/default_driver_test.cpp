@@ -10,6 +10,8 @@
 #include <string>
 #include <type_traits>
 
+namespace driver_default_driver_test {
+
 using namespace memsaver;
 
 namespace {
@@ -72,3 +74,5 @@ TEST_CASE("with_default_driver: a number that no device has is not replaced by h
 }
 
 #endif
+
+} // namespace driver_default_driver_test

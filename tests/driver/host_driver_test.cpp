@@ -4,6 +4,8 @@
 
 #include <type_traits>
 
+namespace driver_host_driver_test {
+
 using namespace host_test;
 
 static_assert(!std::is_default_constructible_v<HostDriver>, "a machine has a capacity");
@@ -189,3 +191,5 @@ TEST_CASE("HostDriver: many threads at once, everything given back") {
     CHECK(driver.counts() == HostCounts{});
     CHECK(driver.violations().empty());
 }
+
+} // namespace driver_host_driver_test

@@ -2,6 +2,8 @@
 
 #include "host_support.hpp"
 
+namespace driver_host_engine_test {
+
 using namespace host_test;
 
 TEST_CASE("host streams: work runs later, in order, on another thread") {
@@ -318,3 +320,5 @@ TEST_CASE("late host streams: nothing starts until somebody wants it, and then n
         CHECK(bytes_at(a.address)[0] == 6);
     }
 }
+
+} // namespace driver_host_engine_test

@@ -2,6 +2,8 @@
 
 #include "host_support.hpp"
 
+namespace driver_host_machine_test {
+
 using namespace host_test;
 
 namespace {
@@ -256,3 +258,5 @@ TEST_CASE("lanes: work passes in order on each, and one does not wait for the ot
     a.give_back();
     CHECK(driver.counts() == HostCounts{});
 }
+
+} // namespace driver_host_machine_test

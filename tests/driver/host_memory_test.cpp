@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+namespace driver_host_memory_test {
+
 using namespace host_test;
 
 TEST_CASE("host memory: pages come, keep their bytes wherever they are mapped, and go") {
@@ -206,3 +208,5 @@ TEST_CASE("host memory: thousands of handles, one access and one unmap for all")
     REQUIRE(driver.unreserve(room, count * page).ok());
     CHECK(driver.counts() == HostCounts{});
 }
+
+} // namespace driver_host_memory_test

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+namespace driver_host_pins_test {
+
 using namespace host_test;
 
 namespace {
@@ -117,3 +119,5 @@ TEST_CASE("pins: a lost machine answers gone") {
     CHECK(driver.unpin_host(host).kind == StatusKind::gone);
     CHECK(driver.pin_host(host, 4).kind == StatusKind::gone);
 }
+
+} // namespace driver_host_pins_test

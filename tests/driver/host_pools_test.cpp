@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+namespace driver_host_pools_test {
+
 using namespace memsaver;
 
 namespace {
@@ -66,3 +68,5 @@ TEST_CASE("a machine knows its own streams, and asking is no violation") {
     CHECK(two.violations().empty());
     CHECK(one.close_stream(stream).ok());
 }
+
+} // namespace driver_host_pools_test

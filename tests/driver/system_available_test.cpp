@@ -12,6 +12,8 @@
 
 #include <stdlib.h>
 
+namespace driver_system_available_test {
+
 using namespace memsaver;
 
 namespace {
@@ -149,3 +151,5 @@ TEST_CASE("this machine has something available, and no more than it has") {
     CHECK(bytes > 0);
     CHECK(bytes <= total * 1024);
 }
+
+} // namespace driver_system_available_test

@@ -21,6 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+namespace driver_system_files_test {
+
 using namespace memsaver;
 
 namespace {
@@ -255,3 +257,5 @@ TEST_CASE("a file system that cannot tell or give back its room answers ok") {
         CHECK(SystemFiles::close(file).ok());
     });
 }
+
+} // namespace driver_system_files_test

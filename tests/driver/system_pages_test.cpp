@@ -13,6 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+namespace driver_system_pages_test {
+
 using namespace memsaver;
 
 namespace {
@@ -127,3 +129,5 @@ TEST_CASE("what cannot be mapped or populated is told") {
     CHECK(SystemPages::populate(pages, 2_MiB).kind == StatusKind::out_of_host_memory); // nothing is mapped there
     CHECK(SystemPages::unmap(reinterpret_cast<void*>(std::uintptr_t{1}), 2_MiB).kind == StatusKind::other);
 }
+
+} // namespace driver_system_pages_test

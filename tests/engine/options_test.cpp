@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+namespace engine_options_test {
+
 using engine::ModelSize;
 using engine::Options;
 using engine::parse_options;
@@ -71,3 +73,5 @@ TEST_CASE("a model's parameters are those of its matrices") {
     CHECK(size.weight_bytes() == 2 * size.parameters());
     CHECK(size.kv_bytes() == 2 * 64 * 2);
 }
+
+} // namespace engine_options_test

@@ -9,6 +9,8 @@
 #include <set>
 #include <vector>
 
+namespace engine_page_table_test {
+
 using engine::PageTable;
 
 namespace {
@@ -129,3 +131,5 @@ TEST_CASE("no page has two owners, whatever happens") {
     }
     CHECK(refused > 0);
 }
+
+} // namespace engine_page_table_test

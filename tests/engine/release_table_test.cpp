@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <string>
 
+namespace engine_release_table_test {
+
 using engine::Bytes;
 using engine::Json;
 using engine::ReleaseTable;
@@ -66,3 +68,5 @@ TEST_CASE("JSON keeps the order, escapes text, and has no number that is none") 
     CHECK(all.text() == R"({"text": "a \"b\"\\\u000a", "yes": true, "big": 18446744073709551615, "real": 0.5, )"
                         R"("none": null, "list": [1, 2.5], "rows": [{"x": 1}, {"x": 1}], "empty": {}})");
 }
+
+} // namespace engine_release_table_test

@@ -1,6 +1,8 @@
 // A tag on two devices, of which the one that fails is the saver's own, or the other one.
 #include "failure/operations_devices.hpp"
 
+namespace failure_devices_sweep_test {
+
 using namespace test;
 
 TEST_CASE("sweep: two devices") {
@@ -11,3 +13,5 @@ TEST_CASE("sweep: two devices") {
     through.setting = {.name = "the saver's own is well", .well = Setting::Well::own};
     sweep_all(on_devices(), through);
 }
+
+} // namespace failure_devices_sweep_test

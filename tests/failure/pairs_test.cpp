@@ -8,6 +8,8 @@
 #include <map>
 #include <utility>
 
+namespace failure_pairs_test {
+
 using namespace test;
 
 namespace {
@@ -99,3 +101,5 @@ TEST_CASE("pairs: a second failure during the recovery from the first") {
     CHECK(tried > seeds / 3); // two calls did fail
     MESSAGE("pairs: " << tried << " points, seeds 1 to " << seeds << ", " << failed << " calls failed");
 }
+
+} // namespace failure_pairs_test

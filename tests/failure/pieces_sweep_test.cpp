@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+namespace failure_pieces_sweep_test {
+
 using namespace test;
 
 namespace {
@@ -119,3 +121,5 @@ TEST_CASE("pieces: cells that are pinned as copies go") {
     // More than a cell of 64 MiB; host pages begin a little before a border of cells, so that there are three.
     sample(with({66'000'000, 5'000'000}), by_cells(), {.capacity = 192_MiB}, "in several cells, by several threads", 2);
 }
+
+} // namespace failure_pieces_sweep_test

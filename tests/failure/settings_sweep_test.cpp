@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+namespace failure_settings_sweep_test {
+
 using namespace test;
 
 TEST_CASE("sweep: switched off") {
@@ -45,3 +47,5 @@ TEST_CASE("sweep: checks, and an engine's threads") {
               through);
     sweep_all(only(resuming(), {"resume", "resume: batches with holes"}), through);
 }
+
+} // namespace failure_settings_sweep_test

@@ -6,6 +6,8 @@
 #include <future>
 #include <set>
 
+namespace gpu_busy_device_test {
+
 using namespace gpu_test;
 
 namespace {
@@ -211,3 +213,5 @@ TEST_CASE("allocating and growing go on while the device is busy") {
     for (void* block : blocks) arena.deallocate(block);
     saver.close();
 }
+
+} // namespace gpu_busy_device_test

@@ -7,6 +7,8 @@
 #include <future>
 #include <set>
 
+namespace gpu_capture_test {
+
 using namespace gpu_test;
 
 namespace {
@@ -306,3 +308,5 @@ TEST_CASE("the driver's own captures: a graph made through CudaDriver replays af
     }
     saver.close();
 }
+
+} // namespace gpu_capture_test

@@ -8,6 +8,8 @@
 
 #include <unistd.h>
 
+namespace gpu_driver_options_test {
+
 using namespace gpu_test;
 
 namespace {
@@ -208,3 +210,5 @@ TEST_CASE("the host's NUMA node next to the device is one that there is, or none
     check_cycles(driver, saver, block, bytes);
     saver.close();
 }
+
+} // namespace gpu_driver_options_test

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <tuple>
 
+namespace gpu_lost_device_test {
+
 using namespace gpu_test;
 
 namespace {
@@ -75,3 +77,5 @@ TEST_CASE("a lost context: DeviceLost, backups stay readable, closing is quiet")
     CHECK(ended.out.find("came to its end") != std::string::npos);
     CHECK_MESSAGE(ended.err.empty(), ended.err);
 }
+
+} // namespace gpu_lost_device_test

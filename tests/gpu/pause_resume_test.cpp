@@ -5,6 +5,8 @@
 #include <optional>
 #include <type_traits>
 
+namespace gpu_pause_resume_test {
+
 using namespace gpu_test;
 
 namespace {
@@ -199,3 +201,5 @@ TEST_CASE("switched off: plain memory, pause and resume do nothing") {
     buffer.reset();
     off.close();
 }
+
+} // namespace gpu_pause_resume_test

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+namespace gpu_pools_test {
+
 using namespace gpu_test;
 
 namespace {
@@ -121,3 +123,5 @@ TEST_CASE("what a stream-ordered pool keeps goes back, and what is in use stays"
     cache.reset();
     saver.close();
 }
+
+} // namespace gpu_pools_test

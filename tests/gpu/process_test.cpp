@@ -9,6 +9,8 @@
 #include <functional>
 #include <optional>
 
+namespace gpu_process_test {
+
 using namespace gpu_test;
 
 namespace {
@@ -126,3 +128,5 @@ TEST_CASE("fork: the child is refused everything, and the parent goes on unharme
     program.synchronize(); // the context lives
     saver.close();
 }
+
+} // namespace gpu_process_test

@@ -4,6 +4,8 @@
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
+namespace gpu_sweep_test {
+
 using namespace gpu_test;
 
 namespace {
@@ -79,3 +81,5 @@ TEST_CASE("each driver call of a pause and of a resume fails once, or it and all
         }
     }
 }
+
+} // namespace gpu_sweep_test

@@ -7,6 +7,8 @@
 #include <memory>
 #include <utility>
 
+namespace gpu_transfer_test {
+
 using namespace gpu_test;
 
 namespace {
@@ -179,3 +181,5 @@ TEST_CASE("RingTransfer: a stream follows a range") {
     };
     save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, make);
 }
+
+} // namespace gpu_transfer_test

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+namespace graph_capture_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("a captured graph replays after its memory was away, in every mode", M, MEMSAVER_TEST_MACHINES) {
@@ -293,3 +295,5 @@ TEST_CASE_TEMPLATE("switched off, the same program runs", M, MEMSAVER_TEST_MACHI
         off.deallocate(block);
     }
 }
+
+} // namespace graph_capture_test

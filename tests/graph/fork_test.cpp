@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+namespace graph_fork_test {
+
 using namespace test;
 using process_test::Child;
 
@@ -124,3 +126,5 @@ TEST_CASE("fork: while threads begin regions, hooks and captures, and end them")
     over = true;
     for (std::thread& thread : threads) thread.join();
 }
+
+} // namespace graph_fork_test

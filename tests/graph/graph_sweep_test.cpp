@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+namespace graph_graph_sweep_test {
+
 using namespace test;
 
 namespace {
@@ -168,3 +170,5 @@ TEST_CASE_TEMPLATE("a lost device: a graph's end is quiet, and its saver closes"
         CHECK(machine.driver.close_graph(native).ok());
     }
 }
+
+} // namespace graph_graph_sweep_test

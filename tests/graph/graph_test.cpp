@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+namespace graph_graph_test {
+
 using namespace test;
 
 namespace {
@@ -363,3 +365,5 @@ TEST_CASE_TEMPLATE("a pool of workspaces that ends in a body stays with the grap
         CHECK(row_of(saver, "workspace").mapped_bytes == 0);
     }
 }
+
+} // namespace graph_graph_test

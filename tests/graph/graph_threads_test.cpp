@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+namespace graph_graph_threads_test {
+
 using namespace test;
 
 namespace {
@@ -204,3 +206,5 @@ TEST_CASE_TEMPLATE("a thread captures one graph at a time", M, MEMSAVER_TEST_HOS
     older.update(inside, [] {});
     replay(machine.driver, older, inside);
 }
+
+} // namespace graph_graph_threads_test

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+namespace graph_workspace_pool_test {
+
 using namespace test;
 
 namespace {
@@ -686,3 +688,5 @@ TEST_CASE("switched off, a pool's failing end is told with no lock held") {
 }
 
 #endif
+
+} // namespace graph_workspace_pool_test

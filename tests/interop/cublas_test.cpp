@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+namespace interop_cublas_test {
+
 using namespace test;
 
 namespace {
@@ -122,3 +124,5 @@ TEST_CASE("what cuBLAS refuses is an error with its name, and nothing is kept") 
     CHECK_THROWS_AS((void)guard.handle(), DriverError);
     CHECK_THROWS_AS((Guard{&blas, arena, 0}), Misuse);
 }
+
+} // namespace interop_cublas_test

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+namespace interop_cuda_pools_test {
+
 using namespace test;
 
 namespace {
@@ -223,3 +225,5 @@ TEST_CASE("no host memory to list the devices does not spoil the pause, and is t
     CHECK(told.ignored.size() == 1);
     saver.deallocate(block);
 }
+
+} // namespace interop_cuda_pools_test

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+namespace interop_no_throw_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("null instead of an exception, with the tag and the reason", M, MEMSAVER_TEST_MACHINES) {
@@ -46,3 +48,5 @@ TEST_CASE("a handle that stands for no arena") {
     int foreign = 0;
     deallocate_or_tell(Arena{}, &foreign, {});
 }
+
+} // namespace interop_no_throw_test

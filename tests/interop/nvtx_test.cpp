@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+namespace interop_nvtx_test {
+
 using namespace test;
 
 namespace {
@@ -155,3 +157,5 @@ TEST_CASE("a capture is a range, also one that fails") {
     CHECK(watched.seen.lines.size() == 4);
     CHECK(machine.driver.close_stream(stream).ok());
 }
+
+} // namespace interop_nvtx_test

@@ -15,6 +15,8 @@
 #include <sys/types.h>
 #include <vector>
 
+namespace interop_pytorch_test {
+
 using namespace test;
 
 namespace {
@@ -168,3 +170,5 @@ TEST_CASE("a freed block is used again only when its stream has passed, whatever
     }
 }
 #endif
+
+} // namespace interop_pytorch_test

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace extent_test {
+namespace memory_extent_test {
 
 using namespace memsaver;
 
@@ -25,10 +25,6 @@ struct Fixture {
     Machine driver{HostDriver{8_MiB}};
     Reservation<Machine> addresses{driver, 4_MiB, 2_MiB};
 };
-
-} // namespace extent_test
-
-using namespace extent_test;
 
 TEST_CASE("Extent: paused, held, active and back") {
     const Fixture fixture;
@@ -118,3 +114,5 @@ TEST_CASE("Extent: one that is moved over an active one gives that one's pages b
     CHECK(fixture.driver.violations().empty());
     CHECK(calls.size() == 2);
 }
+
+} // namespace memory_extent_test

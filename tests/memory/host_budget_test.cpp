@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace host_budget_test {
+namespace memory_host_budget_test {
 
 using namespace memsaver;
 using Machine = FaultyDriver<HostDriver>;
@@ -24,10 +24,6 @@ std::size_t available(const Machine& driver) {
     REQUIRE(driver.host_available(bytes).ok());
     return bytes;
 }
-
-} // namespace host_budget_test
-
-using namespace host_budget_test;
 
 TEST_CASE("HostBudget: what is promised is not promised again") {
     const Machine driver{HostDriver{64_MiB}};
@@ -116,3 +112,5 @@ TEST_CASE("HostBudget: threads together are never promised more than one after t
     kept.clear();
     CHECK(budget->promised_bytes() == 0);
 }
+
+} // namespace memory_host_budget_test

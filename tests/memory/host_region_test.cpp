@@ -12,17 +12,13 @@
 #include <thread>
 #include <vector>
 
-namespace host_region_test {
+namespace memory_host_region_test {
 
 using namespace memsaver;
 using Machine = FaultyDriver<HostDriver>;
 using Region = HostRegion<Machine>;
 
 Machine machine(std::size_t pin_limit = 1_GiB) { return Machine{HostDriver{64_MiB, {.pin_limit = pin_limit}}}; }
-
-} // namespace host_region_test
-
-using namespace host_region_test;
 
 TEST_CASE("HostRegion: takes addresses at once, and memory cell by cell") {
     const Machine driver = machine();
@@ -161,3 +157,5 @@ TEST_CASE("HostRegion: several threads, the same cells and others") {
     CHECK(driver.everything_given_back());
     CHECK(driver.violations().empty());
 }
+
+} // namespace memory_host_region_test

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace host_regions_test {
+namespace memory_host_regions_test {
 
 using namespace memsaver;
 using Machine = FaultyDriver<HostDriver>;
@@ -21,10 +21,6 @@ std::shared_ptr<HostRegion<Machine>> pinned(const std::shared_ptr<Regions>& regi
     REQUIRE(region->prepare(region->address(), true).ok());
     return region;
 }
-
-} // namespace host_regions_test
-
-using namespace host_regions_test;
 
 TEST_CASE("HostRegions: a region lives as long as somebody shares it") {
     const Machine driver{HostDriver{64_MiB}};
@@ -94,3 +90,5 @@ TEST_CASE("HostRegions: several threads") {
     CHECK(driver.everything_given_back());
     CHECK(driver.violations().empty());
 }
+
+} // namespace memory_host_regions_test

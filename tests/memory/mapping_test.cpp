@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace mapping_test {
+namespace memory_mapping_test {
 
 using namespace memsaver;
 
@@ -26,10 +26,6 @@ struct Fixture {
     Reservation<Machine> addresses{driver, 2_MiB, 2_MiB};
     PhysicalBlock<Machine> block;
 };
-
-} // namespace mapping_test
-
-using namespace mapping_test;
 
 TEST_CASE("Mapping: bytes can be used while it lives") {
     Fixture fixture;
@@ -81,3 +77,5 @@ TEST_CASE("Mapping: a failing unmap keeps it, to be tried again") {
     CHECK(mapping.unmap().ok());
     CHECK(fixture.driver.calls(Call::unmap) == 2);
 }
+
+} // namespace memory_mapping_test

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace owned_event_test {
+namespace memory_owned_event_test {
 
 using namespace memsaver;
 
@@ -16,10 +16,6 @@ using Machine = FaultyDriver<HostDriver>;
 using Owned = OwnedEvent<Machine>;
 static_assert(!std::is_copy_constructible_v<Owned>);
 static_assert(std::is_nothrow_move_constructible_v<Owned> && std::is_nothrow_move_assignable_v<Owned>);
-
-} // namespace owned_event_test
-
-using namespace owned_event_test;
 
 TEST_CASE("OwnedEvent: opens, moves, and is closed once") {
     const Machine driver{HostDriver{64_MiB}};
@@ -51,3 +47,5 @@ TEST_CASE("OwnedEvent: a failing open owns nothing") {
     }
     CHECK(driver.calls(Call::close_event) == 0);
 }
+
+} // namespace memory_owned_event_test

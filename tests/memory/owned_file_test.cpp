@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace owned_file_test {
+namespace memory_owned_file_test {
 
 using namespace memsaver;
 using Machine = FaultyDriver<HostDriver>;
@@ -19,10 +19,6 @@ using File = OwnedFile<Machine>;
 
 static_assert(!std::is_copy_constructible_v<File>);
 static_assert(std::is_nothrow_move_constructible_v<File> && std::is_nothrow_move_assignable_v<File>);
-
-} // namespace owned_file_test
-
-using namespace owned_file_test;
 
 TEST_CASE("OwnedFile: opens, moves, closes") {
     const Machine driver{HostDriver{64_MiB}};
@@ -68,3 +64,5 @@ TEST_CASE("OwnedFile: says where it could not be opened") {
     }
     CHECK(driver.everything_given_back());
 }
+
+} // namespace memory_owned_file_test

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace owned_stream_test {
+namespace memory_owned_stream_test {
 
 using namespace memsaver;
 
@@ -16,10 +16,6 @@ using Machine = FaultyDriver<HostDriver>;
 using Owned = OwnedStream<Machine>;
 static_assert(!std::is_copy_constructible_v<Owned>);
 static_assert(std::is_nothrow_move_constructible_v<Owned> && std::is_nothrow_move_assignable_v<Owned>);
-
-} // namespace owned_stream_test
-
-using namespace owned_stream_test;
 
 TEST_CASE("OwnedStream: opens, moves, and is closed once") {
     const Machine driver{HostDriver{64_MiB}};
@@ -66,3 +62,5 @@ TEST_CASE("OwnedStream: says whether it owns one, and closes it without waiting 
     REQUIRE(driver.drain().ok()); // its work still runs
     CHECK(done);
 }
+
+} // namespace memory_owned_stream_test

@@ -8,17 +8,13 @@
 #include <type_traits>
 #include <utility>
 
-namespace physical_block_test {
+namespace memory_physical_block_test {
 
 using namespace memsaver;
 
 using Machine = FaultyDriver<HostDriver>;
 static_assert(!std::is_copy_constructible_v<PhysicalBlock<Machine>>);
 static_assert(std::is_nothrow_move_constructible_v<PhysicalBlock<Machine>>);
-
-} // namespace physical_block_test
-
-using namespace physical_block_test;
 
 TEST_CASE("PhysicalBlock: owns nothing, then a handle, then nothing") {
     const Machine driver{HostDriver{64_MiB}};
@@ -68,3 +64,5 @@ TEST_CASE("PhysicalBlock: a failing create owns nothing, a failing release keeps
     CHECK_FALSE(block.owns());
     CHECK(driver.everything_given_back());
 }
+
+} // namespace memory_physical_block_test

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace pinned_buffer_test {
+namespace memory_pinned_buffer_test {
 
 using namespace memsaver;
 using Machine = FaultyDriver<HostDriver>;
@@ -18,10 +18,6 @@ using Buffer = PinnedBuffer<Machine>;
 
 static_assert(!std::is_copy_constructible_v<Buffer>);
 static_assert(std::is_nothrow_move_constructible_v<Buffer> && std::is_nothrow_move_assignable_v<Buffer>);
-
-} // namespace pinned_buffer_test
-
-using namespace pinned_buffer_test;
 
 TEST_CASE("PinnedBuffer: is pinned memory, moves, and is given back") {
     const Machine driver{HostDriver{64_MiB}};
@@ -102,3 +98,5 @@ TEST_CASE("PinnedBuffer: what could not be given back, or not be taken whole, is
     CHECK(driver.everything_given_back());
     CHECK(driver.violations().empty());
 }
+
+} // namespace memory_pinned_buffer_test

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace reservation_test {
+namespace memory_reservation_test {
 
 using namespace memsaver;
 
@@ -17,10 +17,6 @@ using Machine = FaultyDriver<HostDriver>;
 static_assert(!std::is_copy_constructible_v<Reservation<Machine>>);
 static_assert(std::is_nothrow_move_constructible_v<Reservation<Machine>>);
 static_assert(std::is_nothrow_move_assignable_v<Reservation<Machine>>);
-
-} // namespace reservation_test
-
-using namespace reservation_test;
 
 TEST_CASE("Reservation: takes addresses at its alignment, and gives them back when it dies") {
     const Machine driver{HostDriver{64_MiB}};
@@ -84,3 +80,5 @@ TEST_CASE("Reservation: close tells its failure, keeps the addresses and can be 
     CHECK(reservation.close().ok());
     CHECK(driver.calls(Call::unreserve) == 2);
 }
+
+} // namespace memory_reservation_test

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+namespace model_failing_operations_test {
+
 using namespace test;
 
 TEST_CASE("random operations with failures: nothing is lost, whatever fails") {
@@ -47,3 +49,5 @@ TEST_CASE("what may be left in the end is what could not be closed, each by its 
     CHECK(left_without_reason(driver).empty());
     CHECK(driver.close_stream(stream).ok());
 }
+
+} // namespace model_failing_operations_test

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+namespace model_fragmentation_test {
+
 using namespace memsaver;
 
 TEST_CASE("after a resume, at most a tenth of what is mapped is not used: sizes from 256 B to 64 MiB, 4 GiB in all") {
@@ -45,3 +47,5 @@ TEST_CASE("after a resume, at most a tenth of what is mapped is not used: sizes 
     MESSAGE("worst: " << worst << " mapped for each byte used");
     CHECK(worst <= 1.1);
 }
+
+} // namespace model_fragmentation_test

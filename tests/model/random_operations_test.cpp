@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+namespace model_random_operations_test {
+
 using namespace test;
 
 namespace {
@@ -289,3 +291,5 @@ TEST_CASE_TEMPLATE("hundreds of cycles that keep bytes leave nothing behind", M,
         arena.deallocate(stays);
     }
 }
+
+} // namespace model_random_operations_test

@@ -4,6 +4,8 @@
 #include "arena/block_model.hpp"
 #include "failing_new.hpp"
 
+namespace no_memory_block_allocator_test {
+
 using namespace block_model;
 
 TEST_CASE("BlockAllocator: a call that has no memory changes nothing, and works once there is some") {
@@ -25,3 +27,5 @@ TEST_CASE("BlockAllocator: a call that has no memory changes nothing, and works 
     }
     CHECK(failures > 100);
 }
+
+} // namespace no_memory_block_allocator_test

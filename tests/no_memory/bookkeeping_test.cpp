@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+namespace no_memory_bookkeeping_test {
+
 using namespace memsaver;
 
 TEST_CASE("OffsetMap: without memory to grow it keeps what it has, and needs none to change") {
@@ -103,3 +105,5 @@ TEST_CASE("DeferredFrees: the same for blocks that wait for a stream") {
     deferred.collect(driver, 0, [&](Address address) { passed.push_back(address); });
     CHECK(passed.size() == blocks);
 }
+
+} // namespace no_memory_bookkeeping_test

@@ -3,22 +3,24 @@
 
 #include <vector>
 
-namespace {
+namespace no_memory_failing_new_test {
 
-void* allocate(std::size_t bytes) {
+static void* allocate(std::size_t bytes) {
     if (no_memory::countdown >= 0 && no_memory::countdown-- == 0) throw std::bad_alloc{};
     if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
     throw std::bad_alloc{};
 }
 
-} // namespace
+} // namespace no_memory_failing_new_test
 
-void* operator new(std::size_t bytes) { return allocate(bytes); }
-void* operator new[](std::size_t bytes) { return allocate(bytes); }
+void* operator new(std::size_t bytes) { return no_memory_failing_new_test::allocate(bytes); }
+void* operator new[](std::size_t bytes) { return no_memory_failing_new_test::allocate(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace no_memory_failing_new_test {
 
 TEST_CASE("operator new fails when it is told to, once for each allocation") {
     std::vector<int> one;
@@ -33,3 +35,5 @@ TEST_CASE("operator new fails when it is told to, once for each allocation") {
     CHECK(failures == 2);
     CHECK(unchanged == 2);
 }
+
+} // namespace no_memory_failing_new_test

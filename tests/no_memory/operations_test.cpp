@@ -8,9 +8,9 @@
 
 #include <cstddef>
 
-using namespace memsaver;
+namespace no_memory_operations_test {
 
-namespace operations_test {
+using namespace memsaver;
 
 using Machine = FaultyDriver<HostDriver>;
 
@@ -36,10 +36,6 @@ void for_each_point(Round&& round) {
         if (!round(n)) return;
     }
 }
-
-} // namespace operations_test
-
-using namespace operations_test;
 
 TEST_CASE("resume: dead memory that it was about to drop is dropped by the next one") {
     for_each_point([](int n) {
@@ -120,3 +116,5 @@ TEST_CASE("saver: a tag that could not be made is not there, and leaves nothing 
         return again;
     });
 }
+
+} // namespace no_memory_operations_test

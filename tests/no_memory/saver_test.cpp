@@ -13,9 +13,9 @@
 #include <string>
 #include <utility>
 
-using namespace memsaver;
-
 namespace no_memory_saver_test {
+
+using namespace memsaver;
 
 /// A tag on three devices, whose bytes are kept, and one on the first.
 struct World {
@@ -119,10 +119,6 @@ int sweep_reported(const Act& prepare, const Act& operate) { return sweep(prepar
 void nothing(World&) {}
 void paused(World& world) { (void)world.saver->pause(); }
 
-} // namespace no_memory_saver_test
-
-using namespace no_memory_saver_test;
-
 TEST_CASE("MemorySaver: pause, whatever host memory it lacks") {
     CHECK(sweep_reported(nothing, [](World& w) { (void)w.saver->pause("kept"); }) > 30);
     const auto list = [](World& w) { (void)w.saver->pause({"dropped", "kept"}, {.order = after(w.stream, w.other)}); };
@@ -204,3 +200,5 @@ TEST_CASE("TaggedArena: its life, whatever host memory it lacks") {
     });
     CHECK(failures > 100);
 }
+
+} // namespace no_memory_saver_test

@@ -9,9 +9,9 @@
 #include <optional>
 #include <utility>
 
-using namespace memsaver;
+namespace no_memory_steps_test {
 
-namespace steps_test {
+using namespace memsaver;
 
 using Machine = FaultyDriver<HostDriver>;
 const FreeOrder idle{FreeOrder::Kind::idle, {}, 0};
@@ -25,10 +25,6 @@ void pause(ArenaCore<Machine>& core) {
     (void)step.commit(status);
     CHECK(status.ok());
 }
-
-} // namespace steps_test
-
-using namespace steps_test;
 
 TEST_CASE("PauseStep: what comes back from a pause that came to nothing needs no memory") {
     const Machine driver{HostDriver{1_GiB}};
@@ -113,3 +109,5 @@ TEST_CASE("TrimStep: whatever host memory it lacks, what it takes out is in the 
         CHECK(driver.everything_given_back());
     }
 }
+
+} // namespace no_memory_steps_test

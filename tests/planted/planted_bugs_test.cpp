@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+namespace planted_planted_bugs_test {
+
 using namespace planted;
 using namespace test;
 
@@ -334,3 +336,5 @@ TEST_CASE("bytes thought to survive a pause that discards them") {
     });
     CHECK(!outcome.right_bytes);
 }
+
+} // namespace planted_planted_bugs_test

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace end_test {
+namespace process_end_test {
 
 using namespace memsaver;
 using process_test::Child;
@@ -60,10 +60,6 @@ std::vector<OpenFile> open_files(pid_t process, const std::filesystem::path& fol
     }
     return files;
 }
-
-} // namespace end_test
-
-using namespace end_test;
 
 TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
     const Folder folder;
@@ -123,3 +119,5 @@ TEST_CASE("exit after the device was lost is quiet") {
         CHECK(child.wait() == 4);
     }
 }
+
+} // namespace process_end_test

@@ -14,17 +14,13 @@
 #include <utility>
 #include <vector>
 
-namespace fork_test {
+namespace process_fork_test {
 
 using namespace memsaver;
 using process_test::Child;
 using process_test::refused;
 
 constexpr std::size_t bytes = 4_MiB + 4_KiB;
-
-} // namespace fork_test
-
-using namespace fork_test;
 
 TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") {
     const HostDriver driver{256_MiB};
@@ -159,3 +155,5 @@ TEST_CASE("fork: switched off, and outside, the same holds for plain memory, wor
         CHECK(driver.violations().empty());
     }
 }
+
+} // namespace process_fork_test

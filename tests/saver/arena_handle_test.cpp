@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+namespace saver_arena_handle_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("handles of one arena are equal", M, MEMSAVER_TEST_MACHINES) {
@@ -107,3 +109,5 @@ TEST_CASE_TEMPLATE("a handle that was moved from stands for nothing", M, MEMSAVE
     old.deallocate(old.allocate(1));
     // NOLINTEND(bugprone-use-after-move)
 }
+
+} // namespace saver_arena_handle_test

@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <utility>
 
+namespace saver_buffer_test {
+
 using namespace test;
 
 static_assert(!std::is_copy_constructible_v<Buffer<float>> && std::is_nothrow_move_constructible_v<Buffer<float>> &&
@@ -113,3 +115,5 @@ TEST_CASE_TEMPLATE("a buffer may die while its tag is paused", M, MEMSAVER_TEST_
     CHECK(all_are(machine.driver, second.data(), second.size_bytes(), 0));
     CHECK(row_of(saver, "tag").blocks == 1);
 }
+
+} // namespace saver_buffer_test

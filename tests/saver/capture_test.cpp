@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+namespace saver_capture_test {
+
 using namespace test;
 
 namespace {
@@ -342,3 +344,5 @@ TEST_CASE_TEMPLATE("a block freed with a capturing stream is not handed out agai
         capture.replay();
     }
 }
+
+} // namespace saver_capture_test

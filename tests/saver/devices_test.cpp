@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+namespace saver_devices_test {
+
 using namespace test;
 
 namespace {
@@ -285,3 +287,5 @@ TEST_CASE("devices: usage shows the others when one is lost") {
     CHECK(first.driver.close_stream(stream).ok());
     saver.close();
 }
+
+} // namespace saver_devices_test

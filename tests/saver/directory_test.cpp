@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+namespace saver_directory_test {
+
 using namespace memsaver;
 
 namespace {
@@ -66,3 +68,5 @@ TEST_CASE("readers see ranges come, and never lose one") {
     reader.join();
     CHECK(!wrong);
 }
+
+} // namespace saver_directory_test

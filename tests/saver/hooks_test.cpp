@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+namespace saver_hooks_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("hooks run in order, on the calling thread, with the tags and the report", M,
@@ -221,3 +223,5 @@ TEST_CASE_TEMPLATE("a hook may own another of the same moment, which ends with i
     (void)saver.pause();
     CHECK(runs == 1);
 }
+
+} // namespace saver_hooks_test

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+namespace saver_memory_saver_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("memory falls and comes back, pointers stay, over three cycles", M, MEMSAVER_TEST_MACHINES) {
@@ -561,3 +563,5 @@ TEST_CASE_TEMPLATE("many threads use one saver", M, MEMSAVER_TEST_MACHINES) {
     CHECK(machine.driver.handle_bytes() == 0);
     check_books(saver, machine.driver);
 }
+
+} // namespace saver_memory_saver_test

@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+namespace saver_misuse_test {
+
 using namespace test;
 
 namespace {
@@ -470,3 +472,5 @@ TEST_CASE_TEMPLATE("an exception that is no std::exception passes through hooks,
     }
     CHECK_THROWS_AS((void)saver.allocate(1), Misuse); // the region has ended
 }
+
+} // namespace saver_misuse_test

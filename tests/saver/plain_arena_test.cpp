@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace saver_plain_arena_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("one driver allocation for each block", M, MEMSAVER_TEST_MACHINES) {
@@ -98,3 +100,5 @@ TEST_CASE("the margin holds for plain memory too") {
     CHECK_THROWS_AS((void)off.arena("tag").allocate(33_MiB), OutOfMemory);
     CHECK(off.arena("tag").allocate(16_MiB) != nullptr);
 }
+
+} // namespace saver_plain_arena_test

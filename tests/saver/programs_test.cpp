@@ -7,6 +7,8 @@
 #include <sstream>
 #include <string>
 
+namespace saver_programs_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
@@ -46,3 +48,5 @@ TEST_CASE("program 12") {
     });
     CHECK(ran);
 }
+
+} // namespace saver_programs_test

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace saver_quarantine_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("quarantine: reads of paused memory pass, and nothing else changes", M, MEMSAVER_TEST_MACHINES) {
@@ -119,3 +121,5 @@ TEST_CASE_TEMPLATE("quarantine: closing while it cannot be ended keeps the addre
     CHECK_NOTHROW(saver.close());
     CHECK(machine.driver.handle_bytes() == 0);
 }
+
+} // namespace saver_quarantine_test

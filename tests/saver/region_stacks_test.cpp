@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+namespace saver_region_stacks_test {
+
 using namespace memsaver;
 
 namespace {
@@ -72,3 +74,5 @@ TEST_CASE_FIXTURE(Fixture, "many threads at once") {
     for (std::thread& thread : threads) thread.join();
     CHECK(wrong == 0);
 }
+
+} // namespace saver_region_stacks_test

@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+namespace saver_region_test {
+
 using namespace test;
 
 static_assert(!std::is_move_constructible_v<Region> && !std::is_copy_constructible_v<Region>);
@@ -137,3 +139,5 @@ TEST_CASE_TEMPLATE("two savers have regions of their own", M, MEMSAVER_TEST_MACH
     CHECK_THROWS_AS(second.deallocate(block), Misuse);
     first.deallocate(block);
 }
+
+} // namespace saver_region_test

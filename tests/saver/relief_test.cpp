@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace saver_relief_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("relief: a reserve takes what another tag does not use", M, MEMSAVER_TEST_QUICK_MACHINE) {
@@ -76,3 +78,5 @@ TEST_CASE("relief: threads that ask for one tag's reserve at once take it once")
     CHECK(row_of(saver, "reserved").mapped_bytes == 30_MiB);
     CHECK(row_of(saver, "reserved").blocks == 3);
 }
+
+} // namespace saver_relief_test

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string>
 
+namespace saver_usage_test {
+
 using namespace test;
 
 TEST_CASE_TEMPLATE("rows follow every operation", M, MEMSAVER_TEST_MACHINES) {
@@ -118,3 +120,5 @@ TEST_CASE_TEMPLATE("reports are printed for people", M, MEMSAVER_TEST_MACHINES) 
     resumed << saver.resume();
     CHECK(contains(resumed.str(), "mapped 128.00 MiB, restored 128.00 MiB, still held 0 B, "));
 }
+
+} // namespace saver_usage_test

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+namespace testing_faulty_driver_test {
+
 using namespace memsaver;
 
 namespace {
@@ -866,3 +868,5 @@ TEST_CASE("a sweep ends where it must") {
                         {}, make, [](Fixture&) { throw std::logic_error{"a bug"}; }, nothing),
                     std::logic_error);
 }
+
+} // namespace testing_faulty_driver_test

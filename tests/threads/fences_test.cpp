@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+namespace threads_fences_test {
+
 using namespace test;
 
 TEST_CASE("Fences: threads that come while one waits all go on, also if that wait fails") {
@@ -31,3 +33,5 @@ TEST_CASE("Fences: threads that come while one waits all go on, also if that wai
         CHECK(fences.last_done() == fences.last_begun());
     }
 }
+
+} // namespace threads_fences_test

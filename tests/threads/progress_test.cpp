@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+namespace threads_progress_test {
+
 using namespace test;
 
 namespace {
@@ -442,3 +444,5 @@ TEST_CASE_TEMPLATE("a device whose pause stands still does not hold up another",
         CHECK(all_are(one.driver, there, 2_MiB, 0));
     }
 }
+
+} // namespace threads_progress_test

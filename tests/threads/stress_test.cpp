@@ -24,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+namespace threads_stress_test {
+
 using namespace test;
 
 namespace {
@@ -410,3 +412,5 @@ TEST_CASE_TEMPLATE("closing while others are at work: they are told so, and noth
     CHECK(machine.driver.handle_bytes() == 0);
     CHECK(machine.driver.reserved_bytes() == 0);
 }
+
+} // namespace threads_stress_test

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+namespace torch_memory_saver_codes_test {
+
 using namespace tms;
 
 namespace {
@@ -43,3 +45,5 @@ TEST_CASE("a failure is told, and telling may fail") {
     const Code code = as_code([] { throw memsaver::Misuse{"no"}; }, [](const std::string&) { throw std::bad_alloc{}; });
     CHECK(code == invalid_value);
 }
+
+} // namespace torch_memory_saver_codes_test

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+namespace torch_memory_saver_control_test {
+
 using tms::Control;
 
 namespace {
@@ -120,3 +122,5 @@ TEST_CASE("a child that ends leaves its parent's alone") {
     control->remove();
     CHECK(std::filesystem::is_empty(place.folder));
 }
+
+} // namespace torch_memory_saver_control_test

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+namespace torch_memory_saver_engine_test {
+
 using namespace test;
 using tms::Engine;
 using tms::Keep;
@@ -323,3 +325,5 @@ TEST_CASE("plain memory has what no block needs") {
     bench.engine.free_plain(0, plain);
     CHECK(bench.machine.driver.close_stream(stream).ok());
 }
+
+} // namespace torch_memory_saver_engine_test

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+namespace torch_memory_saver_settings_test {
+
 using namespace tms;
 
 namespace {
@@ -120,3 +122,5 @@ TEST_CASE("what a thread begins with, and what it keeps") {
     thread.cpu_backup = thread.disk_backup = false;
     CHECK(thread.keep() == Keep::nothing);
 }
+
+} // namespace torch_memory_saver_settings_test

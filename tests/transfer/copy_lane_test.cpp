@@ -1,6 +1,8 @@
 // A lane's copies are marked, and have passed if any of them failed.
 #include "transfer/transfer_support.hpp"
 
+namespace transfer_copy_lane_test {
+
 using namespace transfer_test;
 
 TEST_CASE("CopyLane: copies a piece out and in, on the driver's own lanes") {
@@ -62,3 +64,5 @@ TEST_CASE("CopyLane: when one copy or its mark fails, what was enqueued has pass
     driver.fail({.call = Call::lane});
     CHECK_THROWS_AS((CopyLane<Machine>{driver, Direction::in}), DriverError);
 }
+
+} // namespace transfer_copy_lane_test

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace crew_test {
+namespace transfer_crew_test {
 
 using namespace memsaver;
 
@@ -48,10 +48,6 @@ private:
     std::mutex mutex_;
     std::vector<std::thread> threads_;
 };
-
-} // namespace crew_test
-
-using namespace crew_test;
 
 TEST_CASE("Crew: at most as many threads as are wanted and allowed, at the same time") {
     for (const std::size_t wanted : {std::size_t{1}, std::size_t{3}, std::size_t{100}}) {
@@ -218,3 +214,5 @@ TEST_CASE("Crew: a node's processors are a wish") {
     none.join();
     CHECK(ran == 1);
 }
+
+} // namespace transfer_crew_test

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace lane_test {
+namespace transfer_lane_test {
 
 using namespace memsaver;
 
@@ -34,10 +34,6 @@ struct Memory {
     Reservation<Machine> addresses{driver, 128_KiB, 64_KiB};
     Extent<Machine> extent{addresses.address(), 128_KiB};
 };
-
-} // namespace lane_test
-
-using namespace lane_test;
 
 TEST_CASE("Lane: fills every range, and no byte beside them") {
     const Memory memory;
@@ -113,3 +109,5 @@ TEST_CASE("Lane: if even the mark for what was enqueued fails, the device is wai
     CHECK(memory.extent.unmap().ok());
     CHECK(memory.driver.inner().violations().empty());
 }
+
+} // namespace transfer_lane_test

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace piece_test {
+namespace transfer_piece_test {
 
 using namespace memsaver;
 
@@ -18,10 +18,6 @@ std::size_t sum(const std::vector<Piece>& pieces) {
     for (const Piece& piece : pieces) bytes += piece.bytes();
     return bytes;
 }
-
-} // namespace piece_test
-
-using namespace piece_test;
 
 TEST_CASE("cut_into_pieces: no piece crosses a cell, no byte is lost or moved") {
     const std::vector<Unit> units{{9000, 250, 700}, {5000, 100, 150}, {20'000, 1200, 1}};
@@ -94,3 +90,5 @@ TEST_CASE("Piece: neighbours in both places are one copy; the first failure ends
     CHECK(failed.code == 9);
     CHECK(calls == 2);
 }
+
+} // namespace transfer_piece_test

@@ -1,6 +1,8 @@
 // Copies to and from pinned pages: ready or not, refused or failing, watched and followed.
 #include "transfer/transfer_support.hpp"
 
+namespace transfer_pinned_transfer_test {
+
 using namespace transfer_test;
 
 namespace {
@@ -230,3 +232,5 @@ TEST_CASE(
         CHECK(s.driver.drain().ok());
     }
 }
+
+} // namespace transfer_pinned_transfer_test

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+namespace transfer_progress_test {
+
 using namespace memsaver;
 
 TEST_CASE("Progress: tells bytes done of bytes to do") {
@@ -47,3 +49,5 @@ TEST_CASE("Progress: several threads reach the total exactly once") {
     for (std::thread& thread : threads) thread.join();
     CHECK(ends == 1);
 }
+
+} // namespace transfer_progress_test

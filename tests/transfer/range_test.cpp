@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace transfer_range_test {
+
 using namespace memsaver;
 
 static_assert(Range{}.bytes == 0 && Range{}.end() == 0);
@@ -23,3 +25,5 @@ TEST_CASE("Range: ranges overlap where they have a byte in common") {
     CHECK(!overlap(range, {0x1200, 1}));
     CHECK(!overlap({0, 0x1000}, range));
 }
+
+} // namespace transfer_range_test

@@ -7,6 +7,8 @@
 #include <map>
 #include <thread>
 
+namespace transfer_ring_transfer_test {
+
 using namespace transfer_test;
 
 namespace {
@@ -339,3 +341,5 @@ TEST_CASE("RingTransfer: buffers that copies may still reach are neither used ag
         }
     }
 }
+
+} // namespace transfer_ring_transfer_test

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace ticket_test {
+namespace transfer_ticket_test {
 
 using namespace memsaver;
 
@@ -45,10 +45,6 @@ public:
 private:
     Log& log_;
 };
-
-} // namespace ticket_test
-
-using namespace ticket_test;
 
 TEST_CASE("Ticket: a default one is done") {
     Ticket ticket;
@@ -103,3 +99,5 @@ TEST_CASE("Ticket: one that was moved from stands for nothing; what is moved ove
     CHECK(second.waits == 1);
     CHECK(second.ends == 1);
 }
+
+} // namespace transfer_ticket_test

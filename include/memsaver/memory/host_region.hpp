@@ -3,6 +3,7 @@
 
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/memory/host_budget.hpp"
+#include "memsaver/memory/settle.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -41,7 +42,7 @@ public:
     /// answers the first failure. A lost device holds no pins.
     Status release() noexcept {
         promise_ = {};
-        Status first = settle();
+        Status first = settle(driver_, unsettled_);
         if (!first.ok()) return first;
         for (std::size_t i = 0; i < cells_.size(); ++i) {
             if (cells_[i].state != State::pinned) continue;
@@ -74,7 +75,7 @@ public:
         return {};
     }
     /// Work that could not be waited for may still touch it: it is not given back before the device has been.
-    void unsettle() noexcept { unsettled_.store(true); }
+    void unsettle() noexcept { unsettled_ = true; }
     /// So many bytes of it, in cells that nobody prepared, have been touched by who owns it: they count as taken.
     void touched(std::size_t bytes) noexcept { promise_.touched(bytes); }
     /// Whether the cell of a host address is ready: taken, and pinned if that is wanted.
@@ -107,15 +108,6 @@ private:
         State state = State::untouched;
     };
 
-    Status settle() noexcept {
-        if constexpr (Streams<D>) {
-            if (!unsettled_.load()) return {};
-            const Status drained = driver_.drain();
-            if (!drained.ok() && drained.kind != StatusKind::gone) return drained;
-            unsettled_.store(false);
-        }
-        return {};
-    }
     [[nodiscard]] std::size_t index_of(std::uintptr_t at) const noexcept { return at / cell_bytes - first_cell_; }
     [[nodiscard]] std::pair<void*, std::size_t> cell_range(std::size_t index) const noexcept {
         const std::uintptr_t begin = std::max(address(), (first_cell_ + index) * cell_bytes);

@@ -12,3 +12,4 @@
 #include "memsaver/memory/physical_block.hpp"
 #include "memsaver/memory/pinned_buffer.hpp"
 #include "memsaver/memory/reservation.hpp"
+#include "memsaver/memory/settle.hpp"

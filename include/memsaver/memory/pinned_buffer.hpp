@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/driver/concepts.hpp"
+#include "memsaver/memory/settle.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -28,7 +29,7 @@ public:
 
     /// Takes `bytes`, or goes on where an earlier call, or giving back, failed. A refused pin is no failure, only slow.
     Status take(const D& driver, std::size_t bytes) noexcept {
-        if (const Status status = settle(); !status.ok()) return status;
+        if (const Status status = settle(driver_ ? *driver_ : driver, unsettled_); !status.ok()) return status;
         if (!driver_) {
             if (const Status status = driver.map_host(bytes, pages_); !status.ok()) return status;
             driver_ = driver;
@@ -45,7 +46,7 @@ public:
     /// Gives it back. On failure it stays owned, to be tried again, or taken again. A lost device holds no pins.
     Status release() noexcept {
         if (!driver_) return {};
-        if (const Status status = settle(); !status.ok()) return status;
+        if (const Status status = settle(*driver_, unsettled_); !status.ok()) return status;
         ready_ = false;
         const Status unpinned = pinned_ ? driver_->unpin_host(pages_) : Status{};
         // What the driver still holds is not pulled away from under it: others might be given the same addresses.
@@ -67,15 +68,6 @@ public:
     [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(pages_); }
 
 private:
-    Status settle() noexcept {
-        if constexpr (Streams<D>) {
-            if (!unsettled_) return {};
-            const Status drained = driver_->drain();
-            if (!drained.ok() && drained.kind != StatusKind::gone) return drained;
-            unsettled_ = false;
-        }
-        return {};
-    }
     void swap(PinnedBuffer& other) noexcept {
         std::swap(driver_, other.driver_);
         std::swap(pages_, other.pages_);

@@ -9,6 +9,8 @@
 
 #include <tuple>
 
+namespace gpu_two_devices_test {
+
 using namespace gpu_test;
 
 namespace {
@@ -285,3 +287,5 @@ TEST_CASE("a pool of workspaces on the second device: grows, is zeroed, captured
     }
     saver.close();
 }
+
+} // namespace gpu_two_devices_test

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+namespace interop_cccl_resource_test {
+
 using namespace test;
 
 // What each generation asks for, in its own names.
@@ -225,3 +227,5 @@ TEST_CASE_TEMPLATE("references and owners that hide the type", M, MEMSAVER_TEST_
 #endif
     CHECK(resource.arena().usage().blocks == 0);
 }
+
+} // namespace interop_cccl_resource_test

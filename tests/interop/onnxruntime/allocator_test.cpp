@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+namespace interop_onnxruntime_allocator_test {
+
 using namespace test;
 
 namespace {
@@ -118,3 +120,5 @@ TEST_CASE("the function table: nothing for no bytes, the info that was given, nu
     allocator.Free(&allocator, late); // quiet
     CHECK(allocator.Alloc(&allocator, 1) == nullptr);
 }
+
+} // namespace interop_onnxruntime_allocator_test

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+namespace torch_memory_saver_preload_late_runtime_test {
+
 using namespace test;
 
 TEST_CASE("what was not there before is found later") {
@@ -30,3 +32,5 @@ TEST_CASE("what was not there before is found later") {
     CHECK(free(block) == 0);
     CHECK(free(nullptr) == 0);
 }
+
+} // namespace torch_memory_saver_preload_late_runtime_test

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <thread>
 
+namespace torch_memory_saver_preload_shared_runtime_test {
+
 using namespace test;
 
 namespace {
@@ -132,3 +134,5 @@ TEST_CASE("nobody asked for the driver's allocations") {
     REQUIRE(::dladdr(::dlsym(driver, "cuMemAlloc_v2"), &info) != 0);
     CHECK(std::string{info.dli_fname}.find("libcuda.so.1") != std::string::npos);
 }
+
+} // namespace torch_memory_saver_preload_shared_runtime_test

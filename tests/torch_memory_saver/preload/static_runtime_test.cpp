@@ -14,6 +14,8 @@
 #include <string>
 #include <thread>
 
+namespace torch_memory_saver_preload_static_runtime_test {
+
 using namespace test;
 
 namespace {
@@ -146,3 +148,5 @@ TEST_CASE("paused from outside") {
     tell("stop outside", "3 stop outside 1");
     CHECK(cudaFree(block) == 0);
 }
+
+} // namespace torch_memory_saver_preload_static_runtime_test

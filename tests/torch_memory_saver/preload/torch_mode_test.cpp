@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+namespace torch_memory_saver_preload_torch_mode_test {
+
 using namespace test;
 
 TEST_CASE("memory in and outside of a region") {
@@ -42,3 +44,5 @@ TEST_CASE("memory in and outside of a region") {
     free(plain, bytes, 0, nullptr);
     free(nullptr, 0, 0, nullptr);
 }
+
+} // namespace torch_memory_saver_preload_torch_mode_test
