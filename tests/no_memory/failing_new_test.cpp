@@ -15,6 +15,13 @@ static void* allocate(std::size_t bytes) {
 
 void* operator new(std::size_t bytes) { return no_memory_failing_new_test::allocate(bytes); }
 void* operator new[](std::size_t bytes) { return no_memory_failing_new_test::allocate(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    try {
+        return no_memory_failing_new_test::allocate(bytes);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
