@@ -61,6 +61,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/base/span.hpp
   include/memsaver/base/status.hpp
   include/memsaver/base/version.hpp
+  include/memsaver/compile_once.hpp
   include/memsaver/driver/concepts.hpp
   include/memsaver/driver/cuda_absent.hpp
   include/memsaver/driver/cuda_api.hpp
