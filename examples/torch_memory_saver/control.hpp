@@ -37,9 +37,9 @@ public:
         act_ = std::move(act);
         if (::mkfifo(path_.c_str(), 0600) != 0 && errno != EEXIST) return failure("make");
         const int pipe = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW); // for writing too: it never ends
+        if (pipe < 0) return failure("open");
         struct stat what {};
-        if (pipe < 0 || ::fstat(pipe, &what) != 0) return failure("open");
-        if (!S_ISFIFO(what.st_mode)) {
+        if (::fstat(pipe, &what) != 0 || !S_ISFIFO(what.st_mode)) {
             ::close(pipe);
             return "MEMSAVER_CONTROL: " + path_ + " is there already, and no named pipe";
         }
@@ -49,9 +49,18 @@ public:
         sigset_t before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        std::thread{[this, pipe] { serve(pipe); }}.detach();
+        std::string trouble;
+        try {
+            std::thread{[this, pipe] { serve(pipe); }}.detach();
+        } catch (const std::exception& error) { // of the system, or no memory
+            trouble = std::string{"MEMSAVER_CONTROL: no thread: "} + error.what();
+        }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        return {};
+        if (!trouble.empty()) {
+            ::close(pipe);
+            remove();
+        }
+        return trouble;
     }
     /// At the end of the process. In a forked child it does nothing: pipe and file are its parent's.
     void remove() const noexcept {

@@ -80,6 +80,13 @@ TEST_CASE("ArenaPages: the margin stays free") {
     f.check_books();
 }
 
+TEST_CASE("ArenaPages: a margin that no memory leaves room for") {
+    Fixture f{ArenaOptions{.capacity = 256_MiB, .margin = ~std::size_t{0}}};
+    CHECK(f.grow(2_MiB).kind == StatusKind::out_of_memory);
+    CHECK(f.pages.physical_bytes() == 0);
+    f.check_books();
+}
+
 TEST_CASE("ArenaPages: whichever call fails while it grows, the books are true and the addresses come back") {
     const std::uint64_t points = sweep(
         {}, [] { return Fixture{}; }, [](Fixture& f) { check(f.grow(4_MiB), "grow"); },

@@ -1,5 +1,6 @@
 // The wait before memory is taken away: for just the work that an order names, for no longer than it is allowed.
 #include "memsaver/arena/idle_wait.hpp"
+#include "memsaver/arena/operation_options.hpp"
 #include "memsaver/driver/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
 
@@ -217,6 +218,15 @@ TEST_CASE("wait_until_idle: every failing call is told, and leaves no event open
             CHECK(points >= (device ? 4 : 5));
         }
     }
+}
+
+TEST_CASE("a timeout that ends after the clock does is none") {
+    CHECK(!deadline_after(std::chrono::nanoseconds::max()));
+    CHECK(!deadline_after(std::nullopt));
+    const Deadline soon = deadline_after(std::chrono::hours{1});
+    REQUIRE(soon);
+    CHECK(*soon > std::chrono::steady_clock::now());
+    CHECK(*deadline_after(std::chrono::nanoseconds::min()) < std::chrono::steady_clock::now());
 }
 
 } // namespace arena_idle_wait_test

@@ -19,6 +19,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 namespace driver_system_files_test {
@@ -195,6 +196,27 @@ TEST_CASE("a file that is not open") {
     CHECK(SystemFiles::read(closed, &byte, 1, 0).code == EBADF);
     CHECK(SystemFiles::allocate(closed, 0, block).code == EBADF);
     CHECK(SystemFiles::punch(closed, 0, block).code == EBADF);
+}
+
+TEST_CASE("room is taken also while signals come all the time") {
+    FileRef file;
+    REQUIRE(SystemFiles::open("/dev/shm", file).ok()); // a tmpfs, which listens to signals
+    struct sigaction counted {};
+    struct sigaction usual {};
+    counted.sa_handler = [](int) {};
+    REQUIRE(::sigaction(SIGALRM, &counted, &usual) == 0);
+    const itimerval often{{0, 500}, {0, 500}};
+    const itimerval never{};
+    REQUIRE(::setitimer(ITIMER_REAL, &often, nullptr) == 0);
+    const Status status = SystemFiles::allocate(file, block, 48 << 20);
+    REQUIRE(::setitimer(ITIMER_REAL, &never, nullptr) == 0);
+    REQUIRE(::sigaction(SIGALRM, &usual, nullptr) == 0);
+    CHECK(status.ok());
+    struct stat what {};
+    REQUIRE(::fstat(file.descriptor, &what) == 0);
+    CHECK(what.st_size == (48 << 20) + static_cast<off_t>(block));
+    CHECK(static_cast<std::size_t>(what.st_blocks) * 512 >= 48 << 20);
+    CHECK(SystemFiles::close(file).ok());
 }
 
 TEST_CASE("a full disk is an error, of allocating and of writing") {

@@ -76,6 +76,52 @@ TEST_CASE("a free that fails is kept, and tried again") {
     CHECK(machine.driver.plain_bytes() == 0);
 }
 
+TEST_CASE("what a graph keeps is counted as memory, not as a block, until it has been freed") {
+    const Checked<HostMachine2G> machine;
+    const FreeOrder in_capture{.kind = FreeOrder::Kind::replayed, .graph = 7};
+    PlainArena<FaultyDriver<HostDriver>> arena{machine.driver, "plain", {}};
+    arena.deallocate(arena.allocate(1_MiB, 256), in_capture);
+    std::vector<ArenaUsage> rows;
+    machine.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::free_plain) rows.push_back(arena.usage());
+    });
+    machine.driver.fail({.call = Call::free_plain});
+    arena.let_go(7);
+    machine.driver.on_call({});
+    rows.push_back(arena.usage());
+    CHECK(arena.close().ok());
+    REQUIRE(rows.size() == 2);
+    for (const ArenaUsage& row : rows) {
+        CHECK(row.blocks == 0);
+        CHECK(row.used_bytes == 0);
+        CHECK(row.mapped_bytes == 1_MiB);
+    }
+    CHECK(arena.usage().mapped_bytes == 0);
+}
+
+TEST_CASE("plain memory that only a graph keeps has a row in the saver's usage") {
+    const Checked<HostMachine2G> machine;
+    const HostDriver& host = machine.driver.inner();
+    StreamRef stream;
+    REQUIRE(host.open_stream(stream).ok());
+    {
+        MemorySaver saver{machine.driver};
+        void* block = nullptr;
+        {
+            const auto outside = saver.outside();
+            block = saver.allocate(64_MiB);
+        }
+        const Graph graph = capture(saver, "graph", stream, [&] { saver.deallocate(block); });
+        const Usage usage = saver.usage();
+        std::size_t kept = 0;
+        for (const ArenaUsage& row : usage) kept += row.state == "plain" ? row.mapped_bytes : 0;
+        CHECK(kept == 64_MiB);
+        CHECK(machine.driver.plain_bytes() == 64_MiB);
+    }
+    CHECK(machine.driver.plain_bytes() == 0);
+    REQUIRE(host.close_stream(stream).ok());
+}
+
 TEST_CASE("plain memory that cannot be freed in the end is told") {
     const FaultyDriver driver{HostDriver{1_GiB}};
     std::vector<Event> told;

@@ -3,12 +3,15 @@
 
 #include <doctest/doctest.h>
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -97,6 +100,29 @@ TEST_CASE("what is no pipe is left alone") {
     CHECK(text == "precious");
     Control nowhere;
     CHECK(!nowhere.open(place.folder + "/missing/pipe", {}).empty());
+}
+
+TEST_CASE("no thread for it: told, and signals, descriptors and files are as they were") {
+    Place place;
+    const auto descriptors = [] {
+        return std::distance(std::filesystem::directory_iterator{"/proc/self/fd"},
+                             std::filesystem::directory_iterator{});
+    };
+    const auto before = descriptors();
+    pthread_attr_t usual;
+    REQUIRE(pthread_getattr_default_np(&usual) == 0);
+    pthread_attr_t boundless = usual;
+    REQUIRE(pthread_attr_setstacksize(&boundless, std::size_t{1} << 50) == 0); // more than there are addresses
+    REQUIRE(pthread_setattr_default_np(&boundless) == 0);
+    Control control;
+    const std::string trouble = control.open(place.path, [](const std::string&, const std::string&) { return 0; });
+    REQUIRE(pthread_setattr_default_np(&usual) == 0);
+    CHECK(trouble.starts_with("MEMSAVER_CONTROL: no thread"));
+    sigset_t blocked;
+    REQUIRE(pthread_sigmask(SIG_SETMASK, nullptr, &blocked) == 0);
+    CHECK(sigismember(&blocked, SIGTERM) == 0);
+    CHECK(descriptors() == before);
+    CHECK(std::filesystem::is_empty(place.folder));
 }
 
 TEST_CASE("the process' number in a path") {

@@ -209,10 +209,11 @@ public:
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) override {
         memory_.require_open([&] { return view_text(pointer, bytes); });
         const auto turn = take_turn({}, "backup_view");
-        const std::optional<LiveBlock> block = memory_.heaps.block_holding(address_of(pointer));
         const auto refusal = [&](const char* why) {
             return Misuse{view_text(pointer, bytes) + " in tag \"" + tag() + "\": " + why};
         };
+        if (!contains(pointer)) throw refusal("it is no address of this tag");
+        const std::optional<LiveBlock> block = memory_.heaps.block_holding(address_of(pointer));
         if (!block) throw refusal("no live block holds this address");
         const std::size_t offset = address_of(pointer) - block->address;
         if (bytes > block->bytes - offset) throw refusal("it reaches past the end of its block");

@@ -135,7 +135,7 @@ public:
         if (options_.margin != 0 && needed != 0) {
             DeviceMemory memory;
             if (const Status status = driver_.memory(memory); !status.ok()) return status;
-            if (memory.free_bytes < needed + options_.margin)
+            if (memory.free_bytes < options_.margin || memory.free_bytes - options_.margin < needed)
                 return {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
         }
         for (Extent<D>& extent : extents) {

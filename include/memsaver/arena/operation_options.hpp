@@ -26,9 +26,12 @@ struct TrimOptions {
     std::optional<std::chrono::nanoseconds> timeout{};
 };
 
+/// None if it lies beyond what the clock can tell.
 inline Deadline deadline_after(const std::optional<std::chrono::nanoseconds>& timeout) {
-    if (!timeout) return {};
-    return std::chrono::steady_clock::now() + *timeout;
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point now = Clock::now();
+    if (!timeout || *timeout > Clock::time_point::max() - now) return {};
+    return now + *timeout;
 }
 
 } // namespace memsaver::inline v0_1

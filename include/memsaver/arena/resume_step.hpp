@@ -106,12 +106,13 @@ public:
             core.memory_.pages.activate(extents_);
         }
         core.memory_.end_operation(true); // while it is still known which ranges were paused
+        // Nothing is launched before it is open: what is given up in shut memory counts as out of reach of all work.
+        core.memory_.open_all();
         decltype(core.memory_.pages.paused) done;
         {
             const std::lock_guard lock{core.memory_.pages.mutex};
             done.swap(core.memory_.pages.paused);
         }
-        core.memory_.open_all();
         for (const auto& batch : done) core.slots_.resumed(batch.slot); // may take a while: without a lock
         row_.held_bytes = core.memory_.held_bytes();
         return std::move(row_);

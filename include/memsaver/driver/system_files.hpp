@@ -1,6 +1,7 @@
 // Files that nobody else can see, for backups: what all drivers on Linux share.
 #pragma once
 
+#include "memsaver/base/sizes.hpp"
 #include "memsaver/driver/handles.hpp"
 #include "memsaver/driver/system_status.hpp"
 
@@ -8,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -83,21 +86,35 @@ public:
     /// Takes the disk's room for a range now, so that a full disk is known before anything is written. A file system
     /// that cannot tell answers ok.
     static Status allocate(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
-        return arrange(file, 0, offset, bytes);
+        // An older kernel's tmpfs takes back what an interrupted call had taken: shorter ones get through.
+        for (std::size_t step = bytes; bytes != 0;) {
+            const std::size_t part = std::min(step, bytes);
+            const Status status = arrange(file, 0, offset, part);
+            if (status.code == EINTR) {
+                step = std::max(part / 2, shortest_step);
+                continue;
+            }
+            if (!status.ok()) return status;
+            offset += part;
+            bytes -= part;
+        }
+        return {};
     }
     /// Gives the disk's room for a range back; its bytes are lost. A file system that cannot keeps it until the file is
     /// closed.
     static Status punch(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
-        return arrange(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+        for (;;) {
+            const Status status = arrange(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+            if (status.code != EINTR) return status;
+        }
     }
 
 private:
+    static constexpr std::size_t shortest_step = 64_KiB;
+
     static Status arrange(FileRef file, int mode, std::size_t offset, std::size_t bytes) noexcept {
-        while (::fallocate(file.descriptor, mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
-            if (errno == EINTR) continue;
-            return errno == EOPNOTSUPP || errno == ENOSYS ? Status{} : system_status(errno);
-        }
-        return {};
+        if (::fallocate(file.descriptor, mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return {};
+        return errno == EOPNOTSUPP || errno == ENOSYS ? Status{} : system_status(errno);
     }
 };
 

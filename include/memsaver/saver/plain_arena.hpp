@@ -148,16 +148,17 @@ public:
                 });
                 if (block == blocks_.end()) return;
                 node = blocks_.extract(block);
+                kept_blocks_ -= 1;
             }
             const Status status = give(node.key()); // waits: outside the lock
             const std::lock_guard lock{mutex_};
             if (status.ok()) {
                 kept_bytes_ -= node.mapped().bytes;
-                kept_blocks_ -= 1;
                 continue;
             }
             node.mapped().graph = 0; // `close` tries it again
             blocks_.insert(std::move(node));
+            kept_blocks_ += 1;
         }
     }
 

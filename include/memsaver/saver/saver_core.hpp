@@ -212,7 +212,7 @@ public:
         std::vector<ArenaUsage> rows;
         for (const auto& tag : tags_.snapshot()) rows.push_back(tag.arena->usage());
         for (ArenaUsage& row : tags_.quarantine_usage()) rows.push_back(std::move(row));
-        if (ArenaUsage row = tags_.outside_usage(); row.blocks != 0) rows.push_back(std::move(row));
+        if (ArenaUsage row = tags_.outside_usage(); row.mapped_bytes != 0) rows.push_back(std::move(row));
         std::vector<DeviceUsage> devices;
         for (const D& driver : drivers()) {
             DeviceMemory memory;
