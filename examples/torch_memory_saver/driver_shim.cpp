@@ -169,8 +169,10 @@ TMS_EXPORTED Code cuGetProcAddress_v2(const char* name, void** function, int ver
 }
 
 /// What RTLD_NEXT means depends on who calls, which the C library reads off the return address. So everything that is
-/// not stood in for is passed on by a jump that leaves it in place: a call in tail position, with optimization on.
-TMS_EXPORTED void* dlsym(void* __restrict handle, const char* __restrict name) noexcept {
+/// not stood in for is passed on by a jump that leaves it in place: a call in tail position, with optimization on,
+/// after which nothing counts what has run.
+TMS_EXPORTED __attribute__((no_profile_instrument_function)) void* dlsym(void* __restrict handle,
+                                                                         const char* __restrict name) noexcept {
     if (handle != RTLD_NEXT) {
         // Only for what the library asked has, as it would answer without us.
         if (void* const ours = stand_in(name); ours != nullptr && real_dlsym()(handle, name) != nullptr) return ours;
