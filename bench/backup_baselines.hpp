@@ -69,9 +69,9 @@ private:
     D driver_;
     Address device_;
     std::size_t bytes_;
-    PinnedBuffer<D> host_;
-    OwnedStream<D> stream_;
-    OwnedEvent<D> event_;
+    PinnedBuffer host_;
+    OwnedStream stream_;
+    OwnedEvent event_;
 };
 
 /// A file of the same kind as a backup's, written and read by as many threads in as large parts, and nothing else.
@@ -87,7 +87,7 @@ public:
     }
     /// Into a new file, whose room is taken first.
     void write() {
-        file_ = OwnedFile<D>{driver_, directory_};
+        file_ = OwnedFile{driver_, directory_};
         check(driver_.allocate_file(file_.get(), 0, bytes_), "take room in a file");
         each_part([&](std::byte* buffer, std::size_t at, std::size_t bytes) {
             return driver_.write_file(file_.get(), buffer, bytes, at);
@@ -123,8 +123,8 @@ private:
     std::string directory_;
     std::size_t bytes_;
     std::size_t part_;
-    std::vector<PinnedBuffer<D>> buffers_;
-    OwnedFile<D> file_;
+    std::vector<PinnedBuffer> buffers_;
+    OwnedFile file_;
 };
 
 #if MEMSAVER_BENCH_CUDART

@@ -28,7 +28,7 @@ struct Shape {
 /// A saver with one tag full of blocks.
 template <Driver D>
 struct Tag {
-    Tag(const D& driver, AnyBackup<D> policy, const Shape& shape) : saver{driver} {
+    Tag(const D& driver, AnyPolicy policy, const Shape& shape) : saver{driver} {
         const Arena arena = saver.arena("tag", std::move(policy));
         for (std::size_t i = 0; i < shape.tensors; ++i) {
             void* block = arena.allocate(shape.bytes_each);

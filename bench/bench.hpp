@@ -5,6 +5,10 @@
 #include <benchmark/benchmark.h>
 #include <memsaver/memsaver.hpp>
 
+#ifdef MEMSAVER_BENCH_CUDART
+#include <cuda_runtime_api.h>
+#endif
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +23,7 @@
 namespace bench {
 
 using namespace memsaver;
+using namespace memsaver::detail; // what is measured beside the library is made of its parts
 using Clock = std::chrono::steady_clock;
 
 /// Without a GPU the benchmarks still run, shorter and on a host machine of which they touch no page, so that they
@@ -96,9 +101,9 @@ int run(int argc, char** argv, RegisterAll&& register_all) {
             benchmark::AddCustomContext("memsaver", std::to_string(version.major) + "." +
                                                         std::to_string(version.minor) + "." +
                                                         std::to_string(version.patch));
-#if MEMSAVER_HAS_CUDA_HEADERS
-            benchmark::AddCustomContext("toolkit", std::to_string(CUDA_VERSION / 1000) + "." +
-                                                       std::to_string(CUDA_VERSION % 1000 / 10));
+#ifdef MEMSAVER_BENCH_CUDART
+            benchmark::AddCustomContext("toolkit", std::to_string(CUDART_VERSION / 1000) + "." +
+                                                       std::to_string(CUDART_VERSION % 1000 / 10));
 #endif
             register_all(driver);
             benchmark::RunSpecifiedBenchmarks();

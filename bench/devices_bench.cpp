@@ -37,7 +37,7 @@ void compare(benchmark::State& state, std::size_t bytes_each, const std::functio
 }
 
 template <Driver D>
-void savers(benchmark::State& state, const D& first, const D& other, std::size_t bytes, const AnyBackup<D>& policy) {
+void savers(benchmark::State& state, const D& first, const D& other, std::size_t bytes, const AnyPolicy& policy) {
     MemorySaver<D> saver{first};
     const auto fill = [&](const char* tag, const D& driver) {
         void* const block = saver.arena(tag, policy, driver).allocate(bytes);

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from run import ROOT, machine, output_of, short
 
-LEFT_OUT = re.compile(r"lost_device|quarantine|transfer")
+LEFT_OUT = re.compile(r"lost_device|transfer")
 COMMAND = ["compute-sanitizer", "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "99"]
 
 

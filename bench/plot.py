@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Draws the README's figures, and writes its numbers, from bench/results alone.
+"""Draws the figures and writes the numbers of docs/benchmarks.md and of the README, from bench/results alone.
 
-    bench/plot.py              writes docs/figures/*.svg and the README between its two marks
+    bench/plot.py              writes docs/figures/*.svg, and both pages between their marks
     bench/plot.py --check      says what is not as it would be written, and exits 1
 
-Takes the newest results of each benchmark (see bench/run.py). The marks are <!-- figures:begin --> and
-<!-- figures:end -->. Plain SVG, that follows the reader's light or dark theme; nothing to install.
+Takes the newest results of each benchmark (see bench/run.py). docs/benchmarks.md has a pair of marks for each benchmark,
+<!-- pause_resume:begin --> and <!-- pause_resume:end --> and so on; the README has one, for its four numbers:
+<!-- numbers:begin --> and <!-- numbers:end -->. The figures are plain SVG that follows the reader's light or dark theme.
 """
 import argparse
 import json
@@ -16,7 +17,6 @@ from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .title { font-weight: 600; font-size: 15px } .panel { font-weight: 600 } .dim { fill: #57606a }
@@ -35,7 +35,7 @@ def load(folder, host):
     newest = {}
     for path in sorted(folder.glob("*.json")):
         match = re.fullmatch(r"(\d{4}-\d{2}-\d{2})-(.+)-([a-z_]+)\.json", path.name)
-        if not match or (match[2] == "host") != host:
+        if not match or (match[2] == "host") != host or "compile_time" in path.name:
             continue
         newest[match[3]] = path  # sorted by date
     results = {}
@@ -127,15 +127,17 @@ def pause_resume(rows):
     figures = {
         "pause_resume": chart("Pause and resume, beside the raw driver calls on the same bytes", "ms",
                               ["memsaver, pause + resume", "the driver alone"], panels),
-        "ratio": chart("Times the driver alone, and the limit of 1.15", "x", ["memsaver / driver"], [("", ratios)], 1.15),
+        "ratio": chart("memsaver / driver; dashed: the limit of 1.15", "x", ["memsaver / driver"], [("", ratios)], 1.15),
     }
-    text = ["![Pause and resume](docs/figures/pause_resume.svg)", ""]
-    text += table(["pause and resume of", "first pause, ms", "later pauses", "resume", "driver: pause", "driver: resume", "ratio"], numbers)
+    text = ["![Pause and resume](figures/pause_resume.svg)", ""]
+    text += table(["pause and resume of", "first pause, ms", "later pause", "resume", "driver's calls: pause", "driver's calls: resume",
+                   "memsaver / driver"], numbers)
+    text += ["![Pause and resume, beside the driver's calls](figures/ratio.svg)", ""]
     return figures, text
 
 
 def allocate(rows):
-    kinds = [("memsaver/idle", "freed idle"), ("memsaver/plain", "freed"), ("memsaver/stream", "freed with a stream"),
+    kinds = [("memsaver/idle", "already_idle"), ("memsaver/plain", "no stream"), ("memsaver/stream", "with a stream"),
              ("cudaMallocAsync", "cudaMallocAsync"), ("cudaMalloc", "cudaMalloc"), ("memsaver switched off", "switched off")]
     shapes, numbers, panels = [], [], []
     for name in rows:
@@ -151,7 +153,7 @@ def allocate(rows):
             panels.append((f"{threads} threads, {int(live):,} live blocks" if threads != "1" else f"1 thread, {int(live):,} live blocks",
                            [(kind, [row["median_ns"]]) for (_, kind), row in zip(kinds, found) if row]))
     figure = chart("Allocate and deallocate 64 KiB: the median pair", "ns", ["one pair"], panels)
-    text = ["![Allocate and deallocate](docs/figures/allocate.svg)", ""]
+    text = ["![Allocate and deallocate](figures/allocate.svg)", ""]
     text += table(["allocate and deallocate, ns: median (p99)", *(f"memsaver, {kind}" if not kind.startswith("cuda") else f"`{kind}`"
                                                             for _, kind in kinds)], numbers)
     return {"allocate": figure}, text
@@ -215,11 +217,12 @@ def backup(rows):
         add("file", back, row["in_gbps"], row["raw_in_gbps"])
         numbers.append(["`FileBackup`, beside raw direct I/O", *(number(row[key]) for key in (
             "out_gbps", "in_gbps", "raw_out_gbps", "raw_in_gbps"))])
-    text += ["![Backups: how fast bytes go and come](docs/figures/backup.svg)", ""]
+    text += ["![Backups: how fast bytes are saved and restored](figures/backup.svg)", ""]
     text += table(["bytes kept by", "pause, GB/s", "resume, GB/s", "without memsaver: out", "in"], numbers)
     for name, row in rows.items():
         if name.startswith("once/"):
-            text.append(f"- `Refresh::once`, {mib(row['bytes'] / 2**20)} in {int(row['tensors']):,}: a later pause takes "
+            tensors = f"{int(row['tensors']):,} tensor{'s' if row['tensors'] != 1 else ''}"
+            text.append(f"- `Refresh::once`, {mib(row['bytes'] / 2**20)} in {tensors}: a later pause takes "
                         f"{number(row['later_ms'])} ms, one that drops the bytes {number(row['discard_ms'])} ms.")
     if row := rows.get("given back"):
         text.append(f"- `.retain = false`, {mib(row['bytes'] / 2**20)}: after a resume the process' resident memory is "
@@ -258,7 +261,7 @@ def peers(rows):
             processes.append([shape, number(row["pause_ms"]), number(row["resume_ms"]), mib(row["given_back_mib"])])
     figure = chart("The same program, with one library and with the other: pause + resume", "ms",
                    [ours, theirs, "checkpoint of the process"], panels)
-    text = ["![Beside torch_memory_saver](docs/figures/peers.svg)", ""]
+    text = ["![Beside torch_memory_saver](figures/peers.svg)", ""]
     text += table(["the same calls, in ms", f"{theirs}: pause", "resume", f"{ours}: pause", "resume", "times faster: pause", "resume"], numbers)
     text += table(["device memory", f"{theirs}: in use", "paused", f"{ours}: in use", "paused"], memory)
     if processes:
@@ -270,8 +273,8 @@ def engine(content):
     """The engine of examples/engine: what it holds, what a pause leaves of that, and whether it reached its goals."""
     release, config = content["results"]["release_table"], content["config"]
     rows = [[row["holder"], mib(row["running"] / (1 << 20)), mib(row["paused"] / (1 << 20)), row["measured_by"]] for row in release["rows"]]
-    text = ["![An engine's device memory over time](docs/figures/engine.svg)", ""]
-    text += [f"[examples/engine](examples/engine/) is a transformer of {config['parameters'] / 1e9:.1f} billion parameters, with CUDA graphs for "
+    text = ["![An engine's device memory over time](figures/engine.svg)", ""]
+    text += [f"[examples/engine](../examples/engine/) is a transformer of {config['parameters'] / 1e9:.1f} billion parameters, with CUDA graphs for "
              f"{len(config['batches'])} batch sizes and a cache of {config['cache_bytes'] / (1 << 30):.0f} GiB. What it holds of the device, while it "
              "runs and while it is paused, measured from outside:", ""]
     text += table(["held by", "running", "paused", "measured by"], rows)
@@ -297,10 +300,60 @@ def soak(rows):
 PARTS = {"pause_resume": pause_resume, "backup": backup, "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers, "engine": engine, "soak": soak}
 
 
+def compile_time(folder):
+    """What bench/compile_time.py measured, of every tree; the one called "before" only where there is no other."""
+    words = {"include": "`#include <memsaver/memsaver.hpp>` alone", "gpu": "a program of ten lines on a `CudaDriver`",
+             "both": "the same on a `CudaDriver` and a `HostDriver`"}
+    files = [(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*compile_time*.json"))]
+    trees = {row["tree"] for _, content in files for row in content["rows"]}
+    columns, cells, sources = [], {}, []
+    for name, content in files:
+        context = content["context"]
+        rows = [row for row in content["rows"] if row["tree"] != "before" or trees == {"before"}]
+        for row in rows:
+            column = f"{row['form']}, {context['commits'][row['tree']]}"
+            columns += [column] if column not in columns else []
+            what = f"{row['compiler']}: {words.get(row['source'], row['source'])}"
+            cells.setdefault(what, {})[column] = f"{row['cpu_seconds']:.1f}"
+        if rows:
+            compilers = ", ".join(context["compilers"].values())
+            sources.append(f"From [{name}](../bench/results/{name}): {compilers}; {context['flags']}; {context['cores']} cores of {context['cpu']}.")
+    if not cells:
+        return ["No results yet."]
+    return [*table(["CPU seconds to compile", *columns], [[what, *(row.get(column, "") for column in columns)] for what, row in cells.items()]),
+            *sources]
+
+
+def headline(results):
+    """The README's four numbers."""
+    rows = []
+    if "engine" in results:
+        content = results["engine"][3]
+        goals = {goal["goal"]: goal.get("value") for goal in content["goals"]}
+        held = {row["holder"]: mib(row["running"] / (1 << 20)) for row in content["results"]["release_table"]["rows"]}
+        rows.append([f"an engine with {held['tag weights']} of weights and {held['tag cache']} of cache, paused: given back of what it "
+                     "held above its bare CUDA context", f"{goals['released of what was held above the bare context']:.4g} %"])
+        rows.append(["the same engine: its cache, graphs and workspaces are resumed in",
+                     f"{number(goals['resume of cache, graphs and workspaces'])} ms"])
+    for name, row in (results["backup"][2] if "backup" in results else {}).items():
+        if name.startswith("backup/prepared/") and row["tensors"] > 1:
+            rows.append([f"{int(row['tensors']):,} tensors kept in host memory: saved / restored, where plain copies reach "
+                         f"{number(row['baseline_out_gbps'])} / {number(row['baseline_in_gbps'])} GB/s",
+                         f"{number(row['out_gbps'])} / {number(row['in_gbps'])} GB/s"])
+    shape = "4096 x 64 KiB"
+    pair = [results["peers"][2].get(f"discard/{shape}/{who}") for who in ("memsaver", "torch_memory_saver")] if "peers" in results else [None]
+    if None not in pair:
+        ours, theirs = (number(row["pause_ms"] + row["resume_ms"]) for row in pair)
+        rows.append([f"{shape.replace(' x ', ' tensors of ')}, dropped: a pause and a resume, where torch_memory_saver takes {theirs} ms", f"{ours} ms"])
+    gpus = {results[name][1]["gpu"] for name in ("engine", "backup", "peers") if name in results}
+    return table([f"on one {' or '.join(sorted(gpus))}", "measured"], rows)[:-1] if rows else []
+
+
 def compose(results):
-    """The figures by name, and the README's block."""
-    figures, text, sources = {}, [], []
+    """The figures by name, and what stands between the marks of docs/benchmarks.md, by name."""
+    figures, blocks = {}, {}
     for name, part in PARTS.items():
+        blocks[name] = ["No results yet."]
         if name not in results:
             continue
         file, context, rows, content = results[name]
@@ -308,16 +361,29 @@ def compose(results):
             continue
         drawn, lines = part(content if name == "engine" else rows)
         figures.update(drawn)
-        text += lines
-        sources.append(f"[{name}](bench/results/{file}) ({context['gpu']}, driver {context['driver']}, "
-                       f"CUDA {context.get('toolkit', 'unknown')}, commit {context['commit']}, {context['date']})")
-    text.append("Drawn by `bench/plot.py` from " + ", ".join(sources) + ".")
-    return figures, "\n".join([BEGIN, "", *text, "", END])
+        commit = re.sub(r"^([0-9a-f]{12})[0-9a-f]*", r"\1", context["commit"])
+        blocks[name] = [*lines, f"From [{file}](../bench/results/{file}): {context['gpu']}, driver {context['driver']}, "
+                                f"CUDA {context.get('toolkit', 'unknown')}, commit {commit}, {context['date']}."]
+    return figures, blocks
+
+
+def replaced(page, blocks):
+    """The page's text with these lines between its marks."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    for name, lines in blocks.items():
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not found or not closed:
+            raise SystemExit(f"{page} lacks the marks {begin} and {end}")
+        text = before + "\n".join([begin, "", *lines, "", end]) + after
+    return text
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures")
     parser.add_argument("--host", action="store_true", help="draw what a machine without a GPU gave, to try this script")
@@ -326,14 +392,11 @@ def main():
     results = load(arguments.results, arguments.host)
     if not results:
         raise SystemExit(f"no results in {arguments.results}: bench/run.py writes them")
-    figures, block = compose(results)
+    figures, blocks = compose(results)
+    blocks["compile_time"] = compile_time(arguments.results)
     written = {arguments.figures / f"{name}.svg": content for name, content in figures.items()}
-    readme = arguments.readme.read_text(encoding="utf-8") if arguments.readme.exists() else ""
-    before, found, rest = readme.partition(BEGIN)
-    _, closed, after = rest.partition(END)
-    if not found or not closed:
-        raise SystemExit(f"{arguments.readme} lacks the marks {BEGIN} and {END}")
-    written[arguments.readme] = before + block + after
+    written[arguments.page] = replaced(arguments.page, blocks)
+    written[arguments.readme] = replaced(arguments.readme, {"numbers": headline(results)})
 
     stale = [path for path, content in written.items() if not path.exists() or path.read_text(encoding="utf-8") != content]
     for path in stale:

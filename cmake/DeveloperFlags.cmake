@@ -7,22 +7,36 @@ endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
+# memsaver_flags: the flags. memsaver_developer: the flags and the compiled form, which nearly everything is built with.
+# memsaver_header_only: the flags and the headers alone.
+add_library(memsaver_flags INTERFACE)
 add_library(memsaver_developer INTERFACE)
-target_link_libraries(memsaver_developer INTERFACE memsaver::memsaver)
+target_link_libraries(memsaver_developer INTERFACE memsaver_flags memsaver::compiled)
+add_library(memsaver_header_only INTERFACE)
+target_link_libraries(memsaver_header_only INTERFACE memsaver_flags memsaver::memsaver)
 
-target_compile_options(memsaver_developer INTERFACE
+target_compile_options(memsaver_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wold-style-cast -Wnon-virtual-dtor -Wundef
   $<$<BOOL:${MEMSAVER_WERROR}>:-Werror>)
 
+# Adapters, benchmarks and tests look for the toolkit's headers; the library does without them.
+find_package(CUDAToolkit QUIET)
+target_include_directories(memsaver_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+
 if(MEMSAVER_SANITIZE)
-  target_compile_options(memsaver_developer INTERFACE
+  target_compile_options(memsaver_flags INTERFACE
     -fsanitize=${MEMSAVER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
     # g++ takes the sanitizers' own branches for paths that leave values unset.
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-  target_link_options(memsaver_developer INTERFACE -fsanitize=${MEMSAVER_SANITIZE})
+  target_link_options(memsaver_flags INTERFACE -fsanitize=${MEMSAVER_SANITIZE})
 endif()
 
 if(MEMSAVER_COVERAGE)
-  target_compile_options(memsaver_developer INTERFACE --coverage -fprofile-update=atomic)
-  target_link_options(memsaver_developer INTERFACE --coverage)
+  target_compile_options(memsaver_flags INTERFACE --coverage -fprofile-update=atomic)
+  target_link_options(memsaver_flags INTERFACE --coverage)
 endif()
+
+# The compiled form is built with them too, and does not hand them on.
+separate_arguments(library_flags UNIX_COMMAND "${MEMSAVER_LIBRARY_FLAGS}")
+target_compile_options(memsaver_compiled PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_COMPILE_OPTIONS> ${library_flags})
+target_link_options(memsaver_compiled PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_LINK_OPTIONS>)

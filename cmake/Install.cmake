@@ -1,21 +1,38 @@
-# cmake --install: the headers, and a package that find_package(memsaver) finds.
+# cmake --install: the headers, the compiled form where it was built, a package that find_package(memsaver) finds, and a file
+# for pkg-config.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/memsaver)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/memsaver)
 
 install(TARGETS memsaver EXPORT memsaverTargets FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT memsaverTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
 
+# An export of its own, which the package reads only if the library is there: whoever does not link it need not build it.
+install(TARGETS memsaver_compiled EXPORT memsaverCompiledTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
+  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+install(EXPORT memsaverCompiledTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
+
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/memsaverConfig.cmake.in
-  ${PROJECT_BINARY_DIR}/memsaverConfig.cmake INSTALL_DESTINATION ${package_dir})
+  ${PROJECT_BINARY_DIR}/memsaverConfig.cmake INSTALL_DESTINATION ${package_dir}
+  PATH_VARS CMAKE_INSTALL_LIBDIR)
 # Before 1.0, each minor version is a namespace and so an interface of its own.
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/memsaverConfigVersion.cmake
-  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/memsaverConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 
 install(FILES
   ${PROJECT_BINARY_DIR}/memsaverConfig.cmake
   ${PROJECT_BINARY_DIR}/memsaverConfigVersion.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/memsaverToolkit.cmake
   DESTINATION ${package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# For pkg-config; says where things are as seen from where it lies, so that the folder may be moved.
+set(pc_prefix ${CMAKE_INSTALL_PREFIX})
+if(NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+  file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  set(pc_prefix "\${pcfiledir}/${pc_prefix}")
+endif()
+cmake_path(APPEND pc_includedir "\${prefix}" ${CMAKE_INSTALL_INCLUDEDIR})
+configure_file(${PROJECT_SOURCE_DIR}/cmake/memsaver.pc.in ${PROJECT_BINARY_DIR}/memsaver.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/memsaver.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,111 +1,108 @@
 # Every header of memsaver. Written by cmake/checks/check_tree.py --write-headers.
 set(MEMSAVER_HEADERS
-  include/memsaver/arena/address_space.hpp
   include/memsaver/arena/arena.hpp
   include/memsaver/arena/arena_base.hpp
+  include/memsaver/arena/arena_base.ipp
   include/memsaver/arena/arena_core.hpp
-  include/memsaver/arena/arena_memory.hpp
-  include/memsaver/arena/arena_options.hpp
-  include/memsaver/arena/arena_pages.hpp
-  include/memsaver/arena/arena_slots.hpp
-  include/memsaver/arena/block.hpp
-  include/memsaver/arena/block_allocator.hpp
-  include/memsaver/arena/deferred_frees.hpp
-  include/memsaver/arena/extending_block.hpp
-  include/memsaver/arena/extent_sizes.hpp
-  include/memsaver/arena/for_each_device.hpp
-  include/memsaver/arena/free_bins.hpp
-  include/memsaver/arena/growing_block.hpp
-  include/memsaver/arena/heap.hpp
-  include/memsaver/arena/heap_set.hpp
-  include/memsaver/arena/heaps.hpp
-  include/memsaver/arena/host_memory_guard.hpp
-  include/memsaver/arena/idle_wait.hpp
-  include/memsaver/arena/misplaced.hpp
-  include/memsaver/arena/offset_map.hpp
-  include/memsaver/arena/operation_options.hpp
-  include/memsaver/arena/order.hpp
-  include/memsaver/arena/pause_step.hpp
-  include/memsaver/arena/quarantine_pages.hpp
-  include/memsaver/arena/regions.hpp
-  include/memsaver/arena/resume_step.hpp
+  include/memsaver/arena/arena_core.ipp
+  include/memsaver/arena/pages.hpp
+  include/memsaver/arena/pages.ipp
   include/memsaver/arena/run_steps.hpp
-  include/memsaver/arena/tag_names.hpp
+  include/memsaver/arena/run_steps.ipp
   include/memsaver/arena/tagged_arena.hpp
-  include/memsaver/arena/trim_step.hpp
-  include/memsaver/arena/turn.hpp
-  include/memsaver/backup/any_backup.hpp
+  include/memsaver/arena/tagged_arena.ipp
   include/memsaver/backup/backup.hpp
-  include/memsaver/backup/backup_concept.hpp
-  include/memsaver/backup/compare.hpp
+  include/memsaver/backup/copy_lane.hpp
+  include/memsaver/backup/copy_lane.ipp
+  include/memsaver/backup/crew.hpp
+  include/memsaver/backup/crew.ipp
   include/memsaver/backup/discard.hpp
+  include/memsaver/backup/discard.ipp
   include/memsaver/backup/file_backup.hpp
-  include/memsaver/backup/file_store.hpp
-  include/memsaver/backup/fill_slot.hpp
+  include/memsaver/backup/file_backup.ipp
   include/memsaver/backup/host_backup.hpp
-  include/memsaver/backup/host_store.hpp
-  include/memsaver/backup/location_space.hpp
-  include/memsaver/backup/spent_slots.hpp
-  include/memsaver/backup/store_options.hpp
-  include/memsaver/backup/stored_books.hpp
+  include/memsaver/backup/host_backup.ipp
+  include/memsaver/backup/pieces.hpp
+  include/memsaver/backup/pieces.ipp
+  include/memsaver/backup/pinned_transfer.hpp
+  include/memsaver/backup/pinned_transfer.ipp
+  include/memsaver/backup/policy.hpp
+  include/memsaver/backup/policy.ipp
+  include/memsaver/backup/ring_transfer.hpp
+  include/memsaver/backup/ring_transfer.ipp
+  include/memsaver/backup/store.hpp
+  include/memsaver/backup/store.ipp
   include/memsaver/backup/stored_slot.hpp
+  include/memsaver/backup/stored_slot.ipp
+  include/memsaver/backup/ticket.hpp
+  include/memsaver/backup/ticket.ipp
   include/memsaver/backup/verified.hpp
-  include/memsaver/backup/zero.hpp
-  include/memsaver/base/base.hpp
-  include/memsaver/base/error.hpp
-  include/memsaver/base/event.hpp
-  include/memsaver/base/quarantine.hpp
-  include/memsaver/base/report.hpp
-  include/memsaver/base/sizes.hpp
-  include/memsaver/base/source_place.hpp
-  include/memsaver/base/span.hpp
-  include/memsaver/base/status.hpp
-  include/memsaver/base/version.hpp
-  include/memsaver/compile_once.hpp
+  include/memsaver/backup/verified.ipp
+  include/memsaver/core/core.hpp
+  include/memsaver/core/error.hpp
+  include/memsaver/core/error.ipp
+  include/memsaver/core/event.hpp
+  include/memsaver/core/event.ipp
+  include/memsaver/core/form.hpp
+  include/memsaver/core/function_ref.hpp
+  include/memsaver/core/handles.hpp
+  include/memsaver/core/order.hpp
+  include/memsaver/core/order.ipp
+  include/memsaver/core/ranges.hpp
+  include/memsaver/core/ranges.ipp
+  include/memsaver/core/report.hpp
+  include/memsaver/core/report.ipp
+  include/memsaver/core/sizes.hpp
+  include/memsaver/core/sizes.ipp
+  include/memsaver/core/status.hpp
+  include/memsaver/core/tags.hpp
+  include/memsaver/core/tags.ipp
+  include/memsaver/core/usage.hpp
+  include/memsaver/core/usage.ipp
+  include/memsaver/core/version.hpp
+  include/memsaver/driver/any_driver.hpp
   include/memsaver/driver/concepts.hpp
-  include/memsaver/driver/cuda_absent.hpp
+  include/memsaver/driver/cuda_abi.hpp
   include/memsaver/driver/cuda_api.hpp
-  include/memsaver/driver/cuda_availability.hpp
+  include/memsaver/driver/cuda_api.ipp
   include/memsaver/driver/cuda_device.hpp
+  include/memsaver/driver/cuda_device.ipp
   include/memsaver/driver/cuda_driver.hpp
-  include/memsaver/driver/cuda_native.hpp
+  include/memsaver/driver/cuda_driver.ipp
   include/memsaver/driver/cuda_options.hpp
-  include/memsaver/driver/cuda_scope.hpp
-  include/memsaver/driver/cuda_status.hpp
-  include/memsaver/driver/default_driver.hpp
   include/memsaver/driver/driver.hpp
-  include/memsaver/driver/handles.hpp
-  include/memsaver/driver/host_captures.hpp
-  include/memsaver/driver/host_driver.hpp
-  include/memsaver/driver/host_engine.hpp
-  include/memsaver/driver/host_graphs.hpp
-  include/memsaver/driver/host_machine.hpp
-  include/memsaver/driver/host_mappings.hpp
+  include/memsaver/driver/fork_mark.hpp
+  include/memsaver/driver/fork_mark.ipp
   include/memsaver/driver/host_memory.hpp
-  include/memsaver/driver/host_options.hpp
-  include/memsaver/driver/host_page_file.hpp
-  include/memsaver/driver/host_pins.hpp
-  include/memsaver/driver/host_pools.hpp
-  include/memsaver/driver/host_range.hpp
-  include/memsaver/driver/host_status.hpp
-  include/memsaver/driver/host_stream.hpp
-  include/memsaver/driver/host_violations.hpp
-  include/memsaver/driver/system_available.hpp
-  include/memsaver/driver/system_files.hpp
-  include/memsaver/driver/system_fork.hpp
-  include/memsaver/driver/system_memory.hpp
-  include/memsaver/driver/system_pages.hpp
-  include/memsaver/driver/system_status.hpp
+  include/memsaver/driver/host_memory.ipp
+  include/memsaver/driver/owned.hpp
+  include/memsaver/driver/system.hpp
+  include/memsaver/driver/system.ipp
+  include/memsaver/fwd.hpp
   include/memsaver/graph/capture.hpp
-  include/memsaver/graph/capture_options.hpp
-  include/memsaver/graph/captured_graph.hpp
+  include/memsaver/graph/capture.ipp
   include/memsaver/graph/graph.hpp
-  include/memsaver/graph/graph_base.hpp
   include/memsaver/graph/graph_handle.hpp
-  include/memsaver/graph/workspace_options.hpp
-  include/memsaver/graph/workspace_place.hpp
+  include/memsaver/graph/graph_handle.ipp
   include/memsaver/graph/workspace_pool.hpp
-  include/memsaver/graph/workspace_stats.hpp
+  include/memsaver/graph/workspace_pool.ipp
+  include/memsaver/heap/block_allocator.hpp
+  include/memsaver/heap/block_allocator.ipp
+  include/memsaver/heap/deferred_frees.hpp
+  include/memsaver/heap/deferred_frees.ipp
+  include/memsaver/heap/heap.hpp
+  include/memsaver/heap/heaps.hpp
+  include/memsaver/heap/heaps.ipp
+  include/memsaver/host/default_driver.hpp
+  include/memsaver/host/default_driver.ipp
+  include/memsaver/host/host.hpp
+  include/memsaver/host/host_driver.hpp
+  include/memsaver/host/host_driver.ipp
+  include/memsaver/host/host_engine.hpp
+  include/memsaver/host/host_engine.ipp
+  include/memsaver/host/host_memory.hpp
+  include/memsaver/host/host_memory.ipp
+  include/memsaver/host/host_options.hpp
   include/memsaver/interop/cccl.hpp
   include/memsaver/interop/cublas.hpp
   include/memsaver/interop/cuda_pools.hpp
@@ -114,38 +111,27 @@ set(MEMSAVER_HEADERS
   include/memsaver/interop/onnxruntime.hpp
   include/memsaver/interop/pytorch.hpp
   include/memsaver/interop/thrust.hpp
-  include/memsaver/memory/extent.hpp
-  include/memsaver/memory/host_budget.hpp
-  include/memsaver/memory/host_region.hpp
-  include/memsaver/memory/host_regions.hpp
-  include/memsaver/memory/mapping.hpp
-  include/memsaver/memory/memory.hpp
-  include/memsaver/memory/owned_event.hpp
-  include/memsaver/memory/owned_file.hpp
-  include/memsaver/memory/owned_stream.hpp
-  include/memsaver/memory/physical_block.hpp
-  include/memsaver/memory/pinned_buffer.hpp
-  include/memsaver/memory/reservation.hpp
-  include/memsaver/memory/settle.hpp
   include/memsaver/memsaver.hpp
   include/memsaver/saver/arena_handle.hpp
+  include/memsaver/saver/arena_handle.ipp
   include/memsaver/saver/buffer.hpp
   include/memsaver/saver/directory.hpp
+  include/memsaver/saver/directory.ipp
   include/memsaver/saver/hooks.hpp
+  include/memsaver/saver/hooks.ipp
   include/memsaver/saver/memory_saver.hpp
   include/memsaver/saver/open_captures.hpp
+  include/memsaver/saver/open_captures.ipp
+  include/memsaver/saver/options.hpp
   include/memsaver/saver/plain_arena.hpp
-  include/memsaver/saver/plain_growth.hpp
-  include/memsaver/saver/region.hpp
+  include/memsaver/saver/plain_arena.ipp
   include/memsaver/saver/region_stacks.hpp
-  include/memsaver/saver/relief.hpp
+  include/memsaver/saver/region_stacks.ipp
   include/memsaver/saver/saver.hpp
-  include/memsaver/saver/saver_base.hpp
   include/memsaver/saver/saver_core.hpp
-  include/memsaver/saver/saver_options.hpp
-  include/memsaver/saver/stream_mark.hpp
+  include/memsaver/saver/saver_core.ipp
   include/memsaver/saver/tag_table.hpp
-  include/memsaver/saver/usage.hpp
+  include/memsaver/saver/tag_table.ipp
   include/memsaver/testing/books.hpp
   include/memsaver/testing/call_log.hpp
   include/memsaver/testing/failure.hpp
@@ -154,14 +140,4 @@ set(MEMSAVER_HEADERS
   include/memsaver/testing/faulty_system.hpp
   include/memsaver/testing/ledger.hpp
   include/memsaver/testing/sweep.hpp
-  include/memsaver/testing/testing.hpp
-  include/memsaver/transfer/copy_lane.hpp
-  include/memsaver/transfer/crew.hpp
-  include/memsaver/transfer/lane.hpp
-  include/memsaver/transfer/piece.hpp
-  include/memsaver/transfer/pinned_transfer.hpp
-  include/memsaver/transfer/progress.hpp
-  include/memsaver/transfer/range.hpp
-  include/memsaver/transfer/ring_transfer.hpp
-  include/memsaver/transfer/ticket.hpp
-  include/memsaver/transfer/transfer.hpp)
+  include/memsaver/testing/testing.hpp)

@@ -8,7 +8,7 @@
 
 What was run stands between <!-- numbers:begin --> and <!-- numbers:end -->; between <!-- results:begin --> and
 <!-- results:end --> stand the newest results of the soak (*soak*.json), of memcheck (*memcheck*.txt), of the fuzzer
-(*fuzz*.txt, the last lines of its processes) and of what a quarantine costs (*quarantine*.json), where there are any.
+(*fuzz*.txt, the last lines of its processes), where there are any.
 """
 import argparse
 import json
@@ -122,20 +122,6 @@ def fuzzed():
             f"theirs, no finding{rest}."]
 
 
-def quarantined():
-    path = newest("*quarantine*.json")
-    if path is None:
-        return ["- Quarantine: not measured yet."]
-    result = json.loads(path.read_text())
-    lines = [f"- Quarantine of 8 GiB on {result['context']['gpu']} (`bench/results/{path.name}`), medians of one run:", "",
-             "  | largest shared block | pause, ms | without | resume, ms | without | shared memory |",
-             "  |---|---:|---:|---:|---:|---:|"]
-    for row in result["benchmarks"]:
-        lines.append(f"  | {row['block_bytes'] / 2**20:.0f} MiB | {row['pause_ms']:.2f} | {row['bare_pause_ms']:.2f} | "
-                     f"{row['resume_ms']:.2f} | {row['bare_resume_ms']:.2f} | {row['shared_bytes'] / 2**20:.0f} MiB |")
-    return lines
-
-
 def memchecked():
     path = newest("*memcheck*.txt")
     if path is None:
@@ -146,7 +132,7 @@ def memchecked():
 
 def results():
     """The lines of what bench/results say."""
-    return [*soaked(), *memchecked(), *fuzzed(), *quarantined()]
+    return [*soaked(), *memchecked(), *fuzzed()]
 
 
 def soaked():

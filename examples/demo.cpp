@@ -289,8 +289,7 @@ void demonstrate(const D& driver) {
 
 int main() {
     try {
-        with_default_driver([](auto driver) { demonstrate(driver); },
-                            {.host_capacity = std::min(host_capacity_or_default(0), 1_GiB)});
+        with_default_driver([](auto driver) { demonstrate(driver); }, {.host_capacity = 1_GiB});
     } catch (const std::exception& error) {
         std::fprintf(stderr, "\nthe demo failed: %s\n", error.what());
         return 1;

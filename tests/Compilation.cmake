@@ -1,8 +1,11 @@
-# What can be tested by compiling alone.
+# What can be tested by compiling alone, and the header-only form.
+
+find_package(Python3 QUIET COMPONENTS Interpreter)
 
 # --- Each header compiles by itself, first in its translation unit -----------------------------------------------------
 set(units)
 set(headers ${MEMSAVER_HEADERS})
+list(FILTER headers INCLUDE REGEX "[.]hpp$")
 list(FILTER headers EXCLUDE REGEX "/interop/(cccl|onnxruntime|thrust)[.]hpp$") # tests/interop, where they can be
 foreach(header IN LISTS headers)
   string(REGEX REPLACE "^include/" "" header ${header})
@@ -13,7 +16,22 @@ foreach(header IN LISTS headers)
 endforeach()
 add_library(headers_alone OBJECT ${units})
 target_link_libraries(headers_alone PRIVATE memsaver_developer)
-target_compile_options(headers_alone PRIVATE -O0)
+target_compile_options(headers_alone PRIVATE -O0 -g0)
+
+# --- The headers without the compiled form: one program, in two units ----------------------------------------------------
+# A definition of an .ipp file that lacks its `inline` is there twice, and does not link.
+add_executable(header_only header_only/programs.cpp second_unit.cpp)
+target_link_libraries(header_only PRIVATE memsaver_header_only)
+target_include_directories(header_only PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+add_test(NAME header_only.programs COMMAND header_only)
+memsaver_label(header_only.programs host)
+if(CMAKE_NM AND Python3_FOUND)
+  add_test(NAME header_only.core_once COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/header_only/core_once.py
+    --nm ${CMAKE_NM} $<TARGET_FILE:header_only>)
+  memsaver_label(header_only.core_once host)
+else()
+  memsaver_skip(header_only.core_once host "no nm, or no Python 3")
+endif()
 
 # --- Static assertions, positive and negative --------------------------------------------------------------------------
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/static/*.cpp)
@@ -21,11 +39,11 @@ if(sources)
   add_library(static_tests OBJECT ${sources})
   target_link_libraries(static_tests PRIVATE memsaver_developer)
   target_include_directories(static_tests PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-  target_compile_options(static_tests PRIVATE -O0)
+  target_compile_options(static_tests PRIVATE -O0 -g0)
 endif()
 
 # --- What must not compile, and the message it must fail with ----------------------------------------------------------
-set(compile_flags -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I${PROJECT_SOURCE_DIR}/include)
+set(compile_flags -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I${PROJECT_SOURCE_DIR}/include -DMEMSAVER_COMPILED)
 set(toolkit_flags)
 foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
   list(APPEND toolkit_flags -isystem ${dir})
@@ -40,7 +58,6 @@ foreach(source IN LISTS sources)
 endforeach()
 
 # --- The code that pages show -----------------------------------------------------------------------------------------
-find_package(Python3 QUIET COMPONENTS Interpreter)
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
 foreach(page IN LISTS pages)
   file(STRINGS ${page} blocks REGEX "^ *```cpp")
@@ -55,18 +72,14 @@ foreach(page IN LISTS pages)
   endif()
 endforeach()
 
-# --- Other ways to compile code that includes memsaver: without a toolkit, with clang, with nvcc -----------------------
-# The umbrella, and the programs of the design as users write them.
+# --- Other ways to compile code that includes memsaver: with clang, with nvcc -------------------------------------------
+# The umbrella with all definitions, and the programs of the design as users write them.
 set(programs ${CMAKE_CURRENT_SOURCE_DIR}/static/programs_test.cpp)
-add_test(NAME compile.without_toolkit
-  COMMAND ${CMAKE_CXX_COMPILER} -I${CMAKE_CURRENT_SOURCE_DIR}/without_toolkit ${compile_flags}
-  ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
-memsaver_label(compile.without_toolkit host)
 
 find_program(CLANGXX NAMES clang++ clang++-20 clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CLANGXX)
   add_test(NAME compile.clang
-    COMMAND ${CLANGXX} ${compile_flags} ${toolkit_flags} ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
+    COMMAND ${CLANGXX} ${compile_flags} -UMEMSAVER_COMPILED ${toolkit_flags} ${CMAKE_CURRENT_SOURCE_DIR}/second_unit.cpp)
   memsaver_label(compile.clang host)
   add_test(NAME compile.clang.programs
     COMMAND ${CLANGXX} ${compile_flags} ${toolkit_flags} -I${CMAKE_CURRENT_SOURCE_DIR} ${programs})
@@ -80,8 +93,12 @@ file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/nvcc/*.cu)
 foreach(source IN LISTS sources programs)
   cmake_path(GET source STEM name)
   string(REGEX REPLACE "_test$" "" name ${name})
+  set(form)
+  if(name STREQUAL umbrella)
+    set(form -DMEMSAVER_COMPILED) # the others with the headers alone
+  endif()
   if(NVCC)
-    add_test(NAME compile.nvcc.${name} COMMAND ${NVCC} -std=c++20 -Werror all-warnings -I${PROJECT_SOURCE_DIR}/include
+    add_test(NAME compile.nvcc.${name} COMMAND ${NVCC} -std=c++20 -Werror all-warnings ${form} -I${PROJECT_SOURCE_DIR}/include
       -I${CMAKE_CURRENT_SOURCE_DIR} -x cu -c ${source} -o ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc.o)
     memsaver_label(compile.nvcc.${name} host)
   else()

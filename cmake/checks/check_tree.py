@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Holds the lines that memsaver's tree promises. `check_tree.py` reports what breaks them and exits 1.
 
-    check_tree.py [--root DIR]      check
-    check_tree.py --write-headers   write cmake/headers.cmake from what lies in include/
+    check_tree.py [--root DIR]       check
+    check_tree.py --write-headers    write cmake/headers.cmake from what lies in include/
+    check_tree.py --write-compiled   write cmake/compiled/*.cpp, of which memsaver::compiled is made, likewise
 
 The rules, each a function below: includes point up the list of layers; each layer has a door, a header named like
 it, that shows the whole layer; adapters in interop/ stand alone, and the umbrella shows only those that need nobody
-else's header; <cuda.h> is named in one file; the listed headers are those of the tree; headers are short, guarded and
-introduced; nothing in the library ends the process; test cases stand where the build looks for them, each file's in a
-namespace of its own.
+else's header; no header of the CUDA toolkit is included; a header ends with its .ipp file, which defines for both forms
+of the library; the listed headers are those of the tree, and so are the files of the compiled form; headers are guarded
+and introduced; nothing in the library ends the process; test cases stand where the build looks for them, each file's in
+a namespace of its own.
 """
 import argparse
 import re
@@ -16,21 +18,30 @@ import sys
 from pathlib import Path
 
 # A layer may include the ones before it. This is the one place that says so; docs/design.md explains it.
-LAYERS = ["base", "driver", "memory", "transfer", "backup", "arena", "saver", "graph", "interop", "testing"]
+LAYERS = ["core", "driver", "heap", "backup", "arena", "saver", "graph", "host", "interop", "c", "testing"]
+# Layers that know fewer of those before them than all.
+KNOWS = {"host": {"core", "driver"}, "c": set(LAYERS) - {"interop", "testing"}}
 # Layers of which users include single headers: their door, if they have one, need not show everything.
 NO_DOOR_NEEDED = {"interop"}
-# For those who ask for them: they need a library that not everybody has.
+# For those who ask for them: they need a library that not everybody has. The compiled form does without them, so that
+# their definitions are inline in both forms.
 OPT_IN = {"backup/verified.hpp"}
+# What may be named everywhere: declarations without definitions.
+FORWARD = "fwd.hpp"
+# Definitions that need a header which needs theirs: that one includes both.
+INCLUDED_BY = {"saver/saver_core.ipp": "saver/arena_handle.hpp"}
 # What adapters share; they know nothing else of each other.
 INTEROP_SHARED = "interop/no_throw.hpp"
-CUDA_HEADER_HOME = "driver/cuda_api.hpp"
-MAX_LINES = 300
+# Headers of the toolkit that say what driver/cuda_abi.hpp says for everybody.
+CUDA_HEADER = re.compile(r"(cuda|cudaTypedefs|cuda_runtime\w*|driver_types)\.h")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 ENDS_PROCESS = re.compile(
     r"(?<![\w.>])(?:std\s*::\s*|::\s*)?(_?exit|_Exit|quick_exit|abort|terminate|assert|__builtin_trap)\s*\(|std\s*::\s*terminate\b"
 )
 TEST_CASE = re.compile(r"^\s*(TEST_CASE|TEST_CASE_TEMPLATE|TEST_CASE_FIXTURE|SCENARIO)\w*\s*\(", re.MULTILINE)
+# What may begin a declaration of an .ipp file, beside what is a definition of the library's.
+NO_DEFINITION = re.compile(r"(namespace|using|static_assert|class|struct|union|enum|concept|inline constexpr)\b(?!.*\boperator\b)")
 
 
 def code_of(text):
@@ -43,18 +54,46 @@ def line_of(text, position):
     return text.count("\n", 0, position) + 1
 
 
+def declarations_of(text):
+    """Yields (line, text up to its body or end) of what stands in the namespaces of a file, in no class or function."""
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", code_of(text), flags=re.MULTILINE)
+    begin, at, scopes = 0, 0, 0
+    while at < len(code):
+        if code[at] in "{;}":
+            said = code[begin:at].strip()
+            where = line_of(code, begin + len(code[begin:at]) - len(code[begin:at].lstrip()))
+            if code[at] == "{" and re.match(r"(inline\s+)?namespace\b", said):
+                scopes += 1
+                yield where, said
+            elif code[at] == "{":
+                braces = brackets = 0
+                while at < len(code):  # its body; of a constructor, what it initializes its members with as well
+                    braces += (code[at] == "{") - (code[at] == "}")
+                    brackets += (code[at] == "(") - (code[at] == ")")
+                    if code[at] == "}" and braces == brackets == 0 and not re.match(r"\s*[,{]", code[at + 1 :]):
+                        break
+                    at += 1
+                yield where, said
+            elif said:
+                yield where, said
+            begin = at + 1
+        at += 1
+
+
 class Tree:
     def __init__(self, root):
         self.root = root
         self.include = root / "include" / "memsaver"
-        self.headers = {
+        self.files = {  # .hpp and .ipp
             path.relative_to(self.include).as_posix(): path.read_text(encoding="utf-8")
-            for path in sorted(self.include.rglob("*.hpp"))
+            for path in sorted([*self.include.rglob("*.hpp"), *self.include.rglob("*.ipp")])
         }
+        self.headers = {name: text for name, text in self.files.items() if name.endswith(".hpp")}
+        self.definitions = {name: text for name, text in self.files.items() if name.endswith(".ipp")}
 
     def includes_of(self, name):
-        """Yields (line, is_own, target): own targets are relative to include/memsaver."""
-        text = self.headers[name]
+        """Yields (line, is_own, target, quote): own targets are relative to include/memsaver."""
+        text = self.files[name]
         for match in INCLUDE.finditer(text):
             quote, target = match.groups()
             own = target.startswith("memsaver/")
@@ -62,32 +101,33 @@ class Tree:
 
 
 def check_layers(tree):
-    for name in tree.headers:
+    for name in tree.files:
         layer = name.split("/")[0] if "/" in name else None
         if layer is None:
             continue  # an umbrella looks everywhere
         if layer not in LAYERS:
             yield f"{name}: the folder {layer}/ is not in the list of layers"
             continue
+        known = KNOWS.get(layer, set(LAYERS[: LAYERS.index(layer)])) | {layer}
         for line, own, target, quote in tree.includes_of(name):
             if not own:
                 if quote == '"':
                     yield f'{name}:{line}: "{target}" is to be written "memsaver/<layer>/..."'
                 continue
-            if target not in tree.headers:
+            if target not in tree.files:
                 yield f"{name}:{line}: memsaver/{target} does not exist"
                 continue
-            if "/" not in target:
+            if "/" not in target and target != FORWARD:
                 yield f"{name}:{line}: a layer includes the umbrella {target}"
                 continue
             to = target.split("/")[0]
-            if to in LAYERS and LAYERS.index(to) > LAYERS.index(layer):
-                yield f"{name}:{line}: {layer}/ may not include {to}/, which stands below it"
+            if to in LAYERS and to not in known:
+                yield f"{name}:{line}: {layer}/ may not include {to}/, of which it knows nothing"
 
 
 def check_doors(tree):
     for layer in LAYERS:
-        members = {name for name in tree.headers if name.startswith(layer + "/")}
+        members = {name for name in tree.files if name.startswith(layer + "/")}
         door = f"{layer}/{layer}.hpp"
         if not members or layer in NO_DOOR_NEEDED:
             continue
@@ -100,15 +140,17 @@ def check_doors(tree):
             if name not in seen:
                 seen.add(name)
                 todo += [target for _, own, target, _ in tree.includes_of(name) if own and target in members]
-        for name in sorted(members - seen - OPT_IN):
+        for name in sorted((members & set(tree.headers)) - seen - OPT_IN):
             yield f"{name}: cannot be reached from {door}"
 
 
 def check_interop(tree):
-    for name in tree.headers:
+    for name in tree.files:
         for line, own, target, _ in tree.includes_of(name):
             if not own or not target.startswith("interop/") or target == INTEROP_SHARED:
                 continue
+            if target[:-3] == name[:-3]:
+                continue  # a header and its definitions
             if name.startswith("interop/"):
                 yield f"{name}:{line}: an adapter does not know another one, {target}"
             elif "/" in name or any(not own and re.search(r"[./]", to) for _, own, to, _ in tree.includes_of(target)):
@@ -116,15 +158,66 @@ def check_interop(tree):
 
 
 def check_cuda_header(tree):
-    for name in tree.headers:
+    for name in tree.files:
         for line, _, target, _ in tree.includes_of(name):
-            if re.fullmatch(r"(cuda|cudaTypedefs|cuda_runtime\w*)\.h", target) and name != CUDA_HEADER_HOME:
-                yield f"{name}:{line}: <{target}> belongs into {CUDA_HEADER_HOME} alone"
+            if CUDA_HEADER.fullmatch(target):
+                yield f"{name}:{line}: <{target}>: driver/cuda_abi.hpp says what the library needs of it"
+
+
+def header_of(definitions):
+    return definitions[: -len("ipp")] + "hpp"
+
+
+def always_inline(definitions):
+    return header_of(definitions) in OPT_IN
+
+
+def end_matches(ending, text, header):
+    """With what a header includes for another one taken out."""
+    for name, includer in INCLUDED_BY.items():
+        if includer == header:
+            text = re.sub(rf'#include "memsaver/{re.escape(name)}"[^\n]*\n', "", text)
+    return re.search(ending + r"\Z", text)
+
+
+def check_definition_files(tree):
+    """x.hpp includes x.ipp at its end, unless the definitions are compiled elsewhere; x.ipp includes x.hpp."""
+    for name in tree.definitions:
+        header = header_of(name)
+        if header not in tree.headers:
+            yield f"{name}: there is no {header} that declares what it defines"
+            continue
+        end = f'#include "memsaver/{name}"'
+        ending = rf"\n{re.escape(end)}[^\n]*\n" if always_inline(name) else f"\n#ifndef MEMSAVER_COMPILED\n{re.escape(end)}\n#endif\n"
+        if name not in INCLUDED_BY and not end_matches(ending, tree.headers[header], header):
+            yield f"{header}: ends with {end}" + ("" if always_inline(name) else ", under #ifndef MEMSAVER_COMPILED")
+        if header not in [target for _, own, target, _ in tree.includes_of(name) if own]:
+            yield f"{name}: does not include {header}"
+    for name in tree.files:
+        for line, own, target, _ in tree.includes_of(name):
+            if own and target.endswith(".ipp") and name not in (header_of(target), INCLUDED_BY.get(target)):
+                yield f"{name}:{line}: {target} is included by {header_of(target)} alone"
+
+
+def check_definitions(tree):
+    """What an .ipp file defines is inline in one form and not in the other: each definition begins with MEMSAVER_INLINE."""
+    for name, text in tree.definitions.items():
+        wanted = "inline" if always_inline(name) else "MEMSAVER_INLINE"
+        for line, said in declarations_of(text):
+            if re.fullmatch(r"namespace", said):
+                yield f"{name}:{line}: a namespace without a name is another one in each file that includes this"
+            elif NO_DEFINITION.match(said) or re.match(rf"{wanted}\b", said) or re.match(r"template\s*<\s*[^>\s]", said):
+                continue
+            elif not re.match(rf"template\s*<\s*>\s*{wanted}\b", said):
+                yield f"{name}:{line}: begins with {wanted}: {' '.join(said.split())[:60]}"
+    for name, text in tree.headers.items():
+        if name != "core/form.hpp" and re.search(r"\bMEMSAVER_INLINE\b", code_of(text)):
+            yield f"{name}: MEMSAVER_INLINE is for .ipp files; what a header defines is inline in both forms"
 
 
 def header_list(tree):
     lines = ["# Every header of memsaver. Written by cmake/checks/check_tree.py --write-headers.", "set(MEMSAVER_HEADERS"]
-    lines += [f"  include/memsaver/{name}" for name in tree.headers]
+    lines += [f"  include/memsaver/{name}" for name in tree.files]
     return "\n".join(lines) + ")\n"
 
 
@@ -133,41 +226,61 @@ def check_header_list(tree):
     listed = path.read_text(encoding="utf-8") if path.exists() else ""
     if listed == header_list(tree):
         return
-    named = set(re.findall(r"include/memsaver/(\S+\.hpp)", listed))
-    for name in sorted(set(tree.headers) - named):
+    named = set(re.findall(r"include/memsaver/(\S+\.[hi]pp)", listed))
+    for name in sorted(set(tree.files) - named):
         yield f"cmake/headers.cmake: {name} is missing (check_tree.py --write-headers)"
-    for name in sorted(named - set(tree.headers)):
+    for name in sorted(named - set(tree.files)):
         yield f"cmake/headers.cmake: {name} does not exist (check_tree.py --write-headers)"
-    if named == set(tree.headers):
+    if named == set(tree.files):
         yield "cmake/headers.cmake: is not as check_tree.py --write-headers writes it"
 
 
+def compiled_files(tree):
+    """The files of memsaver::compiled and what is in them: one for each layer that defines something."""
+    files = {}
+    for layer in LAYERS:
+        members = [name for name in tree.definitions if name.startswith(layer + "/") and not always_inline(name)]
+        door = f"{layer}/{layer}.hpp"
+        if members:
+            files[f"{layer}.cpp"] = "\n".join(
+                [f"// One of the files that memsaver::compiled is made of: the definitions of {layer}/. Written by",
+                 "// cmake/checks/check_tree.py --write-compiled.",
+                 *([f'#include "memsaver/{door}"', ""] if door in tree.headers else []),
+                 *(f'#include "memsaver/{name}"' for name in members), ""])
+    return files
+
+
+def check_compiled(tree):
+    folder, wanted = tree.root / "cmake" / "compiled", compiled_files(tree)
+    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.cpp")}
+    for name in sorted({*wanted, *found}):
+        if found.get(name) != wanted.get(name):
+            yield f"cmake/compiled/{name}: is not as check_tree.py --write-compiled writes it"
+
+
 def check_form(tree):
-    for name, text in tree.headers.items():
-        lines = text.splitlines()
-        if len(lines) > MAX_LINES:
-            yield f"{name}: {len(lines)} lines; past {MAX_LINES} there are two nouns in it"
-        if not lines or not lines[0].startswith("// "):
+    for name, text in tree.files.items():
+        if not text.startswith("// "):
             yield f"{name}:1: the first line says what the file is"
         if not re.search(r"^#pragma once$", text, re.MULTILINE):
             yield f"{name}: has no #pragma once"
 
 
 def check_version_namespace(tree):
-    version = tree.headers.get("base/version.hpp", "")
+    version = tree.headers.get("core/version.hpp", "")
     parts = [re.search(rf"#define MEMSAVER_VERSION_{part} (\d+)", version) for part in ("MAJOR", "MINOR")]
     if not all(parts):
-        yield "base/version.hpp: does not define MEMSAVER_VERSION_MAJOR and _MINOR"
+        yield "core/version.hpp: does not define MEMSAVER_VERSION_MAJOR and _MINOR"
         return
     wanted = "v{}_{}".format(*(part.group(1) for part in parts))
-    for name, text in tree.headers.items():
+    for name, text in tree.files.items():
         for match in re.finditer(r"namespace memsaver::inline (\w+)|namespace memsaver(?!::inline)\b[^;]*?\{", code_of(text)):
             if match.group(1) != wanted:
                 yield f"{name}:{line_of(text, match.start())}: the namespace is memsaver::inline {wanted}"
 
 
 def check_process_end(tree):
-    for name, text in tree.headers.items():
+    for name, text in tree.files.items():
         code = code_of(text)
         for match in ENDS_PROCESS.finditer(code):
             if not code[: match.start()].endswith("->"):
@@ -183,7 +296,8 @@ def check_test_files(tree):
 
 
 def check_test_namespaces(tree):
-    """Several test files are compiled as one: what tests/<folder>/<stem>.cpp has stands in <folder>_<stem>."""
+    """The files of a folder are one program, in which a name means one thing: what tests/<folder>/<stem>.cpp has stands
+    in <folder>_<stem>."""
     tests = tree.root / "tests"
     for path in sorted(tests.rglob("*_test.cpp")):
         code = code_of(path.read_text(encoding="utf-8"))
@@ -198,7 +312,10 @@ RULES = [
     check_doors,
     check_interop,
     check_cuda_header,
+    check_definition_files,
+    check_definitions,
     check_header_list,
+    check_compiled,
     check_form,
     check_version_namespace,
     check_process_end,
@@ -216,9 +333,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     parser.add_argument("--write-headers", action="store_true")
+    parser.add_argument("--write-compiled", action="store_true")
     arguments = parser.parse_args()
+    cmake, tree = arguments.root / "cmake", Tree(arguments.root)
     if arguments.write_headers:
-        (arguments.root / "cmake" / "headers.cmake").write_text(header_list(Tree(arguments.root)), encoding="utf-8")
+        (cmake / "headers.cmake").write_text(header_list(tree), encoding="utf-8")
+    if arguments.write_compiled:
+        (cmake / "compiled").mkdir(exist_ok=True)
+        for path in (cmake / "compiled").glob("*.cpp"):
+            path.unlink()
+        for name, text in compiled_files(tree).items():
+            (cmake / "compiled" / name).write_text(text, encoding="utf-8")
+    if arguments.write_headers or arguments.write_compiled:
         return 0
     found = violations(arguments.root)
     for message in found:

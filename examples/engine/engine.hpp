@@ -163,7 +163,7 @@ private:
         const int rows = options_.largest_batch();
         const std::size_t scratch = StepScratch::of(nullptr, options_.model, rows).bytes;
         workspaces_.emplace(saver_->arena("workspace", memsaver::Discard{}),
-                            memsaver::WorkspacePoolOptions{.cap = memsaver::align_up(scratch, 2_MiB)});
+                            memsaver::WorkspacePoolOptions{.cap = round_up(scratch, 2_MiB)});
         blas_.emplace(handle_.get(), workspaces_->get("cublas", 32_MiB, {.cap = 32_MiB, .group = "cublas"}), 32_MiB);
         blas_->set_stream(stream());
         model_.emplace(options_.model, *weights_, *cache_, *blas_);

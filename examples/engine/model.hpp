@@ -32,7 +32,7 @@ struct StepScratch {
             const std::size_t size_bytes = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * sizeof(T);
             if (workspace != nullptr)
                 part = reinterpret_cast<T*>(static_cast<unsigned char*>(workspace) + scratch.bytes);
-            scratch.bytes += memsaver::align_up(size_bytes, 256);
+            scratch.bytes += round_up(size_bytes, 256);
         };
         cut(scratch.residual, size.hidden);
         cut(scratch.normed, size.hidden);

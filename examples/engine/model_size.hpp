@@ -7,6 +7,11 @@
 
 namespace engine {
 
+/// `bytes` as a multiple of `unit`.
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) noexcept {
+    return (bytes + unit - 1) / unit * unit;
+}
+
 /// A decoder-only transformer: grouped-query attention with rotary positions, RMS norm, SwiGLU, no biases; bf16.
 struct ModelSize {
     int layers = 4;

@@ -147,7 +147,7 @@ private:
         if (bytes == 0) return 0;
         const memsaver::CudaDriver& driver = engine_.driver();
         constexpr std::size_t piece = 1_GiB;
-        const std::size_t whole = memsaver::align_up(bytes, 2_MiB);
+        const std::size_t whole = round_up(bytes, 2_MiB);
         std::vector<std::pair<std::size_t, memsaver::PageHandle>> pieces;
         memsaver::Address at = 0;
         memsaver::check(driver.reserve(whole, 2_MiB, at), "reserve addresses");

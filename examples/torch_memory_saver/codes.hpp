@@ -1,7 +1,7 @@
 // Exceptions as the error codes of CUDA, which the runtime and the driver share. The only place that knows numbers.
 #pragma once
 
-#include "memsaver/base/base.hpp"
+#include "memsaver/core/core.hpp"
 
 #include <exception>
 #include <new>
@@ -28,7 +28,7 @@ inline Code code_of(const memsaver::Status& status) noexcept {
 /// Runs `act` and answers what became of it. Nothing is thrown; `say` is told the text of a failure.
 template <class Act, class Say>
 Code as_code(const Act& act, const Say& say) noexcept {
-    const auto answer = [&](const std::exception& error, Code code) noexcept {
+    const auto answer = [&](const auto& error, Code code) noexcept {
         try {
             say(error.what());
         } catch (...) { // there is no host memory for the words
@@ -38,11 +38,9 @@ Code as_code(const Act& act, const Say& say) noexcept {
     try {
         act();
         return success;
-    } catch (const memsaver::OutOfMemory& error) {
+    } catch (const std::bad_alloc& error) { // OutOfMemory is one
         return answer(error, memory_allocation);
     } catch (const memsaver::OutOfHostMemory& error) {
-        return answer(error, memory_allocation);
-    } catch (const std::bad_alloc& error) {
         return answer(error, memory_allocation);
     } catch (const memsaver::Misuse& error) {
         return answer(error, invalid_value);

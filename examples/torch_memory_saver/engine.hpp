@@ -175,7 +175,7 @@ private:
         if (known != drivers_.end()) return known->second;
         return drivers_.emplace(device, D{options_.open(device), margin_}).first->second;
     }
-    [[nodiscard]] memsaver::AnyBackup<D> policy_of(const Placement& placement) const {
+    [[nodiscard]] memsaver::AnyPolicy policy_of(const Placement& placement) const {
         const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 2U, 16U);
         switch (placement.keep) {
         case Keep::pinned: return SwitchedBackup{memsaver::Storage::pinned, threads, retain_};

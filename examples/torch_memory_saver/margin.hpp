@@ -54,6 +54,6 @@ private:
     std::shared_ptr<const Margin> margin_;
 };
 
-static_assert(memsaver::Driver<WithMargin<memsaver::HostDriver>>);
+static_assert(memsaver::Driver<WithMargin<memsaver::CudaDriver>>);
 
 } // namespace tms

@@ -1,5 +1,5 @@
 // Addresses are taken from the lowest gap and given back in any pieces.
-#include "memsaver/arena/address_space.hpp"
+#include "memsaver/arena/pages.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,6 +11,8 @@
 namespace arena_address_space_test {
 
 using namespace memsaver;
+
+using namespace memsaver::detail;
 
 constexpr Address base = 0x1000;
 constexpr std::size_t size = 64;

@@ -79,6 +79,24 @@ TEST_CASE("a block freed with a stream waits for that stream alone") {
     }
 }
 
+TEST_CASE("a stream that cannot be marked leaves the block as it is, and says why") {
+    const Checked<HostMachine2G> machine;
+    StreamRef stream;
+    REQUIRE(machine.driver.open_stream(stream).ok());
+    ArenaOf<HostMachine2G> arena{machine.driver, "unmarked"};
+    void* const block = arena.allocate(2_MiB);
+    machine.driver.fail({.call = Call::open_event, .kind = StatusKind::out_of_memory});
+    CHECK_THROWS_AS(arena.deallocate(block, stream), OutOfMemory);
+    machine.driver.fail({.call = Call::open_event, .kind = StatusKind::out_of_host_memory});
+    CHECK_THROWS_AS(arena.deallocate(block, stream), OutOfHostMemory);
+    machine.driver.fail({.call = Call::record});
+    CHECK_THROWS_AS(arena.deallocate(block, stream), DriverError);
+    CHECK(arena.usage().blocks == 1);
+    arena.deallocate(block, stream);
+    CHECK(arena.usage().blocks == 0);
+    CHECK(machine.driver.close_stream(stream).ok());
+}
+
 TEST_CASE("memory that waits for the device is used before the arena says that it is full") {
     const Checked<HostMachine2G> machine;
     ArenaOf<HostMachine2G> arena{machine.driver, "fenced", {}, {.capacity = 8_MiB}};

@@ -1,232 +1,154 @@
-// The wait before memory is taken away: for just the work that an order names, for no longer than it is allowed.
-#include "memsaver/arena/idle_wait.hpp"
-#include "memsaver/arena/operation_options.hpp"
-#include "memsaver/driver/host_driver.hpp"
-#include "memsaver/testing/testing.hpp"
+// The wait before memory is taken away: for just the work that an order names, for no longer than it is allowed. What
+// concerns several devices is in tests/saver/devices_test.cpp.
+#include "support/held_stream.hpp"
+#include "support/machines.hpp"
 
 #include <doctest/doctest.h>
 
-#include <atomic>
 #include <chrono>
-#include <thread>
-#include <vector>
+#include <cstdint>
+#include <optional>
+#include <string>
 
 namespace arena_idle_wait_test {
 
-using namespace memsaver;
+using namespace test;
+
+namespace {
 
 using Machine = FaultyDriver<HostDriver>;
-
-/// A stream with work that stands still until it is let go.
-struct Work {
-    explicit Work(const Machine& on) : driver{on} {
-        REQUIRE(stream.open(driver).ok());
-        REQUIRE(driver.inner().hold(stream.get()).ok());
-        REQUIRE(driver.inner().enqueue(stream.get(), [this] { done = true; }).ok());
-    }
-    Work(const Work&) = delete;
-    Work& operator=(const Work&) = delete;
-    ~Work() {
-        let_go();
-        (void)driver.drain();
-    }
-    void let_go() const { CHECK(driver.inner().let_go(stream.get()).ok()); }
-
-    Machine driver;
-    OwnedStream<Machine> stream;
-    std::atomic<bool> done{false};
-};
-
-Deadline past() { return std::chrono::steady_clock::now() - std::chrono::seconds{1}; }
-Deadline far() { return std::chrono::steady_clock::now() + std::chrono::hours{1}; }
+using ArenaOn = TaggedArena<Machine>;
+constexpr std::chrono::nanoseconds none{0};
+constexpr std::chrono::hours far{1};
 
 /// Lets the work go once the wait for it has begun to ask.
-void let_go_when_waited_for(const Machine& driver, const Work& work, Call call) {
-    driver.on_call([&work, call](const CallRecord& record) {
-        if (record.call == call) work.let_go();
+void let_go_when_waited_for(const Machine& driver, HeldStream& work, Call call) {
+    driver.on_call([&work, call](const CallRecord& made) {
+        if (made.call == call) work.let_go();
     });
 }
 
-TEST_CASE("wait_until_idle: already_idle asks nothing") {
-    const Machine driver{HostDriver{64_MiB}};
-    const Work work{driver};
-    const std::uint64_t calls = driver.calls();
-    wait_until_idle<Machine>({driver}, already_idle, {});
-    CHECK(driver.calls() == calls);
-    CHECK_FALSE(work.done);
-    wait_until_idle<Machine>({}, {}, {}); // no device, nothing to wait for
+} // namespace
+
+TEST_CASE("already_idle asks nothing, and what takes nothing waits for nobody") {
+    const Checked<HostMachine2G> machine;
+    ArenaOn arena{machine.driver, "idle"};
+    const HeldStream work{machine.driver.inner()};
+    const auto asked = [&] {
+        std::uint64_t calls = 0;
+        for (const Call call : {Call::open_event, Call::record, Call::record_device, Call::query, Call::wait,
+                                Call::drain, Call::capturing, Call::owns_stream})
+            calls += machine.driver.calls(call);
+        return calls;
+    };
+    const std::uint64_t before = asked();
+    CHECK(arena.pause({.timeout = none}).tags.empty()); // there is no memory so far
+    (void)arena.allocate(2_MiB);
+    CHECK(arena.pause({.order = already_idle, .timeout = none}).released_bytes == 2_MiB);
+    CHECK(arena.pause({.timeout = none}).tags.empty());
+    CHECK(asked() == before);
+    (void)arena.resume();
+    CHECK(arena.trim({.order = already_idle, .timeout = none}).released_bytes == 0);
 }
 
-TEST_CASE("wait_until_idle: by default every stream of every device") {
-    const Machine one{HostDriver{64_MiB}};
-    const Machine two{HostDriver{64_MiB, {.device = 1}}};
-    {
-        const Work a{one};
-        const Work b{one};
-        const Work c{two};
-        a.let_go();
-        b.let_go();
-        CHECK_THROWS_AS(wait_until_idle<Machine>({one, two}, {}, past()), NotIdle);
-        CHECK_FALSE(c.done);
-        c.let_go();
-        wait_until_idle<Machine>({one, two}, {}, {});
-        CHECK(a.done);
-        CHECK(b.done);
-        CHECK(c.done);
+TEST_CASE("a wait is one, with and without an end to its patience") {
+    const Checked<HostMachine2G> machine;
+    ArenaOn arena{machine.driver, "waits"};
+    (void)arena.allocate(2_MiB);
+    HeldStream work{machine.driver.inner()};
+    std::optional<std::chrono::nanoseconds> timeout;
+    Call call = Call::wait;
+    SUBCASE("without") {}
+    SUBCASE("with one that ends after the clock does") { timeout = std::chrono::nanoseconds::max(); }
+    SUBCASE("with") {
+        timeout = far;
+        call = Call::query;
     }
-    CHECK_MESSAGE(one.everything_given_back(), one.leaks());
-    CHECK_MESSAGE(two.everything_given_back(), two.leaks());
+    let_go_when_waited_for(machine.driver, work, call);
+    CHECK(arena.pause({.timeout = timeout}).released_bytes == 2_MiB);
+    machine.driver.on_call({});
 }
 
-TEST_CASE("wait_until_idle: really waits, with and without an end to its patience") {
-    const Machine driver{HostDriver{64_MiB}};
-    {
-        const Work work{driver};
-        SUBCASE("without") {
-            let_go_when_waited_for(driver, work, Call::wait);
-            wait_until_idle<Machine>({driver}, {}, {});
-        }
-        SUBCASE("with") {
-            let_go_when_waited_for(driver, work, Call::query);
-            wait_until_idle<Machine>({driver}, {}, far());
-        }
-        CHECK(work.done);
-        driver.on_call({});
+TEST_CASE("patience that ended before it began is none, however long ago") {
+    const Checked<HostMachine2G> machine;
+    ArenaOn arena{machine.driver, "hurried"};
+    (void)arena.allocate(2_MiB);
+    HeldStream work{machine.driver.inner()};
+    for (const std::chrono::nanoseconds timeout : {none, std::chrono::nanoseconds::min()}) {
+        CHECK_THROWS_AS((void)arena.pause({.timeout = timeout}), NotIdle);
+        CHECK_THROWS_AS((void)arena.trim({.order = after(work.get()), .timeout = timeout}), NotIdle);
     }
-    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+    work.finish();
+    CHECK(arena.pause({.order = after(work.get()), .timeout = far}).released_bytes == 2_MiB);
 }
 
-TEST_CASE("wait_until_idle: after(...) waits for the streams and events that it names, and for no other") {
-    const Machine driver{HostDriver{64_MiB}};
-    {
-        const Work named{driver};
-        const Work marked{driver};
-        const Work other{driver};
-        OwnedEvent<Machine> event;
-        REQUIRE(event.open(driver, marked.stream.get()).ok());
-        REQUIRE(driver.record(event.get(), marked.stream.get()).ok());
-        const Order order = after(named.stream.get(), event.get());
-        CHECK_THROWS_AS(wait_until_idle<Machine>({driver}, order, past()), NotIdle);
-        named.let_go();
-        CHECK_THROWS_AS(wait_until_idle<Machine>({driver}, order, past()), NotIdle);
-        marked.let_go();
-        wait_until_idle<Machine>({driver}, order, {});
-        CHECK(named.done);
-        CHECK(marked.done);
-        CHECK_FALSE(other.done);
-    }
-    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+TEST_CASE("after(...) waits for the streams and events that it names, and for no other") {
+    const Checked<HostMachine2G> machine;
+    ArenaOn arena{machine.driver, "ordered"};
+    (void)arena.allocate(2_MiB);
+    HeldStream named{machine.driver.inner()};
+    HeldStream marked{machine.driver.inner()};
+    const HeldStream other{machine.driver.inner()};
+    EventRef event;
+    REQUIRE(machine.driver.open_event(marked.get(), event).ok());
+    REQUIRE(machine.driver.record(event, marked.get()).ok());
+    const Order order = after(named.get(), event);
+    const auto pause = [&] { return arena.pause({.order = order, .timeout = std::chrono::milliseconds{1}}); };
+    CHECK_THROWS_AS((void)pause(), NotIdle);
+    named.finish();
+    CHECK_THROWS_AS((void)pause(), NotIdle);
+    marked.finish();
+    CHECK(arena.pause({.order = order}).released_bytes == 2_MiB);
+    CHECK(machine.driver.close_event(event).ok());
 }
 
-TEST_CASE("wait_until_idle: streams and events of several devices are asked about through their own driver") {
-    const Machine one{HostDriver{64_MiB}};
-    const Machine two{HostDriver{64_MiB, {.device = 1}}};
-    const Machine far_off{HostDriver{64_MiB, {.device = 2}}};
-    {
-        const Work here{one};
-        const Work there{two};
-        const Work elsewhere{far_off};
-        const Work marked{two};
-        OwnedEvent<Machine> event;
-        REQUIRE(event.open(two, marked.stream.get()).ok());
-        REQUIRE(two.record(event.get(), marked.stream.get()).ok());
-        const Order order = after(there.stream.get(), here.stream.get(), event.get(), elsewhere.stream.get());
-        const auto wait = [&](const Deadline& deadline) {
-            return wait_until_idle<Machine>({one, two}, order, deadline, {one, two, far_off});
-        };
-        for (const Work* const work : {&here, &there, &elsewhere, &marked}) {
-            CHECK_THROWS_AS(wait(past()), NotIdle);
-            work->let_go();
-        }
-        const auto waits = wait({});
-        CHECK(waits.size() == 3);
-        for (const Work* const work : {&here, &there, &elsewhere, &marked}) CHECK(work->done);
-    }
-    for (const Machine& machine : {one, two, far_off}) {
-        CHECK_MESSAGE(machine.everything_given_back(), machine.leaks());
-        for (const auto& text : machine.inner().violations()) FAIL_CHECK(text);
-    }
-}
-
-TEST_CASE("wait_until_idle: the default stream is that of every device concerned") {
-    const Machine one{HostDriver{64_MiB}};
-    const Machine two{HostDriver{64_MiB, {.device = 1}}};
-    std::atomic<bool> done{false};
-    REQUIRE(two.inner().hold({}).ok());
-    REQUIRE(two.inner().enqueue({}, [&] { done = true; }).ok());
-    CHECK_THROWS_AS(wait_until_idle<Machine>({one, two}, after(StreamRef{}), past()), NotIdle);
-    REQUIRE(two.inner().let_go({}).ok());
-    wait_until_idle<Machine>({one, two}, after(StreamRef{}), {});
+TEST_CASE("the default stream is a stream as well") {
+    const Checked<HostMachine2G> machine;
+    const HostDriver& host = machine.driver.inner();
+    ArenaOn arena{machine.driver, "default"};
+    (void)arena.allocate(2_MiB);
+    bool done = false;
+    REQUIRE(host.hold({}).ok());
+    REQUIRE(host.enqueue({}, [&] { done = true; }).ok());
+    CHECK_THROWS_AS((void)arena.pause({.order = after(StreamRef{}), .timeout = none}), NotIdle);
+    REQUIRE(host.let_go({}).ok());
+    (void)arena.pause({.order = after(StreamRef{})});
     CHECK(done);
 }
 
-TEST_CASE("wait_until_idle: tells how long it waited for which device, and which one was still at work") {
-    const Machine one{HostDriver{64_MiB}};
-    const Machine two{HostDriver{64_MiB, {.device = 1}}};
-    const Work work{two};
-    CHECK_THROWS_WITH_AS(wait_until_idle<Machine>({one, two}, {}, past()),
-                         "device 1 was still at work when the time allowed ran out; nothing has changed", NotIdle);
-    constexpr std::chrono::milliseconds long_time{300};
-    two.on_call([&](const CallRecord& made) {
-        if (made.call != Call::wait) return;
-        std::this_thread::sleep_for(long_time);
-        work.let_go();
-    });
-    const auto waits = wait_until_idle<Machine>({one, two}, {}, {});
-    REQUIRE(waits.size() == 2);
-    CHECK(waits[0].driver() == one);
-    CHECK(waits[1].driver() == two);
-    CHECK(waits[1].waited() >= long_time);
-    CHECK(waits[0].waited() < waits[1].waited());
-    two.on_call({});
-}
+TEST_CASE("every call of a wait that fails is told, and leaves no event open") {
+    struct Fixture {
+        Fixture() {
+            REQUIRE(driver.inner().open_stream(stream).ok());
+            (void)arena.allocate(2_MiB);
+        }
+        Fixture(const Fixture&) = delete;
+        Fixture& operator=(const Fixture&) = delete;
+        ~Fixture() { CHECK(driver.inner().close_stream(stream).ok()); }
 
-TEST_CASE("wait_until_idle: a stream that is being captured is misuse, and its capture goes on") {
-    const Machine driver{HostDriver{64_MiB}};
-    OwnedStream<Machine> stream;
-    REQUIRE(stream.open(driver).ok());
-    REQUIRE(driver.begin_capture(stream.get(), CaptureMode::global).ok());
-    CHECK_THROWS_AS(wait_until_idle<Machine>({driver}, after(stream.get()), {}), Misuse);
-    GraphRef graph;
-    CHECK(driver.end_capture(stream.get(), graph).ok());
-    CHECK(driver.close_graph(graph).ok());
-}
-
-TEST_CASE("wait_until_idle: every failing call is told, and leaves no event open") {
+        Machine driver{HostDriver{64_MiB}};
+        StreamRef stream;
+        ArenaOn arena{driver, "fails"};
+    };
     for (const bool patient : {true, false}) {
         for (const bool device : {true, false}) {
-            struct Fixture {
-                Machine driver{HostDriver{64_MiB}};
-                OwnedStream<Machine> stream;
-            };
             const std::uint64_t points = sweep(
-                {},
-                [] {
-                    Fixture fixture;
-                    REQUIRE(fixture.stream.open(fixture.driver).ok());
-                    return fixture;
-                },
+                {}, [] { return Fixture{}; },
                 [&](Fixture& fixture) {
-                    const Order order = device ? Order{} : after(fixture.stream.get());
-                    wait_until_idle<Machine>({fixture.driver}, order, patient ? Deadline{} : far());
+                    PauseOptions options;
+                    if (!device) options.order = after(fixture.stream);
+                    if (!patient) options.timeout = far;
+                    (void)fixture.arena.pause(options);
                 },
                 [&](Fixture& fixture, const SweepPoint& point) {
+                    CAPTURE(point.text());
                     // That an event was not closed is nothing that a wait could do anything about.
                     const bool closing = point.injected == 1 && !point.error;
                     CHECK(fixture.driver.outstanding().events == (closing ? 1 : 0));
                 });
-            CHECK(points >= (device ? 4 : 5));
+            CHECK(points >= (device ? 6 : 7)); // an unmap and a release among them
         }
     }
-}
-
-TEST_CASE("a timeout that ends after the clock does is none") {
-    CHECK(!deadline_after(std::chrono::nanoseconds::max()));
-    CHECK(!deadline_after(std::nullopt));
-    const Deadline soon = deadline_after(std::chrono::hours{1});
-    REQUIRE(soon);
-    CHECK(*soon > std::chrono::steady_clock::now());
-    CHECK(*deadline_after(std::chrono::nanoseconds::min()) < std::chrono::steady_clock::now());
 }
 
 } // namespace arena_idle_wait_test

@@ -77,13 +77,49 @@ TEST_CASE_TEMPLATE("usage describes the arena", M, MEMSAVER_TEST_MACHINES) {
     CHECK(row.device == 0);
     CHECK(row.policy == "zero");
     CHECK(row.state == "active");
-    CHECK(row.reserved_bytes == 1_GiB);
+    CHECK(row.reserved_bytes >= row.mapped_bytes); // addresses come in segments
     CHECK(row.mapped_bytes == 2_MiB);
     CHECK(row.used_bytes == 1000);
     CHECK(row.blocks == 1);
     CHECK(row.held_bytes == 0);
     CHECK(row.paused_bytes == 0);
     CHECK(row.backed_up_bytes == 0);
+}
+
+TEST_CASE_TEMPLATE("the capacity counts pages; by default there is none, and no address", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    ArenaOf<M> odd{machine.driver, "odd", {}, {.capacity = 3_MiB}};
+    (void)odd.allocate(2_MiB);
+    CHECK_THROWS_AS((void)odd.allocate(1_MiB), Misuse);
+    CHECK(odd.usage().mapped_bytes == 2_MiB);
+    ArenaOf<M> by_default{machine.driver, "by default"};
+    CHECK(by_default.usage().reserved_bytes == 0);
+    CHECK(machine.driver.handle_bytes() == 2_MiB);
+}
+
+TEST_CASE("what a failed growth cannot give back is held, told, counted and tried again") {
+    const Checked<HostMachine2G> machine;
+    std::vector<Event> told;
+    ArenaOf<HostMachine2G> arena{machine.driver, "growing", {}, {.capacity = 4_MiB, .events = [&](const Event& event) {
+                                                                     told.push_back(event);
+                                                                 }}};
+    machine.driver.fail({.call = Call::allow_access});
+    SUBCASE("still mapped") { machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards}); }
+    SUBCASE("not released") { machine.driver.fail({.call = Call::release, .lasting = Lasting::onwards}); }
+    CHECK_THROWS_AS((void)arena.allocate(4_MiB), DriverError);
+    CHECK(arena.usage().held_bytes == 4_MiB);
+    CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].kind == EventKind::ignored);
+    CHECK(told[0].tag == "growing");
+    CHECK_THROWS_AS((void)arena.allocate(2_MiB), Misuse); // pages may still be there
+    CHECK_THROWS_AS((void)arena.trim(), DriverError);
+    CHECK(arena.usage().held_bytes == 4_MiB);
+    machine.driver.heal();
+    CHECK(arena.trim().released_bytes == 4_MiB);
+    CHECK(arena.usage().held_bytes == 0);
+    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(arena.allocate(4_MiB) != nullptr);
 }
 
 TEST_CASE("what cannot be given back is held, counted, and tried again") {

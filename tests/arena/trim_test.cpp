@@ -80,22 +80,6 @@ TEST_CASE_TEMPLATE("a trim gives back the addresses and bytes of blocks that wer
     }
 }
 
-TEST_CASE_TEMPLATE("a trim gives back such addresses from behind a quarantine", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    MemorySaver saver{machine.driver, {.quarantine = Quarantine{.block_bytes = 4_MiB}}};
-    const Arena arena = saver.arena("rounds", Zero{}, {.capacity = 64_MiB});
-    void* const kept = arena.allocate(8_MiB);
-    for (int round = 0; round < 20; ++round) {
-        void* const block = arena.allocate(8_MiB);
-        (void)saver.pause();
-        arena.deallocate(block);
-        (void)saver.trim();
-        (void)read_bytes(machine.driver, kept, 8_MiB); // still covered
-    }
-    (void)saver.resume();
-    CHECK(all_are(machine.driver, kept, 8_MiB, 0));
-}
-
 TEST_CASE_TEMPLATE("addresses at which pages are that could not be unmapped are not given back", M,
                    MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;

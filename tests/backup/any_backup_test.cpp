@@ -1,7 +1,6 @@
 // A policy whose type has been forgotten is still the same policy, and its slot gets every call.
-#include "memsaver/backup/any_backup.hpp"
 #include "memsaver/backup/discard.hpp"
-#include "memsaver/backup/zero.hpp"
+#include "memsaver/backup/policy.hpp"
 
 #include "backup/slot_support.hpp"
 
@@ -14,7 +13,7 @@ namespace backup_any_backup_test {
 
 using namespace slot_test;
 
-using Any = AnyBackup<Machine>;
+using Any = AnyPolicy;
 static_assert(std::is_convertible_v<Zero, Any> && std::is_convertible_v<Discard&, Any>);
 static_assert(!std::is_constructible_v<Any, int>);
 static_assert(std::is_copy_constructible_v<Any> && std::is_copy_assignable_v<Any>);
@@ -49,13 +48,10 @@ struct Logging {
     Calls* calls = nullptr;
     int option = 0;
     [[nodiscard]] std::string_view name() const noexcept { return "logging"; }
-    template <class D>
-    [[nodiscard]] LoggingSlot open(const D&) const {
-        return LoggingSlot{*calls};
-    }
+    [[nodiscard]] LoggingSlot open(const AnyDriver&) const { return LoggingSlot{*calls}; }
     friend bool operator==(const Logging&, const Logging&) = default;
 };
-static_assert(Backup<Logging, Machine>);
+static_assert(Backup<Logging>);
 
 /// Says what it could not give back.
 class ClosingSlot : public LoggingSlot {
@@ -68,15 +64,12 @@ public:
 struct Closing {
     Calls* calls = nullptr;
     [[nodiscard]] std::string_view name() const noexcept { return "closing"; }
-    template <class D>
-    [[nodiscard]] ClosingSlot open(const D&) const {
-        return ClosingSlot{*calls};
-    }
+    [[nodiscard]] ClosingSlot open(const AnyDriver&) const { return ClosingSlot{*calls}; }
     friend bool operator==(const Closing&, const Closing&) = default;
 };
-static_assert(Backup<Closing, Machine>);
+static_assert(Backup<Closing>);
 
-TEST_CASE("AnyBackup: equal if type and value are") {
+TEST_CASE("AnyPolicy: equal if type and value are") {
     const Any zero{Zero{}};
     const Any copy = zero;
     CHECK(zero == copy);
@@ -89,14 +82,14 @@ TEST_CASE("AnyBackup: equal if type and value are") {
     CHECK(Any{Discard{}}.name() == "discard");
 }
 
-TEST_CASE("AnyBackup: things that contain one can be compared") {
+TEST_CASE("AnyPolicy: things that contain one can be compared") {
     const std::optional<Any> some{Zero{}};
     CHECK(some == std::optional<Any>{Zero{}});
     CHECK(some != std::optional<Any>{});
 }
 
-TEST_CASE("AnyBackup: the slot gets every call and answers for it") {
-    const Machine driver{HostDriver{64_MiB}};
+TEST_CASE("AnyPolicy: the slot gets every call and answers for it") {
+    const Faulty driver{HostDriver{64_MiB}};
     Calls calls;
     {
         const auto slot = Any{Logging{&calls}}.open(driver); // the policy may go before its slot
@@ -113,15 +106,15 @@ TEST_CASE("AnyBackup: the slot gets every call and answers for it") {
     CHECK(calls == Calls{"prepare 2", "save", "restore", "resumed", "forget 7", "invalidate", "end"});
 }
 
-TEST_CASE("AnyBackup: a slot that says what it could not give back is heard") {
-    const Machine driver{HostDriver{64_MiB}};
+TEST_CASE("AnyPolicy: a slot that says what it could not give back is heard") {
+    const Faulty driver{HostDriver{64_MiB}};
     Calls calls;
     const auto slot = Any{Closing{&calls}}.open(driver);
     CHECK(slot->resumed().code == 3);
     CHECK(slot->close().code == 4);
 }
 
-TEST_CASE("AnyBackup: the slot of a real policy does its work") {
+TEST_CASE("AnyPolicy: the slot of a real policy does its work") {
     const Memory memory;
     const auto slot = Any{Zero{}}.open(memory.driver);
     CHECK(slot->restore(memory.live()).wait().ok());

@@ -25,10 +25,9 @@ namespace test {
 
 inline std::string directory() { return std::filesystem::temp_directory_path().string(); }
 
-template <class D>
 struct NamedPolicy {
     std::string name;
-    AnyBackup<D> policy;
+    AnyPolicy policy;
 };
 
 /// How small: a ring has room for two buffers a thread.
@@ -45,8 +44,7 @@ inline FileBackup in_file(const Small& small = {}) {
 }
 
 /// Every way of keeping bytes, in small.
-template <class D>
-std::vector<NamedPolicy<D>> keepers(const Small& small = {}) {
+inline std::vector<NamedPolicy> keepers(const Small& small = {}) {
     const unsigned threads = small.threads;
     HostBackup pageable_once = pageable(small);
     pageable_once.refresh = Refresh::once;

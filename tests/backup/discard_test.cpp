@@ -1,4 +1,4 @@
-// Discard touches nothing; its test mode overwrites everything that comes back.
+// Discard touches nothing; its test mode overwrites everything that comes back. Zero fills with zero.
 #include "memsaver/backup/discard.hpp"
 
 #include "backup/slot_support.hpp"
@@ -7,7 +7,7 @@ namespace backup_discard_test {
 
 using namespace slot_test;
 
-static_assert(Backup<Discard, Machine> && Backup<Discard, HostDriver>);
+static_assert(Backup<Discard> && Backup<Zero>);
 
 TEST_CASE("Discard: the bytes are undefined, so nothing is done") {
     const Memory memory;
@@ -37,6 +37,19 @@ TEST_CASE("Discard: equal if the poison is") {
     CHECK(Discard{} == Discard{});
     CHECK(Discard{} != Discard{.poison = static_cast<unsigned char>(0)});
     CHECK(Discard{.poison = static_cast<unsigned char>(1)} != Discard{.poison = static_cast<unsigned char>(2)});
+}
+
+TEST_CASE("Zero: the bytes read as zero, whatever fresh pages hold") {
+    const Memory memory;
+    auto slot = Zero{}.open(memory.driver);
+    CHECK(slot.save(memory.live()).bytes() == 0);
+    Ticket ticket = slot.restore(memory.live());
+    CHECK(ticket.bytes() == Memory::bytes);
+    CHECK(ticket.wait().ok());
+    CHECK(memory.count(0) == Memory::bytes);
+    CHECK(slot.backed_up_bytes() == 0);
+    CHECK(Zero{} == Zero{});
+    CHECK(Zero{}.name() == "zero");
 }
 
 } // namespace backup_discard_test

@@ -1,5 +1,5 @@
 // Room in a file: growth, holes, a full disk, and views.
-#include "memsaver/backup/file_store.hpp"
+#include "memsaver/backup/file_backup.hpp"
 
 #include "backup/slot_support.hpp"
 
@@ -16,9 +16,9 @@ using namespace slot_test;
 namespace {
 
 struct Place : Memory {
-    FileStore<Machine> store{driver, std::filesystem::temp_directory_path().string(), {{.threads = 2}, 4_MiB}};
+    FileStore store{driver, std::filesystem::temp_directory_path().string(), {{.threads = 2}, 4_MiB}};
     [[nodiscard]] std::vector<Unit> all(const Room& room) const {
-        return {{addresses.address(), room.location, bytes}};
+        return {{addresses.get().address, room.location, bytes}};
     }
 };
 
@@ -28,7 +28,7 @@ TEST_CASE("FileStore: no file before room is needed; bytes go out and come back"
     Place place;
     CHECK(place.driver.calls(Call::open_file) == 0);
     const Room room = place.store.grow(Place::bytes, {});
-    CHECK(room.location == FileStore<Machine>::alignment);
+    CHECK(room.location == FileStore::page);
     const Room more = place.store.grow(4096, {});
     CHECK(more.location == room.location + Place::bytes);
     CHECK(place.driver.calls(Call::open_file) == 1);
@@ -44,7 +44,7 @@ TEST_CASE("FileStore: a full disk is an error before anything is written, and gi
     CHECK_THROWS_AS((void)place.store.grow(Place::bytes, {}), Error);
     CHECK(place.driver.calls(Call::punch_file) == 1);
     CHECK(place.driver.calls(Call::write_file) == 0);
-    CHECK(place.store.grow(Place::bytes, {}).location == FileStore<Machine>::alignment);
+    CHECK(place.store.grow(Place::bytes, {}).location == FileStore::page);
 }
 
 TEST_CASE("FileStore: what is discarded is punched out; what is cleared is closed") {
@@ -56,7 +56,7 @@ TEST_CASE("FileStore: what is discarded is punched out; what is cleared is close
     CHECK(place.driver.outstanding().files == 0);
     place.store.discard(room.location, 4096); // no file, no call
     CHECK(place.driver.calls(Call::punch_file) == 1);
-    CHECK(place.store.grow(4096, {}).location == FileStore<Machine>::alignment); // from the beginning
+    CHECK(place.store.grow(4096, {}).location == FileStore::page); // from the beginning
 }
 
 TEST_CASE("FileStore: a view is a copy, of odd parts too, and outlives the file") {

@@ -1,6 +1,6 @@
 // A fill slot keeps nothing: it fills the extents that come back, or does not touch them.
-#include "memsaver/backup/fill_slot.hpp"
-#include "memsaver/driver/host_driver.hpp"
+#include "memsaver/backup/discard.hpp"
+#include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
 
 #include "backup/slot_support.hpp"
@@ -11,12 +11,12 @@ namespace backup_fill_slot_test {
 
 using namespace slot_test;
 
-static_assert(BackupSlot<FillSlot<Machine>>);
+static_assert(BackupSlot<FillSlot>);
 
 TEST_CASE("FillSlot: fills the extents whole, without asking for the blocks in them") {
     const Memory memory;
     {
-        FillSlot<Machine> slot{memory.driver, static_cast<unsigned char>(0xAB)};
+        FillSlot slot{memory.driver, static_cast<unsigned char>(0xAB)};
         slot.prepare(memory.live());
         CHECK(slot.save(memory.live()).bytes() == 0);
         CHECK(memory.driver.calls(Call::fill) == 0);
@@ -38,7 +38,7 @@ TEST_CASE("FillSlot: without a byte it makes no driver call at all") {
     const Memory memory;
     const std::uint64_t calls = memory.driver.calls();
     {
-        FillSlot<Machine> slot{memory.driver, std::nullopt};
+        FillSlot slot{memory.driver, std::nullopt};
         slot.prepare(memory.live());
         CHECK(slot.save(memory.live()).bytes() == 0);
         CHECK(slot.restore(memory.live()).bytes() == 0);

@@ -16,9 +16,9 @@ using namespace test;
 namespace {
 
 /// Refresh::once in each kind of place, with one more option set by `set`.
-template <class D, class Set>
-std::vector<AnyBackup<D>> policies_once(const Set& set) {
-    std::vector<AnyBackup<D>> policies;
+template <class Set>
+std::vector<AnyPolicy> policies_once(const Set& set) {
+    std::vector<AnyPolicy> policies;
     const auto add = [&](auto how) {
         how.refresh = Refresh::once;
         set(how);
@@ -71,7 +71,7 @@ constexpr std::size_t odd_bytes = 6912 + (4_MiB + 256) + 256 + 300'032 + 2_MiB +
 } // namespace
 
 TEST_CASE_TEMPLATE("backup: bytes are identical over three cycles with fresh bytes", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         CAPTURE(name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -94,7 +94,7 @@ TEST_CASE_TEMPLATE("backup: bytes are identical over three cycles with fresh byt
 }
 
 TEST_CASE_TEMPLATE("backup: a large odd block", M, MEMSAVER_TEST_QUICK_MACHINE) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         const std::string which = name;
         if (which != "pinned" && which != "pageable" && which != "file, verified") continue;
         CAPTURE(name);
@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("backup: a large odd block", M, MEMSAVER_TEST_QUICK_MACHINE) 
 }
 
 TEST_CASE_TEMPLATE("backup: what a stream was given before the pause is saved", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         CAPTURE(name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -134,7 +134,7 @@ TEST_CASE_TEMPLATE("backup: what a stream was given before the pause is saved", 
 }
 
 TEST_CASE_TEMPLATE("backup: blocks that are freed and allocated while paused", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         CAPTURE(name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -172,7 +172,7 @@ TEST_CASE_TEMPLATE("backup: blocks that are freed and allocated while paused", M
 }
 
 TEST_CASE_TEMPLATE("backup: resuming without room changes nothing, then succeeds", M, MEMSAVER_TEST_QUICK_MACHINE) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         CAPTURE(name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -190,7 +190,7 @@ TEST_CASE_TEMPLATE("backup: resuming without room changes nothing, then succeeds
 }
 
 TEST_CASE_TEMPLATE("backup: this once, another policy", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         CAPTURE(name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -213,7 +213,7 @@ TEST_CASE_TEMPLATE("backup: this once, another policy", M, MEMSAVER_TEST_MACHINE
 }
 
 TEST_CASE_TEMPLATE("refresh once: later pauses copy only what was allocated since", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         if (name.find("once") == std::string::npos) continue;
         CAPTURE(name);
         const Checked<M> machine;
@@ -254,7 +254,7 @@ TEST_CASE_TEMPLATE("refresh once: later pauses copy only what was allocated sinc
 }
 
 TEST_CASE_TEMPLATE("refresh once keeps its bytes, retained or not", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& policy : policies_once<typename M::Driver>([](auto& how) { how.retain = false; })) {
+    for (const auto& policy : policies_once([](auto& how) { how.retain = false; })) {
         CAPTURE(std::string{policy.name()});
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -275,7 +275,7 @@ TEST_CASE_TEMPLATE("refresh once keeps its bytes, retained or not", M, MEMSAVER_
 }
 
 TEST_CASE_TEMPLATE("check: a forgotten invalidate is reported, and all stays active", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& policy : policies_once<typename M::Driver>([](auto& how) { how.check = true; })) {
+    for (const auto& policy : policies_once([](auto& how) { how.check = true; })) {
         CAPTURE(std::string{policy.name()});
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -320,7 +320,7 @@ TEST_CASE_TEMPLATE("retain: one host address over three pauses with fresh bytes"
 }
 
 TEST_CASE_TEMPLATE("without retention host memory falls after resume", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         if (name.find("given back") == std::string::npos) continue;
         CAPTURE(name);
         const Checked<M> machine;
@@ -361,7 +361,7 @@ TEST_CASE_TEMPLATE("room of freed blocks is used again, or given back as a whole
 }
 
 TEST_CASE_TEMPLATE("prepare: the first pause then takes no host memory", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         CAPTURE(name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -393,7 +393,7 @@ TEST_CASE_TEMPLATE("prepare: the first pause then takes no host memory", M, MEMS
 
 TEST_CASE_TEMPLATE("pins refused: slower, told once, and the bytes are right", M, MEMSAVER_TEST_MACHINES) {
     for (const bool from_the_first : {true, false}) { // or after some
-        for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+        for (const auto& [name, policy] : keepers()) {
             CAPTURE(name);
             CAPTURE(from_the_first);
             const Checked<M> machine;
@@ -544,7 +544,7 @@ TEST_CASE("host memory that the system would not give is not touched") {
 
 TEST_CASE_TEMPLATE("no host memory: the memory stays active and whole, and the next pause succeeds", M,
                    MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         for (const Call call : {Call::map_host, Call::populate_host}) {
             CAPTURE(name);
             CAPTURE(call_name(call));
@@ -566,7 +566,7 @@ TEST_CASE_TEMPLATE("no host memory: the memory stays active and whole, and the n
 
 TEST_CASE_TEMPLATE("backup_view: bytes while paused, later if they are kept, or why there are none", M,
                    MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         CAPTURE(name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -684,7 +684,7 @@ TEST_CASE_TEMPLATE("an executor's only thread may pause and resume by itself", M
     ringed.executor = engine;
     FileBackup filed = in_file();
     filed.executor = engine;
-    using Policy = AnyBackup<typename M::Driver>;
+    using Policy = AnyPolicy;
     for (const Policy& policy : {Policy{pinned}, Policy{ringed}, Policy{filed}, Policy{Verified<HostBackup>{pinned}}}) {
         CAPTURE(std::string{policy.name()});
         const Checked<M> machine;
@@ -709,7 +709,7 @@ TEST_CASE_TEMPLATE("an executor's only thread may pause and resume by itself", M
 }
 
 TEST_CASE_TEMPLATE("progress ends at the total", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         CAPTURE(name);
         const Checked<M> machine;
         Told told;
@@ -781,7 +781,7 @@ TEST_CASE_TEMPLATE("several tags are brought back in the caller's order, after a
 
 TEST_CASE("two devices side by side, each restored on its own") {
     using Driver = FaultyDriver<HostDriver>;
-    for (const auto& [name, policy] : keepers<Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         CAPTURE(name);
         const Driver first = NastyHostMachine::driver(0);
         const Driver second = NastyHostMachine::driver(1);
@@ -805,7 +805,7 @@ TEST_CASE("two devices side by side, each restored on its own") {
 
 TEST_CASE_TEMPLATE("blocks are allocated and given up by other threads while a tag is saved and restored", M,
                    MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         CAPTURE(name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};

@@ -1,5 +1,5 @@
 // Room in host memory: regions, what happens where pinning is refused, and views.
-#include "memsaver/backup/host_store.hpp"
+#include "memsaver/backup/host_backup.hpp"
 
 #include "backup/slot_support.hpp"
 
@@ -20,12 +20,13 @@ namespace {
 
 struct Place {
     explicit Place(bool pinned, std::size_t pin_limit = 1_GiB)
-        : driver{HostDriver{64_MiB, {.granularity = 64_KiB, .pin_limit = pin_limit}}}, addresses{driver, bytes, 64_KiB},
-          extent{addresses.address(), bytes}, store{driver, pinned, {{.threads = 2}, 4_MiB}} {
+        : driver{HostDriver{64_MiB, {.granularity = 64_KiB, .pin_limit = pin_limit}}}, addresses{test::reserved(
+                                                                                           driver, bytes, 64_KiB)},
+          extent{addresses.get().address, bytes}, store{driver, pinned, {{.threads = 2}, 4_MiB}} {
         REQUIRE(extent.create(driver).ok());
         REQUIRE(extent.map(driver).ok());
     }
-    [[nodiscard]] unsigned char* data() const { return reinterpret_cast<unsigned char*>(addresses.address()); }
+    [[nodiscard]] unsigned char* data() const { return reinterpret_cast<unsigned char*>(addresses.get().address); }
     [[nodiscard]] LiveSet live() {
         LiveSet set;
         set.tell = [this](const std::string& text) { told.push_back(text); };
@@ -33,10 +34,10 @@ struct Place {
     }
 
     static constexpr std::size_t bytes = 256_KiB;
-    Machine driver;
-    Reservation<Machine> addresses;
-    Extent<Machine> extent;
-    HostStore<Machine> store;
+    Faulty driver;
+    Reservation addresses;
+    Extent extent;
+    HostStore store;
     std::vector<std::string> told;
 };
 
@@ -49,8 +50,8 @@ TEST_CASE("HostStore: bytes go out and come back, pinned or through a ring") {
         const Room room = place.store.grow(Place::bytes, place.live());
         CHECK(room.location != 0);
         CHECK(room.bytes >= Place::bytes);
-        const std::vector<Unit> units{{place.addresses.address(), room.location, 100'000},
-                                      {place.addresses.address() + 131'072, room.location + 131'072, 5000}};
+        const std::vector<Unit> units{{place.addresses.get().address, room.location, 100'000},
+                                      {place.addresses.get().address + 131'072, room.location + 131'072, 5000}};
         std::memset(place.data(), 7, Place::bytes);
         CHECK(place.store.out(units, place.live())->wait().ok());
         std::memset(place.data(), 0, Place::bytes);
@@ -69,7 +70,7 @@ TEST_CASE("HostStore: a view keeps the room's memory alive") {
     Place place{true};
     const Room room = place.store.grow(4096, place.live());
     std::memset(place.data(), 9, 4096);
-    CHECK(place.store.out({{place.addresses.address(), room.location, 4096}}, place.live())->wait().ok());
+    CHECK(place.store.out({{place.addresses.get().address, room.location, 4096}}, place.live())->wait().ok());
     BackupView view = place.store.view(room.location, 4096);
     CHECK(place.store.clear().ok());
     CHECK(view.data()[4095] == std::byte{9});
@@ -88,7 +89,7 @@ TEST_CASE("HostStore: what cannot be given back is tried again") {
             CAPTURE(call_name(call));
             Place place{pinned};
             const Room room = place.store.grow(Place::bytes, place.live());
-            const std::vector<Unit> units{{place.addresses.address(), room.location, Place::bytes}};
+            const std::vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
             CHECK(place.store.out(units, place.live())->wait().ok());
             place.driver.fail({.call = call, .lasting = Lasting::onwards});
             CHECK(place.store.clear().code == Failure::injected_code);
@@ -105,7 +106,7 @@ TEST_CASE("HostStore: where pinning is refused at once it is pageable for good, 
     Place place{true, 0};
     const Room room = place.store.grow(4096, place.live());
     std::memset(place.data(), 5, 4096);
-    const std::vector<Unit> units{{place.addresses.address(), room.location, 4096}};
+    const std::vector<Unit> units{{place.addresses.get().address, room.location, 4096}};
     for (int i = 0; i < 2; ++i) {
         (void)place.store.out(units, place.live());
     }
@@ -137,7 +138,7 @@ TEST_CASE("HostStore: room that is free as a whole is given back, and the rest k
 TEST_CASE("HostStore: prepare takes and pins what saving would") {
     Place place{true};
     const Room room = place.store.grow(Place::bytes, place.live());
-    const std::vector<Unit> units{{place.addresses.address(), room.location, Place::bytes}};
+    const std::vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
     place.store.prepare(units);
     const auto populated = place.driver.calls(Call::populate_host);
     const auto pinned = place.driver.calls(Call::pin_host);
@@ -147,13 +148,13 @@ TEST_CASE("HostStore: prepare takes and pins what saving would") {
     CHECK(place.driver.calls(Call::pin_host) == pinned);
     place.driver.fail({.call = Call::populate_host, .lasting = Lasting::onwards});
     const Room more = place.store.grow(Place::bytes, place.live());
-    CHECK_THROWS_AS(place.store.prepare({{place.addresses.address(), more.location, 4096}}), Error);
+    CHECK_THROWS_AS(place.store.prepare({{place.addresses.get().address, more.location, 4096}}), Error);
 }
 
 TEST_CASE("HostStore: comparing tells a single byte") {
     Place place{true};
     const Room room = place.store.grow(Place::bytes, place.live());
-    const std::vector<Unit> units{{place.addresses.address(), room.location, Place::bytes}};
+    const std::vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
     std::memset(place.data(), 3, Place::bytes);
     CHECK(place.store.out(units, place.live())->wait().ok());
     CHECK_NOTHROW(place.store.compare(units, place.live()));
@@ -162,7 +163,7 @@ TEST_CASE("HostStore: comparing tells a single byte") {
         place.store.compare(units, place.live());
         FAIL_CHECK("nothing was thrown");
     } catch (const Misuse& error) {
-        const std::string last = format_address(place.addresses.address() + Place::bytes - 1);
+        const std::string last = format_address(place.addresses.get().address + Place::bytes - 1);
         CHECK(std::string{error.what()}.find("the one at " + last) != std::string::npos);
     }
 }
@@ -176,9 +177,9 @@ TEST_CASE("HostStore: pages that bytes have been put into are the system's to co
         live.host_budget = budget;
         const Room room = place.store.grow(Place::bytes, live);
         const std::size_t half = Place::bytes / 2;
-        CHECK(place.store.out({{place.addresses.address(), room.location, half}}, live)->wait().ok());
+        CHECK(place.store.out({{place.addresses.get().address, room.location, half}}, live)->wait().ok());
         CHECK(budget->promised_bytes() <= half);
-        CHECK(place.store.out({{place.addresses.address() + half, room.location + half, half}}, live)->wait().ok());
+        CHECK(place.store.out({{place.addresses.get().address + half, room.location + half, half}}, live)->wait().ok());
         CHECK(budget->promised_bytes() == 0);
     }
 }

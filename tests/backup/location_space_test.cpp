@@ -1,5 +1,5 @@
 // Room is never given out twice, and comes together again.
-#include "memsaver/backup/location_space.hpp"
+#include "memsaver/backup/store.hpp"
 
 #include <doctest/doctest.h>
 
@@ -14,6 +14,7 @@
 namespace backup_location_space_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 TEST_CASE("LocationSpace: neighbours lie side by side in fresh room, and the best fit is taken") {
     LocationSpace space;

@@ -16,10 +16,9 @@ using namespace test;
 namespace {
 
 /// Every place that bytes are saved to once.
-template <class D>
-std::vector<NamedPolicy<D>> savers_once() {
-    std::vector<NamedPolicy<D>> some;
-    for (const NamedPolicy<D>& keeper : keepers<D>()) {
+std::vector<NamedPolicy> savers_once() {
+    std::vector<NamedPolicy> some;
+    for (const NamedPolicy& keeper : keepers()) {
         if (contains(keeper.name, "once")) some.push_back(keeper);
     }
     REQUIRE(some.size() == 3);
@@ -29,7 +28,7 @@ std::vector<NamedPolicy<D>> savers_once() {
 } // namespace
 
 TEST_CASE_TEMPLATE("once: after a pause that changed nothing all is saved anew", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& once : savers_once<typename M::Driver>()) {
+    for (const auto& once : savers_once()) {
         for (const bool other_fails : {true, false}) {
             CAPTURE(once.name);
             CAPTURE(other_fails);
@@ -56,7 +55,7 @@ TEST_CASE_TEMPLATE("once: after a pause that changed nothing all is saved anew",
 }
 
 TEST_CASE_TEMPLATE("once: what a pause left active is saved anew by the next", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& once : savers_once<typename M::Driver>()) {
+    for (const auto& once : savers_once()) {
         CAPTURE(once.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -78,7 +77,7 @@ TEST_CASE_TEMPLATE("once: what a pause left active is saved anew by the next", M
 
 TEST_CASE_TEMPLATE("once: a block of which only a part was saved is saved again as a whole", M,
                    MEMSAVER_TEST_MACHINES) {
-    for (const auto& once : savers_once<typename M::Driver>()) {
+    for (const auto& once : savers_once()) {
         CAPTURE(once.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};

@@ -1,9 +1,11 @@
 // Memory that a slot can fill, on a machine whose work starts only once somebody waits for it.
 #pragma once
 
-#include "memsaver/backup/backup_concept.hpp"
-#include "memsaver/driver/host_driver.hpp"
+#include "memsaver/arena/pages.hpp"
+#include "memsaver/backup/policy.hpp"
+#include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
+#include "support/reserved.hpp"
 
 #include <doctest/doctest.h>
 
@@ -15,8 +17,9 @@
 namespace slot_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
-using Machine = FaultyDriver<HostDriver>;
+using Faulty = FaultyDriver<HostDriver>;
 
 struct Memory {
     static constexpr std::size_t bytes = 128_KiB;
@@ -26,21 +29,21 @@ struct Memory {
         REQUIRE(extent.map(driver).ok());
         std::fill_n(data(), bytes, static_cast<unsigned char>(1));
     }
-    [[nodiscard]] unsigned char* data() const { return reinterpret_cast<unsigned char*>(addresses.address()); }
+    [[nodiscard]] unsigned char* data() const { return reinterpret_cast<unsigned char*>(addresses.get().address); }
     [[nodiscard]] std::size_t count(unsigned char byte) const {
         return static_cast<std::size_t>(std::count(data(), data() + bytes, byte));
     }
     /// All of it, as two extents that lie side by side; nobody may ask for the blocks.
     [[nodiscard]] LiveSet live() const {
-        return {{{addresses.address(), bytes / 2}, {addresses.address() + bytes / 2, bytes / 2}}, [] {
+        return {{{addresses.get().address, bytes / 2}, {addresses.get().address + bytes / 2, bytes / 2}}, [] {
                     FAIL_CHECK("asked for the blocks");
                     return std::vector<LiveBlock>{};
                 }};
     }
 
-    Machine driver{HostDriver{64_MiB, {.granularity = 64_KiB, .late = true}}};
-    Reservation<Machine> addresses{driver, bytes, 64_KiB};
-    Extent<Machine> extent{addresses.address(), bytes};
+    Faulty driver{HostDriver{64_MiB, {.granularity = 64_KiB, .late = true}}};
+    Reservation addresses = test::reserved(driver, bytes, 64_KiB);
+    Extent extent{addresses.get().address, bytes};
 };
 
 } // namespace slot_test

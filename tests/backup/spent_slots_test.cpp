@@ -1,5 +1,5 @@
 // A slot that could not give everything back is kept, and closed again.
-#include "memsaver/backup/spent_slots.hpp"
+#include "memsaver/backup/policy.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,6 +9,7 @@
 namespace backup_spent_slots_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 /// Its `close` fails a few times.
 class Stubborn final : public AnySlot {

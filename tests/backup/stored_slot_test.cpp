@@ -14,6 +14,7 @@
 namespace backup_stored_slot_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 /// A transfer that is done at once, or fails.
 class Done final : public Ticket::Work {
@@ -31,9 +32,7 @@ private:
 };
 
 /// Has room for anything from location 4096 on.
-struct Place {
-    static constexpr std::size_t alignment = 256;
-
+struct Place final : BackupStore {
     std::vector<Unit> saved, restored, prepared, compared;
     std::vector<std::uint64_t> discarded;
     std::size_t room = 0;
@@ -42,31 +41,34 @@ struct Place {
     Status status{};
     Status held{};
 
-    Room grow(std::size_t bytes, const LiveSet&) {
+    [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
+    Status put(const std::byte*, std::uint64_t, std::size_t) const noexcept override { return {}; }
+    Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override { return {}; }
+    Room grow(std::size_t bytes, const LiveSet&) override {
         if (full) throw OutOfHostMemory{"full"};
         const Room made{4096 + room, bytes};
         room += bytes;
         return made;
     }
-    void shrink(LocationSpace&) noexcept {}
-    Status clear() noexcept {
+    void shrink(LocationSpace&) noexcept override {}
+    Status clear() noexcept override {
         ++clears;
         room = 0;
         return retry();
     }
-    Status retry() noexcept { return held; }
-    void discard(std::uint64_t location, std::size_t) noexcept { discarded.push_back(location); }
-    void prepare(std::vector<Unit> units) { prepared = std::move(units); }
-    std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet&) {
+    Status retry() noexcept override { return held; }
+    void discard(std::uint64_t location, std::size_t) noexcept override { discarded.push_back(location); }
+    void prepare(std::vector<Unit> units) override { prepared = std::move(units); }
+    std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet&) override {
         saved = std::move(units);
         return std::make_unique<Done>(status);
     }
-    std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet&) {
+    std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet&) override {
         restored = std::move(units);
         return std::make_unique<Done>(status);
     }
-    void compare(std::vector<Unit> units, const LiveSet&) { compared = std::move(units); }
-    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const {
+    void compare(std::vector<Unit> units, const LiveSet&) override { compared = std::move(units); }
+    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
         return {nullptr, reinterpret_cast<const std::byte*>(location), bytes}; // NOLINT(performance-no-int-to-ptr)
     }
 };
@@ -86,11 +88,11 @@ struct Fixture {
     Status restore() { return slot.restore(live()).wait(); }
 
     std::shared_ptr<Place> place = std::make_shared<Place>();
-    StoredSlot<Place> slot;
+    StoredSlot slot;
     std::vector<LiveBlock> blocks{{base, 512, 1}, {base + 1024, 256, 2}};
 };
 
-static_assert(BackupSlot<StoredSlot<Place>>);
+static_assert(BackupSlot<StoredSlot>);
 
 TEST_CASE("StoredSlot: saves live blocks, each in a place of its own, and restores them from there") {
     Fixture f;

@@ -58,7 +58,7 @@ Corruption(MemorySaver<FaultyDriver<D>>&, const FileWatch<D>&) -> Corruption<D>;
 } // namespace
 
 TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they are right", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers<typename M::Driver>()) {
+    for (const auto& [name, policy] : keepers()) {
         const std::string which = name;
         if (which.find("verified") == std::string::npos) continue;
         CAPTURE(name);
@@ -108,10 +108,7 @@ struct Counted {
     std::shared_ptr<ChecksumObserver> sums = std::make_shared<ChecksumObserver>();
 
     [[nodiscard]] std::string_view name() const noexcept { return "counted"; }
-    template <class D>
-    [[nodiscard]] auto open(const D& driver) const {
-        return policy.open(driver, sums);
-    }
+    [[nodiscard]] auto open(const AnyDriver& driver) const { return policy.open(driver, sums); }
     friend bool operator==(const Counted&, const Counted&) = default;
 };
 

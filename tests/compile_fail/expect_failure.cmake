@@ -1,23 +1,38 @@
 # Compiles `source` twice with `compile`: with MEMSAVER_CONTROL defined it must compile, without it must not, and for the
-# reason that the file names in a line "// error: <regular expression>".
+# reason that the file names in its first line, "// error: <regular expression>". Further lines may say
+#   // flags: <more flags of the compilation that fails>
+#   // few: there is one error, and it is no longer than a screen
 #
 # The control leaves out the offending line only: a file that fails for a typing error fails there.
+set(longest 40)
 
-file(STRINGS ${source} expected REGEX "^// error: ")
-if(NOT expected)
+foreach(what error flags few)
+  file(STRINGS ${source} ${what} REGEX "^// ${what}: ")
+  string(REGEX REPLACE "^// ${what}: " "" ${what} "${${what}}")
+endforeach()
+if(NOT error)
   message(FATAL_ERROR "${source} has no line '// error: <regular expression>'")
 endif()
-string(REGEX REPLACE "^// error: " "" expected "${expected}")
 
 execute_process(COMMAND ${compile} -DMEMSAVER_CONTROL ${source} RESULT_VARIABLE result ERROR_VARIABLE errors)
 if(result)
   message(FATAL_ERROR "Without the offending line it should compile:\n${errors}")
 endif()
 
-execute_process(COMMAND ${compile} ${source} RESULT_VARIABLE result ERROR_VARIABLE errors)
+separate_arguments(flags UNIX_COMMAND "${flags}")
+execute_process(COMMAND ${compile} ${flags} ${source} RESULT_VARIABLE result ERROR_VARIABLE errors)
 if(NOT result)
   message(FATAL_ERROR "${source} compiles, and must not")
 endif()
-if(NOT errors MATCHES "${expected}")
-  message(FATAL_ERROR "It fails, but not with '${expected}':\n${errors}")
+if(NOT errors MATCHES "${error}")
+  message(FATAL_ERROR "It fails, but not with '${error}':\n${errors}")
+endif()
+if(few)
+  string(REGEX MATCHALL " error: " count "${errors}")
+  list(LENGTH count count)
+  string(REGEX MATCHALL "\n" lines "${errors}")
+  list(LENGTH lines lines)
+  if(count GREATER 1 OR lines GREATER longest)
+    message(FATAL_ERROR "One error in at most ${longest} lines was promised, not ${count} in ${lines}:\n${errors}")
+  endif()
 endif()

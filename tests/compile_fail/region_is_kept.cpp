@@ -1,7 +1,7 @@
 // error: nodiscard|warn_unused_result|unused-result|unused-value
 // A region that nobody keeps ends at once: what follows would land elsewhere.
-#include "memsaver/driver/driver.hpp"
-#include "memsaver/saver/memory_saver.hpp"
+#include "memsaver/host/host.hpp"
+#include "memsaver/saver/saver.hpp"
 
 void forgetful(memsaver::MemorySaver<memsaver::HostDriver>& saver) {
 #ifndef MEMSAVER_CONTROL

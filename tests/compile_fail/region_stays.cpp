@@ -1,7 +1,7 @@
 // error: deleted
 // A region belongs to its scope and its thread, and cannot be moved out of them.
-#include "memsaver/driver/driver.hpp"
-#include "memsaver/saver/memory_saver.hpp"
+#include "memsaver/host/host.hpp"
+#include "memsaver/saver/saver.hpp"
 
 #include <utility>
 

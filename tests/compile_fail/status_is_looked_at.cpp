@@ -1,6 +1,6 @@
 // error: nodiscard|warn_unused_result|unused-result
 // A driver's answer cannot be dropped by accident.
-#include "memsaver/base/base.hpp"
+#include "memsaver/core/core.hpp"
 
 memsaver::Status map_pages();
 

@@ -1,14 +1,13 @@
 // CudaDriver and its loader, without a GPU: against a stub libcuda.so.1 (stub_libcuda.cpp), whose path the build passes
-// as MEMSAVER_STUB_LIBCUDA. Where the CUDA headers are missing, against the driver that says so.
+// as MEMSAVER_STUB_LIBCUDA.
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/driver/cuda_api.hpp"
 #include "memsaver/driver/cuda_driver.hpp"
 
 #include "stub_libcuda.hpp"
 
 #include <doctest/doctest.h>
-
-#if MEMSAVER_HAS_CUDA_HEADERS
-#include <cudaTypedefs.h>
-#endif
 
 #include <dlfcn.h>
 
@@ -24,6 +23,8 @@
 namespace driver_cuda_driver_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
+using namespace cuda_names;
 
 namespace {
 
@@ -43,7 +44,6 @@ std::string text_thrown(const F& body) {
 
 static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver>);
 static_assert(Lanes<CudaDriver> && HostPages<CudaDriver> && Files<CudaDriver>);
-static_assert(sizeof(CudaDriver) == sizeof(std::shared_ptr<const void>), "with the CUDA headers as without");
 
 static_assert(cuda_status_kind(0) == StatusKind::ok);
 static_assert(cuda_status_kind(1) == StatusKind::other);
@@ -54,95 +54,7 @@ static_assert(cuda_status_kind(700) == StatusKind::gone);
 static_assert(cuda_status_kind(900) == StatusKind::other);
 static_assert(cuda_status_kind(999) == StatusKind::other);
 
-#if !MEMSAVER_HAS_CUDA_HEADERS
-
-TEST_CASE("CudaDriver: without the CUDA headers it says so") {
-    const CudaAvailability found = CudaDriver::available();
-    CHECK_FALSE(static_cast<bool>(found));
-    CHECK(found.problem == CudaProblem::built_without_headers);
-    CHECK(contains(found.reason, "built without the CUDA toolkit's headers"));
-    CHECK(CudaDriver::device_count() == 0);
-    CHECK(text_thrown<Unavailable>([] { CudaDriver{0}; }) == found.reason);
-    CHECK(text_thrown<Unavailable>([] { CudaDriver{1, {.peers = {0}}}; }) == found.reason);
-}
-
-#else
-
 namespace {
-
-// The table's signatures against the toolkit's own record of them, and the numbers that stand for names of CUDA 12.4.
-template <class A, class B>
-constexpr bool same = std::is_same_v<A, B>;
-
-using Api = CudaApi;
-static_assert(same<decltype(Api::init), PFN_cuInit_v2000>);
-static_assert(same<decltype(Api::error_name), PFN_cuGetErrorName_v6000>);
-static_assert(same<decltype(Api::device_count), PFN_cuDeviceGetCount_v2000>);
-static_assert(same<decltype(Api::device_get), PFN_cuDeviceGet_v2000>);
-static_assert(same<decltype(Api::device_name), PFN_cuDeviceGetName_v2000>);
-static_assert(same<decltype(Api::device_attribute), PFN_cuDeviceGetAttribute_v2000>);
-static_assert(same<decltype(Api::can_access_peer), PFN_cuDeviceCanAccessPeer_v4000>);
-static_assert(same<decltype(Api::primary_retain), PFN_cuDevicePrimaryCtxRetain_v7000>);
-static_assert(same<decltype(Api::primary_release), PFN_cuDevicePrimaryCtxRelease_v11000>);
-static_assert(same<decltype(Api::ctx_push), PFN_cuCtxPushCurrent_v4000>);
-static_assert(same<decltype(Api::ctx_pop), PFN_cuCtxPopCurrent_v4000>);
-static_assert(same<decltype(Api::ctx_synchronize), PFN_cuCtxSynchronize_v2000>);
-static_assert(same<decltype(Api::exchange_capture_mode), PFN_cuThreadExchangeStreamCaptureMode_v10010>);
-static_assert(same<decltype(Api::mem_granularity), PFN_cuMemGetAllocationGranularity_v10020>);
-static_assert(same<decltype(Api::mem_info), PFN_cuMemGetInfo_v3020>);
-static_assert(same<decltype(Api::mem_reserve), PFN_cuMemAddressReserve_v10020>);
-static_assert(same<decltype(Api::mem_unreserve), PFN_cuMemAddressFree_v10020>);
-static_assert(same<decltype(Api::mem_create), PFN_cuMemCreate_v10020>);
-static_assert(same<decltype(Api::mem_release), PFN_cuMemRelease_v10020>);
-static_assert(same<decltype(Api::mem_map), PFN_cuMemMap_v10020>);
-static_assert(same<decltype(Api::mem_unmap), PFN_cuMemUnmap_v10020>);
-static_assert(same<decltype(Api::mem_set_access), PFN_cuMemSetAccess_v10020>);
-static_assert(same<decltype(Api::mem_alloc), PFN_cuMemAlloc_v3020>);
-static_assert(same<decltype(Api::mem_free), PFN_cuMemFree_v3020>);
-static_assert(same<decltype(Api::ctx_device), PFN_cuCtxGetDevice_v2000>);
-static_assert(same<decltype(Api::default_pool), PFN_cuDeviceGetDefaultMemPool_v11020>);
-static_assert(same<decltype(Api::pool_attribute), PFN_cuMemPoolGetAttribute_v11020>);
-static_assert(same<decltype(Api::pool_trim), PFN_cuMemPoolTrimTo_v11020>);
-static_assert(same<decltype(Api::graph_memory), PFN_cuDeviceGetGraphMemAttribute_v11040>);
-static_assert(same<decltype(Api::graph_memory_trim), PFN_cuDeviceGraphMemTrim_v11040>);
-static_assert(same<decltype(Api::host_register), PFN_cuMemHostRegister_v6050>);
-static_assert(same<decltype(Api::host_unregister), PFN_cuMemHostUnregister_v4000>);
-static_assert(same<decltype(Api::stream_create), PFN_cuStreamCreate_v2000>);
-static_assert(same<decltype(Api::stream_destroy), PFN_cuStreamDestroy_v4000>);
-static_assert(same<decltype(Api::stream_context), PFN_cuStreamGetCtx_v9020>);
-static_assert(same<decltype(Api::stream_wait_event), PFN_cuStreamWaitEvent_v3020>);
-static_assert(same<decltype(Api::stream_capturing), PFN_cuStreamIsCapturing_v10000>);
-static_assert(same<decltype(Api::event_create), PFN_cuEventCreate_v2000>);
-static_assert(same<decltype(Api::event_destroy), PFN_cuEventDestroy_v4000>);
-static_assert(same<decltype(Api::event_record), PFN_cuEventRecord_v2000>);
-static_assert(same<decltype(Api::event_query), PFN_cuEventQuery_v2000>);
-static_assert(same<decltype(Api::event_wait), PFN_cuEventSynchronize_v2000>);
-static_assert(same<decltype(Api::copy_to_host), PFN_cuMemcpyDtoHAsync_v3020>);
-static_assert(same<decltype(Api::copy_to_device), PFN_cuMemcpyHtoDAsync_v3020>);
-static_assert(same<decltype(Api::fill), PFN_cuMemsetD8Async_v3020>);
-static_assert(same<decltype(Api::begin_capture), PFN_cuStreamBeginCapture_v10010>);
-static_assert(same<decltype(Api::end_capture), PFN_cuStreamEndCapture_v10000>);
-static_assert(same<decltype(Api::graph_destroy), PFN_cuGraphDestroy_v10000>);
-static_assert(same<decltype(Api::graph_instantiate), PFN_cuGraphInstantiateWithFlags_v11040>);
-static_assert(same<decltype(Api::graph_exec_update), PFN_cuGraphExecUpdate_v12000>);
-static_assert(same<decltype(Api::graph_launch), PFN_cuGraphLaunch_v10000>);
-static_assert(same<decltype(Api::graph_exec_destroy), PFN_cuGraphExecDestroy_v10000>);
-#if CUDA_VERSION >= 12050
-static_assert(same<decltype(Api::ctx_record_event), PFN_cuCtxRecordEvent_v12050>);
-static_assert(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED == 128 && CU_MEM_HANDLE_TYPE_FABRIC == 8);
-#endif
-
-constexpr bool gone(CUresult result) { return cuda_status_kind(static_cast<int>(result)) == StatusKind::gone; }
-static_assert(gone(CUDA_ERROR_NOT_INITIALIZED) && gone(CUDA_ERROR_DEINITIALIZED) &&
-              gone(CUDA_ERROR_DEVICE_UNAVAILABLE));
-static_assert(gone(CUDA_ERROR_INVALID_CONTEXT) && gone(CUDA_ERROR_CONTEXT_IS_DESTROYED));
-static_assert(gone(CUDA_ERROR_ECC_UNCORRECTABLE) && gone(CUDA_ERROR_NVLINK_UNCORRECTABLE));
-static_assert(gone(CUDA_ERROR_ILLEGAL_ADDRESS) && gone(CUDA_ERROR_LAUNCH_TIMEOUT) && gone(CUDA_ERROR_ASSERT));
-static_assert(gone(CUDA_ERROR_HARDWARE_STACK_ERROR) && gone(CUDA_ERROR_ILLEGAL_INSTRUCTION));
-static_assert(gone(CUDA_ERROR_MISALIGNED_ADDRESS) && gone(CUDA_ERROR_INVALID_ADDRESS_SPACE));
-static_assert(gone(CUDA_ERROR_INVALID_PC) && gone(CUDA_ERROR_LAUNCH_FAILED) && gone(CUDA_ERROR_EXTERNAL_DEVICE));
-static_assert(gone(CUDA_ERROR_SYSTEM_NOT_READY) && gone(CUDA_ERROR_MPS_CONNECTION_FAILED));
-static_assert(gone(CUDA_ERROR_MPS_RPC_FAILURE) && gone(CUDA_ERROR_MPS_CLIENT_TERMINATED));
 
 constexpr const char* stub_file = MEMSAVER_STUB_LIBCUDA;
 
@@ -347,7 +259,7 @@ TEST_CASE("CudaDriver: options are fixed in what is created") {
     stub.state.attributes[CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED] = 0;
     CHECK(stub.driver(0, {.rdma = true}).create(2_MiB, handle).ok());
     CHECK(stub.last("cuMemCreate") == "2097152 device 0 handles 0 rdma 0");
-    stub.state.attributes[128] = 0; // fabric handles
+    stub.state.attributes[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED] = 0;
     CHECK(contains(text_thrown<Unavailable>([&] { stub.driver(0, {.export_handles = ExportHandles::fabric}); }),
                    "cannot export"));
 }
@@ -481,7 +393,7 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     expect("cuMemPoolGetAttribute", "0x500 " + std::to_string(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
     CHECK(driver.trim_pool({}, 7).ok());
     expect("cuMemPoolTrimTo", "0x500 7");
-    CHECK(driver.trim_pool(reinterpret_cast<CUmemoryPool>(std::uintptr_t{0x510}), 8).ok());
+    CHECK(driver.trim_pool(reinterpret_cast<CUmemPoolHandle_st*>(std::uintptr_t{0x510}), 8).ok());
     expect("cuMemPoolTrimTo", "0x510 8");
     CHECK(driver.pool_memory(PoolRef::of_graphs(), held).ok());
     CHECK(held == 6000);
@@ -490,10 +402,10 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     expect("cuDeviceGraphMemTrim", "1");
 
     yes = true;
-    CHECK(driver.owns_stream(reinterpret_cast<CUstream>(std::uintptr_t{0x100}), yes).ok()); // the stub's device 0
+    CHECK(driver.owns_stream(reinterpret_cast<CUstream_st*>(std::uintptr_t{0x100}), yes).ok()); // the stub's device 0
     CHECK(!yes);
     stub.state.calls.pop_back(); // asked in the stream's own context
-    CHECK(driver.owns_stream(reinterpret_cast<CUstream>(std::uintptr_t{0x1000}), yes).ok());
+    CHECK(driver.owns_stream(reinterpret_cast<CUstream_st*>(std::uintptr_t{0x1000}), yes).ok());
     CHECK(yes);
     yes = false;
     CHECK(driver.owns_stream({}, yes).ok());
@@ -779,7 +691,5 @@ TEST_CASE("CudaDriver: closing after the driver has gone is quiet") {
     CHECK(stub.called("cuDevicePrimaryCtxRelease"));
     CHECK_FALSE(stub.called("cuStreamDestroy"));
 }
-
-#endif
 
 } // namespace driver_cuda_driver_test

@@ -1,8 +1,8 @@
 // Which of the host's NUMA nodes is next to a CudaDriver's device: against the stub libcuda.so.1, as
 // cuda_driver_test.cpp.
-#include "memsaver/backup/store_options.hpp"
+#include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/cuda_driver.hpp"
-#include "memsaver/driver/host_driver.hpp"
+#include "memsaver/host/host_driver.hpp"
 
 #include "stub_libcuda.hpp"
 
@@ -13,13 +13,13 @@
 namespace driver_cuda_numa_test {
 
 using namespace memsaver;
+using namespace cuda_names;
 
-TEST_CASE("a driver that does not tell its NUMA node: nobody knows") { CHECK(numa_node_of(HostDriver{64_MiB}) == -1); }
-
-#if MEMSAVER_HAS_CUDA_HEADERS
+TEST_CASE("a driver that does not tell its NUMA node: nobody knows") {
+    CHECK(AnyDriver{HostDriver{64_MiB}}.numa_node() == -1);
+}
 
 TEST_CASE("CudaDriver: the NUMA node is what the device says, and -1 where it does not") {
-    constexpr int host_numa_id = 134; // CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID
     void* const library = ::dlopen(MEMSAVER_STUB_LIBCUDA, RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library != nullptr);
     void* const symbol = ::dlsym(library, "memsaver_stub_state");
@@ -29,16 +29,14 @@ TEST_CASE("CudaDriver: the NUMA node is what the device says, and -1 where it do
     {
         const CudaDriver driver{1, {}, MEMSAVER_STUB_LIBCUDA};
         for (const int node : {0, 3, -1}) {
-            state.attributes[host_numa_id] = node;
+            state.attributes[CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID] = node;
             CHECK(driver.numa_node() == node);
-            CHECK(numa_node_of(driver) == node); // where a backup's threads are put
+            CHECK(AnyDriver{driver}.numa_node() == node); // where a backup's threads are put
         }
         state.fails["cuDeviceGetAttribute"] = CUDA_ERROR_INVALID_VALUE; // a driver older than the question
         CHECK(driver.numa_node() == -1);
     }
     state.reset();
 }
-
-#endif
 
 } // namespace driver_cuda_numa_test

@@ -1,17 +1,29 @@
 // A libcuda.so.1 without a GPU behind it, for the tests of CudaDriver: it hands out its entry points by name and
-// version as the real one does, notes every call with the thread's state, and fails where the test says so. Empty where
-// there are no CUDA headers: nothing loads it there.
+// version as the real one does, notes every call with the thread's state, and fails where the test says so. Needs no
+// toolkit: its types are those of the library, which tests/static/cuda_abi_test.cpp holds against <cuda.h>.
 #include "stub_libcuda.hpp"
 
-#if __has_include(<cuda.h>)
-#undef CUDA_API_PER_THREAD_DEFAULT_STREAM // it would rename what is defined here
-#include <cuda.h>
+#include "memsaver/driver/cuda_abi.hpp"
 
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 
 namespace {
+
+using namespace cuda_names;
+namespace cuda = memsaver::detail::cuda;
+
+using CUresult = cuda::Result;
+using CUdevice = cuda::Device;
+using CUdeviceptr = cuda::DevicePtr;
+using CUpages = cuda::PageHandle;
+using CUcontext = cuda::Context;
+using CUstream = cuda::Stream;
+using CUevent = cuda::Event;
+using CUgraph = cuda::Graph;
+using CUgraphExec = cuda::GraphExec;
+using CUmemoryPool = cuda::MemPool;
 
 StubState& state() {
     static StubState only;
@@ -49,7 +61,7 @@ CUresult note(const char* name, const std::string& text = {}) {
     void* const current = thread().contexts.empty() ? nullptr : thread().contexts.back();
     s.calls.push_back({name, text, device_of(current), thread().capture_mode});
     const auto fail = s.fails.find(name);
-    return fail == s.fails.end() ? CUDA_SUCCESS : static_cast<CUresult>(fail->second);
+    return fail == s.fails.end() ? CUDA_SUCCESS : fail->second;
 }
 
 template <class T, class V>
@@ -75,8 +87,8 @@ CUresult device_name(char* name, int bytes, CUdevice) {
     std::snprintf(name, static_cast<std::size_t>(bytes), "Stub GPU");
     return note("cuDeviceGetName");
 }
-CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
-    const auto told = state().attributes.find(static_cast<int>(attribute));
+CUresult device_attribute(int* value, int attribute, CUdevice) {
+    const auto told = state().attributes.find(attribute);
     return give(note("cuDeviceGetAttribute"), value, told == state().attributes.end() ? 1 : told->second);
 }
 CUresult can_access_peer(int* can, CUdevice device, CUdevice peer) {
@@ -94,7 +106,7 @@ CUresult primary_release(CUdevice device) {
 }
 CUresult ctx_push(CUcontext pushed) {
     const auto fail = state().fails.find("cuCtxPushCurrent");
-    if (fail != state().fails.end()) return static_cast<CUresult>(fail->second);
+    if (fail != state().fails.end()) return fail->second;
     thread().contexts.push_back(pushed);
     return CUDA_SUCCESS;
 }
@@ -104,12 +116,12 @@ CUresult ctx_pop(CUcontext* popped) {
     thread().contexts.pop_back();
     return CUDA_SUCCESS;
 }
-CUresult exchange_mode(CUstreamCaptureMode* mode) {
+CUresult exchange_mode(int* mode) {
     const auto fail = state().fails.find("cuThreadExchangeStreamCaptureMode");
-    if (fail != state().fails.end()) return static_cast<CUresult>(fail->second);
+    if (fail != state().fails.end()) return fail->second;
     const int before = thread().capture_mode;
-    thread().capture_mode = static_cast<int>(*mode);
-    *mode = static_cast<CUstreamCaptureMode>(before);
+    thread().capture_mode = *mode;
+    *mode = before;
     return CUDA_SUCCESS;
 }
 CUresult ctx_synchronize() { return note("cuCtxSynchronize"); }
@@ -117,12 +129,11 @@ CUresult ctx_record_event(CUcontext at, CUevent event) {
     return note("cuCtxRecordEvent", std::to_string(device_of(at)) + " " + hex(event));
 }
 
-std::string text_of(const CUmemAllocationProp& props) {
-    return "device " + std::to_string(props.location.id) + " handles " +
-           std::to_string(static_cast<int>(props.requestedHandleTypes)) + " rdma " +
-           std::to_string(static_cast<int>(props.allocFlags.gpuDirectRDMACapable));
+std::string text_of(const cuda::AllocationProp& props) {
+    return "device " + std::to_string(props.location.id) + " handles " + std::to_string(props.handle_types) + " rdma " +
+           std::to_string(int{props.rdma_capable});
 }
-CUresult granularity(std::size_t* bytes, const CUmemAllocationProp* props, CUmemAllocationGranularity_flags which) {
+CUresult granularity(std::size_t* bytes, const cuda::AllocationProp* props, int which) {
     const bool minimum = which == CU_MEM_ALLOC_GRANULARITY_MINIMUM;
     return give(note("cuMemGetAllocationGranularity", text_of(*props)), bytes,
                 minimum ? state().minimum : state().recommended);
@@ -139,20 +150,18 @@ CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUd
 CUresult unreserve(CUdeviceptr at, std::size_t bytes) {
     return note("cuMemAddressFree", std::to_string(bytes) + " at " + hex(at));
 }
-CUresult create(CUmemGenericAllocationHandle* out, std::size_t bytes, const CUmemAllocationProp* props,
-                unsigned long long) {
+CUresult create(CUpages* out, std::size_t bytes, const cuda::AllocationProp* props, unsigned long long) {
     return give(note("cuMemCreate", std::to_string(bytes) + " " + text_of(*props)), out, 77U);
 }
-CUresult release(CUmemGenericAllocationHandle handle) { return note("cuMemRelease", std::to_string(handle)); }
-CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
-             unsigned long long) {
+CUresult release(CUpages handle) { return note("cuMemRelease", std::to_string(handle)); }
+CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUpages handle, unsigned long long) {
     return note("cuMemMap", std::to_string(bytes) + " at " + hex(at) + " from " + std::to_string(offset) + " of " +
                                 std::to_string(handle));
 }
 CUresult unmap(CUdeviceptr at, std::size_t bytes) {
     return note("cuMemUnmap", std::to_string(bytes) + " at " + hex(at));
 }
-CUresult set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* access, std::size_t count) {
+CUresult set_access(CUdeviceptr at, std::size_t bytes, const cuda::AccessDesc* access, std::size_t count) {
     std::string text = std::to_string(bytes) + " at " + hex(at) + " for";
     for (std::size_t i = 0; i != count; ++i) {
         const bool usual = access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
@@ -174,18 +183,18 @@ CUresult default_pool(CUmemoryPool* pool, CUdevice device) {
     if (result == CUDA_SUCCESS) *pool = reinterpret_cast<CUmemoryPool>(std::uintptr_t{0x500});
     return result;
 }
-CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+CUresult pool_attribute(CUmemoryPool pool, int attribute, void* value) {
     const CUresult result = note("cuMemPoolGetAttribute", hex(pool) + " " + std::to_string(attribute));
-    if (result == CUDA_SUCCESS) *static_cast<cuuint64_t*>(value) = 5000;
+    if (result == CUDA_SUCCESS) *static_cast<unsigned long long*>(value) = 5000;
     return result;
 }
 CUresult pool_trim(CUmemoryPool pool, std::size_t keep) {
     return note("cuMemPoolTrimTo", hex(pool) + " " + std::to_string(keep));
 }
-CUresult graph_memory(CUdevice device, CUgraphMem_attribute attribute, void* value) {
+CUresult graph_memory(CUdevice device, int attribute, void* value) {
     const std::string text = std::to_string(device) + " " + std::to_string(attribute);
     const CUresult result = note("cuDeviceGetGraphMemAttribute", text);
-    if (result == CUDA_SUCCESS) *static_cast<cuuint64_t*>(value) = 6000;
+    if (result == CUDA_SUCCESS) *static_cast<unsigned long long*>(value) = 6000;
     return result;
 }
 CUresult graph_memory_trim(CUdevice device) { return note("cuDeviceGraphMemTrim", std::to_string(device)); }
@@ -209,7 +218,7 @@ CUresult stream_context(CUstream stream, CUcontext* out) {
 CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
     return note("cuStreamWaitEvent", hex(stream) + " " + hex(event) + " " + std::to_string(flags));
 }
-CUresult stream_capturing(CUstream stream, CUstreamCaptureStatus* status) {
+CUresult stream_capturing(CUstream stream, int* status) {
     return give(note("cuStreamIsCapturing", hex(stream)), status, state().capture_status);
 }
 CUresult event_create(CUevent* out, unsigned flags) {
@@ -233,8 +242,8 @@ CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream st
                 hex(to) + " " + std::to_string(byte) + " " + std::to_string(bytes) + " " + hex(stream));
 }
 
-CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
-    return note("cuStreamBeginCapture", hex(stream) + " mode " + std::to_string(static_cast<int>(mode)));
+CUresult begin_capture(CUstream stream, int mode) {
+    return note("cuStreamBeginCapture", hex(stream) + " mode " + std::to_string(mode));
 }
 CUresult end_capture(CUstream stream, CUgraph* out) {
     const CUresult result = note("cuStreamEndCapture", hex(stream));
@@ -247,7 +256,7 @@ CUresult graph_instantiate(CUgraphExec* out, CUgraph graph, unsigned long long f
     if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUgraphExec>(std::uintptr_t{0x400});
     return result;
 }
-CUresult graph_exec_update(CUgraphExec graph, CUgraph recorded, CUgraphExecUpdateResultInfo*) {
+CUresult graph_exec_update(CUgraphExec graph, CUgraph recorded, cuda::GraphUpdateResult*) {
     return note("cuGraphExecUpdate", hex(graph) + " " + hex(recorded));
 }
 CUresult graph_launch(CUgraphExec graph, CUstream stream) {
@@ -341,7 +350,7 @@ extern "C" {
 
 // Stricter than the real one: only the very version that a function's signature has will do.
 [[gnu::visibility("default")]] CUresult cuGetProcAddress_v2(const char* name, void** function, int version,
-                                                            cuuint64_t flags, CUdriverProcAddressQueryResult*) {
+                                                            unsigned long long flags, int*) {
     StubState& s = state();
     s.asked.emplace_back(name, version);
     s.flavours.push_back(flags);
@@ -355,5 +364,3 @@ extern "C" {
 }
 
 } // extern "C"
-
-#endif

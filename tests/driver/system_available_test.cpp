@@ -1,7 +1,6 @@
-#include "memsaver/driver/system_available.hpp"
+#include "memsaver/driver/system.hpp"
 
-#include "memsaver/base/base.hpp"
-#include "memsaver/driver/system_memory.hpp"
+#include "memsaver/core/core.hpp"
 
 #include <doctest/doctest.h>
 
@@ -15,6 +14,7 @@
 namespace driver_system_available_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 namespace {
 

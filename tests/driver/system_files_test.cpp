@@ -1,6 +1,4 @@
-#include "memsaver/driver/system_files.hpp"
-
-#include "memsaver/driver/system_pages.hpp"
+#include "memsaver/driver/system.hpp"
 
 #include <doctest/doctest.h>
 
@@ -25,6 +23,7 @@
 namespace driver_system_files_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 namespace {
 

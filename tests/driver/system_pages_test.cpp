@@ -1,4 +1,4 @@
-#include "memsaver/driver/system_pages.hpp"
+#include "memsaver/driver/system.hpp"
 
 #include <doctest/doctest.h>
 
@@ -16,6 +16,7 @@
 namespace driver_system_pages_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 namespace {
 

@@ -10,7 +10,7 @@ namespace test {
 
 /// A policy that is chosen when the program runs, in the place of one that is written down.
 struct ChosenPolicy {
-    AnyBackup<FailingDriver> chosen;
+    AnyPolicy chosen;
 
     struct Slot {
         std::unique_ptr<AnySlot> of;
@@ -28,7 +28,7 @@ struct ChosenPolicy {
     };
 
     [[nodiscard]] std::string_view name() const noexcept { return chosen.name(); }
-    [[nodiscard]] Slot open(const FailingDriver& driver) const { return {chosen.open(driver)}; }
+    [[nodiscard]] Slot open(const AnyDriver& driver) const { return {chosen.open(driver)}; }
     friend bool operator==(const ChosenPolicy&, const ChosenPolicy&) = default;
 };
 

@@ -41,7 +41,7 @@ inline std::vector<Operation> on_devices() {
         {"two devices, pause", nothing, pause_swept, paused},
         {"two devices, pause: after a stream", nothing,
          [](Populated& world) { world.pause({"swept"}, {.order = after(world.stream)}); }, paused},
-        {"two devices, prepare", nothing, [](Populated& world) { world.saver->prepare("swept"); }, resumed},
+        {"two devices, prepare", nothing, [](Populated& world) { world.prepare_tag("swept"); }, resumed},
         {"two devices, resume", pause_swept, resume_swept, resumed},
         {"two devices, trim",
          [](Populated& world) {

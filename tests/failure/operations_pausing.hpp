@@ -19,8 +19,8 @@ inline std::vector<Operation> pausing() {
     const auto with_options = [](auto make) {
         return [make](Populated& world) { world.pause({"swept"}, make(world)); };
     };
-    using Options = PauseOptions<FailingDriver>;
-    const auto prepare_swept = [](Populated& world) { world.saver->prepare("swept"); };
+    using Options = PauseOptions;
+    const auto prepare_swept = [](Populated& world) { world.prepare_tag("swept"); };
     return {
         {"pause: the first", nothing, pause_swept, paused},
         {"pause: a later one, of changed bytes",
@@ -101,7 +101,7 @@ inline std::vector<Operation> resuming() {
          resume_swept, resumed},
         {"invalidate, bytes_to_resume, usage", pause_swept,
          [](Populated& world) {
-             world.saver->invalidate("swept");
+             world.invalidate("swept");
              const std::size_t need = world.saver->bytes_to_resume("swept");
              CHECK((need > 0 || !world.saver->enabled()));
              (void)world.saver->usage();

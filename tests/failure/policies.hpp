@@ -34,7 +34,7 @@ public:
     using HostDriver::HostDriver;
 
     Status map_host(std::size_t bytes, void*& pages) const noexcept {
-        constexpr std::size_t cell = HostRegion<HostDriver>::cell_bytes;
+        constexpr std::size_t cell = HostRegion::cell_bytes;
         constexpr std::uintptr_t first = 0x2000'0000'0000; // far from where the system puts things
         constexpr std::size_t before = 64_KiB;
         static std::atomic<std::size_t> last{0};
@@ -74,7 +74,7 @@ enum class Becomes : unsigned char { kept, zero, poison, unknown };
 
 struct SweptPolicy {
     std::string name;
-    AnyBackup<FailingDriver> policy;
+    AnyPolicy policy;
     Becomes becomes;
 };
 
@@ -93,7 +93,7 @@ inline std::vector<SweptPolicy> every_policy(unsigned threads) {
     std::vector<SweptPolicy> all{{"discard", Discard{}, Becomes::unknown},
                                  {"discard, poisoned", Discard{.poison = poison}, Becomes::poison},
                                  {"zero", Zero{}, Becomes::zero}};
-    for (auto& [name, policy] : keepers<FailingDriver>(small)) all.push_back({name, policy, Becomes::kept});
+    for (auto& [name, policy] : keepers(small)) all.push_back({name, policy, Becomes::kept});
     return all;
 }
 

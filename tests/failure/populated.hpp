@@ -23,10 +23,9 @@ namespace test {
 
 /// What a world is like, besides its policy.
 struct Setting {
-    const char* name = "";   ///< for people, where it is not the usual one
-    bool nasty = false;      ///< work comes late, and fresh pages hold rubbish
-    bool enabled = true;     ///< of the saver
-    bool quarantine = false; ///< of the saver
+    const char* name = ""; ///< for people, where it is not the usual one
+    bool nasty = false;    ///< work comes late, and fresh pages hold rubbish
+    bool enabled = true;   ///< of the saver
     /// Whether "swept" also lives on a device that is well: the saver's own, or another one.
     enum class Well : unsigned char { none, own, other } well = Well::none;
     std::size_t capacity = 16_MiB; ///< of a device
@@ -108,7 +107,7 @@ public:
         saver->deallocate(block.at, order...);
         block.at = nullptr;
     }
-    void pause(const std::vector<std::string>& names, const PauseOptions<FailingDriver>& options = {},
+    void pause(const std::vector<std::string>& names, const PauseOptions& options = {},
                std::optional<Becomes> once = {}) {
         if (once) { // where it fails, there is no saying which extents have gone
             for (const std::string& name : names) {
@@ -138,7 +137,16 @@ public:
             block.kept = tags[tag].becomes == Becomes::kept;
             write(block.at, block.bytes, block.seed);
         }
-        saver->invalidate(tag);
+        invalidate(tag);
+    }
+    /// Of what keeps no bytes, both are misuse.
+    void invalidate(const std::string& tag) {
+        if (tags[tag].becomes == Becomes::kept) return saver->invalidate(tag);
+        CHECK_THROWS_AS(saver->invalidate(tag), Misuse);
+    }
+    void prepare_tag(const std::string& tag) {
+        if (tags[tag].becomes == Becomes::kept) return saver->prepare(tag);
+        CHECK_THROWS_AS(saver->prepare(tag), Misuse);
     }
 
     // --- what must hold ---
@@ -165,7 +173,7 @@ public:
     [[nodiscard]] bool is(const std::string& state, const std::string& tag = "swept") {
         return state_on(tag) == (setting.enabled ? state : "plain");
     }
-    /// Physical bytes of all tags, without what quarantine takes.
+    /// Physical bytes of all tags.
     [[nodiscard]] std::size_t tags_bytes() {
         std::size_t bytes = 0;
         for (const ArenaUsage& row : saver->usage()) bytes += tags.count(row.tag) != 0 ? row.mapped_bytes : 0;
@@ -194,7 +202,7 @@ public:
             mapped += row.mapped_bytes;
             CHECK(row.held_bytes <= row.mapped_bytes);
             const auto tag = tags.find(row.tag);
-            if (tag == tags.end() || over || !counted) continue;
+            if (tag == tags.end() || over || !counted || row.state == "closed") continue;
             std::size_t used = 0;
             std::size_t blocks = 0;
             for (const Block& block : tag->second.blocks) {
@@ -275,8 +283,8 @@ public:
         CHECK(left.pins <= failed(Call::unpin_host));
         CHECK(left.host_pages <= failed(Call::unmap_host) + failed(Call::unpin_host)); // pinned pages stay
         if (!died && !lost) CHECK(left.reservations + left.handles + left.mappings + left.plain + left.pins == 0);
-        if (!died) CHECK(left.host_pages == 0);                               // those of a lost device neither
-        if (!setting.quarantine) CHECK(left.mappings <= failed(Call::unmap)); // else one call is for several
+        if (!died) CHECK(left.host_pages == 0); // those of a lost device neither
+        CHECK(left.mappings <= failed(Call::unmap));
         if (failed(Call::unmap) == 0) CHECK(left.mappings == 0);
         CHECK(left.handles <= failed(Call::release) + left.mappings);
         CHECK(left.reservations <= failed(Call::unreserve) + left.mappings);
@@ -344,7 +352,6 @@ private:
     }
     static SaverOptions saver_options(const Setting& where) {
         SaverOptions options{.enabled = where.enabled, .margin = 1_MiB};
-        if (where.quarantine) options.quarantine = Quarantine{.block_bytes = 256_KiB};
         return options;
     }
 

@@ -1,4 +1,4 @@
-// The same operations on savers and policies with other options than usual: switched off, with quarantine, with hooks,
+// The same operations on savers and policies with other options than usual: switched off, with hooks,
 // with checks, with an engine's threads.
 #include "failure/operations.hpp"
 
@@ -21,19 +21,6 @@ TEST_CASE("sweep: switched off") {
          {taking, freeing(), pausing(), resuming(), ending(), dying(), graphs(), workspaces(), with_hooks()}) {
         sweep_all(group, through);
     }
-}
-
-TEST_CASE("sweep: quarantine") {
-    Sweep through{.policies = some_policies(1, {"zero", "pinned", "file, once"}),
-                  .kinds = {StatusKind::other, StatusKind::out_of_memory, StatusKind::gone}};
-    through.setting = {.name = "with quarantine", .quarantine = true};
-    sweep_all(only(allocating(), {"allocate: while the tag is paused"}), through);
-    sweep_all(only(freeing(), {"deallocate: paused in part, in every way", "trim: paused in part"}), through);
-    sweep_all(only(pausing(), {"pause: what is not paused yet", "pause: bytes dropped this once", "pause: all"}),
-              through);
-    sweep_all(only(resuming(), {"resume: batches with holes", "resume: all", "backup_view"}), through);
-    sweep_all(only(ending(), {"close: paused in part"}), through);
-    sweep_all(only(dying(), {"~MemorySaver: paused in part"}), through);
 }
 
 TEST_CASE("sweep: hooks") { sweep_all(with_hooks(), {.policies = some_policies(1)}); }

@@ -124,7 +124,7 @@ struct Sweep {
     Setting setting{};
 };
 
-/// "pause: the first, with quarantine"
+/// "pause: the first, switched off"
 inline std::string name_of(const std::string& operation, const std::string& setting) {
     if (setting.empty()) return operation;
     return operation + (contains(operation, ": ") ? ", " : ": ") + setting;

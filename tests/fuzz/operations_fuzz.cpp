@@ -14,8 +14,6 @@ public:
     Bytes(const std::uint8_t* data, std::size_t size) : data_{data}, size_{size} {}
     std::size_t below(std::size_t end) { return at_ < size_ ? data_[at_++] % end : 0; }
     [[nodiscard]] bool left() const { return at_ < size_; }
-    /// The last byte says what world it is, besides being a choice.
-    [[nodiscard]] bool quarantine() const { return size_ != 0 && data_[size_ - 1] % 4 == 3; }
 
 private:
     const std::uint8_t* data_;
@@ -30,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     Bytes bytes{data, size};
     try {
-        test::FailingPlayer<Bytes> player{bytes, bytes.quarantine()};
+        test::FailingPlayer<Bytes> player{bytes};
         while (bytes.left()) player.step();
         player.end();
     } catch (const std::exception& error) {

@@ -184,7 +184,7 @@ namespace {
 constexpr std::size_t kept_bytes = 3_MiB + 6912;
 
 /// Keeps bytes with each of these policies, in a tag of its own, around captures: prepares, pauses and resumes.
-void keep_around_captures(const std::vector<test::NamedPolicy<Watched>>& policies) {
+void keep_around_captures(const std::vector<test::NamedPolicy>& policies) {
     std::vector<void*> blocks;
     const Act prepare_pause_resume = [&](Program& program, MemorySaver<Watched>& saver, const Watched& driver) {
         for (const auto& [name, policy] : policies) {
@@ -212,8 +212,8 @@ void keep_around_captures(const std::vector<test::NamedPolicy<Watched>>& policie
 }
 
 /// The policies that give their host memory back at every resume, or the others.
-std::vector<test::NamedPolicy<Watched>> keepers_that_give_back(bool yes) {
-    auto policies = test::keepers<Watched>();
+std::vector<test::NamedPolicy> keepers_that_give_back(bool yes) {
+    auto policies = test::keepers();
     std::erase_if(policies, [&](const auto& each) { return test::contains(each.name, "given back") != yes; });
     return policies;
 }

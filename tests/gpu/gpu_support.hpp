@@ -2,7 +2,9 @@
 // kernel running, and what the books of a FaultyDriver must say in the end. Does not know what is tested.
 #pragma once
 
+#include <cuda.h>
 #include <doctest/doctest.h>
+#include <memsaver/driver/cuda_api.hpp>
 #include <memsaver/memsaver.hpp>
 #include <memsaver/testing/testing.hpp>
 
@@ -16,6 +18,8 @@
 namespace gpu_test {
 
 using namespace memsaver;
+
+using namespace memsaver::detail;
 
 using Watched = FaultyDriver<CudaDriver>;
 

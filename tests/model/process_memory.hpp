@@ -1,7 +1,7 @@
 // What this process takes of the host's memory: what it has asked malloc for, and what is resident.
 #pragma once
 
-#include "memsaver/base/sizes.hpp"
+#include "memsaver/core/sizes.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
 // Without host memory a block allocator throws bad_alloc and stays as it was.
-#include "memsaver/arena/block_allocator.hpp"
+#include "memsaver/heap/block_allocator.hpp"
 
-#include "arena/block_model.hpp"
 #include "failing_new.hpp"
+#include "heap/block_model.hpp"
 
 namespace no_memory_block_allocator_test {
 

@@ -1,18 +1,21 @@
 // Without host memory the small books throw bad_alloc and stay as they were.
-#include "memsaver/arena/address_space.hpp"
-#include "memsaver/arena/deferred_frees.hpp"
-#include "memsaver/arena/offset_map.hpp"
-#include "memsaver/arena/regions.hpp"
-#include "memsaver/driver/host_driver.hpp"
+#include "memsaver/arena/pages.hpp"
+#include "memsaver/heap/block_allocator.hpp"
+#include "memsaver/heap/deferred_frees.hpp"
+#include "memsaver/host/host_driver.hpp"
 
 #include "failing_new.hpp"
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 namespace no_memory_bookkeeping_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 TEST_CASE("OffsetMap: without memory to grow it keeps what it has, and needs none to change") {
     OffsetMap map;
@@ -48,21 +51,22 @@ TEST_CASE("AddressSpace: what could not be noted is not taken, and not given bac
     CHECK(space.take(48, 1) == 0x1010);
 }
 
-TEST_CASE("Regions: room is all that is ever asked for") {
-    Regions regions;
-    CHECK(no_memory::sweep([&] { regions.reserve_more(4); }, [&] { CHECK(regions.list().empty()); }) == 1);
+TEST_CASE("Sides: room is all that is ever asked for") {
+    Sides sides;
+    CHECK(no_memory::sweep([&] { sides.reserve_more(4); }, [&] { CHECK(sides.list().empty()); }) == 1);
     no_memory::countdown = 0;
-    regions.add({0x100, 0x100}, Side::open);
-    regions.add({0x200, 0x100}, Side::shut);
-    regions.remove({0x180, 0x20});
-    regions.remove({0x1f0, 0x80});
+    sides.add({0x100, 0x100}, Side::open);
+    sides.add({0x200, 0x100}, Side::shut);
+    sides.remove({0x180, 0x20});
+    sides.remove({0x1f0, 0x80});
     no_memory::countdown = -1;
-    CHECK(regions.list().size() == 3);
+    CHECK(sides.list().size() == 3);
 }
 
 TEST_CASE("DeferredFrees: a block that could not be noted is not kept, and collecting needs no memory") {
-    const HostDriver driver{64_MiB};
-    DeferredFrees<HostDriver> deferred;
+    const AnyDriver driver{HostDriver{64_MiB}};
+    std::atomic<std::size_t> fenced{0};
+    DeferredFrees deferred{fenced};
     std::size_t collected = 0;
     // Queries of the machine may need memory themselves; no driver call is made here.
     for (int i = 0; i < 300; ++i) {
@@ -77,15 +81,16 @@ TEST_CASE("DeferredFrees: a block that could not be noted is not kept, and colle
 }
 
 TEST_CASE("DeferredFrees: the same for blocks that wait for a stream") {
-    const HostDriver driver{64_MiB};
-    DeferredFrees<HostDriver> deferred;
+    const AnyDriver driver{HostDriver{64_MiB}};
+    std::atomic<std::size_t> fenced{0};
+    DeferredFrees deferred{fenced};
     constexpr Address blocks = 100;
     for (Address i = 1; i <= blocks; ++i) {
         for (int failures = 0;; ++failures) {
             no_memory::countdown = failures;
             bool done = false;
             try { // the machine answers a status where it has no memory
-                done = deferred.after_stream(driver, i * 256, {}).ok();
+                done = deferred.after_stream(driver, i * 256, 256, {}).ok();
             } catch (const std::bad_alloc&) {
             }
             no_memory::countdown = -1;

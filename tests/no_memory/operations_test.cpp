@@ -11,6 +11,7 @@
 namespace no_memory_operations_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 using Machine = FaultyDriver<HostDriver>;
 

@@ -1,5 +1,6 @@
 // A saver's and an arena's calls, on three devices, while host memory runs out at each point in turn: an exception of
 // the library's own, books that are right, and the same call goes on from there.
+#include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/memsaver.hpp"
 
 #include "failing_new.hpp"
@@ -16,6 +17,7 @@
 namespace no_memory_saver_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 /// A tag on three devices, whose bytes are kept, and one on the first.
 struct World {
@@ -65,8 +67,8 @@ struct World {
     static constexpr HostDriverOptions options_of(int device) { return {.device = device, .granularity = 64_KiB}; }
     std::array<HostDriver, 3> drivers{HostDriver{64_MiB, options_of(0)}, HostDriver{64_MiB, options_of(1)},
                                       HostDriver{64_MiB, options_of(2)}};
-    const AnyBackup<HostDriver> policy{HostBackup{.threads = 1}}; // the program's own
-    const AnyBackup<HostDriver> zero{Zero{}};
+    const AnyPolicy policy{HostBackup{.threads = 1}}; // the program's own
+    const AnyPolicy zero{Zero{}};
     std::optional<MemorySaver<HostDriver>> saver{std::in_place, drivers[0]};
     Arena plain;
     std::array<unsigned char*, 3> blocks{};
@@ -125,6 +127,21 @@ TEST_CASE("MemorySaver: pause, whatever host memory it lacks") {
     CHECK(sweep_reported(nothing, list) > 30);
 }
 
+TEST_CASE("trim_cuda_pools: no host memory to list the devices does not spoil the pause") {
+    World world;
+    const Hook first = world.saver->after_pause([](PauseEvent&) { no_memory::countdown = 0; });
+    const Hook trim = world.saver->after_pause(trim_cuda_pools);
+    bool failed = false;
+    const Hook last = world.saver->after_pause([&](PauseEvent&) {
+        failed = no_memory::countdown < 0;
+        no_memory::countdown = -1;
+    });
+    Report report;
+    CHECK_NOTHROW(report = world.saver->pause("dropped"));
+    CHECK(failed);
+    CHECK(report.released_bytes != 0);
+}
+
 TEST_CASE("MemorySaver: resume, whatever host memory it lacks") {
     CHECK(sweep_reported(paused, [](World& w) { (void)w.saver->resume("kept"); }) > 30);
     CHECK(sweep_reported(paused, [](World& w) { (void)w.saver->resume(); }) > 30);
@@ -164,11 +181,15 @@ TEST_CASE("MemorySaver, Arena: their other calls, whatever host memory they lack
         [](World& w) { w.saver->deallocate(w.plain.allocate(1000), w.other); },
         [](World& w) { w.plain.deallocate(w.plain.allocate(1000), w.other); },
         [](World& w) { w.plain.deallocate(w.plain.allocate(1000), already_idle); },
-        [](World& w) { w.plain.grow(*w.plain.reserve_block(512_KiB), 128_KiB); },
+        [](World& w) {
+            const auto block = w.plain.saver().reserve_block(w.plain.base(), 512_KiB);
+            w.plain.saver().grow(w.plain.base(), *block, 128_KiB);
+        },
         [](World& w) {
             int runs = 0;
             const Hook before = w.saver->before_pause([&](PauseEvent&) { ++runs; });
             const Hook after = w.saver->after_resume([&](ResumeEvent&) { ++runs; });
+            const Hook trim = w.saver->after_pause(trim_cuda_pools);
         },
         [](World& w) {
             MemorySaver second{w.drivers[0]};
@@ -187,7 +208,7 @@ TEST_CASE("MemorySaver, Arena: their other calls, whatever host memory they lack
 
 TEST_CASE("TaggedArena: its life, whatever host memory it lacks") {
     const int failures = sweep(nothing, [](World& w) {
-        TaggedArena<HostDriver, Zero> arena{w.drivers[0], "alone"};
+        TaggedArena<HostDriver, HostBackup> arena{w.drivers[0], "alone", {.threads = 1}};
         (void)arena.allocate(100_KiB);
         arena.deallocate(arena.allocate(1000), w.stream);
         arena.prepare();

@@ -1,6 +1,6 @@
 // Operations for which host memory runs out: nothing on its way back to an arena is lost, whoever grows meanwhile.
 #include "memsaver/arena/arena.hpp"
-#include "memsaver/driver/host_driver.hpp"
+#include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
 
 #include "failing_new.hpp"
@@ -12,12 +12,13 @@
 namespace no_memory_steps_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 using Machine = FaultyDriver<HostDriver>;
 const FreeOrder idle{FreeOrder::Kind::idle, {}, 0};
 
-void pause(ArenaCore<Machine>& core) {
-    PauseStep<Machine> step{core, core.take_turn(), std::nullopt};
+void pause(ArenaCore& core) {
+    PauseStep step{core, core.take_turn(), std::nullopt};
     step.enqueue();
     step.wait();
     step.release();
@@ -28,11 +29,11 @@ void pause(ArenaCore<Machine>& core) {
 
 TEST_CASE("PauseStep: what comes back from a pause that came to nothing needs no memory") {
     const Machine driver{HostDriver{1_GiB}};
-    ArenaCore<Machine> core{driver, "tag", Discard{}, {}};
-    (void)core.allocate(8_MiB, 256);
+    ArenaCore core{driver, "tag", Discard{}, {}};
+    (void)core.allocate({8_MiB});
     {
-        const PauseStep<Machine> step{core, core.take_turn(), std::nullopt};
-        (void)core.allocate(8_MiB, 256); // takes the place that the first left
+        const PauseStep step{core, core.take_turn(), std::nullopt};
+        (void)core.allocate({8_MiB}); // takes the place that the first left
         no_memory::countdown = 0;
     }
     no_memory::countdown = -1;
@@ -41,15 +42,15 @@ TEST_CASE("PauseStep: what comes back from a pause that came to nothing needs no
 
 TEST_CASE("ResumeStep: what comes back needs no memory") {
     const Machine driver{HostDriver{1_GiB}};
-    ArenaCore<Machine> core{driver, "tag", Discard{}, {}};
-    (void)core.allocate(8_MiB, 256);
+    ArenaCore core{driver, "tag", Discard{}, {}};
+    (void)core.allocate({8_MiB});
     pause(core);
-    ResumeStep<Machine> step{core, core.take_turn()};
+    ResumeStep step{core, core.take_turn()};
     step.create();
     step.map();
     step.enqueue();
     step.wait();
-    for (std::size_t bytes = 8_MiB; bytes <= 128_MiB; bytes *= 2) (void)core.allocate(bytes, 256);
+    for (std::size_t bytes = 8_MiB; bytes <= 128_MiB; bytes *= 2) (void)core.allocate({bytes});
     no_memory::countdown = 0;
     (void)step.commit();
     no_memory::countdown = -1;
@@ -59,12 +60,12 @@ TEST_CASE("ResumeStep: what comes back needs no memory") {
 TEST_CASE("ResumeStep: pages that cannot be given back are taken again, however often there is no room") {
     const Machine driver{HostDriver{1_GiB}};
     {
-        ArenaCore<Machine> core{driver, "tag", Discard{}, {}};
-        (void)core.allocate(24_MiB, 256);
+        ArenaCore core{driver, "tag", Discard{}, {}};
+        (void)core.allocate({24_MiB});
         pause(core);
         driver.fail({.call = Call::release, .lasting = Lasting::onwards});
         {
-            ResumeStep<Machine> step{core, core.take_turn()};
+            ResumeStep step{core, core.take_turn()};
             for (int i = 0; i < 4; ++i) {
                 step.create();
                 no_memory::countdown = 0;
@@ -88,10 +89,10 @@ TEST_CASE("TrimStep: whatever host memory it lacks, what it takes out is in the 
         const Machine driver{HostDriver{8_GiB}};
         failed = false;
         {
-            ArenaCore<Machine> core{driver, "tag", Discard{}, {}};
-            core.deallocate(core.allocate(3_GiB, 256), idle); // three extents, addresses taken in one piece
+            ArenaCore core{driver, "tag", Discard{}, {}};
+            core.deallocate(core.allocate({3_GiB}), idle); // three extents, addresses taken in one piece
             {
-                TrimStep<Machine> step{core, core.take_turn()};
+                TrimStep step{core, core.take_turn()};
                 no_memory::countdown = n;
                 step.release();
                 failed = no_memory::countdown <= 0; // or just enough: then once more
@@ -102,7 +103,7 @@ TEST_CASE("TrimStep: whatever host memory it lacks, what it takes out is in the 
                 CHECK((row.released_bytes == 3_GiB || !status.ok() || failed));
             }
             CHECK(core.usage().mapped_bytes == driver.handle_bytes());
-            (void)core.allocate(3_GiB, 256);
+            (void)core.allocate({3_GiB});
             CHECK(core.usage().mapped_bytes == driver.handle_bytes());
         }
         CHECK(driver.violations().empty());

@@ -9,6 +9,7 @@
 namespace planted {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 enum class Lie : unsigned char {
     none,

@@ -160,8 +160,8 @@ TEST_CASE("a stream that does not follow") {
         (void)arena.pause();
         std::vector<unsigned char> seen(4_MiB, 1);
         {
-            ArenaCore<LyingDriver>& core = arena.core();
-            ResumeStep<LyingDriver> resume{core, core.take_turn()};
+            ArenaCore& core = arena.core();
+            ResumeStep resume{core, core.take_turn()};
             resume.create();
             resume.map();
             resume.enqueue();

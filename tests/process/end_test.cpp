@@ -19,6 +19,7 @@
 namespace process_end_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 using process_test::Child;
 
 /// A file that is written for ever: tells, at the second write, that it has come so far.

@@ -1,7 +1,7 @@
 // A child process that runs one function, and how it ended; and whether it was refused what is its parent's.
 #pragma once
 
-#include "memsaver/base/error.hpp"
+#include "memsaver/core/error.hpp"
 
 #include <sys/types.h>
 #include <sys/wait.h>

@@ -145,15 +145,15 @@ TEST_CASE_TEMPLATE("what other threads allocate, free and prepare meanwhile leav
     for (const CaptureMode mode : modes) {
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("shared", Zero{});
+        const Arena arena = saver.arena("shared", HostBackup{});
         void* const block = arena.allocate(1_MiB);
         Capturing capture{machine.driver};
         capture.begin(mode);
-        const auto policies = keepers<D>();
+        const auto policies = keepers();
         std::vector<std::thread> threads;
         for (std::size_t t = 0; t < 4; ++t) {
             threads.emplace_back([&, t] {
-                const AnyBackup<D>& policy = policies[3 * t].policy; // pinned, pageable, in a file, verified
+                const AnyPolicy& policy = policies[3 * t].policy; // pinned, pageable, in a file, verified
                 const Arena own = saver.arena("of thread " + std::to_string(t), policy, {.reserve = 4_MiB});
                 StreamRef stream;
                 CHECK(machine.driver.open_stream(stream).ok());
@@ -187,7 +187,7 @@ TEST_CASE_TEMPLATE("what other threads allocate, free and prepare meanwhile leav
 TEST_CASE_TEMPLATE("preparing, saving and restoring leave a capture whole, whatever keeps the bytes", M,
                    MEMSAVER_TEST_HOSTS) {
     for (const CaptureMode mode : modes) {
-        for (const auto& [name, policy] : keepers<D>()) {
+        for (const auto& [name, policy] : keepers()) {
             for (const bool same_thread : {true, false}) {
                 CAPTURE(name);
                 const Checked<M> machine;
@@ -264,7 +264,7 @@ TEST_CASE_TEMPLATE("a pause after the streams concerned, and a resume, leave a c
         capture.begin(mode);
         capture.fill(block, 2_MiB, 6);
 
-        const auto patience = PauseOptions<D>{.order = after(work.get()), .timeout = std::chrono::milliseconds{1}};
+        const auto patience = PauseOptions{.order = after(work.get()), .timeout = std::chrono::milliseconds{1}};
         CHECK_THROWS_AS((void)saver.pause("paused", patience), NotIdle);
         CHECK(row_of(saver, "paused").state == "active");
         work.let_go();

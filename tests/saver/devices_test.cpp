@@ -6,8 +6,11 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <map>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -31,6 +34,17 @@ TagReport row_on(const Report& report, int device) {
     FAIL("no row for device " << device);
     return {};
 }
+
+/// A machine that knows which of the host's nodes it is near, and how often it was asked.
+struct Near : HostMachine2G::Driver {
+    Near(const HostMachine2G::Driver& driver, std::atomic<int>& counter)
+        : HostMachine2G::Driver{driver}, asked{&counter} {}
+    [[nodiscard]] int numa_node() const noexcept {
+        ++*asked;
+        return 0;
+    }
+    std::atomic<int>* asked;
+};
 
 } // namespace
 
@@ -66,6 +80,60 @@ TEST_CASE("devices: after(...) takes streams and events of every device, whichev
     // A tag on one device, a stream of another: work there may read it as a peer.
     CHECK(saver.pause("other", {.order = after(a.get())}).released_bytes == 2_MiB);
     CHECK(second.driver.inner().close_event(event).ok());
+}
+
+TEST_CASE("devices: the default stream is that of every device concerned") {
+    const Machine first{0};
+    const Machine second{1};
+    MemorySaver saver{first.driver};
+    (void)saver.arena("tag").allocate(2_MiB);
+    (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
+    const HostDriver& host = second.driver.inner();
+    std::atomic<bool> done{false};
+    REQUIRE(host.hold({}).ok());
+    REQUIRE(host.enqueue({}, [&] { done = true; }).ok());
+    CHECK_THROWS_AS((void)saver.pause({.order = after(StreamRef{}), .timeout = moment}), NotIdle);
+    REQUIRE(host.let_go({}).ok());
+    (void)saver.pause({.order = after(StreamRef{})});
+    CHECK(done);
+}
+
+TEST_CASE("devices: each one's work is done in order, the first's by the caller, the others' by threads near them") {
+    std::atomic<int> asked[3]{};
+    const Machine machines[3]{Machine{0}, Machine{1}, Machine{2}};
+    MemorySaver saver{Near{machines[0].driver, asked[0]}};
+    std::map<Address, int> order; // of the blocks that lie there
+    for (const char* tag : {"a", "b", "c"}) {
+        for (int device : {0, 1, 2}) {
+            const auto i = static_cast<std::size_t>(device);
+            const Arena arena = saver.arena(tag, Discard{}, Near{machines[i].driver, asked[i]});
+            order.emplace(address_of(arena.allocate(2_MiB)), static_cast<int>(order.size()));
+        }
+    }
+    std::mutex mutex;
+    std::vector<std::thread::id> threads[3];
+    std::vector<int> unmapped[3];
+    for (std::size_t i = 0; i < 3; ++i) {
+        machines[i].driver.on_call([&, i](const CallRecord& made) {
+            if (made.call != Call::unmap) return;
+            const std::lock_guard lock{mutex};
+            threads[i].push_back(std::this_thread::get_id());
+            unmapped[i].push_back(order.at(made.address));
+        });
+    }
+    (void)saver.pause();
+    for (std::size_t i = 0; i < 3; ++i) {
+        machines[i].driver.on_call({});
+        const int first = static_cast<int>(i);
+        CHECK(unmapped[i] == std::vector<int>{first, first + 3, first + 6});
+        for (const std::thread::id thread : threads[i]) {
+            CHECK(thread == threads[i].front());
+            CHECK((thread == std::this_thread::get_id()) == (i == 0));
+        }
+    }
+    CHECK(asked[0] == 0); // it has the caller's thread
+    CHECK(asked[1] != 0);
+    CHECK(asked[2] != 0);
 }
 
 TEST_CASE("devices: a block freed with another device's stream is free once that has passed") {

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -81,7 +82,7 @@ TEST_CASE_TEMPLATE("tags touch only their members", M, MEMSAVER_TEST_MACHINES) {
 TEST_CASE_TEMPLATE("lists are checked before anything changes", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
-    (void)saver.arena("a").allocate(4_MiB);
+    (void)saver.arena("a", HostBackup{}).allocate(4_MiB);
     CHECK(contains(text_of<Misuse>([&] { (void)saver.pause({"a", "nobody"}); }), "nobody"));
     CHECK(row_of(saver, "a").state == "active");
     CHECK(saver.pause(std::vector<std::string>{}).tags.empty()); // no tag is not every tag
@@ -147,6 +148,48 @@ TEST_CASE_TEMPLATE("pointers find their tag", M, MEMSAVER_TEST_MACHINES) {
     (void)saver.trim();
     (void)saver.resume();
     CHECK(machine.driver.handle_bytes() == 0);
+}
+
+TEST_CASE_TEMPLATE("pointers find their tag from its first byte to its last", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    std::vector<std::pair<std::string, unsigned char*>> blocks; // each all that its tag can have
+    for (const char* tag : {"a", "b", "c"}) {
+        void* const block = saver.arena(tag, Discard{}, {.capacity = 4_MiB}).allocate(4_MiB);
+        blocks.emplace_back("tag \"" + std::string{tag} + '"', static_cast<unsigned char*>(block));
+    }
+    const auto refusal = [&](void* pointer) { return text_of<Misuse>([&] { saver.deallocate(pointer); }); };
+    for (const auto& [tag, block] : blocks) {
+        CHECK(contains(refusal(block + 1), tag));
+        CHECK(contains(refusal(block + 4_MiB - 1), tag));
+        CHECK(!contains(refusal(block - 1), tag));
+    }
+    CHECK_THROWS_AS(saver.deallocate(reinterpret_cast<void*>(~Address{0})), Misuse);
+    for (const auto& [tag, block] : blocks) saver.deallocate(block);
+}
+
+TEST_CASE("pointers find their tag while other tags are made") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    constexpr std::size_t count = 200;
+    std::vector<unsigned char*> blocks(count);
+    std::atomic<std::size_t> made{0};
+    std::atomic<int> wrong{0};
+    std::thread reader{[&] {
+        for (std::size_t known = 0; known < count; known = made.load()) {
+            for (std::size_t i = 0; i < known; ++i) {
+                const std::string text = text_of<Misuse>([&] { saver.deallocate(blocks[i] + 1); });
+                if (!contains(text, "tag \"" + std::to_string(i) + '"')) ++wrong;
+            }
+        }
+    }};
+    for (std::size_t i = 0; i < count; ++i) {
+        void* const block = saver.arena(std::to_string(i), Discard{}, {.capacity = 2_MiB}).allocate(1000);
+        blocks[i] = static_cast<unsigned char*>(block);
+        made = i + 1;
+    }
+    reader.join();
+    CHECK(wrong == 0);
 }
 
 TEST_CASE_TEMPLATE("what cannot be given back is told with its tag", M, MEMSAVER_TEST_MACHINES) {
@@ -399,7 +442,7 @@ TEST_CASE_TEMPLATE("switched off: the same program on plain memory", M, MEMSAVER
     CHECK(saver.resume().mapped_bytes == 0);
     CHECK(saver.trim().released_bytes == 0);
     CHECK(saver.bytes_to_resume("kv") == 0);
-    saver.invalidate("kv");
+    CHECK_THROWS_AS(saver.invalidate("kv"), Misuse); // its policy keeps no bytes
     CHECK(hooks == 0);
     CHECK_THROWS_AS((void)saver.pause("nobody"), Misuse); // misuse is misuse all the same
     CHECK_THROWS_AS((void)saver.arena("kv", Zero{}), Misuse);

@@ -31,6 +31,9 @@ TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
     SUBCASE("8") { program_8_workspaces(device); }
     SUBCASE("9") { program_9_what_other_allocators_keep(device); }
     SUBCASE("11") { program_11_switched_off(device); }
+    SUBCASE("13") { program_13_held_by_a_class(device); }
+    SUBCASE("14") { program_14_stream_ordered(device, StreamRef{}); }
+    SUBCASE("15") { program_15_the_life_of_a_tag(device); }
     REQUIRE(machine.driver.close_stream(stream).ok());
 }
 

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -93,6 +94,34 @@ TEST_CASE_TEMPLATE("a region is its thread's", M, MEMSAVER_TEST_MACHINES) {
     CHECK(refused);
     CHECK(row_of(saver, "here").used_bytes == 5_MiB);
     CHECK(row_of(saver, "there").used_bytes == 2_MiB);
+}
+
+TEST_CASE_TEMPLATE("many threads in regions of their own at once", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arenas[] = {saver.arena("a"), saver.arena("b")};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < 8; ++t) {
+        threads.emplace_back([&, t] {
+            const Arena& mine = arenas[t % 2];
+            for (int i = 0; i < 500; ++i) {
+                try {
+                    const auto region = saver.region(mine.tag());
+                    mine.deallocate(saver.allocate(1000), already_idle); // throws if it is of another tag
+                } catch (const Error&) {
+                    ++wrong;
+                }
+            }
+            try {
+                (void)saver.allocate(1000);
+                ++wrong;
+            } catch (const Misuse&) { // outside of any region
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
 }
 
 TEST_CASE_TEMPLATE("regions that end out of order do not disturb the others", M, MEMSAVER_TEST_MACHINES) {

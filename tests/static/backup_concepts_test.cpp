@@ -1,5 +1,7 @@
-// For Backup and BackupSlot a type that satisfies each, and for each expression that they require one that fails it.
+// What satisfies Backup and BackupSlot, and what breaks a promise of theirs.
 #include "memsaver/backup/backup.hpp"
+#include "memsaver/backup/verified.hpp"
+#include "memsaver/host/host_driver.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -8,8 +10,7 @@
 namespace backup_concepts_test {
 
 using namespace memsaver;
-
-struct SomeDriver {};
+using namespace memsaver::detail;
 
 /// A slot that has everything and does nothing.
 struct NullSlot {
@@ -25,25 +26,18 @@ struct NullSlot {
 struct NullPolicy {
     bool operator==(const NullPolicy&) const = default;
     std::string_view name() const noexcept { return "null"; }
-    NullSlot open(const SomeDriver&) const { return {}; }
+    NullSlot open(const AnyDriver&) const { return {}; }
 };
 
 static_assert(BackupSlot<NullSlot>);
-static_assert(Backup<NullPolicy, SomeDriver>);
+static_assert(Backup<NullPolicy>);
 
 // A member of the same name hides the inherited one.
 // clang-format off
-namespace lacking { // one method each
-struct Prepare : NullSlot { void prepare() = delete; };
+namespace lacking {
 struct Save : NullSlot { void save() = delete; };
-struct Restore : NullSlot { void restore() = delete; };
-struct Resumed : NullSlot { void resumed(int) = delete; };
 struct Forget : NullSlot { void forget() = delete; };
-struct Invalidate : NullSlot { void invalidate(int) = delete; };
-struct BackedUpBytes : NullSlot { void backed_up_bytes(int) = delete; };
-
 struct Name : NullPolicy { void name(int) = delete; };
-struct Open : NullPolicy { void open() = delete; };
 struct Comparison : NullPolicy { bool operator==(const Comparison&) const = delete; };
 struct Copying : NullPolicy {
     Copying() = default;
@@ -57,51 +51,36 @@ struct PrepareAnswers : NullSlot { int prepare(const LiveSet&) { return 0; } };
 struct SaveAnswersNothing : NullSlot { void save(const LiveSet&) {} };
 struct RestoreAnswersAStatus : NullSlot { Status restore(const LiveSet&) { return {}; } };
 struct ResumedMayThrow : NullSlot { void resumed() {} };
+struct ResumedAnswersANumber : NullSlot { int resumed() noexcept { return 0; } };
 struct ForgetMayThrow : NullSlot { void forget(std::uint64_t) {} };
-struct InvalidateMayThrow : NullSlot { void invalidate() {} };
-struct BytesMayThrow : NullSlot { std::size_t backed_up_bytes() const { return 0; } };
 struct BytesAreNotConst : NullSlot { std::size_t backed_up_bytes() noexcept { return 0; } };
-struct BytesAreNegative : NullSlot { long backed_up_bytes() const noexcept { return 0; } };
 
 struct NameMayThrow : NullPolicy { std::string_view name() const { return ""; } };
-struct NameIsANumber : NullPolicy { int name() const noexcept { return 0; } };
-struct OpenIsNotConst : NullPolicy { NullSlot open(const SomeDriver&) { return {}; } };
-struct OpenGivesNoSlot : NullPolicy { lacking::Save open(const SomeDriver&) const { return {}; } };
-struct OpenWantsAnotherDriver : NullPolicy { NullSlot open(const NullPolicy&) const { return {}; } };
+struct OpenIsNotConst : NullPolicy { NullSlot open(const AnyDriver&) { return {}; } };
+struct OpenGivesNoSlot : NullPolicy { lacking::Save open(const AnyDriver&) const { return {}; } };
+struct OpenWantsItsOwnDriver : NullPolicy { NullSlot open(const HostDriver&) const { return {}; } };
 } // namespace wrong
+
+namespace also_right {
+struct ResumedAnswersAStatus : NullSlot { Status resumed() noexcept { return {}; } };
+struct OpenTakesAnything : NullPolicy { template <class D> NullSlot open(const D&) const { return {}; } };
+} // namespace also_right
 // clang-format on
 
-static_assert(!BackupSlot<lacking::Prepare>);
-static_assert(!BackupSlot<lacking::Save>);
-static_assert(!BackupSlot<lacking::Restore>);
-static_assert(!BackupSlot<lacking::Resumed>);
-static_assert(!BackupSlot<lacking::Forget>);
-static_assert(!BackupSlot<lacking::Invalidate>);
-static_assert(!BackupSlot<lacking::BackedUpBytes>);
-static_assert(!BackupSlot<wrong::PrepareAnswers>);
-static_assert(!BackupSlot<wrong::SaveAnswersNothing>);
-static_assert(!BackupSlot<wrong::RestoreAnswersAStatus>);
-static_assert(!BackupSlot<wrong::ResumedMayThrow>);
-static_assert(!BackupSlot<wrong::ForgetMayThrow>);
-static_assert(!BackupSlot<wrong::InvalidateMayThrow>);
-static_assert(!BackupSlot<wrong::BytesMayThrow>);
+static_assert(BackupSlot<also_right::ResumedAnswersAStatus> && Backup<also_right::OpenTakesAnything>);
+
+static_assert(!BackupSlot<lacking::Save> && !BackupSlot<lacking::Forget>);
+static_assert(!BackupSlot<wrong::PrepareAnswers> && !BackupSlot<wrong::SaveAnswersNothing>);
+static_assert(!BackupSlot<wrong::RestoreAnswersAStatus> && !BackupSlot<wrong::ResumedMayThrow>);
+static_assert(!BackupSlot<wrong::ResumedAnswersANumber> && !BackupSlot<wrong::ForgetMayThrow>);
 static_assert(!BackupSlot<wrong::BytesAreNotConst>);
-static_assert(!BackupSlot<wrong::BytesAreNegative>);
 
-static_assert(!Backup<lacking::Name, SomeDriver>);
-static_assert(!Backup<lacking::Open, SomeDriver>);
-static_assert(!Backup<lacking::Comparison, SomeDriver>);
-static_assert(!Backup<lacking::Copying, SomeDriver>);
-static_assert(!Backup<wrong::NameMayThrow, SomeDriver>);
-static_assert(!Backup<wrong::NameIsANumber, SomeDriver>);
-static_assert(!Backup<wrong::OpenIsNotConst, SomeDriver>);
-static_assert(!Backup<wrong::OpenGivesNoSlot, SomeDriver>);
-static_assert(!Backup<wrong::OpenWantsAnotherDriver, SomeDriver>);
-static_assert(!Backup<NullPolicy, int>);
-static_assert(!Backup<int, SomeDriver>);
+static_assert(!Backup<lacking::Name> && !Backup<lacking::Comparison> && !Backup<lacking::Copying>);
+static_assert(!Backup<wrong::NameMayThrow> && !Backup<wrong::OpenIsNotConst> && !Backup<wrong::OpenGivesNoSlot>);
+static_assert(!Backup<wrong::OpenWantsItsOwnDriver>);
+static_assert(!Backup<int> && !Backup<HostDriver>);
 
-// The policies of the library need a driver that can fill.
-static_assert(!Backup<Zero, SomeDriver>);
-static_assert(!Backup<Discard, SomeDriver>);
+static_assert(Backup<Zero> && Backup<Discard> && Backup<HostBackup> && Backup<FileBackup>);
+static_assert(Backup<Verified<HostBackup>> && Backup<Verified<FileBackup>>);
 
 } // namespace backup_concepts_test

@@ -8,6 +8,7 @@
 namespace interop_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
 static_assert(!std::is_copy_constructible_v<Hook> && std::is_nothrow_move_constructible_v<Hook>);
 

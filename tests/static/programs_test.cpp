@@ -19,6 +19,9 @@ void all_programs(Device device, StreamRef stream) {
     program_9_what_other_allocators_keep(device);
     program_10_several_devices(device);
     program_11_switched_off(device);
+    program_13_held_by_a_class(device);
+    program_14_stream_ordered(device, stream);
+    program_15_the_life_of_a_tag(device);
 }
 
 [[maybe_unused]] void on_a_gpu(CUstream_st* stream) {

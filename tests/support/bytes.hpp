@@ -1,7 +1,7 @@
 // Patterns of bytes in device memory, written and read through the driver alone, so that they work on any machine.
 #pragma once
 
-#include "memsaver/driver/concepts.hpp"
+#include "memsaver/driver/driver.hpp"
 
 #include <doctest/doctest.h>
 
@@ -14,6 +14,8 @@
 namespace test {
 
 using namespace memsaver;
+
+using namespace memsaver::detail;
 
 /// A stream that lives for one copy, and the wait for it.
 template <class D, class Enqueue>

@@ -17,6 +17,8 @@ namespace test {
 
 using namespace memsaver;
 
+using namespace memsaver::detail;
+
 /// A door, and who stands before it.
 class Gate {
 public:

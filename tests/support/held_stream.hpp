@@ -1,13 +1,15 @@
 // A stream of a HostDriver that does nothing until it is let go. Does not know what waits for it.
 #pragma once
 
-#include "memsaver/driver/driver.hpp"
+#include "memsaver/host/host.hpp"
 
 #include <doctest/doctest.h>
 
 namespace test {
 
 using namespace memsaver;
+
+using namespace memsaver::detail;
 
 class HeldStream {
 public:

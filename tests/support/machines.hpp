@@ -15,6 +15,8 @@ namespace test {
 
 using namespace memsaver;
 
+using namespace memsaver::detail;
+
 /// A polite machine of 2 GiB.
 struct HostMachine2G {
     using Driver = FaultyDriver<HostDriver>;

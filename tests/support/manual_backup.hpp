@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -21,11 +22,13 @@
 namespace test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 
-inline const HostDriver& host_of(const HostDriver& driver) { return driver; }
-template <class D>
-const HostDriver& host_of(const FaultyDriver<D>& driver) {
-    return host_of(driver.inner());
+/// The machine whose streams can be held, if it is one.
+inline std::optional<HostDriver> host_of(const AnyDriver& driver) {
+    if (const auto* const faulty = driver.target<FaultyDriver<HostDriver>>()) return faulty->inner();
+    if (const auto* const host = driver.target<HostDriver>()) return *host;
+    return std::nullopt;
 }
 
 enum class Way : unsigned char { out, back };
@@ -36,12 +39,13 @@ public:
     struct Piece {
         Way way = Way::out;
         LiveBlock block;
-        HostDriver host;
-        StreamRef stream;
-        EventRef event; ///< recorded after the copy
+        AnyDriver driver; ///< the host itself where there is one: the test's questions are not in anybody's books
+        std::optional<HostDriver> host;
+        StreamRef stream{};
+        EventRef event{}; ///< recorded after the copy
     };
 
-    /// Whether later copies wait for `finish`.
+    /// Whether later copies wait for `finish`; only on a host machine.
     std::atomic<bool> held{true};
     /// Whether a save or a restore throws instead of enqueuing anything.
     std::atomic<bool> throws{false};
@@ -72,7 +76,7 @@ public:
             bool done = false;
             return piece->way == way && piece->block.address < address + bytes &&
                    address < piece->block.address + piece->block.bytes &&
-                   (!piece->host.query(piece->event, done).ok() || !done);
+                   (!piece->driver.query(piece->event, done).ok() || !done);
         });
     }
 
@@ -112,7 +116,7 @@ private:
     void finish_if(Concerned&& concerned) {
         const std::lock_guard lock{mutex_}; // the streams live as long as their pieces are here
         for (const Piece* piece : pieces_) {
-            if (concerned(*piece)) (void)piece->host.let_go(piece->stream);
+            if (concerned(*piece) && piece->host) (void)piece->host->let_go(piece->stream);
         }
     }
 
@@ -124,10 +128,9 @@ private:
 };
 
 /// See BackupSlot. No lock is held over `live.blocks()`, nor over a copy.
-template <Copies D>
 class ManualSlot {
 public:
-    ManualSlot(D driver, std::shared_ptr<ManualCopies> copies)
+    ManualSlot(AnyDriver driver, std::shared_ptr<ManualCopies> copies)
         : driver_{std::move(driver)}, copies_{std::move(copies)} {}
 
     void prepare(const LiveSet&) {}
@@ -173,13 +176,15 @@ private:
 
     /// One block's copy. Its ticket has waited before it dies, unless a later block's could not be started.
     struct Travel {
-        Travel(const D& on, std::shared_ptr<ManualCopies> all, Way way, const LiveBlock& block, Bytes to_or_from)
-            : driver{on}, copies{std::move(all)}, bytes{std::move(to_or_from)}, piece{way, block, host_of(on), {}, {}} {
+        Travel(const AnyDriver& on, std::shared_ptr<ManualCopies> all, Way way, const LiveBlock& block,
+               Bytes to_or_from)
+            : driver{on}, copies{std::move(all)}, bytes{std::move(to_or_from)}, piece{way, block, on, host_of(on)} {
+            if (piece.host) piece.driver = *piece.host;
             check(stream.open(driver), "open a stream");
             check(event.open(driver, stream.get()), "open an event");
             piece.stream = stream.get();
             piece.event = event.get();
-            if (copies->held) check(piece.host.hold(piece.stream), "hold a stream");
+            if (copies->held) check(piece.host.value().hold(piece.stream), "hold a stream");
             check(way == Way::out ? driver.copy_to_host(bytes->data(), block.address, block.bytes, piece.stream)
                                   : driver.copy_to_device(block.address, bytes->data(), block.bytes, piece.stream),
                   "copy bytes");
@@ -190,15 +195,15 @@ private:
         Travel& operator=(const Travel&) = delete;
         ~Travel() {
             copies->remove(piece);
-            (void)piece.host.let_go(piece.stream);
+            if (piece.host) (void)piece.host->let_go(piece.stream);
             (void)driver.wait(piece.event);
         }
 
-        D driver;
+        AnyDriver driver;
         std::shared_ptr<ManualCopies> copies;
         Bytes bytes;
-        OwnedStream<D> stream;
-        OwnedEvent<D> event;
+        OwnedStream stream;
+        OwnedEvent event;
         ManualCopies::Piece piece;
     };
 
@@ -251,7 +256,7 @@ private:
         return Ticket{std::move(work), bytes};
     }
 
-    D driver_;
+    AnyDriver driver_;
     std::shared_ptr<ManualCopies> copies_;
     mutable std::mutex mutex_;
     std::map<std::uint64_t, Bytes> kept_;
@@ -264,14 +269,11 @@ struct ManualBackup {
 
     [[nodiscard]] std::string_view name() const noexcept { return "manual"; }
 
-    template <Copies D>
-    [[nodiscard]] ManualSlot<D> open(const D& driver) const {
-        return ManualSlot<D>{driver, copies};
-    }
+    [[nodiscard]] ManualSlot open(const AnyDriver& driver) const { return {driver, copies}; }
 
     friend bool operator==(const ManualBackup&, const ManualBackup&) = default;
 };
 
-static_assert(Backup<ManualBackup, FaultyDriver<HostDriver>> && Backup<ManualBackup, HostDriver>);
+static_assert(Backup<ManualBackup>);
 
 } // namespace test

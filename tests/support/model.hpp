@@ -14,6 +14,8 @@ namespace test {
 
 using namespace memsaver;
 
+using namespace memsaver::detail;
+
 /// Small, fast, the same everywhere.
 class Random {
 public:

@@ -12,6 +12,8 @@ namespace test {
 
 using namespace memsaver;
 
+using namespace memsaver::detail;
+
 /// After the end of a saver in which no call failed: what is left, a line for each sort that has more left than calls
 /// of its own kind failed before; empty if all is well. Memory, addresses, pins and host pages are tried again, so of
 /// them nothing may be left.

@@ -18,6 +18,8 @@ namespace test {
 
 using namespace memsaver;
 
+using namespace memsaver::detail;
+
 /// What a block holds, or a pause leaves it with.
 enum class Holds : unsigned char { written, zero, lost };
 

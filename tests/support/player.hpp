@@ -5,7 +5,7 @@
 // Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
 // another policy this once), resume, trim, prepare, invalidate, views of backups; writes by the processor, and by the
 // device as late as nobody waits for them; capturing, launching, updating and dropping graphs; a pool of workspaces;
-// the loss of the device; the end. A world may have the quarantine.
+// the loss of the device; the end.
 // Not played are: several threads, several devices, hooks, timeouts, regions of tags, misuse but for what is refused of
 // paused memory, and running out of memory but by failures.
 #pragma once
@@ -34,6 +34,8 @@ namespace test {
 
 using namespace memsaver;
 
+using namespace memsaver::detail;
+
 /// What the model knows does not hold.
 struct Broken : std::logic_error {
     using std::logic_error::logic_error;
@@ -48,11 +50,7 @@ class FailingPlayer {
 public:
     using Driver = FaultyDriver<HostDriver>;
 
-    /// `quarantine`: whether paused addresses can be read.
-    FailingPlayer(Choices& choices, bool quarantine) : choices_{choices} {
-        if (quarantine) options_.quarantine = Quarantine{.block_bytes = 4_MiB};
-        begin();
-    }
+    explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
 
     void step() {
         switch (choices_.below(24)) {
@@ -260,7 +258,7 @@ private:
         const std::vector<std::size_t> chosen = some_tags();
         const std::vector<std::string> names = names_of(chosen);
         std::optional<Holds> once;
-        PauseOptions<Driver> options;
+        PauseOptions options;
         switch (choices_.below(12)) {
         case 0: once = Holds::lost, options.bytes = Discard{}; break;
         case 1: once = Holds::zero, options.bytes = Zero{}; break;
@@ -319,14 +317,18 @@ private:
         invalidate(block->second.tag);
     }
     void invalidate(std::size_t tag) {
-        if (tag == tags_.size() - 1) return;
+        if (tag == tags_.size() - 1 || keeps_nothing(tags_[tag].name)) return;
         const auto act = [&] { saver_->invalidate(tags_[tag].name); };
         if (!attempt(act)) repeat(act);
     }
 
     void prepare() {
         const std::string& name = tags_[choices_.below(tags_.size() - 1)].name;
-        (void)attempt([&] { saver_->prepare(name); });
+        if (!keeps_nothing(name)) (void)attempt([&] { saver_->prepare(name); });
+    }
+    /// Preparing and invalidating what keeps no bytes is misuse.
+    static bool keeps_nothing(const std::string& name) {
+        return name == "poison" || name == "zero" || name == "discard";
     }
 
     /// Kept bytes can be read while they are away.
@@ -478,7 +480,9 @@ private:
             case 0: (void)saver_->pause(names); break;
             case 1: (void)saver_->resume(names); break;
             case 2: (void)saver_->trim(); break;
-            case 3: saver_->prepare(names.front()); break;
+            case 3:
+                if (!keeps_nothing(names.front())) saver_->prepare(names.front());
+                break;
             default: (void)saver_->arena(names.front()).allocate(5_MiB); break;
             }
         } catch (const DeviceLost&) {

@@ -8,10 +8,13 @@
 #include <cstddef>
 #include <iostream>
 #include <ostream>
+#include <utility>
 
 namespace test {
 
 using namespace memsaver;
+
+using namespace memsaver::detail;
 
 template <class Device>
 void program_1_pause_and_resume(Device device) {
@@ -141,6 +144,59 @@ void program_12_the_machine_at_hand(Run run) {
         MemorySaver saver{driver};
         run(saver);
     });
+}
+
+/// Program 13: a class holds a saver without naming its machine.
+class Engine {
+public:
+    explicit Engine(AnyDriver driver = default_driver()) : saver_{std::move(driver)} {}
+    MemorySaver<>& saver() { return saver_; }
+    [[nodiscard]] const Arena& weights() const { return weights_; }
+
+private:
+    MemorySaver<> saver_;
+    Arena weights_ = saver_.arena("weights", HostBackup{});
+};
+
+template <class Device>
+void program_13_held_by_a_class(Device device) {
+    Engine engine{device(0)};
+    const Buffer<float> layer{engine.weights(), 1 << 20};
+    engine.saver().pause();
+    engine.saver().resume();
+    MemorySaver<> moved = MemorySaver{device(0)};
+    moved.close();
+}
+
+template <class Device>
+void program_14_stream_ordered(Device device, StreamRef stream) {
+    MemorySaver saver{device(0)};
+    Arena weights = saver.arena("weights");
+    void* t = weights.allocate(1_MiB, stream);
+    weights.deallocate(t, stream);
+    auto region = saver.region("weights");
+    saver.deallocate(saver.allocate(1_MiB, stream), stream);
+    saver.deallocate(region.allocate(1_MiB, stream), stream);
+    Buffer<float> buffer{region, 1 << 20, stream};
+    buffer.reset(stream);
+}
+
+template <class Device>
+void program_15_the_life_of_a_tag(Device device) {
+    using namespace std::chrono_literals;
+    MemorySaver saver{device(0)};
+    const Buffer<float> lora{saver.arena("lora.17"), 1 << 20};
+    const Buffer<float> weights{saver.arena("weights", HostBackup{}), 1 << 20};
+    saver.drop("lora.17");
+    saver.pause("weights");
+    saver.resume("weights", {.bytes = Discard{}});
+    saver.pause("weights");
+    saver.resume("weights", {.room_within = 5s});
+    const auto make_room = [](std::size_t bytes) { return bytes == 0; };
+    MemorySaver strict{device(0), {.default_policy = HostBackup{}, .on_no_room = [&](const NoRoom& need) {
+                                       return make_room(need.bytes);
+                                   }}};
+    const Buffer<float> kept{strict.arena("kept"), 1 << 20};
 }
 
 } // namespace test

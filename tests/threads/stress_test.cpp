@@ -105,6 +105,7 @@ private:
 
     std::size_t any(std::size_t below) { return std::uniform_int_distribution<std::size_t>{0, below - 1}(random_); }
     const char* any_tag() { return tags[any(not_graphs)]; }
+    const char* any_kept_tag() { return tags[2 + any(3)]; }
 
     void one() {
         const std::size_t what = any(100);
@@ -113,10 +114,10 @@ private:
         if (what < 70) return unless_captured([&] { pause_some(); });
         if (what < 76) return (void)(any(3) == 0 ? saver_.resume() : saver_.resume(tags[any(std::size(tags))]));
         if (what < 78) return unless_captured([&] { (void)(any(2) == 0 ? saver_.trim() : saver_.trim(any_tag())); });
-        if (what < 80) return saver_.invalidate(any_tag());
+        if (what < 80) return saver_.invalidate(any_kept_tag());
         if (what < 82) return (void)saver_.usage();
         if (what < 83) return (void)saver_.bytes_to_resume();
-        if (what < 85) return saver_.prepare(any_tag());
+        if (what < 85) return saver_.prepare(any_kept_tag());
         if (what < 88) return look();
         if (what < 91) return capture_one();
         if (what < 93) return launch();
@@ -182,7 +183,7 @@ private:
         }
     }
     void pause_some() {
-        PauseOptions<D> options;
+        PauseOptions options;
         if (any(3) == 0) options.timeout = std::chrono::microseconds{any(200)};
         try {
             if (any(5) == 0) { // the graphs', or all

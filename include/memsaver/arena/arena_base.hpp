@@ -1,46 +1,113 @@
-// An arena as the layers above see it: neither driver nor policy is named.
+// An arena as the layers above see it.
 #pragma once
 
-#include "memsaver/arena/growing_block.hpp"
-#include "memsaver/arena/order.hpp"
-#include "memsaver/backup/backup.hpp"
+#include "memsaver/backup/policy.hpp"
+#include "memsaver/core/order.hpp"
+#include "memsaver/core/report.hpp"
+#include "memsaver/core/usage.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
+#include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
-/// A row of `usage()`: one tag on one device. Bytes.
-struct ArenaUsage {
-    std::string tag;
-    int device = 0;
-    std::string policy;
-    std::string state; ///< "active", "paused", "partly paused", "empty", "plain" (switched off) or "closed"
-    std::size_t reserved_bytes = 0;  ///< addresses
-    std::size_t mapped_bytes = 0;    ///< physical memory owned: the sum of the handles that live, held ones included
-    std::size_t held_bytes = 0;      ///< of these, what the driver refused to take back so far
-    std::size_t used_bytes = 0;      ///< live blocks, as requested, paused or not
-    std::size_t paused_bytes = 0;    ///< addresses whose memory is away
-    std::size_t backed_up_bytes = 0; ///< held by the policy, on the host or in files
-    std::size_t blocks = 0;          ///< live blocks
+namespace detail {
+
+/// Owns its addresses and its memory, which is paused, resumed and counted with its arena's. Gives both back when it
+/// dies, as `deallocate` does; what fails then is told to the arena's event sink. After the arena has been closed it
+/// does nothing. Must not outlive its arena. Not thread safe.
+class GrowingBlock {
+public:
+    GrowingBlock(const GrowingBlock&) = delete;
+    GrowingBlock& operator=(const GrowingBlock&) = delete;
+    virtual ~GrowingBlock() = default;
+
+    /// Memory behind at least the first `bytes`, taken in whole pages and never more than asked for; content undefined
+    /// where it is new. Throws Misuse (beyond the cap, paused, closed), OutOfMemory, OutOfHostMemory, or what a failing
+    /// driver call stands for; then nothing has changed. Does not wait for the device, and leaves stream captures
+    /// whole.
+    virtual void grow(std::size_t bytes) = 0;
+
+    /// How its end gives it up, if not as work of the whole device so far: replays may touch it longer.
+    void end_as(FreeOrder order) noexcept { order_ = std::move(order); }
+
+    [[nodiscard]] Address address() const noexcept { return reserved_.address; }
+    /// Bytes with memory behind them, paused or not.
+    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+    /// Bytes of addresses.
+    [[nodiscard]] std::size_t cap() const noexcept { return reserved_.bytes; }
+
+protected:
+    GrowingBlock() = default;
+
+    Range reserved_{};
+    std::size_t bytes_ = 0;
+    FreeOrder order_{};
+};
+
+/// The addresses of an arena's growing blocks, so that nobody but their owners gives them up. Thread safe; costs a load
+/// where there are none.
+class GrowingRanges {
+public:
+    void add(Range range);
+    void remove(Range range) noexcept;
+    [[nodiscard]] bool hold(Address address) noexcept;
+
+private:
+    std::mutex mutex_;
+    std::atomic<std::size_t> count_{0};
+    std::vector<Range> ranges_;
+};
+
+/// A block that is wanted. `bytes` at a multiple of `alignment`, a power of two. With a stream, the block is for work
+/// of that stream, and may be one that it has given up but not passed yet.
+struct Request {
+    static constexpr std::size_t default_alignment = 256;
+
+    std::size_t bytes = 0;
+    std::size_t alignment = default_alignment;
+    std::optional<StreamRef> stream{};
+
+    /// "allocate(4096 bytes)"; suspects a negative number in what is too large to be meant.
+    [[nodiscard]] std::string text() const;
+    /// Throws Misuse, naming `tag`, for a size of 0 and an alignment that is no power of two.
+    void check(const std::string& tag) const;
+};
+
+/// What an arena has done so far. Thread safe.
+class ArenaTotals {
+public:
+    /// A pause's or a resume's row of a report: of memory that went, or that came.
+    void note(const TagReport& row) noexcept;
+    /// To be told before memory goes, so that no peak is missed.
+    void mapped(std::size_t bytes) noexcept;
+    void fill(ArenaUsage& row) noexcept;
+
+private:
+    std::mutex mutex_;
+    ArenaUsage sums_;
 };
 
 /// Where blocks come from. Every method may be called from any thread.
 class ArenaBase {
 public:
-    static constexpr std::size_t default_alignment = 256;
+    static constexpr std::size_t default_alignment = Request::default_alignment;
 
     ArenaBase() = default;
     ArenaBase(const ArenaBase&) = delete;
     ArenaBase& operator=(const ArenaBase&) = delete;
     virtual ~ArenaBase() = default;
 
-    /// `bytes` of device memory at a multiple of `alignment`, undefined content. Throws Misuse (size 0 or too large for
-    /// the arena, alignment not a power of two, closed), OutOfMemory, or what a failing driver call stands for.
-    virtual void* allocate(std::size_t bytes, std::size_t alignment) = 0;
+    /// Device memory, undefined content. Throws Misuse (size 0 or too large for the arena, alignment not a power of
+    /// two, closed), OutOfMemory, or what a failing driver call stands for.
+    virtual void* allocate(const Request& request) = 0;
 
     /// Gives a block up, paused or not. Throws Misuse unless `pointer` is what `allocate` answered and has not been
     /// given up since. Null is allowed and does nothing.
@@ -82,6 +149,18 @@ public:
     [[nodiscard]] virtual ArenaUsage usage() = 0;
     [[nodiscard]] virtual const std::string& tag() const noexcept = 0;
     [[nodiscard]] virtual int device() const noexcept = 0;
+
+    ArenaTotals totals; // for `usage`
+
+    // For the table of a saver's tags, which looks only at the arenas that may hold something.
+    std::uint64_t arena_serial = 0;
+    std::atomic<bool> listed{true};
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/arena/arena_base.ipp"
+#endif

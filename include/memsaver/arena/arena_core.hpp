@@ -1,17 +1,17 @@
-// One tag's memory on one device: grows, hands out blocks, and lets steps pause and resume it.
-// Does not know other tags.
+// One tag's memory on one device: grows, hands out blocks, pauses and resumes. Does not know other tags.
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
-#include "memsaver/arena/arena_memory.hpp"
-#include "memsaver/arena/arena_slots.hpp"
-#include "memsaver/arena/extending_block.hpp"
-#include "memsaver/arena/turn.hpp"
-#include "memsaver/backup/backup.hpp"
-#include "memsaver/memory/memory.hpp"
+#include "memsaver/arena/pages.hpp"
+#include "memsaver/driver/fork_mark.hpp"
+#include "memsaver/heap/heaps.hpp"
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,273 +19,394 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
-template <Driver D>
-class PauseStep;
-template <Driver D>
-class ResumeStep;
-template <Driver D>
-class TrimStep;
+/// Written as `{.order = ..., .timeout = ...}`.
+struct PauseOptions {
+    /// What to wait for before pages go. By default the devices' work, on CUDA that of their primary contexts; streams
+    /// of a context of the program's own (cuCtxCreate) have to be named: `after(stream)`.
+    Order order{};
+    /// How long to wait for that, and for other operations on the same tags. None: as long as it takes.
+    std::optional<std::chrono::nanoseconds> timeout{};
+    /// What becomes of the bytes this once, if not what the tag's policy says.
+    std::optional<AnyPolicy> bytes{};
+};
 
+struct ResumeOptions {
+    /// What the bytes are this once, if not what was kept: a policy that keeps nothing, such as `Discard{}` where new
+    /// weights are coming anyway. What was kept is then stale: the next pause saves everything.
+    std::optional<AnyPolicy> bytes{};
+    /// How long to try again where there is no room, so that others can make some. None: not at all.
+    std::optional<std::chrono::nanoseconds> room_within{};
+};
+
+struct TrimOptions {
+    Order order{};
+    std::optional<std::chrono::nanoseconds> timeout{};
+};
+
+namespace detail {
+
+/// Like a mutex, but held across waits and copies, so nothing that must be quick ever asks for it.
+class Turn {
+public:
+    /// Holds the turn until it dies. Move-only.
+    class [[nodiscard]] Hold {
+    public:
+        explicit Hold(Turn& turn) noexcept : turn_{&turn} {}
+        Hold(Hold&& other) noexcept : turn_{std::exchange(other.turn_, nullptr)} {}
+        Hold& operator=(Hold&&) = delete;
+        ~Hold();
+
+    private:
+        Turn* turn_;
+    };
+
+    /// Waits for the turn. Throws NotIdle, naming `tag`, once the deadline has passed.
+    Hold take(const Deadline& deadline = {}, const std::string& tag = {});
+
+    /// The turn if it is to be had at once.
+    std::optional<Hold> try_take();
+
+private:
+    std::mutex mutex_;
+    std::condition_variable freed_;
+    bool taken_ = false;
+};
+
+/// Three books are kept in step: the pages (which addresses have memory), the heaps (which bytes are whose), and the
+/// slots (what is kept of paused bytes).
+///
+/// - *Open* addresses serve allocations; *shut* ones do not, because they are paused or an operation has them in hand.
+///   A pause shuts everything that is open, and growth then adds open memory beside it. When an operation ends, just
+///   what is paused stays shut.
+/// - An operation takes its extents out of `pages_.active`. Until it puts them back they are *in hand*: `active` and
+///   `held` have room for each of them, so that ending an operation needs no host memory.
+/// - Deallocations in shut memory during an operation are noted and take effect when it ends.
+///
 /// Locks, in the order in which they are taken: the turn (one operation at a time; held across waits and copies), then
-/// `growing_` (one thread grows; held across driver calls that do not wait), then the pages' mutex or the heaps'
-/// (bookkeeping).
-template <Driver D>
+/// `growing_` (one thread adds extents, or a pause takes them all; held across driver calls that do not wait), then the
+/// pages' mutex or the heaps' (bookkeeping).
 class ArenaCore final : public ArenaBase {
 public:
-    /// `quarantine`: what to put behind paused addresses, if anything. Throws Misuse for impossible options, or what a
-    /// failing driver call stands for.
-    ArenaCore(D driver, std::string tag, AnyBackup<D> policy, ArenaOptions options,
-              std::shared_ptr<QuarantineBlocks<D>> quarantine = {})
-        : policy_{std::move(policy)},
-          memory_{std::move(driver), std::move(tag), std::move(options), std::move(quarantine)}, slots_{memory_,
-                                                                                                        policy_} {}
+    class Pause; // the operations: steps.hpp
+    class Resume;
+    class Trim;
+
+    /// `on_segment` is told of every range of addresses before blocks come from it. Throws Misuse for impossible
+    /// options, or what a failing driver call stands for.
+    ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
+              std::function<void(Range)> on_segment = {});
+    ~ArenaCore() override;
 
     /// Takes what `options.reserve` asks for; called once whoever owns the arena has it in hand, and again after a
     /// failure: once it was there, does nothing. Throws OutOfMemory if it does not fit.
-    void reserve() { memory_.reserve(); }
+    void reserve();
 
-    ~ArenaCore() override {
-        try {
-            close();
-        } catch (const std::exception& error) {
-            tell(memory_.pages.options().events, [&] {
-                return Event{EventKind::ignored, tag(), device(), error.what()};
-            });
-        }
-    }
+    void* allocate(const Request& request) override;
+    void deallocate(void* pointer, FreeOrder order) override;
+    void deallocate_quietly(void* pointer, FreeOrder order) noexcept override;
+    void let_go(std::uint64_t graph) noexcept override;
+    [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
+    void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
+    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) override;
 
-    void* allocate(std::size_t bytes, std::size_t alignment) override {
-        const std::size_t size = check_request(bytes, alignment);
-        try {
-            return pointer(memory_.allocate(size, alignment, bytes));
-        } catch (const std::bad_alloc&) {
-            throw OutOfHostMemory{"allocate(" + format_bytes(bytes) + ") in tag \"" + tag() +
-                                  "\": no host memory for it"};
-        }
-    }
+    void require_open(const char* what) const override;
+    void require_resumed(const char* what) override;
+    [[nodiscard]] bool owns_stream(StreamRef stream) const override;
+    [[nodiscard]] bool contains(const void* pointer) const noexcept override;
+    [[nodiscard]] bool holds(const void* pointer, std::size_t bytes) override;
+    [[nodiscard]] ArenaUsage usage() override;
 
-    void deallocate(void* pointer, FreeOrder order) override {
-        if (pointer == nullptr) return;
-        memory_.require_open([&] { return "deallocate(" + format_address(address_of(pointer)) + ')'; });
-        if (!contains(pointer)) {
-            throw Misuse{"deallocate(" + format_address(address_of(pointer)) + "): not a pointer of tag \"" + tag() +
-                         '"'};
-        }
-        if (memory_.growing_blocks.hold(address_of(pointer))) {
-            throw Misuse{"deallocate(" + format_address(address_of(pointer)) + ") in tag \"" + tag() +
-                         "\": it lies in a block that grows, such as a workspace; its owner gives it back"};
-        }
-        try {
-            const AnySlot* own = nullptr;
-            std::uint64_t given_up = 0;
-            const bool was_shut =
-                memory_.heaps.deallocate(address_of(pointer), order, tag(), [&](std::uint64_t serial) {
-                    if (slots_.own) slots_.own->forget(serial);
-                    own = slots_.own.get();
-                    given_up = serial;
-                });
-            if (was_shut) memory_.pages.forget_block(given_up, own);
-        } catch (const std::bad_alloc&) {
-            throw OutOfHostMemory{"deallocate in tag \"" + tag() + "\": no host memory for it"};
-        }
-    }
-
-    [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override {
-        return std::make_unique<ExtendingBlock<ArenaCore, D>>(*this, cap);
-    }
-
-    void zero(void* pointer, std::size_t bytes, StreamRef stream) override {
-        const Range range{address_of(pointer), bytes};
-        memory_.require_open([&] { return "zero " + format_bytes(bytes) + " at " + format_address(range.address); });
-        if (!contains(pointer) || bytes > addresses().end() - range.address || memory_.any_away(range)) {
-            throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
-                         "\" cannot be zeroed: they are paused, or not the tag's"};
-        }
-        check(driver().fill(range.address, 0, bytes, stream), "zero memory", bytes, range.address);
-    }
-
-    [[nodiscard]] bool owns_stream(StreamRef stream) const override {
-        bool yes = true;
-        if constexpr (StreamOwners<D>) check(driver().owns_stream(stream, yes), "ask whose stream it is");
-        return yes;
-    }
-
-    void deallocate_quietly(void* pointer, FreeOrder order) noexcept override {
-        if (memory_.closed.load() || forked()) return;
-        try {
-            deallocate(pointer, order);
-        } catch (const std::exception& error) {
-            tell(memory_.pages.options().events, [&] {
-                return Event{EventKind::ignored, tag(), device(), error.what()};
-            });
-        }
-    }
-
-    void let_go(std::uint64_t graph) noexcept override { memory_.let_go(graph, slots_.own); }
-    void require_open(const char* what) const override { memory_.require_open(what); }
-    void require_resumed(const char* what) override { memory_.require_resumed(what); }
-    [[nodiscard]] bool contains(const void* pointer) const noexcept override {
-        return overlap(addresses(), {address_of(pointer), 1});
-    }
-    [[nodiscard]] bool holds(const void* pointer, std::size_t bytes) override {
-        const Range range{address_of(pointer), bytes};
-        return contains(pointer) && bytes <= addresses().end() - range.address && memory_.heaps.holds(range);
-    }
-
-    [[nodiscard]] ArenaUsage usage() override {
-        memory_.fork_mark.require_parent("usage");
-        const auto sums = memory_.heaps.sums();
-        ArenaUsage row;
-        row.tag = tag();
-        row.device = device();
-        row.policy = policy_.name();
-        row.used_bytes = sums.live_bytes;
-        row.blocks = sums.live_blocks;
-        const std::lock_guard lock{memory_.pages.mutex};
-        row.reserved_bytes = memory_.pages.reserved() ? addresses().bytes : 0;
-        row.mapped_bytes = memory_.pages.physical_bytes();
-        for (const auto& held : memory_.pages.held) row.held_bytes += held.extent.physical_bytes();
-        row.backed_up_bytes = slots_.own ? slots_.own->backed_up_bytes() : 0;
-        for (const auto& batch : memory_.pages.paused) {
-            for (const Range& range : batch.ranges) row.paused_bytes += range.bytes;
-            if (batch.slot != slots_.own) row.backed_up_bytes += batch.slot->backed_up_bytes();
-        }
-        const bool some_active = row.mapped_bytes > row.held_bytes;
-        row.state = memory_.closed.load()   ? "closed"
-                    : row.paused_bytes == 0 ? (some_active ? "active" : "empty")
-                                            : (some_active ? "partly paused" : "paused");
-        return row;
-    }
-
-    [[nodiscard]] const std::string& tag() const noexcept override { return memory_.pages.tag(); }
+    [[nodiscard]] const std::string& tag() const noexcept override { return pages_.tag(); }
     [[nodiscard]] int device() const noexcept override { return driver().device(); }
-    [[nodiscard]] const D& driver() const noexcept { return memory_.pages.driver(); }
-    [[nodiscard]] const AnyBackup<D>& policy() const noexcept { return policy_; }
-    [[nodiscard]] const ArenaOptions& options() const noexcept { return memory_.pages.options(); }
+    [[nodiscard]] const AnyDriver& driver() const noexcept { return pages_.driver(); }
+    [[nodiscard]] const AnyPolicy& policy() const noexcept { return policy_; }
+    [[nodiscard]] const ArenaOptions& options() const noexcept { return pages_.options(); }
+    void set_capacity(std::size_t bytes) noexcept { pages_.set_capacity(bytes); }
+    void set_margin(std::size_t bytes) noexcept { pages_.set_margin(bytes); }
 
     /// The right to run one operation. Throws NotIdle once the deadline has passed; Misuse, beginning with `what`,
     /// after `close`.
-    Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use") {
-        memory_.fork_mark.require_parent(what); // before any lock: a child may find it taken for ever
-        auto hold = turn_.take(deadline, tag());
-        memory_.require_open(what);
-        slots_.retry();
-        return hold;
-    }
-
+    Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use");
     /// The same if it is to be had at once.
-    std::optional<Turn::Hold> try_turn() {
-        return memory_.closed.load() || forked() ? std::optional<Turn::Hold>{} : turn_.try_take();
-    }
+    std::optional<Turn::Hold> try_turn();
+
+    // --- looks that cost next to nothing, for those who ask many arenas ---
+
+    /// Physical bytes of handles that live.
+    [[nodiscard]] std::size_t mapped_bytes() const noexcept { return pages_.physical_bytes(); }
+    /// A pause or a trim would find nothing to do.
+    [[nodiscard]] bool idle_for_pause() const noexcept { return mapped_bytes() == 0 && spent_.empty(); }
+    /// A resume would find nothing to do.
+    [[nodiscard]] bool nothing_paused() noexcept;
 
     /// Whether this process is a child of the one that made the arena: whoever owns it must then let it be, for its
     /// memory and files are the parent's.
-    [[nodiscard]] bool forked() const noexcept { return memory_.fork_mark.forked(); }
-
-    /// All addresses that its blocks can have.
-    [[nodiscard]] Range addresses() const noexcept { return memory_.pages.addresses(); }
+    [[nodiscard]] bool forked() const noexcept { return fork_mark_.forked(); }
 
     /// Physical bytes that a resume would take now.
-    [[nodiscard]] std::size_t bytes_to_resume() {
-        std::size_t bytes = 0;
-        for (const Range& range : memory_.ranges_to_resume()) bytes += range.bytes;
-        return bytes;
-    }
-
+    [[nodiscard]] std::size_t bytes_to_resume();
     /// Takes ahead of time what saving the live blocks would take. Any thread; allocations go on meanwhile.
-    void prepare() {
-        const auto turn = take_turn({}, "prepare");
-        std::vector<Range> ranges;
-        {
-            const std::lock_guard lock{memory_.pages.mutex};
-            for (const auto& extent : memory_.pages.active) ranges.push_back({extent.address(), extent.bytes()});
-        }
-        sort_by_address(ranges);
-        slots_.own->prepare(slots_.live_set(std::move(ranges), "preparing"));
-    }
-
-    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) override {
-        memory_.require_open([&] { return view_text(pointer, bytes); });
-        const auto turn = take_turn({}, "backup_view");
-        const auto refusal = [&](const char* why) {
-            return Misuse{view_text(pointer, bytes) + " in tag \"" + tag() + "\": " + why};
-        };
-        if (!contains(pointer)) throw refusal("it is no address of this tag");
-        const std::optional<LiveBlock> block = memory_.heaps.block_holding(address_of(pointer));
-        if (!block) throw refusal("no live block holds this address");
-        const std::size_t offset = address_of(pointer) - block->address;
-        if (bytes > block->bytes - offset) throw refusal("it reaches past the end of its block");
-        try {
-            return slots_.view(*block, offset, bytes);
-        } catch (const Misuse& error) {
-            throw refusal(error.what());
-        }
-    }
-
+    void prepare();
     /// The program changed bytes that the policy may have saved before: save them again at the next pause.
-    void invalidate() {
-        const auto turn = take_turn({}, "invalidate");
-        slots_.own->invalidate();
-    }
-
+    void invalidate();
+    /// What is kept of memory that is paused now goes: a resume brings it back as after a pause that discards.
+    void forget_backup();
     /// Gives everything back, waiting for the device first. Later calls throw Misuse, but for those of destructors. A
     /// lost device is no failure here. Throws what the first failing driver call stands for, after everything has been
     /// tried; what is left is tried again by the next call.
-    void close() {
-        memory_.fork_mark.require_parent("close");
-        const auto turn = turn_.take();
-        const std::lock_guard growing{memory_.growing};
-        if (!memory_.closed.exchange(true)) {
-            const Status drained = driver().drain(); // memory that work still uses is not pulled away
-            if (!drained.ok() && drained.kind != StatusKind::gone) {
-                memory_.closed.store(false);
-                memory_.check_of_tag(drained, "wait for the device before an arena closes");
-            }
-        }
-        const Status kept = slots_.close();
-        const Status uncovered = memory_.quarantined.uncover();
-        const bool bare = uncovered.ok() || uncovered.kind == StatusKind::gone;
-        const Status gone = memory_.pages.close(bare);
-        const Status shared = memory_.quarantined.retry();
-        memory_.check_of_tag(gone, "give back an arena's memory");
-        if (!bare) memory_.check_of_tag(uncovered, "end the quarantine of paused memory");
-        if (shared.kind != StatusKind::gone) memory_.check_of_tag(shared, "give back what quarantine shared");
-        if (!kept.ok()) raise(kept, "give back what a backup holds", "tag \"" + tag() + "\"");
-    }
+    void close();
 
 private:
-    friend class PauseStep<D>;
-    friend class ResumeStep<D>;
-    friend class TrimStep<D>;
-    friend class ExtendingBlock<ArenaCore, D>;
+    class Growing; // a block that grows: arena_core.ipp
 
-    [[nodiscard]] std::size_t check_request(std::size_t bytes, std::size_t alignment) const {
-        const auto refuse = [&](const std::string& why) {
-            throw Misuse{"allocate(" + std::to_string(bytes) + " bytes) in tag \"" + tag() + "\": " + why};
-        };
-        if (bytes == 0) refuse("the size is 0");
-        if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
-            refuse("the alignment of " + std::to_string(alignment) + " is not a power of two");
-        }
-        if (bytes > addresses().bytes || alignment > addresses().bytes) {
-            refuse("more than the tag's capacity of " + format_bytes(addresses().bytes));
-        }
-        return align_up(bytes, BlockAllocator::unit);
-    }
-    static std::string view_text(const void* pointer, std::size_t bytes) {
-        return "backup_view(" + format_address(address_of(pointer)) + ", " + format_bytes(bytes) + ')';
-    }
-    static Address address_of(const void* pointer) noexcept { return reinterpret_cast<Address>(pointer); }
-    static void* pointer(Address address) noexcept {
-        return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
-    }
+    // --- growth ---
 
-    AnyBackup<D> policy_;
+    /// A block of `size` bytes (a multiple of 256) from open memory, which grows as it must. Throws OutOfMemory only
+    /// once everything in the arena that nobody holds has been taken, waiting for the device if that needs it.
+    Address take_block(std::size_t size, const Request& request);
+    /// Takes open memory for a block of `bytes`, unless somebody has grown the arena since `seen`.
+    void grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment);
+    /// Throws Misuse if `more` bytes are more than the capacity that the program set leaves.
+    void check_capacity(std::size_t more) const;
+    /// Makes everything in the arena that nobody holds reusable, and gives whole extents of it back. Waits for the
+    /// device if anything waits for it. Whether anything changed.
+    /// `at_first`: keeps the pages if anything waited, for that may be enough.
+    bool reclaim_own(bool at_first = false);
+    [[nodiscard]] std::size_t check_request(const Request& request) const;
+
+    // --- operations ---
+
+    /// Physical bytes that could not be given back so far.
+    [[nodiscard]] std::size_t held_bytes();
+    /// Tries again to give back what is held, and adds what has gone to `released_bytes`. With the turn held.
+    Status retry_held(std::size_t& released_bytes);
+    /// The parts of paused ranges that a resume leaves out: whole granules in which no block lives.
+    [[nodiscard]] std::vector<Range> dead_ranges(const std::vector<Range>& paused);
+    [[nodiscard]] std::vector<Range> ranges_to_resume();
+    /// Paused ranges in which no block lives are dropped, and slots that are left with nothing. With the turn held. May
+    /// throw bad_alloc; what has been dropped by then was nobody's.
+    void drop_dead(const std::vector<Range>& dead);
+    /// The same of all that is paused, so that its addresses serve again; not where pages still are that could not be
+    /// unmapped.
+    void drop_all_dead();
+    void open_all() noexcept;
+    /// Ends an operation. Blocks deallocated in paused memory become free: no work can touch them. With `shut_stays`,
+    /// exactly what was shut during the operation is paused now.
+    void end_operation(bool shut_stays) noexcept;
+    /// Whether any of a range, in which blocks live, is paused or being paused.
+    [[nodiscard]] bool any_away(Range range);
+
+    // --- slots: with the turn held; none dies or gives anything back under a lock that an allocation may want ---
+
+    /// What a slot is shown of these ranges. The arena outlives it.
+    [[nodiscard]] LiveSet live_set(std::vector<Range> ranges, const char* what);
+    /// Throws what the end of a transfer stands for, with the tag in the text.
+    void check_moved(const Status& status, const Attempt& attempt, std::size_t bytes) const;
+    /// The bytes that a slot brought back are the program's again.
+    void slot_resumed(const std::shared_ptr<AnySlot>& slot) noexcept;
+    /// A slot that is not the tag's own is needed no more.
+    void retire_slot(std::shared_ptr<AnySlot> slot) noexcept;
+    /// Closes all of them. Answers the first failure; what is left is tried again by the next call. A lost device is
+    /// none.
+    Status close_slots() noexcept;
+
+    // --- texts ---
+
+    /// Throws Misuse after `close`, and in a forked process. `what()` answers a text of what was wanted.
+    template <class What>
+    void require_open_for(What&& what) const {
+        if (!fork_mark_.forked() && !closed_.load()) return;
+        const std::string wanted = what();
+        fork_mark_.require_parent(wanted.c_str());
+        throw Misuse{wanted + ": tag \"" + tag() + "\" has been closed"};
+    }
+    /// Throws what a failing driver call stands for, with the tag in the text.
+    void check_of_tag(const Status& status, const Attempt& attempt) const;
+    [[nodiscard]] Event event(EventKind kind, std::string text, std::size_t done = 0, std::size_t total = 0) const;
+    void tell_ignored(const char* text) const noexcept;
+    void tell_kept(const Status& status) const noexcept;
+
+    AnyPolicy policy_;
     Turn turn_;
-    ArenaMemory<D> memory_;
-    ArenaSlots<D> slots_;
+    ForkMark fork_mark_;
+    std::atomic<bool> closed_{false};
+    ArenaPages pages_;
+    Heaps heaps_;
+    GrowingRanges growing_blocks_;
+    std::mutex growing_;
+    std::atomic<std::uint64_t> growths_{0};
+    std::atomic<bool> reserved_{false};
+    bool pausing_ = false;         // guarded by the pages' mutex: a pause has begun and not ended
+    bool unfinished_ = false;      // under the turn: the last operation left memory shut that is not paused
+    std::shared_ptr<AnySlot> own_; // the tag's; changed under the heaps' locks only, and at the end
+    SpentSlots spent_;
 };
 
-} // namespace memsaver::inline v0_1
+/// Begun by construction, then: wait for the device, `idle`, `enqueue`, `wait`, `release`, `commit`. What is dropped
+/// before `release` was called has changed nothing. From the beginning on the arena's memory serves no allocation (new
+/// ones come from fresh extents), and blocks that are given up stay as they are until the end. Move-only.
+class ArenaCore::Pause {
+public:
+    /// `once`: the policy for this pause, if not the tag's own. Throws OutOfHostMemory; then nothing changed.
+    Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once);
+    Pause(Pause&& other) noexcept;
+    Pause& operator=(Pause&&) = delete;
+    ~Pause();
+
+    [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
+    [[nodiscard]] const std::string& tag() const noexcept { return row_.tag; }
+    /// Nothing to pause, and nothing to tell: it has not even given back what an earlier call had to hold.
+    [[nodiscard]] bool empty() const noexcept { return !takes() && failure_.ok() && row_.released_bytes == 0; }
+    /// Whether it takes memory away, so that somebody's work has to be waited for.
+    [[nodiscard]] bool takes() const noexcept { return !ranges_.empty(); }
+
+    /// The device's work that was submitted before the pause has passed.
+    void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept;
+
+    /// Starts saving. Throws what the policy throws.
+    void enqueue();
+    [[nodiscard]] Ticket& ticket() noexcept { return ticket_; }
+
+    /// Waits until every byte has been saved. Throws if one could not be.
+    void wait();
+
+    /// Gives the pages back. What fails is kept, and reported by `commit`.
+    void release() noexcept;
+
+    /// Ends the operation. The first failure of `release`, if any, is in `status`.
+    TagReport commit(Status& status);
+
+private:
+    void note(const Status& status) noexcept;
+
+    TagReport finish() noexcept;
+
+    Turn::Hold turn_;
+    ArenaCore* core_;
+    bool once_;
+    bool enqueued_ = false;
+    std::shared_ptr<AnySlot> slot_;
+    std::uint64_t fence_;
+    std::vector<Range> ranges_;   // of all extents concerned, sorted
+    std::vector<Extent> extents_; // taken from the arena, active
+    std::vector<Extent> left_;    // those that could not be unmapped
+    std::vector<Range> paused_;   // those that were
+    Ticket ticket_;
+    Span saving_;
+    TagReport row_;
+    Status failure_;
+};
+
+/// Begun by construction, then: `create`, `map`, `enqueue`, `wait`, `commit`. What is dropped before `commit` has
+/// changed nothing: the memory is as paused as before, and its backup whole. Paused memory in which no block lives is
+/// not brought back, and neighbours come back behind one handle. Move-only.
+class ArenaCore::Resume {
+public:
+    /// Throws OutOfHostMemory, or DriverError if pages that could not be given back earlier are in the way; then
+    /// nothing changed.
+    /// `once`: what the bytes are this time, if not what was kept.
+    Resume(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once = {});
+    Resume(Resume&& other) noexcept;
+    Resume& operator=(Resume&&) = delete;
+    ~Resume();
+
+    [[nodiscard]] const std::string& tag() const noexcept { return core_->tag(); } // not after `commit`
+    [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
+    /// Nothing to bring back, and nothing to tell: it has not even given back what an earlier call had to hold.
+    [[nodiscard]] bool empty() const noexcept { return kept_.empty() && row_.released_bytes == 0; }
+    [[nodiscard]] std::size_t needed_bytes() const noexcept;
+
+    /// Takes all physical memory that the resume needs, or none: then throws OutOfMemory, and may be called again.
+    void create();
+
+    /// Gives back what `create` took.
+    void uncreate() noexcept { core_->pages_.give_up_pages(extents_); }
+
+    /// Brings the pages in sight. Throws what a failing driver call stands for.
+    void map();
+
+    /// Starts bringing the bytes back. Throws what a policy throws.
+    void enqueue();
+    [[nodiscard]] std::vector<Ticket>& tickets() noexcept { return tickets_; }
+
+    /// Waits until every byte is back. Throws if one could not be brought.
+    void wait();
+
+    /// The memory is the program's again.
+    TagReport commit() noexcept;
+
+private:
+    /// Whether pages that could not be unmapped lie at paused addresses.
+    [[nodiscard]] bool in_the_way() const;
+
+    void begin();
+
+    Turn::Hold turn_;
+    ArenaCore* core_;
+    std::shared_ptr<AnySlot> once_;
+    std::vector<Range> kept_;     // what comes back, sorted
+    std::vector<Extent> extents_; // for it
+    std::vector<Ticket> tickets_;
+    Span restoring_;
+    TagReport row_;
+};
+
+/// Begun by construction, then: wait for the device, `idle`, `release`, `commit`. Move-only.
+class ArenaCore::Trim {
+public:
+    Trim(ArenaCore& core, Turn::Hold turn);
+    /// Within a turn that the caller holds.
+    explicit Trim(ArenaCore& core);
+    Trim(Trim&&) noexcept = default;
+    Trim& operator=(Trim&&) = delete;
+
+    [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
+    [[nodiscard]] const std::string& tag() const noexcept { return row_.tag; }
+    [[nodiscard]] static constexpr bool empty() noexcept { return false; }
+    [[nodiscard]] static constexpr bool takes() noexcept { return true; } // freed blocks may be waiting for the device
+
+    /// The device's work that was submitted before the trim has passed, so blocks freed before it are free.
+    void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept;
+
+    /// Gives back what is free as a whole. What fails stays, and is reported by `commit`.
+    void release() noexcept;
+
+    /// Ends the trim. The first failure of `release`, if any, is in `status`.
+    TagReport commit(Status& status) noexcept;
+
+private:
+    void note(const Status& status) noexcept;
+
+    /// Gone, active again or held: whatever fails, it is in the books.
+    void give_back(Extent& extent) noexcept;
+    bool open_again(Range range) noexcept;
+
+    std::vector<Extent> take_unused();
+
+    /// No host memory for it: then it stays, which is no failure of a trim.
+    bool take_out(Range range) noexcept;
+
+    std::optional<Turn::Hold> turn_;
+    ArenaCore* core_;
+    std::uint64_t fence_;
+    TagReport row_;
+    Status failure_;
+};
+
+using PauseStep = ArenaCore::Pause;
+using ResumeStep = ArenaCore::Resume;
+using TrimStep = ArenaCore::Trim;
+
+/// Gives back what nobody uses, within a turn that the caller holds. With `wait`, waits for the device first if that
+/// makes anything free. Answers how many bytes; what fails is tried again by the next call.
+std::size_t trim_now(ArenaCore& core, bool wait = false);
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/arena/arena_core.ipp"
+#endif

@@ -1,32 +1,148 @@
-// Runs the steps of one or many arenas together: all wait, then all save, then all give back. Does not know tags.
+// Runs the steps of one or many arenas together: all wait, then all save, then all release. Does not know tags.
 #pragma once
 
-#include "memsaver/arena/for_each_device.hpp"
-#include "memsaver/arena/host_memory_guard.hpp"
-#include "memsaver/arena/idle_wait.hpp"
-#include "memsaver/arena/operation_options.hpp"
-#include "memsaver/arena/pause_step.hpp"
-#include "memsaver/arena/resume_step.hpp"
-#include "memsaver/arena/tag_names.hpp"
-#include "memsaver/arena/trim_step.hpp"
+#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/backup/crew.hpp"
+#include "memsaver/core/tags.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// An exception of an operation on one tag says which.
+inline void name_tag(Error& error, const std::string& tag) noexcept {
+    try {
+        error.attach_tag(tag);
+    } catch (const std::bad_alloc&) { // then its text has to do
+    }
+}
+
+/// Calls `act(item)` for every item; those of different devices at the same time, those of one device in order. The
+/// first device's run here, each other one's on a thread of its own, near that device, or here too where no thread is
+/// to be had. Where `act` throws, the rest of that device is left out. All have ended when it returns; then the first
+/// exception is thrown again. Throws bad_alloc before anything has run.
+template <class Item, class Act>
+void for_each_device(std::vector<Item>& items, Act&& act) {
+    std::vector<int> device_of; // asked before anything runs: an item that `act` ends on one thread is none to ask
+    std::vector<std::size_t> firsts;
+    device_of.reserve(items.size());
+    for (const Item& item : items) {
+        const int device = item.driver().device();
+        const bool known = std::find(device_of.begin(), device_of.end(), device) != device_of.end();
+        if (!known) firsts.push_back(device_of.size());
+        device_of.push_back(device);
+    }
+    std::mutex mutex;
+    std::exception_ptr failure;
+    const auto run = [&](std::size_t first) noexcept {
+        for (std::size_t i = first; i < items.size(); ++i) {
+            if (device_of[i] != device_of[first]) continue;
+            try {
+                act(items[i]);
+            } catch (Error& error) {
+                if constexpr (requires { items[i].tag(); }) name_tag(error, items[i].tag());
+                const std::lock_guard lock{mutex};
+                if (!failure) failure = std::current_exception();
+                return;
+            } catch (...) {
+                const std::lock_guard lock{mutex};
+                if (!failure) failure = std::current_exception();
+                return;
+            }
+        }
+    };
+    {
+        std::deque<Crew> threads; // which end with it
+        for (std::size_t k = 1; k < firsts.size(); ++k) {
+            const std::size_t first = firsts[k];
+            try {
+                threads.emplace_back(CrewOptions{1, {}, items[first].driver().numa_node()}).start(1, [&run, first] {
+                    run(first);
+                });
+            } catch (...) { // not even memory for a thread; nothing of this device has run
+                run(first);
+            }
+        }
+        if (!firsts.empty()) run(firsts.front());
+    }
+    if (failure) std::rethrow_exception(failure);
+}
+
+/// What is waited for on one device, and how long that took. Marked first, then waited for.
+class IdleWait {
+public:
+    explicit IdleWait(AnyDriver driver) : driver_{std::move(driver)} {}
+
+    [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
+    [[nodiscard]] std::chrono::nanoseconds waited() const noexcept { return waited_; }
+
+    /// An event of the program's.
+    void mark(EventRef event) { marks_.push_back(event); }
+    /// What the stream has been given so far. Throws Misuse if it is being captured.
+    void mark(StreamRef stream);
+    /// What the whole device has been given so far.
+    void mark_device();
+
+    /// Throws NotIdle once the deadline has passed.
+    void wait(const Deadline& deadline);
+
+private:
+    void wait_until(EventRef event, std::chrono::steady_clock::time_point deadline) const;
+
+    AnyDriver driver_;
+    std::vector<OwnedEvent> owned_;
+    std::vector<EventRef> marks_;
+    std::chrono::nanoseconds waited_{0};
+};
+
+/// Whether a stream or an event is of the driver's device. One that cannot tell says no.
+[[nodiscard]] Status ask_owner(const AnyDriver& driver, StreamRef stream, bool& yes) noexcept;
+
+[[nodiscard]] Status ask_owner(const AnyDriver& driver, EventRef event, bool& yes) noexcept;
+
+/// The first of `drivers` that says that a stream or an event is its own; null where none does. A call that fails says
+/// nothing: where nobody else says yes, the first failure is `unknown`.
+template <class Mark>
+[[nodiscard]] const AnyDriver* owner_among(const std::vector<AnyDriver>& drivers, const Mark& mark,
+                                           Status& unknown) noexcept {
+    for (const AnyDriver& driver : drivers) {
+        bool yes = false;
+        const Status status = ask_owner(driver, mark, yes);
+        if (status.ok() && yes) return &driver;
+        if (unknown.ok()) unknown = status;
+    }
+    return nullptr;
+}
+
+/// Waits until the work that `order` names has passed: each device's at the same time, and answers how long for which.
+/// By default that is what each of `drivers` has been given so far. Streams and events that `order` names may also be
+/// of `others`, and are asked about through the driver whose they are; if none says so, through the first, which is as
+/// good on machines whose devices share one driver. The default stream is that of each of `drivers`. Throws NotIdle
+/// once the deadline has passed, Misuse for a stream that is being captured, and what a failing driver call stands for.
+std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drivers, const Order& order,
+                                      const Deadline& deadline, const std::vector<AnyDriver>& others = {});
 
 /// Waits for the work that may touch what the steps take away, also on `others`, the devices that `order` may name
 /// besides theirs.
-template <class Step, Driver D>
+template <class Step>
 void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline& deadline,
-                    const std::vector<D>& others) {
-    std::vector<D> drivers;
+                    const std::vector<AnyDriver>& others) {
+    std::vector<AnyDriver> drivers;
     for (const Step& step : steps) {
         if (!step.takes()) continue;
         if (std::find(drivers.begin(), drivers.end(), step.driver()) == drivers.end()) drivers.push_back(step.driver());
@@ -39,7 +155,7 @@ void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline
         }
         return quoted_tags(tags) + ": " + error.what();
     };
-    std::vector<IdleWait<D>> waits;
+    std::vector<IdleWait> waits;
     try {
         waits = wait_until_idle(drivers, order, deadline, others);
     } catch (const NotIdle& error) {
@@ -50,7 +166,7 @@ void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline
     for (Step& step : steps) {
         if (!step.takes()) continue;
         std::chrono::nanoseconds waited{0};
-        for (const IdleWait<D>& wait : waits) {
+        for (const IdleWait& wait : waits) {
             if (wait.driver() == step.driver()) waited = wait.waited();
         }
         step.idle(waited, order.kind() == Order::Kind::device);
@@ -74,95 +190,103 @@ Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::stead
     }
     report.elapsed = std::chrono::steady_clock::now() - start;
     if (first.ok()) return report;
+    const TagReport& row = report.tags[whose];
     try {
-        const TagReport& row = report.tags[whose];
         raise(first, what, "tag \"" + row.tag + "\" on device " + std::to_string(row.device));
     } catch (Error& error) {
+        name_tag(error, row.tag);
         error.attach(std::move(report));
         throw;
     }
 }
 
 /// An empty report with room for `rows`, so that no host memory is needed once something has been done.
-inline Report report_of(std::size_t rows) {
-    Report report;
-    report.tags.reserve(rows);
-    return report;
-}
+Report report_of(std::size_t rows);
 
 /// Runs pauses to their end. `others`: devices that `order` may name besides the steps'. If it throws before pages go,
 /// nothing has changed.
-template <Driver D>
-Report run_pause(std::vector<PauseStep<D>>& steps, const Order& order, const Deadline& deadline,
-                 const std::vector<D>& others = {}) {
-    const auto start = std::chrono::steady_clock::now();
-    Report report = report_of(steps.size());
-    wait_for_steps(steps, order, deadline, others);
-    for (PauseStep<D>& step : steps) step.enqueue();
-    for_each_device(steps, [](PauseStep<D>& step) { step.wait(); });
-    for_each_device(steps, [](PauseStep<D>& step) { step.release(); });
-    return commit_all(steps, "give pages back", start, std::move(report));
-}
+Report run_pause(std::vector<PauseStep>& steps, const Order& order, const Deadline& deadline,
+                 const std::vector<AnyDriver>& others = {});
 
 /// A device that had no room, and what the driver said.
-template <Driver D>
-struct NoRoom {
-    D driver;
+struct Refused {
+    AnyDriver driver;
     OutOfMemory error;
 };
 
 /// Takes the memory of all steps, or stops at a device that has no room for its own; then some have theirs.
-template <Driver D>
-std::optional<NoRoom<D>> create_all(std::vector<ResumeStep<D>>& steps) {
-    std::mutex mutex;
-    std::optional<NoRoom<D>> first;
-    for_each_device(steps, [&](ResumeStep<D>& step) {
-        {
-            const std::lock_guard lock{mutex};
-            if (first) return;
-        }
-        try {
-            step.create();
-        } catch (const OutOfMemory& error) {
-            const std::lock_guard lock{mutex};
-            if (!first) first = NoRoom<D>{step.driver(), error};
-        }
-    });
-    return first;
-}
+std::optional<Refused> create_all(std::vector<ResumeStep>& steps);
 
 /// Throws what a resume needed on the device that had no room, and what is free there now.
-template <Driver D>
-[[noreturn]] void raise_no_room(const std::vector<ResumeStep<D>>& steps, const NoRoom<D>& there) {
-    std::size_t needed = 0;
-    for (const ResumeStep<D>& step : steps) {
-        if (step.driver() == there.driver) needed += step.needed_bytes();
+[[noreturn]] void raise_no_room(const std::vector<ResumeStep>& steps, const Refused& there);
+
+/// What a call that finds no room asks of memory that nobody uses: first what can be given back at once, then what the
+/// device's work so far still holds.
+class Relief {
+public:
+    /// `trim(wait)` answers whether anything was given back. Whether to try again.
+    template <class Trim>
+    bool again(Trim&& trim) {
+        while (stage_ < 2) {
+            if (trim(stage_++ == 1)) return true;
+        }
+        return false;
     }
-    DeviceMemory memory;
-    (void)there.driver.memory(memory);
-    throw OutOfMemory{there.error.what(), needed, memory.free_bytes, there.error.status()};
+
+private:
+    int stage_ = 0;
+};
+
+/// ResumeOptions::room_within: tries that find no room end when it is over, and sleep ever longer in between.
+class RoomWithin {
+public:
+    explicit RoomWithin(const std::optional<std::chrono::nanoseconds>& time)
+        : until_{time ? deadline_after(time) : Deadline{std::chrono::steady_clock::time_point::min()}} {}
+    [[nodiscard]] bool over() const noexcept { return until_ && std::chrono::steady_clock::now() >= *until_; }
+    void sleep() noexcept;
+
+private:
+    Deadline until_; // none: for ever
+    std::chrono::microseconds pause_{200};
+};
+
+/// Throws Misuse if a resume is to bring bytes that were never saved.
+void require_keeps_nothing(const ResumeOptions& options);
+/// Throws Misuse, beginning with `what`, if a tag's policy keeps no bytes.
+void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::string& tag);
+
+/// An arena in shared hands, which a forked child leaves to its parent. Throws as ArenaCore's constructor.
+std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
+                                           std::function<void(Range)> on_segment = {});
+
+/// The driver as the type that it was made from, which the caller knows.
+template <class D>
+const D& driver_as(const AnyDriver& driver) noexcept {
+    if constexpr (std::same_as<D, AnyDriver>) {
+        return driver;
+    } else {
+        return *driver.target<D>();
+    }
 }
 
 /// Runs resumes to their end: all memory is taken first, then all is mapped, then all is copied. Where there is no
-/// room, `relieve()` may give some back: if it answers true, taking is tried once more. Bytes arrive in the order of
-/// the steps, and each step ends when its own have. If it throws, those that its report names are resumed; the others
-/// are as paused as before.
-template <Driver D, class Relieve>
-Report run_resume(std::vector<ResumeStep<D>>& steps, Relieve&& relieve) {
+/// room, `relieve(device)` may give some back: for as long as it answers true, taking is tried again. Bytes arrive in
+/// the order of the steps, and each step ends when its own have. If it throws, those that its report names are resumed;
+/// the others are as paused as before.
+template <class Relieve>
+Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
-    for (bool again = true;;) {
-        const std::optional<NoRoom<D>> refused = create_all(steps);
-        if (!refused) break;
-        for (ResumeStep<D>& step : steps) step.uncreate();
-        if (!std::exchange(again, false) || !relieve()) raise_no_room(steps, *refused);
+    while (const std::optional<Refused> refused = create_all(steps)) {
+        for (ResumeStep& step : steps) step.uncreate();
+        if (!relieve(refused->driver.device())) raise_no_room(steps, *refused);
     }
-    for_each_device(steps, [](ResumeStep<D>& step) { step.map(); });
-    for (ResumeStep<D>& step : steps) step.enqueue();
+    for_each_device(steps, [](ResumeStep& step) { step.map(); });
+    for (ResumeStep& step : steps) step.enqueue();
     std::mutex mutex;
     try {
-        guard_host_memory([&] {
-            for_each_device(steps, [&](ResumeStep<D>& step) {
+        translated([&] { // the host's bad_alloc too carries the report
+            for_each_device(steps, [&](ResumeStep& step) {
                 if (step.empty()) return;
                 step.wait();
                 TagReport row = step.commit(); // gives its host memory back before the next one needs more
@@ -180,14 +304,13 @@ Report run_resume(std::vector<ResumeStep<D>>& steps, Relieve&& relieve) {
 }
 
 /// Runs trims to their end. `others` as for `run_pause`.
-template <Driver D>
-Report run_trim(std::vector<TrimStep<D>>& steps, const Order& order, const Deadline& deadline,
-                const std::vector<D>& others = {}) {
-    const auto start = std::chrono::steady_clock::now();
-    Report report = report_of(steps.size());
-    wait_for_steps(steps, order, deadline, others);
-    for_each_device(steps, [](TrimStep<D>& step) { step.release(); });
-    return commit_all(steps, "give unused pages back", start, std::move(report));
-}
+Report run_trim(std::vector<TrimStep>& steps, const Order& order, const Deadline& deadline,
+                const std::vector<AnyDriver>& others = {});
 
-} // namespace memsaver::inline v0_1
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/arena/run_steps.ipp"
+#endif

@@ -1,114 +1,126 @@
 // One arena without a saver: the typed form.
 #pragma once
 
-#include "memsaver/arena/host_memory_guard.hpp"
 #include "memsaver/arena/run_steps.hpp"
+#include "memsaver/backup/discard.hpp"
+#include "memsaver/fwd.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// What a TaggedArena does. Every method may be called from any thread; all but the destructor throw Misuse once it has
+/// been moved from, and in a forked child.
+class OwnedArena {
+public:
+    OwnedArena(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options);
+
+    void* allocate(const Request& request) const;
+    void deallocate(void* pointer, const FreeOrder& order) const;
+    Report pause(const PauseOptions& options) const;
+    Report resume(const ResumeOptions& options) const;
+    Report trim(const TrimOptions& options) const;
+    void prepare() const;
+    void invalidate() const;
+    void forget_backup() const;
+    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const;
+    [[nodiscard]] std::size_t bytes_to_resume() const;
+    [[nodiscard]] ArenaUsage usage() const;
+    void close() const;
+    [[nodiscard]] ArenaCore& core() const;
+
+private:
+    /// Runs `act(core)` as everything public is run: in the parent only, and with what it throws naming the tag.
+    template <class Act>
+    decltype(auto) run(Act&& act) const {
+        ArenaCore& arena = core();
+        try {
+            return translated([&]() -> decltype(auto) { return act(arena); });
+        } catch (Error& error) {
+            name_tag(error, arena.tag());
+            throw;
+        }
+    }
+
+    std::shared_ptr<ArenaCore> core_;
+};
+
+} // namespace detail
 
 /// Owns memory that can be paused and resumed as one. Movable, and of no use once moved from; gives everything back
 /// when it dies, waiting for the device. Every method may be called from any thread.
-template <Driver D, Backup<D> Policy = Discard>
+template <class D, class Policy>
 class TaggedArena {
+    static_assert(Driver<D>, "TaggedArena<D, Policy>: D must satisfy the concept Driver");
+    static_assert(std::same_as<Policy, AnyPolicy> || Backup<Policy>, "TaggedArena: Policy must satisfy Backup");
+
 public:
     /// Throws Misuse for impossible options, OutOfMemory if `options.reserve` does not fit, or what a failing driver
     /// call stands for.
     TaggedArena(D driver, std::string tag, Policy policy = {}, ArenaOptions options = {})
-        : core_{guard_host_memory([&] {
-              auto core = std::make_unique<ArenaCore<D>>(std::move(driver), std::move(tag), std::move(policy),
-                                                         std::move(options));
-              core->reserve();
-              return core;
-          })} {}
-    TaggedArena(TaggedArena&&) noexcept = default;
-    TaggedArena& operator=(TaggedArena&& other) noexcept {
-        std::swap(core_, other.core_);
-        return *this;
-    }
-    ~TaggedArena() {
-        if (core_ && core_->forked()) (void)core_.release(); // the parent's
-    }
+        : arena_(detail::translated([&] { // what the policy's and the driver's wrappers take as well
+              return detail::OwnedArena{std::move(driver), std::move(tag), std::move(policy), std::move(options)};
+          })) {}
 
-    /// See ArenaBase::allocate.
-    [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = ArenaBase::default_alignment) {
-        return used().allocate(bytes, alignment);
+    /// See Arena::allocate. Where there is no room, its own unused memory is given back first.
+    [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = detail::Request::default_alignment) {
+        return arena_.allocate({bytes, alignment, {}});
+    }
+    /// See Arena::allocate.
+    [[nodiscard]] void* allocate(std::size_t bytes, StreamRef stream,
+                                 std::size_t alignment = detail::Request::default_alignment) {
+        return arena_.allocate({bytes, alignment, stream});
     }
     /// The block is not handed out again before the device's work so far has passed it. Never waits.
-    void deallocate(void* pointer) { used().deallocate(pointer, {}); }
+    void deallocate(void* pointer) { arena_.deallocate(pointer, {}); }
     /// The block can be handed out again once `stream` has passed here.
-    void deallocate(void* pointer, StreamRef stream) { used().deallocate(pointer, {FreeOrder::Kind::stream, stream}); }
+    void deallocate(void* pointer, StreamRef stream) {
+        arena_.deallocate(pointer, {detail::FreeOrder::Kind::stream, stream});
+    }
     /// The block can be handed out again at once.
-    void deallocate(void* pointer, AlreadyIdle) { used().deallocate(pointer, {FreeOrder::Kind::idle, {}}); }
+    void deallocate(void* pointer, AlreadyIdle) { arena_.deallocate(pointer, {detail::FreeOrder::Kind::idle, {}}); }
 
     /// Gives the physical pages back; addresses stay. See MemorySaver::pause.
-    Report pause(const PauseOptions<D>& options = {}) {
-        return guard_host_memory([&] {
-            const Deadline deadline = deadline_after(options.timeout);
-            std::vector<PauseStep<D>> steps;
-            steps.emplace_back(used(), used().take_turn(deadline, "pause"), options.bytes);
-            return run_pause(steps, options.order, deadline);
-        });
-    }
+    Report pause(const PauseOptions& options = {}) { return arena_.pause(options); }
     /// Fresh pages at the same addresses, of its own unused ones if the device has no others. See MemorySaver::resume.
-    Report resume() {
-        return guard_host_memory([&] {
-            std::vector<ResumeStep<D>> steps;
-            steps.emplace_back(used(), used().take_turn({}, "resume"));
-            return run_resume(steps, [&] { return trim_now(used()) != 0; });
-        });
-    }
+    Report resume(const ResumeOptions& options = {}) { return arena_.resume(options); }
     /// Gives back extents in which no block lives.
-    Report trim(const TrimOptions& options = {}) {
-        return guard_host_memory([&] {
-            const Deadline deadline = deadline_after(options.timeout);
-            std::vector<TrimStep<D>> steps;
-            steps.emplace_back(used(), used().take_turn(deadline, "trim"));
-            return run_trim(steps, options.order, deadline);
-        });
-    }
+    Report trim(const TrimOptions& options = {}) { return arena_.trim(options); }
 
     /// Takes host memory ahead of the first pause. See MemorySaver::prepare.
-    void prepare() {
-        guard_host_memory([&] { used().prepare(); });
-    }
+    void prepare() { arena_.prepare(); }
+    /// See MemorySaver::invalidate.
+    void invalidate() { arena_.invalidate(); }
+    /// See MemorySaver::forget_backup.
+    void forget_backup() { arena_.forget_backup(); }
     /// See MemorySaver::backup_view.
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) {
-        return guard_host_memory([&] { return used().backup_view(pointer, bytes); });
+        return arena_.backup_view(pointer, bytes);
     }
-    void invalidate() {
-        guard_host_memory([&] { used().invalidate(); });
-    }
-    [[nodiscard]] std::size_t bytes_to_resume() {
-        return guard_host_memory([&] { return used().bytes_to_resume(); });
-    }
-    [[nodiscard]] ArenaUsage usage() const {
-        return guard_host_memory([&] { return used().usage(); });
-    }
-    [[nodiscard]] const std::string& tag() const { return used().tag(); }
-    [[nodiscard]] const D& driver() const { return used().driver(); }
+    /// Physical bytes that a resume would take now.
+    [[nodiscard]] std::size_t bytes_to_resume() const { return arena_.bytes_to_resume(); }
+    [[nodiscard]] ArenaUsage usage() const { return arena_.usage(); }
+    [[nodiscard]] const std::string& tag() const { return arena_.core().tag(); }
+    [[nodiscard]] const D& driver() const { return detail::driver_as<D>(arena_.core().driver()); }
 
-    /// Gives everything back now; later calls throw Misuse. See ArenaCore::close.
-    void close() {
-        guard_host_memory([&] { used().close(); });
-    }
+    /// Gives everything back now; later calls throw Misuse. See MemorySaver::close.
+    void close() { arena_.close(); }
 
     /// The steps of its operations, for programs that interleave them with their own.
-    [[nodiscard]] ArenaCore<D>& core() { return used(); }
+    [[nodiscard]] detail::ArenaCore& core() { return arena_.core(); }
 
 private:
-    [[nodiscard]] ArenaCore<D>& used() const {
-        if (core_ == nullptr) [[unlikely]]
-            throw Misuse{"a TaggedArena that was moved from was used"};
-        return *core_;
-    }
-
-    std::unique_ptr<ArenaCore<D>> core_;
+    detail::OwnedArena arena_;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/arena/tagged_arena.ipp"
+#endif

@@ -1,13 +1,39 @@
-// The policy that lets the bytes go.
+// The policies that keep nothing: the bytes go, or read as zero.
 #pragma once
 
-#include "memsaver/backup/backup_concept.hpp"
-#include "memsaver/backup/fill_slot.hpp"
+#include "memsaver/backup/copy_lane.hpp"
+#include "memsaver/backup/policy.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// Saves nothing. Restores by filling the resumed extents whole, or not at all: that is cheaper than looking for the
+/// live blocks in them, and harms nobody.
+class FillSlot {
+public:
+    FillSlot(AnyDriver driver, std::optional<unsigned char> byte) : lane_{std::move(driver)}, byte_{byte} {}
+
+    void prepare(const LiveSet&) {}
+    Ticket save(const LiveSet&) { return {}; }
+    Ticket restore(const LiveSet& live) { return byte_ ? lane_.fill(live.extents, *byte_) : Ticket{}; }
+    void resumed() noexcept {}
+    void forget(std::uint64_t) noexcept {}
+    void invalidate() noexcept {}
+    [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return 0; }
+
+private:
+    Lane lane_;
+    std::optional<unsigned char> byte_;
+};
+
+} // namespace detail
 
 /// The bytes are undefined after resume. With `poison`, every byte reads as that value instead: a test mode, which
 /// shows what was wrongly assumed to survive (fresh pages often read as zero and hide it).
@@ -15,13 +41,26 @@ struct Discard {
     std::optional<unsigned char> poison{};
 
     [[nodiscard]] std::string_view name() const noexcept { return poison ? "discard (poisoned)" : "discard"; }
+    [[nodiscard]] static constexpr bool keeps_bytes() noexcept { return false; }
 
-    template <Copies D>
-    [[nodiscard]] FillSlot<D> open(const D& driver) const {
-        return FillSlot<D>{driver, poison};
-    }
+    [[nodiscard]] detail::FillSlot open(const AnyDriver& driver) const;
 
     friend bool operator==(const Discard&, const Discard&) = default;
 };
 
-} // namespace memsaver::inline v0_1
+/// Live blocks read as zero after resume, by a fill: the driver promises nothing of fresh pages. It says nothing of
+/// blocks allocated later.
+struct Zero {
+    [[nodiscard]] std::string_view name() const noexcept { return "zero"; }
+    [[nodiscard]] static constexpr bool keeps_bytes() noexcept { return false; }
+
+    [[nodiscard]] detail::FillSlot open(const AnyDriver& driver) const;
+
+    friend bool operator==(const Zero&, const Zero&) = default;
+};
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/backup/discard.ipp"
+#endif

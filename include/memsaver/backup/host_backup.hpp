@@ -1,14 +1,76 @@
 // The policy that keeps bytes in host memory.
 #pragma once
 
-#include "memsaver/backup/host_store.hpp"
+#include "memsaver/backup/pinned_transfer.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// Regions of host pages; locations are their addresses. Pinned: copies reach them directly. Else: ordinary pages,
+/// which bytes reach through a ring of pinned buffers; so too, for good, where pinning is refused at once.
+class HostStore final : public BackupStore {
+public:
+    [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
+
+    HostStore(AnyDriver driver, bool pinned, StoreOptions options);
+
+    Room grow(std::size_t bytes, const LiveSet& live) override;
+    void shrink(LocationSpace& space) override;
+    void discard(std::uint64_t location, std::size_t bytes) noexcept override;
+    Status clear() noexcept override;
+    Status retry() noexcept override { return host_memory_->retry(); }
+
+    void prepare(std::vector<Unit> units) override;
+
+    std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
+    std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
+
+    void compare(std::vector<Unit> units, const LiveSet& live) override;
+
+    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override;
+
+    // ByteStore, for bytes that come through the ring
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override;
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
+
+private:
+    /// Bytes that are in and out of a ring's buffer while the processors' caches still hold them pass nearly twice as
+    /// fast as through 32 MiB (decision 15).
+    static constexpr std::size_t in_caches = Ring::least_buffer;
+
+    static std::byte* at(std::uint64_t location) noexcept;
+    [[nodiscard]] std::shared_ptr<HostRegion> region_of(std::uint64_t location) const;
+    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell) const;
+
+    void check_taken(const Status& status, std::size_t bytes) const;
+    /// Once for all: it will not get better.
+    void tell_refused(const std::function<void(const std::string&)>& tell);
+
+    std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
+
+    AnyDriver driver_;
+    bool pinned_;
+    bool fell_back_ = false;
+    std::atomic<bool> told_{false};
+    StoreOptions options_;
+    std::string whose_; ///< for the text of errors
+    std::shared_ptr<Ring> ring_;
+    std::shared_ptr<HostRegions> host_memory_ = std::make_shared<HostRegions>();
+    std::vector<std::shared_ptr<HostRegion>> regions_;
+};
+
+} // namespace detail
 
 /// What the host memory of a HostBackup is.
 enum class Storage : unsigned char {
@@ -36,20 +98,17 @@ struct HostBackup {
     /// The engine's own threads instead.
     std::shared_ptr<Executor> executor{};
 
-    [[nodiscard]] std::string_view name() const noexcept {
-        if (refresh == Refresh::once) return storage == Storage::pinned ? "host, once" : "host pageable, once";
-        return storage == Storage::pinned ? "host" : "host pageable";
-    }
+    [[nodiscard]] std::string_view name() const noexcept;
+    [[nodiscard]] std::string describe() const;
 
-    template <class D>
-    requires Copies<D> && HostPages<D>
-    [[nodiscard]] StoredSlot<HostStore<D>> open(const D& driver, std::shared_ptr<PieceObserver> observer = {}) const {
-        StoreOptions options{{threads, executor, numa_node_of(driver)}, ring_bytes, std::move(observer)};
-        return {std::make_shared<HostStore<D>>(driver, storage == Storage::pinned, std::move(options)),
-                {refresh, retain, check}};
-    }
+    [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver,
+                                          std::shared_ptr<detail::PieceObserver> observer = {}) const;
 
     friend bool operator==(const HostBackup&, const HostBackup&) = default;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/backup/host_backup.ipp"
+#endif

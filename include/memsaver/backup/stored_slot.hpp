@@ -1,133 +1,121 @@
 // The slot of policies that keep bytes somewhere. Knows which blocks are kept and where; not what the place is.
 #pragma once
 
-#include "memsaver/backup/stored_books.hpp"
+#include "memsaver/backup/store.hpp"
 
-#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <new>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
+
+/// When bytes are saved: at every pause, or once, and again after `invalidate`.
+enum class Refresh : unsigned char { every_pause, once };
+
+namespace detail {
+
+/// How a StoredSlot behaves.
+struct StoredSlotOptions {
+    Refresh refresh = Refresh::every_pause;
+    bool retain = true; ///< the room is kept after a resume, for the next pause
+    bool check = false; ///< with Refresh::once: every pause compares what it would not save, and refuses if it differs
+};
+
+/// Shared by a slot and its tickets. `forget` may come at any time, under locks of the arena: so it only notes what is
+/// gone, and the mutex, which guards what it touches, is held for bookkeeping alone. Everything else, the store and the
+/// free space in it, belongs to whoever has the slot's operation, one thread at a time.
+class StoredBooks {
+public:
+    struct Entry {
+        std::uint64_t location = 0;
+        std::size_t bytes = 0;
+        std::size_t skipped = 0; ///< of the place, before the location
+        bool saved = false;      ///< the place holds the block's bytes
+        bool fresh = false;      ///< as the program left them, as far as it has told
+        bool forgotten = false;  ///< the block is gone; the place is not free yet
+    };
+    /// A part of the room, as its block has it.
+    struct Place {
+        std::uint64_t location = 0;
+        std::size_t bytes = 0;
+    };
+    using Entries = std::unordered_map<std::uint64_t, Entry>;
+
+    StoredBooks(std::shared_ptr<BackupStore> place, StoredSlotOptions how) : store{std::move(place)}, options{how} {}
+
+    [[nodiscard]] Unit unit(const LiveBlock& block) const;
+    /// The units of the parts of a block that are mapped. Answers their bytes.
+    std::size_t add_mapped(const LiveBlock& block, const LiveSet& live, std::vector<Unit>& units) const;
+
+    [[nodiscard]] std::size_t room(const Entry& entry) const noexcept;
+    void unsave(Entry& entry) noexcept;
+    /// Gives every block a place that has none. If it throws, some may still have none.
+    void place(const std::vector<LiveBlock>& blocks, const LiveSet& live);
+    /// Answers the room that is missing.
+    std::size_t place_in_free_room(const std::vector<LiveBlock>& blocks);
+    /// Frees the places of blocks that are gone, and gives back what room is free as a whole; not while a transfer is
+    /// under way. Takes its time, without the mutex. May throw bad_alloc: the rest is swept later.
+    void sweep();
+    /// Nothing is kept any more. Answers what could not be given back.
+    Status clear() noexcept;
+
+    std::shared_ptr<BackupStore> store;
+    StoredSlotOptions options;
+    LocationSpace space;
+    std::vector<Place> leaving; ///< of blocks that are gone, not free yet
+    Room made;                  ///< room that the space has no memory to note so far
+    std::mutex mutex;           // guards the rest
+    Entries entries;
+    std::size_t forgotten = 0; ///< entries whose block is gone
+    std::size_t under_way = 0; ///< transfers, and what prepares them: places of blocks that are gone are not free
+    std::atomic<std::size_t> saved_bytes{0};
+
+    /// While it lives, places of blocks that are given up stay as they are. Sweeps at its beginning.
+    class UnderWay {
+    public:
+        explicit UnderWay(std::shared_ptr<StoredBooks> books);
+        UnderWay(UnderWay&&) noexcept = default;
+        UnderWay& operator=(UnderWay&&) = delete;
+        ~UnderWay();
+
+    private:
+        std::shared_ptr<StoredBooks> books_;
+    };
+};
 
 /// Saves, restores and forgets by the books (StoredBooks, which says what a `Store` is).
-template <class Store>
 class StoredSlot {
 public:
-    StoredSlot(std::shared_ptr<Store> store, StoredSlotOptions options)
+    StoredSlot(std::shared_ptr<BackupStore> store, StoredSlotOptions options)
         : books_{std::make_shared<Books>(std::move(store), options)} {}
 
-    void prepare(const LiveSet& live) {
-        const UnderWay under_way{books_};
-        const std::vector<LiveBlock> blocks = sorted(live);
-        books_->place(blocks, live);
-        std::vector<Unit> units;
-        units.reserve(blocks.size());
-        {
-            const std::lock_guard lock{books_->mutex};
-            for (const LiveBlock& block : blocks) {
-                if (!books_->entries.at(block.serial).forgotten) units.push_back(books_->unit(block));
-            }
-        }
-        books_->store->prepare(std::move(units));
-    }
+    void prepare(const LiveSet& live);
 
-    Ticket save(const LiveSet& live) {
-        UnderWay under_way{books_};
-        const std::vector<LiveBlock> blocks = sorted(live);
-        books_->place(blocks, live);
-        std::vector<Unit> units;
-        std::vector<Unit> unchanged;
-        std::vector<Saved> saved;
-        units.reserve(blocks.size());
-        saved.reserve(blocks.size());
-        {
-            const std::lock_guard lock{books_->mutex};
-            for (const LiveBlock& block : blocks) {
-                Entry& entry = books_->entries.at(block.serial);
-                if (entry.forgotten) continue;
-                if (entry.saved && entry.fresh && books_->options.refresh == Refresh::once) {
-                    if (books_->options.check) books_->add_mapped(block, live, unchanged);
-                    continue;
-                }
-                // From here on the place is being written. Where a pause once failed halfway, a part of the block may
-                // be away already: that part's bytes stay good.
-                const bool whole = books_->add_mapped(block, live, units) == block.bytes;
-                if (whole) books_->unsave(entry);
-                saved.push_back({block.serial, whole});
-            }
-        }
-        if (!unchanged.empty()) books_->store->compare(std::move(unchanged), live);
-        return ticket(books_->store->out(units, live), units, std::move(saved), std::move(under_way));
-    }
+    Ticket save(const LiveSet& live);
 
-    Ticket restore(const LiveSet& live) {
-        UnderWay under_way{books_};
-        const std::vector<LiveBlock> blocks = sorted(live);
-        std::vector<Unit> units;
-        units.reserve(blocks.size());
-        {
-            const std::lock_guard lock{books_->mutex};
-            for (const LiveBlock& block : blocks) {
-                const auto entry = books_->entries.find(block.serial);
-                if (entry != books_->entries.end() && entry->second.saved) books_->add_mapped(block, live, units);
-            }
-        }
-        return ticket(books_->store->in(units, live), units, {}, std::move(under_way));
-    }
+    Ticket restore(const LiveSet& live);
 
-    Status resumed() noexcept {
-        if (!books_->options.retain && books_->options.refresh != Refresh::once) return books_->clear();
-        try {
-            books_->sweep();
-        } catch (const std::bad_alloc&) { // swept later
-        }
-        return books_->store->retry();
-    }
+    Status resumed() noexcept;
     Status close() noexcept { return books_->clear(); }
 
-    void forget(std::uint64_t serial) noexcept {
-        const std::lock_guard lock{books_->mutex};
-        try {
-            auto entry = books_->entries.find(serial);
-            if (entry == books_->entries.end()) {
-                if (books_->under_way == 0) return;
-                entry = books_->entries.try_emplace(serial).first; // whoever is about to give it a place must know
-            }
-            if (std::exchange(entry->second.forgotten, true)) return;
-            books_->unsave(entry->second);
-            books_->forgotten += 1;
-        } catch (const std::bad_alloc&) { // given a place for nothing
-        }
-    }
+    void forget(std::uint64_t serial) noexcept;
 
-    void invalidate() noexcept {
-        const std::lock_guard lock{books_->mutex};
-        for (auto& [serial, entry] : books_->entries) entry.fresh = false;
-    }
+    void invalidate() noexcept;
 
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return books_->saved_bytes.load(); }
 
     /// The kept bytes of a part of a block. Throws what reading them may throw; Misuse if there are none.
-    [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
-        std::uint64_t location = 0;
-        {
-            const std::lock_guard lock{books_->mutex};
-            const auto entry = books_->entries.find(serial);
-            if (entry != books_->entries.end() && entry->second.saved) location = entry->second.location + offset;
-        }
-        if (location == 0) throw Misuse{"nothing is kept of this block now"};
-        return books_->store->view(location, bytes); // a place is not free before the next operation
-    }
+    [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const;
 
 private:
-    using Books = StoredBooks<Store>;
-    using Entry = typename Books::Entry;
-    using UnderWay = typename Books::UnderWay;
+    using Books = StoredBooks;
+    using Entry = Books::Entry;
+    using UnderWay = Books::UnderWay;
 
     struct Saved {
         std::uint64_t serial;
@@ -138,25 +126,10 @@ private:
     class NotedWork final : public Ticket::Work {
     public:
         NotedWork(std::shared_ptr<Books> books, UnderWay under_way, std::unique_ptr<Ticket::Work> work,
-                  std::vector<Saved> saved)
-            : books_{std::move(books)}, under_way_{std::move(under_way)}, work_{std::move(work)}, saved_{std::move(
-                                                                                                      saved)} {}
+                  std::vector<Saved> saved);
         Status query(bool& done) noexcept override { return work_->query(done); }
         Status follow(StreamRef stream, Range range) noexcept override { return work_->follow(stream, range); }
-        Status wait() override {
-            const Status status = work_->wait();
-            if (!status.ok()) return status;
-            const std::lock_guard lock{books_->mutex};
-            for (const auto& [serial, whole] : saved_) {
-                const auto entry = books_->entries.find(serial);
-                if (entry == books_->entries.end() || entry->second.forgotten) continue;
-                if (!entry->second.saved) books_->saved_bytes += entry->second.bytes;
-                entry->second.saved = true;
-                entry->second.fresh = whole;
-            }
-            saved_.clear();
-            return status;
-        }
+        Status wait() override;
 
     private:
         std::shared_ptr<Books> books_;
@@ -166,19 +139,16 @@ private:
     };
 
     Ticket ticket(std::unique_ptr<Ticket::Work> work, const std::vector<Unit>& units, std::vector<Saved> saved,
-                  UnderWay under_way) {
-        std::size_t bytes = 0;
-        for (const Unit& unit : units) bytes += unit.bytes;
-        return {std::make_unique<NotedWork>(books_, std::move(under_way), std::move(work), std::move(saved)), bytes};
-    }
-    static std::vector<LiveBlock> sorted(const LiveSet& live) {
-        std::vector<LiveBlock> blocks = live.blocks();
-        std::sort(blocks.begin(), blocks.end(),
-                  [](const LiveBlock& a, const LiveBlock& b) { return a.address < b.address; });
-        return blocks;
-    }
+                  UnderWay under_way);
+    static std::vector<LiveBlock> sorted(const LiveSet& live);
 
     std::shared_ptr<Books> books_;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/backup/stored_slot.ipp"
+#endif

@@ -1,12 +1,8 @@
 // A policy around a policy: kept bytes are checked before they come back. Needs xxHash, for those who include this.
 #pragma once
 
-#include "memsaver/backup/backup_concept.hpp"
-
-#ifndef XXH_INLINE_ALL
-#define XXH_INLINE_ALL
-#endif
-#include <xxhash.h>
+#include "memsaver/backup/pieces.hpp"
+#include "memsaver/backup/policy.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,44 +11,25 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Kept bytes are not those that were saved. The memory is still paused; nothing of it has been resumed.
-class [[gnu::visibility("default")]] BackupDamaged : public Error {
-    using Error::Error;
+class [[gnu::visibility("default")]] BackupDamaged : public detail::RuntimeError {
+    using RuntimeError::RuntimeError;
 };
+
+namespace detail {
 
 /// A checksum (XXH3, 64 bits) of every unit, taken as it passes, for as long as its bytes are kept.
 class ChecksumObserver final : public PieceObserver {
 public:
-    void about(const std::string& tag) override {
-        const std::lock_guard lock{mutex_};
-        tag_ = tag;
-    }
-    void saved(const Unit& unit, const std::byte* bytes) override {
-        const Sum sum{unit.bytes, XXH3_64bits(bytes, unit.bytes)};
-        const std::lock_guard lock{mutex_};
-        sums_[unit.location] = sum;
-    }
-    void restoring(const Unit& unit, const std::byte* bytes) override {
-        const std::uint64_t found = XXH3_64bits(bytes, unit.bytes);
-        const std::lock_guard lock{mutex_};
-        const auto sum = sums_.find(unit.location);
-        if (sum != sums_.end() && sum->second.bytes == unit.bytes && sum->second.checksum == found) return;
-        throw BackupDamaged{"tag \"" + tag_ + "\": the backup of " + format_bytes(unit.bytes) + " at " +
-                            format_address(unit.device) + " is not what was saved; it is not resumed"};
-    }
-    void discarded(std::uint64_t location, std::size_t bytes) noexcept override {
-        const std::lock_guard lock{mutex_};
-        sums_.erase(sums_.lower_bound(location), sums_.lower_bound(location + bytes));
-    }
+    void about(const std::string& tag) override;
+    void saved(const Unit& unit, const std::byte* bytes) override;
+    void restoring(const Unit& unit, const std::byte* bytes) override;
+    void discarded(std::uint64_t location, std::size_t bytes) noexcept override;
 
-    [[nodiscard]] std::size_t checksums() const {
-        const std::lock_guard lock{mutex_};
-        return sums_.size();
-    }
+    [[nodiscard]] std::size_t checksums() const;
 
 private:
     struct Sum {
@@ -64,6 +41,8 @@ private:
     std::map<std::uint64_t, Sum> sums_; // by location
 };
 
+} // namespace detail
+
 /// `Verified<HostBackup>{{...}}`: as the policy inside, and a resume whose bytes differ from what was saved throws
 /// BackupDamaged before any of the tag's memory is the program's again.
 template <class P>
@@ -71,13 +50,18 @@ struct Verified {
     P policy{};
 
     [[nodiscard]] std::string_view name() const noexcept { return "verified"; }
+    [[nodiscard]] std::string describe() const {
+        const AnyPolicy inside{policy};
+        return "of " + std::string{inside.name()} + ", " + inside.describe();
+    }
 
-    template <class D>
-    [[nodiscard]] auto open(const D& driver) const {
-        return policy.open(driver, std::make_shared<ChecksumObserver>());
+    [[nodiscard]] auto open(const AnyDriver& driver) const {
+        return policy.open(driver, std::make_shared<detail::ChecksumObserver>());
     }
 
     friend bool operator==(const Verified&, const Verified&) = default;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2
+
+#include "memsaver/backup/verified.ipp" // always: the compiled form does without xxHash

@@ -3,14 +3,14 @@
 // docs/writing-a-driver.md show a whole one.
 #pragma once
 
-#include "memsaver/base/base.hpp"
-#include "memsaver/driver/handles.hpp"
+#include "memsaver/core/handles.hpp"
+#include "memsaver/core/status.hpp"
 
 #include <concepts>
 #include <cstddef>
 #include <string>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 // clang-format 14 takes `noexcept ->` apart.
 // clang-format off
@@ -38,14 +38,6 @@ concept Pages = requires(const D d, std::size_t n, std::size_t& out, Address a, 
     { d.map(a, n, h) } noexcept -> std::same_as<Status>;
     { d.unmap(a, n) } noexcept -> std::same_as<Status>;
     { d.allow_access(a, n) } noexcept -> std::same_as<Status>;
-};
-
-/// Pages that the device can read and not write.
-///
-/// - `allow_reading(address, bytes)`: instead of `allow_access`. The same handle may be mapped at many addresses.
-template <class D>
-concept ReadOnlyPages = Pages<D> && requires(const D d, Address a, std::size_t n) {
-    { d.allow_reading(a, n) } noexcept -> std::same_as<Status>;
 };
 
 /// Order: streams, events and waits. Streams that programs own are named by StreamRef.
@@ -172,11 +164,11 @@ concept Files = requires(const D d, const char* directory, FileRef file, FileRef
 
 /// A machine that an arena can live on: cheap to copy, comparable, with a number and a name for people.
 template <class D>
-concept Driver = std::copyable<D> && std::equality_comparable<D> && Pages<D> && Copies<D> && requires(const D d) {
+concept Driver = requires(const D d) {
     { d.device() } noexcept -> std::same_as<int>;
     { d.name() } -> std::convertible_to<std::string>;
-};
+} && Pages<D> && Copies<D> && std::equality_comparable<D> && std::copyable<D>; // last, or AnyDriver asks about itself
 
 // clang-format on
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -1,33 +1,53 @@
-// The CUDA driver's entry points, loaded at run time. The only file that includes <cuda.h>, and only for its types:
-// nothing here links against the driver. Knows how to find and name the calls, not what they are called for.
+// The CUDA driver's entry points, loaded at run time, and the state of a thread that they want. Needs no toolkit and
+// links against nothing. Knows how to find and name the calls, not what they are called for.
 #pragma once
 
-#include "memsaver/base/base.hpp"
-#include "memsaver/driver/cuda_availability.hpp"
+#include "memsaver/core/form.hpp"
+#include "memsaver/core/status.hpp"
+#include "memsaver/driver/cuda_abi.hpp"
 #include "memsaver/driver/cuda_options.hpp"
-#include "memsaver/driver/cuda_status.hpp"
-
-#if __has_include(<cuda.h>)
-#include <cuda.h>
-#endif
-
-// Translation units with and without the headers may meet in one program. So whatever exists in both forms
-// (CudaDriver, with_default_driver) lives in an inline namespace that says which one it is, and nothing else asks.
-#if defined(CUDA_VERSION) && CUDA_VERSION >= 12000
-#define MEMSAVER_HAS_CUDA_HEADERS 1
-#else
-#define MEMSAVER_HAS_CUDA_HEADERS 0
-#endif
-
-#if MEMSAVER_HAS_CUDA_HEADERS
-
-#include <dlfcn.h>
 
 #include <cstddef>
 #include <string>
-#include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// `gone` are the answers after which, by the manual, the process's further CUDA work fails as well, and those that say
+/// that the context or the driver itself is no longer there. An answer that may pass with time or with another
+/// argument is `other`.
+constexpr StatusKind cuda_status_kind(int code) noexcept {
+    switch (code) {
+    case 0: return StatusKind::ok;
+    case 2: return StatusKind::out_of_memory;
+    case 3:   // NOT_INITIALIZED: it was, so this is a forked child, where no handle of the parent works
+    case 4:   // DEINITIALIZED: the process is exiting
+    case 46:  // DEVICE_UNAVAILABLE
+    case 201: // INVALID_CONTEXT: ours was valid, so somebody reset the device
+    case 214: // ECC_UNCORRECTABLE
+    case 220: // NVLINK_UNCORRECTABLE
+    case 226: // CONTAINED
+    case 700: // ILLEGAL_ADDRESS
+    case 702: // LAUNCH_TIMEOUT
+    case 709: // CONTEXT_IS_DESTROYED
+    case 710: // ASSERT
+    case 714: // HARDWARE_STACK_ERROR
+    case 715: // ILLEGAL_INSTRUCTION
+    case 716: // MISALIGNED_ADDRESS
+    case 717: // INVALID_ADDRESS_SPACE
+    case 718: // INVALID_PC
+    case 719: // LAUNCH_FAILED
+    case 721: // TENSOR_MEMORY_LEAK
+    case 802: // SYSTEM_NOT_READY
+    case 805: // MPS_CONNECTION_FAILED
+    case 806: // MPS_RPC_FAILURE
+    case 810: // MPS_CLIENT_TERMINATED
+    case 911: // EXTERNAL_DEVICE
+        return StatusKind::gone;
+    default: return StatusKind::other;
+    }
+}
 
 /// The driver's shared library, open for as long as this lives, and what was wrong with it.
 class CudaLibrary {
@@ -35,13 +55,11 @@ public:
     static constexpr int oldest_version = 12000;
 
     /// Looks for `file` as dlopen does. A library that cannot be used is no exception: see `state()`.
-    explicit CudaLibrary(const char* file) : file_{file} { open(); }
+    explicit CudaLibrary(const char* file);
 
     CudaLibrary(const CudaLibrary&) = delete;
     CudaLibrary& operator=(const CudaLibrary&) = delete;
-    ~CudaLibrary() {
-        if (handle_ != nullptr) ::dlclose(handle_);
-    }
+    ~CudaLibrary();
 
     /// What becomes a pointer to a function of the type it is assigned to; null where there is none.
     struct Entry {
@@ -55,71 +73,28 @@ public:
 
     /// The entry point `name` with the signature it had in CUDA `since` (12050 is 12.5). Names without a suffix and an
     /// explicit version, and the legacy default stream: so neither the headers' age nor a user's macros have a say.
-    Entry entry(const char* name, int since) {
-        Entry found = optional_entry(name, since);
-        if (found.address == nullptr && state_) {
-            fail(CudaProblem::missing_entry_point, "the CUDA driver (" + file_ + ", CUDA " + version_text(version_) +
-                                                       ") lacks the entry point " + name + " of CUDA " +
-                                                       version_text(since));
-        }
-        return found;
-    }
+    Entry entry(const char* name, int since);
 
     /// The same, of what a driver may lack.
-    Entry optional_entry(const char* name, int since) noexcept {
-        if (get_proc_address_ == nullptr) return {nullptr};
-        void* address = nullptr;
-        const CUresult result = get_proc_address_(name, &address, since, CU_GET_PROC_ADDRESS_LEGACY_STREAM, nullptr);
-        return {result == CUDA_SUCCESS ? address : nullptr};
-    }
+    Entry optional_entry(const char* name, int since) noexcept;
 
     [[nodiscard]] const CudaAvailability& state() const noexcept { return state_; }
 
 private:
-    void open() {
-        // Never unloaded: the driver has threads and exit handlers of its own, and Status keeps its names.
-        handle_ = ::dlopen(file_.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        if (handle_ == nullptr) {
-            const char* why = ::dlerror();
-            return fail(CudaProblem::no_library, "no CUDA driver: " + (why != nullptr ? std::string{why} : file_));
-        }
-        // Its version first: a driver too old for this way of asking should be called old, not incomplete.
-        CUresult (*driver_version)(int*) = symbol("cuDriverGetVersion");
-        if (driver_version == nullptr) return;
-        if (const CUresult result = driver_version(&version_); result != CUDA_SUCCESS) {
-            return fail(CudaProblem::driver_failed,
-                        "the CUDA driver does not tell its version: error " + std::to_string(result));
-        }
-        if (version_ < oldest_version) {
-            return fail(CudaProblem::driver_too_old, "the CUDA driver is too old: it supports CUDA " +
-                                                         version_text(version_) + ", memsaver needs " +
-                                                         version_text(oldest_version) + " or newer");
-        }
-        get_proc_address_ = symbol("cuGetProcAddress_v2");
-    }
+    void open();
 
-    Entry symbol(const char* name) {
-        Entry found{::dlsym(handle_, name)};
-        if (found.address == nullptr) {
-            fail(CudaProblem::missing_entry_point, "the CUDA driver (" + file_ + ") lacks the entry point " + name);
-        }
-        return found;
-    }
+    Entry symbol(const char* name);
 
     // The first problem is the one to tell: later ones follow from it.
-    void fail(CudaProblem problem, std::string reason) {
-        if (state_) state_ = CudaAvailability{problem, std::move(reason)};
-    }
+    void fail(CudaProblem problem, std::string reason);
 
-    static std::string version_text(int number) {
-        return std::to_string(number / 1000) + '.' + std::to_string(number % 1000 / 10);
-    }
+    static std::string version_text(int number);
 
     std::string file_;
     CudaAvailability state_;
     void* handle_ = nullptr;
     int version_ = 0;
-    CUresult (*get_proc_address_)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*) = nullptr;
+    cuda::Result (*get_proc_address_)(const char*, void**, int, unsigned long long, int*) = nullptr;
 };
 
 /// The table. Where `library.state()` is false some pointers are null and none may be called.
@@ -129,87 +104,114 @@ struct CudaApi {
 
     CudaLibrary library;
 
-    using Result = CUresult;
+    using Result = cuda::Result;
     using Size = std::size_t;
-    using Props = CUmemAllocationProp;
-    using Pages = CUmemGenericAllocationHandle;
-    using Granularity = CUmemAllocationGranularity_flags;
+    using Props = cuda::AllocationProp;
+    using Pages = cuda::PageHandle;
+    using Granularity = int;
 
     Result (*init)(unsigned) = library.entry("cuInit", 2000);
     Result (*error_name)(Result, const char**) = library.entry("cuGetErrorName", 6000);
     Result (*device_count)(int*) = library.entry("cuDeviceGetCount", 2000);
-    Result (*device_get)(CUdevice*, int) = library.entry("cuDeviceGet", 2000);
-    Result (*device_name)(char*, int, CUdevice) = library.entry("cuDeviceGetName", 2000);
-    Result (*device_attribute)(int*, CUdevice_attribute, CUdevice) = library.entry("cuDeviceGetAttribute", 2000);
-    Result (*ctx_device)(CUdevice*) = library.entry("cuCtxGetDevice", 2000);
-    Result (*can_access_peer)(int*, CUdevice, CUdevice) = library.entry("cuDeviceCanAccessPeer", 4000);
+    Result (*device_get)(cuda::Device*, int) = library.entry("cuDeviceGet", 2000);
+    Result (*device_name)(char*, int, cuda::Device) = library.entry("cuDeviceGetName", 2000);
+    Result (*device_attribute)(int*, int, cuda::Device) = library.entry("cuDeviceGetAttribute", 2000);
+    Result (*ctx_device)(cuda::Device*) = library.entry("cuCtxGetDevice", 2000);
+    Result (*can_access_peer)(int*, cuda::Device, cuda::Device) = library.entry("cuDeviceCanAccessPeer", 4000);
 
-    Result (*primary_retain)(CUcontext*, CUdevice) = library.entry("cuDevicePrimaryCtxRetain", 7000);
-    Result (*primary_release)(CUdevice) = library.entry("cuDevicePrimaryCtxRelease", 11000);
-    Result (*ctx_push)(CUcontext) = library.entry("cuCtxPushCurrent", 4000);
-    Result (*ctx_pop)(CUcontext*) = library.entry("cuCtxPopCurrent", 4000);
+    Result (*primary_retain)(cuda::Context*, cuda::Device) = library.entry("cuDevicePrimaryCtxRetain", 7000);
+    Result (*primary_release)(cuda::Device) = library.entry("cuDevicePrimaryCtxRelease", 11000);
+    Result (*ctx_push)(cuda::Context) = library.entry("cuCtxPushCurrent", 4000);
+    Result (*ctx_pop)(cuda::Context*) = library.entry("cuCtxPopCurrent", 4000);
     Result (*ctx_synchronize)() = library.entry("cuCtxSynchronize", 2000);
-    Result (*ctx_record_event)(CUcontext, CUevent) = library.optional_entry("cuCtxRecordEvent", 12050);
-    Result (*exchange_capture_mode)(CUstreamCaptureMode*) = library.entry("cuThreadExchangeStreamCaptureMode", 10010);
+    Result (*ctx_record_event)(cuda::Context, cuda::Event) = library.optional_entry("cuCtxRecordEvent", 12050);
+    Result (*exchange_capture_mode)(int*) = library.entry("cuThreadExchangeStreamCaptureMode", 10010);
 
     Result (*mem_granularity)(Size*, const Props*, Granularity) = library.entry("cuMemGetAllocationGranularity", 10020);
     Result (*mem_info)(Size*, Size*) = library.entry("cuMemGetInfo", 3020);
-    Result (*mem_reserve)(CUdeviceptr*, Size, Size, CUdeviceptr,
+    Result (*mem_reserve)(cuda::DevicePtr*, Size, Size, cuda::DevicePtr,
                           unsigned long long) = library.entry("cuMemAddressReserve", 10020);
-    Result (*mem_unreserve)(CUdeviceptr, Size) = library.entry("cuMemAddressFree", 10020);
+    Result (*mem_unreserve)(cuda::DevicePtr, Size) = library.entry("cuMemAddressFree", 10020);
     Result (*mem_create)(Pages*, Size, const Props*, unsigned long long) = library.entry("cuMemCreate", 10020);
     Result (*mem_release)(Pages) = library.entry("cuMemRelease", 10020);
-    Result (*mem_map)(CUdeviceptr, Size, Size, Pages, unsigned long long) = library.entry("cuMemMap", 10020);
-    Result (*mem_unmap)(CUdeviceptr, Size) = library.entry("cuMemUnmap", 10020);
-    Result (*mem_set_access)(CUdeviceptr, Size, const CUmemAccessDesc*, Size) = library.entry("cuMemSetAccess", 10020);
-    Result (*mem_alloc)(CUdeviceptr*, Size) = library.entry("cuMemAlloc", 3020);
-    Result (*mem_free)(CUdeviceptr) = library.entry("cuMemFree", 3020);
+    Result (*mem_map)(cuda::DevicePtr, Size, Size, Pages, unsigned long long) = library.entry("cuMemMap", 10020);
+    Result (*mem_unmap)(cuda::DevicePtr, Size) = library.entry("cuMemUnmap", 10020);
+    Result (*mem_set_access)(cuda::DevicePtr, Size, const cuda::AccessDesc*, Size) = library.entry("cuMemSetAccess",
+                                                                                                   10020);
+    Result (*mem_alloc)(cuda::DevicePtr*, Size) = library.entry("cuMemAlloc", 3020);
+    Result (*mem_free)(cuda::DevicePtr) = library.entry("cuMemFree", 3020);
 
-    Result (*default_pool)(CUmemoryPool*, CUdevice) = library.entry("cuDeviceGetDefaultMemPool", 11020);
-    Result (*pool_attribute)(CUmemoryPool, CUmemPool_attribute, void*) = library.entry("cuMemPoolGetAttribute", 11020);
-    Result (*pool_trim)(CUmemoryPool, Size) = library.entry("cuMemPoolTrimTo", 11020);
-    Result (*graph_memory)(CUdevice, CUgraphMem_attribute, void*) = library.entry("cuDeviceGetGraphMemAttribute",
-                                                                                  11040);
-    Result (*graph_memory_trim)(CUdevice) = library.entry("cuDeviceGraphMemTrim", 11040);
+    Result (*default_pool)(cuda::MemPool*, cuda::Device) = library.entry("cuDeviceGetDefaultMemPool", 11020);
+    Result (*pool_attribute)(cuda::MemPool, int, void*) = library.entry("cuMemPoolGetAttribute", 11020);
+    Result (*pool_trim)(cuda::MemPool, Size) = library.entry("cuMemPoolTrimTo", 11020);
+    Result (*graph_memory)(cuda::Device, int, void*) = library.entry("cuDeviceGetGraphMemAttribute", 11040);
+    Result (*graph_memory_trim)(cuda::Device) = library.entry("cuDeviceGraphMemTrim", 11040);
 
     Result (*host_register)(void*, Size, unsigned) = library.entry("cuMemHostRegister", 6050);
     Result (*host_unregister)(void*) = library.entry("cuMemHostUnregister", 4000);
 
-    Result (*stream_create)(CUstream*, unsigned) = library.entry("cuStreamCreate", 2000);
-    Result (*stream_destroy)(CUstream) = library.entry("cuStreamDestroy", 4000);
-    Result (*stream_context)(CUstream, CUcontext*) = library.entry("cuStreamGetCtx", 9020);
-    Result (*stream_wait_event)(CUstream, CUevent, unsigned) = library.entry("cuStreamWaitEvent", 3020);
-    Result (*stream_capturing)(CUstream, CUstreamCaptureStatus*) = library.entry("cuStreamIsCapturing", 10000);
-    Result (*event_create)(CUevent*, unsigned) = library.entry("cuEventCreate", 2000);
-    Result (*event_destroy)(CUevent) = library.entry("cuEventDestroy", 4000);
-    Result (*event_record)(CUevent, CUstream) = library.entry("cuEventRecord", 2000);
-    Result (*event_query)(CUevent) = library.entry("cuEventQuery", 2000);
-    Result (*event_wait)(CUevent) = library.entry("cuEventSynchronize", 2000);
+    Result (*stream_create)(cuda::Stream*, unsigned) = library.entry("cuStreamCreate", 2000);
+    Result (*stream_destroy)(cuda::Stream) = library.entry("cuStreamDestroy", 4000);
+    Result (*stream_context)(cuda::Stream, cuda::Context*) = library.entry("cuStreamGetCtx", 9020);
+    Result (*stream_wait_event)(cuda::Stream, cuda::Event, unsigned) = library.entry("cuStreamWaitEvent", 3020);
+    Result (*stream_capturing)(cuda::Stream, int*) = library.entry("cuStreamIsCapturing", 10000);
+    Result (*event_create)(cuda::Event*, unsigned) = library.entry("cuEventCreate", 2000);
+    Result (*event_destroy)(cuda::Event) = library.entry("cuEventDestroy", 4000);
+    Result (*event_record)(cuda::Event, cuda::Stream) = library.entry("cuEventRecord", 2000);
+    Result (*event_query)(cuda::Event) = library.entry("cuEventQuery", 2000);
+    Result (*event_wait)(cuda::Event) = library.entry("cuEventSynchronize", 2000);
 
-    Result (*copy_to_host)(void*, CUdeviceptr, Size, CUstream) = library.entry("cuMemcpyDtoHAsync", 3020);
-    Result (*copy_to_device)(CUdeviceptr, const void*, Size, CUstream) = library.entry("cuMemcpyHtoDAsync", 3020);
-    Result (*fill)(CUdeviceptr, unsigned char, Size, CUstream) = library.entry("cuMemsetD8Async", 3020);
+    Result (*copy_to_host)(void*, cuda::DevicePtr, Size, cuda::Stream) = library.entry("cuMemcpyDtoHAsync", 3020);
+    Result (*copy_to_device)(cuda::DevicePtr, const void*, Size, cuda::Stream) = library.entry("cuMemcpyHtoDAsync",
+                                                                                               3020);
+    Result (*fill)(cuda::DevicePtr, unsigned char, Size, cuda::Stream) = library.entry("cuMemsetD8Async", 3020);
 
-    Result (*begin_capture)(CUstream, CUstreamCaptureMode) = library.entry("cuStreamBeginCapture", 10010);
-    Result (*end_capture)(CUstream, CUgraph*) = library.entry("cuStreamEndCapture", 10000);
-    Result (*graph_destroy)(CUgraph) = library.entry("cuGraphDestroy", 10000);
-    Result (*graph_instantiate)(CUgraphExec*, CUgraph,
+    Result (*begin_capture)(cuda::Stream, int) = library.entry("cuStreamBeginCapture", 10010);
+    Result (*end_capture)(cuda::Stream, cuda::Graph*) = library.entry("cuStreamEndCapture", 10000);
+    Result (*graph_destroy)(cuda::Graph) = library.entry("cuGraphDestroy", 10000);
+    Result (*graph_instantiate)(cuda::GraphExec*, cuda::Graph,
                                 unsigned long long) = library.entry("cuGraphInstantiateWithFlags", 11040);
-    Result (*graph_exec_update)(CUgraphExec, CUgraph,
-                                CUgraphExecUpdateResultInfo*) = library.optional_entry("cuGraphExecUpdate", 12000);
-    Result (*graph_launch)(CUgraphExec, CUstream) = library.entry("cuGraphLaunch", 10000);
-    Result (*graph_exec_destroy)(CUgraphExec) = library.entry("cuGraphExecDestroy", 10000);
+    Result (*graph_exec_update)(cuda::GraphExec, cuda::Graph,
+                                cuda::GraphUpdateResult*) = library.optional_entry("cuGraphExecUpdate", 12000);
+    Result (*graph_launch)(cuda::GraphExec, cuda::Stream) = library.entry("cuGraphLaunch", 10000);
+    Result (*graph_exec_destroy)(cuda::GraphExec) = library.entry("cuGraphExecDestroy", 10000);
 
     /// A driver's answer as the library speaks of it.
-    [[nodiscard]] Status status(Result result) const noexcept {
-        if (result == CUDA_SUCCESS) return {};
-        const char* name = nullptr;
-        const bool known = error_name(result, &name) == CUDA_SUCCESS && name != nullptr;
-        const int code = static_cast<int>(result);
-        return {cuda_status_kind(code), code, known ? name : "unknown CUDA error"};
-    }
+    [[nodiscard]] Status status(Result result) const noexcept;
 };
 
-} // namespace memsaver::inline v0_1
+inline cuda::Stream native(StreamRef stream) noexcept { return static_cast<cuda::Stream>(stream.native()); }
 
-#endif // MEMSAVER_HAS_CUDA_HEADERS
+inline cuda::Event native(EventRef event) noexcept { return static_cast<cuda::Event>(event.native()); }
+
+inline cuda::MemPool native(PoolRef pool) noexcept { return static_cast<cuda::MemPool>(pool.native()); }
+
+inline cuda::GraphExec native(GraphRef graph) noexcept { return static_cast<cuda::GraphExec>(graph.native); }
+
+int native(CaptureMode mode) noexcept;
+
+/// Leaves the thread as it found it. Scopes nest. Look at `result()` before calling anything.
+class [[nodiscard]] CudaScope {
+public:
+    CudaScope(const CudaApi& api, cuda::Context context) noexcept;
+    CudaScope(const CudaScope&) = delete;
+    CudaScope& operator=(const CudaScope&) = delete;
+    ~CudaScope();
+
+    [[nodiscard]] cuda::Result result() const noexcept { return result_; }
+
+private:
+    const CudaApi& api_;
+    int mode_ = cuda::capture_relaxed; // after the exchange: the thread's own
+    bool pushed_ = false;
+    bool exchanged_ = false;
+    cuda::Result result_;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/driver/cuda_api.ipp"
+#endif

@@ -1,10 +1,10 @@
-// What a program may ask of a CudaDriver.
-// Values only: knows nothing of the CUDA headers, nor whether there is a driver.
+// What a program may ask of a CudaDriver, and whether one can be had. Values only.
 #pragma once
 
+#include <string>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Where the CUDA driver is looked for, as dlopen looks. Pass another name to use a driver at an unusual place.
 inline constexpr const char* default_cuda_library = "libcuda.so.1";
@@ -30,4 +30,23 @@ struct CudaDriverOptions {
     friend bool operator==(const CudaDriverOptions&, const CudaDriverOptions&) = default;
 };
 
-} // namespace memsaver::inline v0_1
+enum class CudaProblem : unsigned char {
+    none,
+    no_library,
+    driver_too_old,
+    missing_entry_point,
+    driver_failed, ///< it is there, and answered with an error
+    no_device,
+    bad_device_number, ///< there are devices, but not this one
+    no_virtual_memory, ///< the device cannot map pages at addresses of our choice
+};
+
+/// True where a CudaDriver can be made; otherwise `reason` is a sentence for people.
+struct CudaAvailability {
+    CudaProblem problem = CudaProblem::none;
+    std::string reason = {};
+
+    [[nodiscard]] explicit operator bool() const noexcept { return problem == CudaProblem::none; }
+};
+
+} // namespace memsaver::inline v0_2

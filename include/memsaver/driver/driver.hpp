@@ -1,9 +1,12 @@
-// The door of driver/: machines with addresses, pages, streams and copies. They do not know tags or policies.
+// Machines with addresses, pages, streams and copies, and owners of what they give. They do not know tags or policies.
 #pragma once
 
+#include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/concepts.hpp"
+#include "memsaver/driver/cuda_abi.hpp"
 #include "memsaver/driver/cuda_driver.hpp"
-#include "memsaver/driver/default_driver.hpp"
-#include "memsaver/driver/handles.hpp"
-#include "memsaver/driver/host_driver.hpp"
-#include "memsaver/driver/system_fork.hpp"
+#include "memsaver/driver/cuda_options.hpp"
+#include "memsaver/driver/fork_mark.hpp"
+#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/owned.hpp"
+#include "memsaver/driver/system.hpp"

@@ -1,285 +1,187 @@
-// The memory of a host machine: a capacity, the pages and plain allocations taken from it, reserved addresses, and what
-// is mapped where. Counts how much unfinished work uses each mapping, but does not know streams.
-// Not thread safe: its machine's lock guards it. Methods may throw std::bad_alloc, having changed nothing.
+// Owners of host memory that copies reach: what has been promised, regions pinned cell by cell, and buffers.
 #pragma once
 
-#include "memsaver/driver/host_mappings.hpp"
-#include "memsaver/driver/host_options.hpp"
-#include "memsaver/driver/host_page_file.hpp"
-#include "memsaver/driver/host_range.hpp"
-#include "memsaver/driver/host_status.hpp"
-#include "memsaver/driver/host_violations.hpp"
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/driver/any_driver.hpp"
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <unordered_map>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
-class HostMemory {
+namespace detail {
+
+/// Waits for all of the device's work if `unsettled` says that some could not be waited for, and then takes it back.
+/// A lost device works no more. On failure the memory is not to be given back, nor to be used anew. `Flag` is a bool,
+/// or an atomic one.
+template <class Flag>
+Status settle(const AnyDriver& driver, Flag& unsettled) noexcept {
+    if (!unsettled) return {};
+    const Status drained = driver.drain();
+    if (!drained.ok() && drained.kind != StatusKind::gone) return drained;
+    unsettled = false;
+    return {};
+}
+
+/// What the system says it would still give does not know of pages that are about to be touched: of several backups
+/// that ask before any of them touches a page, each would be told that it fits. Those that share a budget are not.
+/// Thread safe.
+class HostBudget {
 public:
-    HostMemory(std::size_t capacity, const HostDriverOptions& options, HostViolations& violations)
-        : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison}, violations_{violations} {}
+    /// The part of a promise that has not been touched. Move-only; ends with its owner.
+    class Promise {
+    public:
+        Promise() = default;
+        Promise(Promise&& other) noexcept : budget_{std::move(other.budget_)}, bytes_{std::exchange(other.bytes_, 0)} {}
+        Promise& operator=(Promise&& other) noexcept;
+        ~Promise() { touched(bytes_); }
 
-    ~HostMemory() {
-        for (const auto& [address, mapping] : mappings_.table())
-            if (mapping.plain()) std::free(reinterpret_cast<void*>(address));
-        for (const auto& [address, bytes] : reservations_) ::munmap(reinterpret_cast<void*>(address), bytes);
-        for (const HostRange& range : abandoned_) ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
-    }
-    HostMemory(const HostMemory&) = delete;
-    HostMemory& operator=(const HostMemory&) = delete;
+        /// `bytes` of it are the system's to count from now on.
+        void touched(std::size_t bytes) noexcept;
 
-    [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
-    [[nodiscard]] HostMappings& mappings() noexcept { return mappings_; }
-    [[nodiscard]] DeviceMemory memory() const noexcept { return {capacity_ - held_, capacity_}; }
+    private:
+        friend class HostBudget;
+        Promise(std::shared_ptr<HostBudget> budget, std::size_t bytes) : budget_{std::move(budget)}, bytes_{bytes} {}
 
-    void count(HostCounts& counts) const noexcept {
-        counts.reservations = reservations_.size();
-        counts.handles = pages_.size() - released_;
-        counts.mappings = mappings_.table().size() - plain_count_;
-        counts.plain_allocations = plain_count_;
-        counts.held_bytes = held_;
-    }
+        std::shared_ptr<HostBudget> budget_;
+        std::size_t bytes_ = 0; // guarded by the budget's mutex
+    };
 
-    Status reserve(std::size_t bytes, std::size_t alignment, Address& out) {
-        alignment = alignment < granularity_ ? granularity_ : alignment;
-        if (!in_pages(bytes) || (alignment & (alignment - 1)) != 0)
-            return misuse("reserve of a wrong size", {0, bytes});
-        if (bytes > SIZE_MAX - alignment) return HostStatus::out_of_memory;
-        const std::size_t room = bytes + alignment; // the system aligns to its own pages only: cut off what is too much
-        void* const at = ::mmap(nullptr, room, PROT_NONE, empty_flags, -1, 0);
-        if (at == MAP_FAILED) return HostStatus::out_of_memory;
-        const auto begin = reinterpret_cast<Address>(at);
-        const Address address = align_up(begin, alignment);
-        try {
-            reservations_.emplace(address, bytes);
-        } catch (...) {
-            ::munmap(at, room);
-            throw;
-        }
-        if (address != begin) ::munmap(at, address - begin);
-        if (begin + room != address + bytes)
-            ::munmap(reinterpret_cast<void*>(address + bytes), begin + room - address - bytes);
-        out = address;
-        return HostStatus::ok;
-    }
+    /// Throws OutOfHostMemory if the system and its control groups would not give `bytes` more than has been promised
+    /// already. Without a budget, only what they would give now counts. `whose` is for the text of the exception.
+    static Promise take(const std::shared_ptr<HostBudget>& budget, const AnyDriver& driver, std::size_t bytes,
+                        const std::string& whose = {});
 
-    Status unreserve(HostRange range) {
-        const auto found = reservations_.find(range.address);
-        if (found == reservations_.end() || found->second != range.bytes)
-            return misuse("unreserve of what is not a reservation", range);
-        if (mappings_.touch(range)) return misuse("unreserve of addresses with pages", range);
-        if (has_scraps(range)) // work still writes there: let nobody else have the addresses
-            abandoned_.push_back(range);
-        else
-            ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
-        reservations_.erase(found);
-        return HostStatus::ok;
-    }
-
-    Status create(std::size_t bytes, PageHandle& out) {
-        if (!in_pages(bytes)) return misuse("create of a wrong size", {0, bytes});
-        if (bytes > capacity_ - held_) return HostStatus::out_of_memory;
-        const auto entry = pages_.try_emplace(next_handle_, Pages{.bytes = bytes}).first;
-        Pages& pages = entry->second;
-        if (!file_.take(bytes, pages.offset)) {
-            pages_.erase(entry);
-            return HostStatus::out_of_host_memory;
-        }
-        if (poison_ && !file_.fill(pages.offset, bytes, host_poison)) {
-            file_.give_back(pages.offset, bytes);
-            pages_.erase(entry);
-            return HostStatus::out_of_host_memory;
-        }
-        held_ += bytes;
-        out.value = next_handle_++;
-        return HostStatus::ok;
-    }
-
-    Status release(PageHandle handle) {
-        const auto found = pages_.find(handle.value);
-        if (found == pages_.end() || found->second.released)
-            return misuse("release of what is not a handle", {0, found == pages_.end() ? 0 : found->second.bytes});
-        found->second.released = true;
-        ++released_;
-        if (found->second.mappings == 0) discard(found);
-        return HostStatus::ok;
-    }
-
-    Status map(HostRange range, PageHandle handle) {
-        const auto found = pages_.find(handle.value);
-        if (found == pages_.end() || found->second.released) return misuse("map of what is not a handle", range);
-        if (range.bytes != found->second.bytes) return misuse("map of a part of a handle", range);
-        if (!range.valid() || range.address % granularity_ != 0 || !reserved(range))
-            return misuse("map outside of a reservation", range);
-        if (mappings_.touch(range)) return misuse("map over what is mapped", range);
-        mappings_.add(range, handle.value, HostAccess::none);
-        // Over scraps a PROT_NONE would take the process with it and not only the faulty work.
-        const int protection = has_scraps(range) ? PROT_READ | PROT_WRITE : PROT_NONE;
-        if (!file_.map(range, found->second.offset, protection)) {
-            mappings_.table().erase(range.address);
-            return HostStatus::out_of_host_memory; // the system's limit on mappings
-        }
-        ++found->second.mappings;
-        return HostStatus::ok;
-    }
-
-    /// Whether `range` may be unmapped, and whether unfinished work uses it.
-    Status check_unmap(HostRange range, bool& in_use) noexcept {
-        in_use = false;
-        if (!mappings_.whole(range, &in_use)) return misuse("unmap of what is not mapped, or of a part", range);
-        return HostStatus::ok;
-    }
-
-    /// After `check_unmap`. With `scraps`, running work is on `range`: it finds pages that belong to nobody there,
-    /// until `seal_scraps`, since a real fault would end the process.
-    Status unmap(HostRange range, bool scraps) {
-        if (scraps) scraps_.push_back(range);
-        if (!clear(range, scraps ? PROT_READ | PROT_WRITE : PROT_NONE)) {
-            if (scraps) scraps_.pop_back();
-            return HostStatus::out_of_host_memory;
-        }
-        auto& table = mappings_.table();
-        for (auto it = table.find(range.address); it != table.end() && it->first < range.end();) {
-            const auto pages = pages_.find(it->second.handle);
-            if (--pages->second.mappings == 0 && pages->second.released) discard(pages);
-            it = table.erase(it);
-        }
-        return HostStatus::ok;
-    }
-
-    Status allow(HostRange range, HostAccess access) noexcept {
-        if (!mappings_.whole(range)) return misuse("access to what is not mapped, or to a part", range);
-        const int protection = access == HostAccess::write ? PROT_READ | PROT_WRITE : PROT_READ;
-        if (::mprotect(reinterpret_cast<void*>(range.address), range.bytes, protection) != 0)
-            return HostStatus::out_of_host_memory;
-        mappings_.each(range, [&](HostMapping& mapping) { mapping.access = access; });
-        return HostStatus::ok;
-    }
-
-    Status allocate_plain(std::size_t bytes, Address& out) {
-        constexpr std::size_t unit = 512;
-        if (bytes == 0 || !can_align_up(bytes, unit)) return HostStatus::invalid_value;
-        const std::size_t rounded = align_up(bytes, unit);
-        if (rounded > capacity_ - held_) return HostStatus::out_of_memory;
-        void* const at = std::aligned_alloc(unit, rounded);
-        if (at == nullptr) return HostStatus::out_of_host_memory;
-        try {
-            const auto address = reinterpret_cast<Address>(at);
-            mappings_.add({address, rounded}, HostMapping::no_handle, HostAccess::write);
-            out = address;
-        } catch (...) {
-            std::free(at);
-            throw;
-        }
-        if (poison_) std::memset(at, host_poison, rounded);
-        held_ += rounded;
-        ++plain_count_;
-        return HostStatus::ok;
-    }
-
-    /// The plain allocation at `address`, whole; `{}` and a violation if there is none.
-    HostRange plain_range(Address address) noexcept {
-        const auto found = mappings_.table().find(address);
-        if (found != mappings_.table().end() && found->second.plain()) return {address, found->second.bytes};
-        (void)misuse("free of what is not a plain allocation", {address, 0});
-        return {};
-    }
-
-    /// Frees what `plain_range` found.
-    void free_plain(HostRange range) noexcept {
-        mappings_.table().erase(range.address);
-        std::free(reinterpret_cast<void*>(range.address));
-        held_ -= range.bytes;
-        --plain_count_;
-    }
-
-    /// Takes the scrap pages away that `busy(range)` denies.
-    template <class Busy>
-    void seal_scraps(Busy busy) noexcept {
-        std::erase_if(scraps_, [&](const HostRange& scrap) { return !busy(scrap) && seal(scrap); });
-    }
+    [[nodiscard]] std::size_t promised_bytes() const noexcept;
 
 private:
-    static constexpr int empty_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-
-    struct Pages {
-        off_t offset = 0;
-        std::size_t bytes = 0;
-        std::size_t mappings = 0;
-        bool released = false;
-    };
-    using PagesTable = std::unordered_map<std::uint64_t, Pages>;
-
-    Status misuse(const char* what, HostRange where) noexcept {
-        violations_.note(what, where);
-        return HostStatus::invalid_value;
-    }
-
-    [[nodiscard]] bool in_pages(std::size_t bytes) const noexcept { return bytes != 0 && bytes % granularity_ == 0; }
-
-    [[nodiscard]] bool reserved(HostRange range) const noexcept {
-        auto it = reservations_.upper_bound(range.address);
-        if (it == reservations_.begin()) return false;
-        --it;
-        return range.end() <= it->first + it->second;
-    }
-
-    void discard(PagesTable::iterator pages) noexcept {
-        file_.give_back(pages->second.offset, pages->second.bytes);
-        held_ -= pages->second.bytes;
-        --released_;
-        pages_.erase(pages);
-    }
-
-    /// Reserved addresses without pages of ours.
-    [[nodiscard]] static bool clear(HostRange range, int protection) noexcept {
-        void* const at = reinterpret_cast<void*>(range.address);
-        return ::mmap(at, range.bytes, protection, empty_flags | MAP_FIXED, -1, 0) != MAP_FAILED;
-    }
-
-    [[nodiscard]] bool has_scraps(HostRange range) const noexcept {
-        for (const HostRange& scrap : scraps_)
-            if (scrap.overlaps(range)) return true;
-        return false;
-    }
-
-    /// Clears what has not been mapped again in `scrap`, and protects what has.
-    bool seal(HostRange scrap) noexcept {
-        const Address end = scrap.end();
-        bool done = true;
-        const auto seal_to = [&](Address to) {
-            if (scrap.address < to) done = clear({scrap.address, to - scrap.address}, PROT_NONE) && done;
-        };
-        const auto& table = mappings_.table();
-        for (auto it = table.lower_bound(scrap.address); it != table.end() && it->first < end; ++it) {
-            seal_to(it->first);
-            scrap.address = it->first + it->second.bytes;
-            void* const at = reinterpret_cast<void*>(it->first);
-            if (it->second.access == HostAccess::none) done = ::mprotect(at, it->second.bytes, PROT_NONE) == 0 && done;
-        }
-        seal_to(end);
-        return done;
-    }
-
-    std::size_t capacity_;
-    std::size_t granularity_;
-    bool poison_;
-    HostViolations& violations_;
-    HostPageFile file_;
-    std::map<Address, std::size_t> reservations_;
-    PagesTable pages_; // also what is released but still mapped
-    HostMappings mappings_;
-    std::vector<HostRange> scraps_;
-    std::vector<HostRange> abandoned_;
-    std::uint64_t next_handle_ = 1;
-    std::size_t held_ = 0;
-    std::size_t released_ = 0;
-    std::size_t plain_count_ = 0;
+    mutable std::mutex mutex_;
+    std::size_t promised_ = 0;
 };
 
-} // namespace memsaver::inline v0_1
+/// Owns mapped host pages. They are taken, and pinned, in cells: the parts between multiples of `cell_bytes` of the
+/// host address. Not movable; gives everything back when it dies, but what fails then is lost: HostRegions keeps it.
+/// `ready` and `prepare` from any thread; those of different cells do not wait for each other.
+class HostRegion {
+public:
+    /// A cell is large enough to be pinned and copied at full speed, and small enough that the first copy starts early.
+    static constexpr std::size_t cell_bytes = 64_MiB;
+
+    /// Addresses for `bytes`, `promise` being the memory; `whose` is for the text of errors. Throws OutOfHostMemory, or
+    /// what else a failing call stands for.
+    HostRegion(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise = {}, const std::string& whose = {});
+    HostRegion(const HostRegion&) = delete;
+    HostRegion& operator=(const HostRegion&) = delete;
+    ~HostRegion() { (void)release(); }
+
+    /// Gives everything back, once nobody uses it any more. What fails stays owned, to be tried again by the next call;
+    /// answers the first failure. A lost device holds no pins.
+    Status release() noexcept;
+
+    [[nodiscard]] std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(pages_); }
+    [[nodiscard]] std::uintptr_t end() const noexcept { return address() + bytes_; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+    /// Takes all of it, and pins nothing.
+    Status take() noexcept;
+    /// Work that could not be waited for may still touch it: it is not given back before the device has been.
+    void unsettle() noexcept { unsettled_ = true; }
+    /// So many bytes of it, in cells that nobody prepared, have been touched by who owns it: they count as taken.
+    void touched(std::size_t bytes) noexcept { promise_.touched(bytes); }
+    /// Whether the cell of a host address is ready: taken, and pinned if that is wanted.
+    [[nodiscard]] bool ready(std::uintptr_t at, bool pinned) const noexcept;
+    /// Makes it so. A refused pin leaves the cell taken.
+    Status prepare(std::uintptr_t at, bool pinned) noexcept;
+
+private:
+    enum class State : unsigned char { untouched, populated, pinned };
+    struct Cell {
+        mutable std::mutex mutex; // two transfers may want the same cell
+        State state = State::untouched;
+    };
+
+    [[nodiscard]] std::size_t index_of(std::uintptr_t at) const noexcept { return at / cell_bytes - first_cell_; }
+    [[nodiscard]] std::pair<void*, std::size_t> cell_range(std::size_t index) const noexcept;
+
+    AnyDriver driver_;
+    HostBudget::Promise promise_;
+    void* pages_ = nullptr;
+    std::size_t bytes_;
+    std::size_t first_cell_ = 0;
+    std::vector<Cell> cells_;
+    std::atomic<bool> unsettled_{false};
+};
+
+/// A region goes back to the system when the last who shares it lets it go, on whatever thread that is. What fails then
+/// is kept here, and `retry` tries again. Lives as long as its regions. Thread safe; no lock is held over a driver
+/// call.
+class HostRegions : public std::enable_shared_from_this<HostRegions> {
+public:
+    /// See HostRegion's constructor.
+    [[nodiscard]] std::shared_ptr<HostRegion> make(const AnyDriver& driver, std::size_t bytes,
+                                                   HostBudget::Promise promise = {}, const std::string& whose = {});
+
+    /// Tries again to give back what could not be given back so far. Answers the first failure.
+    Status retry() noexcept;
+
+private:
+    using Regions = std::list<HostRegion>; // from one to another without a need for memory
+
+    void give_back(typename Regions::iterator region) noexcept;
+
+    std::mutex mutex_;
+    Regions used_;
+    Regions held_;
+};
+
+/// Owns host pages that are taken and, if the driver lets it, pinned; or nothing. Move-only.
+class PinnedBuffer {
+public:
+    PinnedBuffer() = default;
+    /// Throws OutOfHostMemory, or what else a failing call stands for.
+    PinnedBuffer(const AnyDriver& driver, std::size_t bytes);
+    PinnedBuffer(PinnedBuffer&& other) noexcept { swap(other); }
+    PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+    ~PinnedBuffer() { (void)release(); }
+
+    /// Takes `bytes`, or goes on where an earlier call, or giving back, failed. A refused pin is no failure, only slow.
+    Status take(const AnyDriver& driver, std::size_t bytes) noexcept;
+
+    /// Gives it back. On failure it stays owned, to be tried again, or taken again. A lost device holds no pins.
+    Status release() noexcept;
+
+    /// Work that could not be waited for may still touch it: it is not taken again, nor given back, before the device
+    /// has been.
+    void unsettle() noexcept { unsettled_ = true; }
+
+    [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }
+    [[nodiscard]] bool pinned() const noexcept { return pinned_; }
+    [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(pages_); }
+
+private:
+    void swap(PinnedBuffer& other) noexcept;
+
+    std::optional<AnyDriver> driver_;
+    void* pages_ = nullptr;
+    std::size_t bytes_ = 0;
+    bool ready_ = false; // taken, and pinned if that could be
+    bool pinned_ = false;
+    bool unsettled_ = false;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/driver/host_memory.ipp"
+#endif

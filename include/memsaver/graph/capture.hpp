@@ -1,21 +1,71 @@
 // Capturing CUDA graphs whose memory is paused with a tag.
 #pragma once
 
-#include "memsaver/graph/capture_options.hpp"
-#include "memsaver/graph/captured_graph.hpp"
 #include "memsaver/graph/graph_handle.hpp"
-#include "memsaver/saver/saver.hpp"
+#include "memsaver/saver/memory_saver.hpp"
 
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
+
+/// Written as `{.mode = ..., .policy = ...}`.
+struct CaptureOptions {
+    /// What calls that may wait do to the capture when the program makes them meanwhile, as cudaStreamCaptureMode.
+    /// memsaver's own calls are harmless in every mode.
+    CaptureMode mode = CaptureMode::global;
+    /// What becomes of the tag's bytes when it is paused. None: the tag's own policy; for a new tag the saver's default
+    /// policy or, without one, `HostBackup{}`: a graph may read what only the capture, or the program beside it, wrote.
+    /// Discarding is asked for by name.
+    std::optional<AnyPolicy> policy{};
+    /// The device of the stream and of the memory, if not the saver's own.
+    std::optional<AnyDriver> device{};
+};
+
+namespace detail {
+
+/// Keeps the saver's core alive. Empty until the first `update`.
+class CapturedGraph final : public GraphBase {
+public:
+    CapturedGraph(Arena arena, AnyDriver driver, CaptureMode mode)
+        : arena_{std::move(arena)}, driver_{std::move(driver)}, mode_{mode} {}
+
+    ~CapturedGraph() override;
+
+    void launch(StreamRef stream) override;
+
+    void update(StreamRef stream, const std::function<void()>& body) override;
+
+    [[nodiscard]] const std::string& tag() const noexcept override { return arena_.base().tag(); }
+    [[nodiscard]] int device() const noexcept override { return arena_.base().device(); }
+    [[nodiscard]] GraphRef native() const noexcept override { return graph_; }
+
+private:
+    /// Runs the body with the capture, the tag's region and the mark that keeps pauses out around it.
+    void record(StreamRef stream, const std::function<void()>& body, std::uint64_t number);
+
+    /// The stream is usable again, and nothing of what was recorded is left.
+    void drop_capture(StreamRef stream) noexcept;
+
+    void ignore(const Status& status, const char* what) const noexcept;
+
+    Arena arena_;
+    AnyDriver driver_;
+    CaptureMode mode_;
+    GraphRef graph_;
+    std::uint64_t number_ = 0; // what its arenas know it by
+};
+
+/// What the public `capture` does.
+[[nodiscard]] Graph captured(SaverCore& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
+                             const std::function<void()>& body);
+
+} // namespace detail
 
 /// Runs `body` once, on this thread, while `stream` is being captured and a region of `tag` is open, and answers the
 /// graph of what it enqueued. Nothing is executed yet. `stream` is not the default stream.
@@ -33,32 +83,20 @@ namespace memsaver::inline v0_1 {
 /// Throws what the body throws, Misuse (a thread that is capturing already; a stream that is being captured, or of
 /// another device; another policy than the tag's), or what a failing driver call stands for: DriverError if the capture
 /// was broken by a call that waits. The stream, the tag and the saver are then as usable as before.
-template <Driver D, std::invocable Body>
-requires Captures<D>
-[[nodiscard]] Graph capture(MemorySaver<D>& saver, std::string_view tag, StreamRef stream,
-                            const CaptureOptions<D>& options, Body&& body) {
-    std::unique_ptr<CapturedGraph<D>> graph;
-    try {
-        std::optional<AnyBackup<D>> of_new_tags = options.policy;
-        if constexpr (Backup<HostBackup, D>) {
-            if (!of_new_tags) of_new_tags = HostBackup{};
-        }
-        if (!of_new_tags) throw Misuse{"capture: this driver keeps no bytes on the host; name a policy"};
-        const D& driver = options.device ? *options.device : saver.driver();
-        ArenaBase& arena = saver.core()->arena(tag, options.policy, driver, {}, of_new_tags);
-        graph = std::make_unique<CapturedGraph<D>>(saver.core(), arena, driver, options.mode);
-    } catch (const std::bad_alloc&) {
-        throw OutOfHostMemory{"capture of tag \"" + std::string{tag} + "\": no host memory for it"};
-    }
-    graph->update(stream, [&] { std::invoke(std::forward<Body>(body)); });
-    return Graph{std::move(graph)};
+template <class D, std::invocable Body>
+[[nodiscard]] Graph capture(MemorySaver<D>& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
+                            Body&& body) {
+    return detail::captured(*saver.core(), tag, stream, options, [&] { std::invoke(std::forward<Body>(body)); });
 }
 
 /// The same with the options as they are by default.
-template <Driver D, std::invocable Body>
-requires Captures<D>
-[[nodiscard]] Graph capture(MemorySaver<D>& saver, std::string_view tag, StreamRef stream, Body&& body) {
-    return capture(saver, tag, stream, CaptureOptions<D>{}, std::forward<Body>(body));
+template <class D, std::invocable Body>
+[[nodiscard]] Graph capture(MemorySaver<D>& saver, TagName tag, StreamRef stream, Body&& body) {
+    return detail::captured(*saver.core(), tag, stream, {}, [&] { std::invoke(std::forward<Body>(body)); });
 }
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/graph/capture.ipp"
+#endif

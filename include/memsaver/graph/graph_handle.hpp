@@ -1,15 +1,35 @@
 // A captured graph in the program's hands.
 #pragma once
 
-#include "memsaver/base/base.hpp"
-#include "memsaver/graph/graph_base.hpp"
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/handles.hpp"
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// See Graph for what each method promises.
+class GraphBase {
+public:
+    GraphBase() = default;
+    GraphBase(const GraphBase&) = delete;
+    GraphBase& operator=(const GraphBase&) = delete;
+    virtual ~GraphBase() = default;
+
+    virtual void launch(StreamRef stream) = 0;
+    virtual void update(StreamRef stream, const std::function<void()>& body) = 0;
+
+    [[nodiscard]] virtual const std::string& tag() const noexcept = 0;
+    [[nodiscard]] virtual int device() const noexcept = 0;
+    [[nodiscard]] virtual GraphRef native() const noexcept = 0;
+};
+
+} // namespace detail
 
 /// Owns an executable graph and the blocks that were given up while it was captured. Move-only; may outlive its saver,
 /// whose core it keeps alive. What `capture` answers; a default one stands for no graph, and every use of it is Misuse.
@@ -20,7 +40,7 @@ namespace memsaver::inline v0_1 {
 class Graph {
 public:
     Graph() = default;
-    explicit Graph(std::unique_ptr<GraphBase> graph) noexcept : graph_{std::move(graph)} {}
+    explicit Graph(std::unique_ptr<detail::GraphBase> graph) noexcept : graph_{std::move(graph)} {}
 
     /// Replays what was captured, in the order of `stream`. Does not wait. Throws Misuse, naming the tag, while any of
     /// its tag's memory is paused, being paused, or gone by `close()`; or what a failing driver call stands for. Memory
@@ -43,12 +63,13 @@ public:
     [[nodiscard]] explicit operator bool() const noexcept { return graph_ != nullptr; }
 
 private:
-    [[nodiscard]] GraphBase& base() const {
-        if (graph_ == nullptr) throw Misuse{"a Graph that stands for no graph was used"};
-        return *graph_;
-    }
+    [[nodiscard]] detail::GraphBase& base() const;
 
-    std::unique_ptr<GraphBase> graph_;
+    std::unique_ptr<detail::GraphBase> graph_;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/graph/graph_handle.ipp"
+#endif

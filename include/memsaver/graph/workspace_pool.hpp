@@ -1,24 +1,99 @@
-// Workspaces by name, for graphs and kernels that never run at once. Does not know graphs, nor who runs when.
+// Workspaces that graphs and kernels share by name.
 #pragma once
 
-#include "memsaver/driver/system_fork.hpp"
-#include "memsaver/graph/workspace_options.hpp"
-#include "memsaver/graph/workspace_place.hpp"
-#include "memsaver/graph/workspace_stats.hpp"
+#include "memsaver/saver/arena_handle.hpp"
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
+
+/// What the bytes of a workspace are when it is handed out.
+enum class Reuse : unsigned char {
+    as_is,  ///< whatever its last user left; undefined where nobody was before, and after a pause that discards
+    zeroed, ///< zero: a fill in the order of the stream, recorded if that is being captured
+};
+
+/// One call of `WorkspacePool::get`.
+struct WorkspaceOptions {
+    /// Bytes that the name may ever grow to: addresses, not memory. 0: what the name has, or the pool's for a new one.
+    std::size_t cap = 0;
+    Reuse reuse = Reuse::as_is;
+    /// Where the workspace will be used; must be a stream of the pool's device.
+    StreamRef stream{};
+    /// Names of one group exclude one another and share bytes. Empty: the name's own, or the pool's for a new one.
+    std::string_view group{};
+};
+
+struct WorkspacePoolOptions {
+    /// Bytes that a name may grow to, unless it says so itself. Every place that names share takes so many addresses of
+    /// the arena's capacity, which is twice the device's memory by default.
+    std::size_t cap = 1_GiB;
+};
+
+/// Counts and bytes of one WorkspacePool.
+struct WorkspaceStats {
+    std::size_t names = 0;
+    std::size_t places = 0;       ///< address ranges that names share, lent ones included
+    std::size_t asked_bytes = 0;  ///< the sum over the names of the most that each has asked for
+    std::size_t mapped_bytes = 0; ///< memory that the pool took for them, paused or not
+    std::size_t lent_bytes = 0;   ///< memory of others that names may use
+    std::uint64_t gets = 0;       ///< calls that were answered
+    std::uint64_t reuses = 0;     ///< of these, those that took no memory
+    std::uint64_t growths = 0;    ///< and those that did
+
+    /// What the names would take by themselves and did not, in whole workspaces: never negative.
+    [[nodiscard]] std::size_t saved_bytes() const noexcept { return asked_bytes - std::min(asked_bytes, mapped_bytes); }
+
+    /// "3 workspaces in 1 place: 96.00 MiB asked for, 48.00 MiB taken, 0 B lent, reuse saved 48.00 MiB"
+    friend std::ostream& operator<<(std::ostream& out, const WorkspaceStats& stats);
+};
+
+namespace detail {
+
+class WorkspacePlace {
+public:
+    /// Addresses of the arena's; throws what ArenaBase::reserve_block throws.
+    WorkspacePlace(const Arena& arena, std::string group, std::size_t cap)
+        : arena_{arena}, group_{std::move(group)}, own_{arena.saver().reserve_block(arena.base(), cap)} {}
+    /// `bytes` at `memory`, which lie in `arena`.
+    WorkspacePlace(const Arena& arena, std::string group, std::shared_ptr<void> memory, std::size_t bytes)
+        : arena_{arena}, group_{std::move(group)}, lent_{std::move(memory)}, lent_bytes_{bytes} {}
+    WorkspacePlace(const WorkspacePlace&) = delete;
+    WorkspacePlace& operator=(const WorkspacePlace&) = delete;
+    ~WorkspacePlace() { arena_.saver().end(arena_.base(), std::move(own_)); }
+
+    [[nodiscard]] const std::string& group() const noexcept { return group_; }
+    [[nodiscard]] bool lent() const noexcept { return own_ == nullptr; }
+    [[nodiscard]] void* data() const noexcept;
+    /// Bytes with memory behind them.
+    [[nodiscard]] std::size_t bytes() const noexcept { return own_ ? own_->bytes() : lent_bytes_; }
+    /// Bytes that it can grow to.
+    [[nodiscard]] std::size_t cap() const noexcept { return own_ ? own_->cap() : lent_bytes_; }
+
+    /// Throws what GrowingBlock::grow throws.
+    void grow(std::size_t bytes);
+    void zero(std::size_t bytes, StreamRef stream) { arena_.base().zero(data(), bytes, stream); }
+
+private:
+    Arena arena_; // declared before its block, so that it dies later
+    std::string group_;
+    std::unique_ptr<GrowingBlock> own_;
+    std::shared_ptr<void> lent_;
+    std::size_t lent_bytes_ = 0;
+};
+
+} // namespace detail
 
 /// Hands out workspaces of an arena's memory, which are paused and resumed with it. Names of one group exclude one
 /// another: the program sees to it that no two of them are in use at the same time. So they share bytes; groups do not.
@@ -29,11 +104,7 @@ namespace memsaver::inline v0_1 {
 /// A pool belongs to its arena's device. Switched off, or made on plain memory, it works the same and is never paused.
 class WorkspacePool {
 public:
-    explicit WorkspacePool(Arena arena, WorkspacePoolOptions options = {})
-        : state_{std::make_unique<State>(std::move(arena), options)} {
-        (void)state_->arena.base();
-        if (options.cap == 0) throw Misuse{"a WorkspacePool needs a cap"};
-    }
+    explicit WorkspacePool(Arena arena, WorkspacePoolOptions options = {});
 
     /// The address of the workspace `name`, good for at least `bytes` from now on, at a multiple of 256 bytes at least.
     ///
@@ -45,30 +116,16 @@ public:
     /// device; growing or zeroing what is paused or being paused; closed; in a forked child. OutOfMemory or
     /// OutOfHostMemory where there is no room, and what a failing driver call stands for. Then nothing has changed, but
     /// that memory taken for a workspace may stay when zeroing it failed.
-    [[nodiscard]] void* get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options = {}) {
-        try {
-            WorkspacePlace& place = state().get(name, bytes, options); // lives as long as the pool
-            if (options.reuse == Reuse::zeroed) place.zero(bytes, options.stream);
-            return place.data();
-        } catch (const std::bad_alloc&) {
-            throw OutOfHostMemory{"workspace \"" + std::string{name} + "\": no host memory for it"};
-        }
-    }
+    [[nodiscard]] void* get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options = {});
 
     /// Names of `group` may from now on also use `bytes` at `memory`, a block of `from` such as a captured graph's: by
     /// lending, its owner says that it is not in use while these names are. Names whose cap is at most `bytes` can be
     /// put there, for lent memory does not grow. The pool keeps `memory` alive for as long as it lives itself.
     /// Throws Misuse for what is not, as a whole, in a live block of `from`, or on another device than the pool's.
-    void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group = {}) {
-        try {
-            state().lend(from, std::move(memory), bytes, group);
-        } catch (const std::bad_alloc&) {
-            throw OutOfHostMemory{"lending to a WorkspacePool: no host memory for it"};
-        }
-    }
+    void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group = {});
 
     /// What it holds, and what sharing saved.
-    [[nodiscard]] WorkspaceStats stats() const { return state().stats(); }
+    [[nodiscard]] WorkspaceStats stats() const;
     [[nodiscard]] const Arena& arena() const { return state().arena; }
 
 private:
@@ -76,124 +133,42 @@ private:
         std::string group;
         std::size_t cap;
         std::size_t most = 0; // asked for
-        WorkspacePlace* place = nullptr;
+        detail::WorkspacePlace* place = nullptr;
     };
 
     struct State {
         State(Arena from, WorkspacePoolOptions chosen) : arena{std::move(from)}, options{chosen} {}
 
-        WorkspacePlace& get(std::string_view name, std::size_t bytes, const WorkspaceOptions& asked) {
-            arena.base().require_open("a workspace"); // before the lock: a child may find it taken for ever
-            const std::lock_guard lock{mutex};
-            if (name.empty()) throw Misuse{"a workspace needs a name"};
-            if (!arena.base().owns_stream(asked.stream)) {
-                refuse(name, bytes,
-                       "its pool's memory is on device " + std::to_string(arena.device()) +
-                           ", the stream is not; make a pool for each device");
-            }
-            const auto found = names.find(name);
-            const bool known = found != names.end();
-            Name wanted =
-                known ? found->second : Name{std::string{asked.group}, asked.cap != 0 ? asked.cap : options.cap};
-            if (!asked.group.empty() && asked.group != wanted.group) {
-                refuse(name, bytes,
-                       "it is of the group \"" + wanted.group + "\", not \"" + std::string{asked.group} + '"');
-            }
-            if (asked.cap != 0 && asked.cap != wanted.cap) {
-                refuse(name, bytes, "its cap is " + format_bytes(wanted.cap) + ", not " + format_bytes(asked.cap));
-            }
-            if (bytes == 0) refuse(name, bytes, "the size is 0");
-            if (bytes > wanted.cap) refuse(name, bytes, "its cap is " + format_bytes(wanted.cap));
-
-            wanted.most = std::max(wanted.most, bytes);
-            Names fresh; // taken before any memory is, so that nothing fails after it
-            if (!known) fresh.emplace(name, wanted);
-            const bool grown = place(wanted, bytes);
-            if (known) {
-                found->second.most = wanted.most;
-            } else {
-                fresh.begin()->second.place = wanted.place;
-                names.merge(fresh);
-            }
-            counts.gets += 1;
-            (grown ? counts.growths : counts.reuses) += 1;
-            return *wanted.place;
-        }
+        detail::WorkspacePlace& get(std::string_view name, std::size_t bytes, const WorkspaceOptions& asked);
 
         /// Sees to it that `wanted` has a place with memory for `bytes`; whether any was taken.
-        bool place(Name& wanted, std::size_t bytes) {
-            if (wanted.place == nullptr) wanted.place = find(wanted, bytes);
-            if (wanted.place == nullptr) wanted.place = find(wanted, 0);
-            if (wanted.place != nullptr) {
-                if (wanted.place->bytes() >= bytes) return false;
-                wanted.place->grow(bytes);
-                return true;
-            }
-            places.reserve(places.size() + 1);
-            auto own = std::make_unique<WorkspacePlace>(arena, wanted.group, wanted.cap);
-            own->grow(bytes);
-            wanted.place = own.get();
-            places.push_back(std::move(own));
-            return true;
-        }
+        bool place(Name& wanted, std::size_t bytes);
         /// The first place that a name can have, with memory for `bytes`.
-        [[nodiscard]] WorkspacePlace* find(const Name& name, std::size_t bytes) const {
-            for (const auto& each : places) {
-                if (each->group() == name.group && each->cap() >= name.cap && each->bytes() >= bytes) return each.get();
-            }
-            return nullptr;
-        }
+        [[nodiscard]] detail::WorkspacePlace* find(const Name& name, std::size_t bytes) const;
 
-        void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group) {
-            fork_mark.require_parent("lend to a WorkspacePool");
-            const auto fail = [&](const std::string& why) {
-                throw Misuse{format_bytes(bytes) + " at " + format_address(reinterpret_cast<Address>(memory.get())) +
-                             " cannot be lent to a WorkspacePool: " + why};
-            };
-            if (memory == nullptr || bytes == 0) fail("there is nothing to lend");
-            if (from.device() != arena.device()) {
-                fail("they are on device " + std::to_string(from.device()) + ", the pool's on device " +
-                     std::to_string(arena.device()));
-            }
-            if (!from.base().holds(memory.get(), bytes)) fail("they are no block of tag \"" + from.tag() + '"');
-            auto lent = std::make_unique<WorkspacePlace>(from, std::string{group}, std::move(memory), bytes);
-            const std::lock_guard lock{mutex};
-            places.push_back(std::move(lent));
-        }
+        void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group);
 
-        [[nodiscard]] WorkspaceStats stats() const {
-            fork_mark.require_parent("stats of a WorkspacePool");
-            const std::lock_guard lock{mutex};
-            WorkspaceStats sums = counts;
-            sums.names = names.size();
-            sums.places = places.size();
-            for (const auto& [name, entry] : names) sums.asked_bytes += entry.most;
-            for (const auto& each : places) (each->lent() ? sums.lent_bytes : sums.mapped_bytes) += each->bytes();
-            return sums;
-        }
+        [[nodiscard]] WorkspaceStats stats() const;
 
-        [[noreturn]] void refuse(std::string_view name, std::size_t bytes, const std::string& why) const {
-            throw Misuse{"workspace \"" + std::string{name} + "\" of tag \"" + arena.tag() + "\", " +
-                         format_bytes(bytes) + ": " + why};
-        }
+        [[noreturn]] void refuse(std::string_view name, std::size_t bytes, const std::string& why) const;
 
         using Names = std::map<std::string, Name, std::less<>>;
 
         Arena arena;
         WorkspacePoolOptions options;
-        ForkMark fork_mark;
         mutable std::mutex mutex; // guards what follows; held over growth, which does not wait
-        std::vector<std::unique_ptr<WorkspacePlace>> places;
+        std::vector<std::unique_ptr<detail::WorkspacePlace>> places;
         Names names;
         WorkspaceStats counts;
     };
 
-    [[nodiscard]] State& state() const {
-        if (state_ == nullptr) throw Misuse{"a WorkspacePool that was moved from was used"};
-        return *state_;
-    }
+    [[nodiscard]] State& state() const;
 
     std::unique_ptr<State> state_;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/graph/workspace_pool.ipp"
+#endif

@@ -15,7 +15,7 @@
 #error "CCCL before 3.1 shows cuda::mr only with LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE defined everywhere"
 #endif
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Device memory of one arena. Copyable; copies are equal, and keep the saver's core alive. Thread safe.
 ///
@@ -28,7 +28,7 @@ namespace memsaver::inline v0_1 {
 class ArenaResource {
 public:
     /// The alignment where none is asked for, in bytes.
-    static constexpr std::size_t default_alignment = ArenaBase::default_alignment;
+    static constexpr std::size_t default_alignment = detail::ArenaBase::default_alignment;
 #if CCCL_VERSION >= 3002000
     using default_queries = cuda::mr::properties_list<cuda::mr::device_accessible>; // so that make_buffer<T> needs none
 #endif
@@ -98,4 +98,4 @@ static_assert(cuda::mr::synchronous_resource_with<ArenaResource, cuda::mr::devic
 static_assert(cuda::mr::resource_with<ArenaResource, cuda::mr::device_accessible>);
 #endif
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Hands a cuBLAS handle a workspace, and sees to it that it has it whenever it is used: `cublasSetStream` resets it to
 /// cuBLAS's own, whoever calls it. Write the guard wherever cuBLAS wants the handle.
@@ -105,4 +105,4 @@ using CublasWorkspace = BasicCublasWorkspace<CublasApi>;
 
 #endif
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

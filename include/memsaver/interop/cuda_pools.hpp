@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Bytes that pools held before and after they were trimmed, whether in use or not.
 struct TrimmedPools {
@@ -37,9 +37,7 @@ struct TrimCudaPools {
     std::vector<PoolRef> pools{};
 
     /// Trims now. Throws what a failing driver call stands for.
-    template <Driver D>
-    requires Trims<D>
-    [[nodiscard]] TrimmedPools trim(const D& driver, bool own_pools = true) const {
+    [[nodiscard]] TrimmedPools trim(const AnyDriver& driver, bool own_pools = true) const {
         std::vector<PoolRef> all{PoolRef{}};
         if (graph_memory) all.push_back(PoolRef::of_graphs());
         if (own_pools) all.insert(all.end(), pools.begin(), pools.end());
@@ -54,46 +52,40 @@ struct TrimCudaPools {
 
     // What MemorySaver::after_pause and after_resume ask for.
 
-    template <Driver D>
-    [[nodiscard]] Hook install_after_pause(SaverCore<D>& core) const {
-        Hook paused = core.after_pause.add([trim = *this, &core](PauseEvent& event) { trim.run(core, event.report); });
+    [[nodiscard]] Hook install_after_pause(detail::SaverCore& core) const {
+        Hook paused = core.after_pause([trim = *this, &core](PauseEvent& event) { trim.run(core, event.report); });
         return after_resume ? Hook{std::move(paused), install_after_resume(core)} : std::move(paused);
     }
-    template <Driver D>
-    [[nodiscard]] Hook install_after_resume(SaverCore<D>& core) const { // the core outlives its hooks
-        return core.after_resume.add([trim = *this, &core](ResumeEvent& event) { trim.run(core, event.report); });
+    [[nodiscard]] Hook install_after_resume(detail::SaverCore& core) const { // the core outlives its hooks
+        return core.after_resume([trim = *this, &core](ResumeEvent& event) { trim.run(core, event.report); });
     }
 
 private:
-    template <Trims D>
-    static std::size_t held(const D& driver, const PoolRef& pool) {
+    static std::size_t held(const AnyDriver& driver, const PoolRef& pool) {
         std::size_t bytes = 0;
         check(driver.pool_memory(pool, bytes), "ask what a memory pool holds");
         return bytes;
     }
 
-    template <Driver D>
-    void run(SaverCore<D>& core, Report& report) const {
-        if constexpr (Trims<D>) {
-            const auto or_tell = [&](int device, const auto& act) { // the pause has succeeded, whatever fails here
-                try {
-                    act();
-                } catch (const std::exception& error) {
-                    tell(core.events(), [&] { return Event{EventKind::ignored, "", device, error.what()}; });
-                }
-            };
-            or_tell(core.driver().device(), [&] {
-                for (const D& driver : core.drivers()) {
-                    or_tell(driver.device(), [&] {
-                        note(core.events(), driver.device(), trim(driver, driver == core.driver()), report);
-                    });
-                }
-            });
-        }
+    void run(detail::SaverCore& core, Report& report) const {
+        const auto or_tell = [&](int device, const auto& act) { // the pause has succeeded, whatever fails here
+            try {
+                act();
+            } catch (const Unavailable&) { // a machine without pools
+            } catch (const std::exception& error) {
+                detail::tell(core.events(), [&] { return Event{EventKind::ignored, "", device, error.what()}; });
+            }
+        };
+        or_tell(core.driver().device(), [&] {
+            for (const AnyDriver& driver : core.drivers()) {
+                or_tell(driver.device(),
+                        [&] { note(core.events(), driver.device(), trim(driver, driver == core.driver()), report); });
+            }
+        });
     }
     static void note(const EventSink& events, int device, const TrimmedPools& trimmed, Report& report) {
         const std::size_t released = trimmed.before_bytes - std::min(trimmed.before_bytes, trimmed.after_bytes);
-        tell(events, [&] {
+        detail::tell(events, [&] {
             return Event{EventKind::trimmed,
                          "",
                          device,
@@ -115,4 +107,4 @@ private:
 /// Everything by default.
 inline const TrimCudaPools trim_cuda_pools{};
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -6,16 +6,16 @@
 #include <cstddef>
 #include <exception>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Null where there is no room, where the request cannot be, and for 0 bytes; but for those, `events` is told why.
 [[nodiscard]] inline void* allocate_or_null(const Arena& arena, std::size_t bytes, const EventSink& events = {},
-                                            std::size_t alignment = ArenaBase::default_alignment) noexcept {
+                                            std::size_t alignment = detail::ArenaBase::default_alignment) noexcept {
     if (bytes == 0) return nullptr;
     try {
         return arena.allocate(bytes, alignment);
     } catch (const std::exception& error) {
-        tell(events, [&] {
+        detail::tell(events, [&] {
             Event event{EventKind::ignored, "", 0, error.what()};
             if (arena) {
                 event.tag = arena.tag();
@@ -24,7 +24,9 @@ namespace memsaver::inline v0_1 {
             return event;
         });
     } catch (...) { // a user's policy or driver may throw anything
-        tell(events, [] { return Event{EventKind::ignored, "", 0, "an allocation failed for a reason unknown"}; });
+        detail::tell(events, [] {
+            return Event{EventKind::ignored, "", 0, "an allocation failed for a reason unknown"};
+        });
     }
     return nullptr;
 }
@@ -40,4 +42,4 @@ inline void deallocate_or_tell(const Arena& arena, void* pointer, StreamRef stre
     }
 }
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

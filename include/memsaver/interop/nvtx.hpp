@@ -2,7 +2,7 @@
 // Costs nothing to speak of without a profiler. Where NVTX's header is not, only the template is here.
 #pragma once
 
-#include "memsaver/base/base.hpp"
+#include "memsaver/core/core.hpp"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// An event sink that draws what it is told: `MemorySaver saver{driver, {.events = NvtxRanges{}}};`. Each `began` opens
 /// a range that its `ended` closes, "pause weights, kv_cache" or "save weights (device 1)"; what was tried again,
@@ -34,7 +34,8 @@ public:
         case EventKind::ignored:
         case EventKind::retried:
         case EventKind::trimmed:
-        case EventKind::fell_back: state_->api.mark(name_of(event).c_str()); break;
+        case EventKind::fell_back:
+        case EventKind::warned: state_->api.mark(name_of(event).c_str()); break;
         }
         if (next_) next_(event);
     }
@@ -108,4 +109,4 @@ using NvtxRanges = BasicNvtxRanges<NvtxApi>;
 
 #endif
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Pass its address where an OrtAllocator* is wanted, such as to RegisterAllocator. It must stay where it is until the
 /// last of its blocks has been freed; it keeps the saver's core alive. Thread safe.
@@ -45,4 +45,4 @@ private:
     EventSink events_;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -10,7 +10,7 @@
 #include <exception>
 #include <string>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// `bytes` of the arena's memory, good on every stream at once. Null where there is no room, for 0 bytes, and where
 /// `device` is not the arena's; `events` is told why. From null, PyTorch's caching allocator (a torch.cuda.MemPool over
@@ -20,7 +20,7 @@ namespace memsaver::inline v0_1 {
                                             const EventSink& events = {}) noexcept {
     if (bytes <= 0) return nullptr;
     if (arena && arena.device() != device) {
-        tell(events, [&] {
+        detail::tell(events, [&] {
             return Event{EventKind::ignored, arena.tag(), device,
                          "memory on device " + std::to_string(device) + " was asked of tag \"" + arena.tag() +
                              "\" on device " + std::to_string(arena.device())};
@@ -39,11 +39,11 @@ inline void pytorch_deallocate(const Arena& arena, void* pointer, std::ptrdiff_t
 }
 
 /// The same where the memory may be of any tag of the saver. `events` is told what goes wrong.
-template <Driver D>
+template <class D>
 void pytorch_deallocate(MemorySaver<D>& saver, void* pointer, std::ptrdiff_t, int device, StreamRef stream,
                         const EventSink& events = {}) noexcept {
     const auto tell_why = [&](const char* why) {
-        tell(events, [&] { return Event{EventKind::ignored, "", device, why}; });
+        detail::tell(events, [&] { return Event{EventKind::ignored, "", device, why}; });
     };
     try {
         try {
@@ -60,4 +60,4 @@ void pytorch_deallocate(MemorySaver<D>& saver, void* pointer, std::ptrdiff_t, in
     }
 }
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// As in `thrust::device_vector<T, ThrustAllocator<T>> vector{n, ThrustAllocator<T>{arena}}` and
 /// `thrust::cuda::par(ThrustAllocator<char>{arena, stream}).on(stream)`. Copyable; copies are equal, and keep the
@@ -71,11 +71,12 @@ public:
     }
 
 private:
-    static constexpr std::size_t alignment = alignof(T) > ArenaBase::default_alignment ? alignof(T)
-                                                                                       : ArenaBase::default_alignment;
+    static constexpr std::size_t alignment = alignof(T) > detail::ArenaBase::default_alignment
+                                                 ? alignof(T)
+                                                 : detail::ArenaBase::default_alignment;
 
     Arena arena_;
     std::optional<StreamRef> stream_;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

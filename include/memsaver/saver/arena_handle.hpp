@@ -1,101 +1,89 @@
-// The value form of an arena: a handle to be copied around.
+// Arena and Region: where a program's memory comes from, as a value and as a scope.
 #pragma once
 
-#include "memsaver/arena/host_memory_guard.hpp"
-#include "memsaver/saver/saver_base.hpp"
+#include "memsaver/saver/saver_core.hpp"
 
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// A copyable handle to one tag's memory on one device, usable on any thread. Keeps the saver's core alive. A default
-/// one, and one that was moved from, stands for no arena, and every use of it is Misuse.
+/// one, and one that was moved from, stands for no arena, and every use of it is Misuse; so is allocating and freeing
+/// once the tag has been dropped, or the saver closed.
 class Arena {
 public:
     Arena() = default;
-    Arena(std::shared_ptr<SaverBase> saver, ArenaBase& arena) noexcept : saver_{std::move(saver)}, arena_{&arena} {}
-    Arena(const Arena&) noexcept = default;
-    Arena& operator=(const Arena&) noexcept = default;
-    Arena(Arena&& other) noexcept : saver_{std::move(other.saver_)}, arena_{std::exchange(other.arena_, nullptr)} {}
-    Arena& operator=(Arena&& other) noexcept {
-        saver_ = std::move(other.saver_);
-        arena_ = std::exchange(other.arena_, nullptr);
-        return *this;
-    }
-    ~Arena() = default;
+    Arena(std::shared_ptr<detail::SaverCore> saver, std::shared_ptr<detail::ArenaBase> arena) noexcept
+        : saver_{std::move(saver)}, arena_{std::move(arena)} {}
 
-    /// `bytes` of device memory at a multiple of `alignment` (a power of two), content undefined. Throws OutOfMemory,
-    /// OutOfHostMemory, or Misuse (size 0, beyond the tag's capacity, closed).
-    [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = ArenaBase::default_alignment) const {
-        ArenaBase& arena = base();
-        return guard_host_memory([&] { return saver_->allocate_from(arena, bytes, alignment); });
-    }
+    /// `bytes` of device memory at a multiple of `alignment` (a power of two), content undefined, good on every stream
+    /// at once. Throws OutOfMemory, OutOfHostMemory, or Misuse (size 0, beyond the tag's capacity, closed).
+    [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = detail::Request::default_alignment) const;
+    /// The same for work of `stream`: what was freed with this stream before is reused at once, without waiting. Other
+    /// streams have to be ordered after it.
+    [[nodiscard]] void* allocate(std::size_t bytes, StreamRef stream,
+                                 std::size_t alignment = detail::Request::default_alignment) const;
 
     /// As safe as cudaFree: the block is not handed out again before the device's work so far has passed it. Does not
     /// wait. Any thread, paused or not. Throws Misuse for what is not a live block of this arena; null does nothing.
-    void deallocate(void* pointer) const { give_up(pointer, {}); }
+    void deallocate(void* pointer) const;
     /// The block can be handed out again once `stream` has passed here.
-    void deallocate(void* pointer, StreamRef stream) const { give_up(pointer, {FreeOrder::Kind::stream, stream}); }
+    void deallocate(void* pointer, StreamRef stream) const;
     /// The block can be handed out again at once: no work touches it any more.
-    void deallocate(void* pointer, AlreadyIdle) const { give_up(pointer, {FreeOrder::Kind::idle, {}}); }
-    /// For owners' destructors: never throws, and does nothing after `close()`.
-    void deallocate_quietly(void* pointer) const noexcept {
-        if (saver_ && arena_ != nullptr) arena_->deallocate_quietly(pointer, saver_->order_now(*arena_, {}));
-    }
-
-    /// Addresses for up to `cap` bytes that get memory as they grow; for those who hand out workspaces. Ends before
-    /// this handle does. See ArenaBase::reserve_block and GrowingBlock.
-    [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) const {
-        return guard_host_memory([&] { return base().reserve_block(cap); });
-    }
-    /// GrowingBlock::grow, and where the device has no room, once more after unused memory has been given back.
-    void grow(GrowingBlock& block, std::size_t bytes) const {
-        guard_host_memory([&] {
-            try {
-                block.grow(bytes);
-            } catch (const OutOfMemory&) {
-                if (!saver_->make_room(device())) throw;
-                block.grow(bytes);
-            }
-        });
-    }
-
-    /// Ends such a block as `deallocate_quietly` gives up others: inside a capture, its memory stays with the graph.
-    void end(std::unique_ptr<GrowingBlock> block) const noexcept {
-        if (block && saver_ && arena_ != nullptr) block->end_as(saver_->order_now(*arena_, {}));
-    }
+    void deallocate(void* pointer, AlreadyIdle) const;
+    /// For owners' destructors: never throws, and does nothing after `close()` or `drop()`.
+    void deallocate_quietly(void* pointer) const noexcept;
 
     /// See MemorySaver::backup_view.
-    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const {
-        return guard_host_memory([&] { return base().backup_view(pointer, bytes); });
-    }
+    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const;
 
     [[nodiscard]] const std::string& tag() const { return base().tag(); }
     [[nodiscard]] int device() const { return base().device(); }
-    [[nodiscard]] ArenaUsage usage() const {
-        return guard_host_memory([&] { return base().usage(); });
-    }
-
-    /// What it stands for, without driver or policy.
-    [[nodiscard]] ArenaBase& base() const {
-        if (!saver_ || arena_ == nullptr) throw Misuse{"an Arena that stands for no arena was used"};
-        return *arena_;
-    }
+    [[nodiscard]] ArenaUsage usage() const;
 
     [[nodiscard]] explicit operator bool() const noexcept { return arena_ != nullptr; }
     friend bool operator==(const Arena& a, const Arena& b) noexcept { return a.arena_ == b.arena_; }
 
-private:
-    void give_up(void* pointer, const FreeOrder& order) const {
-        ArenaBase& arena = base();
-        guard_host_memory([&] { arena.deallocate(pointer, saver_->order_now(arena, order)); });
-    }
+    /// What it stands for, for what is built on arenas.
+    [[nodiscard]] detail::ArenaBase& base() const;
+    [[nodiscard]] detail::SaverCore& saver() const;
 
-    std::shared_ptr<SaverBase> saver_;
-    ArenaBase* arena_ = nullptr; // owned by the saver's core
+private:
+    std::shared_ptr<detail::SaverCore> saver_; // declared first, so that it dies last
+    std::shared_ptr<detail::ArenaBase> arena_;
 };
 
-} // namespace memsaver::inline v0_1
+/// From its creation to its end, `saver.allocate` on the thread that made it serves from its arena; an inner region
+/// overrides an outer one. Cannot be moved. What was allocated lives on.
+class [[nodiscard]] Region {
+public:
+    /// Throws Misuse for an arena that stands for none.
+    explicit Region(Arena arena);
+    Region(const Region&) = delete;
+    Region& operator=(const Region&) = delete;
+    ~Region();
+
+    /// See Arena::allocate; any thread.
+    [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = detail::Request::default_alignment) const {
+        return arena_.allocate(bytes, alignment);
+    }
+    [[nodiscard]] void* allocate(std::size_t bytes, StreamRef stream,
+                                 std::size_t alignment = detail::Request::default_alignment) const {
+        return arena_.allocate(bytes, stream, alignment);
+    }
+
+    [[nodiscard]] const Arena& arena() const noexcept { return arena_; }
+
+private:
+    Arena arena_;
+};
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/saver/arena_handle.ipp"
+#include "memsaver/saver/saver_core.ipp" // here, for it needs Arena
+#endif

@@ -1,7 +1,7 @@
 // A typed array in an arena's memory.
 #pragma once
 
-#include "memsaver/saver/region.hpp"
+#include "memsaver/saver/arena_handle.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Owns `size()` elements of device memory, content undefined. Move-only; may outlive its region and its saver. The
 /// host must not read or write through `data()`, unless the driver's memory is the host's.
@@ -24,17 +24,23 @@ public:
     /// `count` elements, at least one. Throws what Arena::allocate throws, and Misuse for a negative or too large
     /// count.
     template <std::integral Count>
-    Buffer(const Arena& arena, Count count) : arena_{arena}, size_{checked(arena, count)} {
-        constexpr std::size_t alignment =
-            alignof(T) > ArenaBase::default_alignment ? alignof(T) : ArenaBase::default_alignment;
-        data_ = static_cast<T*>(arena_.allocate(size_ * sizeof(T), alignment));
-    }
+    Buffer(const Arena& arena, Count count)
+        : arena_{arena}, size_{checked(arena, count)}, data_{static_cast<T*>(
+                                                           arena_.allocate(size_ * sizeof(T), alignment))} {}
     template <std::integral Count>
     Buffer(const Region& region, Count count) : Buffer{region.arena(), count} {}
+    /// The same for work of `stream`; see Arena::allocate. Its end is as safe as cudaFree all the same, for it may have
+    /// been used on other streams; `reset(stream)` gives it back in the stream's order.
+    template <std::integral Count>
+    Buffer(const Arena& arena, Count count, StreamRef stream)
+        : arena_{arena}, size_{checked(arena, count)}, data_{static_cast<T*>(
+                                                           arena_.allocate(size_ * sizeof(T), stream, alignment))} {}
+    template <std::integral Count>
+    Buffer(const Region& region, Count count, StreamRef stream) : Buffer{region.arena(), count, stream} {}
 
     Buffer(Buffer&& other) noexcept
-        : arena_{std::move(other.arena_)}, data_{std::exchange(other.data_, nullptr)}, size_{std::exchange(other.size_,
-                                                                                                           0)} {}
+        : arena_{std::move(other.arena_)}, size_{std::exchange(other.size_, 0)}, data_{std::exchange(other.data_,
+                                                                                                     nullptr)} {}
     Buffer& operator=(Buffer&& other) noexcept {
         if (this != &other) {
             reset();
@@ -76,9 +82,13 @@ private:
         return size;
     }
 
+    static constexpr std::size_t alignment = alignof(T) > detail::Request::default_alignment
+                                                 ? alignof(T)
+                                                 : detail::Request::default_alignment;
+
     Arena arena_;
-    T* data_ = nullptr;
     std::size_t size_ = 0;
+    T* data_ = nullptr;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -1,53 +1,61 @@
-// Which arena an address belongs to. Readers take no lock.
+// Whose an address is. Knows arenas only as what stands behind ranges.
 #pragma once
 
-#include "memsaver/transfer/range.hpp"
+#include "memsaver/arena/arena_base.hpp"
 
-#include <algorithm>
-#include <atomic>
+#include <array>
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
-class ArenaBase;
+namespace detail {
 
-/// Address ranges are only ever added, so a reader may go on with an older table; all tables live as long as this.
+/// Ranges of addresses, each of one arena, which it keeps alive. Thread safe. Readers take one of a few locks, each
+/// thread its own, so they do not meet; whoever adds or removes takes them all.
 class Directory {
-public:
-    /// May throw bad_alloc; then nothing changed.
-    void add(Range range, ArenaBase& arena) {
-        const std::lock_guard lock{mutex_};
-        auto table = std::make_unique<Table>();
-        if (!tables_.empty()) *table = *tables_.back();
-        const auto at = std::lower_bound(table->begin(), table->end(), range.address,
-                                         [](const Entry& entry, Address a) { return entry.range.address < a; });
-        table->insert(at, Entry{range, &arena});
-        tables_.push_back(std::move(table));
-        newest_.store(tables_.back().get(), std::memory_order_release);
-    }
-
-    /// The arena whose addresses hold `address`, or null.
-    [[nodiscard]] ArenaBase* find(Address address) const noexcept {
-        const Table* table = newest_.load(std::memory_order_acquire);
-        if (table == nullptr) return nullptr;
-        const auto after = std::upper_bound(table->begin(), table->end(), address,
-                                            [](Address a, const Entry& entry) { return a < entry.range.address; });
-        if (after == table->begin() || address >= std::prev(after)->range.end()) return nullptr;
-        return std::prev(after)->arena;
-    }
-
-private:
     struct Entry {
         Range range;
-        ArenaBase* arena;
+        std::shared_ptr<ArenaBase> arena;
     };
-    using Table = std::vector<Entry>;
+    using Entries = std::map<Address, Entry>;
 
-    std::mutex mutex_;
-    std::vector<std::unique_ptr<Table>> tables_;
-    std::atomic<const Table*> newest_{nullptr};
+public:
+    /// Room for one entry: what needs host memory is done before the addresses are there.
+    using Node = Entries::node_type;
+    [[nodiscard]] static Node node(std::shared_ptr<ArenaBase> arena);
+    /// A range that no other overlaps.
+    void put(Node node, Range range) noexcept;
+    /// Takes out what begins at `address`; empty if nothing does.
+    Node take(Address address) noexcept;
+
+    /// May throw bad_alloc; then nothing changed.
+    void add(Range range, std::shared_ptr<ArenaBase> arena) { put(node(std::move(arena)), range); }
+    void remove(Range range) noexcept { (void)take(range.address); }
+    /// All that is the arena's.
+    void remove(const ArenaBase& arena) noexcept;
+
+    /// The arena whose addresses hold `address`, or null.
+    [[nodiscard]] std::shared_ptr<ArenaBase> find(Address address) const noexcept;
+
+private:
+    static constexpr std::size_t shard_count = 16;
+    struct alignas(64) Shard {
+        std::mutex mutex;
+    };
+    class All;
+
+    mutable std::array<Shard, shard_count> shards_;
+    Entries entries_; // read under any of the locks, changed under all of them
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/saver/directory.ipp"
+#endif

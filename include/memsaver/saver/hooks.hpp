@@ -1,9 +1,10 @@
 // Functions of the program that run before and after an operation. Do not know what the operation is.
 #pragma once
 
-#include "memsaver/arena/tag_names.hpp"
-#include "memsaver/base/base.hpp"
-#include "memsaver/driver/system_fork.hpp"
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/report.hpp"
+#include "memsaver/core/tags.hpp"
+#include "memsaver/driver/fork_mark.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -17,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// What a hook around a pause is told.
 struct PauseEvent {
@@ -38,23 +39,16 @@ public:
     Hook() = default;
     explicit Hook(std::function<void()> end) : end_{std::move(end)} {}
     /// Several in one: they end together.
-    Hook(Hook first, Hook second)
-        : end_{[both = std::make_shared<std::pair<Hook, Hook>>(std::move(first), std::move(second))]() mutable {
-              both.reset();
-          }} {}
+    Hook(Hook first, Hook second);
     Hook(Hook&& other) noexcept : end_{std::exchange(other.end_, nullptr)} {}
-    Hook& operator=(Hook&& other) noexcept {
-        Hook ending{std::move(*this)};
-        end_ = std::exchange(other.end_, nullptr);
-        return *this;
-    }
-    ~Hook() {
-        if (end_) end_();
-    }
+    Hook& operator=(Hook&& other) noexcept;
+    ~Hook();
 
 private:
     std::function<void()> end_;
 };
+
+namespace detail {
 
 /// The hooks of one moment, in the order in which they were added. Thread safe; no lock is held while one runs.
 template <class What>
@@ -62,14 +56,17 @@ class HookList {
 public:
     using Function = std::function<void(What&)>;
 
+    /// `fork`: where handles may end in a forked child.
+    explicit HookList(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
+        : state_{std::make_shared<State>(std::move(fork))} {}
+
     Hook add(Function function) {
         if (!function) throw Misuse{"an empty function cannot be a hook"};
-        state_->fork_mark.require_parent("add a hook");
         auto kept = std::make_shared<Function>(std::move(function));
         const std::uint64_t key = state_->last_key.fetch_add(1) + 1;
         Hook hook{[weak = std::weak_ptr{state_}, key] {
             const auto state = weak.lock();
-            if (state == nullptr || state->fork_mark.forked()) return;
+            if (state == nullptr || state->fork->forked()) return;
             typename Functions::node_type ending; // dies after the lock: what it owns may be hooks of this list
             const std::lock_guard lock{state->mutex};
             ending = state->functions.extract(key);
@@ -79,6 +76,10 @@ public:
         return hook;
     }
 
+    [[nodiscard]] bool empty() const noexcept {
+        const std::lock_guard lock{state_->mutex};
+        return state_->functions.empty();
+    }
     /// Runs them until one throws, which is passed on.
     void run_until_throw(What& what) const {
         for (const auto& function : snapshot()) (*function)(what);
@@ -100,7 +101,8 @@ private:
     using Functions = std::map<std::uint64_t, std::shared_ptr<Function>>;
 
     struct State {
-        ForkMark fork_mark; // asked before the lock
+        explicit State(std::shared_ptr<const ForkMark> mark) : fork{std::move(mark)} {}
+        std::shared_ptr<const ForkMark> fork; // asked before the lock
         std::atomic<std::uint64_t> last_key{0};
         std::mutex mutex; // guards what follows
         Functions functions;
@@ -113,47 +115,42 @@ private:
         return functions;
     }
 
-    std::shared_ptr<State> state_ = std::make_shared<State>();
+    std::shared_ptr<State> state_;
 };
 
-/// The threads that run hooks at this moment. Thread safe.
+/// The threads that run functions of the program's at this moment. Thread safe.
 class HookThreads {
 public:
+    explicit HookThreads(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
+        : fork_{std::move(fork)} {}
+
     /// Marks this thread until it dies.
     class Mark {
     public:
-        explicit Mark(HookThreads& threads) : threads_{threads} {
-            threads_.fork_mark_.require_parent("run hooks");
-            const std::lock_guard lock{threads_.mutex_};
-            threads_.running_.push_back(std::this_thread::get_id());
-        }
+        explicit Mark(HookThreads& threads);
         Mark(const Mark&) = delete;
         Mark& operator=(const Mark&) = delete;
-        ~Mark() {
-            if (threads_.fork_mark_.forked()) return;
-            const std::lock_guard lock{threads_.mutex_};
-            std::erase(threads_.running_, std::this_thread::get_id());
-        }
+        ~Mark();
 
     private:
         HookThreads& threads_;
     };
 
-    /// Throws Misuse on a thread that is running a hook, and in a forked child. `what` is wanted of `tags`; none: of
-    /// all.
-    void refuse(const char* what, const std::vector<std::string>& tags) {
-        fork_mark_.require_parent(what);
-        const std::lock_guard lock{mutex_};
-        for (const auto& id : running_) {
-            if (id != std::this_thread::get_id()) continue;
-            throw Misuse{std::string{what} + " of " + quoted_tags(tags) + " inside a hook"};
-        }
-    }
+    /// Whether this thread is marked.
+    [[nodiscard]] bool here();
+    /// Throws Misuse on a thread that is running a hook. `what` is wanted of `tags`.
+    void refuse(const char* what, const Tags& tags);
 
 private:
-    ForkMark fork_mark_; // asked before the lock
+    std::shared_ptr<const ForkMark> fork_; // asked before the lock where a mark ends
     std::mutex mutex_;
     std::vector<std::thread::id> running_;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/saver/hooks.ipp"
+#endif

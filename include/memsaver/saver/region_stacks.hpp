@@ -2,55 +2,34 @@
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
-#include "memsaver/driver/system_fork.hpp"
 
 #include <array>
 #include <cstddef>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
+
+namespace detail {
 
 /// A stack for each thread, found by the thread's id: a thread_local in a header would be one object in a program and
-/// another in a library that it loads. Thread safe; a look-up costs about 15 ns. A forked child is refused, for it
-/// finds locks as other threads left them.
+/// another in a library that it loads. Thread safe; a look-up costs about 15 ns. Not for a forked child, which finds
+/// locks as other threads left them.
 class RegionStacks {
 public:
-    void enter(ArenaBase& arena, const void* region) {
-        fork_mark_.require_parent("begin a region");
-        const auto thread = std::this_thread::get_id();
-        Shard& shard = shard_of(thread);
-        const std::lock_guard lock{shard.mutex};
-        shard.stacks[thread].push_back({&arena, region});
-    }
+    void enter(ArenaBase& arena, const void* region);
 
     /// Removes a region wherever it is: regions that are not ended in order, or on another thread than they were begun
-    /// on, do not disturb others. Answers whether all was in order: it was this thread's innermost, or this is a child.
-    bool leave(const void* region) noexcept {
-        if (fork_mark_.forked()) return true;
-        const auto here = std::this_thread::get_id();
-        if (leave(shard_of(here), here, region)) return true;
-        for (Shard& shard : shards_) {
-            const std::lock_guard lock{shard.mutex};
-            for (auto& [thread, stack] : shard.stacks) {
-                if (std::erase_if(stack, [&](const Entry& entry) { return entry.region == region; }) != 0) return false;
-            }
-        }
-        return false;
-    }
+    /// on, do not disturb others.
+    enum class Left : unsigned char { in_order, out_of_order, on_another_thread };
+    Left leave(const void* region) noexcept;
 
-    /// This thread's innermost region's arena, or null.
-    [[nodiscard]] ArenaBase* innermost() {
-        fork_mark_.require_parent("allocate");
-        const auto thread = std::this_thread::get_id();
-        Shard& shard = shard_of(thread);
-        const std::lock_guard lock{shard.mutex};
-        const auto stack = shard.stacks.find(thread);
-        return stack == shard.stacks.end() || stack->second.empty() ? nullptr : stack->second.back().arena;
-    }
+    /// This thread's innermost region's arena, or null. The region keeps it alive.
+    [[nodiscard]] ArenaBase* innermost();
+    /// How many regions are open, on all threads.
+    [[nodiscard]] std::size_t open();
 
 private:
     struct Entry {
@@ -62,20 +41,14 @@ private:
         std::unordered_map<std::thread::id, std::vector<Entry>> stacks;
     };
 
-    Shard& shard_of(std::thread::id thread) noexcept {
-        return shards_[std::hash<std::thread::id>{}(thread) % shards_.size()];
-    }
-    static bool leave(Shard& shard, std::thread::id thread, const void* region) noexcept {
-        const std::lock_guard lock{shard.mutex};
-        const auto stack = shard.stacks.find(thread);
-        if (stack == shard.stacks.end() || stack->second.empty() || stack->second.back().region != region) return false;
-        stack->second.pop_back();
-        if (stack->second.empty()) shard.stacks.erase(stack);
-        return true;
-    }
-
-    ForkMark fork_mark_; // asked before any lock
+    [[nodiscard]] Shard& shard_of(std::thread::id thread) noexcept;
     std::array<Shard, 16> shards_;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/saver/region_stacks.ipp"
+#endif

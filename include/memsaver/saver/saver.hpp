@@ -1,9 +1,15 @@
-// The door of saver/: what programs use. It does not know graphs.
+// Tags, regions, buffers, hooks: MemorySaver and what it hands out. Does not know graphs.
 #pragma once
 
+#include "memsaver/backup/discard.hpp" // what a tag does by default
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/buffer.hpp"
+#include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/hooks.hpp"
 #include "memsaver/saver/memory_saver.hpp"
-#include "memsaver/saver/region.hpp"
-#include "memsaver/saver/usage.hpp"
+#include "memsaver/saver/open_captures.hpp"
+#include "memsaver/saver/options.hpp"
+#include "memsaver/saver/plain_arena.hpp"
+#include "memsaver/saver/region_stacks.hpp"
+#include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/tag_table.hpp"

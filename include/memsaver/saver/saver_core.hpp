@@ -1,297 +1,220 @@
-// What a saver owns: its arenas by tag and device, and the operations over several of them.
+// What a saver is behind its door: its tags, and the operations over several of them.
 #pragma once
 
-#include "memsaver/arena/arena.hpp"
+#include "memsaver/arena/run_steps.hpp"
+#include "memsaver/fwd.hpp"
 #include "memsaver/saver/hooks.hpp"
 #include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/region_stacks.hpp"
-#include "memsaver/saver/relief.hpp"
-#include "memsaver/saver/saver_base.hpp"
-#include "memsaver/saver/stream_mark.hpp"
 #include "memsaver/saver/tag_table.hpp"
-#include "memsaver/saver/usage.hpp"
 
-#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
+#include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
-/// Shared by a MemorySaver and all its handles; lives as long as the last of them.
-template <Driver D>
-class SaverCore final : public SaverBase {
+namespace detail {
+
+/// Shared by a MemorySaver and all its handles; lives as long as the last of them, but is nobody's in a forked child.
+///
+/// Its public methods are the library's boundary: each asks once whether this is a forked child, translates the host's
+/// bad_alloc once, and has errors of one arena name its tag. See MemorySaver for what they do.
+class SaverCore final : public std::enable_shared_from_this<SaverCore> {
 public:
-    using Tags = typename TagTable<D>::Names;
+    [[nodiscard]] static std::shared_ptr<SaverCore> make(AnyDriver driver, SaverOptions options);
+    SaverCore(const SaverCore&) = delete;
+    SaverCore& operator=(const SaverCore&) = delete;
 
-    SaverCore(D driver, SaverOptions options)
-        : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, options_} {}
+    // --- where memory comes from ---
 
-    [[nodiscard]] const D& driver() const noexcept { return driver_; }
+    Arena arena(TagTable::Wanted wanted);
+    Arena arena(TagName tag, std::optional<AnyPolicy> policy = {}, std::optional<AnyDriver> driver = {},
+                std::optional<ArenaOptions> options = {});
+    Arena outside();
+
+    void enter(ArenaBase& arena, const void* region);
+    void leave(const ArenaBase& arena, const void* region) noexcept;
+
+    /// From this thread's innermost region.
+    void* allocate(const Request& request);
+    void* allocate(ArenaBase& arena, const Request& request);
+    void deallocate(void* pointer, const FreeOrder& order);
+    void deallocate(ArenaBase& arena, void* pointer, const FreeOrder& order);
+    void deallocate_quietly(ArenaBase& arena, void* pointer) noexcept;
+
+    std::unique_ptr<GrowingBlock> reserve_block(ArenaBase& arena, std::size_t cap);
+    void grow(ArenaBase& arena, GrowingBlock& block, std::size_t bytes);
+    void end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept;
+
+    [[nodiscard]] bool owns(const void* pointer);
+    BackupView backup_view(const void* pointer, std::size_t bytes);
+    BackupView backup_view(ArenaBase& arena, const void* pointer, std::size_t bytes);
+
+    // --- operations ---
+
+    Report pause(const Tags& tags, const PauseOptions& options);
+    Report resume(const Tags& tags, const ResumeOptions& options);
+    Report trim(const Tags& tags, const TrimOptions& options);
+    void prepare(const Tags& tags);
+    void invalidate(const Tags& tags);
+    void forget_backup(const Tags& tags);
+    void drop(const Tags& tags);
+    std::size_t bytes_to_resume(const Tags& tags);
+    Usage usage();
+    ArenaUsage usage(ArenaBase& arena);
+    void set_capacity(const Tags& tags, std::size_t bytes);
+    void set_margin(std::size_t bytes);
+    void close();
+
+    // --- hooks ---
+
+    Hook before_pause(std::function<void(PauseEvent&)> function);
+    Hook after_pause(std::function<void(PauseEvent&)> function);
+    Hook before_resume(std::function<void(ResumeEvent&)> function);
+    Hook after_resume(std::function<void(ResumeEvent&)> function);
+    /// One that comes as a whole: `parts.install_after_pause(core)`, or `install_after_resume`.
+    template <class Parts>
+    Hook install_after_pause(const Parts& parts) {
+        return boundary("after_pause", [&] { return parts.install_after_pause(*this); });
+    }
+    template <class Parts>
+    Hook install_after_resume(const Parts& parts) {
+        return boundary("after_resume", [&] { return parts.install_after_resume(*this); });
+    }
+
+    // --- for graphs, workspaces and adapters ---
+
+    [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
     [[nodiscard]] bool enabled() const noexcept { return options_.enabled; }
     [[nodiscard]] const EventSink& events() const noexcept { return options_.events; }
-    HookList<PauseEvent> before_pause;
-    HookList<PauseEvent> after_pause;
-    HookList<ResumeEvent> before_resume;
-    HookList<ResumeEvent> after_resume;
-    OpenCaptures captures;
-
-    // --- arenas ---
-
-    ArenaBase& arena(std::string_view tag, const std::optional<AnyBackup<D>>& policy, const D& driver,
-                     const std::optional<ArenaOptions>& options, const std::optional<AnyBackup<D>>& of_new_tags = {}) {
-        const auto& entry = tags_.tag_on(tag, policy, driver, options, of_new_tags);
-        if (entry.core != nullptr) { // it is in our hands, should there be no room
-            relief_.or_again(entry.core->device(), [&] { entry.core->reserve(); });
-        }
-        return *entry.arena;
-    }
-    ArenaBase& outside() { return tags_.outside(); }
-
-    /// Throws Misuse, beginning with `what`, after `close`.
-    void require_open(const char* what) { tags_.require_open(what); }
-
-    void* allocate_from(ArenaBase& arena, std::size_t bytes, std::size_t alignment) override {
-        return relief_.or_again(arena.device(), [&] { return arena.allocate(bytes, alignment); });
-    }
-
-    bool make_room(int device) override { return relief_.on(device); }
-
-    void deallocate(void* pointer, FreeOrder order) {
-        if (pointer == nullptr) return;
-        if (ArenaBase* arena = tags_.find(pointer)) return arena->deallocate(pointer, order_now(*arena, order));
-        throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
-                     "): no tag of this saver has such a pointer; if it was its plain memory, it was freed before"};
-    }
-
-    FreeOrder order_now(const ArenaBase& arena, FreeOrder order) override {
-        order = captures.order_now(order);
-        if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices()) return order;
-        if (arena.owns_stream(order.stream)) return order;
-        const std::vector<D> drivers = tags_.drivers();
-        Status unknown;
-        const D* const owner = owner_among(drivers, order.stream, unknown);
-        if (owner == nullptr) {
-            check(unknown, "ask whose stream it is");
-            return order;
-        }
-        bool capturing = false;
-        check(owner->capturing(order.stream, capturing), "ask whether a stream is being captured");
-        order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
-        if (!capturing) order.mark = std::make_shared<StreamMark<D>>(*owner, order.stream);
-        return order;
-    }
-
+    /// The saver's own, and those that its tags live on: one for each device.
+    [[nodiscard]] std::vector<AnyDriver> drivers();
+    /// Whether this process is a child of the saver's, which must not touch what is the parent's.
+    [[nodiscard]] bool forked() const noexcept { return fork_->forked(); }
+    [[nodiscard]] OpenCaptures& captures() noexcept { return captures_; }
     /// A graph is gone: what was given up while it was captured is as if given up now. 0 is none: who knows of what
     /// other captures keep?
-    void let_go(std::uint64_t graph) noexcept {
-        if (graph != 0) tags_.let_go(graph);
-    }
-
-    /// Whether this process is a child of the saver's, which must not touch what is the parent's.
-    [[nodiscard]] bool forked() const noexcept { return tags_.forked(); }
-
-    // --- regions ---
-
-    void enter(ArenaBase& arena, const void* region) override { regions_.enter(arena, region); }
-    void leave(const ArenaBase& arena, const void* region) noexcept override {
-        if (regions_.leave(region)) return;
-        tell(options_.events, [&] {
-            return Event{EventKind::ignored, arena.tag(), arena.device(),
-                         "a region ended out of order, or on another thread than it began on"};
-        });
-    }
-    /// `bytes` from this thread's innermost region.
-    void* allocate(std::size_t bytes, std::size_t alignment) {
-        if (ArenaBase* arena = regions_.innermost()) return allocate_from(*arena, bytes, alignment);
-        throw Misuse{
-            "allocate(" + std::to_string(bytes) +
-            " bytes): this thread is in no region; make one with saver.region(tag), or allocate from an arena"};
-    }
-
-    // --- operations; `tags` empty: all ---
-
-    Report pause(const Tags& tags, const PauseOptions<D>& options) {
-        hook_threads_.refuse("pause", tags);
-        const Deadline deadline = deadline_after(options.timeout);
-        Tags names;
-        const auto cores = tags_.select("pause", tags, names);
-        if (!enabled()) return {};
-        captures.refuse("pause");
-        const Span pausing = span_of(names, "pause");
-        PauseEvent event{names, {}};
-        run_hooks([&] { before_pause.run_until_throw(event); });
-        {
-            const OpenCaptures::KeepOut no_captures{captures, "pause"};
-            std::vector<PauseStep<D>> steps;
-            steps.reserve(cores.size());
-            for (ArenaCore<D>* core : cores)
-                steps.emplace_back(*core, core->take_turn(deadline, "pause"), options.bytes);
-            event.report = run_pause(steps, options.order, deadline, others_for(options.order));
-        }
-        run_hooks([&] { after_pause.run_all(event); });
-        return std::move(event.report);
-    }
-
-    Report resume(const Tags& tags) {
-        hook_threads_.refuse("resume", tags);
-        Tags names;
-        const auto cores = tags_.select("resume", tags, names);
-        if (!enabled()) return {};
-        const Span resuming = span_of(names, "resume");
-        ResumeEvent event{names, {}};
-        run_hooks([&] { before_resume.run_until_throw(event); });
-        {
-            std::vector<Turn::Hold> turns; // taken in the order that all operations keep
-            turns.reserve(cores.size());
-            for (ArenaCore<D>* core : cores) turns.push_back(core->take_turn({}, "resume"));
-            std::vector<ResumeStep<D>> steps; // run in the caller's
-            steps.reserve(cores.size());
-            for (const std::size_t i : in_order_of(tags, cores)) steps.emplace_back(*cores[i], std::move(turns[i]));
-            event.report = run_resume(steps, [&] { return relief_.on_all(cores); });
-        }
-        run_hooks([&] { after_resume.run_all(event); });
-        return std::move(event.report);
-    }
-
-    Report trim(const Tags& tags, const TrimOptions& options) {
-        hook_threads_.refuse("trim", tags);
-        const Deadline deadline = deadline_after(options.timeout);
-        Tags names;
-        const auto cores = tags_.select("trim", tags, names);
-        if (!enabled()) return {};
-        const Span trimming = span_of(names, "trim");
-        std::optional<OpenCaptures::KeepOut> no_captures; // which its wait would break
-        if (options.order.kind() == Order::Kind::device) no_captures.emplace(captures, "trim");
-        std::vector<TrimStep<D>> steps;
-        steps.reserve(cores.size());
-        for (ArenaCore<D>* core : cores) steps.emplace_back(*core, core->take_turn(deadline, "trim"));
-        Report report = run_trim(steps, options.order, deadline, others_for(options.order));
-        if (report.released_bytes == 0) return report;
-        tell(options_.events, [&] {
-            return Event{EventKind::trimmed, listed(names), driver_.device(),
-                         "trimmed " + format_bytes(report.released_bytes)};
-        });
-        return report;
-    }
-
-    void invalidate(const Tags& tags) {
-        Tags names;
-        for (ArenaCore<D>* core : tags_.select("invalidate", tags, names)) core->invalidate();
-    }
-
-    void prepare(const Tags& tags) {
-        Tags names;
-        for (ArenaCore<D>* core : tags_.select("prepare", tags, names)) core->prepare();
-    }
-
-    BackupView backup_view(const void* pointer, std::size_t bytes) {
-        if (ArenaBase* arena = tags_.find(pointer)) return arena->backup_view(pointer, bytes);
-        throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                     "): no tag of this saver has such a pointer"};
-    }
-
-    std::size_t bytes_to_resume(const Tags& tags) {
-        Tags names;
-        std::size_t bytes = 0;
-        for (ArenaCore<D>* core : tags_.select("bytes_to_resume", tags, names)) bytes += core->bytes_to_resume();
-        return bytes;
-    }
-
-    /// The saver's own, and those that its tags live on: one for each device, whatever options others have.
-    [[nodiscard]] std::vector<D> drivers() { return tags_.drivers(); }
-
-    Usage usage() {
-        std::vector<ArenaUsage> rows;
-        for (const auto& tag : tags_.snapshot()) rows.push_back(tag.arena->usage());
-        for (ArenaUsage& row : tags_.quarantine_usage()) rows.push_back(std::move(row));
-        if (ArenaUsage row = tags_.outside_usage(); row.mapped_bytes != 0) rows.push_back(std::move(row));
-        std::vector<DeviceUsage> devices;
-        for (const D& driver : drivers()) {
-            DeviceMemory memory;
-            const bool known = driver.memory(memory).ok(); // a device that is lost is not
-            DeviceUsage device{
-                driver.device(), memory.total_bytes, memory.total_bytes - memory.free_bytes, 0, 0, known};
-            for (const ArenaUsage& row : rows)
-                device.mapped_bytes += row.device == device.device ? row.mapped_bytes : 0;
-            device.unexplained_bytes = device.used_bytes - std::min(device.used_bytes, device.mapped_bytes);
-            devices.push_back(device);
-        }
-        return {std::move(rows), std::move(devices)};
-    }
-
+    void let_go(std::uint64_t graph) noexcept;
     /// What a destructor ignores.
-    void ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept {
-        tell(options_.events, [&] {
-            return Event{EventKind::ignored, arena.tag(), arena.device(), failure_text(status, what)};
-        });
-    }
+    void ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept;
 
-    /// Closes every arena. Throws the first failure after all have been tried; may be called again.
-    void close() {
-        hook_threads_.refuse("close", {});
-        tags_.close();
-        std::exception_ptr first;
-        for (const auto& tag : tags_.snapshot()) {
-            try {
-                if (tag.core != nullptr) tag.core->close();
-            } catch (const Error&) {
-                if (!first) first = std::current_exception();
-            }
+    /// Answers what `act()` answers. What throws here throws what a program may see.
+    template <class Act>
+    decltype(auto) boundary(const char* what, Act&& act) const {
+        fork_->require_parent(what);
+        return translated(std::forward<Act>(act));
+    }
+    /// The same of one arena's, whose tag an error names.
+    template <class Act>
+    decltype(auto) boundary(const char* what, const ArenaBase& arena, Act&& act) const {
+        fork_->require_parent(what);
+        try {
+            return translated(std::forward<Act>(act));
+        } catch (Error& error) {
+            name_tag(error, arena.tag());
+            throw;
         }
-        Status status;
-        for (PlainArena<D>* const plain : tags_.plain_arenas()) {
-            if (const Status closing = plain->close(); status.ok()) status = closing;
-        }
-        if (first) std::rethrow_exception(first);
-        check(status, "free plain memory");
     }
 
 private:
-    /// The devices that an order may name besides those of the tags concerned.
-    std::vector<D> others_for(const Order& order) {
-        const bool named = order.kind() == Order::Kind::after && tags_.several_devices();
-        return named ? tags_.drivers() : std::vector<D>{};
-    }
-    /// The indices of `cores` in the order of the caller's list of tags.
-    static std::vector<std::size_t> in_order_of(const Tags& tags, const std::vector<ArenaCore<D>*>& cores) {
-        std::vector<std::size_t> order(cores.size());
-        std::iota(order.begin(), order.end(), std::size_t{0});
-        const auto place = [&](std::size_t i) {
-            return std::find(tags.begin(), tags.end(), cores[i]->tag()) - tags.begin();
+    using Member = TagTable::Member;
+    using Members = TagTable::Members;
+    using Turns = std::vector<std::optional<Turn::Hold>>; ///< one for each member; none for one that was dropped
+
+    SaverCore(AnyDriver driver, SaverOptions options);
+    ~SaverCore() = default;
+
+    // --- room ---
+
+    /// Answers what `act()` answers. Where that finds no room on the arena's device: tries again once memory that
+    /// nobody uses was given back, once the device was waited for, and for as long as the program makes room.
+    template <class Act>
+    decltype(auto) with_room(const ArenaBase& arena, Act&& act) {
+        struct Noted { // whatever comes of it
+            TagTable& tags;
+            const ArenaBase& arena;
+            ~Noted() { tags.note_use(arena); }
         };
-        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
-        return order;
+        const Noted noted{tags_, arena};
+        Relief relief;
+        for (unsigned asked = 0;;) {
+            const std::uint64_t seen = room_made_.load();
+            try {
+                return act();
+            } catch (const OutOfMemory& error) {
+                if (relief.again([&](bool wait) { return make_room(arena.device(), wait, {}, seen); })) continue;
+                if (!ask_for_room(error, arena.device(), arena.tag(), asked++)) throw;
+                relief = {}; // what the program has freed may have to be waited for
+            }
+        }
     }
-    template <class Run>
-    void run_hooks(Run&& run) {
+    /// Gives back memory that nobody uses on a device. `busy`: arenas whose turns the caller holds. Whether there was
+    /// any since `seen` was read.
+    bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
+    /// Whether the program has made room, `asked` times before. Called without any lock or turn.
+    bool ask_for_room(const OutOfMemory& error, int device, const std::string& tag, unsigned asked);
+
+    // --- operations ---
+
+    /// The turns of all, taken in the order that all operations keep.
+    Turns take_turns(const Members& members, const Deadline& deadline, const char* what);
+    Report pause_now(const Tags& tags, const PauseOptions& options);
+    Report resume_with_room(const Tags& tags, const ResumeOptions& options);
+    /// `refused_by`: the device that had no room, where it throws OutOfMemory.
+    Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by);
+    /// Counts what a report says of the arenas concerned.
+    static void note(const Members& members, const Report& report) noexcept;
+    void warn_of_lost_bytes(const Report& report, const PauseOptions& options);
+    /// The arenas whose policies keep bytes; Misuse for a tag that was named and whose policy does not.
+    Members keeping(const char* what, const Tags& tags);
+    FreeOrder order_now(const ArenaBase& arena, FreeOrder order);
+    /// The devices that an order may name besides those of the tags concerned.
+    std::vector<AnyDriver> others_for(const Order& order);
+    template <class What>
+    void run_hooks(const HookList<What>& hooks, What& event, bool all) {
         const HookThreads::Mark mark{hook_threads_};
-        run();
+        if (all) {
+            hooks.run_all(event);
+        } else {
+            hooks.run_until_throw(event);
+        }
     }
 
+    /// The names, if somebody listens.
+    [[nodiscard]] std::vector<std::string> names_for(const Tags& tags, bool hooks);
     /// An operation on these tags, for those who listen.
-    [[nodiscard]] Span span_of(const Tags& names, const char* what) const {
-        return {options_.events, listed(names), driver_.device(), what};
-    }
-    static std::string listed(const Tags& names) {
-        std::string all;
-        for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-        return all;
-    }
+    [[nodiscard]] Span span_of(const std::vector<std::string>& names, const char* what) const;
+    static std::string listed(const std::vector<std::string>& names);
 
-    D driver_;
+    std::shared_ptr<const ForkMark> fork_ = std::make_shared<const ForkMark>(); // asked before any lock
+    AnyDriver driver_;
     SaverOptions options_;
     RegionStacks regions_;
-    HookThreads hook_threads_;
-    TagTable<D> tags_;
-    Relief<D> relief_{tags_, options_.events};
+    OpenCaptures captures_{fork_};
+    HookThreads hook_threads_{fork_};
+    HookThreads asking_{fork_}; // threads that run on_no_room
+    HookList<PauseEvent> before_pause_{fork_};
+    HookList<PauseEvent> after_pause_{fork_};
+    HookList<ResumeEvent> before_resume_{fork_};
+    HookList<ResumeEvent> after_resume_{fork_};
+    Turn room_turn_; // one thread looks for room at a time: what it holds nobody else finds
+    std::atomic<std::uint64_t> room_made_{0};
+    TagTable tags_;
 };
 
-} // namespace memsaver::inline v0_1
+/// What works for a copy of a MemorySaver, for what is built on savers.
+[[nodiscard]] SaverCore& used(const std::shared_ptr<SaverCore>& core);
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#include "memsaver/saver/arena_handle.hpp" // Arena, which it answers; it includes saver_core.ipp

@@ -2,7 +2,7 @@
 // Does not know which use of it is wrong.
 #pragma once
 
-#include "memsaver/base/base.hpp"
+#include "memsaver/core/core.hpp"
 #include "memsaver/testing/call_log.hpp"
 
 #include <array>
@@ -13,7 +13,7 @@
 #include <ostream>
 #include <string>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// How many things of each sort are held. A handle counts until it is released, a mapping until it is unmapped.
 struct Outstanding {
@@ -181,4 +181,4 @@ private:
     std::array<Entries, things> tables_;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -2,15 +2,15 @@
 // Does not know what the calls mean.
 #pragma once
 
-#include "memsaver/base/base.hpp"
-#include "memsaver/driver/handles.hpp"
+#include "memsaver/core/core.hpp"
+#include "memsaver/core/handles.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Each method of the driver concepts (driver/concepts.hpp) but `device` and `name`, which cannot fail.
 enum class Call : unsigned char {
@@ -22,11 +22,11 @@ enum class Call : unsigned char {
     begin_capture, end_capture, update_graph, launch, close_graph,
     lane, map_host, unmap_host, populate_host, pin_host, unpin_host, host_available,
     open_file, close_file, write_file, read_file, allocate_file, punch_file,
-    owns_stream, pool_memory, trim_pool, allow_reading,
+    owns_stream, pool_memory, trim_pool,
     // clang-format on
 };
 
-inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::allow_reading) + 1;
+inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::trim_pool) + 1;
 
 /// "map", as the method is called.
 [[nodiscard]] constexpr const char* call_name(Call call) noexcept {
@@ -40,7 +40,7 @@ inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::allow_r
         "begin_capture", "end_capture", "update_graph", "launch", "close_graph",
         "lane", "map_host", "unmap_host", "populate_host", "pin_host", "unpin_host", "host_available",
         "open_file", "close_file", "write_file", "read_file", "allocate_file", "punch_file",
-        "owns_stream", "pool_memory", "trim_pool", "allow_reading",
+        "owns_stream", "pool_memory", "trim_pool",
         // clang-format on
     };
     static_assert(names.back() != nullptr, "a call without a name");
@@ -126,4 +126,4 @@ private:
     std::uint64_t ended_ = 0;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -2,7 +2,7 @@
 // Does not make any call.
 #pragma once
 
-#include "memsaver/base/base.hpp"
+#include "memsaver/core/core.hpp"
 #include "memsaver/testing/call_log.hpp"
 
 #include <array>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// For how long a driver fails.
 enum class Lasting : unsigned char {
@@ -38,6 +38,7 @@ struct Failure {
         switch (kind) {
         case StatusKind::out_of_memory: return {kind, injected_code, "injected out of memory"};
         case StatusKind::out_of_host_memory: return {kind, injected_code, "injected out of host memory"};
+        case StatusKind::unsupported: return {kind, injected_code, "injected unsupported"};
         case StatusKind::gone: return {kind, injected_code, "injected loss of the device"};
         case StatusKind::ok:
         case StatusKind::other: break;
@@ -89,4 +90,4 @@ private:
     std::array<std::uint64_t, call_kinds> by_kind_{};
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

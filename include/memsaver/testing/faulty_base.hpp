@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// The part of FaultyDriver that is not a driver: failing on purpose, watching, and what happened.
 template <Driver D>
@@ -154,4 +154,4 @@ private:
     std::shared_ptr<State> state_;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

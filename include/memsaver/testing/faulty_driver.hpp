@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Wraps any driver for tests: `FaultyDriver driver{HostDriver{1_GiB}}`. Copies share everything: the driver inside,
 /// plans, counts and books; two are equal if one is a copy of the other. Satisfies the concepts that `D` satisfies.
@@ -69,10 +69,6 @@ public:
     Status allow_access(Address address, std::size_t bytes) const noexcept {
         return call({.call = Call::allow_access, .address = address, .bytes = bytes},
                     [&](CallRecord&) { return inner().allow_access(address, bytes); });
-    }
-    Status allow_reading(Address address, std::size_t bytes) const noexcept requires ReadOnlyPages<D> {
-        return call({.call = Call::allow_reading, .address = address, .bytes = bytes},
-                    [&](CallRecord&) { return inner().allow_reading(address, bytes); });
     }
 
     Status open_stream(StreamRef& stream) const noexcept {
@@ -176,4 +172,4 @@ public:
     }
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 template <Driver D>
 class FaultySystem : public FaultyBase<D> {
@@ -100,4 +100,4 @@ protected:
     using FaultyBase<D>::call;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -2,7 +2,7 @@
 // Sees calls as records only; does not make any.
 #pragma once
 
-#include "memsaver/base/base.hpp"
+#include "memsaver/core/core.hpp"
 #include "memsaver/testing/books.hpp"
 #include "memsaver/testing/call_log.hpp"
 
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// Follows calls: `begin` before one is made, `end` once it has answered. What a call gives back is off the books from
 /// `begin` on, so that another thread may be given the same address or handle before `end`; if the call fails, `end`
@@ -39,8 +39,7 @@ public:
         case Call::unmap_host: check_unmap_host(call); return remove(call);
         case Call::map: check_map(call); break;
         case Call::pin_host: check_pin(call); break;
-        case Call::allow_access:
-        case Call::allow_reading: check_whole(call); return {};
+        case Call::allow_access: check_whole(call); return {};
         case Call::copy_to_host:
         case Call::copy_to_device: check_whole_pin(call); [[fallthrough]];
         case Call::fill: check_usable(call); return {};
@@ -63,7 +62,7 @@ public:
             node.key() = Books::key(call);
             node.mapped() = {call.bytes, call.handle, false};
             if (!table(call.call).insert(std::move(node)).inserted) violate(call, "gave what is already held");
-        } else if (call.call == Call::allow_access || call.call == Call::allow_reading) {
+        } else if (call.call == Call::allow_access) {
             Entries& mappings = of(Thing::mapping);
             auto it = mappings.lower_bound(call.address);
             for (; it != mappings.end() && it->first - call.address < call.bytes; ++it) it->second.accessible = true;
@@ -199,4 +198,4 @@ private:
     std::uint64_t violation_count_ = 0;
 };
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

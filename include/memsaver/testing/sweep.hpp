@@ -2,14 +2,14 @@
 // Does not know the operation, nor what is to hold afterwards, nor a test framework.
 #pragma once
 
-#include "memsaver/base/base.hpp"
+#include "memsaver/core/core.hpp"
 #include "memsaver/testing/failure.hpp"
 
 #include <cstdint>
 #include <exception>
 #include <string>
 
-namespace memsaver::inline v0_1 {
+namespace memsaver::inline v0_2 {
 
 /// One run of a sweep.
 struct SweepPoint {
@@ -52,4 +52,4 @@ std::uint64_t sweep(Failure failure, Make make, Operate operate, Verify verify, 
     throw Misuse{"a sweep found no end after " + std::to_string(limit) + " points: " + failure.text()};
 }
 
-} // namespace memsaver::inline v0_1
+} // namespace memsaver::inline v0_2

@@ -68,7 +68,7 @@ TEST_CASE("bytes kept on two devices at once come back to each, whatever keeps t
     const CudaDriver devices[] = {CudaDriver{0}, CudaDriver{1}}; // keep their contexts
     constexpr std::size_t sizes[] = {6912, 3_MiB + 256, 20_MiB};
     constexpr std::size_t all_bytes = 6912 + 3_MiB + 256 + 20_MiB;
-    for (const auto& [name, policy] : test::keepers<Watched>()) {
+    for (const auto& [name, policy] : test::keepers()) {
         CAPTURE(name);
         const Ledgered first{0};
         const Ledgered second{1};
@@ -160,7 +160,7 @@ TEST_CASE("a pause waits for both devices") {
     Buffer<std::uint32_t> there{saver.arena("tag", Discard{}, second.driver), 1 << 20};
     neighbour.shut_gate();
     neighbour.wait_and_store(neighbour.stream, there.data(), 1);
-    PauseOptions<Watched> options;
+    PauseOptions options;
     options.timeout = std::chrono::milliseconds{5};
     CHECK_THROWS_AS(saver.pause("tag", options), NotIdle);
     CHECK(first.driver.calls(Call::unmap) + second.driver.calls(Call::unmap) == 0); // all or nothing
@@ -224,7 +224,7 @@ TEST_CASE("a graph on the second device is paused there, and replays") {
     MemorySaver saver{first.driver};
     void* block = nullptr;
     {
-        const CaptureOptions<Watched> there{.policy = Zero{}, .device = second.driver};
+        const CaptureOptions there{.policy = Zero{}, .device = second.driver};
         const Graph graph = capture(saver, "graph", neighbour.stream, there, [&] {
             block = saver.allocate(count * sizeof(std::uint32_t));
             neighbour.add_one(neighbour.stream, block, count);
@@ -269,7 +269,7 @@ TEST_CASE("a pool of workspaces on the second device: grows, is zeroed, captured
         neighbour.synchronize();
         CHECK(neighbour.read(workspace, count) == words(count, 1));
 
-        const CaptureOptions<Watched> there{.policy = Zero{}, .device = second.driver};
+        const CaptureOptions there{.policy = Zero{}, .device = second.driver};
         const Graph graph = capture(saver, "graph", neighbour.stream, there,
                                     [&] { neighbour.add_one(neighbour.stream, pool.get("a", bytes, zeroed), count); });
         for (int cycle = 0; cycle < 2; ++cycle) {

@@ -19,7 +19,9 @@
 #include <set>
 #include <utility>
 
-using namespace gpu_test;
+namespace interop_cccl_containers_test {
+
+using namespace gpu_test; // not for all: nvcc writes `cuda::` at the end of a unit, and means its own
 
 namespace {
 
@@ -126,8 +128,8 @@ TEST_CASE("a resource's block, freed on a stream with a running kernel, is not h
     const Ledgered books;
     MemorySaver saver{books.driver};
     ArenaResource resource{saver.arena("resource")};
-    const cuda::stream_ref mine{program.stream};
-    const cuda::stream_ref other{program.other_stream};
+    const ::cuda::stream_ref mine{program.stream};
+    const ::cuda::stream_ref other{program.other_stream};
     for (const bool older_names : {false, true}) {
         CAPTURE(older_names);
         constexpr std::size_t bytes = 2_MiB;
@@ -159,16 +161,16 @@ TEST_CASE("a resource's block, freed on a stream with a running kernel, is not h
 }
 
 #if CCCL_VERSION >= 3002000
-TEST_CASE("a cuda::buffer in paused memory: the same address and values after the resume") {
+TEST_CASE("a ::cuda::buffer in paused memory: the same address and values after the resume") {
     Program program;
     const Ledgered books;
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("buffer", HostBackup{});
-    const cuda::stream_ref stream{program.stream};
+    const ::cuda::stream_ref stream{program.stream};
     {
-        auto sevens = cuda::make_buffer<int>(stream, ArenaResource{arena}, count, cuda::no_init);
+        auto sevens = ::cuda::make_buffer<int>(stream, ArenaResource{arena}, count, ::cuda::no_init);
         program.fill(sevens.data(), 7, sevens.size() * sizeof(int));
-        cuda::device_buffer<int> copy{stream, ArenaResource{arena}, count, cuda::no_init};
+        ::cuda::device_buffer<int> copy{stream, ArenaResource{arena}, count, ::cuda::no_init};
         program.fill(copy.data(), 8, copy.size() * sizeof(int));
         const int* const address = sevens.data();
         program.synchronize();
@@ -187,3 +189,5 @@ TEST_CASE("a cuda::buffer in paused memory: the same address and values after th
     saver.close();
 }
 #endif
+
+} // namespace interop_cccl_containers_test

@@ -20,21 +20,21 @@ using namespace test;
 
 // What each generation asks for, in its own names.
 #if CCCL_VERSION < 3001000
-static_assert(cuda::mr::resource<ArenaResource>);
-static_assert(cuda::mr::async_resource<ArenaResource>);
-static_assert(!cuda::mr::resource_with<ArenaResource, cuda::mr::host_accessible>);
-static_assert(!cuda::mr::async_resource<Arena>);
+static_assert(::cuda::mr::resource<ArenaResource>);
+static_assert(::cuda::mr::async_resource<ArenaResource>);
+static_assert(!::cuda::mr::resource_with<ArenaResource, ::cuda::mr::host_accessible>);
+static_assert(!::cuda::mr::async_resource<Arena>);
 #else
-static_assert(cuda::mr::synchronous_resource<ArenaResource>);
-static_assert(cuda::mr::resource<ArenaResource>);
-static_assert(!cuda::mr::resource_with<ArenaResource, cuda::mr::host_accessible>);
-static_assert(!cuda::mr::resource<Arena>);
+static_assert(::cuda::mr::synchronous_resource<ArenaResource>);
+static_assert(::cuda::mr::resource<ArenaResource>);
+static_assert(!::cuda::mr::resource_with<ArenaResource, ::cuda::mr::host_accessible>);
+static_assert(!::cuda::mr::resource<Arena>);
 #endif
 
 // And what the other one does, so that neither is lost while only one is at hand.
 template <class R>
 concept BothGenerations = std::equality_comparable<R> && std::copyable<R> &&
-    requires(R& resource, void* pointer, std::size_t n, cuda::stream_ref stream) {
+    requires(R& resource, void* pointer, std::size_t n, ::cuda::stream_ref stream) {
     { resource.allocate(n, n) } -> std::same_as<void*>;
     { resource.deallocate(pointer, n, n) }
     noexcept->std::same_as<void>;
@@ -54,13 +54,13 @@ static_assert(!BothGenerations<Arena>);
 namespace {
 
 /// Every way to deallocate in a stream's order.
-using Free = std::function<void(ArenaResource&, void*, std::size_t, cuda::stream_ref)>;
+using Free = std::function<void(ArenaResource&, void*, std::size_t, ::cuda::stream_ref)>;
 const std::vector<Free>& stream_ordered_frees() {
     static const std::vector<Free> frees{
-        [](auto& r, void* p, std::size_t n, cuda::stream_ref s) { r.deallocate(s, p, n); },
-        [](auto& r, void* p, std::size_t n, cuda::stream_ref s) { r.deallocate(s, p, n, 256); },
-        [](auto& r, void* p, std::size_t n, cuda::stream_ref s) { r.deallocate_async(p, n, s); },
-        [](auto& r, void* p, std::size_t n, cuda::stream_ref s) { r.deallocate_async(p, n, 256, s); }};
+        [](auto& r, void* p, std::size_t n, ::cuda::stream_ref s) { r.deallocate(s, p, n); },
+        [](auto& r, void* p, std::size_t n, ::cuda::stream_ref s) { r.deallocate(s, p, n, 256); },
+        [](auto& r, void* p, std::size_t n, ::cuda::stream_ref s) { r.deallocate_async(p, n, s); },
+        [](auto& r, void* p, std::size_t n, ::cuda::stream_ref s) { r.deallocate_async(p, n, 256, s); }};
     return frees;
 }
 
@@ -78,7 +78,7 @@ TEST_CASE_TEMPLATE("every way to allocate and to give back", M, MEMSAVER_TEST_MA
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     ArenaResource resource{saver.arena("cccl", HostBackup{})};
-    const cuda::stream_ref stream{cudaStream_t{}};
+    const ::cuda::stream_ref stream{cudaStream_t{}};
 
     std::vector<void*> blocks{resource.allocate(1_MiB),
                               resource.allocate(1_MiB, 4_KiB),
@@ -135,13 +135,13 @@ TEST_CASE("a freed block is used again only when its stream has passed") {
         HeldStream other{machine.driver.inner()};
         MemorySaver saver{machine.driver};
         ArenaResource resource{saver.arena("cccl")};
-        const cuda::stream_ref stream{mine.as_cuda()};
+        const ::cuda::stream_ref stream{mine.as_cuda()};
         void* const block = resource.allocate(stream, 2_MiB);
         free(resource, block, 2_MiB, stream);
         for (int i = 0; i < 8; ++i) CHECK(resource.allocate(stream, 2_MiB) != block);
         mine.finish();
         std::set<void*> later;
-        for (int i = 0; i < 64; ++i) later.insert(resource.allocate(cuda::stream_ref{other.as_cuda()}, 2_MiB));
+        for (int i = 0; i < 64; ++i) later.insert(resource.allocate(::cuda::stream_ref{other.as_cuda()}, 2_MiB));
         CHECK(later.contains(block)); // while the other stream is still held
         other.finish();
     }
@@ -165,7 +165,7 @@ TEST_CASE_TEMPLATE("no bytes, no room, no power of two", M, MEMSAVER_TEST_MACHIN
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     ArenaResource resource{saver.arena("cccl")};
-    const cuda::stream_ref stream{cudaStream_t{}};
+    const ::cuda::stream_ref stream{cudaStream_t{}};
     CHECK(resource.allocate(stream, 0) == nullptr);
     CHECK(resource.allocate_sync(0) == nullptr);
     resource.deallocate(stream, nullptr, 0);
@@ -184,7 +184,7 @@ TEST_CASE_TEMPLATE("giving back never throws", M, MEMSAVER_TEST_MACHINES) {
     MemorySaver saver{machine.driver,
                       {.events = [&](const Event& event) { told += event.kind == EventKind::ignored ? 1 : 0; }}};
     ArenaResource resource{saver.arena("cccl")};
-    const cuda::stream_ref stream{cudaStream_t{}};
+    const ::cuda::stream_ref stream{cudaStream_t{}};
     void* const block = resource.allocate(stream, 1_MiB);
 
     // A stream that cannot be marked does not keep the memory.
@@ -209,18 +209,18 @@ TEST_CASE_TEMPLATE("references and owners that hide the type", M, MEMSAVER_TEST_
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     ArenaResource resource{saver.arena("cccl")};
-    const cuda::stream_ref stream{cudaStream_t{}};
+    const ::cuda::stream_ref stream{cudaStream_t{}};
 #if CCCL_VERSION < 3001000
-    cuda::mr::async_resource_ref<cuda::mr::device_accessible> ref{resource};
+    ::cuda::mr::async_resource_ref<::cuda::mr::device_accessible> ref{resource};
     void* const block = ref.allocate_async(1_MiB, 256, stream);
     CHECK(resource.arena().usage().blocks == 1);
     ref.deallocate_async(block, 1_MiB, 256, stream);
 #elif CCCL_VERSION >= 3002000
-    cuda::mr::resource_ref<cuda::mr::device_accessible> ref{resource};
+    ::cuda::mr::resource_ref<::cuda::mr::device_accessible> ref{resource};
     void* const block = ref.allocate(stream, 1_MiB, 256);
     CHECK(resource.arena().usage().blocks == 1);
     ref.deallocate(stream, block, 1_MiB, 256);
-    cuda::mr::any_resource<cuda::mr::device_accessible> owner{resource};
+    ::cuda::mr::any_resource<::cuda::mr::device_accessible> owner{resource};
     void* const second = owner.allocate_sync(1_MiB, 256);
     CHECK(resource.arena().usage().blocks == 1);
     owner.deallocate_sync(second, 1_MiB, 256);

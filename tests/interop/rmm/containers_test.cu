@@ -15,7 +15,9 @@
 
 #include <utility>
 
-using namespace gpu_test;
+namespace interop_rmm_containers_test {
+
+using namespace gpu_test; // not for all: nvcc writes `cuda::` at the end of a unit, and means its own
 
 static_assert(std::is_constructible_v<rmm::device_async_resource_ref, ArenaResource&>);
 static_assert(std::is_constructible_v<rmm::device_resource_ref, ArenaResource&>);
@@ -26,7 +28,7 @@ TEST_CASE("RMM's vector and buffer in paused memory: the same address and values
     const Ledgered books;
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("rmm", HostBackup{});
-    const cuda::stream_ref stream{program.stream};
+    const ::cuda::stream_ref stream{program.stream};
     {
         rmm::device_uvector<int> vector{count, stream, ArenaResource{arena}};
         const rmm::device_buffer buffer{1_MiB, stream, ArenaResource{arena}};
@@ -55,7 +57,7 @@ TEST_CASE("an arena as RMM's resource of the device, and under one of its adapto
     const Ledgered books;
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("rmm");
-    const cuda::stream_ref stream{program.stream};
+    const ::cuda::stream_ref stream{program.stream};
     auto before = rmm::mr::set_current_device_resource(ArenaResource{arena});
     {
         const rmm::device_buffer buffer{1_MiB, stream};
@@ -70,3 +72,5 @@ TEST_CASE("an arena as RMM's resource of the device, and under one of its adapto
     program.synchronize();
     saver.close();
 }
+
+} // namespace interop_rmm_containers_test

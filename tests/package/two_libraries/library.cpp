@@ -10,8 +10,12 @@ namespace {
 
 class Own final : public Library {
 public:
-    bool has_cuda_headers() const override {
-        return CudaDriver::available().problem != CudaProblem::built_without_headers;
+    bool is_compiled() const override {
+#ifdef MEMSAVER_COMPILED
+        return true;
+#else
+        return false;
+#endif
     }
     void write(unsigned char byte) override { std::ranges::fill(bytes(), byte); }
     bool holds(unsigned char byte) override { return std::ranges::count(bytes(), byte) == std::ssize(bytes()); }

@@ -13,7 +13,7 @@ public:
     Library& operator=(const Library&) = delete;
     virtual ~Library() = default;
 
-    virtual bool has_cuda_headers() const = 0;
+    virtual bool is_compiled() const = 0; // with memsaver::compiled
     virtual void write(unsigned char byte) = 0;
     virtual bool holds(unsigned char byte) = 0; // only while it is not paused
     virtual memsaver::Report pause() = 0;

@@ -4,7 +4,7 @@
 #include <cuda.h>
 
 #include "host_libcuda.hpp"
-#include "memsaver/driver/host_driver.hpp"
+#include "memsaver/host/host_driver.hpp"
 
 #include <atomic>
 #include <cstdio>
@@ -43,6 +43,7 @@ CUresult result(const Status& status) {
     case StatusKind::out_of_memory: return CUDA_ERROR_OUT_OF_MEMORY;
     case StatusKind::gone: return CUDA_ERROR_ILLEGAL_ADDRESS;
     case StatusKind::out_of_host_memory:
+    case StatusKind::unsupported:
     case StatusKind::other: break;
     }
     return CUDA_ERROR_INVALID_VALUE;

@@ -1,0 +1,13 @@
+# The target `reference`: the public names and what include/ says about them, in build/reference/html. Not in `all`.
+set(REFERENCE_DIR ${PROJECT_BINARY_DIR}/reference)
+find_package(Doxygen QUIET)
+find_program(SED sed)
+if(NOT DOXYGEN_FOUND OR NOT SED)
+  message(STATUS "memsaver: no Doxygen, no reference (on Debian and Ubuntu: apt-get install doxygen)")
+  return()
+endif()
+configure_file(docs/Doxyfile.in ${REFERENCE_DIR}/Doxyfile @ONLY)
+add_custom_target(reference
+  COMMAND ${CMAKE_COMMAND} -E rm -rf ${REFERENCE_DIR}/html ${REFERENCE_DIR}/xml # or names that are gone would stay
+  COMMAND ${DOXYGEN_EXECUTABLE} ${REFERENCE_DIR}/Doxyfile
+  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} COMMENT "Writing the reference: ${REFERENCE_DIR}/html/index.html" VERBATIM)

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Says which public names the reference has nothing to say about, and exits 1.
+
+    check_reference.py FOLDER    what the target `reference` wrote: FOLDER/xml and FOLDER/warnings.txt
+
+A name counts once, however many overloads and declarations it has: one of them says what it is. Not asked for are: what the
+language and its library know already (constructors, for which the class speaks; destructors; operators; `begin`, `data`); members of a described struct
+and values of a described enumeration, which speaks for them where their names do not; methods that a concept asks for,
+which is where they are described.
+"""
+import argparse
+import collections
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+KINDS = {"class", "struct", "union", "concept", "namespace"}
+# What containers, allocators and exceptions are asked for by the standard.
+STANDARD = {"begin", "end", "data", "size", "empty", "what", "value_type", "size_type", "difference_type", "pointer",
+            "const_pointer", "reference", "const_reference", "is_always_equal", "rebind", "other",
+            "propagate_on_container_move_assignment", "propagate_on_container_swap"}
+
+
+def text_of(element, tag):
+    found = element.find(tag)
+    return "" if found is None else "".join(found.itertext()).strip()
+
+
+def described(element):
+    return any(text_of(element, tag) for tag in ("briefdescription", "detaileddescription", "inbodydescription"))
+
+
+def of_the_language(member, owner):
+    name = text_of(member, "name")
+    return name[0] == "~" or name in {owner.rsplit("::")[-1], *STANDARD} or re.match(r"operator\b", name) is not None
+
+
+def asked_for_by_concepts(compounds):
+    """The methods that the concepts' definitions name: `{ d.map(a, n, h) } noexcept`."""
+    concepts = [compound for compound in compounds if compound.get("kind") == "concept"]
+    return {name for each in concepts for name in re.findall(r"[{(]\s*\w+\.(\w+)\(", text_of(each, "initializer"))}
+
+
+def undocumented(folder):
+    """[(place, name)], by place."""
+    files = [path for path in (folder / "xml").glob("*.xml") if path.name != "index.xml"]
+    compounds = [compound for path in files for compound in ElementTree.parse(path).getroot().findall("compounddef")]
+    compounds = [each for each in compounds if each.get("kind") in KINDS and text_of(each, "compoundname").startswith("memsaver")]
+    by_concept = asked_for_by_concepts(compounds)
+    names = collections.defaultdict(list)  # of each: (described, place)
+    for compound in compounds:
+        owner = text_of(compound, "compoundname")
+        if compound.get("prot", "public") != "public" or owner.rsplit("::")[-1] in STANDARD:
+            continue
+        names[owner].append((described(compound), place(compound)))
+        of_class = compound.get("kind") in ("class", "struct", "union")
+        for member in compound.iter("memberdef"):
+            name, kind = text_of(member, "name"), member.get("kind")
+            if member.get("prot") != "public" or kind == "friend" or (of_class and kind == "variable"):
+                continue
+            if of_class and (name in by_concept or of_the_language(member, owner)):
+                continue
+            if not of_class and name.startswith("operator") and not name.startswith('operator"'):
+                continue
+            names[f"{owner}::{name}"].append((described(member), place(member)))
+    return sorted((said[0][1], name) for name, said in names.items() if not any(each for each, _ in said))
+
+
+def place(element):
+    at = element.find("location")
+    return (at.get("file"), int(at.get("line"))) if at is not None else ("", 0)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    warnings = (folder / "warnings.txt").read_text(encoding="utf-8").splitlines()
+    missing = undocumented(folder)
+    for line in warnings:
+        print(line)
+    for (file, line), name in missing:
+        print(f"{file}:{line}: {name} is not documented")
+    print(f"{len(missing)} public names are not documented, {len(warnings)} warnings of Doxygen")
+    return 1 if missing or warnings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

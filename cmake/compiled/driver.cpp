@@ -1,0 +1,10 @@
+// One of the files that memsaver::compiled is made of: the definitions of driver/. Written by
+// cmake/checks/check_tree.py --write-compiled.
+#include "memsaver/driver/driver.hpp"
+
+#include "memsaver/driver/cuda_api.ipp"
+#include "memsaver/driver/cuda_device.ipp"
+#include "memsaver/driver/cuda_driver.ipp"
+#include "memsaver/driver/fork_mark.ipp"
+#include "memsaver/driver/host_memory.ipp"
+#include "memsaver/driver/system.ipp"

@@ -1,0 +1,12 @@
+// One of the files that memsaver::compiled is made of: the definitions of saver/. Written by
+// cmake/checks/check_tree.py --write-compiled.
+#include "memsaver/saver/saver.hpp"
+
+#include "memsaver/saver/arena_handle.ipp"
+#include "memsaver/saver/directory.ipp"
+#include "memsaver/saver/hooks.ipp"
+#include "memsaver/saver/open_captures.ipp"
+#include "memsaver/saver/plain_arena.ipp"
+#include "memsaver/saver/region_stacks.ipp"
+#include "memsaver/saver/saver_core.ipp"
+#include "memsaver/saver/tag_table.ipp"

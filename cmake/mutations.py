@@ -1,0 +1,148 @@
+"""Where C++ text can be changed so that a test ought to notice, and into what; for mutants.py.
+
+One operator with spaces around it (so that no bracket of a template is one), a step, a `!`, a truth value or a number; or
+a call that stands as a statement on a line of its own. Not in comments, strings, directives, and what only compiles.
+"""
+import collections
+import re
+
+Site = collections.namedtuple("Site", "file begin end old new line")
+
+TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\b\d[\w.\']*|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+SWAPS = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "&&": "||", "||": "&&", "+": "-", "-": "+",
+         "+=": "-=", "-=": "+="}
+OPERATOR = re.compile(r"(?<=[ \n])(?:[=!<>]=|[<>+-]|&&|\|\||[+-]=)(?=[ \n])")  # spaces around it: no template's bracket
+STEP = re.compile(r"(?<!\+)\+\+(?!\+)|(?<!-)--(?!-)")
+NOT = re.compile(r"(?<![\w)\]])!(?=[\w(*])")
+TRUTH = re.compile(r"(?<!noexcept\()\b(?:true|false)\b")
+NUMBER = re.compile(r"(?<![\w.'<-])(0[xX][0-9a-fA-F]+|\d+)(?=(?:_[KMGT]iB|[uUlL]+)?(?![\w.'>]))")
+CALL = re.compile(r"[ \t]*((?:\(void\))?[A-Za-z_](?:[\w.:]|->|\[\w+\])*\(.*\);)[ \t]*$")
+NO_CALL = re.compile(r"(?:return|throw|co_\w+|if|for|while|switch|catch|new|delete|assert)\b|"
+                     r"\w+\((?:const\b[^()]*|[\w:<>]+&&?[ \w]*)\);")  # a constructor's declaration
+
+
+def blank(text):
+    return re.sub(r"[^\n]", " ", text)
+
+
+def statement_end(text, begin):
+    """Behind the next `;` that stands in no bracket."""
+    depth = 0
+    for at in range(begin, len(text)):
+        depth += (text[at] in "({[") - (text[at] in ")}]")
+        if text[at] == ";" and depth <= 0:
+            return at + 1
+    return len(text)
+
+
+def mask(text):
+    """The text, as long as it was, with spaces for what is not to be changed; strings keep their quotes."""
+    def hide(match):
+        found = match[0]
+        if found[0].isdigit():
+            return found
+        return f'"{blank(found[1:-1])}"' if found[-1] == '"' and found[0] != "/" else blank(found)
+
+    text = TOKEN.sub(hide, text)
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: blank(m[0]), text, flags=re.MULTILINE)
+    text = re.sub(r"\brequires\b[^\n]*|\bvirtual\b[^\n]*= 0;", lambda m: blank(m[0]), text)
+    for match in re.finditer(r"\b(?:static_assert|concept|using|typedef)\b", text):
+        end = statement_end(text, match.start())
+        text = text[:match.start()] + blank(text[match.start():end]) + text[end:]
+    return text
+
+
+def is_call(line):
+    """Whether it is one call, as a whole, and no declaration."""
+    found = CALL.match(line)
+    if not found or NO_CALL.match(found[1]) or re.search(r"\)[^()]* = ", found[1]):
+        return False
+    depth = 0
+    for at, sign in enumerate(found[1]):
+        depth += (sign in "({[") - (sign in ")}]")
+        if depth < 0 or (sign == ";" and depth == 0 and at != len(found[1]) - 1):
+            return False
+    return depth == 0
+
+
+def sites_of(name, text):
+    """All mutants of a file, in the order of the text."""
+    hidden = mask(text)
+    found = []
+
+    def add(begin, end, new):
+        found.append(Site(name, begin, end, text[begin:end], new, text.count("\n", 0, begin) + 1))
+
+    for match in OPERATOR.finditer(hidden):
+        if match[0][0] in "+-":  # of strings there is a sum, but no difference: most of these would not compile
+            begin = max(hidden.rfind(sign, 0, match.start()) for sign in ";{}") + 1
+            if '"' in hidden[begin:statement_end(hidden, match.start())]:
+                continue
+        add(*match.span(), SWAPS[match[0]])
+    for match in STEP.finditer(hidden):
+        add(*match.span(), "--" if match[0] == "++" else "++")
+    for match in NOT.finditer(hidden):
+        add(*match.span(), "")
+    for match in TRUTH.finditer(hidden):
+        add(*match.span(), "false" if match[0] == "true" else "true")
+    for match in NUMBER.finditer(hidden):
+        add(*match.span(1), hex(int(match[1], 16) + 1) if match[1][:2] in ("0x", "0X") else str(int(match[1]) + 1))
+    begin, last = 0, ";"
+    for line in hidden.splitlines(keepends=True):
+        code = line.strip()
+        if last[-1] in ";{}:" and is_call(line.rstrip("\n")):
+            at = begin + line.index(code)
+            add(at, at + len(code), ";")
+        begin += len(line)
+        last = code or last
+    return sorted(found)
+
+
+def apply(text, site):
+    assert text[site.begin:site.end] == site.old, site
+    return text[:site.begin] + site.new + text[site.end:]
+
+
+def shown(site):
+    return f"delete {site.old}" if site.new == ";" else f"{site.old} -> {site.new}" if site.new else f"{site.old} left out"
+
+
+def self_test(paths):
+    """On invented text, and on files that are only read."""
+    text = """#define A 1 + 2 // not a == b
+#include "a < b.hpp"
+static_assert(sizeof(int) == 4, "; 1");
+template <class T, int N = 3> requires (N > 2)
+void f(int a, const char* s) {
+    if (a == 1 && !s) ++a; /* b < c */
+    const auto t = std::string{"a"} + s + ": 1 == 2";
+    std::array<int, 4> b; x->y = 'a' <= a - 0x1F;
+    g(a, h(2_KiB)).again();
+    return g(true);
+    if (a)
+        g(a);
+    total +=
+        g(a);
+    int i(4);
+    T(const T&);
+    (void)lock.wait([&] { return a >= 7'000; });
+    a.b(c) = d(e);
+}
+"""
+    changes = [f"{site.line}: {shown(site)}" for site in sites_of("t", text)]
+    wanted = ["6: == -> !=", "6: 1 -> 2", "6: && -> ||", "6: ! left out", "6: ++ -> --", "8: <= -> <", "8: - -> +",
+              "8: 0x1F -> 0x20", "9: delete g(a, h(2_KiB)).again();", "9: 2 -> 3", "10: true -> false", "13: += -> -=",
+              "15: 4 -> 5", "17: delete (void)lock.wait([&] { return a >= 7'000; });", "17: >= -> >"]
+    assert changes == wanted, "\n".join(["", *changes])
+    assert len(mask(text)) == len(text)
+    kinds = collections.Counter()
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        hidden = mask(text)
+        assert [len(line) for line in hidden.split("\n")] == [len(line) for line in text.split("\n")], path
+        for site in sites_of(path.name, text):
+            before, after = text.split("\n"), apply(text, site).split("\n")
+            assert [at for at, lines in enumerate(zip(before, after), 1) if lines[0] != lines[1]] == [site.line], site
+            assert len(before) == len(after) and not before[site.line - 1].lstrip().startswith(("//", "#")), site
+            kinds["call" if site.new == ";" else "number" if site.old[0].isdigit() else site.old] += 1
+    print(f"{len(paths)} files, {kinds.total()} places: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))

@@ -1,0 +1,75 @@
+// Definitions of arena_base.hpp.
+#pragma once
+
+#include "memsaver/arena/arena_base.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <mutex>
+#include <string>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE std::string Request::text() const {
+    const bool negative = bytes > std::numeric_limits<std::size_t>::max() / 2;
+    return "allocate(" + std::to_string(bytes) + " bytes" + (negative ? ", is this a negative number?" : "") + ')';
+}
+
+MEMSAVER_INLINE void Request::check(const std::string& tag) const {
+    const auto refuse = [&](const std::string& why) { throw Misuse{text() + " in tag \"" + tag + "\": " + why}; };
+    if (bytes == 0) refuse("the size is 0");
+    if (alignment == 0) refuse("the alignment is 0; if the default stream was meant, it is written nullptr");
+    if ((alignment & (alignment - 1)) != 0) {
+        refuse("the alignment of " + std::to_string(alignment) + " is not a power of two");
+    }
+}
+
+MEMSAVER_INLINE void ArenaTotals::note(const TagReport& row) noexcept {
+    const std::lock_guard lock{mutex_};
+    (row.mapped_bytes != 0 ? sums_.resumes : sums_.pauses) += 1;
+    if (row.mapped_bytes == 0) sums_.released_total_bytes += row.released_bytes;
+    sums_.saved_total_bytes += row.saved_bytes;
+    sums_.restored_total_bytes += row.restored_bytes;
+}
+
+MEMSAVER_INLINE void ArenaTotals::mapped(std::size_t bytes) noexcept {
+    const std::lock_guard lock{mutex_};
+    sums_.peak_mapped_bytes = std::max(sums_.peak_mapped_bytes, bytes);
+}
+
+MEMSAVER_INLINE void ArenaTotals::fill(ArenaUsage& row) noexcept {
+    mapped(row.mapped_bytes);
+    const std::lock_guard lock{mutex_};
+    row.peak_mapped_bytes = sums_.peak_mapped_bytes;
+    row.pauses = sums_.pauses;
+    row.resumes = sums_.resumes;
+    row.released_total_bytes = sums_.released_total_bytes;
+    row.saved_total_bytes = sums_.saved_total_bytes;
+    row.restored_total_bytes = sums_.restored_total_bytes;
+}
+
+MEMSAVER_INLINE void GrowingRanges::add(Range range) {
+    const std::lock_guard lock{mutex_};
+    ranges_.push_back(range);
+    count_.store(ranges_.size());
+}
+
+MEMSAVER_INLINE void GrowingRanges::remove(Range range) noexcept {
+    const std::lock_guard lock{mutex_};
+    std::erase(ranges_, range);
+    count_.store(ranges_.size());
+}
+
+MEMSAVER_INLINE bool GrowingRanges::hold(Address address) noexcept {
+    if (count_.load(std::memory_order_relaxed) == 0) return false;
+    const std::lock_guard lock{mutex_};
+    return std::any_of(ranges_.begin(), ranges_.end(),
+                       [&](const Range& range) { return range.address <= address && address < range.end(); });
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

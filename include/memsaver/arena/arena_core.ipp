@@ -1,0 +1,1020 @@
+// Definitions of arena_core.hpp.
+#pragma once
+
+#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/backup/discard.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE Turn::Hold::~Hold() {
+    if (turn_ == nullptr) return;
+    const std::lock_guard lock{turn_->mutex_};
+    turn_->taken_ = false;
+    turn_->freed_.notify_one(); // under the lock: the turn may be gone as soon as it is given up
+}
+
+MEMSAVER_INLINE Turn::Hold Turn::take(const Deadline& deadline, const std::string& tag) {
+    std::unique_lock lock{mutex_};
+    const auto free = [&] { return !taken_; };
+    if (!deadline) {
+        freed_.wait(lock, free);
+    } else if (!freed_.wait_until(lock, *deadline, free)) {
+        throw NotIdle{"tag \"" + tag +
+                      "\": another operation on it was still running when the time allowed ran out; nothing has "
+                      "changed"};
+    }
+    taken_ = true;
+    return Hold{*this};
+}
+
+MEMSAVER_INLINE std::optional<Turn::Hold> Turn::try_take() {
+    const std::lock_guard lock{mutex_};
+    if (taken_) return {};
+    taken_ = true;
+    return std::optional<Hold>{std::in_place, *this};
+}
+
+MEMSAVER_INLINE Address address_of(const void* pointer) noexcept { return reinterpret_cast<Address>(pointer); }
+
+MEMSAVER_INLINE void* pointer_of(Address address) noexcept {
+    return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
+}
+
+/// Each growth is one block in the arena's books and lies in extents of the arena's own, so that pause, resume, trim,
+/// policies and usage treat it as any other. Only the addresses are special: taken up to the cap from the beginning.
+class ArenaCore::Growing final : public GrowingBlock {
+public:
+    /// Throws what a failing driver call stands for.
+    Growing(ArenaCore& core, std::size_t cap);
+    ~Growing() override;
+
+    void grow(std::size_t bytes) override;
+
+private:
+    /// Active memory that is one live block. May throw; then nothing changed.
+    void take(Range more);
+    /// Pages of an earlier growth that failed may still be mapped here: tries once more to give them back.
+    void clear_the_way(Range more);
+    /// Gives the addresses without memory back; those of pages that could not be given back so far go with these.
+    void give_addresses();
+    [[noreturn]] void refuse(std::size_t bytes, const std::string& why) const;
+
+    ArenaCore& core_;
+    std::vector<Address> parts_; // where each growth began
+};
+
+MEMSAVER_INLINE ArenaCore::ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
+                                     std::function<void(Range)> on_segment)
+    : policy_{std::move(policy)}, pages_{std::move(driver), std::move(tag), std::move(options),
+                                         [this, told = std::move(on_segment)](Range segment) {
+                                             if (told) told(segment);
+                                             heaps_.add_segment(segment);
+                                         }},
+      heaps_{pages_.driver(), pages_.granularity()}, own_{policy_.open(pages_.driver())} {
+    const std::size_t capacity = pages_.capacity();
+    if (!can_align_up(pages_.options().capacity, pages_.granularity()) ||
+        !can_align_up(pages_.options().reserve, pages_.granularity())) {
+        throw Misuse{"tag \"" + this->tag() + "\": a capacity of " + format_bytes(pages_.options().capacity) +
+                     " and a reserve of " + format_bytes(pages_.options().reserve) + " cannot be"};
+    }
+    if (capacity != 0 && pages_.options().reserve > capacity) {
+        throw Misuse{"tag \"" + this->tag() + "\": a reserve of " + format_bytes(pages_.options().reserve) +
+                     " is more than the capacity of " + format_bytes(capacity)};
+    }
+}
+
+MEMSAVER_INLINE ArenaCore::~ArenaCore() {
+    try {
+        close();
+    } catch (const std::exception& error) {
+        tell_ignored(error.what());
+    }
+}
+
+// --- allocation ---
+
+MEMSAVER_INLINE void* ArenaCore::allocate(const Request& request) {
+    return pointer_of(take_block(check_request(request), request));
+}
+
+MEMSAVER_INLINE std::size_t ArenaCore::check_request(const Request& request) const {
+    request.check(tag());
+    const auto refuse = [&](const std::string& why) {
+        throw Misuse{request.text() + " in tag \"" + tag() + "\": " + why};
+    };
+    if (request.alignment > 1_GiB)
+        refuse("the alignment of " + format_bytes(request.alignment) + " is more than 1 GiB");
+    const std::size_t capacity = pages_.capacity();
+    if (capacity != 0 && request.bytes > capacity) {
+        refuse("more than the tag's capacity of " + format_bytes(capacity));
+    }
+    if (request.bytes > std::numeric_limits<std::size_t>::max() / 2) refuse("no address space has so many bytes");
+    return align_up(request.bytes, BlockAllocator::unit);
+}
+
+MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& request) {
+    const auto take = [&] { return heaps_.allocate(size, request.alignment, request.bytes, request.stream); };
+    int reclaims = 0; // others may take what it makes free, but not for ever
+    for (bool waited = false, settled = false;;) {
+        require_open_for([&] { return request.text(); });
+        const std::uint64_t seen = growths_.load();
+        if (const Address address = take()) return address;
+        // What a block waited for others may take: it waits but once to save growth, else it might never have its
+        // turn. Shards that give nothing out while too much waits in them can make it wait again.
+        const std::size_t step = growth_step(pages_.physical_bytes(), pages_.granularity());
+        if (heaps_.fence_is_worth_it(size, request.alignment, waited ? ~std::size_t{0} : step)) {
+            waited = true;
+            heaps_.fence();
+            if (const Address address = take()) return address; // its shard's own may do, and need not stop all others
+            heaps_.settle();
+            continue;
+        }
+        if (!settled) { // what other threads' shards have to spare
+            settled = true;
+            heaps_.settle();
+            continue;
+        }
+        try {
+            grow(seen, size, request.alignment);
+        } catch (const Error& error) {
+            if (reclaims == 8 || error.status().kind == StatusKind::gone || !reclaim_own(reclaims == 0)) throw;
+            reclaims += 1;
+        }
+    }
+}
+
+MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool at_first) {
+    const bool waits = heaps_.anything_waits();
+    if (waits) {
+        heaps_.fence();
+        heaps_.settle();
+        if (at_first) return true; // perhaps that is enough, and pages need not go
+    }
+    const auto turn = try_turn();
+    const std::size_t released = turn ? trim_now(*this) : 0;
+    return waits || released != 0;
+}
+
+MEMSAVER_INLINE void ArenaCore::check_capacity(std::size_t more) const {
+    const std::size_t capacity = pages_.capacity();
+    const std::size_t owned = pages_.physical_bytes();
+    if (capacity == 0 || (owned <= capacity && more <= capacity - owned)) return;
+    throw Misuse{"tag \"" + tag() + "\": no room for " + format_bytes(more) + " more in its capacity of " +
+                 format_bytes(capacity)};
+}
+
+MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment) {
+    const std::lock_guard lock{growing_};
+    require_open_for([&] { return "take " + format_bytes(bytes); });
+    if (growths_.load() != seen) return;
+    const std::size_t needed = align_up(bytes, pages_.granularity());
+    check_capacity(needed);
+    std::size_t step = std::max(needed, growth_step(pages_.physical_bytes(), pages_.granularity()));
+    if (pages_.capacity() != 0) step = std::min(step, std::max(needed, pages_.capacity() - pages_.physical_bytes()));
+    step = align_down(step, pages_.granularity());
+    DeviceMemory memory;
+    if (needed > 1_GiB && driver().memory(memory).ok() && needed > memory.total_bytes) { // no address would do
+        pages_.raise_no_room({StatusKind::out_of_memory, 0, "more than the device has"},
+                             "take memory for an allocation", needed);
+    }
+    const auto offer = [&](Range range) { heaps_.add(range); };
+    Range range = pages_.take_addresses(step, alignment);
+    Status status = pages_.grow_into(range, offer);
+    if (status.kind == StatusKind::out_of_memory && range.bytes != needed) {
+        range = pages_.take_addresses(needed, alignment);
+        status = pages_.grow_into(range, offer);
+    }
+    if (!status.ok()) pages_.raise_no_room(status, "take memory for an allocation", needed);
+    growths_ += 1;
+}
+
+MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, FreeOrder order) {
+    if (pointer == nullptr) return;
+    const Address address = address_of(pointer);
+    require_open_for([&] { return "deallocate(" + format_address(address) + ')'; });
+    if (!contains(pointer)) {
+        throw Misuse{"deallocate(" + format_address(address) + "): not a pointer of tag \"" + tag() + '"'};
+    }
+    if (growing_blocks_.hold(address)) {
+        throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag() +
+                     "\": it lies in a block that grows, such as a workspace; its owner deallocates it"};
+    }
+    const AnySlot* told = nullptr;
+    std::uint64_t forgotten = 0;
+    const bool was_shut = heaps_.deallocate(address, std::move(order), tag(), [&](std::uint64_t serial) {
+        if (own_) own_->forget(serial);
+        told = own_.get();
+        forgotten = serial;
+    });
+    if (was_shut) pages_.forget_block(forgotten, told);
+}
+
+MEMSAVER_INLINE void ArenaCore::deallocate_quietly(void* pointer, FreeOrder order) noexcept {
+    if (closed_.load() || forked()) return;
+    try {
+        deallocate(pointer, std::move(order));
+    } catch (const std::exception& error) {
+        tell_ignored(error.what());
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::let_go(std::uint64_t graph) noexcept {
+    std::array<std::uint64_t, 64> serials{};
+    for (std::size_t count = serials.size(); count == serials.size();) {
+        std::size_t next = 0;
+        const AnySlot* told = nullptr;
+        count = heaps_.end_graph(graph, serials.size(), [&](std::uint64_t serial) {
+            told = own_.get(); // which changes under the heaps' locks only
+            if (own_) own_->forget(serial);
+            serials[next++] = serial;
+        });
+        for (std::size_t i = 0; i < count; ++i) pages_.forget_block(serials[i], told);
+    }
+}
+
+MEMSAVER_INLINE std::unique_ptr<GrowingBlock> ArenaCore::reserve_block(std::size_t cap) {
+    return std::make_unique<Growing>(*this, cap);
+}
+
+MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef stream) {
+    const Range range{address_of(pointer), bytes};
+    require_open_for([&] { return "zero " + format_bytes(bytes) + " at " + format_address(range.address); });
+    if (bytes == 0 || !contains(pointer) || range.end() < range.address || !heaps_.contains(range.end() - 1) ||
+        any_away(range)) {
+        throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
+                     "\" cannot be zeroed: they are paused, or not the tag's"};
+    }
+    check(driver().fill(range.address, 0, bytes, stream), "zero memory", bytes, range.address);
+}
+
+// --- questions ---
+
+MEMSAVER_INLINE bool ArenaCore::contains(const void* pointer) const noexcept {
+    return heaps_.contains(address_of(pointer));
+}
+
+MEMSAVER_INLINE bool ArenaCore::holds(const void* pointer, std::size_t bytes) {
+    const Range range{address_of(pointer), bytes};
+    return contains(pointer) && range.end() >= range.address && heaps_.holds(range);
+}
+
+MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
+    fork_mark_.require_parent("usage");
+    const auto sums = heaps_.sums();
+    ArenaUsage row;
+    row.tag = tag();
+    row.device = device();
+    row.policy = policy_.name();
+    row.used_bytes = sums.live_bytes;
+    row.blocks = sums.live_blocks;
+    const std::lock_guard lock{pages_.mutex};
+    row.reserved_bytes = pages_.reserved_bytes();
+    row.mapped_bytes = pages_.physical_bytes();
+    for (const auto& held : pages_.held) row.held_bytes += held.extent.physical_bytes();
+    row.backed_up_bytes = own_ ? own_->backed_up_bytes() : 0;
+    for (const auto& batch : pages_.paused) {
+        for (const Range& range : batch.ranges) row.paused_bytes += range.bytes;
+        if (batch.slot != own_) row.backed_up_bytes += batch.slot->backed_up_bytes();
+    }
+    const bool some_active = row.mapped_bytes > row.held_bytes;
+    totals.fill(row);
+    row.state = closed_.load()          ? "closed"
+                : row.paused_bytes == 0 ? (some_active ? "active" : "empty")
+                                        : (some_active ? "partly paused" : "paused");
+    return row;
+}
+
+MEMSAVER_INLINE void ArenaCore::require_open(const char* what) const {
+    require_open_for([&] { return std::string{what}; });
+}
+
+MEMSAVER_INLINE void ArenaCore::require_resumed(const char* what) {
+    require_open(what);
+    const std::lock_guard lock{pages_.mutex};
+    if (pages_.paused.empty() && !pausing_) return;
+    throw Misuse{std::string{what} + ": tag \"" + tag() + "\" is " +
+                 (pages_.active.empty() ? "paused" : "partly paused") + "; resume it first"};
+}
+
+MEMSAVER_INLINE bool ArenaCore::nothing_paused() noexcept {
+    const std::lock_guard lock{pages_.mutex};
+    return pages_.paused.empty() && pages_.held.empty() && !pausing_ && spent_.empty();
+}
+
+MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const char* what) {
+    fork_mark_.require_parent(what); // before any lock: a child may find it taken for ever
+    auto hold = turn_.take(deadline, tag());
+    require_open(what);
+    (void)spent_.retry();
+    return hold;
+}
+
+MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size_t bytes) {
+    const auto text = [&] {
+        return "backup_view(" + format_address(address_of(pointer)) + ", " + format_bytes(bytes) + ')';
+    };
+    require_open_for(text);
+    const auto turn = take_turn({}, "backup_view");
+    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
+    if (!contains(pointer)) throw refusal("it is no address of this tag");
+    const std::optional<LiveBlock> block = heaps_.block_holding(address_of(pointer));
+    if (!block) throw refusal("no live block holds this address");
+    const std::size_t offset = address_of(pointer) - block->address;
+    if (bytes > block->bytes - offset) throw refusal("it reaches past the end of its block");
+    std::shared_ptr<AnySlot> slot = own_;
+    for (const auto& batch : pages_.paused) { // under the turn, nobody else touches it
+        const bool here = std::any_of(batch.ranges.begin(), batch.ranges.end(), [&](const Range& range) {
+            return range.address <= block->address && block->address < range.end();
+        });
+        if (here) slot = batch.slot;
+    }
+    try {
+        return slot->view(block->serial, offset, bytes);
+    } catch (const Misuse& error) {
+        throw refusal(error.what());
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::close() {
+    fork_mark_.require_parent("close");
+    const auto turn = turn_.take();
+    const std::lock_guard growing{growing_};
+    if (!closed_.exchange(true)) {
+        const Status drained = driver().drain(); // memory that work still uses is not pulled away
+        if (!drained.ok() && drained.kind != StatusKind::gone) {
+            closed_.store(false);
+            check_of_tag(drained, "wait for the device before an arena closes");
+        }
+    }
+    const Status kept = close_slots();
+    check_of_tag(pages_.close(), "give back an arena's memory");
+    check_of_tag(kept, "give back what a backup holds");
+}
+
+MEMSAVER_INLINE void ArenaCore::forget_backup() {
+    const auto turn = take_turn({}, "forget_backup");
+    const std::shared_ptr<AnySlot> nothing{AnyPolicy{Discard{}}.open(driver())};
+    const std::vector<LiveBlock> blocks = heaps_.live_blocks(pages_.paused_ranges());
+    std::vector<std::shared_ptr<AnySlot>> old;
+    old.reserve(pages_.paused.size());
+    {
+        const std::lock_guard lock{pages_.mutex};
+        for (auto& batch : pages_.paused) old.push_back(std::exchange(batch.slot, nothing));
+    }
+    if (old.empty()) return;
+    for (const LiveBlock& block : blocks) own_->forget(block.serial);
+    tell_kept(own_->resumed());
+    for (std::shared_ptr<AnySlot>& slot : old) retire_slot(std::move(slot));
+}
+
+// --- texts ---
+
+MEMSAVER_INLINE void ArenaCore::tell_ignored(const char* text) const noexcept {
+    tell(options().events, [&] { return event(EventKind::ignored, text); });
+}
+
+MEMSAVER_INLINE void ArenaCore::tell_kept(const Status& status) const noexcept {
+    if (status.ok() || status.kind == StatusKind::gone) return;
+    tell(options().events, [&] {
+        return event(EventKind::ignored, failure_text(status, "give back what a backup held; it will be tried again"));
+    });
+}
+
+MEMSAVER_INLINE void ArenaCore::drop_dead(const std::vector<Range>& dead) {
+    std::vector<std::shared_ptr<AnySlot>> slots;
+    for (const auto& batch : pages_.paused) {
+        if (std::find(slots.begin(), slots.end(), batch.slot) == slots.end()) slots.push_back(batch.slot);
+    }
+    for (const Range& range : dead) {
+        pages_.forget_paused(range, [&] { return heaps_.remove_if_free(range, Side::shut); });
+    }
+    for (const std::shared_ptr<AnySlot>& slot : slots) {
+        const bool away = std::any_of(pages_.paused.begin(), pages_.paused.end(),
+                                      [&](const auto& batch) { return batch.slot == slot; });
+        if (!away) slot_resumed(slot); // nothing is left of what it kept
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::drop_all_dead() {
+    if (pages_.paused.empty()) return;
+    drop_dead(without(dead_ranges(pages_.paused_ranges()), pages_.mapped_and_held()));
+}
+
+MEMSAVER_INLINE void ArenaCore::slot_resumed(const std::shared_ptr<AnySlot>& slot) noexcept {
+    const Status status = slot->resumed();
+    if (slot == own_) return tell_kept(status);
+    retire_slot(slot);
+}
+
+MEMSAVER_INLINE void ArenaCore::retire_slot(std::shared_ptr<AnySlot> slot) noexcept {
+    if (slot && slot != own_) tell_kept(spent_.add(std::move(slot)));
+}
+
+MEMSAVER_INLINE Status ArenaCore::close_slots() noexcept {
+    std::vector<ArenaPages::Batch> paused;
+    std::shared_ptr<AnySlot> last;
+    {
+        const std::lock_guard lock{pages_.mutex};
+        paused.swap(pages_.paused);
+        heaps_.close([&] { last.swap(own_); });
+    }
+    Status first;
+    const auto note = [&](const Status& status) {
+        if (first.ok() && status.kind != StatusKind::gone) first = status;
+    };
+    note(spent_.retry());
+    for (auto& batch : paused) {
+        if (batch.slot != last) note(spent_.add(std::move(batch.slot)));
+    }
+    if (last) note(spent_.add(std::move(last)));
+    return first;
+}
+
+// --- operations ---
+
+MEMSAVER_INLINE void ArenaCore::reserve() {
+    while (!reserved_.load()) { // again where others grew or gave back meanwhile
+        const std::uint64_t seen = growths_.load();
+        const std::size_t owned = pages_.physical_bytes();
+        if (owned < pages_.options().reserve) grow(seen, pages_.options().reserve - owned, pages_.granularity());
+        if (pages_.physical_bytes() >= pages_.options().reserve) reserved_.store(true);
+    }
+}
+
+MEMSAVER_INLINE std::size_t ArenaCore::held_bytes() {
+    const std::lock_guard lock{pages_.mutex};
+    std::size_t sum = 0;
+    for (const auto& kept : pages_.held) sum += kept.extent.physical_bytes();
+    return sum;
+}
+
+MEMSAVER_INLINE Status ArenaCore::retry_held(std::size_t& released_bytes) {
+    const std::size_t before = held_bytes();
+    const Status status = pages_.retry_held();
+    const std::size_t after = held_bytes(); // growth may have had to hold more meanwhile
+    released_bytes += before - std::min(before, after);
+    return status;
+}
+
+MEMSAVER_INLINE std::vector<Range> ArenaCore::dead_ranges(const std::vector<Range>& paused) {
+    std::vector<Range> dead;
+    std::size_t total = 0;
+    for (const Range& range : paused) total += range.bytes;
+    for (const Range& free : heaps_.free_ranges(pages_.granularity(), Side::shut)) {
+        const Address begin = align_up(free.address, pages_.granularity());
+        const Address end = align_down(free.end(), pages_.granularity());
+        if (begin < end) dead.push_back({begin, end - begin});
+    }
+    sort_by_address(dead);
+    dead = worth_cutting(intersection(dead, paused), total);
+    sort_by_address(dead);
+    return dead;
+}
+
+MEMSAVER_INLINE std::vector<Range> ArenaCore::ranges_to_resume() {
+    const std::vector<Range> paused = pages_.paused_ranges();
+    return without(paused, dead_ranges(paused));
+}
+
+MEMSAVER_INLINE void ArenaCore::open_all() noexcept {
+    const std::vector<Range> none;
+    try {
+        heaps_.end_operation(&none, [](Range) { return false; });
+        unfinished_ = false;
+    } catch (const std::bad_alloc&) { // opening everything needs no memory
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::end_operation(bool shut_stays) noexcept {
+    try {
+        const std::vector<Range> paused = pages_.paused_ranges();
+        const auto passed = [&](Range block) { return covers(paused, block); };
+        heaps_.end_operation(shut_stays && !unfinished_ ? nullptr : &paused, passed);
+        unfinished_ = false;
+    } catch (const std::bad_alloc&) { // what is open stays shut: it serves nobody until the next step ends
+        unfinished_ = true;
+        tell_ignored("no host memory to reopen memory");
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::check_of_tag(const Status& status, const Attempt& attempt) const {
+    if (!status.ok()) raise(status, attempt, "tag \"" + pages_.tag() + '"');
+}
+
+MEMSAVER_INLINE bool ArenaCore::any_away(Range range) {
+    const std::lock_guard lock{pages_.mutex};
+    for (const auto& batch : pages_.paused) {
+        for (const Range& away : batch.ranges) {
+            if (overlap(away, range)) return true;
+        }
+    }
+    if (!pausing_) return false;
+    std::size_t here = 0; // what has come since the pause began
+    for (const Extent& extent : pages_.active) {
+        const Address begin = std::max(extent.address(), range.address);
+        const Address end = std::min(extent.end(), range.end());
+        if (begin < end) here += end - begin;
+    }
+    return here != range.bytes;
+}
+
+// --- slots ---
+
+MEMSAVER_INLINE LiveSet ArenaCore::live_set(std::vector<Range> ranges, const char* what) {
+    LiveSet live;
+    live.extents = ranges;
+    live.blocks = [this, ranges] { return heaps_.live_blocks(ranges); };
+    live.host_budget = pages_.options().host_budget;
+    live.tag = pages_.tag();
+    if (!pages_.options().events) return live;
+    live.progress = [this, what](std::size_t done, std::size_t total) {
+        tell(pages_.options().events, [&] { return event(EventKind::progress, what, done, total); });
+    };
+    live.tell = [this](const std::string& text) {
+        tell(pages_.options().events, [&] { return event(EventKind::fell_back, text); });
+    };
+    return live;
+}
+
+MEMSAVER_INLINE void ArenaCore::check_moved(const Status& status, const Attempt& attempt, std::size_t bytes) const {
+    if (!status.ok()) raise(status, attempt, "tag \"" + pages_.tag() + "\", " + format_bytes(bytes), bytes);
+}
+
+MEMSAVER_INLINE Event ArenaCore::event(EventKind kind, std::string text, std::size_t done, std::size_t total) const {
+    return {kind, pages_.tag(), pages_.driver().device(), std::move(text), done, total};
+}
+
+MEMSAVER_INLINE bool ArenaCore::owns_stream(StreamRef stream) const {
+    bool yes = true;
+    const Status status = driver().owns_stream(stream, yes);
+    if (status.kind != StatusKind::unsupported) check(status, "ask whose stream it is");
+    return yes;
+}
+
+MEMSAVER_INLINE std::optional<Turn::Hold> ArenaCore::try_turn() {
+    return closed_.load() || forked() ? std::optional<Turn::Hold>{} : turn_.try_take();
+}
+
+MEMSAVER_INLINE std::size_t ArenaCore::bytes_to_resume() {
+    std::size_t bytes = 0;
+    for (const Range& range : ranges_to_resume()) bytes += range.bytes;
+    return bytes;
+}
+
+MEMSAVER_INLINE void ArenaCore::prepare() {
+    const auto turn = take_turn({}, "prepare");
+    std::vector<Range> ranges;
+    {
+        const std::lock_guard lock{pages_.mutex};
+        for (const auto& extent : pages_.active) ranges.push_back({extent.address(), extent.bytes()});
+    }
+    sort_by_address(ranges);
+    own_->prepare(live_set(std::move(ranges), "preparing"));
+}
+
+MEMSAVER_INLINE void ArenaCore::invalidate() {
+    const auto turn = take_turn({}, "invalidate");
+    own_->invalidate();
+}
+
+// --- blocks that grow ---
+
+MEMSAVER_INLINE ArenaCore::Growing::Growing(ArenaCore& core, std::size_t cap) : core_{core} {
+    const std::size_t granularity = core_.pages_.granularity();
+    if (cap == 0 || !can_align_up(cap, granularity)) {
+        throw Misuse{"tag \"" + core_.tag() + "\": addresses for " + format_bytes(cap) + " cannot be"};
+    }
+    const std::size_t capacity = core_.pages_.capacity();
+    if (capacity != 0 && cap > capacity) {
+        throw Misuse{"tag \"" + core_.tag() + "\": " + format_bytes(cap) +
+                     " for a block that grows are more than its " + "capacity of " + format_bytes(capacity)};
+    }
+    const std::lock_guard lock{core_.growing_};
+    core_.require_open_for([&] { return "reserve addresses for " + format_bytes(cap); });
+    const Range range = core_.pages_.take_addresses(align_up(cap, granularity), granularity);
+    try {
+        core_.growing_blocks_.add(range);
+    } catch (...) {
+        core_.pages_.give_addresses(range);
+        throw;
+    }
+    reserved_ = range;
+}
+
+MEMSAVER_INLINE ArenaCore::Growing::~Growing() {
+    if (core_.closed_.load() || core_.forked()) return;
+    core_.growing_blocks_.remove(reserved_);
+    for (const Address part : parts_) core_.deallocate_quietly(pointer_of(part), order_);
+    try {
+        give_addresses();
+    } catch (const std::bad_alloc&) {
+        core_.tell_ignored("no host memory to give addresses back");
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
+    if (bytes <= bytes_) return;
+    if (bytes > cap()) refuse(bytes, "its cap is " + format_bytes(cap()));
+    const Range more{address() + bytes_, align_up(bytes, core_.pages_.granularity()) - bytes_};
+    clear_the_way(more);
+    parts_.reserve(parts_.size() + 1);
+    const auto take_more = [&] {
+        const std::lock_guard lock{core_.growing_};
+        core_.require_open_for(
+            [&] { return "grow a block at " + format_address(address()) + " to " + format_bytes(bytes); });
+        if (core_.any_away({address(), bytes_})) refuse(bytes, "it is paused; resume its tag first");
+        core_.check_capacity(more.bytes);
+        take(more);
+    };
+    try {
+        take_more();
+    } catch (const Error& error) { // memory of the arena that nobody holds may be in the way
+        if (error.status().kind == StatusKind::gone || !core_.reclaim_own()) throw;
+        take_more();
+    }
+    parts_.push_back(more.address);
+    bytes_ += more.bytes;
+}
+
+MEMSAVER_INLINE void ArenaCore::Growing::take(Range more) {
+    ArenaPages& pages = core_.pages_;
+    std::vector<Extent> extents = pages.plan({more});
+    Status status = pages.create_all(extents);
+    for (std::size_t i = 0; status.ok() && i < extents.size(); ++i) status = extents[i].map(pages.driver());
+    if (!status.ok()) {
+        pages.abandon(extents, false);
+        pages.raise_no_room(status, "take memory for a block that grows", more.bytes);
+    }
+    try {
+        core_.heaps_.add(more, Block::State::live);
+    } catch (const std::bad_alloc&) {
+        pages.abandon(extents, false);
+        throw;
+    }
+    const std::lock_guard lock{pages.mutex};
+    pages.activate(extents);
+}
+
+MEMSAVER_INLINE void ArenaCore::Growing::clear_the_way(Range more) {
+    ArenaPages& pages = core_.pages_;
+    if (intersection({more}, pages.mapped_and_held()).empty()) return;
+    Status status{StatusKind::other, 0, "an operation is under way"};
+    if (const auto turn = core_.try_turn()) status = pages.retry_held();
+    if (!intersection({more}, pages.mapped_and_held()).empty())
+        check(status, "give back what an earlier growth left", more.bytes, more.address);
+}
+
+MEMSAVER_INLINE void ArenaCore::Growing::give_addresses() {
+    const Range rest{address() + bytes_, cap() - bytes_};
+    if (rest.bytes == 0) return;
+    ArenaPages& pages = core_.pages_;
+    std::vector<Range> mapped;
+    {
+        const std::lock_guard lock{pages.mutex};
+        mapped.reserve(pages.held.size());
+        for (auto& held : pages.held) {
+            if (held.extent.state() != ExtentState::active || !overlap(rest, held.range())) continue;
+            held.owns_addresses = true;
+            mapped.push_back(held.range());
+        }
+    }
+    sort_by_address(mapped);
+    for (const Range& gap : without({rest}, mapped)) pages.give_addresses(gap);
+}
+
+MEMSAVER_INLINE void ArenaCore::Growing::refuse(std::size_t bytes, const std::string& why) const {
+    throw Misuse{"a block at " + format_address(address()) + " in tag \"" + core_.tag() + "\" cannot grow to " +
+                 format_bytes(bytes) + ": " + why};
+}
+
+// --- a pause, a resume, a trim ---
+
+MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once)
+    : turn_{std::move(turn)}, core_{&core}, once_{once.has_value()},
+      slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver())} : core.own_}, fence_{
+                                                                                         core.heaps_.fences().begin()} {
+    row_.tag = core.tag();
+    row_.device = core.device();
+    // What an earlier call could not give back belongs to this one: it has not done its work while that is held.
+    if (const Status status = core.retry_held(row_.released_bytes); !status.ok()) note(status);
+    core.drop_all_dead();
+    const std::lock_guard growing{core.growing_};
+    const std::lock_guard lock{core.pages_.mutex};
+    const std::size_t count = core.pages_.active.size();
+    ranges_.reserve(count);
+    paused_.reserve(count);
+    left_.reserve(count);
+    core.pages_.paused.reserve(core.pages_.paused.size() + 1);
+    std::vector<Extent> none;
+    none.reserve(core.pages_.active.capacity());
+    for (const Extent& extent : core.pages_.active) ranges_.push_back({extent.address(), extent.bytes()});
+    sort_by_address(ranges_);
+    core.heaps_.begin_operation(count != 0); // the last that may throw
+    extents_ = std::exchange(core.pages_.active, std::move(none));
+    core.pages_.in_hand += count;
+    core.pausing_ = count != 0;
+}
+
+MEMSAVER_INLINE ArenaCore::Pause::Pause(Pause&& other) noexcept
+    : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
+      enqueued_{other.enqueued_}, slot_{std::move(other.slot_)}, fence_{other.fence_},
+      ranges_{std::move(other.ranges_)}, extents_{std::move(other.extents_)}, left_{std::move(other.left_)},
+      paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)}, saving_{std::move(other.saving_)},
+      row_{std::move(other.row_)}, failure_{other.failure_} {}
+
+MEMSAVER_INLINE ArenaCore::Pause::~Pause() {
+    if (core_ != nullptr) (void)finish();
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
+    row_.waited = waited;
+    if (whole_device) core_->heaps_.fences().finish(fence_);
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::enqueue() {
+    if (ranges_.empty()) return;
+    saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
+    if (once_) core_->own_->invalidate(); // what it may hold of these bytes is not what they will be
+    enqueued_ = true;
+    ticket_ = slot_->save(core_->live_set(ranges_, "saving"));
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::wait() {
+    core_->check_moved(ticket_.wait(), "save bytes", ticket_.bytes());
+    row_.saved_bytes = ticket_.bytes();
+    saving_.end();
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
+    for (Extent& extent : extents_) {
+        if (const Status status = extent.unmap(); !status.ok()) {
+            note(status);
+            left_.push_back(std::move(extent)); // stays active
+            continue;
+        }
+        paused_.push_back({extent.address(), extent.bytes()});
+        if (const Status status = core_->pages_.release(extent); !status.ok()) {
+            note(status);
+            core_->pages_.hold(std::move(extent), false, status);
+        } else {
+            row_.released_bytes += extent.bytes();
+        }
+    }
+    extents_ = std::move(left_);
+}
+
+MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
+    status = failure_;
+    row_.held_bytes = core_->held_bytes();
+    return finish();
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::note(const Status& status) noexcept {
+    if (failure_.ok()) failure_ = status;
+}
+
+MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
+    ArenaCore& core = *std::exchange(core_, nullptr);
+    ticket_ = {};
+    const bool whole = extents_.empty();
+    if (!whole && enqueued_) slot_->invalidate(); // what stays may change before it is saved again
+    sort_by_address(paused_);
+    ranges_ = {};
+    {
+        const std::lock_guard lock{core.pages_.mutex};
+        core.pages_.in_hand -= paused_.size();
+        core.pages_.activate(extents_);
+        core.pausing_ = false;
+        if (!paused_.empty()) core.pages_.paused.push_back({std::move(paused_), std::move(slot_)});
+    }
+    core.end_operation(whole);
+    core.retire_slot(std::move(slot_)); // unless it holds something
+    return std::move(row_);
+}
+
+MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once)
+    : turn_{std::move(turn)}, core_{&core}, once_{once ? once->open(core.driver()) : nullptr} {
+    row_.tag = core.tag();
+    row_.device = core.device();
+    if (const Status status = core.retry_held(row_.released_bytes); !status.ok() && in_the_way()) {
+        core.check_of_tag(status, "give back what is still held, before a resume");
+    }
+    core.heaps_.begin_operation(false);
+    try {
+        begin();
+    } catch (...) {
+        core.pages_.abandon(extents_, false);
+        core.end_operation(true);
+        throw;
+    }
+}
+
+MEMSAVER_INLINE ArenaCore::Resume::Resume(Resume&& other) noexcept
+    : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{std::move(other.once_)},
+      kept_{std::move(other.kept_)}, extents_{std::move(other.extents_)}, tickets_{std::move(other.tickets_)},
+      restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
+
+MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
+    if (core_ == nullptr) return;
+    const bool in_use = !tickets_.empty();
+    tickets_.clear();
+    core_->pages_.abandon(extents_, false, in_use);
+    core_->end_operation(true);
+}
+
+MEMSAVER_INLINE std::size_t ArenaCore::Resume::needed_bytes() const noexcept {
+    std::size_t bytes = 0;
+    for (const Range& range : kept_) bytes += range.bytes;
+    return bytes;
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::create() {
+    const Status status = core_->pages_.create_all(extents_);
+    if (status.ok()) return;
+    uncreate();
+    core_->pages_.raise_no_room(status, "take memory for a resume", needed_bytes());
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::map() {
+    for (Extent& extent : extents_) {
+        check(extent.map(core_->driver()), "map pages at their address", extent.bytes(), extent.address());
+        row_.mapped_bytes += extent.bytes();
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::enqueue() {
+    if (kept_.empty()) return;
+    restoring_ = Span{core_->options().events, core_->tag(), core_->device(), "restore"};
+    tickets_.reserve(core_->pages_.paused.size());
+    for (const auto& batch : core_->pages_.paused) { // under the turn, nobody else touches it
+        std::vector<Range> ranges = intersection(batch.ranges, kept_);
+        if (ranges.empty()) continue;
+        tickets_.push_back((once_ ? once_ : batch.slot)->restore(core_->live_set(std::move(ranges), "restoring")));
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::wait() {
+    for (Ticket& ticket : tickets_) {
+        core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes());
+        row_.restored_bytes += ticket.bytes();
+    }
+    restoring_.end();
+}
+
+MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
+    ArenaCore& core = *std::exchange(core_, nullptr);
+    tickets_.clear();
+    {
+        const std::lock_guard lock{core.pages_.mutex};
+        core.pages_.activate(extents_);
+    }
+    core.end_operation(true); // while it is still known which ranges were paused
+    // Nothing is launched before it is open: what is given up in shut memory counts as out of reach of all work.
+    core.open_all();
+    decltype(core.pages_.paused) done;
+    {
+        const std::lock_guard lock{core.pages_.mutex};
+        done.swap(core.pages_.paused);
+    }
+    if (once_) core.own_->invalidate();
+    for (const auto& batch : done) core.slot_resumed(batch.slot); // may take a while: without a lock
+    row_.held_bytes = core.held_bytes();
+    return std::move(row_);
+}
+
+MEMSAVER_INLINE bool ArenaCore::Resume::in_the_way() const {
+    return !intersection(core_->pages_.paused_ranges(), core_->pages_.mapped_and_held()).empty();
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::begin() {
+    const std::vector<Range> paused = core_->pages_.paused_ranges();
+    const std::vector<Range> dead = core_->dead_ranges(paused);
+    kept_ = without(paused, dead);
+    extents_ = core_->pages_.plan(kept_);
+    core_->drop_dead(dead);
+}
+
+MEMSAVER_INLINE ArenaCore::Trim::Trim(ArenaCore& core, Turn::Hold turn) : Trim{core} {
+    (void)turn_.emplace(std::move(turn));
+}
+
+MEMSAVER_INLINE ArenaCore::Trim::Trim(ArenaCore& core) : core_{&core}, fence_{core.heaps_.fences().begin()} {
+    row_.tag = core.tag();
+    row_.device = core.device();
+}
+
+MEMSAVER_INLINE void ArenaCore::Trim::idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
+    row_.waited = waited;
+    if (whole_device) core_->heaps_.fences().finish(fence_);
+}
+
+MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
+    try {
+        if (const Status status = core_->retry_held(row_.released_bytes); !status.ok()) note(status);
+        if (turn_) core_->drop_all_dead(); // not in the middle of somebody's step
+        std::vector<Extent> unused = take_unused();
+        for (Extent& extent : unused) give_back(extent);
+        const std::lock_guard lock{core_->pages_.mutex};
+        core_->pages_.in_hand -= unused.size();
+    } catch (const std::bad_alloc&) { // before anything was taken out
+        note({StatusKind::out_of_host_memory, 0, "no host memory for the books of a trim"});
+    }
+}
+
+MEMSAVER_INLINE TagReport ArenaCore::Trim::commit(Status& status) noexcept {
+    status = failure_;
+    row_.held_bytes = core_->held_bytes();
+    return std::move(row_);
+}
+
+MEMSAVER_INLINE void ArenaCore::Trim::note(const Status& status) noexcept {
+    if (failure_.ok()) failure_ = status;
+}
+
+MEMSAVER_INLINE void ArenaCore::Trim::give_back(Extent& extent) noexcept {
+    auto& pages = core_->pages_;
+    const Range range{extent.address(), extent.bytes()};
+    Status status = extent.unmap();
+    if (!status.ok() && open_again(range)) {
+        note(status);
+        const std::lock_guard lock{pages.mutex};
+        pages.active.push_back(std::move(extent)); // room for it is kept while it is in hand
+        return;
+    }
+    if (status.ok()) status = pages.release(extent);
+    if (status.ok()) {
+        row_.released_bytes += range.bytes;
+        try {
+            return pages.give_addresses(range);
+        } catch (const std::bad_alloc&) { // held without pages, for its addresses
+            status = {StatusKind::out_of_host_memory, 0, "no host memory to note free addresses"};
+        }
+    }
+    note(status);
+    pages.hold(std::move(extent), true, status);
+}
+
+MEMSAVER_INLINE bool ArenaCore::Trim::open_again(Range range) noexcept {
+    try {
+        core_->heaps_.add(range);
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
+MEMSAVER_INLINE std::vector<Extent> ArenaCore::Trim::take_unused() {
+    const std::lock_guard growing{core_->growing_};
+    const std::vector<Range> free = core_->heaps_.free_ranges(core_->pages_.granularity(), Side::open);
+    const std::lock_guard lock{core_->pages_.mutex};
+    std::vector<Extent> unused;
+    unused.reserve(core_->pages_.active.size());
+    std::erase_if(core_->pages_.active, [&](Extent& extent) {
+        const Range range{extent.address(), extent.bytes()};
+        const bool is_free = std::any_of(free.begin(), free.end(), [&](const Range& held) {
+            return held.address <= range.address && range.end() <= held.end();
+        });
+        if (!is_free || !take_out(range)) return false;
+        unused.push_back(std::move(extent));
+        return true;
+    });
+    core_->pages_.in_hand += unused.size();
+    return unused;
+}
+
+MEMSAVER_INLINE bool ArenaCore::Trim::take_out(Range range) noexcept {
+    try {
+        return core_->heaps_.remove_if_free(range, Side::open);
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
+MEMSAVER_INLINE std::size_t trim_now(ArenaCore& core, bool wait) {
+    TrimStep step{core};
+    if (wait && core.driver().drain().ok()) step.idle({}, true);
+    step.release();
+    Status ignored;
+    return step.commit(ignored).released_bytes;
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,195 @@
+// Definitions of run_steps.hpp.
+#pragma once
+
+#include "memsaver/arena/run_steps.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE void IdleWait::mark(StreamRef stream) {
+    bool capturing = false;
+    check(driver_.capturing(stream, capturing), "ask whether a stream is being captured");
+    if (capturing) throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
+    check(owned_.emplace_back().open(driver_, stream), "open an event");
+    check(driver_.record(owned_.back().get(), stream), "record an event");
+    mark(owned_.back().get());
+}
+
+MEMSAVER_INLINE void IdleWait::mark_device() {
+    check(owned_.emplace_back().open(driver_), "open an event");
+    check(driver_.record_device(owned_.back().get()),
+          "wait for the device's work (if a stream capture is open, name the streams: .order = after(...))");
+    mark(owned_.back().get());
+}
+
+MEMSAVER_INLINE void IdleWait::wait(const Deadline& deadline) {
+    const auto start = std::chrono::steady_clock::now();
+    for (const EventRef event : marks_) {
+        if (deadline) {
+            wait_until(event, *deadline);
+        } else {
+            check(driver_.wait(event), "wait for an event");
+        }
+    }
+    waited_ = std::chrono::steady_clock::now() - start;
+}
+
+MEMSAVER_INLINE void IdleWait::wait_until(EventRef event, std::chrono::steady_clock::time_point deadline) const {
+    for (auto pause = std::chrono::microseconds{5};; pause = std::min(2 * pause, std::chrono::microseconds{500})) {
+        bool passed = false;
+        check(driver_.query(event, passed), "query an event");
+        if (passed) return;
+        if (std::chrono::steady_clock::now() >= deadline) {
+            throw NotIdle{"device " + std::to_string(driver_.device()) +
+                          " was still at work when the time allowed ran out; nothing has changed"};
+        }
+        std::this_thread::sleep_for(pause);
+    }
+}
+
+MEMSAVER_INLINE Status ask_owner(const AnyDriver& driver, StreamRef stream, bool& yes) noexcept {
+    const Status status = driver.owns_stream(stream, yes);
+    return status.kind == StatusKind::unsupported ? Status{} : status;
+}
+
+MEMSAVER_INLINE Status ask_owner(const AnyDriver& driver, EventRef event, bool& yes) noexcept {
+    const Status status = driver.owns_event(event, yes);
+    return status.kind == StatusKind::unsupported ? Status{} : status;
+}
+
+MEMSAVER_INLINE std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drivers, const Order& order,
+                                                      const Deadline& deadline, const std::vector<AnyDriver>& others) {
+    std::vector<IdleWait> waits;
+    if (order.kind() == Order::Kind::idle || drivers.empty()) return waits;
+    const auto wait_on = [&](const AnyDriver& driver) -> IdleWait& {
+        for (IdleWait& wait : waits) {
+            if (wait.driver() == driver) return wait;
+        }
+        return waits.emplace_back(driver);
+    };
+    const auto whose = [&](const auto& mark) -> const AnyDriver& {
+        if (drivers.size() + others.size() == 1) return drivers.front();
+        Status unknown;
+        for (const std::vector<AnyDriver>* const some : {&drivers, &others}) {
+            if (const AnyDriver* const owner = owner_among(*some, mark, unknown)) return *owner;
+        }
+        check(unknown, "ask whose stream or event it is");
+        return drivers.front();
+    };
+    if (order.kind() == Order::Kind::device) {
+        for (const AnyDriver& driver : drivers) wait_on(driver).mark_device();
+    }
+    for (const EventRef event : order.events()) wait_on(whose(event)).mark(event);
+    for (const StreamRef stream : order.streams()) {
+        if (stream != StreamRef{}) {
+            wait_on(whose(stream)).mark(stream);
+            continue;
+        }
+        for (const AnyDriver& driver : drivers) wait_on(driver).mark(stream);
+    }
+    for_each_device(waits, [&](IdleWait& wait) { wait.wait(deadline); });
+    return waits;
+}
+
+MEMSAVER_INLINE Report report_of(std::size_t rows) {
+    Report report;
+    report.tags.reserve(rows);
+    return report;
+}
+
+MEMSAVER_INLINE Report run_pause(std::vector<PauseStep>& steps, const Order& order, const Deadline& deadline,
+                                 const std::vector<AnyDriver>& others) {
+    const auto start = std::chrono::steady_clock::now();
+    Report report = report_of(steps.size());
+    wait_for_steps(steps, order, deadline, others);
+    for (PauseStep& step : steps) step.enqueue();
+    for_each_device(steps, [](PauseStep& step) { step.wait(); });
+    for_each_device(steps, [](PauseStep& step) { step.release(); });
+    return commit_all(steps, "give pages back", start, std::move(report));
+}
+
+MEMSAVER_INLINE std::optional<Refused> create_all(std::vector<ResumeStep>& steps) {
+    std::mutex mutex;
+    std::optional<Refused> first;
+    for_each_device(steps, [&](ResumeStep& step) {
+        {
+            const std::lock_guard lock{mutex};
+            if (first) return;
+        }
+        try {
+            step.create();
+        } catch (OutOfMemory& error) {
+            name_tag(error, step.tag());
+            const std::lock_guard lock{mutex};
+            if (!first) first = Refused{step.driver(), error};
+        }
+    });
+    return first;
+}
+
+MEMSAVER_INLINE void raise_no_room(const std::vector<ResumeStep>& steps, const Refused& there) {
+    std::size_t needed = 0;
+    for (const ResumeStep& step : steps) {
+        if (step.driver() == there.driver) needed += step.needed_bytes();
+    }
+    DeviceMemory memory;
+    (void)there.driver.memory(memory);
+    OutOfMemory error{there.error.what(), needed, memory.free_bytes, there.error.status()};
+    name_tag(error, there.error.tag());
+    throw error;
+}
+
+MEMSAVER_INLINE void RoomWithin::sleep() noexcept {
+    const auto now = std::chrono::steady_clock::now();
+    if (until_ && *until_ - now < pause_) return std::this_thread::sleep_until(*until_);
+    std::this_thread::sleep_for(pause_);
+    pause_ = std::min(2 * pause_, std::chrono::microseconds{20'000});
+}
+
+MEMSAVER_INLINE void require_keeps_nothing(const ResumeOptions& options) {
+    if (!options.bytes || !options.bytes->keeps_bytes()) return;
+    throw Misuse{"resume with .bytes of the policy \"" + std::string{options.bytes->name()} +
+                 "\": it never saved these bytes, so it has none to bring; only a policy that keeps nothing, such as "
+                 "Discard{} or Zero{}, can stand here"};
+}
+
+MEMSAVER_INLINE void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::string& tag) {
+    if (policy.keeps_bytes()) return;
+    throw Misuse{std::string{what} + ": tag \"" + tag + "\" has the policy \"" + std::string{policy.name()} +
+                 "\", which keeps no bytes"};
+}
+
+MEMSAVER_INLINE std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy,
+                                                           ArenaOptions options,
+                                                           std::function<void(Range)> on_segment) {
+    auto core = std::make_unique<ArenaCore>(std::move(driver), std::move(tag), std::move(policy), std::move(options),
+                                            std::move(on_segment));
+    return {core.release(), [](ArenaCore* arena) {
+                if (!arena->forked()) delete arena;
+            }};
+}
+
+MEMSAVER_INLINE Report run_trim(std::vector<TrimStep>& steps, const Order& order, const Deadline& deadline,
+                                const std::vector<AnyDriver>& others) {
+    const auto start = std::chrono::steady_clock::now();
+    Report report = report_of(steps.size());
+    wait_for_steps(steps, order, deadline, others);
+    for_each_device(steps, [](TrimStep& step) { step.release(); });
+    return commit_all(steps, "give unused pages back", start, std::move(report));
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,129 @@
+// Definitions of tagged_arena.hpp.
+#pragma once
+
+#include "memsaver/arena/tagged_arena.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options)
+    : core_{translated([&] {
+          std::shared_ptr<ArenaCore> core =
+              make_arena_core(std::move(driver), std::move(tag), std::move(policy), std::move(options));
+          core->reserve();
+          return core;
+      })} {}
+
+MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) const {
+    return run([&](ArenaCore& arena) {
+        for (Relief relief;;) {
+            try {
+                return arena.allocate(request);
+            } catch (const OutOfMemory&) {
+                if (!relief.again([&](bool wait) {
+                        const auto turn = arena.try_turn();
+                        return turn && trim_now(arena, wait) != 0;
+                    })) {
+                    throw;
+                }
+            }
+        }
+    });
+}
+
+MEMSAVER_INLINE void OwnedArena::deallocate(void* pointer, const FreeOrder& order) const {
+    run([&](ArenaCore& arena) { arena.deallocate(pointer, order); });
+}
+
+MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) const {
+    return run([&](ArenaCore& arena) {
+        const Deadline deadline = deadline_after(options.timeout);
+        arena.totals.mapped(arena.mapped_bytes());
+        std::vector<PauseStep> steps;
+        steps.emplace_back(arena, arena.take_turn(deadline, "pause"), options.bytes);
+        Report report = run_pause(steps, options.order, deadline);
+        for (const TagReport& row : report.tags) arena.totals.note(row);
+        return report;
+    });
+}
+
+MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
+    return run([&](ArenaCore& arena) {
+        require_keeps_nothing(options);
+        for (RoomWithin patience{options.room_within};;) {
+            try {
+                std::vector<ResumeStep> steps;
+                steps.emplace_back(arena, arena.take_turn({}, "resume"), options.bytes);
+                Relief relief;
+                Report report = run_resume(
+                    steps, [&](int) { return relief.again([&](bool wait) { return trim_now(arena, wait) != 0; }); });
+                for (const TagReport& row : report.tags) arena.totals.note(row);
+                return report;
+            } catch (const OutOfMemory&) {
+                if (patience.over()) throw;
+            }
+            patience.sleep();
+        }
+    });
+}
+
+MEMSAVER_INLINE Report OwnedArena::trim(const TrimOptions& options) const {
+    return run([&](ArenaCore& arena) {
+        const Deadline deadline = deadline_after(options.timeout);
+        arena.totals.mapped(arena.mapped_bytes());
+        std::vector<TrimStep> steps;
+        steps.emplace_back(arena, arena.take_turn(deadline, "trim"));
+        return run_trim(steps, options.order, deadline);
+    });
+}
+
+MEMSAVER_INLINE void OwnedArena::prepare() const {
+    run([](ArenaCore& arena) {
+        require_keeps_bytes(arena.policy(), "prepare", arena.tag());
+        arena.prepare();
+    });
+}
+
+MEMSAVER_INLINE void OwnedArena::invalidate() const {
+    run([](ArenaCore& arena) {
+        require_keeps_bytes(arena.policy(), "invalidate", arena.tag());
+        arena.invalidate();
+    });
+}
+
+MEMSAVER_INLINE void OwnedArena::forget_backup() const {
+    run([](ArenaCore& arena) { arena.forget_backup(); });
+}
+
+MEMSAVER_INLINE BackupView OwnedArena::backup_view(const void* pointer, std::size_t bytes) const {
+    return run([&](ArenaCore& arena) { return arena.backup_view(pointer, bytes); });
+}
+
+MEMSAVER_INLINE std::size_t OwnedArena::bytes_to_resume() const {
+    return run([](ArenaCore& arena) { return arena.bytes_to_resume(); });
+}
+
+MEMSAVER_INLINE ArenaUsage OwnedArena::usage() const {
+    return run([](ArenaCore& arena) { return arena.usage(); });
+}
+
+MEMSAVER_INLINE void OwnedArena::close() const {
+    run([](ArenaCore& arena) { arena.close(); });
+}
+
+MEMSAVER_INLINE ArenaCore& OwnedArena::core() const {
+    if (core_ == nullptr) [[unlikely]]
+        throw Misuse{"a TaggedArena that was moved from was used"};
+    return *core_;
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,65 @@
+// Definitions of copy_lane.hpp.
+#pragma once
+
+#include "memsaver/backup/copy_lane.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction)
+    : driver_{std::move(driver)}, direction_{direction} {
+    const Status lane = driver_.lane(direction, stream_);
+    if (lane.kind == StatusKind::unsupported) {
+        check(own_.open(driver_), "open a stream for copies");
+        stream_ = own_.get();
+    } else {
+        check(lane, "open a lane for copies");
+    }
+}
+
+MEMSAVER_INLINE Status CopyLane::enqueue(const Piece& piece, std::byte* base, std::uint64_t origin,
+                                         OwnedEvent& mark) const noexcept {
+    Status status = mark.get() ? Status{} : mark.open(driver_, stream_);
+    if (!status.ok()) return status;
+    status = piece.each_copy([&](const Unit& unit) {
+        std::byte* const host = base + (unit.location - origin);
+        return direction_ == Direction::out ? driver_.copy_to_host(host, unit.device, unit.bytes, stream_)
+                                            : driver_.copy_to_device(unit.device, host, unit.bytes, stream_);
+    });
+    const Status marked = driver_.record(mark.get(), stream_);
+    if (status.ok() && marked.ok()) return status;
+    (void)(marked.ok() ? driver_.wait(mark.get()) : driver_.drain());
+    return status.ok() ? marked : status;
+}
+
+MEMSAVER_INLINE Ticket Lane::fill(std::span<const Range> ranges, unsigned char byte) {
+    std::size_t bytes = 0;
+    for (const Range& range : ranges) bytes += range.bytes;
+    if (bytes == 0) return {};
+    if (!stream_.owns()) check(stream_.open(driver_), "open a stream");
+    auto mark = std::make_unique<Mark>(driver_);
+    check(mark->event.open(driver_, stream_.get()), "open an event");
+    Status status;
+    for (const Range& range : ranges) {
+        status = driver_.fill(range.address, byte, range.bytes, stream_.get());
+        if (!status.ok()) break;
+    }
+    const Status recorded = driver_.record(mark->event.get(), stream_.get());
+    if (!status.ok() || !recorded.ok()) {
+        (void)(recorded.ok() ? mark->wait() : driver_.drain());
+        check(status, "fill memory", bytes, ranges.front().address);
+        check(recorded, "record an event");
+    }
+    return Ticket{std::move(mark), bytes};
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,143 @@
+// Definitions of pinned_transfer.hpp.
+#pragma once
+
+#include "memsaver/backup/pinned_transfer.hpp"
+
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE PinnedTransfer::PinnedTransfer(CopyLane lane, std::vector<Cargo> cargo, CrewOptions crew,
+                                               PieceObserver* observer, ProgressSink progress,
+                                               std::function<void()> refused)
+    : lane_{std::move(lane)}, cargo_{std::move(cargo)}, marks_(cargo_.size()), observer_{observer},
+      progress_{std::move(progress), bytes_of(cargo_)}, refused_{std::move(refused)}, crew_{std::move(crew)} {}
+
+MEMSAVER_INLINE PinnedTransfer::~PinnedTransfer() {
+    try {
+        (void)PinnedTransfer::wait();
+    } catch (...) { // nobody asked how it went
+    }
+}
+
+MEMSAVER_INLINE void PinnedTransfer::start() {
+    bool ready = observer_ == nullptr; // else threads are needed to look
+    for (const Cargo& cargo : cargo_) ready = ready && cargo.region->ready(cargo.piece.location(), true);
+    if (!ready) return crew_.start(cargo_.size(), [this] { work(); });
+    for (std::size_t i = 0; i < cargo_.size() && status_.ok(); ++i) status_ = enqueue(i);
+}
+
+MEMSAVER_INLINE Status PinnedTransfer::query(bool& done) noexcept {
+    done = crew_.done();
+    for (std::size_t i = 0; done && i < marks_.size(); ++i) {
+        if (!marks_[i].get()) continue;
+        if (const Status status = lane_.driver().query(marks_[i].get(), done); !status.ok()) return status;
+    }
+    return {};
+}
+
+MEMSAVER_INLINE Status PinnedTransfer::wait() {
+    if (!waited_) {
+        crew_.join();
+        settle();
+        failure_ = crew_.failure();
+        waited_ = true;
+    }
+    if (failure_) std::rethrow_exception(failure_);
+    return status_;
+}
+
+MEMSAVER_INLINE Status PinnedTransfer::follow(StreamRef stream, Range range) noexcept {
+    crew_.join(); // copies must be under way to be followed
+    if (!status_.ok()) return status_;
+    if (crew_.failure()) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
+    for (std::size_t i = 0; i < cargo_.size(); ++i) {
+        for (const Unit& unit : cargo_[i].piece.units) {
+            if (unit.device >= range.end() || range.address >= unit.device + unit.bytes) continue;
+            if (const Status status = lane_.driver().follow(stream, marks_[i].get()); !status.ok()) return status;
+            break;
+        }
+    }
+    return {};
+}
+
+MEMSAVER_INLINE std::size_t PinnedTransfer::bytes_of(const std::vector<Cargo>& cargo) {
+    std::size_t sum = 0;
+    for (const Cargo& one : cargo) sum += one.piece.bytes();
+    return sum;
+}
+
+MEMSAVER_INLINE void PinnedTransfer::work() {
+    const bool out = lane_.direction() == Direction::out;
+    std::size_t under_way = cargo_.size(); // the last that this thread has enqueued; shown once the next one is
+    for (std::size_t i = next_++; i < cargo_.size() && !stopped_.load(); i = next_++) {
+        const Cargo& cargo = cargo_[i];
+        Status status = cargo.region->prepare(cargo.piece.location(), true);
+        if (!status.ok() && cargo.region->ready(cargo.piece.location(), false)) {
+            status = {}; // there, if not pinned
+            if (refused_ && !pin_refused_.exchange(true)) refused_();
+        }
+        if (status.ok() && !out) show(cargo, &PieceObserver::restoring);
+        if (status.ok()) status = enqueue(i);
+        if (!status.ok()) return fail(status);
+        if (out) show_saved(std::exchange(under_way, i));
+    }
+    show_saved(under_way);
+}
+
+MEMSAVER_INLINE void PinnedTransfer::show_saved(std::size_t i) {
+    if (observer_ == nullptr || i == cargo_.size() || stopped_.load()) return;
+    if (const Status status = lane_.driver().wait(marks_[i].get()); !status.ok()) return fail(status);
+    show(cargo_[i], &PieceObserver::saved);
+}
+
+MEMSAVER_INLINE void PinnedTransfer::show(const Cargo& cargo,
+                                          void (PieceObserver::*see)(const Unit&, const std::byte*)) {
+    if (observer_ == nullptr) return;
+    try {
+        for (const Unit& unit : cargo.piece.units) {
+            // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
+            (observer_->*see)(unit, reinterpret_cast<const std::byte*>(unit.location));
+        }
+    } catch (...) {
+        stopped_ = true;
+        throw;
+    }
+}
+
+MEMSAVER_INLINE Status PinnedTransfer::enqueue(std::size_t i) noexcept {
+    const Cargo& cargo = cargo_[i];
+    auto* const base = reinterpret_cast<std::byte*>(cargo.region->address()); // NOLINT(performance-no-int-to-ptr)
+    const Status status = lane_.enqueue(cargo.piece, base, cargo.region->address(), marks_[i]);
+    if (!status.ok()) drain(i);
+    return status;
+}
+
+MEMSAVER_INLINE void PinnedTransfer::drain(std::size_t i) noexcept {
+    const Status drained = lane_.driver().drain();
+    if (!drained.ok() && drained.kind != StatusKind::gone) cargo_[i].region->unsettle();
+}
+
+MEMSAVER_INLINE void PinnedTransfer::fail(const Status& status) noexcept {
+    if (!stopped_.exchange(true)) status_ = status; // read after the crew has been joined
+}
+
+MEMSAVER_INLINE void PinnedTransfer::settle() noexcept {
+    for (std::size_t i = 0; i < marks_.size(); ++i) {
+        if (!marks_[i].get()) continue;
+        const Status status = lane_.driver().wait(marks_[i].get());
+        if (!status.ok()) drain(i);
+        if (!status.ok() && status_.ok()) status_ = status;
+        progress_.add(cargo_[i].piece.bytes());
+    }
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

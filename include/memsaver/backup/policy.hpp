@@ -1,0 +1,247 @@
+// What becomes of the bytes of a paused tag: the concepts that a policy and its slot meet, and any policy behind one
+// type. They do not know arenas.
+#pragma once
+
+#include "memsaver/backup/ticket.hpp"
+#include "memsaver/driver/any_driver.hpp"
+#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/heap/heaps.hpp"
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+/// Kept bytes that the program may read. Owns them, or shares them with the backup, whose next pause may write fresh
+/// ones to the same place.
+struct BackupView {
+    std::shared_ptr<const void> owner{};
+    const std::byte* bytes = nullptr;
+    std::size_t size_bytes = 0;
+
+    [[nodiscard]] const std::byte* data() const noexcept { return bytes; }
+};
+
+/// The memory that an operation concerns, seen as coarsely or as finely as a policy needs.
+struct LiveSet {
+    /// The mapped ranges that hold the live blocks, and whatever lies between them, sorted. Cheap.
+    std::vector<Range> extents;
+    /// The live blocks that have bytes in them, in no particular order. Where giving pages back failed halfway through
+    /// a block, parts of it may lie outside: those are not mapped. Costs time in proportion to their number: a policy
+    /// that does not look at single blocks does not call it.
+    std::function<std::vector<LiveBlock>()> blocks;
+    /// Told bytes done and bytes to do, as they pass; may be empty.
+    ProgressSink progress{};
+    /// Told what the program may want to know, but need not; may be empty.
+    std::function<void(const std::string&)> tell{};
+    /// Shared by all that may take host memory at the same time; may be null.
+    std::shared_ptr<detail::HostBudget> host_budget{};
+    /// Whose memory it is, for the text of errors.
+    std::string tag{};
+};
+
+template <class T>
+concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
+
+/// What holds the bytes of one arena. One thread at a time, but for `forget` and `backed_up_bytes`, which may be called
+/// at any time. All addresses given to it are mapped and idle. It may throw any Error from `prepare`, `save` and
+/// `restore`; the arena's memory then stays as it was.
+///
+/// - `prepare(live)`: takes ahead of time what saving these would take.
+/// - `save(live)`: enqueues the copying of these blocks out; the pages go once the ticket is done.
+/// - `restore(live)`: enqueues bringing these blocks' bytes back; never consumes them, for it may be repeated.
+/// - `resumed()`: the bytes restored last are the program's again, and a copy need no longer be kept. It may answer a
+///   Status: what could not be given back, and will be tried again.
+/// - `forget(serial)`: the program gave this block up. Called under the arena's locks: only for the books.
+/// - `invalidate()`: bytes changed since they were saved.
+/// - `backed_up_bytes()`: what is held, in bytes.
+/// - `view(serial, offset, bytes)`, if it has it: a BackupView of a part of a block's kept bytes; throws Misuse
+///   if there are none.
+/// - `close()`, if it has it: noexcept, gives everything back and answers the first failure; what is left is tried
+///   again by the next call. The arena keeps a slot whose `close` failed. Without it, the destructor does what it can.
+template <class S>
+concept BackupSlot = requires(S slot, const S& readable, const LiveSet& live, std::uint64_t serial) {
+    { slot.prepare(live) } -> std::same_as<void>;
+    { slot.save(live) } -> std::same_as<Ticket>;
+    { slot.restore(live) } -> std::same_as<Ticket>;
+    { slot.resumed() }
+    noexcept->VoidOrStatus;
+    { slot.forget(serial) }
+    noexcept->std::same_as<void>;
+    { slot.invalidate() }
+    noexcept->std::same_as<void>;
+    { readable.backed_up_bytes() }
+    noexcept->std::same_as<std::size_t>;
+};
+
+/// A policy: a plain, comparable aggregate of options. `name()` is what `usage()` prints; `open(driver)` gives the slot
+/// that an arena on that driver holds. It may also have `keeps_bytes()`, false if what is paused is lost, and
+/// `describe()`, its options for people as "threads 8, ring 64.00 MiB".
+template <class P>
+concept Backup = requires(const P policy, const AnyDriver driver) {
+    { policy.name() }
+    noexcept->std::convertible_to<std::string_view>;
+    { policy.open(driver) } -> BackupSlot;
+}
+&&std::copyable<P>&& std::equality_comparable<P>; // last, for optional<AnyPolicy> to be comparable
+
+namespace detail {
+
+/// A slot whose policy has been forgotten. See BackupSlot for what each method promises.
+class AnySlot {
+public:
+    AnySlot() = default;
+    AnySlot(const AnySlot&) = delete;
+    AnySlot& operator=(const AnySlot&) = delete;
+    virtual ~AnySlot() = default;
+
+    virtual void prepare(const LiveSet& live) = 0;
+    virtual Ticket save(const LiveSet& live) = 0;
+    virtual Ticket restore(const LiveSet& live) = 0;
+    virtual Status resumed() noexcept = 0;
+    virtual void forget(std::uint64_t serial) noexcept = 0;
+    virtual void invalidate() noexcept = 0;
+    [[nodiscard]] virtual std::size_t backed_up_bytes() const noexcept = 0;
+    [[nodiscard]] virtual BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const = 0;
+    virtual Status close() noexcept = 0;
+};
+
+} // namespace detail
+
+/// A policy of any type, for drivers of type AnyDriver. Copyable; equal if type and value are.
+class AnyPolicy {
+public:
+    template <class P>
+    requires(!std::same_as<std::remove_cvref_t<P>, AnyPolicy> && Backup<std::remove_cvref_t<P>>)
+        AnyPolicy(P&& policy) // NOLINT(google-explicit-constructor): options take policies as they are
+        : policy_{std::make_shared<const Holder<std::remove_cvref_t<P>>>(std::forward<P>(policy))} {}
+
+    [[nodiscard]] std::string_view name() const noexcept { return policy_->name(); }
+    [[nodiscard]] std::unique_ptr<detail::AnySlot> open(const AnyDriver& driver) const { return policy_->open(driver); }
+    /// False if the bytes of what is paused are lost: nothing is saved, so there is nothing to prepare or invalidate.
+    [[nodiscard]] bool keeps_bytes() const noexcept { return policy_->keeps_bytes(); }
+    /// Its options for people, "threads 8, ring 64.00 MiB"; empty if it does not say.
+    [[nodiscard]] std::string describe() const { return policy_->describe(); }
+    friend bool operator==(const AnyPolicy& a, const AnyPolicy& b) { return a.policy_->equals(*b.policy_); }
+
+private:
+    struct Base {
+        Base() = default;
+        Base(const Base&) = delete;
+        Base& operator=(const Base&) = delete;
+        virtual ~Base() = default;
+        [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+        [[nodiscard]] virtual std::unique_ptr<detail::AnySlot> open(const AnyDriver& driver) const = 0;
+        [[nodiscard]] virtual bool keeps_bytes() const noexcept = 0;
+        [[nodiscard]] virtual std::string describe() const = 0;
+        [[nodiscard]] virtual bool equals(const Base& other) const = 0;
+    };
+
+    template <BackupSlot S>
+    struct SlotHolder final : detail::AnySlot {
+        template <class Open>
+        explicit SlotHolder(const Open& open) : slot(open()) {} // from a prvalue: a slot need not be movable
+        void prepare(const LiveSet& live) override { slot.prepare(live); }
+        Ticket save(const LiveSet& live) override { return slot.save(live); }
+        Ticket restore(const LiveSet& live) override { return slot.restore(live); }
+        Status resumed() noexcept override {
+            if constexpr (std::same_as<decltype(slot.resumed()), Status>) {
+                return slot.resumed();
+            } else {
+                slot.resumed();
+                return {};
+            }
+        }
+        void forget(std::uint64_t serial) noexcept override { slot.forget(serial); }
+        void invalidate() noexcept override { slot.invalidate(); }
+        [[nodiscard]] std::size_t backed_up_bytes() const noexcept override { return slot.backed_up_bytes(); }
+        [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const override {
+            if constexpr (requires { slot.view(serial, offset, bytes); }) {
+                return slot.view(serial, offset, bytes);
+            } else {
+                throw Misuse{"the tag's policy keeps no bytes"};
+            }
+        }
+        Status close() noexcept override {
+            if constexpr (requires {
+                              { slot.close() }
+                              noexcept->std::same_as<Status>;
+                          }) {
+                return slot.close();
+            } else {
+                return {};
+            }
+        }
+        S slot;
+    };
+
+    template <class P>
+    struct Holder final : Base {
+        explicit Holder(P value) : policy{std::move(value)} {}
+        [[nodiscard]] std::string_view name() const noexcept override { return policy.name(); }
+        [[nodiscard]] std::unique_ptr<detail::AnySlot> open(const AnyDriver& driver) const override {
+            const auto open_slot = [&] { return policy.open(driver); };
+            return std::make_unique<SlotHolder<decltype(open_slot())>>(open_slot);
+        }
+        [[nodiscard]] bool keeps_bytes() const noexcept override {
+            if constexpr (requires { policy.keeps_bytes(); }) {
+                return policy.keeps_bytes();
+            } else {
+                return true;
+            }
+        }
+        [[nodiscard]] std::string describe() const override {
+            if constexpr (requires { policy.describe(); }) {
+                return policy.describe();
+            } else {
+                return {};
+            }
+        }
+        [[nodiscard]] bool equals(const Base& other) const override {
+            const auto* same = dynamic_cast<const Holder*>(&other);
+            return same != nullptr && same->policy == policy;
+        }
+        P policy;
+    };
+
+    std::shared_ptr<const Base> policy_;
+};
+
+namespace detail {
+
+/// How two policies that are not equal differ: `the policy "host" with "threads 8", not "threads 4"`.
+std::string difference(const AnyPolicy& has, const AnyPolicy& wanted);
+
+/// One thread at a time.
+class SpentSlots {
+public:
+    /// Closes a slot, and lets it go; if that fails it is kept, to be tried again. Answers its failure.
+    Status add(std::shared_ptr<AnySlot> slot) noexcept;
+
+    /// Tries those again that are kept. Answers the first failure.
+    Status retry() noexcept;
+
+    /// Whether none is kept. Any thread.
+    [[nodiscard]] bool empty() const noexcept { return count_.load() == 0; }
+
+private:
+    std::vector<std::shared_ptr<AnySlot>> slots_;
+    std::atomic<std::size_t> count_{0}; // of them
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/backup/policy.ipp"
+#endif

@@ -1,0 +1,161 @@
+// Bytes between the device and a place that copies do not reach: through a few pinned buffers.
+#pragma once
+
+#include "memsaver/backup/copy_lane.hpp"
+#include "memsaver/backup/crew.hpp"
+#include "memsaver/driver/host_memory.hpp"
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// A place that keeps bytes. Any thread; different bytes at the same time.
+class ByteStore {
+public:
+    ByteStore() = default;
+    ByteStore(const ByteStore&) = delete;
+    ByteStore& operator=(const ByteStore&) = delete;
+    virtual ~ByteStore() = default;
+
+    /// Of locations and sizes, a power of two.
+    [[nodiscard]] virtual std::size_t alignment() const noexcept = 0;
+    virtual Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept = 0;
+    virtual Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept = 0;
+};
+
+/// The buffers: two for each thread, so that one is on the link while the other is being stored. Made when first used.
+/// Transfers that run at the same time share them: who finds none free waits.
+class Ring {
+public:
+    static constexpr std::size_t least_buffer = 2_MiB;
+
+    /// Buffers of 2 MiB to `largest_buffer`: two for each of so many threads, or for fewer where `limit_bytes` hold no
+    /// more.
+    Ring(AnyDriver driver, std::size_t limit_bytes, unsigned threads, std::size_t largest_buffer);
+
+    using Pair = std::array<PinnedBuffer, 2>;
+
+    /// One thread's buffers, for as long as it needs them.
+    class Loan {
+    public:
+        explicit Loan(Ring& ring) : ring_{ring}, index_{ring.lend()} {}
+        Loan(const Loan&) = delete;
+        Loan& operator=(const Loan&) = delete;
+        ~Loan() { ring_.take_back(index_); }
+        /// `whose` is for the text of errors. Throws OutOfHostMemory.
+        Pair& pair(const std::string& whose = {}) { return ring_.made(index_, whose); }
+
+    private:
+        Ring& ring_;
+        std::size_t index_;
+    };
+
+    [[nodiscard]] std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
+    [[nodiscard]] std::size_t pairs() const noexcept { return pairs_.size(); }
+    /// Makes the buffers that a transfer of `pieces` pieces uses, while none runs. Throws OutOfHostMemory.
+    void prepare(std::size_t pieces, const std::string& whose = {});
+    /// Gives the buffers back, while no transfer runs. Answers the first failure; what is left is used again, or tried
+    /// again by the next call.
+    Status clear() noexcept;
+
+private:
+    std::size_t lend();
+    void take_back(std::size_t index) noexcept;
+    Pair& made(std::size_t index, const std::string& whose);
+
+    AnyDriver driver_;
+    std::size_t buffer_bytes_;
+    std::vector<Pair> pairs_;
+    std::vector<bool> lent_; // guarded by the mutex
+    std::mutex mutex_;
+    std::condition_variable came_back_;
+};
+
+/// Pieces lie in cells of `ring->buffer_bytes()`. The store outlives the transfer. `whose` is for the text of errors.
+class RingTransfer final : public Ticket::Work {
+public:
+    RingTransfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store, std::shared_ptr<Ring> ring,
+                 CrewOptions crew, PieceObserver* observer, ProgressSink progress, std::string whose = {});
+
+    ~RingTransfer() override { crew_.join(); }
+
+    void start();
+
+    Status query(bool& done) noexcept override;
+    Status wait() override;
+    /// The bytes pass through this host's hands, so it waits here until they have arrived; not for the rest.
+    Status follow(StreamRef, Range range) noexcept override;
+
+private:
+    static std::size_t bytes_of(const std::vector<Piece>& pieces);
+
+    /// One buffer in use: a piece on its way to it, or from it.
+    struct Slot {
+        PinnedBuffer* buffer = nullptr;
+        OwnedEvent mark;
+        std::size_t piece = 0;
+        bool busy = false;
+    };
+
+    void work();
+
+    void begin(Slot& slot, std::size_t index);
+
+    /// After a failure: the buffer may be used again, so nothing may still be under way. Where that cannot be waited
+    /// for either, the buffer knows.
+    void drain(Slot& slot) noexcept;
+
+    void finish(Slot& slot);
+
+    /// Throws what a status stands for, with the bytes concerned in the text.
+    void check_of(const Piece& piece, const Status& status, const Attempt& attempt) const;
+    [[nodiscard]] std::uint64_t first_of(const Unit& unit) const noexcept {
+        return align_down(unit.location, store_->alignment());
+    }
+    [[nodiscard]] std::uint64_t origin(const Piece& piece) const noexcept { return first_of(piece.units.front()); }
+    /// `act(buffer, location, bytes)` for each row of neighbours in the store, in whole multiples of its alignment:
+    /// what pads a block belongs to it.
+    template <class Act>
+    void each_run(const Piece& piece, std::byte* data, Act&& act) const {
+        for (std::size_t i = 0; i < piece.units.size();) {
+            const std::uint64_t begin = first_of(piece.units[i]);
+            std::uint64_t end = begin;
+            for (; i < piece.units.size() && first_of(piece.units[i]) == end; ++i) {
+                end = align_up(piece.units[i].location + piece.units[i].bytes, store_->alignment());
+            }
+            act(data + (begin - origin(piece)), begin, static_cast<std::size_t>(end - begin));
+        }
+    }
+
+    CopyLane lane_;
+    std::vector<Piece> pieces_;
+    std::vector<bool> arrived_; // guarded by the mutex
+    const ByteStore* store_;
+    std::shared_ptr<Ring> ring_;
+    PieceObserver* observer_;
+    Progress progress_;
+    std::string whose_;
+    std::mutex mutex_;
+    std::condition_variable arrival_;
+    std::atomic<std::size_t> next_{0};
+    std::atomic<bool> stopped_{false};
+    Crew crew_; // last: it is joined before the rest dies
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/backup/ring_transfer.ipp"
+#endif

@@ -1,0 +1,193 @@
+// Definitions of ring_transfer.hpp.
+#pragma once
+
+#include "memsaver/backup/ring_transfer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE Ring::Ring(AnyDriver driver, std::size_t limit_bytes, unsigned threads, std::size_t largest_buffer)
+    : driver_{std::move(driver)}, buffer_bytes_{std::max(
+                                      least_buffer,
+                                      std::min(largest_buffer,
+                                               std::bit_floor(limit_bytes / (2 * std::max<std::size_t>(1, threads)))))},
+      pairs_(std::clamp<std::size_t>(limit_bytes / (2 * buffer_bytes_), 1, std::max(1U, threads))),
+      lent_(pairs_.size(), false) {}
+
+MEMSAVER_INLINE void Ring::prepare(std::size_t pieces, const std::string& whose) {
+    for (std::size_t i = 0; i < std::min(pieces, pairs_.size()); ++i) (void)made(i, whose);
+}
+
+MEMSAVER_INLINE Status Ring::clear() noexcept {
+    Status first;
+    for (Pair& pair : pairs_) {
+        for (PinnedBuffer& buffer : pair) {
+            if (const Status status = buffer.release(); first.ok()) first = status;
+        }
+    }
+    return first;
+}
+
+MEMSAVER_INLINE std::size_t Ring::lend() {
+    std::unique_lock lock{mutex_};
+    auto free = lent_.end();
+    came_back_.wait(lock, [&] {
+        free = std::find(lent_.begin(), lent_.end(), false);
+        return free != lent_.end();
+    });
+    *free = true;
+    return static_cast<std::size_t>(free - lent_.begin());
+}
+
+MEMSAVER_INLINE void Ring::take_back(std::size_t index) noexcept {
+    const std::lock_guard lock{mutex_};
+    lent_[index] = false;
+    came_back_.notify_one();
+}
+
+MEMSAVER_INLINE Ring::Pair& Ring::made(std::size_t index, const std::string& whose) {
+    for (PinnedBuffer& buffer : pairs_[index]) {
+        const Status status = buffer.take(driver_, buffer_bytes_);
+        if (!status.ok()) raise(status, "take a buffer for bytes on their way", whose + format_bytes(buffer_bytes_));
+    }
+    return pairs_[index];
+}
+
+MEMSAVER_INLINE RingTransfer::RingTransfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store,
+                                           std::shared_ptr<Ring> ring, CrewOptions crew, PieceObserver* observer,
+                                           ProgressSink progress, std::string whose)
+    : lane_{std::move(lane)}, pieces_{std::move(pieces)},
+      arrived_(pieces_.size(), false), store_{&store}, ring_{std::move(ring)}, observer_{observer},
+      progress_{std::move(progress), bytes_of(pieces_)}, whose_{std::move(whose)}, crew_{std::move(crew)} {}
+
+MEMSAVER_INLINE void RingTransfer::start() {
+    if (pieces_.empty()) return;
+    crew_.start(std::min(ring_->pairs(), pieces_.size()), [this] { work(); });
+}
+
+MEMSAVER_INLINE Status RingTransfer::query(bool& done) noexcept {
+    done = crew_.done();
+    return {};
+}
+
+MEMSAVER_INLINE Status RingTransfer::wait() {
+    crew_.join();
+    if (const auto failure = crew_.failure()) std::rethrow_exception(failure);
+    return {};
+}
+
+MEMSAVER_INLINE Status RingTransfer::follow(StreamRef, Range range) noexcept {
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+        const bool wanted = std::any_of(pieces_[i].units.begin(), pieces_[i].units.end(), [&](const Unit& unit) {
+            return unit.device < range.end() && range.address < unit.device + unit.bytes;
+        });
+        std::unique_lock lock{mutex_};
+        if (wanted) arrival_.wait(lock, [&] { return arrived_[i] || crew_.done() || stopped_.load(); });
+        if (wanted && !arrived_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
+    }
+    return {};
+}
+
+MEMSAVER_INLINE std::size_t RingTransfer::bytes_of(const std::vector<Piece>& pieces) {
+    std::size_t sum = 0;
+    for (const Piece& piece : pieces) sum += piece.bytes();
+    return sum;
+}
+
+MEMSAVER_INLINE void RingTransfer::work() {
+    Ring::Loan loan{*ring_};
+    std::array<Slot, 2> slots;
+    try {
+        auto& pair = loan.pair(whose_);
+        slots[0].buffer = &pair[0];
+        slots[1].buffer = &pair[1];
+        std::size_t turn = 0;
+        for (std::size_t i = next_++; i < pieces_.size() && !stopped_.load(); i = next_++, turn ^= 1U) {
+            finish(slots[turn]);
+            begin(slots[turn], i);
+        }
+        finish(slots[turn]);
+        finish(slots[turn ^ 1U]);
+    } catch (...) {
+        for (Slot& slot : slots) {
+            if (slot.busy && !lane_.driver().wait(slot.mark.get()).ok()) drain(slot);
+        }
+        stopped_ = true;
+        const std::lock_guard lock{mutex_};
+        arrival_.notify_all();
+        throw;
+    }
+}
+
+MEMSAVER_INLINE void RingTransfer::begin(Slot& slot, std::size_t index) {
+    const Piece& piece = pieces_[index];
+    std::byte* const data = slot.buffer->data();
+    if (lane_.direction() == Direction::in) {
+        each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
+            check_of(piece, store_->get(at, location, bytes), "read bytes back from where they were kept");
+        });
+        if (observer_ != nullptr) {
+            for (const Unit& unit : piece.units) observer_->restoring(unit, data + (unit.location - origin(piece)));
+        }
+    }
+    const Status enqueued = lane_.enqueue(piece, data, origin(piece), slot.mark);
+    if (!enqueued.ok()) drain(slot);
+    check_of(piece, enqueued, "copy bytes");
+    slot.piece = index;
+    slot.busy = true;
+}
+
+MEMSAVER_INLINE void RingTransfer::drain(Slot& slot) noexcept {
+    const Status drained = lane_.driver().drain();
+    if (!drained.ok() && drained.kind != StatusKind::gone) slot.buffer->unsettle();
+}
+
+MEMSAVER_INLINE void RingTransfer::finish(Slot& slot) {
+    if (!slot.busy) return;
+    const Piece& piece = pieces_[slot.piece];
+    check_of(piece, lane_.driver().wait(slot.mark.get()), "wait for a copy");
+    slot.busy = false;
+    if (lane_.direction() == Direction::out) {
+        std::byte* const data = slot.buffer->data();
+        if (observer_ != nullptr) {
+            for (const Unit& unit : piece.units) observer_->saved(unit, data + (unit.location - origin(piece)));
+        }
+        for (const Unit& unit : piece.units) { // what pads a block is always the same
+            const std::uint64_t end = unit.location + unit.bytes;
+            std::memset(data + (first_of(unit) - origin(piece)), 0, unit.location - first_of(unit));
+            std::memset(data + (end - origin(piece)), 0, align_up(end, store_->alignment()) - end);
+        }
+        each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
+            check_of(piece, store_->put(at, location, bytes), "write bytes to where they are kept");
+        });
+    }
+    progress_.add(piece.bytes());
+    const std::lock_guard lock{mutex_};
+    arrived_[slot.piece] = true;
+    arrival_.notify_all();
+}
+
+MEMSAVER_INLINE void RingTransfer::check_of(const Piece& piece, const Status& status, const Attempt& attempt) const {
+    if (status.ok()) return;
+    raise(status, attempt,
+          whose_ + format_bytes(piece.bytes()) + " from " + format_address(piece.units.front().device) + " on",
+          piece.bytes());
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,184 @@
+// Definitions of store.hpp.
+#pragma once
+
+#include "memsaver/backup/store.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE Status first_failure(std::initializer_list<Status> all) noexcept {
+    for (const Status& status : all) {
+        if (!status.ok()) return status;
+    }
+    return {};
+}
+
+MEMSAVER_INLINE std::vector<Unit> cut_for_observer(std::vector<Unit> units, const StoreOptions& options,
+                                                   const AnyDriver& driver) {
+    if (!options.observer) return units;
+    std::size_t granularity = 0;
+    check(driver.granularity(granularity), "ask for the granularity of pages");
+    return cut_at_addresses(units, granularity);
+}
+
+MEMSAVER_INLINE void LocationSpace::add(std::uint64_t location, std::size_t bytes) {
+    const auto start = starts_.insert(location).first;
+    try {
+        give(location, bytes);
+    } catch (...) {
+        starts_.erase(start);
+        throw;
+    }
+}
+
+MEMSAVER_INLINE std::uint64_t LocationSpace::take(std::size_t bytes) noexcept {
+    const auto found = by_size_.lower_bound({bytes, 0});
+    if (found == by_size_.end()) return 0;
+    const auto [size, location] = *found;
+    if (size == bytes) {
+        erase(location, size);
+    } else {
+        change(location, size, location + bytes, size - bytes);
+    }
+    return location;
+}
+
+MEMSAVER_INLINE void LocationSpace::give(std::uint64_t location, std::size_t bytes) {
+    const auto next = by_location_.lower_bound(location);
+    const bool joins_next =
+        next != by_location_.end() && location + bytes == next->first && !starts_.contains(next->first);
+    const std::size_t behind = joins_next ? next->second : 0;
+    if (next != by_location_.begin() && !starts_.contains(location)) {
+        const auto [before, size] = *std::prev(next);
+        if (before + size == location) {
+            if (joins_next) erase(location + bytes, behind);
+            return change(before, size, before, size + bytes + behind);
+        }
+    }
+    if (joins_next) return change(location + bytes, behind, location, bytes + behind);
+    insert(location, bytes);
+}
+
+MEMSAVER_INLINE bool LocationSpace::remove(std::uint64_t location, std::size_t bytes) {
+    const auto after = by_location_.upper_bound(location);
+    if (after == by_location_.begin()) return false;
+    const auto [begin, size] = *std::prev(after);
+    if (location + bytes > begin + size) return false;
+    const auto before = static_cast<std::size_t>(location - begin);
+    const std::size_t behind = size - before - bytes;
+    if (before != 0 && behind != 0) insert(location + bytes, behind); // the only one that needs memory
+    if (before != 0) {
+        change(begin, size, begin, before);
+    } else if (behind != 0) {
+        change(begin, size, location + bytes, behind);
+    } else {
+        erase(begin, size);
+    }
+    starts_.erase(location);
+    return true;
+}
+
+MEMSAVER_INLINE void LocationSpace::clear() noexcept {
+    by_location_.clear();
+    by_size_.clear();
+    starts_.clear();
+}
+
+MEMSAVER_INLINE void LocationSpace::insert(std::uint64_t location, std::size_t bytes) {
+    const auto sized = by_size_.emplace(bytes, location).first;
+    try {
+        by_location_.emplace(location, bytes);
+    } catch (...) {
+        by_size_.erase(sized);
+        throw;
+    }
+}
+
+MEMSAVER_INLINE void LocationSpace::change(std::uint64_t from, std::size_t old_bytes, std::uint64_t to,
+                                           std::size_t bytes) noexcept {
+    auto located = by_location_.extract(from);
+    auto sized = by_size_.extract({old_bytes, from});
+    located.key() = to;
+    located.mapped() = bytes;
+    sized.value() = {bytes, to};
+    by_location_.insert(std::move(located));
+    by_size_.insert(std::move(sized));
+}
+
+MEMSAVER_INLINE void LocationSpace::erase(std::uint64_t location, std::size_t bytes) noexcept {
+    by_location_.erase(location);
+    by_size_.erase({bytes, location});
+}
+
+MEMSAVER_INLINE Status ComparingStore::put(const std::byte* from, std::uint64_t location,
+                                           std::size_t bytes) const noexcept {
+    constexpr std::size_t step = 1_MiB;
+    const std::unique_ptr<std::byte[]> memory{new (std::nothrow) std::byte[step + alignment()]};
+    if (!memory) return {StatusKind::out_of_host_memory, 0, "no host memory to compare"};
+    void* start = memory.get();
+    std::size_t space = step + alignment();
+    auto* const kept = static_cast<std::byte*>(std::align(alignment(), step, start, space));
+    for (std::size_t done = 0; done < bytes; done += step) {
+        const std::size_t part = std::min(bytes - done, step);
+        if (const Status status = store_.get(kept, location + done, part); !status.ok()) return status;
+        if (std::memcmp(kept, from + done, part) == 0) continue;
+        const std::byte* const other = std::mismatch(kept, kept + part, from + done).first;
+        note(location + done + static_cast<std::size_t>(other - kept));
+    }
+    return {};
+}
+
+MEMSAVER_INLINE Status ComparingStore::get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
+    return store_.get(to, location, bytes);
+}
+
+MEMSAVER_INLINE void ComparingStore::note(std::uint64_t location) const noexcept {
+    std::uint64_t first = first_.load();
+    while (location < first && !first_.compare_exchange_weak(first, location)) {
+    }
+}
+
+MEMSAVER_INLINE std::string difference_text(const std::vector<Unit>& units, std::uint64_t location,
+                                            const std::string& tag) {
+    std::string text = "tag \"" + tag + "\": bytes have changed since they were saved once";
+    for (const Unit& unit : units) {
+        if (location < unit.location || location - unit.location >= unit.bytes) continue;
+        text += ", such as the one at " + format_address(unit.device + (location - unit.location)) +
+                ", in a block of " + format_bytes(unit.bytes) + " at " + format_address(unit.device);
+    }
+    return text + ": call invalidate(\"" + tag + "\") after changing them";
+}
+
+MEMSAVER_INLINE void compare_with(const ByteStore& store, const AnyDriver& driver, const std::vector<Unit>& units,
+                                  std::vector<Piece> pieces, std::shared_ptr<Ring> ring, const CrewOptions& crew,
+                                  const std::string& tag) {
+    const ComparingStore comparing{store};
+    RingTransfer transfer{CopyLane{driver, Direction::out},
+                          std::move(pieces),
+                          comparing,
+                          std::move(ring),
+                          crew,
+                          nullptr,
+                          {},
+                          of_tag(tag)};
+    transfer.start();
+    check(transfer.wait(), "compare bytes");
+    if (comparing.differs()) throw Misuse{difference_text(units, comparing.first_difference(), tag)};
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

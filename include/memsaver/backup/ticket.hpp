@@ -1,0 +1,80 @@
+// A claim on bytes that are on their way. Does not know what moves them.
+#pragma once
+
+#include "memsaver/core/form.hpp"
+#include "memsaver/core/handles.hpp"
+#include "memsaver/core/status.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+/// Told `(bytes done, bytes to do)`, from any thread. What it throws is swallowed.
+using ProgressSink = std::function<void(std::size_t, std::size_t)>;
+
+namespace detail {
+
+class Progress {
+public:
+    Progress(ProgressSink sink, std::size_t total) : sink_{std::move(sink)}, total_{total} {}
+
+    void add(std::size_t bytes) noexcept;
+    [[nodiscard]] std::size_t total() const noexcept { return total_; }
+
+private:
+    ProgressSink sink_;
+    std::size_t total_;
+    std::atomic<std::size_t> done_{0};
+};
+
+} // namespace detail
+
+/// Work that has been enqueued and goes on by itself. Move-only; its destructor waits, so that no byte moves behind
+/// the back of whoever holds the memory. A default Ticket stands for nothing to do, and is done.
+class Ticket {
+public:
+    /// What moves the bytes. `wait` may be called more than once, from one thread at a time, and answers the same.
+    class Work {
+    public:
+        Work() = default;
+        Work(const Work&) = delete;
+        Work& operator=(const Work&) = delete;
+        virtual ~Work() = default;
+        /// Whether all of it has arrived; never waits.
+        virtual Status query(bool& done) noexcept = 0;
+        /// Waits until all of it has arrived, or until what has not never will. May throw an Error, where no status
+        /// says what is wrong.
+        virtual Status wait() = 0;
+        /// Makes later work of `stream` start after the bytes of `range` have arrived; does not wait for the rest.
+        virtual Status follow(StreamRef stream, Range range) noexcept = 0;
+    };
+
+    Ticket() = default;
+    /// `bytes`: how many are moved or filled, for the report.
+    Ticket(std::unique_ptr<Work> work, std::size_t bytes) noexcept : work_{std::move(work)}, bytes_{bytes} {}
+
+    Ticket(Ticket&& other) noexcept : work_{std::move(other.work_)}, bytes_{std::exchange(other.bytes_, 0)} {}
+    Ticket& operator=(Ticket&& other) noexcept;
+    ~Ticket() { wait_quietly(); }
+
+    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+    Status query(bool& done) noexcept;
+    Status wait() { return work_ ? work_->wait() : Status{}; }
+    Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
+
+private:
+    void wait_quietly() noexcept;
+
+    std::unique_ptr<Work> work_;
+    std::size_t bytes_ = 0;
+};
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/backup/ticket.ipp"
+#endif

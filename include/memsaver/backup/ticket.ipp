@@ -1,0 +1,45 @@
+// Definitions of ticket.hpp.
+#pragma once
+
+#include "memsaver/backup/ticket.hpp"
+
+#include <cstddef>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE void Progress::add(std::size_t bytes) noexcept {
+    const std::size_t done = done_.fetch_add(bytes) + bytes;
+    if (!sink_) return;
+    try {
+        sink_(done, total_);
+    } catch (...) { // a sink's trouble is not the transfer's
+    }
+}
+
+} // namespace detail
+
+MEMSAVER_INLINE Ticket& Ticket::operator=(Ticket&& other) noexcept {
+    if (this != &other) {
+        wait_quietly();
+        work_ = std::move(other.work_);
+        bytes_ = std::exchange(other.bytes_, 0);
+    }
+    return *this;
+}
+
+MEMSAVER_INLINE Status Ticket::query(bool& done) noexcept {
+    done = true;
+    return work_ ? work_->query(done) : Status{};
+}
+
+MEMSAVER_INLINE void Ticket::wait_quietly() noexcept {
+    try {
+        if (work_) (void)work_->wait();
+    } catch (...) { // nobody asked how it went
+    }
+}
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,16 @@
+// Plain types: sizes, addresses, errors, events, reports. They do not know memory.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/event.hpp"
+#include "memsaver/core/form.hpp"
+#include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/handles.hpp"
+#include "memsaver/core/order.hpp"
+#include "memsaver/core/ranges.hpp"
+#include "memsaver/core/report.hpp"
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/core/status.hpp"
+#include "memsaver/core/tags.hpp"
+#include "memsaver/core/usage.hpp"
+#include "memsaver/core/version.hpp"

@@ -1,0 +1,58 @@
+// Definitions of error.hpp.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/sizes.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE void raise(const Status& status, const Attempt& attempt, const std::string& detail,
+                           std::size_t needed_bytes, std::size_t free_bytes) {
+    const std::string text = detail::failure_text(status, attempt, detail);
+    switch (status.kind) {
+    case StatusKind::out_of_memory: throw OutOfMemory{text, needed_bytes, free_bytes, status};
+    case StatusKind::out_of_host_memory: throw OutOfHostMemory{text, status};
+    case StatusKind::gone: throw DeviceLost{text, status};
+    case StatusKind::unsupported: throw Unavailable{text, status};
+    case StatusKind::ok:
+    case StatusKind::other: break;
+    }
+    throw DriverError{text, status};
+}
+
+MEMSAVER_INLINE void check(const Status& status, const Attempt& attempt) {
+    if (!status.ok()) raise(status, attempt);
+}
+
+MEMSAVER_INLINE void check(const Status& status, const Attempt& attempt, std::size_t bytes, std::uintptr_t address) {
+    if (!status.ok()) raise(status, attempt, format_bytes(bytes) + " at " + format_address(address), bytes);
+}
+
+namespace detail {
+
+MEMSAVER_INLINE std::string SourcePlace::text() const {
+    const char* inside = std::strstr(file, "memsaver/");
+    for (const char* next = inside; next != nullptr; next = std::strstr(next + 1, "memsaver/")) inside = next;
+    return std::string{inside != nullptr ? inside : file} + ':' + std::to_string(line);
+}
+
+MEMSAVER_INLINE std::string failure_text(const Status& status, const Attempt& attempt, const std::string& detail) {
+    std::string text = attempt.what;
+    if (!detail.empty()) text += " (" + detail + ")";
+    return text + " failed: " + (*status.name != '\0' ? status.name : "error") +
+           (status.code != 0 ? " (" + std::to_string(status.code) + ")" : "") + " [" + attempt.place.text() + "]";
+}
+
+MEMSAVER_INLINE void raise_no_host_memory() {
+    throw OutOfHostMemory{
+        "no host memory for the library's own books; what was done stands, and the same call goes on from there"};
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,99 @@
+// Definitions of event.hpp.
+#pragma once
+
+#include "memsaver/core/event.hpp"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE const char* name_of(EventKind kind) noexcept {
+    switch (kind) {
+    case EventKind::ignored: return "ignored";
+    case EventKind::retried: return "retried";
+    case EventKind::trimmed: return "trimmed";
+    case EventKind::fell_back: return "fell_back";
+    case EventKind::warned: return "warned";
+    case EventKind::began: return "began";
+    case EventKind::ended: return "ended";
+    case EventKind::progress: return "progress";
+    }
+    return "unknown";
+}
+
+MEMSAVER_INLINE EventSink stderr_sink() {
+    return [](const Event& event) {
+        const bool many =
+            event.kind == EventKind::progress || event.kind == EventKind::began || event.kind == EventKind::ended;
+        if (many) return;
+        std::string line = std::string{"memsaver: "} + name_of(event.kind) + ": ";
+        if (!event.tag.empty()) line += "tag \"" + event.tag + "\" on ";
+        line += "device " + std::to_string(event.device) + ": " + event.text + '\n';
+        (void)std::fwrite(line.data(), 1, line.size(), stderr); // one call, so that lines do not mix
+    };
+}
+
+MEMSAVER_INLINE EventSink json_lines_sink(std::FILE* file) {
+    return [file](const Event& event) {
+        const std::string line = detail::json_of(event) + '\n';
+        (void)std::fwrite(line.data(), 1, line.size(), file);
+        (void)std::fflush(file);
+    };
+}
+
+namespace detail {
+
+MEMSAVER_INLINE std::string json_of(const Event& event) {
+    const auto quoted = [](const std::string& text) {
+        std::string all = "\"";
+        for (const char c : text) {
+            const auto code = static_cast<unsigned char>(c);
+            if (c == '"' || c == '\\') {
+                all += {'\\', c};
+            } else if (code >= 0x20) {
+                all += c;
+            } else {
+                char escape[8];
+                std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(code));
+                all += escape;
+            }
+        }
+        return all + '"';
+    };
+    return std::string{"{\"kind\":\""} + name_of(event.kind) + "\",\"tag\":" + quoted(event.tag) +
+           ",\"device\":" + std::to_string(event.device) + ",\"text\":" + quoted(event.text) +
+           ",\"bytes_done\":" + std::to_string(event.bytes_done) +
+           ",\"bytes_total\":" + std::to_string(event.bytes_total) + '}';
+}
+
+MEMSAVER_INLINE Span::Span(const EventSink& sink, const std::string& tag, int device, const char* text) noexcept {
+    if (!sink) return;
+    try {
+        told_ = {EventKind::began, tag, device, text};
+        sink_ = &sink;
+    } catch (...) { // no memory for the text: nothing is told
+        return;
+    }
+    tell(sink, [&] { return told_; });
+}
+
+MEMSAVER_INLINE Span& Span::operator=(Span&& other) noexcept {
+    if (this != &other) {
+        end();
+        sink_ = std::exchange(other.sink_, nullptr);
+        told_ = std::move(other.told_);
+    }
+    return *this;
+}
+
+MEMSAVER_INLINE void Span::end() noexcept {
+    if (sink_ == nullptr) return;
+    told_.kind = EventKind::ended;
+    tell(*std::exchange(sink_, nullptr), [&] { return told_; });
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

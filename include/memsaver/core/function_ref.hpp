@@ -1,0 +1,37 @@
+// A function that is called while its caller waits: borrowed, not owned. Takes no memory, as std::function may.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+template <class Signature>
+class FunctionRef;
+
+/// Lives as long as the argument that it was made from.
+template <class R, class... Arguments>
+class FunctionRef<R(Arguments...)> {
+public:
+    template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> && std::is_invocable_r_v<R, F&, Arguments...>)
+        FunctionRef(F&& function)
+    noexcept // NOLINT(google-explicit-constructor): arguments take functions as they are
+        : function_{const_cast<void*>(static_cast<const void*>(std::addressof(function)))},
+          call_{[](void* borrowed, Arguments... arguments) -> R {
+              return (*static_cast<std::remove_reference_t<F>*>(borrowed))(std::forward<Arguments>(arguments)...);
+          }} {}
+
+    R operator()(Arguments... arguments) const { return call_(function_, std::forward<Arguments>(arguments)...); }
+
+private:
+    void* function_;
+    R (*call_)(void*, Arguments...);
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

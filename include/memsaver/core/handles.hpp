@@ -1,0 +1,132 @@
+// The small values that drivers and programs exchange: addresses, page handles, streams, events, graphs.
+// Nothing here owns anything.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+struct CUstream_st; // cudaStream_t and CUstream point to it
+struct CUevent_st;  // cudaEvent_t and CUevent
+struct CUgraphExec_st;
+struct CUmemPoolHandle_st; // cudaMemPool_t and CUmemoryPool
+
+namespace memsaver::inline v0_2 {
+
+struct HostStream; // what a HostDriver's streams and events point to
+struct HostEvent;
+struct HostPool;
+
+/// A device address. On every machine here it is also what a pointer to it holds.
+using Address = std::uintptr_t;
+
+/// One physical allocation: a number that only its driver can read.
+struct PageHandle {
+    std::uint64_t value = 0;
+    friend constexpr bool operator==(const PageHandle&, const PageHandle&) = default;
+};
+
+/// A stream of work that somebody else owns. Converts from cudaStream_t, CUstream, HostDriver's streams, and classes
+/// that convert to the first; the default, written `nullptr`, is the device's default stream. No void* converts: what
+/// stands for a pointer to memory would pass for a stream.
+class StreamRef {
+public:
+    constexpr StreamRef() noexcept = default;
+    constexpr StreamRef(std::nullptr_t) noexcept {}
+    template <class S>
+    requires(std::same_as<S, CUstream_st*> || std::same_as<S, HostStream*>) StreamRef(S stream)
+    noexcept : native_{stream} {}
+    template <class S>
+    requires(!std::is_pointer_v<S> && std::convertible_to<const S&, CUstream_st*>) StreamRef(const S& stream)
+    noexcept : native_{static_cast<CUstream_st*>(stream)} {}
+    /// For those who have a stream as an untyped pointer, as C interfaces do.
+    [[nodiscard]] static StreamRef from_native(void* stream) noexcept {
+        StreamRef made;
+        made.native_ = stream;
+        return made;
+    }
+
+    [[nodiscard]] void* native() const noexcept { return native_; }
+    friend bool operator==(const StreamRef&, const StreamRef&) = default;
+
+private:
+    void* native_ = nullptr;
+};
+
+/// A mark in a stream that somebody else owns. Converts from cudaEvent_t, CUevent and HostDriver's events.
+class EventRef {
+public:
+    constexpr EventRef() noexcept = default;
+    EventRef(CUevent_st* event) noexcept : native_{event} {}
+    EventRef(HostEvent* event) noexcept : native_{event} {}
+
+    [[nodiscard]] void* native() const noexcept { return native_; }
+    [[nodiscard]] explicit operator bool() const noexcept { return native_ != nullptr; }
+    friend bool operator==(const EventRef&, const EventRef&) = default;
+
+private:
+    void* native_ = nullptr;
+};
+
+/// A captured piece of work, ready to be launched, in the hands of its driver.
+struct GraphRef {
+    void* native = nullptr;
+    friend bool operator==(const GraphRef&, const GraphRef&) = default;
+};
+
+/// Memory that the machine's own allocators keep: a stream-ordered pool that somebody else owns (converts from
+/// cudaMemPool_t and CUmemoryPool), the device's default pool, or what graphs with allocations of their own keep.
+class PoolRef {
+public:
+    constexpr PoolRef() noexcept = default; ///< the device's default pool
+    PoolRef(CUmemPoolHandle_st* pool) noexcept : native_{pool} {}
+    PoolRef(HostPool* pool) noexcept : native_{pool} {}
+    [[nodiscard]] static constexpr PoolRef of_graphs() noexcept {
+        PoolRef graphs;
+        graphs.graphs_ = true;
+        return graphs;
+    }
+
+    [[nodiscard]] void* native() const noexcept { return native_; }
+    [[nodiscard]] constexpr bool graphs() const noexcept { return graphs_; }
+    friend bool operator==(const PoolRef&, const PoolRef&) = default;
+
+private:
+    void* native_ = nullptr;
+    bool graphs_ = false;
+};
+
+/// An open file, in the hands of its driver.
+struct FileRef {
+    int descriptor = -1;
+    bool direct = false; ///< reads and writes bypass the page cache and want multiples of 4096 bytes
+    friend constexpr bool operator==(const FileRef&, const FileRef&) = default;
+};
+
+/// Which way bytes are copied, seen from the device.
+enum class Direction : unsigned char { out, in };
+
+/// How a stream capture treats calls that could wait, as cudaStreamCaptureMode.
+enum class CaptureMode : unsigned char { global, thread_local_, relaxed };
+
+/// Physical memory of a whole device, whoever holds it, in bytes.
+struct DeviceMemory {
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+};
+
+struct Range {
+    Address address = 0;
+    std::size_t bytes = 0;
+
+    [[nodiscard]] constexpr Address end() const noexcept { return address + bytes; }
+    friend constexpr bool operator==(const Range&, const Range&) = default;
+};
+
+/// Whether they have a byte in common.
+[[nodiscard]] constexpr bool overlap(const Range& a, const Range& b) noexcept {
+    return a.address < b.end() && b.address < a.end();
+}
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,55 @@
+// Definitions of ranges.hpp.
+#pragma once
+
+#include "memsaver/core/ranges.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE void sort_by_address(std::vector<Range>& ranges) noexcept {
+    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.address < b.address; });
+}
+
+MEMSAVER_INLINE std::vector<Range> without(const std::vector<Range>& ranges, const std::vector<Range>& holes) {
+    std::vector<Range> left;
+    const auto keep = [&](Address begin, Address end) {
+        if (begin >= end) return;
+        if (!left.empty() && left.back().end() == begin) {
+            left.back().bytes += end - begin;
+        } else {
+            left.push_back({begin, end - begin});
+        }
+    };
+    std::size_t first = 0;
+    for (const Range& range : ranges) {
+        Address at = range.address;
+        while (first < holes.size() && holes[first].end() <= at) ++first;
+        for (std::size_t i = first; i < holes.size() && holes[i].address < range.end(); ++i) {
+            keep(at, std::max(at, holes[i].address));
+            at = std::max(at, std::min(range.end(), holes[i].end()));
+        }
+        keep(at, range.end());
+    }
+    return left;
+}
+
+MEMSAVER_INLINE std::vector<Range> intersection(const std::vector<Range>& ranges, const std::vector<Range>& mask) {
+    return without(ranges, without(ranges, mask));
+}
+
+MEMSAVER_INLINE bool covers(const std::vector<Range>& ranges, Range range) noexcept {
+    auto held = std::upper_bound(ranges.begin(), ranges.end(), range.address,
+                                 [](Address a, const Range& each) { return a < each.end(); });
+    Address at = range.address;
+    for (; at < range.end() && held != ranges.end() && held->address <= at; ++held) at = held->end();
+    return at >= range.end();
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,34 @@
+// Definitions of report.hpp.
+#pragma once
+
+#include "memsaver/core/report.hpp"
+#include "memsaver/core/sizes.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <ostream>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE void Report::add(TagReport row) {
+    released_bytes += row.released_bytes;
+    saved_bytes += row.saved_bytes;
+    restored_bytes += row.restored_bytes;
+    mapped_bytes += row.mapped_bytes;
+    held_bytes += row.held_bytes;
+    tags.push_back(std::move(row));
+}
+
+MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Report& report) {
+    if (report.mapped_bytes != 0) {
+        out << "mapped " << format_bytes(report.mapped_bytes) << ", restored " << format_bytes(report.restored_bytes);
+    } else {
+        out << "released " << format_bytes(report.released_bytes) << ", saved " << format_bytes(report.saved_bytes);
+    }
+    char time[32];
+    std::snprintf(time, sizeof time, "%.1f ms", std::chrono::duration<double, std::milli>{report.elapsed}.count());
+    return out << ", still held " << format_bytes(report.held_bytes) << ", " << time;
+}
+
+} // namespace memsaver::inline v0_2

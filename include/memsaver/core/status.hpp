@@ -1,0 +1,28 @@
+// What a driver call answers: a kind to act on, and the native code to report.
+// Below `check` (error.hpp) the library speaks in these; above it, in exceptions.
+#pragma once
+
+namespace memsaver::inline v0_2 {
+
+enum class StatusKind : unsigned char {
+    ok,
+    out_of_memory,      ///< the device has no room; harmless, may be tried again
+    out_of_host_memory, ///< the host has no room; harmless, may be tried again
+    gone,               ///< the device or its context is lost; nothing on it will work again
+    unsupported,        ///< the machine has no such thing; nothing was tried
+    other,              ///< anything else
+};
+
+/// The answer of one driver call. Trivial, never throws, must be looked at.
+struct [[nodiscard]] Status {
+    StatusKind kind = StatusKind::ok;
+    int code = 0;          ///< the native code, 0 for success
+    const char* name = ""; ///< the native code's name, with static storage
+
+    [[nodiscard]] constexpr bool ok() const noexcept { return kind == StatusKind::ok; }
+    friend constexpr bool operator==(const Status& a, const Status& b) noexcept {
+        return a.kind == b.kind && a.code == b.code;
+    }
+};
+
+} // namespace memsaver::inline v0_2

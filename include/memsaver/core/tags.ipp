@@ -1,0 +1,79 @@
+// Definitions of tags.hpp.
+#pragma once
+
+#include "memsaver/core/tags.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE Tags::Tags(std::initializer_list<TagName> names) {
+    detail::translated([&] {
+        names_.reserve(names.size());
+        for (const TagName& name : names) names_.emplace_back(name.view());
+    });
+}
+
+MEMSAVER_INLINE Tags Tags::under(std::string_view prefix) {
+    Tags tags{prefix};
+    tags.kind_ = Kind::under;
+    return tags;
+}
+
+MEMSAVER_INLINE Tags Tags::all() {
+    Tags tags = std::initializer_list<TagName>{};
+    tags.kind_ = Kind::all;
+    return tags;
+}
+
+namespace detail {
+
+MEMSAVER_INLINE std::string quoted_tags(const Tags& tags) {
+    if (tags.kind() == Tags::Kind::all) return "every tag";
+    if (tags.kind() == Tags::Kind::under) return "every tag under \"" + tags[0] + '"';
+    if (tags.size() == 0) return "no tag";
+    std::string text = tags.size() == 1 ? "tag " : "tags ";
+    for (const std::string& name : tags.names()) text += (&name == tags.names().data() ? "\"" : ", \"") + name + '"';
+    return text;
+}
+
+MEMSAVER_INLINE std::size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<std::size_t> row(b.size() + 1); // the distances of a's beginning to each beginning of b
+    for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        std::size_t diagonal = std::exchange(row[0], i + 1);
+        for (std::size_t j = 0; j < b.size(); ++j) {
+            const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+        }
+    }
+    return row.back();
+}
+
+MEMSAVER_INLINE std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
+    const std::size_t near = std::max<std::size_t>(2, name.size() / 3);
+    std::vector<std::pair<std::size_t, const std::string*>> found;
+    for (const std::string& other : known) {
+        const std::size_t longer = std::max(name.size(), other.size());
+        if (longer - std::min(name.size(), other.size()) > near) continue;
+        const std::size_t distance = edit_distance(name, other);
+        if (distance <= near && distance < longer) found.emplace_back(distance, &other);
+    }
+    std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::string text;
+    for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 3); ++i) {
+        text += (i == 0 ? ": did you mean \"" : ", \"") + *found[i].second + '"';
+    }
+    return text.empty() ? text : text + '?';
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

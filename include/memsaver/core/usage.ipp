@@ -1,0 +1,53 @@
+// Definitions of usage.hpp.
+#pragma once
+
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/core/usage.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) {
+    constexpr std::size_t columns = 8;
+    using Line = std::array<std::string, columns>;
+    std::vector<Line> lines{{"tag", "device", "policy", "state", "reserved", "mapped", "used", "backed up"}};
+    for (const ArenaUsage& row : usage) {
+        lines.push_back({row.tag, std::to_string(row.device), row.policy, row.state, format_bytes(row.reserved_bytes),
+                         format_bytes(row.mapped_bytes), format_bytes(row.used_bytes),
+                         format_bytes(row.backed_up_bytes)});
+    }
+    std::array<std::size_t, columns> widths{};
+    for (const Line& line : lines) {
+        for (std::size_t i = 0; i < columns; ++i) widths[i] = std::max(widths[i], line[i].size());
+    }
+    for (std::size_t n = 0; n < lines.size(); ++n) {
+        for (std::size_t i = 0; i < columns; ++i) {
+            const std::string room(widths[i] - lines[n][i].size(), ' ');
+            const bool left = i == 0 || i == 2 || i == 3; // words to the left, numbers to the right
+            out << (i == 0 ? "" : "  ") << (left ? lines[n][i] + room : room + lines[n][i]);
+        }
+        out << '\n';
+        if (n == 0) continue;
+        if (const std::size_t held = usage.arenas_[n - 1].held_bytes; held != 0)
+            out << "  of these, " << format_bytes(held) << " could not be given back yet\n";
+    }
+    for (const DeviceUsage& device : usage.devices_) {
+        out << "device " << device.device << ": ";
+        if (!device.known) {
+            out << "does not answer, " << format_bytes(device.mapped_bytes) << " by these tags\n";
+            continue;
+        }
+        out << format_bytes(device.used_bytes) << " of " << format_bytes(device.total_bytes) << " used, "
+            << format_bytes(device.mapped_bytes) << " by these tags, " << format_bytes(device.unexplained_bytes)
+            << " by others\n";
+    }
+    return out;
+}
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,22 @@
+// The library's version, and the inline namespace that carries it.
+// Knows nothing else.
+#pragma once
+
+#define MEMSAVER_VERSION_MAJOR 0
+#define MEMSAVER_VERSION_MINOR 2
+#define MEMSAVER_VERSION_PATCH 0
+
+// Everything lives in memsaver::inline v0_2, so that two versions can live in one process without sharing a symbol.
+namespace memsaver::inline v0_2 {
+
+struct Version {
+    int major;
+    int minor;
+    int patch;
+    friend constexpr bool operator==(const Version&, const Version&) = default;
+};
+
+/// The version of the headers that this translation unit was compiled with.
+inline constexpr Version version{MEMSAVER_VERSION_MAJOR, MEMSAVER_VERSION_MINOR, MEMSAVER_VERSION_PATCH};
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,228 @@
+// Definitions of cuda_device.hpp.
+#pragma once
+
+#include "memsaver/driver/cuda_device.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE CudaDevice::CudaDevice(int number, CudaDriverOptions options, const char* library)
+    : api_{library}, library_{library}, number_{number}, options_{std::move(options)} {
+    demand(usable(api_, number_));
+    must(api_.device_get(&device_, number_), "find it");
+    choose_peers();
+    describe_pages();
+    char name[256] = {};
+    must(api_.device_name(name, static_cast<int>(sizeof name) - 1, device_), "ask its name");
+    name_ = name;
+    must(api_.primary_retain(&context_, device_), "retain its primary context"); // last: nothing throws after it
+}
+
+MEMSAVER_INLINE CudaDevice::~CudaDevice() {
+    if (crumb_ != 0 || lanes_[0] != nullptr || lanes_[1] != nullptr) {
+        const CudaScope scope{api_, context_};
+        for (const cuda::Stream lane : lanes_) {
+            if (lane != nullptr && scope.result() == cuda::success) static_cast<void>(api_.stream_destroy(lane));
+        }
+        if (crumb_ != 0 && scope.result() == cuda::success) static_cast<void>(api_.mem_free(crumb_));
+    }
+    static_cast<void>(api_.primary_release(device_));
+}
+
+MEMSAVER_INLINE CudaAvailability CudaDevice::usable(const CudaApi& api, int number) {
+    int count = 0;
+    CudaAvailability found = count_devices(api, count);
+    if (!found) return found;
+    if (number < 0 || number >= count) {
+        return {CudaProblem::bad_device_number,
+                "there is no CUDA device " + std::to_string(number) + ": there are " + std::to_string(count)};
+    }
+    cuda::Device device = 0;
+    int supported = 0;
+    cuda::Result result = api.device_get(&device, number);
+    if (result == cuda::success) {
+        result = api.device_attribute(&supported, cuda::attribute_virtual_memory, device);
+    }
+    if (result != cuda::success) return failed(api, "CUDA device " + std::to_string(number), result);
+    if (supported == 0) {
+        return {CudaProblem::no_virtual_memory,
+                "CUDA device " + std::to_string(number) + " does not support virtual memory management"};
+    }
+    return {};
+}
+
+MEMSAVER_INLINE CudaAvailability CudaDevice::count_devices(const CudaApi& api, int& count) {
+    if (!api.library.state()) return api.library.state();
+    cuda::Result result = api.init(0);
+    if (result == cuda::success) result = api.device_count(&count);
+    if (result == cuda::error_no_device || (result == cuda::success && count == 0)) {
+        return {CudaProblem::no_device, "the CUDA driver finds no device"};
+    }
+    return result == cuda::success ? CudaAvailability{} : failed(api, "the CUDA driver", result);
+}
+
+MEMSAVER_INLINE cuda::Result CudaDevice::lane(Direction direction, StreamRef& stream) const noexcept {
+    const std::lock_guard lock{lanes_mutex_};
+    cuda::Stream& lane = lanes_[direction == Direction::out ? 0 : 1];
+    const cuda::Result result = lane != nullptr ? cuda::success : api_.stream_create(&lane, cuda::stream_non_blocking);
+    if (result == cuda::success) stream = lane;
+    return result;
+}
+
+MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {
+    return call([&](const CudaApi& api) {
+        {
+            const std::lock_guard lock{lanes_mutex_};
+            if (crumb_ == 0) static_cast<void>(api.mem_alloc(&crumb_, 512)); // without one it is only slower
+        }
+        cuda::DevicePtr crumb = 0;
+        const cuda::Result result = api.mem_alloc(&crumb, 512);
+        if (result == cuda::error_out_of_memory) return unpin_a_page();
+        return result == cuda::success ? api.mem_free(crumb) : result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::owns_stream(StreamRef stream, bool& yes) const noexcept {
+    return call([&](const CudaApi& api) {
+        cuda::Context context = context_;
+        cuda::Device device = device_;
+        cuda::Result result = stream == StreamRef{} ? cuda::success : api.stream_context(native(stream), &context);
+        if (result == cuda::success && context != context_) {
+            const CudaScope there{api, context};
+            result = there.result() == cuda::success ? api.ctx_device(&device) : there.result();
+        }
+        if (result == cuda::success) yes = device == device_;
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::pool_memory(PoolRef pool, std::size_t& bytes) const noexcept {
+    unsigned long long held = 0;
+    const Status status = with_pool(pool, [&](const CudaApi& api, cuda::MemPool found) {
+        return pool.graphs() ? api.graph_memory(device_, cuda::graph_reserved_memory, &held)
+                             : api.pool_attribute(found, cuda::pool_reserved_memory, &held);
+    });
+    if (status.ok()) bytes = held;
+    return status;
+}
+
+MEMSAVER_INLINE Status CudaDevice::trim_pool(PoolRef pool, std::size_t keep) const noexcept {
+    return with_pool(pool, [&](const CudaApi& api, cuda::MemPool found) {
+        return pool.graphs() ? api.graph_memory_trim(device_) : api.pool_trim(found, keep);
+    });
+}
+
+MEMSAVER_INLINE int CudaDevice::numa_node() const noexcept {
+    int node = -1;
+    return api_.device_attribute(&node, cuda::attribute_host_numa_id, device_) == cuda::success ? node : -1;
+}
+
+MEMSAVER_INLINE bool operator==(const CudaDevice& a, const CudaDevice& b) noexcept {
+    return a.number_ == b.number_ && a.options_ == b.options_ && a.library_ == b.library_;
+}
+
+MEMSAVER_INLINE cuda::Result CudaDevice::unpin_a_page() const noexcept {
+    constexpr std::size_t bytes = 4096;
+    void* const page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return cuda::error_out_of_memory;
+    cuda::Result result = api_.host_register(page, bytes, cuda::host_register_portable);
+    if (result == cuda::success) result = api_.host_unregister(page);
+    static_cast<void>(::munmap(page, bytes));
+    return result;
+}
+
+MEMSAVER_INLINE cuda::Result CudaDevice::why_invalid() const noexcept {
+    std::size_t bytes[2] = {};
+    const cuda::Result lost = api_.mem_info(&bytes[0], &bytes[1]);
+    return api_.status(lost).kind == StatusKind::gone ? lost : cuda::error_invalid_handle;
+}
+
+MEMSAVER_INLINE CudaAvailability CudaDevice::failed(const CudaApi& api, const std::string& who, cuda::Result result) {
+    const Status status = api.status(result);
+    return {CudaProblem::driver_failed,
+            who + " cannot be used: " + status.name + " (" + std::to_string(status.code) + ")"};
+}
+
+MEMSAVER_INLINE void CudaDevice::demand(const CudaAvailability& found) {
+    if (found.problem == CudaProblem::bad_device_number) throw Misuse{found.reason};
+    if (!found) throw Unavailable{found.reason};
+}
+
+MEMSAVER_INLINE void CudaDevice::must(cuda::Result result, const char* what) const {
+    const Status status = api_.status(result);
+    if (!status.ok()) throw Unavailable{failure_text(status, Attempt{what}, label()), status};
+}
+
+MEMSAVER_INLINE bool CudaDevice::has(int attribute) const {
+    int value = 0;
+    must(api_.device_attribute(&value, attribute, device_), "ask its attributes");
+    return value != 0;
+}
+
+MEMSAVER_INLINE void CudaDevice::choose_peers() {
+    std::vector<int>& peers = options_.peers;
+    std::sort(peers.begin(), peers.end());
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+    peers.erase(std::remove(peers.begin(), peers.end(), number_), peers.end());
+    access_.push_back(access_of(number_));
+    for (const int peer : peers) {
+        demand(usable(api_, peer));
+        cuda::Device device = 0;
+        int can = 0;
+        must(api_.device_get(&device, peer), "find its peer");
+        must(api_.can_access_peer(&can, device, device_), "ask its peer");
+        if (can == 0) {
+            throw Unavailable{"CUDA device " + std::to_string(peer) + " cannot access the memory of " + label()};
+        }
+        access_.push_back(access_of(peer));
+    }
+}
+
+MEMSAVER_INLINE cuda::AccessDesc CudaDevice::access_of(int number, int flags) noexcept {
+    cuda::AccessDesc access{};
+    access.location.type = cuda::location_device;
+    access.location.id = number;
+    access.flags = flags;
+    return access;
+}
+
+MEMSAVER_INLINE void CudaDevice::describe_pages() {
+    pages_.type = cuda::allocation_pinned;
+    pages_.location.type = cuda::location_device;
+    pages_.location.id = number_;
+    bool can_export = true;
+    switch (options_.export_handles) {
+    case ExportHandles::none: break;
+    case ExportHandles::file_descriptor:
+        can_export = has(cuda::attribute_export_file_descriptor);
+        pages_.handle_types = cuda::handle_file_descriptor;
+        break;
+    case ExportHandles::fabric:
+        can_export = has(cuda::attribute_export_fabric);
+        pages_.handle_types = cuda::handle_fabric;
+        break;
+    }
+    if (!can_export) throw Unavailable{label() + " cannot export its pages as handles of the type asked for"};
+    if (options_.rdma && has(cuda::attribute_rdma_with_virtual_memory)) {
+        pages_.rdma_capable = 1;
+    }
+    std::size_t minimum = 0;
+    std::size_t recommended = 0;
+    must(api_.mem_granularity(&minimum, &pages_, cuda::granularity_minimum), "ask its granularity");
+    must(api_.mem_granularity(&recommended, &pages_, cuda::granularity_recommended), "ask its granularity");
+    granularity_ = std::max(minimum, recommended);
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

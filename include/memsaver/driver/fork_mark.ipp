@@ -1,0 +1,36 @@
+// Definitions of fork_mark.hpp.
+#pragma once
+
+#include "memsaver/driver/fork_mark.hpp"
+
+#include <atomic>
+#include <string>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE ForkMark::ForkMark() noexcept {
+    void* const page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return;
+    if (::madvise(page, bytes, MADV_WIPEONFORK) != 0) {
+        (void)::munmap(page, bytes);
+        return;
+    }
+    here_ = new (page) std::atomic<bool>{true};
+}
+
+MEMSAVER_INLINE ForkMark::~ForkMark() {
+    if (here_ != nullptr) (void)::munmap(here_, bytes);
+}
+
+MEMSAVER_INLINE void ForkMark::require_parent(const char* what) const {
+    if (forked()) {
+        throw Misuse{std::string{what} +
+                     ": this process was forked from the one that made the saver, which alone may use it"};
+    }
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

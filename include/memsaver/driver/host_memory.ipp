@@ -1,0 +1,213 @@
+// Definitions of host_memory.hpp.
+#pragma once
+
+#include "memsaver/driver/host_memory.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE HostBudget::Promise& HostBudget::Promise::operator=(Promise&& other) noexcept {
+    touched(bytes_);
+    budget_ = std::move(other.budget_);
+    bytes_ = std::exchange(other.bytes_, 0);
+    return *this;
+}
+
+MEMSAVER_INLINE void HostBudget::Promise::touched(std::size_t bytes) noexcept {
+    if (!budget_) return;
+    const std::lock_guard lock{budget_->mutex_};
+    bytes = std::min(bytes, bytes_);
+    budget_->promised_ -= bytes;
+    bytes_ -= bytes;
+}
+
+MEMSAVER_INLINE HostBudget::Promise HostBudget::take(const std::shared_ptr<HostBudget>& budget, const AnyDriver& driver,
+                                                     std::size_t bytes, const std::string& whose) {
+    std::unique_lock<std::mutex> lock;
+    if (budget) lock = std::unique_lock{budget->mutex_};
+    std::size_t available = 0;
+    check(driver.host_available(available), "ask how much host memory is left");
+    const std::size_t promised = budget ? budget->promised_ : 0;
+    available -= std::min(available, promised);
+    if (bytes > available) {
+        throw OutOfHostMemory{
+            whose + "a backup of " + format_bytes(bytes) +
+            " does not fit: the system and its control groups would give " + format_bytes(available) +
+            (promised == 0 ? std::string{} : " beside the " + format_bytes(promised) + " of other backups")};
+    }
+    if (!budget) return {};
+    budget->promised_ += bytes;
+    return {budget, bytes};
+}
+
+MEMSAVER_INLINE std::size_t HostBudget::promised_bytes() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return promised_;
+}
+
+MEMSAVER_INLINE HostRegion::HostRegion(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise,
+                                       const std::string& whose)
+    : driver_{std::move(driver)}, promise_{std::move(promise)}, bytes_{align_up(bytes, 2_MiB)},
+      cells_(bytes_ / cell_bytes + 2) {
+    const Status status = driver_.map_host(bytes_, pages_);
+    if (!status.ok()) raise(status, "map host pages", whose + format_bytes(bytes_));
+    first_cell_ = address() / cell_bytes;
+}
+
+MEMSAVER_INLINE Status HostRegion::release() noexcept {
+    promise_ = {};
+    Status first = settle(driver_, unsettled_);
+    if (!first.ok()) return first;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+        if (cells_[i].state != State::pinned) continue;
+        const Status status = driver_.unpin_host(cell_range(i).first);
+        if (status.ok() || status.kind == StatusKind::gone) {
+            cells_[i].state = State::populated;
+        } else if (first.ok()) {
+            first = status;
+        }
+    }
+    // What the driver still holds is not pulled away from under it: others might be given the same addresses.
+    if (!first.ok() || pages_ == nullptr) return first;
+    const Status status = driver_.unmap_host(pages_, bytes_);
+    if (status.ok()) pages_ = nullptr;
+    return status;
+}
+
+MEMSAVER_INLINE Status HostRegion::take() noexcept {
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+        const auto [begin, bytes] = cell_range(i);
+        if (bytes == 0) continue;
+        const Status status = prepare(reinterpret_cast<std::uintptr_t>(begin), false);
+        if (!status.ok()) return status;
+    }
+    return {};
+}
+
+MEMSAVER_INLINE bool HostRegion::ready(std::uintptr_t at, bool pinned) const noexcept {
+    const Cell& cell = cells_[index_of(at)];
+    const std::lock_guard lock{cell.mutex};
+    return cell.state == State::pinned || (!pinned && cell.state == State::populated);
+}
+
+MEMSAVER_INLINE Status HostRegion::prepare(std::uintptr_t at, bool pinned) noexcept {
+    Cell& cell = cells_[index_of(at)];
+    const auto [begin, bytes] = cell_range(index_of(at));
+    const std::lock_guard lock{cell.mutex};
+    if (cell.state == State::untouched) {
+        if (const Status status = driver_.populate_host(begin, bytes); !status.ok()) return status;
+        cell.state = State::populated;
+        promise_.touched(bytes);
+    }
+    if (pinned && cell.state == State::populated) {
+        if (const Status status = driver_.pin_host(begin, bytes); !status.ok()) return status;
+        cell.state = State::pinned;
+    }
+    return {};
+}
+
+MEMSAVER_INLINE std::pair<void*, std::size_t> HostRegion::cell_range(std::size_t index) const noexcept {
+    const std::uintptr_t begin = std::max(address(), (first_cell_ + index) * cell_bytes);
+    const std::uintptr_t past = std::min(end(), (first_cell_ + index + 1) * cell_bytes);
+    return {static_cast<std::byte*>(pages_) + (begin - address()), past > begin ? past - begin : 0};
+}
+
+MEMSAVER_INLINE std::shared_ptr<HostRegion> HostRegions::make(const AnyDriver& driver, std::size_t bytes,
+                                                              HostBudget::Promise promise, const std::string& whose) {
+    Regions fresh;
+    fresh.emplace_back(driver, bytes, std::move(promise), whose);
+    const auto region = fresh.begin();
+    {
+        const std::lock_guard lock{mutex_};
+        used_.splice(used_.end(), fresh);
+    }
+    return {&*region, [self = this->shared_from_this(), region](HostRegion*) { self->give_back(region); }};
+}
+
+MEMSAVER_INLINE Status HostRegions::retry() noexcept {
+    Regions trying;
+    {
+        const std::lock_guard lock{mutex_};
+        trying.swap(held_);
+    }
+    Status first;
+    for (auto region = trying.begin(); region != trying.end();) {
+        const Status status = region->release();
+        if (first.ok()) first = status;
+        region = status.ok() ? trying.erase(region) : std::next(region);
+    }
+    const std::lock_guard lock{mutex_};
+    held_.splice(held_.end(), trying);
+    return first;
+}
+
+MEMSAVER_INLINE void HostRegions::give_back(typename Regions::iterator region) noexcept {
+    const bool released = region->release().ok();
+    Regions gone; // dies after the lock
+    const std::lock_guard lock{mutex_};
+    Regions& to = released ? gone : held_;
+    to.splice(to.end(), used_, region);
+}
+
+MEMSAVER_INLINE PinnedBuffer::PinnedBuffer(const AnyDriver& driver, std::size_t bytes)
+    : PinnedBuffer{} { // so that what has been taken is given back
+    if (const Status status = take(driver, bytes); !status.ok()) raise(status, "take host pages", format_bytes(bytes));
+}
+
+MEMSAVER_INLINE PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+    PinnedBuffer{std::move(other)}.swap(*this);
+    return *this;
+}
+
+MEMSAVER_INLINE Status PinnedBuffer::take(const AnyDriver& driver, std::size_t bytes) noexcept {
+    if (const Status status = settle(driver_ ? *driver_ : driver, unsettled_); !status.ok()) return status;
+    if (!driver_) {
+        if (const Status status = driver.map_host(bytes, pages_); !status.ok()) return status;
+        driver_ = driver;
+        bytes_ = bytes;
+    }
+    if (!ready_) {
+        if (const Status status = driver_->populate_host(pages_, bytes_); !status.ok()) return status;
+        pinned_ = pinned_ || driver_->pin_host(pages_, bytes_).ok();
+        ready_ = true;
+    }
+    return {};
+}
+
+MEMSAVER_INLINE Status PinnedBuffer::release() noexcept {
+    if (!driver_) return {};
+    if (const Status status = settle(*driver_, unsettled_); !status.ok()) return status;
+    ready_ = false;
+    const Status unpinned = pinned_ ? driver_->unpin_host(pages_) : Status{};
+    // What the driver still holds is not pulled away from under it: others might be given the same addresses.
+    if (!unpinned.ok() && unpinned.kind != StatusKind::gone) return unpinned;
+    pinned_ = false;
+    const Status status = driver_->unmap_host(pages_, bytes_);
+    if (!status.ok()) return status;
+    pages_ = nullptr;
+    driver_.reset();
+    return status;
+}
+
+MEMSAVER_INLINE void PinnedBuffer::swap(PinnedBuffer& other) noexcept {
+    std::swap(driver_, other.driver_);
+    std::swap(pages_, other.pages_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(ready_, other.ready_);
+    std::swap(pinned_, other.pinned_);
+    std::swap(unsettled_, other.unsettled_);
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,148 @@
+// Move-only owners of what a driver gives: addresses, pages, a mapping, a stream, an event, a file. One template; what
+// differs is how each is opened and closed.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/driver/any_driver.hpp"
+
+#include <cstddef>
+#include <optional>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// Owns one thing of a driver's, or nothing. Closes it when it dies; what fails then is lost. `Kind` has
+///
+/// - `Value`: the thing; empty when value-initialized,
+/// - `open(driver, value&, arguments...)` and `close(driver, value)`, which answer a Status,
+/// - `closes_once`: whether a thing is gone even where closing it fails. Else it stays owned, to be tried again.
+template <class Kind>
+class Owned {
+public:
+    using Value = typename Kind::Value;
+
+    Owned() = default;
+    Owned(Owned&& other) noexcept : driver_{other.driver_}, value_{other.value_} { other.forget(); }
+    Owned& operator=(Owned&& other) noexcept {
+        if (this == &other) return *this;
+        (void)close();
+        driver_ = other.driver_;
+        value_ = other.value_;
+        other.forget();
+        return *this;
+    }
+    ~Owned() { (void)close(); }
+
+    /// Opens one into an empty `*this`; on failure it stays empty.
+    template <class... Arguments>
+    Status open(const AnyDriver& driver, const Arguments&... arguments) noexcept {
+        Value value{};
+        const Status status = Kind::open(driver, value, arguments...);
+        if (!status.ok()) return status;
+        driver_ = driver;
+        value_ = value;
+        return status;
+    }
+    /// Answers ok if nothing is owned.
+    Status close() noexcept {
+        if (!driver_) return {};
+        const Status status = Kind::close(*driver_, value_);
+        if (!status.ok() && !Kind::closes_once) return status;
+        forget();
+        return status;
+    }
+
+    [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }
+    /// Empty if nothing is owned.
+    [[nodiscard]] const Value& get() const noexcept { return value_; }
+
+private:
+    void forget() noexcept {
+        driver_.reset();
+        value_ = {};
+    }
+
+    std::optional<AnyDriver> driver_;
+    Value value_{};
+};
+
+/// Addresses without memory behind them: `open(driver, bytes, alignment)`.
+struct AddressKind {
+    using Value = Range;
+    static constexpr bool closes_once = false;
+    static Status open(const AnyDriver& driver, Range& range, std::size_t bytes, std::size_t alignment) noexcept {
+        range.bytes = bytes;
+        return driver.reserve(bytes, alignment, range.address);
+    }
+    static Status close(const AnyDriver& driver, Range range) noexcept {
+        return driver.unreserve(range.address, range.bytes);
+    }
+};
+using Reservation = Owned<AddressKind>;
+
+/// One handle of physical pages: `open(driver, bytes)`. The pages go back to the device when the handle is released
+/// *and* every mapping of it is gone.
+struct PagesKind {
+    struct Value {
+        PageHandle handle{};
+        std::size_t bytes = 0;
+    };
+    static constexpr bool closes_once = false;
+    static Status open(const AnyDriver& driver, Value& pages, std::size_t bytes) noexcept {
+        pages.bytes = bytes;
+        return driver.create(bytes, pages.handle);
+    }
+    static Status close(const AnyDriver& driver, const Value& pages) noexcept { return driver.release(pages.handle); }
+};
+using OwnedPages = Owned<PagesKind>;
+
+/// The fact that a whole handle is mapped at a range: `open(driver, range, handle)`. Access is another call. Unmapping
+/// does not wait for work on the device: whoever unmaps has waited.
+struct MappingKind {
+    using Value = Range;
+    static constexpr bool closes_once = false;
+    static Status open(const AnyDriver& driver, Range& mapped, Range range, PageHandle handle) noexcept {
+        mapped = range;
+        return driver.map(range.address, range.bytes, handle);
+    }
+    static Status close(const AnyDriver& driver, Range range) noexcept {
+        return driver.unmap(range.address, range.bytes);
+    }
+};
+using Mapping = Owned<MappingKind>;
+
+/// A stream; closing it does not wait for its work.
+struct StreamKind {
+    using Value = StreamRef;
+    static constexpr bool closes_once = true;
+    static Status open(const AnyDriver& driver, StreamRef& stream) noexcept { return driver.open_stream(stream); }
+    static Status close(const AnyDriver& driver, StreamRef stream) noexcept { return driver.close_stream(stream); }
+};
+using OwnedStream = Owned<StreamKind>;
+
+/// An event on the device of a stream: `open(driver, near)`.
+struct MarkKind {
+    using Value = EventRef;
+    static constexpr bool closes_once = true;
+    static Status open(const AnyDriver& driver, EventRef& event, StreamRef near = {}) noexcept {
+        return driver.open_event(near, event);
+    }
+    static Status close(const AnyDriver& driver, EventRef event) noexcept { return driver.close_event(event); }
+};
+using OwnedEvent = Owned<MarkKind>;
+
+/// A file without a name: `open(driver, directory)`. It cannot be closed twice: its number may be another's by then.
+struct FileKind {
+    using Value = FileRef;
+    static constexpr bool closes_once = true;
+    static Status open(const AnyDriver& driver, FileRef& file, const char* directory) noexcept {
+        return driver.open_file(directory, file);
+    }
+    static Status close(const AnyDriver& driver, FileRef file) noexcept { return driver.close_file(file); }
+};
+using OwnedFile = Owned<FileKind>;
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

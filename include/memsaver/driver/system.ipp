@@ -1,0 +1,273 @@
+// Definitions of system.hpp.
+#pragma once
+
+#include "memsaver/driver/system.hpp"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE Status system_status(int error) noexcept {
+    switch (error) {
+    case 0: return {};
+    case ENOMEM: return {StatusKind::out_of_host_memory, error, "ENOMEM"};
+    case EAGAIN: return {StatusKind::out_of_host_memory, error, "EAGAIN"};
+    case ENOSPC: return {StatusKind::other, error, "ENOSPC"};
+    case EDQUOT: return {StatusKind::other, error, "EDQUOT"};
+    case EFBIG: return {StatusKind::other, error, "EFBIG"};
+    case EIO: return {StatusKind::other, error, "EIO"};
+    case EINVAL: return {StatusKind::other, error, "EINVAL"};
+    case EACCES: return {StatusKind::other, error, "EACCES"};
+    case ENOENT: return {StatusKind::other, error, "ENOENT"};
+    case ENOTDIR: return {StatusKind::other, error, "ENOTDIR"};
+    case EPERM: return {StatusKind::other, error, "EPERM"};
+    case EROFS: return {StatusKind::other, error, "EROFS"};
+    case EMFILE: return {StatusKind::other, error, "EMFILE"};
+    case ENFILE: return {StatusKind::other, error, "ENFILE"};
+    case EBADF: return {StatusKind::other, error, "EBADF"};
+    case ENAMETOOLONG: return {StatusKind::other, error, "ENAMETOOLONG"};
+    case EOPNOTSUPP: return {StatusKind::other, error, "EOPNOTSUPP"};
+    default: return {StatusKind::other, error, "system error"};
+    }
+}
+
+MEMSAVER_INLINE Status SystemPages::map(std::size_t bytes, void*& out) noexcept {
+    if (bytes == 0) return system_status(EINVAL);
+    if (bytes > std::numeric_limits<std::size_t>::max() - 2 * huge_page) return system_status(ENOMEM);
+    const std::size_t rounded = align_up(bytes, huge_page);
+    void* all = ::mmap(nullptr, rounded + huge_page, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) return system_status(errno);
+    auto* const first = static_cast<std::byte*>(all);
+    const auto begin = reinterpret_cast<std::uintptr_t>(all);
+    const std::size_t skipped = align_up(begin, huge_page) - begin;
+    if (skipped != 0) (void)::munmap(first, skipped);
+    (void)::munmap(first + skipped + rounded, huge_page - skipped);
+    std::byte* const pages = first + skipped;
+    (void)::madvise(pages, rounded, MADV_HUGEPAGE);      // slower without, not wrong
+    (void)::madvise(pages, rounded, MADV_DONTFORK);      // copying on write would part a pinned page from its owner
+    if (::madvise(pages, rounded, MADV_DONTDUMP) != 0) { // a secret must not end up in a core file
+        const int error = errno;
+        (void)::munmap(pages, rounded);
+        return system_status(error);
+    }
+    out = pages;
+    return {};
+}
+
+MEMSAVER_INLINE Status SystemPages::unmap(void* pages, std::size_t bytes) noexcept {
+    return ::munmap(pages, align_up(bytes, huge_page)) == 0 ? Status{} : system_status(errno);
+}
+
+MEMSAVER_INLINE Status SystemPages::populate(void* pages, std::size_t bytes) noexcept {
+    constexpr int populate_write = 23; // MADV_POPULATE_WRITE of Linux 5.14, which old headers lack
+    constexpr std::size_t one_page = 4096;
+    if (::madvise(pages, std::min(bytes, one_page), populate_write) != 0 && errno != EINVAL && errno != ENOSYS) {
+        return system_status(errno == EFAULT ? ENOMEM : errno); // told before a touch would be a fault
+    }
+    touch(pages, bytes, huge_page);
+    if (::madvise(pages, bytes, populate_write) == 0) return {};
+    if (errno != EINVAL && errno != ENOSYS) return system_status(errno == EFAULT ? ENOMEM : errno);
+    touch(pages, bytes, static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+    return {};
+}
+
+MEMSAVER_INLINE void SystemPages::touch(void* pages, std::size_t bytes, std::size_t step) noexcept {
+    for (std::size_t at = 0; at < bytes; at += step) {
+        auto* const byte = static_cast<volatile unsigned char*>(pages) + at;
+        *byte = *byte;
+    }
+}
+
+MEMSAVER_INLINE Status SystemFiles::open(const char* directory, FileRef& file) noexcept {
+    constexpr int flags = O_RDWR | O_CLOEXEC;
+    for (const int direct : {O_DIRECT, 0}) {
+        const int descriptor = ::open(directory, O_TMPFILE | O_EXCL | flags | direct, S_IRUSR | S_IWUSR);
+        if (descriptor < 0) continue;
+        file = {descriptor, direct != 0};
+        return {};
+    }
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return system_status(errno);
+    char name[4096];
+    const int length = std::snprintf(name, sizeof name, "%s/.memsaver-XXXXXX", directory);
+    if (length < 0 || static_cast<std::size_t>(length) >= sizeof name) return system_status(ENAMETOOLONG);
+    for (const int direct : {O_DIRECT, 0}) {
+        std::memcpy(name + length - 6, "XXXXXX", 6);
+        const int descriptor = ::mkostemp(name, O_CLOEXEC | direct); // makes it with mode 0600
+        if (descriptor < 0) {
+            if (errno == EINVAL) (void)::unlink(name); // made, then found not to be direct
+            continue;
+        }
+        if (::unlink(name) == 0) {
+            file = {descriptor, direct != 0};
+            return {};
+        }
+        const int error = errno;
+        (void)::close(descriptor);
+        return system_status(error);
+    }
+    return system_status(errno);
+}
+
+MEMSAVER_INLINE Status SystemFiles::close(FileRef file) noexcept {
+    return ::close(file.descriptor) == 0 || errno != EBADF ? Status{} : system_status(EBADF);
+}
+
+MEMSAVER_INLINE Status SystemFiles::write(FileRef file, const void* from, std::size_t bytes,
+                                          std::size_t offset) noexcept {
+    const auto* at = static_cast<const std::byte*>(from);
+    while (bytes != 0) {
+        const ssize_t done = ::pwrite(file.descriptor, at, bytes, static_cast<off_t>(offset));
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return system_status(done < 0 ? errno : ENOSPC);
+        at += done;
+        bytes -= static_cast<std::size_t>(done);
+        offset += static_cast<std::size_t>(done);
+    }
+    return {};
+}
+
+MEMSAVER_INLINE Status SystemFiles::read(FileRef file, void* to, std::size_t bytes, std::size_t offset) noexcept {
+    auto* at = static_cast<std::byte*>(to);
+    while (bytes != 0) {
+        const ssize_t done = ::pread(file.descriptor, at, bytes, static_cast<off_t>(offset));
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return system_status(done < 0 ? errno : EIO); // the file is shorter than what was written
+        at += done;
+        bytes -= static_cast<std::size_t>(done);
+        offset += static_cast<std::size_t>(done);
+    }
+    return {};
+}
+
+MEMSAVER_INLINE Status SystemFiles::allocate(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
+    // An older kernel's tmpfs takes back what an interrupted call had taken: shorter ones get through.
+    for (std::size_t step = bytes; bytes != 0;) {
+        const std::size_t part = std::min(step, bytes);
+        const Status status = arrange(file, 0, offset, part);
+        if (status.code == EINTR) {
+            step = std::max(part / 2, shortest_step);
+            continue;
+        }
+        if (!status.ok()) return status;
+        offset += part;
+        bytes -= part;
+    }
+    return {};
+}
+
+MEMSAVER_INLINE Status SystemFiles::punch(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
+    for (;;) {
+        const Status status = arrange(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+        if (status.code != EINTR) return status;
+    }
+}
+
+MEMSAVER_INLINE Status SystemFiles::arrange(FileRef file, int mode, std::size_t offset, std::size_t bytes) noexcept {
+    if (::fallocate(file.descriptor, mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return {};
+    return errno == EOPNOTSUPP || errno == ENOSYS ? Status{} : system_status(errno);
+}
+
+MEMSAVER_INLINE std::size_t SystemAvailable::bytes(const char* root) noexcept {
+    std::size_t least = unlimited;
+    const std::size_t kibibytes = File{"%s/proc/meminfo", root}.number("MemAvailable:", unlimited);
+    if (kibibytes != unlimited) least = kibibytes * 1024;
+    const File groups{"%s/proc/self/cgroup", root};
+    const Hierarchy second{root, "", "memory.max", "memory.current", "inactive_file "};
+    const Hierarchy first{root, "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
+    least = std::min(least, left_in_all(second, group(groups.text(), "")));
+    return std::min(least, left_in_all(first, group(groups.text(), "memory")));
+}
+
+MEMSAVER_INLINE std::size_t SystemAvailable::File::number(std::string_view key, std::size_t otherwise) const noexcept {
+    for (std::string_view rest = text(); !rest.empty();) {
+        std::string_view line = cut(rest, '\n');
+        if (!line.starts_with(key)) continue;
+        line.remove_prefix(key.size());
+        while (line.starts_with(' ')) line.remove_prefix(1);
+        std::size_t value = otherwise;
+        (void)std::from_chars(line.data(), line.data() + line.size(), value);
+        return value;
+    }
+    return otherwise;
+}
+
+MEMSAVER_INLINE std::string_view SystemAvailable::cut(std::string_view& rest, char end) noexcept {
+    const std::size_t length = std::min(rest.find(end), rest.size());
+    const std::string_view piece{rest.data(), length};
+    rest.remove_prefix(std::min(length + 1, rest.size()));
+    return piece;
+}
+
+MEMSAVER_INLINE std::string_view SystemAvailable::group(std::string_view lines, std::string_view controller) noexcept {
+    while (!lines.empty()) {
+        std::string_view path = cut(lines, '\n');
+        (void)cut(path, ':');
+        std::string_view names = cut(path, ':');
+        do {
+            if (cut(names, ',') == controller) return path;
+        } while (!names.empty());
+    }
+    return "";
+}
+
+MEMSAVER_INLINE std::size_t SystemAvailable::left_in_all(const Hierarchy& hierarchy, std::string_view path) noexcept {
+    for (std::size_t least = unlimited;;) {
+        least = std::min(least, left_in(hierarchy, path));
+        if (path.empty()) return least;
+        path = {path.data(), std::min(path.rfind('/'), path.size() - 1)};
+    }
+}
+
+MEMSAVER_INLINE std::size_t SystemAvailable::left_in(const Hierarchy& hierarchy, std::string_view path) noexcept {
+    const auto number = [&](const char* file, const char* key, std::size_t otherwise) {
+        return File{"%s/sys/fs/cgroup%s%.*s/%s",   hierarchy.root, hierarchy.controller,
+                    static_cast<int>(path.size()), path.data(),    file}
+            .number(key, otherwise);
+    };
+    const std::size_t limit = number(hierarchy.limit, "", unlimited);
+    if (limit == unlimited) return unlimited;
+    const std::size_t used = number(hierarchy.usage, "", 0);
+    const std::size_t droppable = std::min(used, number("memory.stat", hierarchy.droppable, 0));
+    return limit - std::min(limit, used - droppable);
+}
+
+MEMSAVER_INLINE Status SystemMemory::host_available(std::size_t& bytes) const noexcept {
+    bytes = SystemAvailable::bytes();
+    return {};
+}
+
+MEMSAVER_INLINE Status SystemMemory::write_file(FileRef file, const void* from, std::size_t bytes,
+                                                std::size_t offset) const noexcept {
+    return SystemFiles::write(file, from, bytes, offset);
+}
+
+MEMSAVER_INLINE Status SystemMemory::read_file(FileRef file, void* to, std::size_t bytes,
+                                               std::size_t offset) const noexcept {
+    return SystemFiles::read(file, to, bytes, offset);
+}
+
+MEMSAVER_INLINE Status SystemMemory::allocate_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept {
+    return SystemFiles::allocate(file, offset, bytes);
+}
+
+MEMSAVER_INLINE Status SystemMemory::punch_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept {
+    return SystemFiles::punch(file, offset, bytes);
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

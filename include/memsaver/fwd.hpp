@@ -1,0 +1,55 @@
+// Declares what programs name in their own headers: cheap to include, for members, parameters and return types.
+// MemorySaver's and TaggedArena's default arguments stand here and nowhere else.
+#pragma once
+
+#include "memsaver/core/form.hpp"
+
+namespace memsaver::inline v0_2 {
+
+class AnyDriver;
+class CudaDriver;
+class HostDriver;
+
+class AnyPolicy;
+struct Discard;
+struct FileBackup;
+struct HostBackup;
+struct Zero;
+
+template <class D = AnyDriver>
+class MemorySaver;
+template <class D = AnyDriver, class Policy = Discard>
+class TaggedArena;
+template <class T>
+class Buffer;
+class Arena;
+class Hook;
+class Region;
+class TagName;
+class Tags;
+
+class Graph;
+class WorkspacePool;
+
+struct ArenaOptions;
+struct PauseOptions;
+struct ResumeOptions;
+struct SaverOptions;
+struct TrimOptions;
+
+struct ArenaUsage;
+struct BackupView;
+struct Event;
+struct NoRoom;
+struct PauseEvent;
+struct Report;
+struct ResumeEvent;
+struct TagReport;
+class Usage;
+
+class Order;
+class StreamRef;
+
+class Error;
+
+} // namespace memsaver::inline v0_2

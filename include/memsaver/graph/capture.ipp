@@ -1,0 +1,105 @@
+// Definitions of capture.hpp.
+#pragma once
+
+#include "memsaver/backup/host_backup.hpp"
+#include "memsaver/graph/capture.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
+                               const std::function<void()>& body) {
+    return saver.boundary("capture", [&] {
+        const AnyDriver driver = options.device ? *options.device : saver.driver();
+        Arena arena = saver.arena({tag.view(), options.policy, driver, {}, HostBackup{}});
+        auto graph = std::make_unique<CapturedGraph>(std::move(arena), driver, options.mode);
+        graph->update(stream, body);
+        return Graph{std::move(graph)};
+    });
+}
+
+MEMSAVER_INLINE CapturedGraph::~CapturedGraph() {
+    if (arena_.saver().forked()) return; // the parent's
+    if (graph_ != GraphRef{}) ignore(driver_.close_graph(graph_), "close a graph");
+    arena_.saver().let_go(number_);
+}
+
+MEMSAVER_INLINE void CapturedGraph::launch(StreamRef stream) {
+    arena_.saver().boundary("launch of a graph", arena_.base(), [&] {
+        arena_.base().require_resumed("launch of a graph");
+        check(driver_.launch(graph_, stream), "launch a graph");
+    });
+}
+
+MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, const std::function<void()>& body) {
+    SaverCore& saver = arena_.saver();
+    saver.boundary("capture", arena_.base(), [&] {
+        arena_.base().require_open("capture");
+        if (!arena_.base().owns_stream(stream)) {
+            throw Misuse{"capture of tag \"" + tag() + "\": its memory is on device " + std::to_string(device()) +
+                         ", the stream is not; name the stream's device in the options"};
+        }
+        bool capturing = false;
+        check(driver_.capturing(stream, capturing), "ask whether a stream is being captured");
+        if (capturing) {
+            throw Misuse{"capture of tag \"" + tag() + "\": the stream is being captured already"};
+        }
+        const std::uint64_t number = saver.captures().new_graph();
+        try {
+            record(stream, body, number);
+        } catch (...) {
+            saver.let_go(number);
+            throw;
+        }
+        saver.let_go(std::exchange(number_, number));
+    });
+}
+
+MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, const std::function<void()>& body, std::uint64_t number) {
+    SaverCore& saver = arena_.saver();
+    const Span capturing{saver.events(), tag(), device(), "capture"};
+    const OpenCaptures::Mark mark{saver.captures(), tag(), stream, number};
+    const Region region{arena_};
+    check(driver_.begin_capture(stream, mode_), "begin a capture");
+    try {
+        body();
+    } catch (...) {
+        drop_capture(stream);
+        throw;
+    }
+    GraphRef graph = graph_;
+    const bool first = graph == GraphRef{};
+    const Status status = first ? driver_.end_capture(stream, graph) : driver_.update_graph(stream, graph);
+    if (!status.ok()) {
+        bool open = false;
+        if (!driver_.capturing(stream, open).ok() || open) drop_capture(stream);
+        check(status, "end a capture (what waits for the device, or for another stream, breaks one)");
+    }
+    graph_ = graph;
+}
+
+MEMSAVER_INLINE void CapturedGraph::drop_capture(StreamRef stream) noexcept {
+    GraphRef graph;
+    Status status = driver_.end_capture(stream, graph);
+    if (!status.ok()) { // a broken capture has ended all the same
+        bool open = false;
+        if (!driver_.capturing(stream, open).ok() || open) status = driver_.end_capture(stream, graph);
+        if (open) ignore(status, "end a capture");
+    }
+    if (graph != GraphRef{}) ignore(driver_.close_graph(graph), "close a graph");
+}
+
+MEMSAVER_INLINE void CapturedGraph::ignore(const Status& status, const char* what) const noexcept {
+    if (!status.ok()) arena_.saver().ignore(arena_.base(), status, what);
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

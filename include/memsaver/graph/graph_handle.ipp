@@ -1,0 +1,13 @@
+// Definitions of graph_handle.hpp.
+#pragma once
+
+#include "memsaver/graph/graph_handle.hpp"
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE detail::GraphBase& Graph::base() const {
+    if (graph_ == nullptr) throw Misuse{"a Graph that stands for no graph was used"};
+    return *graph_;
+}
+
+} // namespace memsaver::inline v0_2

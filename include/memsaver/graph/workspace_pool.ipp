@@ -1,0 +1,161 @@
+// Definitions of workspace_pool.hpp.
+#pragma once
+
+#include "memsaver/graph/workspace_pool.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const WorkspaceStats& stats) {
+    return out << stats.names << (stats.names == 1 ? " workspace in " : " workspaces in ") << stats.places
+               << (stats.places == 1 ? " place: " : " places: ") << format_bytes(stats.asked_bytes) << " asked for, "
+               << format_bytes(stats.mapped_bytes) << " taken, " << format_bytes(stats.lent_bytes)
+               << " lent, reuse saved " << format_bytes(stats.saved_bytes());
+}
+
+namespace detail {
+
+MEMSAVER_INLINE void* WorkspacePlace::data() const noexcept {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers
+    return own_ ? reinterpret_cast<void*>(own_->address()) : lent_.get();
+}
+
+MEMSAVER_INLINE void WorkspacePlace::grow(std::size_t bytes) {
+    if (own_) arena_.saver().grow(arena_.base(), *own_, bytes);
+}
+
+} // namespace detail
+
+MEMSAVER_INLINE WorkspacePool::WorkspacePool(Arena arena, WorkspacePoolOptions options)
+    : state_{std::make_unique<State>(std::move(arena), options)} {
+    (void)state_->arena.base();
+    if (options.cap == 0) throw Misuse{"a WorkspacePool needs a cap"};
+}
+
+MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options) {
+    State& own = state();
+    return own.arena.saver().boundary("a workspace", own.arena.base(), [&] {
+        detail::WorkspacePlace& place = own.get(name, bytes, options); // lives as long as the pool
+        if (options.reuse == Reuse::zeroed) place.zero(bytes, options.stream);
+        return place.data();
+    });
+}
+
+MEMSAVER_INLINE void WorkspacePool::lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes,
+                                         std::string_view group) {
+    State& own = state();
+    own.arena.saver().boundary("lend to a WorkspacePool", from.base(),
+                               [&] { own.lend(from, std::move(memory), bytes, group); });
+}
+
+MEMSAVER_INLINE WorkspaceStats WorkspacePool::stats() const {
+    return state().arena.saver().boundary("stats of a WorkspacePool", [&] { return state().stats(); });
+}
+
+MEMSAVER_INLINE detail::WorkspacePlace& WorkspacePool::State::get(std::string_view name, std::size_t bytes,
+                                                                  const WorkspaceOptions& asked) {
+    arena.base().require_open("a workspace");
+    const std::lock_guard lock{mutex};
+    if (name.empty()) throw Misuse{"a workspace needs a name"};
+    if (!arena.base().owns_stream(asked.stream)) {
+        refuse(name, bytes,
+               "its pool's memory is on device " + std::to_string(arena.device()) +
+                   ", the stream is not; make a pool for each device");
+    }
+    const auto found = names.find(name);
+    const bool known = found != names.end();
+    Name wanted = known ? found->second : Name{std::string{asked.group}, asked.cap != 0 ? asked.cap : options.cap};
+    if (!asked.group.empty() && asked.group != wanted.group) {
+        refuse(name, bytes, "it is of the group \"" + wanted.group + "\", not \"" + std::string{asked.group} + '"');
+    }
+    if (asked.cap != 0 && asked.cap != wanted.cap) {
+        refuse(name, bytes, "its cap is " + format_bytes(wanted.cap) + ", not " + format_bytes(asked.cap));
+    }
+    if (bytes == 0) refuse(name, bytes, "the size is 0");
+    if (bytes > wanted.cap) refuse(name, bytes, "its cap is " + format_bytes(wanted.cap));
+
+    wanted.most = std::max(wanted.most, bytes);
+    Names fresh; // taken before any memory is, so that nothing fails after it
+    if (!known) fresh.emplace(name, wanted);
+    const bool grown = place(wanted, bytes);
+    if (known) {
+        found->second.most = wanted.most;
+    } else {
+        fresh.begin()->second.place = wanted.place;
+        names.merge(fresh);
+    }
+    counts.gets += 1;
+    (grown ? counts.growths : counts.reuses) += 1;
+    return *wanted.place;
+}
+
+MEMSAVER_INLINE bool WorkspacePool::State::place(Name& wanted, std::size_t bytes) {
+    if (wanted.place == nullptr) wanted.place = find(wanted, bytes);
+    if (wanted.place == nullptr) wanted.place = find(wanted, 0);
+    if (wanted.place != nullptr) {
+        if (wanted.place->bytes() >= bytes) return false;
+        wanted.place->grow(bytes);
+        return true;
+    }
+    places.reserve(places.size() + 1);
+    auto own = std::make_unique<detail::WorkspacePlace>(arena, wanted.group, wanted.cap);
+    own->grow(bytes);
+    wanted.place = own.get();
+    places.push_back(std::move(own));
+    return true;
+}
+
+MEMSAVER_INLINE detail::WorkspacePlace* WorkspacePool::State::find(const Name& name, std::size_t bytes) const {
+    for (const auto& each : places) {
+        if (each->group() == name.group && each->cap() >= name.cap && each->bytes() >= bytes) return each.get();
+    }
+    return nullptr;
+}
+
+MEMSAVER_INLINE void WorkspacePool::State::lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes,
+                                                std::string_view group) {
+    const auto fail = [&](const std::string& why) {
+        throw Misuse{format_bytes(bytes) + " at " + format_address(reinterpret_cast<Address>(memory.get())) +
+                     " cannot be lent to a WorkspacePool: " + why};
+    };
+    if (memory == nullptr || bytes == 0) fail("there is nothing to lend");
+    if (from.device() != arena.device()) {
+        fail("they are on device " + std::to_string(from.device()) + ", the pool's on device " +
+             std::to_string(arena.device()));
+    }
+    if (!from.base().holds(memory.get(), bytes)) fail("they are no block of tag \"" + from.tag() + '"');
+    auto lent = std::make_unique<detail::WorkspacePlace>(from, std::string{group}, std::move(memory), bytes);
+    const std::lock_guard lock{mutex};
+    places.push_back(std::move(lent));
+}
+
+MEMSAVER_INLINE WorkspaceStats WorkspacePool::State::stats() const {
+    const std::lock_guard lock{mutex};
+    WorkspaceStats sums = counts;
+    sums.names = names.size();
+    sums.places = places.size();
+    for (const auto& [name, entry] : names) sums.asked_bytes += entry.most;
+    for (const auto& each : places) (each->lent() ? sums.lent_bytes : sums.mapped_bytes) += each->bytes();
+    return sums;
+}
+
+MEMSAVER_INLINE void WorkspacePool::State::refuse(std::string_view name, std::size_t bytes,
+                                                  const std::string& why) const {
+    throw Misuse{"workspace \"" + std::string{name} + "\" of tag \"" + arena.tag() + "\", " + format_bytes(bytes) +
+                 ": " + why};
+}
+
+MEMSAVER_INLINE WorkspacePool::State& WorkspacePool::state() const {
+    if (state_ == nullptr) throw Misuse{"a WorkspacePool that was moved from was used"};
+    return *state_;
+}
+
+} // namespace memsaver::inline v0_2

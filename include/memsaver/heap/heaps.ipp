@@ -1,0 +1,448 @@
+// Definitions of heaps.hpp.
+#pragma once
+
+#include "memsaver/heap/heaps.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE void Fences::finish(std::uint64_t fence) noexcept {
+    std::uint64_t done = done_.load();
+    while (done < fence && !done_.compare_exchange_weak(done, fence)) {
+    }
+}
+
+MEMSAVER_INLINE void Fences::pass(const AnyDriver& driver) {
+    const std::uint64_t wanted = last_begun() + 1;
+    std::unique_lock lock{mutex_};
+    passed_.wait(lock, [&] { return last_done() >= wanted || !passing_; });
+    if (last_done() >= wanted) return;
+    passing_ = true;
+    const std::uint64_t number = begin();
+    lock.unlock();
+    const Status status = driver.drain();
+    lock.lock();
+    if (status.ok()) finish(number);
+    passing_ = false;
+    lock.unlock();
+    passed_.notify_all();
+    check(status, "wait for the device before freed memory is reused");
+}
+
+MEMSAVER_INLINE void Heap::collect(const AnyDriver& driver, const Fences& fences) {
+    deferred.collect(driver, fences.last_done(), [&](Address address) { blocks.reclaim(address); });
+}
+
+MEMSAVER_INLINE const Block* Heap::allocate(const AnyDriver& driver, const Fences& fences, std::size_t bytes,
+                                            std::size_t alignment, std::size_t requested, bool exact) {
+    if (const Block* block = blocks.allocate(bytes, alignment, requested, exact)) return block;
+    collect(driver, fences);
+    return blocks.allocate(bytes, alignment, requested, exact);
+}
+
+MEMSAVER_INLINE Heaps::Heaps(AnyDriver driver, std::size_t granularity)
+    : driver_{std::move(driver)}, unit_{std::min(std::size_t{8_KiB}, granularity)}, chunk_{std::min(std::size_t{1_MiB},
+                                                                                                    granularity)} {}
+
+MEMSAVER_INLINE Heaps::~Heaps() {
+    for (const auto& shard : shards_) delete shard.load();
+}
+
+// --- segments and who has leased what in them ---
+
+MEMSAVER_INLINE void Heaps::Segment::Free::operator()(std::atomic<std::uint8_t>* bytes) const noexcept {
+    std::free(bytes);
+}
+
+MEMSAVER_INLINE void Heaps::add_segment(Range range) {
+    auto segment = std::make_unique<Segment>();
+    segment->range = range;
+    // Zeros that the system brings when they are first touched: most of a large segment never is.
+    static_assert(std::atomic<std::uint8_t>::is_always_lock_free && sizeof(std::atomic<std::uint8_t>) == 1);
+    segment->owners.reset(static_cast<std::atomic<std::uint8_t>*>(std::calloc(range.bytes / unit_ + 1, 1)));
+    if (segment->owners == nullptr) throw std::bad_alloc{};
+    const std::lock_guard lock{making_};
+    auto next = std::make_unique<Segments>();
+    if (const Segments* const known = segments_.load()) *next = *known;
+    next->insert(std::upper_bound(next->begin(), next->end(), range.address,
+                                  [](Address a, const Segment* each) { return a < each->range.address; }),
+                 segment.get());
+    segment_list_.reserve(segment_list_.size() + 1);
+    all_segments_.reserve(all_segments_.size() + 1);
+    segments_.store(next.get());
+    segment_list_.push_back(std::move(segment));
+    all_segments_.push_back(std::move(next));
+}
+
+MEMSAVER_INLINE const Heaps::Segment* Heaps::segment_of(Address address) const noexcept {
+    const Segments* const known = segments_.load();
+    if (known == nullptr) return nullptr;
+    const auto after = std::upper_bound(known->begin(), known->end(), address,
+                                        [](Address a, const Segment* each) { return a < each->range.address; });
+    if (after == known->begin()) return nullptr;
+    const Segment* const segment = *std::prev(after);
+    return address < segment->range.end() ? segment : nullptr;
+}
+
+MEMSAVER_INLINE std::uint8_t Heaps::owner(Address address) const noexcept {
+    const Segment* const segment = segment_of(address);
+    return segment == nullptr ? std::uint8_t{0} : segment->owners[(address - segment->range.address) / unit_].load();
+}
+
+MEMSAVER_INLINE void Heaps::note_owner(Range range, std::uint8_t number) noexcept {
+    const Segment& segment = *segment_of(range.address);
+    const std::size_t first = (range.address - segment.range.address) / unit_;
+    for (std::size_t i = 0; i < range.bytes / unit_; ++i) segment.owners[first + i].store(number);
+    if (number != 0) segment.owners[first].store(static_cast<std::uint8_t>(number | lease_start));
+}
+
+MEMSAVER_INLINE bool Heaps::at(Address border) const noexcept { return (owner(border) & lease_start) != 0; }
+
+MEMSAVER_INLINE bool Heaps::whole_lease(Range range) const noexcept {
+    const std::uint8_t first = owner(range.address);
+    if ((first & lease_start) == 0 || range.address % unit_ != 0 || range.bytes % unit_ != 0) return false;
+    const std::uint8_t next = owner(range.end());
+    return (next & lease_start) != 0 || next != (first & ~lease_start);
+}
+
+MEMSAVER_INLINE Heaps::Size Heaps::size_of(std::size_t bytes, std::size_t alignment) const noexcept {
+    if (bytes <= chunk_ / 16 && alignment <= chunk_ / 16) return Size::small;
+    return bytes >= chunk_ && bytes <= 32 * chunk_ && alignment <= chunk_ ? Size::large : Size::huge;
+}
+
+MEMSAVER_INLINE Heap& Heaps::heap_of(Address address) noexcept {
+    const auto number = static_cast<std::uint8_t>(owner(address) & ~lease_start);
+    return number == 0 ? central_ : *shards_[number - 1U].load();
+}
+
+MEMSAVER_INLINE Heap& Heaps::shard_of_this_thread(Size size) {
+    std::uint64_t id = static_cast<std::uint64_t>(pthread_self()) >> 8U;
+    id *= 0xFF51AFD7ED558CCDULL; // ids differ in few, regular bits: mixed as MurmurHash3 does
+    id ^= id >> 33U;
+    id *= 0xC4CEB9FE1A85EC53ULL;
+    static_assert(shards_of_a_size == 32);
+    const std::size_t index = static_cast<std::size_t>(id >> 59U) + (size == Size::large ? shards_of_a_size : 0);
+    if (Heap* const heap = shards_[index].load()) return *heap;
+    const std::lock_guard lock{making_};
+    if (shards_[index].load() == nullptr) {
+        shards_[index].store(new Heap{unit_, this, static_cast<std::uint8_t>(index + 1), fenced_});
+    }
+    return *shards_[index].load();
+}
+
+MEMSAVER_INLINE Heaps::Locks Heaps::lock_all() noexcept {
+    Locks locks;
+    locks.making = std::unique_lock{making_};
+    for (std::size_t i = 0; i < shard_count; ++i) {
+        if (Heap* const heap = shards_[i].load()) locks.shards[i] = std::unique_lock{heap->mutex};
+    }
+    locks.central = std::unique_lock{central_.mutex};
+    return locks;
+}
+
+MEMSAVER_INLINE bool Heaps::lease(Heap& shard, std::size_t bytes, std::size_t alignment) {
+    const std::lock_guard lock{central_.mutex};
+    const Block* block = central_.allocate(driver_, fences_, bytes, std::max(alignment, unit_), bytes);
+    if (block == nullptr) return false;
+    const Range range{block->address, bytes};
+    note_owner(range, shard.number);
+    try {
+        shard.blocks.add(range);
+    } catch (...) {
+        note_owner(range, 0);
+        central_.blocks.mark_freed(range.address);
+        central_.blocks.reclaim(range.address);
+        throw;
+    }
+    lease_count_ += 1;
+    leased_bytes_ += bytes;
+    return true;
+}
+
+MEMSAVER_INLINE void Heaps::give_back(Heap& shard, Range lease) noexcept {
+    try {
+        shard.blocks.remove(lease);
+    } catch (const std::bad_alloc&) {
+        return; // it stays with the shard
+    }
+    note_owner(lease, 0);
+    central_.blocks.mark_freed(lease.address);
+    central_.blocks.reclaim(lease.address);
+    lease_count_ -= 1;
+    leased_bytes_ -= lease.bytes;
+}
+
+MEMSAVER_INLINE Range Heaps::reclaim(Heap& heap, Address address) noexcept {
+    const Range range = heap.blocks.reclaim(address);
+    if (heap.number == 0 || !whole_lease(range)) return {};
+    const std::size_t spare = heap.number > shards_of_a_size ? most_spare_in_large_shard : 2 * chunk_ - 1;
+    return heap.blocks.side(range.address) == Side::open && heap.blocks.free_bytes() <= spare ? Range{} : range;
+}
+
+// --- blocks ---
+
+MEMSAVER_INLINE void Heaps::add(Range range, Block::State as) {
+    const std::lock_guard lock{central_.mutex};
+    central_.blocks.add(range, as);
+}
+
+MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment, std::size_t requested,
+                                        const std::optional<StreamRef>& stream) {
+    const Size size = size_of(bytes, alignment);
+    if (size == Size::large) bytes = align_up(bytes, unit_);
+    Heap& heap = size == Size::huge ? central_ : shard_of_this_thread(size);
+    const std::lock_guard lock{heap.mutex};
+    if (stream) {
+        const auto usable = [&](Address address) {
+            return address % alignment == 0 && !heap.blocks.any_shut({address, heap.blocks.find(address)->bytes});
+        };
+        if (const Address address = heap.deferred.take(*stream, bytes, usable)) {
+            heap.blocks.revive(address, requested);
+            return address;
+        }
+    }
+    const bool exact = size == Size::large;
+    if (const Block* block = heap.allocate(driver_, fences_, bytes, alignment, requested, exact)) return block->address;
+    if (size == Size::huge) return 0;
+    const bool enough_waits = heap.deferred.fenced_bytes() >= most_fenced(size);
+    if (enough_waits) return 0;
+    if (!lease(heap, size == Size::small ? chunk_ : bytes, size == Size::small ? chunk_ : alignment)) return 0;
+    return heap.blocks.allocate(bytes, alignment, requested, exact)->address;
+}
+
+MEMSAVER_INLINE bool Heaps::fence_is_worth_it(std::size_t bytes, std::size_t alignment, std::size_t growth) {
+    const std::size_t waiting = fenced_.load();
+    if (waiting == 0) return false;
+    if (const Size size = size_of(bytes, alignment); size != Size::huge) {
+        Heap& shard = shard_of_this_thread(size);
+        const std::lock_guard lock{shard.mutex};
+        if (shard.deferred.fenced_bytes() >= most_fenced(size)) return true;
+    }
+    return waiting >= std::max({bytes, growth, least_worth_a_fence});
+}
+
+MEMSAVER_INLINE bool Heaps::anything_waits() {
+    bool any = false;
+    each_heap([&](Heap& heap) {
+        const std::lock_guard lock{heap.mutex};
+        any = any || heap.deferred.any_waiting();
+    });
+    return any;
+}
+
+MEMSAVER_INLINE void Heaps::settle() {
+    const auto locks = lock_all();
+    settle_locked();
+}
+
+MEMSAVER_INLINE void Heaps::settle_locked() {
+    each_heap([&](Heap& heap) {
+        heap.collect(driver_, fences_);
+        if (heap.number == 0) return;
+        std::vector<Range> leases;
+        for (const Side side : {Side::open, Side::shut}) {
+            heap.blocks.for_each_free(unit_, side, [&](Range range) {
+                if (whole_lease(range)) leases.push_back(range);
+            });
+        }
+        for (const Range& lease : leases) give_back(heap, lease);
+    });
+}
+
+MEMSAVER_INLINE bool Heaps::deallocate(Address address, FreeOrder order, const std::string& tag, Forget forget) {
+    Heap& heap = heap_of(address);
+    const std::lock_guard lock{heap.mutex};
+    const Block* block = leased(heap, address) ? nullptr : heap.blocks.find(address);
+    if (block == nullptr || block->state != Block::State::live) {
+        raise_misplaced(heap.blocks, address, block, tag, [&](Address start) { return leased(heap, start); });
+    }
+    look_at_stream(order);
+    const Range range{address, block->bytes}; // where an unmap failed, a part of it may be open
+    const bool shut = operation_ ? heap.blocks.any_shut(range) : heap.blocks.all_shut(range);
+    const bool replayed = order.kind == FreeOrder::Kind::replayed;
+    bool now = order.kind == FreeOrder::Kind::idle;
+    if (shut && !replayed) {
+        now = !operation_; // paused: no work can touch it; in an operation: stays until that has ended
+        if (order.kind != FreeOrder::Kind::marked) order.kind = FreeOrder::Kind::device;
+    }
+    if (replayed) {
+        heap.deferred.keep(address, block->bytes, order.graph);
+    } else if (!now) {
+        defer(heap, *block, order);
+    }
+    if (!replayed) forget(block->serial);
+    heap.blocks.mark_freed(address);
+    if (now) {
+        if (const Range lease = reclaim(heap, address); lease.bytes != 0) {
+            const std::lock_guard central_lock{central_.mutex};
+            give_back(heap, lease);
+        }
+    }
+    return shut && !replayed;
+}
+
+MEMSAVER_INLINE std::size_t Heaps::end_graph(std::uint64_t graph, std::size_t most, Forget forget) {
+    const auto locks = lock_all();
+    std::size_t count = 0;
+    each_heap([&](Heap& heap) {
+        count += heap.deferred.end_graph(graph, most - count, fences_.last_begun(),
+                                         [&](Address address) { forget(heap.blocks.find(address)->serial); });
+        if (!operation_) collect_if(heap, [&](Range block) { return heap.blocks.all_shut(block); });
+    });
+    return count;
+}
+
+/// Deallocated blocks become free if `gone(range)`, with every lock held.
+MEMSAVER_INLINE void Heaps::collect_if(Heap& heap, FunctionRef<bool(Range)> gone) {
+    heap.deferred.collect_if(
+        [&](Address a) {
+            return gone(Range{a, heap.blocks.find(a)->bytes});
+        },
+        [&](Address a) {
+            if (const Range lease = reclaim(heap, a); lease.bytes != 0) give_back(heap, lease);
+        });
+}
+
+// --- operations ---
+
+MEMSAVER_INLINE void Heaps::begin_operation(bool shut) {
+    const auto locks = lock_all();
+    settle_locked();
+    operation_ = true;
+    if (shut) each_heap([](Heap& heap) { heap.blocks.shut_all(); });
+}
+
+MEMSAVER_INLINE void Heaps::end_operation(const std::vector<Range>* shut, FunctionRef<bool(Range)> passed) {
+    const auto locks = lock_all();
+    each_heap([&](Heap& heap) {
+        if (shut != nullptr && shut->empty()) {
+            heap.blocks.open_all();
+        } else if (shut != nullptr) {
+            heap.blocks.set_shut(*shut);
+        }
+        collect_if(heap, passed);
+    });
+    operation_ = false; // not before: what is shut and active would be taken for paused
+}
+
+MEMSAVER_INLINE std::vector<Range> Heaps::free_ranges(std::size_t bytes, Side side) {
+    const auto locks = lock_all();
+    settle_locked();
+    std::vector<Range> ranges;
+    central_.blocks.for_each_free(bytes, side, [&](Range range) { ranges.push_back(range); });
+    return ranges;
+}
+
+MEMSAVER_INLINE bool Heaps::remove_if_free(Range range, Side side) {
+    const std::lock_guard lock{central_.mutex};
+    bool free = false;
+    central_.blocks.for_each_free(range.bytes, side, [&](Range held) {
+        free = free || (held.address <= range.address && range.end() <= held.end());
+    });
+    if (free) central_.blocks.remove(range);
+    return free;
+}
+
+MEMSAVER_INLINE void Heaps::close(FunctionRef<void()> last) {
+    const auto locks = lock_all();
+    each_heap([](Heap& heap) { heap.deferred.clear(); });
+    last();
+}
+
+// --- questions ---
+
+MEMSAVER_INLINE std::optional<LiveBlock> Heaps::block_holding(Address address) {
+    Heap& heap = heap_of(address);
+    const std::lock_guard lock{heap.mutex};
+    std::optional<LiveBlock> found;
+    const auto take = [&](const Block& block) {
+        if (leased(heap, block.address)) return;
+        if (block.address <= address && address - block.address < block.bytes) {
+            found = LiveBlock{block.address, block.used_bytes(), block.serial};
+        }
+    };
+    const Block* exact = heap.blocks.find(address);
+    if (exact != nullptr && exact->state == Block::State::live) take(*exact);
+    if (!found) heap.blocks.for_each_live(take);
+    return found;
+}
+
+MEMSAVER_INLINE bool Heaps::holds(Range range) {
+    for (Address at = range.address; at < range.end();) {
+        const std::optional<LiveBlock> block = block_holding(at);
+        if (!block) return false;
+        at = block->address + block->bytes;
+    }
+    return true;
+}
+
+MEMSAVER_INLINE std::vector<LiveBlock> Heaps::live_blocks(const std::vector<Range>& ranges) {
+    std::vector<LiveBlock> live;
+    each_heap([&](Heap& heap) {
+        const std::lock_guard lock{heap.mutex};
+        const auto take = [&](const Block& block) {
+            if (leased(heap, block.address)) return;
+            const auto next = std::upper_bound(ranges.begin(), ranges.end(), block.address,
+                                               [](Address a, const Range& range) { return a < range.end(); });
+            if (next == ranges.end() || next->address >= block.address + block.bytes) return;
+            live.push_back({block.address, block.used_bytes(), block.serial});
+        };
+        heap.blocks.for_each_live(take);
+        heap.deferred.for_each_kept([&](Address address) { take(*heap.blocks.find(address)); });
+    });
+    return live;
+}
+
+MEMSAVER_INLINE Heaps::Sums Heaps::sums() {
+    Sums sums;
+    each_heap([&](Heap& heap) {
+        const std::lock_guard lock{heap.mutex};
+        sums.live_bytes += heap.blocks.live_bytes();
+        sums.live_blocks += heap.blocks.live_blocks();
+        if (heap.number != 0) return;
+        sums.live_bytes -= leased_bytes_;
+        sums.live_blocks -= lease_count_;
+    });
+    return sums;
+}
+
+// --- streams ---
+
+MEMSAVER_INLINE void Heaps::look_at_stream(FreeOrder& order) const {
+    if (order.kind != FreeOrder::Kind::stream) return;
+    bool capturing = false;
+    check(driver_.capturing(order.stream, capturing), "ask whether a stream is being captured");
+    if (!capturing) return;
+    // The default stream cannot be captured. It says so while a stream that waits for it is: a mark in it would break
+    // that capture, so the block waits for the whole device.
+    order.kind = order.stream == StreamRef{} ? FreeOrder::Kind::device : FreeOrder::Kind::replayed;
+}
+
+MEMSAVER_INLINE void Heaps::defer(Heap& heap, const Block& block, const FreeOrder& order) {
+    if (order.kind == FreeOrder::Kind::stream) {
+        return check(heap.deferred.after_stream(driver_, block.address, block.bytes, order.stream), "mark a stream",
+                     block.requested, block.address);
+    }
+    if (order.kind == FreeOrder::Kind::marked) return heap.deferred.after_mark(block.address, order.mark);
+    heap.deferred.after_fence(block.address, block.bytes, fences_.last_begun());
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

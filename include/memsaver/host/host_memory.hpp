@@ -1,0 +1,289 @@
+// The simulated device's memory: reserved addresses, pages that come and go, what is pinned, what pools keep.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/handles.hpp"
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/driver/system.hpp"
+#include "memsaver/host/host_options.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+struct HostRange {
+    Address address = 0;
+    std::size_t bytes = 0;
+
+    /// Whether `end()` exists.
+    [[nodiscard]] bool valid() const noexcept { return bytes <= std::numeric_limits<Address>::max() - address; }
+    [[nodiscard]] Address end() const noexcept { return address + bytes; }
+    [[nodiscard]] bool overlaps(const HostRange& other) const noexcept;
+};
+
+struct HostStatus {
+    static constexpr Status ok{};
+    static constexpr Status invalid_value{StatusKind::other, 1, "HOST_ERROR_INVALID_VALUE"};
+    static constexpr Status out_of_memory{StatusKind::out_of_memory, 2, "HOST_ERROR_OUT_OF_MEMORY"};
+    static constexpr Status out_of_host_memory{StatusKind::out_of_host_memory, 3, "HOST_ERROR_OUT_OF_HOST_MEMORY"};
+    static constexpr Status invalid_handle{StatusKind::other, 400, "HOST_ERROR_INVALID_HANDLE"};
+    static constexpr Status illegal_state{StatusKind::other, 401, "HOST_ERROR_ILLEGAL_STATE"};
+    static constexpr Status gone{StatusKind::gone, 700, "HOST_ERROR_ILLEGAL_ADDRESS"};
+    static constexpr Status capture_unsupported{StatusKind::other, 900, "HOST_ERROR_STREAM_CAPTURE_UNSUPPORTED"};
+    static constexpr Status capture_invalidated{StatusKind::other, 901, "HOST_ERROR_STREAM_CAPTURE_INVALIDATED"};
+    static constexpr Status capture_isolation{StatusKind::other, 905, "HOST_ERROR_STREAM_CAPTURE_ISOLATION"};
+    static constexpr Status captured_event{StatusKind::other, 907, "HOST_ERROR_CAPTURED_EVENT"};
+    static constexpr Status wrong_thread{StatusKind::other, 908, "HOST_ERROR_STREAM_CAPTURE_WRONG_THREAD"};
+};
+
+class HostViolations {
+public:
+    void note(const char* what, HostRange where) noexcept;
+
+    [[nodiscard]] const std::vector<std::string>& texts() const noexcept { return texts_; }
+
+private:
+    std::vector<std::string> texts_;
+};
+
+class HostPageFile {
+public:
+    HostPageFile();
+    ~HostPageFile() { ::close(fd_); }
+    HostPageFile(const HostPageFile&) = delete;
+    HostPageFile& operator=(const HostPageFile&) = delete;
+
+    /// A range of `bytes`, without pages until they are touched. Ranges are not used twice while others are in use:
+    /// the file is sparse, and its 2^62 bytes of offsets are more than a machine lives to create.
+    [[nodiscard]] bool take(std::size_t bytes, off_t& offset) noexcept;
+
+    /// The pages of the range go, wherever they may still be mapped.
+    void give_back(off_t offset, std::size_t bytes) noexcept;
+
+    [[nodiscard]] bool fill(off_t offset, std::size_t bytes, unsigned char byte) noexcept;
+
+    /// Puts the pages from `offset` on at `range`, with `protection`.
+    [[nodiscard]] bool map(HostRange range, off_t offset, int protection) noexcept;
+
+private:
+    int fd_;
+    off_t next_ = 0;
+    off_t size_ = 0;
+    std::size_t ranges_ = 0;
+};
+
+/// What the device may do with what is mapped.
+enum class HostAccess : unsigned char { none, read, write };
+
+/// One handle's pages at one address, or a plain allocation.
+struct HostMapping {
+    static constexpr std::uint64_t no_handle = 0;
+
+    std::size_t bytes = 0;
+    std::uint64_t handle = no_handle;
+    std::uint64_t serial = 0;
+    std::size_t users = 0; // pieces of work that are not done
+    HostAccess access = HostAccess::none;
+
+    [[nodiscard]] bool plain() const noexcept { return handle == no_handle; }
+};
+
+class HostMappings {
+public:
+    using Table = std::map<Address, HostMapping>;
+
+    [[nodiscard]] Table& table() noexcept { return table_; }
+    [[nodiscard]] const Table& table() const noexcept { return table_; }
+
+    /// Throws std::bad_alloc, having changed nothing.
+    void add(HostRange range, std::uint64_t handle, HostAccess access);
+
+    /// Calls `f` with every mapping that touches `range`; whether they cover it without holes.
+    template <class F>
+    bool each(HostRange range, F f) noexcept {
+        if (range.bytes == 0) return true;
+        auto it = table_.upper_bound(range.address);
+        if (it != table_.begin() && std::prev(it)->first + std::prev(it)->second.bytes > range.address) --it;
+        Address next = range.address;
+        bool covered = true;
+        for (; it != table_.end() && it->first < range.end(); ++it) {
+            covered = covered && it->first <= next;
+            f(it->second);
+            next = it->first + it->second.bytes;
+        }
+        return covered && next >= range.end();
+    }
+
+    /// Whether `range` is one or more whole mappings of pages, without holes; and whether work uses any of them.
+    [[nodiscard]] bool whole(HostRange range, bool* in_use = nullptr) const noexcept;
+
+    [[nodiscard]] bool touch(HostRange range) noexcept;
+
+    /// Whether the device may do so with every byte.
+    [[nodiscard]] bool accessible(HostRange range, HostAccess access) noexcept;
+
+    [[nodiscard]] bool in_use(HostRange range) noexcept;
+
+    /// Notes that unfinished work uses what is mapped in `range` now; the answer goes to `unpin`.
+    std::uint64_t pin(HostRange range) noexcept;
+    void unpin(HostRange range, std::uint64_t pinned) noexcept;
+
+private:
+    Table table_;
+    std::uint64_t next_serial_ = 1;
+};
+
+class HostMemory {
+public:
+    HostMemory(std::size_t capacity, const HostDriverOptions& options, HostViolations& violations)
+        : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison}, violations_{violations} {}
+
+    ~HostMemory();
+    HostMemory(const HostMemory&) = delete;
+    HostMemory& operator=(const HostMemory&) = delete;
+
+    [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
+    [[nodiscard]] HostMappings& mappings() noexcept { return mappings_; }
+    [[nodiscard]] DeviceMemory memory() const noexcept { return {capacity_ - held_, capacity_}; }
+
+    void count(HostCounts& counts) const noexcept;
+
+    Status reserve(std::size_t bytes, std::size_t alignment, Address& out);
+
+    Status unreserve(HostRange range);
+
+    Status create(std::size_t bytes, PageHandle& out);
+
+    Status release(PageHandle handle);
+
+    Status map(HostRange range, PageHandle handle);
+
+    /// Whether `range` may be unmapped, and whether unfinished work uses it.
+    Status check_unmap(HostRange range, bool& in_use) noexcept;
+
+    /// After `check_unmap`. With `scraps`, running work is on `range`: it finds pages that belong to nobody there,
+    /// until `seal_scraps`, since a real fault would end the process.
+    Status unmap(HostRange range, bool scraps);
+
+    Status allow(HostRange range, HostAccess access) noexcept;
+
+    Status allocate_plain(std::size_t bytes, Address& out);
+
+    /// The plain allocation at `address`, whole; `{}` and a violation if there is none.
+    HostRange plain_range(Address address) noexcept;
+
+    /// Frees what `plain_range` found.
+    void free_plain(HostRange range) noexcept;
+
+    /// Takes the scrap pages away that `busy(range)` denies.
+    template <class Busy>
+    void seal_scraps(Busy busy) noexcept {
+        std::erase_if(scraps_, [&](const HostRange& scrap) { return !busy(scrap) && seal(scrap); });
+    }
+
+private:
+    static constexpr int empty_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+    struct Pages {
+        off_t offset = 0;
+        std::size_t bytes = 0;
+        std::size_t mappings = 0;
+        bool released = false;
+    };
+    using PagesTable = std::unordered_map<std::uint64_t, Pages>;
+
+    Status misuse(const char* what, HostRange where) noexcept;
+
+    [[nodiscard]] bool in_pages(std::size_t bytes) const noexcept { return bytes != 0 && bytes % granularity_ == 0; }
+
+    [[nodiscard]] bool reserved(HostRange range) const noexcept;
+
+    void discard(PagesTable::iterator pages) noexcept;
+
+    /// Reserved addresses without pages of ours.
+    [[nodiscard]] static bool clear(HostRange range, int protection) noexcept;
+
+    [[nodiscard]] bool has_scraps(HostRange range) const noexcept;
+
+    /// Clears what has not been mapped again in `scrap`, and protects what has.
+    bool seal(HostRange scrap) noexcept;
+
+    std::size_t capacity_;
+    std::size_t granularity_;
+    bool poison_;
+    HostViolations& violations_;
+    HostPageFile file_;
+    std::map<Address, std::size_t> reservations_;
+    PagesTable pages_; // also what is released but still mapped
+    HostMappings mappings_;
+    std::vector<HostRange> scraps_;
+    std::vector<HostRange> abandoned_;
+    std::uint64_t next_handle_ = 1;
+    std::size_t held_ = 0;
+    std::size_t released_ = 0;
+    std::size_t plain_count_ = 0;
+};
+
+class HostPins {
+public:
+    /// `limit`: bytes that may be pinned at once.
+    explicit HostPins(std::size_t limit) noexcept : limit_{limit} {}
+
+    /// A second pin of any part is refused, and so is what is over the limit.
+    Status pin(const void* pages, std::size_t bytes) noexcept;
+    Status unpin(const void* pages) noexcept;
+
+    /// Whether a copy may touch these bytes: not if they lie in a pinned range and beyond it.
+    [[nodiscard]] bool whole(const void* host, std::size_t bytes) noexcept;
+
+    [[nodiscard]] std::size_t pinned_bytes() noexcept;
+
+private:
+    [[nodiscard]] bool overlaps(std::uintptr_t begin, std::size_t bytes) const noexcept;
+
+    std::size_t limit_;
+    std::mutex mutex_;
+    std::map<std::uintptr_t, std::size_t> pins_;
+    std::size_t pinned_bytes_ = 0;
+};
+
+class HostPools {
+public:
+    /// Pages for a pool, in use, from the machine's capacity. May throw bad_alloc; then nothing changed.
+    Status add(HostMemory& memory, PoolRef pool, std::size_t bytes);
+    /// Everything in a pool has been freed; the pool keeps it.
+    void free(PoolRef pool) noexcept;
+
+    [[nodiscard]] std::size_t bytes(PoolRef pool) const noexcept;
+    void trim(HostMemory& memory, PoolRef pool, std::size_t keep) noexcept;
+
+private:
+    struct Chunk {
+        PoolRef pool;
+        std::size_t bytes;
+        bool in_use;
+        PageHandle pages;
+    };
+    std::vector<Chunk> chunks_;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/host/host_memory.ipp"
+#endif

@@ -1,0 +1,408 @@
+// Definitions of host_memory.hpp.
+#pragma once
+
+#include "memsaver/host/host_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/types.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <string>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE bool HostRange::overlaps(const HostRange& other) const noexcept {
+    return bytes != 0 && other.bytes != 0 && address < other.end() && other.address < end();
+}
+
+MEMSAVER_INLINE void HostViolations::note(const char* what, HostRange where) noexcept {
+    try {
+        texts_.push_back(std::string{what} + " (" + format_bytes(where.bytes) + " at " + format_address(where.address) +
+                         ')');
+    } catch (...) { // no memory for the text: the status, or the lost machine, still tells
+    }
+}
+
+MEMSAVER_INLINE HostPageFile::HostPageFile() : fd_{::memfd_create("memsaver", MFD_CLOEXEC)} {
+    if (fd_ < 0) throw Unavailable{std::string{"memfd_create failed: "} + std::strerror(errno)};
+}
+
+MEMSAVER_INLINE bool HostPageFile::take(std::size_t bytes, off_t& offset) noexcept {
+    constexpr auto most = off_t{1} << 62;
+    const auto length = static_cast<off_t>(bytes);
+    if (length > most - next_) return false;
+    if (next_ + length > size_) {
+        // Twice as long each time, so that most calls need no system call. Holes cost nothing.
+        const off_t size = 2 * std::min(most / 2, std::max(size_, next_ + length));
+        if (::ftruncate(fd_, size) != 0) return false;
+        size_ = size;
+    }
+    offset = next_;
+    next_ += length;
+    ++ranges_;
+    return true;
+}
+
+MEMSAVER_INLINE void HostPageFile::give_back(off_t offset, std::size_t bytes) noexcept {
+    // Cannot fail for a file in memory and a range inside it; if it did, the next creation would still be fresh.
+    (void)::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, static_cast<off_t>(bytes));
+    if (--ranges_ == 0) next_ = 0;
+}
+
+MEMSAVER_INLINE bool HostPageFile::fill(off_t offset, std::size_t bytes, unsigned char byte) noexcept {
+    std::array<unsigned char, 64_KiB> block;
+    block.fill(byte);
+    while (bytes != 0) {
+        const ssize_t written = ::pwrite(fd_, block.data(), std::min(bytes, block.size()), offset);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return false;
+        offset += written;
+        bytes -= static_cast<std::size_t>(written);
+    }
+    return true;
+}
+
+MEMSAVER_INLINE bool HostPageFile::map(HostRange range, off_t offset, int protection) noexcept {
+    void* const at = reinterpret_cast<void*>(range.address);
+    return ::mmap(at, range.bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd_, offset) != MAP_FAILED;
+}
+
+MEMSAVER_INLINE void HostMappings::add(HostRange range, std::uint64_t handle, HostAccess access) {
+    table_.emplace(range.address, HostMapping{range.bytes, handle, next_serial_, 0, access});
+    ++next_serial_;
+}
+
+MEMSAVER_INLINE bool HostMappings::whole(HostRange range, bool* in_use) const noexcept {
+    if (range.bytes == 0 || !range.valid()) return false;
+    Address next = range.address;
+    for (auto it = table_.find(next); it != table_.end() && it->first == next; ++it) {
+        if (it->second.plain()) return false;
+        if (in_use != nullptr && it->second.users != 0) *in_use = true;
+        next += it->second.bytes;
+        if (next >= range.end()) return next == range.end();
+    }
+    return false;
+}
+
+MEMSAVER_INLINE bool HostMappings::touch(HostRange range) noexcept {
+    bool any = false;
+    each(range, [&](const HostMapping&) { any = true; });
+    return any;
+}
+
+MEMSAVER_INLINE bool HostMappings::accessible(HostRange range, HostAccess access) noexcept {
+    if (range.bytes == 0) return true;
+    bool all = true;
+    return range.valid() && each(range, [&](const HostMapping& m) { all = all && m.access >= access; }) && all;
+}
+
+MEMSAVER_INLINE bool HostMappings::in_use(HostRange range) noexcept {
+    bool any = false;
+    each(range, [&](const HostMapping& mapping) { any = any || mapping.users != 0; });
+    return any;
+}
+
+MEMSAVER_INLINE std::uint64_t HostMappings::pin(HostRange range) noexcept {
+    each(range, [](HostMapping& mapping) { ++mapping.users; });
+    return next_serial_++;
+}
+
+MEMSAVER_INLINE void HostMappings::unpin(HostRange range, std::uint64_t pinned) noexcept {
+    each(range, [&](HostMapping& mapping) {
+        if (mapping.serial < pinned) --mapping.users; // what was mapped later was not pinned
+    });
+}
+
+MEMSAVER_INLINE HostMemory::~HostMemory() {
+    for (const auto& [address, mapping] : mappings_.table())
+        if (mapping.plain()) std::free(reinterpret_cast<void*>(address));
+    for (const auto& [address, bytes] : reservations_) ::munmap(reinterpret_cast<void*>(address), bytes);
+    for (const HostRange& range : abandoned_) ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
+}
+
+MEMSAVER_INLINE void HostMemory::count(HostCounts& counts) const noexcept {
+    counts.reservations = reservations_.size();
+    counts.handles = pages_.size() - released_;
+    counts.mappings = mappings_.table().size() - plain_count_;
+    counts.plain_allocations = plain_count_;
+    counts.held_bytes = held_;
+}
+
+MEMSAVER_INLINE Status HostMemory::reserve(std::size_t bytes, std::size_t alignment, Address& out) {
+    alignment = alignment < granularity_ ? granularity_ : alignment;
+    if (!in_pages(bytes) || (alignment & (alignment - 1)) != 0) return misuse("reserve of a wrong size", {0, bytes});
+    if (bytes > SIZE_MAX - alignment) return HostStatus::out_of_memory;
+    const std::size_t room = bytes + alignment; // the system aligns to its own pages only: cut off what is too much
+    void* const at = ::mmap(nullptr, room, PROT_NONE, empty_flags, -1, 0);
+    if (at == MAP_FAILED) return HostStatus::out_of_memory;
+    const auto begin = reinterpret_cast<Address>(at);
+    const Address address = align_up(begin, alignment);
+    try {
+        reservations_.emplace(address, bytes);
+    } catch (...) {
+        ::munmap(at, room);
+        throw;
+    }
+    if (address != begin) ::munmap(at, address - begin);
+    if (begin + room != address + bytes)
+        ::munmap(reinterpret_cast<void*>(address + bytes), begin + room - address - bytes);
+    out = address;
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostMemory::unreserve(HostRange range) {
+    const auto found = reservations_.find(range.address);
+    if (found == reservations_.end() || found->second != range.bytes)
+        return misuse("unreserve of what is not a reservation", range);
+    if (mappings_.touch(range)) return misuse("unreserve of addresses with pages", range);
+    if (has_scraps(range)) // work still writes there: let nobody else have the addresses
+        abandoned_.push_back(range);
+    else
+        ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
+    reservations_.erase(found);
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostMemory::create(std::size_t bytes, PageHandle& out) {
+    if (!in_pages(bytes)) return misuse("create of a wrong size", {0, bytes});
+    if (bytes > capacity_ - held_) return HostStatus::out_of_memory;
+    const auto entry = pages_.try_emplace(next_handle_, Pages{.bytes = bytes}).first;
+    Pages& pages = entry->second;
+    if (!file_.take(bytes, pages.offset)) {
+        pages_.erase(entry);
+        return HostStatus::out_of_host_memory;
+    }
+    if (poison_ && !file_.fill(pages.offset, bytes, host_poison)) {
+        file_.give_back(pages.offset, bytes);
+        pages_.erase(entry);
+        return HostStatus::out_of_host_memory;
+    }
+    held_ += bytes;
+    out.value = next_handle_++;
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostMemory::release(PageHandle handle) {
+    const auto found = pages_.find(handle.value);
+    if (found == pages_.end() || found->second.released)
+        return misuse("release of what is not a handle", {0, found == pages_.end() ? 0 : found->second.bytes});
+    found->second.released = true;
+    ++released_;
+    if (found->second.mappings == 0) discard(found);
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostMemory::map(HostRange range, PageHandle handle) {
+    const auto found = pages_.find(handle.value);
+    if (found == pages_.end() || found->second.released) return misuse("map of what is not a handle", range);
+    if (range.bytes != found->second.bytes) return misuse("map of a part of a handle", range);
+    if (!range.valid() || range.address % granularity_ != 0 || !reserved(range))
+        return misuse("map outside of a reservation", range);
+    if (mappings_.touch(range)) return misuse("map over what is mapped", range);
+    mappings_.add(range, handle.value, HostAccess::none);
+    // Over scraps a PROT_NONE would take the process with it and not only the faulty work.
+    const int protection = has_scraps(range) ? PROT_READ | PROT_WRITE : PROT_NONE;
+    if (!file_.map(range, found->second.offset, protection)) {
+        mappings_.table().erase(range.address);
+        return HostStatus::out_of_host_memory; // the system's limit on mappings
+    }
+    ++found->second.mappings;
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostMemory::check_unmap(HostRange range, bool& in_use) noexcept {
+    in_use = false;
+    if (!mappings_.whole(range, &in_use)) return misuse("unmap of what is not mapped, or of a part", range);
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostMemory::unmap(HostRange range, bool scraps) {
+    if (scraps) scraps_.push_back(range);
+    if (!clear(range, scraps ? PROT_READ | PROT_WRITE : PROT_NONE)) {
+        if (scraps) scraps_.pop_back();
+        return HostStatus::out_of_host_memory;
+    }
+    auto& table = mappings_.table();
+    for (auto it = table.find(range.address); it != table.end() && it->first < range.end();) {
+        const auto pages = pages_.find(it->second.handle);
+        if (--pages->second.mappings == 0 && pages->second.released) discard(pages);
+        it = table.erase(it);
+    }
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostMemory::allow(HostRange range, HostAccess access) noexcept {
+    if (!mappings_.whole(range)) return misuse("access to what is not mapped, or to a part", range);
+    const int protection = access == HostAccess::write ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (::mprotect(reinterpret_cast<void*>(range.address), range.bytes, protection) != 0)
+        return HostStatus::out_of_host_memory;
+    mappings_.each(range, [&](HostMapping& mapping) { mapping.access = access; });
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostMemory::allocate_plain(std::size_t bytes, Address& out) {
+    constexpr std::size_t unit = 512;
+    if (bytes == 0 || !can_align_up(bytes, unit)) return HostStatus::invalid_value;
+    const std::size_t rounded = align_up(bytes, unit);
+    if (rounded > capacity_ - held_) return HostStatus::out_of_memory;
+    void* const at = std::aligned_alloc(unit, rounded);
+    if (at == nullptr) return HostStatus::out_of_host_memory;
+    try {
+        const auto address = reinterpret_cast<Address>(at);
+        mappings_.add({address, rounded}, HostMapping::no_handle, HostAccess::write);
+        out = address;
+    } catch (...) {
+        std::free(at);
+        throw;
+    }
+    if (poison_) std::memset(at, host_poison, rounded);
+    held_ += rounded;
+    ++plain_count_;
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE HostRange HostMemory::plain_range(Address address) noexcept {
+    const auto found = mappings_.table().find(address);
+    if (found != mappings_.table().end() && found->second.plain()) return {address, found->second.bytes};
+    (void)misuse("free of what is not a plain allocation", {address, 0});
+    return {};
+}
+
+MEMSAVER_INLINE void HostMemory::free_plain(HostRange range) noexcept {
+    mappings_.table().erase(range.address);
+    std::free(reinterpret_cast<void*>(range.address));
+    held_ -= range.bytes;
+    --plain_count_;
+}
+
+MEMSAVER_INLINE Status HostMemory::misuse(const char* what, HostRange where) noexcept {
+    violations_.note(what, where);
+    return HostStatus::invalid_value;
+}
+
+MEMSAVER_INLINE bool HostMemory::reserved(HostRange range) const noexcept {
+    auto it = reservations_.upper_bound(range.address);
+    if (it == reservations_.begin()) return false;
+    --it;
+    return range.end() <= it->first + it->second;
+}
+
+MEMSAVER_INLINE void HostMemory::discard(PagesTable::iterator pages) noexcept {
+    file_.give_back(pages->second.offset, pages->second.bytes);
+    held_ -= pages->second.bytes;
+    --released_;
+    pages_.erase(pages);
+}
+
+MEMSAVER_INLINE bool HostMemory::clear(HostRange range, int protection) noexcept {
+    void* const at = reinterpret_cast<void*>(range.address);
+    return ::mmap(at, range.bytes, protection, empty_flags | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+MEMSAVER_INLINE bool HostMemory::has_scraps(HostRange range) const noexcept {
+    for (const HostRange& scrap : scraps_)
+        if (scrap.overlaps(range)) return true;
+    return false;
+}
+
+MEMSAVER_INLINE bool HostMemory::seal(HostRange scrap) noexcept {
+    const Address end = scrap.end();
+    bool done = true;
+    const auto seal_to = [&](Address to) {
+        if (scrap.address < to) done = clear({scrap.address, to - scrap.address}, PROT_NONE) && done;
+    };
+    const auto& table = mappings_.table();
+    for (auto it = table.lower_bound(scrap.address); it != table.end() && it->first < end; ++it) {
+        seal_to(it->first);
+        scrap.address = it->first + it->second.bytes;
+        void* const at = reinterpret_cast<void*>(it->first);
+        if (it->second.access == HostAccess::none) done = ::mprotect(at, it->second.bytes, PROT_NONE) == 0 && done;
+    }
+    seal_to(end);
+    return done;
+}
+
+MEMSAVER_INLINE Status HostPins::pin(const void* pages, std::size_t bytes) noexcept {
+    const std::lock_guard lock{mutex_};
+    const auto begin = reinterpret_cast<std::uintptr_t>(pages);
+    if (bytes == 0 || bytes > std::numeric_limits<std::uintptr_t>::max() - begin || overlaps(begin, bytes))
+        return HostStatus::invalid_value;
+    if (bytes > limit_ || pinned_bytes_ > limit_ - bytes) return HostStatus::out_of_host_memory;
+    try {
+        pins_.emplace(begin, bytes);
+    } catch (const std::bad_alloc&) {
+        return HostStatus::out_of_host_memory;
+    }
+    pinned_bytes_ += bytes;
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostPins::unpin(const void* pages) noexcept {
+    const std::lock_guard lock{mutex_};
+    const auto pin = pins_.find(reinterpret_cast<std::uintptr_t>(pages));
+    if (pin == pins_.end()) return HostStatus::invalid_value;
+    pinned_bytes_ -= pin->second;
+    pins_.erase(pin);
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE bool HostPins::whole(const void* host, std::size_t bytes) noexcept {
+    const std::lock_guard lock{mutex_};
+    const auto begin = reinterpret_cast<std::uintptr_t>(host);
+    if (pins_.empty() || !overlaps(begin, bytes)) return true;
+    const auto after = pins_.upper_bound(begin);
+    return after != pins_.begin() && begin + bytes <= std::prev(after)->first + std::prev(after)->second;
+}
+
+MEMSAVER_INLINE std::size_t HostPins::pinned_bytes() noexcept {
+    const std::lock_guard lock{mutex_};
+    return pinned_bytes_;
+}
+
+MEMSAVER_INLINE bool HostPins::overlaps(std::uintptr_t begin, std::size_t bytes) const noexcept {
+    const auto after = pins_.lower_bound(begin + bytes);
+    return after != pins_.begin() && std::prev(after)->first + std::prev(after)->second > begin;
+}
+
+MEMSAVER_INLINE Status HostPools::add(HostMemory& memory, PoolRef pool, std::size_t bytes) {
+    chunks_.reserve(chunks_.size() + 1);
+    Chunk chunk{pool, bytes, true, {}};
+    const Status status = memory.create(bytes, chunk.pages);
+    if (status.ok()) chunks_.push_back(chunk);
+    return status;
+}
+
+MEMSAVER_INLINE void HostPools::free(PoolRef pool) noexcept {
+    for (Chunk& chunk : chunks_) chunk.in_use = chunk.in_use && !(chunk.pool == pool);
+}
+
+MEMSAVER_INLINE std::size_t HostPools::bytes(PoolRef pool) const noexcept {
+    std::size_t sum = 0;
+    for (const Chunk& chunk : chunks_) sum += chunk.pool == pool ? chunk.bytes : 0;
+    return sum;
+}
+
+MEMSAVER_INLINE void HostPools::trim(HostMemory& memory, PoolRef pool, std::size_t keep) noexcept {
+    std::size_t left = bytes(pool);
+    std::erase_if(chunks_, [&](const Chunk& chunk) {
+        if (!(chunk.pool == pool) || chunk.in_use || left <= keep) return false;
+        left -= chunk.bytes;
+        return memory.release(chunk.pages).ok();
+    });
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,54 @@
+// Definitions of arena_handle.hpp.
+#pragma once
+
+#include "memsaver/saver/arena_handle.hpp"
+
+#include <cstddef>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE void* Arena::allocate(std::size_t bytes, std::size_t alignment) const {
+    return saver().allocate(*arena_, {bytes, alignment, {}});
+}
+
+MEMSAVER_INLINE void* Arena::allocate(std::size_t bytes, StreamRef stream, std::size_t alignment) const {
+    return saver().allocate(*arena_, {bytes, alignment, stream});
+}
+
+MEMSAVER_INLINE void Arena::deallocate(void* pointer) const { saver().deallocate(*arena_, pointer, {}); }
+
+MEMSAVER_INLINE void Arena::deallocate(void* pointer, StreamRef stream) const {
+    saver().deallocate(*arena_, pointer, {detail::FreeOrder::Kind::stream, stream});
+}
+
+MEMSAVER_INLINE void Arena::deallocate(void* pointer, AlreadyIdle) const {
+    saver().deallocate(*arena_, pointer, {detail::FreeOrder::Kind::idle, {}});
+}
+
+MEMSAVER_INLINE void Arena::deallocate_quietly(void* pointer) const noexcept {
+    if (arena_ != nullptr) saver_->deallocate_quietly(*arena_, pointer);
+}
+
+MEMSAVER_INLINE BackupView Arena::backup_view(const void* pointer, std::size_t bytes) const {
+    return saver().backup_view(*arena_, pointer, bytes);
+}
+
+MEMSAVER_INLINE ArenaUsage Arena::usage() const { return saver().usage(*arena_); }
+
+MEMSAVER_INLINE detail::ArenaBase& Arena::base() const {
+    (void)saver();
+    return *arena_;
+}
+
+MEMSAVER_INLINE detail::SaverCore& Arena::saver() const {
+    if (arena_ == nullptr) [[unlikely]]
+        throw Misuse{"an Arena that stands for no arena was used"};
+    return *saver_;
+}
+
+MEMSAVER_INLINE Region::Region(Arena arena) : arena_{std::move(arena)} { arena_.saver().enter(arena_.base(), this); }
+
+MEMSAVER_INLINE Region::~Region() { arena_.saver().leave(arena_.base(), this); }
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,79 @@
+// Definitions of open_captures.hpp.
+#pragma once
+
+#include "memsaver/saver/open_captures.hpp"
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE OpenCaptures::Mark::Mark(OpenCaptures& captures, std::string tag, StreamRef stream, std::uint64_t graph)
+    : captures_{captures} {
+    std::unique_lock lock{captures_.mutex_};
+    if (const Open* const outer = captures_.on_this_thread()) {
+        throw Misuse{"capture of tag \"" + tag + "\": this thread is capturing tag \"" + outer->tag +
+                     "\" already; end that capture first, or capture on another thread"};
+    }
+    captures_.free_.wait(lock, [&] { return captures_.kept_out_ == 0; });
+    captures_.open_.push_back({std::move(tag), stream, std::this_thread::get_id(), graph, this});
+    captures_.count_.store(captures_.open_.size());
+}
+
+MEMSAVER_INLINE OpenCaptures::Mark::~Mark() {
+    if (captures_.fork_->forked()) return;
+    const std::lock_guard lock{captures_.mutex_};
+    std::erase_if(captures_.open_, [&](const Open& open) { return open.mark == this; });
+    captures_.count_.store(captures_.open_.size());
+}
+
+MEMSAVER_INLINE OpenCaptures::KeepOut::KeepOut(OpenCaptures& captures, const char* what) : captures_{captures} {
+    const std::lock_guard lock{captures_.mutex_};
+    captures_.refuse_locked(what);
+    captures_.kept_out_ += 1;
+}
+
+MEMSAVER_INLINE OpenCaptures::KeepOut::~KeepOut() {
+    if (captures_.fork_->forked()) return;
+    const std::lock_guard lock{captures_.mutex_};
+    captures_.kept_out_ -= 1;
+    captures_.free_.notify_all();
+}
+
+MEMSAVER_INLINE void OpenCaptures::refuse(const char* what) {
+    const std::lock_guard lock{mutex_};
+    refuse_locked(what);
+}
+
+MEMSAVER_INLINE FreeOrder OpenCaptures::order_now(FreeOrder order) noexcept {
+    if (count_.load() == 0 || order.kind == FreeOrder::Kind::idle) return order;
+    const std::lock_guard lock{mutex_};
+    const Open* of = nullptr;
+    if (order.kind == FreeOrder::Kind::stream) {
+        of = find([&](const Open& open) { return open.stream == order.stream; });
+    }
+    if (of == nullptr) of = on_this_thread();
+    if (of == nullptr) return order;
+    order.graph = of->graph;
+    if (order.kind == FreeOrder::Kind::device) order.kind = FreeOrder::Kind::replayed;
+    return order;
+}
+
+MEMSAVER_INLINE const OpenCaptures::Open* OpenCaptures::on_this_thread() const noexcept {
+    return find([here = std::this_thread::get_id()](const Open& open) { return open.thread == here; });
+}
+
+MEMSAVER_INLINE void OpenCaptures::refuse_locked(const char* what) const {
+    if (open_.empty()) return;
+    throw Misuse{std::string{what} + ": tag \"" + open_.back().tag +
+                 "\" is being captured; the capture has to end first"};
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

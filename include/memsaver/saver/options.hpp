@@ -1,0 +1,37 @@
+// The options of a saver.
+#pragma once
+
+#include "memsaver/backup/policy.hpp"
+#include "memsaver/core/event.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace memsaver::inline v0_2 {
+
+/// What SaverOptions::on_no_room is told: a call found no room, though memory that nobody uses was given back first.
+struct NoRoom {
+    std::size_t bytes = 0; ///< that the call wants to take, of the device
+    int device = 0;
+    std::size_t free_bytes = 0; ///< of the device, when it was asked
+    std::string tag;            ///< whose memory it would be; empty where several tags are resumed
+};
+
+struct SaverOptions {
+    /// Off: the same program runs with plain allocations; pause and resume check their tags and do nothing.
+    bool enabled = true;
+    /// Bytes of each device's memory that this saver's allocations and resumes leave free.
+    std::size_t margin = 0;
+    /// What a new tag gets that names no policy. None: `Discard{}`, and a tag that has it so is told of as `warned` at
+    /// its first pause.
+    std::optional<AnyPolicy> default_policy{};
+    /// Called before OutOfMemory is thrown, on the thread that wants the memory, with no lock held: it may free, pause
+    /// and drop. True: something was done, try again. What it throws comes out of the call.
+    std::function<bool(const NoRoom&)> on_no_room{};
+    /// Told what could not be thrown, what was tried again, and how far copies have come.
+    EventSink events{};
+};
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,340 @@
+// Definitions of plain_arena.hpp.
+#pragma once
+
+#include "memsaver/saver/directory.hpp"
+#include "memsaver/saver/plain_arena.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// Addresses up to its cap from the beginning; pages as it grows.
+class PlainGrowingBlock final : public GrowingBlock {
+public:
+    PlainGrowingBlock(PlainArena& arena, Range reserved) : arena_{arena} { reserved_ = reserved; }
+    ~PlainGrowingBlock() override {
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers
+        arena_.deallocate_quietly(reinterpret_cast<void*>(address()), order_);
+    }
+
+    void grow(std::size_t bytes) override {
+        if (bytes <= bytes_) return;
+        if (bytes > cap()) {
+            throw Misuse{"a block at " + format_address(address()) + " in tag \"" + arena_.tag() +
+                         "\" cannot grow to " + format_bytes(bytes) + ": its cap is " + format_bytes(cap())};
+        }
+        bytes_ = arena_.grow(address(), bytes);
+    }
+
+private:
+    PlainArena& arena_;
+};
+
+MEMSAVER_INLINE std::size_t PlainArena::Pages::bytes() const noexcept {
+    std::size_t sum = 0;
+    for (const Extent& extent : extents) sum += extent.physical_bytes();
+    return sum;
+}
+
+MEMSAVER_INLINE Status PlainArena::Pages::shrink(std::size_t bytes) noexcept {
+    for (; !extents.empty() && extents.back().address() >= addresses.get().address + bytes; extents.pop_back()) {
+        Status status = extents.back().unmap();
+        if (status.ok()) status = extents.back().release();
+        if (!status.ok()) return status;
+    }
+    return {};
+}
+
+MEMSAVER_INLINE PlainArena::PlainArena(AnyDriver driver, std::string tag, EventSink events, std::size_t margin,
+                                       Directory* directory)
+    : driver_{std::move(driver)}, tag_{std::move(tag)}, events_{std::move(events)}, margin_{margin}, directory_{
+                                                                                                         directory} {}
+
+MEMSAVER_INLINE PlainArena::~PlainArena() {
+    if (const Status status = close(); !status.ok()) {
+        tell(events_, [&] {
+            return Event{EventKind::ignored, tag_, device(), failure_text(status, "free plain memory")};
+        });
+    }
+}
+
+MEMSAVER_INLINE void* PlainArena::allocate(const Request& request) {
+    request.check(tag_);
+    if (!can_align_up(request.bytes, default_alignment)) {
+        throw Misuse{request.text() + " in tag \"" + tag_ + "\": the size cannot be"};
+    }
+    if (request.alignment > default_alignment) {
+        throw Misuse{request.text() + " in tag \"" + tag_ + "\": plain memory is aligned to 256 bytes, not " +
+                     std::to_string(request.alignment)};
+    }
+    Blocks place; // taken before the memory, so that none is lost
+    place[0].bytes = request.bytes;
+    Directory::Node entry = directory_ != nullptr ? Directory::node(self_.lock()) : Directory::Node{};
+    Address address = 0;
+    Status status = room_for(request.bytes);
+    if (status.ok()) status = driver_.allocate_plain(request.bytes, address); // may wait: outside the lock
+    if (!status.ok()) raise_no_room(status, "allocate plain memory", request.bytes);
+    auto node = place.extract(place.begin());
+    node.key() = address;
+    {
+        const std::lock_guard lock{mutex_};
+        if (!closed_) {
+            if (directory_ != nullptr) directory_->put(std::move(entry), {address, request.bytes});
+            blocks_.insert(std::move(node));
+        }
+    }
+    if (!node.empty()) {
+        (void)driver_.free_plain(address);
+        require_open(request.text().c_str());
+    }
+    return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
+}
+
+MEMSAVER_INLINE void PlainArena::deallocate(void* pointer, FreeOrder order) {
+    if (pointer == nullptr) return;
+    const auto address = reinterpret_cast<Address>(pointer);
+    {
+        const std::lock_guard lock{mutex_};
+        const auto block = blocks_.find(address);
+        if (block == blocks_.end() || block->second.kept || block->second.pages) refuse(address);
+    }
+    give_up(address, order);
+}
+
+MEMSAVER_INLINE void PlainArena::deallocate_quietly(void* pointer, FreeOrder order) noexcept {
+    try {
+        if (contains(pointer)) give_up(reinterpret_cast<Address>(pointer), order);
+    } catch (const std::exception& error) {
+        tell(events_, [&] { return Event{EventKind::ignored, tag_, device(), error.what()}; });
+    }
+}
+
+MEMSAVER_INLINE BackupView PlainArena::backup_view(const void* pointer, std::size_t bytes) {
+    throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
+                 ") in tag \"" + tag_ + "\": this is plain memory, which is never paused"};
+}
+
+MEMSAVER_INLINE std::unique_ptr<GrowingBlock> PlainArena::reserve_block(std::size_t cap) {
+    const std::size_t granularity = granularity_of(driver_);
+    if (cap == 0 || !can_align_up(cap, granularity)) {
+        throw Misuse{"tag \"" + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be"};
+    }
+    require_open("reserve addresses");
+    Blocks place;
+    Block& block = place[0];
+    block.pages = std::make_unique<Pages>();
+    check(block.pages->addresses.open(driver_, align_up(cap, granularity), granularity), "reserve addresses", cap, 0);
+    block.pages->granularity = granularity;
+    const Range range{block.pages->addresses.get().address, block.addresses()};
+    auto growing = std::make_unique<PlainGrowingBlock>(*this, range);
+    Directory::Node entry = directory_ != nullptr ? Directory::node(self_.lock()) : Directory::Node{};
+    auto node = place.extract(place.begin());
+    node.key() = range.address;
+    const std::lock_guard lock{mutex_};
+    if (directory_ != nullptr) directory_->put(std::move(entry), range);
+    blocks_.insert(std::move(node));
+    return growing;
+}
+
+MEMSAVER_INLINE std::size_t PlainArena::grow(Address address, std::size_t bytes) {
+    const std::lock_guard lock{mutex_}; // held over driver calls that do not wait
+    require_open_locked("grow a block");
+    Block& block = blocks_.at(address);
+    Pages& pages = *block.pages;
+    Status status = pages.shrink(block.bytes); // what an earlier growth left
+    const std::size_t more = align_up(bytes, pages.granularity) - block.bytes;
+    if (status.ok()) status = room_for(more);
+    if (status.ok()) {
+        Extent& extent = pages.extents.emplace_back(address + block.bytes, more);
+        status = extent.create(driver_);
+        if (status.ok()) status = extent.map(driver_);
+    }
+    if (!status.ok()) {
+        (void)pages.shrink(block.bytes); // or it stays, to be tried again
+        raise_no_room(status, "take memory for a block that grows", more);
+    }
+    return block.bytes += more;
+}
+
+MEMSAVER_INLINE void PlainArena::zero(void* pointer, std::size_t bytes, StreamRef stream) {
+    require_open("zero memory");
+    const auto address = reinterpret_cast<Address>(pointer);
+    check(driver_.fill(address, 0, bytes, stream), "zero memory", bytes, address);
+}
+
+MEMSAVER_INLINE bool PlainArena::owns_stream(StreamRef stream) const {
+    bool yes = true;
+    const Status status = driver_.owns_stream(stream, yes);
+    if (status.kind != StatusKind::unsupported) check(status, "ask whose stream it is");
+    return yes;
+}
+
+MEMSAVER_INLINE bool PlainArena::contains(const void* pointer) const noexcept {
+    const std::lock_guard lock{mutex_};
+    return block_over(reinterpret_cast<Address>(pointer)) != blocks_.end();
+}
+
+MEMSAVER_INLINE bool PlainArena::holds(const void* pointer, std::size_t bytes) {
+    const auto address = reinterpret_cast<Address>(pointer);
+    const std::lock_guard lock{mutex_};
+    const auto block = block_over(address);
+    if (block == blocks_.end() || block->second.kept) return false;
+    const std::size_t offset = address - block->first;
+    return offset < block->second.bytes && bytes <= block->second.bytes - offset;
+}
+
+MEMSAVER_INLINE void PlainArena::let_go(std::uint64_t graph) noexcept {
+    for (;;) {
+        Address address = 0;
+        {
+            const std::lock_guard lock{mutex_};
+            for (auto& [at, block] : blocks_) {
+                if (!block.kept || block.graph != graph) continue;
+                address = at;
+                block.graph = 0; // no longer any graph's; where it cannot be given back, `close` tries again
+                break;
+            }
+        }
+        if (address == 0) return;
+        try {
+            give_up(address, {});
+        } catch (const std::exception& error) {
+            tell(events_, [&] { return Event{EventKind::ignored, tag_, device(), error.what()}; });
+        }
+    }
+}
+
+MEMSAVER_INLINE void PlainArena::require_open(const char* what) const {
+    const std::lock_guard lock{mutex_};
+    require_open_locked(what);
+}
+
+MEMSAVER_INLINE ArenaUsage PlainArena::usage() {
+    const std::lock_guard lock{mutex_};
+    ArenaUsage row;
+    row.tag = tag_;
+    row.device = device();
+    row.policy = "never paused";
+    row.state = closed_ ? "closed" : "plain";
+    row.mapped_bytes = leaving_bytes_;
+    for (const auto& [address, block] : blocks_) {
+        row.mapped_bytes += block.physical();
+        if (block.kept) continue;
+        row.used_bytes += block.bytes;
+        row.blocks += 1;
+    }
+    totals.fill(row);
+    return row;
+}
+
+MEMSAVER_INLINE Status PlainArena::close() noexcept {
+    const std::lock_guard lock{mutex_};
+    closed_ = true;
+    Status first;
+    for (auto block = blocks_.begin(); block != blocks_.end();) {
+        const Status status = give(block->first, block->second);
+        if (first.ok() && status.kind != StatusKind::gone) first = status;
+        block = status.ok() ? blocks_.erase(block) : std::next(block);
+    }
+    return first;
+}
+
+MEMSAVER_INLINE void PlainArena::give_up(Address address, const FreeOrder& order) {
+    bool replayed = order.kind == FreeOrder::Kind::replayed;
+    if (order.kind == FreeOrder::Kind::stream) {
+        check(driver_.capturing(order.stream, replayed), "ask whether a stream is being captured");
+    }
+    Blocks::node_type node;
+    std::size_t physical = 0;
+    {
+        const std::lock_guard lock{mutex_};
+        const auto block = blocks_.find(address);
+        if (block == blocks_.end() || (block->second.kept && block->second.graph != 0)) refuse(address);
+        if (replayed) { // until its graph is gone
+            block->second.kept = true;
+            block->second.graph = order.graph;
+            return;
+        }
+        node = blocks_.extract(block);
+        leaving_bytes_ += physical = node.mapped().physical();
+    }
+    // Waits, also for another device's stream: outside the lock.
+    Status status = order.mark ? order.mark->wait() : Status{};
+    Directory::Node entry = directory_ != nullptr ? directory_->take(address) : Directory::Node{};
+    if (status.ok()) status = give(address, node.mapped());
+    const std::lock_guard lock{mutex_};
+    leaving_bytes_ -= physical;
+    if (status.ok()) return;
+    const std::size_t bytes = node.mapped().bytes;
+    const Range range{address, node.mapped().addresses()};
+    if (!entry.empty()) directory_->put(std::move(entry), range);
+    if (node.mapped().pages) node.mapped().kept = true; // nobody owns it any more: `close` tries again
+    blocks_.insert(std::move(node));
+    check(status, "free plain memory", bytes, address);
+}
+
+MEMSAVER_INLINE Status PlainArena::give(Address address, Block& block) noexcept {
+    if (!block.pages) return driver_.free_plain(address);
+    Status status = driver_.drain();
+    if (status.ok()) status = block.pages->shrink(0);
+    return status.ok() ? block.pages->addresses.close() : status;
+}
+
+MEMSAVER_INLINE Status PlainArena::room_for(std::size_t bytes) const noexcept {
+    const std::size_t margin = margin_.load();
+    if (margin == 0) return {};
+    DeviceMemory memory;
+    if (const Status status = driver_.memory(memory); !status.ok()) return status;
+    if (memory.free_bytes >= margin && memory.free_bytes - margin >= bytes) return {};
+    return {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
+}
+
+MEMSAVER_INLINE void PlainArena::raise_no_room(const Status& status, const char* what, std::size_t bytes) const {
+    DeviceMemory memory;
+    (void)driver_.memory(memory);
+    const std::size_t margin = margin_.load();
+    raise(status, what,
+          "tag \"" + tag_ + "\" needs " + format_bytes(bytes) + ", " + format_bytes(memory.free_bytes) + " are free" +
+              (margin != 0 ? ", of which " + format_bytes(margin) + " are the margin" : ""),
+          bytes, memory.free_bytes);
+}
+
+MEMSAVER_INLINE PlainArena::Blocks::const_iterator PlainArena::block_over(Address address) const noexcept {
+    const auto after = blocks_.upper_bound(address);
+    if (after == blocks_.begin()) return blocks_.end();
+    const auto block = std::prev(after);
+    return address - block->first < block->second.addresses() ? block : blocks_.end();
+}
+
+MEMSAVER_INLINE void PlainArena::require_open_locked(const std::string& what) const {
+    if (closed_) throw Misuse{what + ": tag \"" + tag_ + "\" has been closed"};
+}
+
+MEMSAVER_INLINE void PlainArena::refuse(Address address) const {
+    std::string why = "no block starts here; it may have been freed before";
+    const auto block = block_over(address);
+    if (block == blocks_.end()) {
+        if (closed_) why = "it has been closed";
+    } else if (block->second.pages) {
+        why = "it lies in a block that grows, such as a workspace; its owner gives it back";
+    } else if (block->second.kept) {
+        why = "this block of " + format_bytes(block->second.bytes) + " was freed before";
+    } else {
+        why = "the pointer lies inside a block of " + format_bytes(block->second.bytes) + " that starts at " +
+              format_address(block->first);
+    }
+    throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag_ + "\": " + why};
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

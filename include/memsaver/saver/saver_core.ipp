@@ -1,0 +1,589 @@
+// Definitions of saver_core.hpp.
+#pragma once
+
+#include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/saver_core.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// The work that a stream of some driver's device has been given so far.
+class StreamMark final : public WorkMark {
+public:
+    /// Throws what a failing driver call stands for.
+    StreamMark(AnyDriver driver, StreamRef stream) : driver_{std::move(driver)} {
+        check(event_.open(driver_, stream), "open an event");
+        check(driver_.record(event_.get(), stream), "record an event");
+    }
+
+    Status query(bool& passed) const noexcept override { return driver_.query(event_.get(), passed); }
+    Status wait() const noexcept override { return driver_.wait(event_.get()); }
+
+private:
+    AnyDriver driver_;
+    OwnedEvent event_;
+};
+
+MEMSAVER_INLINE SaverCore& used(const std::shared_ptr<SaverCore>& core) {
+    if (core == nullptr) [[unlikely]]
+        throw Misuse{"a MemorySaver that was moved from was used"};
+    return *core;
+}
+
+MEMSAVER_INLINE std::shared_ptr<SaverCore> SaverCore::make(AnyDriver driver, SaverOptions options) {
+    return translated([&] {
+        return std::shared_ptr<SaverCore>{new SaverCore{std::move(driver), std::move(options)}, [](SaverCore* core) {
+                                              if (!core->forked()) delete core;
+                                          }};
+    });
+}
+
+MEMSAVER_INLINE SaverCore::SaverCore(AnyDriver driver, SaverOptions options)
+    : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, options_} {}
+
+// --- where memory comes from ---
+
+MEMSAVER_INLINE Arena SaverCore::arena(TagTable::Wanted wanted) {
+    return boundary("arena", [&] {
+        const auto member = tags_.get(wanted, [&](ArenaCore& core) {
+            with_room(core, [&] { core.reserve(); }); // the arena is in our hands, should there be no room
+        });
+        return Arena{shared_from_this(), member->arena};
+    });
+}
+
+MEMSAVER_INLINE Arena SaverCore::arena(TagName tag, std::optional<AnyPolicy> policy, std::optional<AnyDriver> driver,
+                                       std::optional<ArenaOptions> options) {
+    return arena({tag.view(), std::move(policy), std::move(driver), std::move(options), {}});
+}
+
+MEMSAVER_INLINE Arena SaverCore::outside() {
+    return boundary("outside", [&] { return Arena{shared_from_this(), tags_.outside()}; });
+}
+
+MEMSAVER_INLINE void SaverCore::enter(ArenaBase& arena, const void* region) {
+    boundary("begin a region", arena, [&] { regions_.enter(arena, region); });
+}
+
+MEMSAVER_INLINE void SaverCore::leave(const ArenaBase& arena, const void* region) noexcept {
+    if (forked()) return;
+    const RegionStacks::Left left = regions_.leave(region);
+    if (left == RegionStacks::Left::in_order) return;
+    tell(options_.events, [&] {
+        return Event{EventKind::ignored, arena.tag(), arena.device(),
+                     left == RegionStacks::Left::on_another_thread
+                         ? "a region ended on another thread than it began on; until then, allocations of the thread "
+                           "that began it went to its tag"
+                         : "a region ended out of order: one that began after it on the same thread is still open"};
+    });
+}
+
+MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
+    fork_->require_parent("allocate");
+    if (ArenaBase* arena = regions_.innermost()) return allocate(*arena, request);
+    return boundary("allocate", [&]() -> void* {
+        const std::size_t elsewhere = regions_.open();
+        throw Misuse{request.text() +
+                     ": this thread is in no region; make one with saver.region(tag), or allocate from an arena" +
+                     (elsewhere == 0 ? ""
+                                     : " (a region is for the thread that began it: other threads are in " +
+                                           std::to_string(elsewhere) + " now)")};
+    });
+}
+
+MEMSAVER_INLINE void* SaverCore::allocate(ArenaBase& arena, const Request& request) {
+    return boundary("allocate", arena, [&] { return with_room(arena, [&] { return arena.allocate(request); }); });
+}
+
+MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, const FreeOrder& order) {
+    if (pointer == nullptr) return;
+    fork_->require_parent("deallocate");
+    if (const std::shared_ptr<ArenaBase> arena = tags_.find(pointer)) return deallocate(*arena, pointer, order);
+    boundary("deallocate", [&] {
+        throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
+                     "): no tag of this saver has such a pointer; if it was its plain memory, it was freed before"};
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::deallocate(ArenaBase& arena, void* pointer, const FreeOrder& order) {
+    boundary("deallocate", arena, [&] { arena.deallocate(pointer, order_now(arena, order)); });
+}
+
+MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaBase& arena, void* pointer) noexcept {
+    if (!forked()) arena.deallocate_quietly(pointer, order_now(arena, {}));
+}
+
+MEMSAVER_INLINE std::unique_ptr<GrowingBlock> SaverCore::reserve_block(ArenaBase& arena, std::size_t cap) {
+    return boundary("reserve addresses", arena, [&] { return arena.reserve_block(cap); });
+}
+
+MEMSAVER_INLINE void SaverCore::grow(ArenaBase& arena, GrowingBlock& block, std::size_t bytes) {
+    boundary("grow a block", arena, [&] { with_room(arena, [&] { block.grow(bytes); }); });
+}
+
+MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept {
+    if (block == nullptr) return;
+    if (forked()) return (void)block.release(); // the parent's
+    block->end_as(order_now(arena, {}));
+}
+
+MEMSAVER_INLINE bool SaverCore::owns(const void* pointer) {
+    return boundary("owns", [&] {
+        const std::shared_ptr<ArenaBase> arena = tags_.find(pointer);
+        return arena != nullptr && arena->holds(pointer, 1);
+    });
+}
+
+MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size_t bytes) {
+    fork_->require_parent("backup_view");
+    if (const std::shared_ptr<ArenaBase> arena = tags_.find(pointer)) return backup_view(*arena, pointer, bytes);
+    return boundary("backup_view", [&]() -> BackupView {
+        throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
+                     "): no tag of this saver has such a pointer"};
+    });
+}
+
+MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaBase& arena, const void* pointer, std::size_t bytes) {
+    return boundary("backup_view", arena, [&] { return arena.backup_view(pointer, bytes); });
+}
+
+// --- operations ---
+
+MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& options) {
+    return boundary("pause", [&]() -> Report {
+        hook_threads_.refuse("pause", tags);
+        tags_.require("pause", tags);
+        if (!enabled()) return {};
+        captures_.refuse("pause");
+        tags_.retry_leftovers();
+        PauseEvent event{names_for(tags, !before_pause_.empty() || !after_pause_.empty()), {}};
+        const Span pausing = span_of(event.tags, "pause");
+        run_hooks(before_pause_, event, false);
+        event.report = pause_now(tags, options);
+        run_hooks(after_pause_, event, true);
+        return std::move(event.report);
+    });
+}
+
+MEMSAVER_INLINE Report SaverCore::pause_now(const Tags& tags, const PauseOptions& options) {
+    const Deadline deadline = deadline_after(options.timeout);
+    const OpenCaptures::KeepOut no_captures{captures_, "pause"};
+    const Members members =
+        tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+    Turns turns = take_turns(members, deadline, "pause");
+    std::vector<PauseStep> steps;
+    steps.reserve(members.size());
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        if (!turns[i]) continue;
+        ArenaCore& core = *members[i]->core;
+        core.totals.mapped(core.mapped_bytes());
+        steps.emplace_back(core, std::move(*turns[i]), options.bytes);
+    }
+    try {
+        Report report = run_pause(steps, options.order, deadline, others_for(options.order));
+        note(members, report);
+        warn_of_lost_bytes(report, options);
+        return report;
+    } catch (const Error& error) {
+        note(members, error.report());
+        throw;
+    }
+}
+
+MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& options) {
+    return boundary("resume", [&]() -> Report {
+        hook_threads_.refuse("resume", tags);
+        require_keeps_nothing(options);
+        tags_.require("resume", tags);
+        if (!enabled()) return {};
+        ResumeEvent event{names_for(tags, !before_resume_.empty() || !after_resume_.empty()), {}};
+        const Span resuming = span_of(event.tags, "resume");
+        run_hooks(before_resume_, event, false);
+        event.report = resume_with_room(tags, options);
+        run_hooks(after_resume_, event, true);
+        return std::move(event.report);
+    });
+}
+
+MEMSAVER_INLINE Report SaverCore::resume_with_room(const Tags& tags, const ResumeOptions& options) {
+    unsigned asked = 0;
+    for (RoomWithin patience{options.room_within};;) {
+        int device = driver_.device();
+        try {
+            return resume_now(tags, options, device);
+        } catch (const OutOfMemory& error) {
+            if (ask_for_room(error, device, error.tag(), asked++)) continue;
+            if (patience.over()) throw;
+        }
+        patience.sleep(); // others may make room: no turn is held
+    }
+}
+
+MEMSAVER_INLINE Report SaverCore::resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by) {
+    const Members members =
+        tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
+    Turns turns = take_turns(members, {}, "resume");
+    std::vector<ResumeStep> steps;
+    steps.reserve(members.size());
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        if (turns[i]) steps.emplace_back(*members[i]->core, std::move(*turns[i]), options.bytes);
+    }
+    try {
+        Relief relief;
+        std::uint64_t seen = room_made_.load();
+        Report report = run_resume(steps, [&](int device) {
+            refused_by = device;
+            const bool again = relief.again([&](bool wait) { return make_room(device, wait, members, seen); });
+            seen = room_made_.load();
+            return again;
+        });
+        note(members, report);
+        return report;
+    } catch (const Error& error) {
+        note(members, error.report());
+        throw;
+    }
+}
+
+MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& options) {
+    return boundary("trim", [&]() -> Report {
+        hook_threads_.refuse("trim", tags);
+        tags_.require("trim", tags);
+        if (!enabled()) return {};
+        const Deadline deadline = deadline_after(options.timeout);
+        const std::vector<std::string> names = names_for(tags, false);
+        const Span trimming = span_of(names, "trim");
+        std::optional<OpenCaptures::KeepOut> no_captures; // which its wait would break
+        if (options.order.kind() == Order::Kind::device) no_captures.emplace(captures_, "trim");
+        tags_.retry_leftovers();
+        const Members members =
+            tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+        Turns turns = take_turns(members, deadline, "trim");
+        std::vector<TrimStep> steps;
+        steps.reserve(members.size());
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            if (!turns[i]) continue;
+            members[i]->core->totals.mapped(members[i]->core->mapped_bytes());
+            steps.emplace_back(*members[i]->core, std::move(*turns[i]));
+        }
+        Report report = run_trim(steps, options.order, deadline, others_for(options.order));
+        if (report.released_bytes == 0) return report;
+        tell(options_.events, [&] {
+            return Event{EventKind::trimmed, listed(names), driver_.device(),
+                         "trimmed " + format_bytes(report.released_bytes)};
+        });
+        return report;
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::prepare(const Tags& tags) {
+    boundary("prepare", [&] {
+        for (const auto& member : keeping("prepare", tags)) {
+            if (member->core != nullptr) boundary("prepare", *member->arena, [&] { member->core->prepare(); });
+        }
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::invalidate(const Tags& tags) {
+    boundary("invalidate", [&] {
+        for (const auto& member : keeping("invalidate", tags)) {
+            if (member->core != nullptr) member->core->invalidate();
+        }
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
+    boundary("forget_backup", [&] {
+        tags_.require("forget_backup", tags);
+        for (const auto& member : tags_.members(tags)) {
+            if (member->core != nullptr) member->core->forget_backup();
+        }
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
+    boundary("drop", [&] {
+        hook_threads_.refuse("drop", tags);
+        tags_.require("drop", tags);
+        const OpenCaptures::KeepOut no_captures{captures_, "drop"};
+        std::exception_ptr first;
+        for (const auto& member : tags_.members(tags)) {
+            member->dropped.store(true);
+            tags_.forget_addresses(*member);
+            try {
+                if (member->core != nullptr) member->core->close();
+                if (member->plain != nullptr) check(member->plain->close(), "free plain memory");
+                tags_.remove(*member);
+            } catch (Error& error) { // it is still there, so that the call can be repeated
+                name_tag(error, member->tag);
+                if (!first) first = std::current_exception();
+            }
+        }
+        if (first) std::rethrow_exception(first);
+    });
+}
+
+MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
+    return boundary("bytes_to_resume", [&] {
+        tags_.require("bytes_to_resume", tags);
+        std::size_t bytes = 0;
+        const Members members =
+            tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
+        for (const auto& member : members) bytes += member->core != nullptr ? member->core->bytes_to_resume() : 0;
+        return bytes;
+    });
+}
+
+MEMSAVER_INLINE Usage SaverCore::usage() {
+    return boundary("usage", [&] {
+        std::vector<ArenaUsage> rows;
+        for (const auto& member : tags_.members(Tags::all())) rows.push_back(member->arena->usage());
+        for (const auto& member : tags_.leftovers()) rows.push_back(member->arena->usage());
+        if (ArenaUsage row = tags_.outside_usage(); row.mapped_bytes != 0) rows.push_back(std::move(row));
+        std::vector<DeviceUsage> devices;
+        for (const AnyDriver& driver : tags_.drivers()) {
+            DeviceMemory memory;
+            const bool known = driver.memory(memory).ok(); // a device that is lost is not
+            DeviceUsage device{
+                driver.device(), memory.total_bytes, memory.total_bytes - memory.free_bytes, 0, 0, known};
+            for (const ArenaUsage& row : rows) {
+                device.mapped_bytes += row.device == device.device ? row.mapped_bytes : 0;
+            }
+            device.unexplained_bytes = device.used_bytes - std::min(device.used_bytes, device.mapped_bytes);
+            devices.push_back(device);
+        }
+        return Usage{std::move(rows), std::move(devices)};
+    });
+}
+
+MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaBase& arena) {
+    return boundary("usage", arena, [&] { return arena.usage(); });
+}
+
+MEMSAVER_INLINE void SaverCore::set_capacity(const Tags& tags, std::size_t bytes) {
+    boundary("set_capacity", [&] {
+        tags_.require("set_capacity", tags);
+        tags_.set_capacity(tags_.members(tags), bytes);
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::set_margin(std::size_t bytes) {
+    boundary("set_margin", [&] {
+        tags_.require_open("set_margin");
+        tags_.set_margin(bytes);
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::close() {
+    boundary("close", [&] {
+        hook_threads_.refuse("close", Tags::all());
+        tags_.close();
+        std::exception_ptr first;
+        Status status;
+        TagTable::Members members = tags_.members(Tags::all());
+        for (auto& member : tags_.leftovers()) members.push_back(std::move(member));
+        for (const auto& member : members) {
+            try {
+                if (member->core != nullptr) member->core->close();
+            } catch (Error& error) {
+                name_tag(error, member->tag);
+                if (!first) first = std::current_exception();
+            }
+            if (member->plain == nullptr) continue;
+            if (const Status closing = member->plain->close(); status.ok()) status = closing;
+        }
+        if (const Status closing = tags_.close_outside(); status.ok()) status = closing;
+        if (first) std::rethrow_exception(first);
+        check(status, "free plain memory");
+    });
+}
+
+// --- hooks ---
+
+MEMSAVER_INLINE Hook SaverCore::before_pause(std::function<void(PauseEvent&)> function) {
+    return boundary("before_pause", [&] {
+        tags_.require_open("before_pause");
+        return before_pause_.add(std::move(function));
+    });
+}
+
+MEMSAVER_INLINE Hook SaverCore::after_pause(std::function<void(PauseEvent&)> function) {
+    return boundary("after_pause", [&] {
+        tags_.require_open("after_pause");
+        return after_pause_.add(std::move(function));
+    });
+}
+
+MEMSAVER_INLINE Hook SaverCore::before_resume(std::function<void(ResumeEvent&)> function) {
+    return boundary("before_resume", [&] {
+        tags_.require_open("before_resume");
+        return before_resume_.add(std::move(function));
+    });
+}
+
+MEMSAVER_INLINE Hook SaverCore::after_resume(std::function<void(ResumeEvent&)> function) {
+    return boundary("after_resume", [&] {
+        tags_.require_open("after_resume");
+        return after_resume_.add(std::move(function));
+    });
+}
+
+// --- for graphs and adapters ---
+
+MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::drivers() {
+    return boundary("drivers", [&] { return tags_.drivers(); });
+}
+
+MEMSAVER_INLINE void SaverCore::let_go(std::uint64_t graph) noexcept {
+    if (graph != 0 && !forked()) tags_.let_go(graph);
+}
+
+MEMSAVER_INLINE void SaverCore::ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept {
+    tell(options_.events, [&] {
+        return Event{EventKind::ignored, arena.tag(), arena.device(), failure_text(status, what)};
+    });
+}
+
+// --- room ---
+
+MEMSAVER_INLINE bool SaverCore::make_room(int device, bool wait, const Members& busy, std::uint64_t seen) {
+    const auto turn = room_turn_.take();
+    std::size_t released = 0;
+    for (const auto& member :
+         tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); })) {
+        if (member->driver.device() != device) continue;
+        const bool ours = std::find(busy.begin(), busy.end(), member) != busy.end();
+        const auto hold = ours ? std::nullopt : member->core->try_turn();
+        if (!ours && !hold) continue;
+        member->core->totals.mapped(member->core->mapped_bytes());
+        released += trim_now(*member->core, wait);
+    }
+    if (released == 0) return room_made_.load() != seen;
+    room_made_ += 1;
+    tell(options_.events, [&] {
+        return Event{EventKind::retried, "", device,
+                     "no room: gave back " + format_bytes(released) + " that nobody used"};
+    });
+    return true;
+}
+
+MEMSAVER_INLINE bool SaverCore::ask_for_room(const OutOfMemory& error, int device, const std::string& tag,
+                                             unsigned asked) {
+    constexpr unsigned often_enough = 100; // a program that always says yes and never frees anything
+    if (!options_.on_no_room || asked >= often_enough || asking_.here()) return false;
+    const HookThreads::Mark mark{asking_};
+    return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag});
+}
+
+// --- what operations are made of ---
+
+MEMSAVER_INLINE SaverCore::Turns SaverCore::take_turns(const Members& members, const Deadline& deadline,
+                                                       const char* what) {
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        if (members[i]->core != nullptr) order.push_back(i);
+    }
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return members[a]->serial < members[b]->serial; });
+    Turns turns(members.size());
+    for (const std::size_t i : order) {
+        try {
+            (void)turns[i].emplace(members[i]->core->take_turn(deadline, what));
+        } catch (Error& error) {
+            if (members[i]->dropped.load()) continue; // meanwhile: there is nothing to do
+            name_tag(error, members[i]->tag);
+            throw;
+        }
+    }
+    return turns;
+}
+
+MEMSAVER_INLINE void SaverCore::note(const Members& members, const Report& report) noexcept {
+    std::size_t at = 0; // rows come about as their arenas do: each search begins where the last one ended
+    for (const TagReport& row : report.tags) {
+        for (std::size_t tried = 0; tried < members.size(); ++tried, at = (at + 1) % members.size()) {
+            const Member& member = *members[at];
+            if (member.tag != row.tag || member.driver.device() != row.device) continue;
+            member.arena->totals.note(row);
+            break;
+        }
+    }
+}
+
+MEMSAVER_INLINE void SaverCore::warn_of_lost_bytes(const Report& report, const PauseOptions& options) {
+    if (!options_.events || options.bytes || options_.default_policy) return;
+    for (const TagReport& row : report.tags) {
+        if (row.released_bytes == 0 || !tags_.policy_unsaid(row.tag)) continue;
+        tell(options_.events, [&] {
+            return Event{
+                EventKind::warned, row.tag, row.device,
+                "the bytes of tag \"" + row.tag +
+                    "\" are dropped, for nobody said what becomes of them: name a policy, such as Discard{} or "
+                    "HostBackup{}, where the tag is made, or give the saver a default_policy"};
+        });
+    }
+}
+
+MEMSAVER_INLINE SaverCore::Members SaverCore::keeping(const char* what, const Tags& tags) {
+    tags_.require(what, tags);
+    Members members = tags_.members(tags);
+    if (tags.kind() == Tags::Kind::named) {
+        for (const auto& member : members) require_keeps_bytes(member->policy, what, member->tag);
+    }
+    std::erase_if(members, [](const auto& member) { return !member->policy.keeps_bytes(); });
+    return members;
+}
+
+MEMSAVER_INLINE FreeOrder SaverCore::order_now(const ArenaBase& arena, FreeOrder order) {
+    order = captures_.order_now(order);
+    if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices()) return order;
+    if (arena.owns_stream(order.stream)) return order;
+    const std::vector<AnyDriver> drivers = tags_.drivers();
+    Status unknown;
+    const AnyDriver* const owner = owner_among(drivers, order.stream, unknown);
+    if (owner == nullptr) {
+        check(unknown, "ask whose stream it is");
+        return order;
+    }
+    bool capturing = false;
+    check(owner->capturing(order.stream, capturing), "ask whether a stream is being captured");
+    order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
+    if (!capturing) order.mark = std::make_shared<StreamMark>(*owner, order.stream);
+    return order;
+}
+
+MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::others_for(const Order& order) {
+    const bool named = order.kind() == Order::Kind::after && tags_.several_devices();
+    return named ? tags_.drivers() : std::vector<AnyDriver>{};
+}
+
+MEMSAVER_INLINE std::vector<std::string> SaverCore::names_for(const Tags& tags, bool hooks) {
+    return hooks || options_.events ? tags_.names(tags) : std::vector<std::string>{};
+}
+
+MEMSAVER_INLINE Span SaverCore::span_of(const std::vector<std::string>& names, const char* what) const {
+    return {options_.events, options_.events ? listed(names) : std::string{}, driver_.device(), what};
+}
+
+MEMSAVER_INLINE std::string SaverCore::listed(const std::vector<std::string>& names) {
+    std::string all;
+    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+    return all;
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

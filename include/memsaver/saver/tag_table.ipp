@@ -1,0 +1,350 @@
+// Definitions of tag_table.hpp.
+#pragma once
+
+#include "memsaver/arena/run_steps.hpp"
+#include "memsaver/backup/discard.hpp"
+#include "memsaver/saver/tag_table.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE TagTable::TagTable(AnyDriver driver, SaverOptions options)
+    : options_{std::move(options)}, drivers_{driver}, outside_{std::make_shared<PlainArena>(
+                                                          std::move(driver), "outside", options_.events,
+                                                          options_.margin, &directory_)} {
+    outside_->set_self(outside_);
+}
+
+MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const Wanted& wanted,
+                                                                const std::function<void(ArenaCore&)>& made) {
+    std::unique_lock lock{mutex_};
+    const AnyDriver driver = wanted.driver ? *wanted.driver : drivers_.front();
+    for (;;) {
+        require_open_locked("arena of tag \"" + std::string{wanted.tag} + '"');
+        if (wanted.tag.empty()) throw Misuse{"tag \"\": a tag needs a name"};
+        if (auto member = find_locked(wanted, driver)) return member;
+        const auto maker = making_.find(wanted.tag);
+        if (maker == making_.end()) break;
+        if (maker->second == std::this_thread::get_id()) {
+            throw Misuse{"tag \"" + maker->first + "\" is wanted while this thread is making it"};
+        }
+        made_.wait(lock);
+    }
+    const auto known = tags_.find(wanted.tag);
+    const bool said = wanted.policy || wanted.of_new_graphs || options_.default_policy || known != tags_.end();
+    AnyPolicy policy = wanted.policy             ? *wanted.policy
+                       : known != tags_.end()    ? known->second.policy
+                       : options_.default_policy ? *options_.default_policy
+                       : wanted.of_new_graphs    ? *wanted.of_new_graphs
+                                                 : AnyPolicy{Discard{}};
+    const auto making = making_.emplace(wanted.tag, std::this_thread::get_id()).first;
+    lock.unlock(); // making an arena, and taking what it reserves, takes its time
+    retry_leftovers();
+    std::shared_ptr<Member> member;
+    try {
+        member = make(wanted, driver, std::move(policy));
+        if (member->core != nullptr) made(*member->core);
+        lock.lock();
+        require_open_locked("arena of tag \"" + member->tag + '"');
+        add_locked(member, said);
+    } catch (...) {
+        if (lock.owns_lock()) lock.unlock();
+        if (member != nullptr) undo(std::move(member));
+        lock.lock();
+        making_.erase(making);
+        made_.notify_all();
+        throw;
+    }
+    making_.erase(making);
+    made_.notify_all();
+    return member;
+}
+
+MEMSAVER_INLINE void TagTable::undo(std::shared_ptr<Member> member) noexcept {
+    bool kept = false;
+    try {
+        if (member->core != nullptr) member->core->close();
+    } catch (const Error&) {
+        kept = true;
+    } catch (const std::bad_alloc&) {
+        kept = true;
+    }
+    if (member->core != nullptr && member->core->mapped_bytes() != 0) kept = true; // of a device that is lost
+    if (!kept) return forget_addresses(*member);                                   // which keep the arena
+    try {
+        const std::lock_guard lock{mutex_};
+        leftovers_.push_back(std::move(member));
+    } catch (const std::bad_alloc&) { // its addresses keep it until the saver dies
+    }
+}
+
+MEMSAVER_INLINE void TagTable::retry_leftovers() noexcept {
+    Members tried_again;
+    {
+        const std::lock_guard lock{mutex_};
+        tried_again.swap(leftovers_);
+    }
+    for (auto& leftover : tried_again) undo(std::move(leftover));
+}
+
+MEMSAVER_INLINE TagTable::Members TagTable::leftovers() {
+    const std::lock_guard lock{mutex_};
+    return leftovers_;
+}
+
+MEMSAVER_INLINE std::shared_ptr<ArenaBase> TagTable::outside() {
+    const std::lock_guard lock{mutex_};
+    require_open_locked("outside");
+    return outside_;
+}
+
+MEMSAVER_INLINE void TagTable::let_go(std::uint64_t graph) noexcept {
+    for (std::uint64_t told = 0;;) {
+        std::shared_ptr<Member> next;
+        {
+            const std::lock_guard lock{mutex_};
+            const auto after = std::upper_bound(members_.begin(), members_.end(), told,
+                                                [](std::uint64_t serial, const auto& m) { return serial < m->serial; });
+            if (after != members_.end()) next = *after;
+        }
+        if (next == nullptr) break;
+        next->arena->let_go(graph);
+        told = next->serial;
+    }
+    outside_->let_go(graph);
+}
+
+MEMSAVER_INLINE void TagTable::require(const char* what, const Tags& tags) {
+    const std::lock_guard lock{mutex_};
+    if (closed_) require_open_locked(what + (tags.kind() == Tags::Kind::all ? "" : " of " + quoted_tags(tags)));
+    if (tags.kind() != Tags::Kind::named) return;
+    for (const std::string& name : tags.names()) {
+        if (tags_.contains(name)) continue;
+        std::vector<std::string> known;
+        for (const auto& [other, tag] : tags_) known.push_back(other);
+        throw Misuse{std::string{what} + ": unknown tag \"" + name + '"' + did_you_mean(name, known)};
+    }
+}
+
+MEMSAVER_INLINE std::vector<std::string> TagTable::names(const Tags& tags) {
+    Members members = this->members(tags);
+    std::sort(members.begin(), members.end(), [](const auto& x, const auto& y) { return x->serial < y->serial; });
+    std::vector<std::string> all;
+    std::set<std::string_view> seen;
+    for (const auto& member : members) {
+        if (seen.insert(member->tag).second) all.push_back(member->tag);
+    }
+    return all;
+}
+
+MEMSAVER_INLINE TagTable::Members TagTable::members(const Tags& tags, bool (*of_interest)(Member&)) {
+    const std::lock_guard lock{mutex_};
+    Members chosen;
+    if (tags.kind() == Tags::Kind::named) {
+        std::set<std::string_view> seen;
+        for (const std::string& name : tags.names()) {
+            const auto tag = tags_.find(name);
+            if (tag == tags_.end() || !seen.insert(name).second) continue;
+            chosen.insert(chosen.end(), tag->second.members.begin(), tag->second.members.end());
+        }
+        return chosen;
+    }
+    if (of_interest != nullptr) clean_list();
+    for (const auto& member : of_interest != nullptr ? listed_ : members_) {
+        if (tags.kind() == Tags::Kind::under && !member->tag.starts_with(tags[0])) continue;
+        if (of_interest == nullptr || of_interest(*member)) chosen.push_back(member);
+    }
+    std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) { return a->serial < b->serial; });
+    return chosen;
+}
+
+MEMSAVER_INLINE void TagTable::list(const ArenaBase& arena) noexcept {
+    const std::lock_guard lock{mutex_};
+    const auto member = member_at(arena.arena_serial);
+    if (member == members_.end() || (*member)->arena.get() != &arena) return; // dropped
+    if (!(*member)->arena->listed.exchange(true)) listed_.push_back(*member);
+}
+
+MEMSAVER_INLINE void TagTable::clean_list() noexcept {
+    std::erase_if(listed_, [](const std::shared_ptr<Member>& member) {
+        if (member->core == nullptr) return true;
+        const auto idle = [&] { return member->core->idle_for_pause() && member->core->nothing_paused(); };
+        if (!idle()) return false;
+        member->core->listed.store(false);
+        if (idle()) return true; // whoever maps memory from here on sees that it is not listed
+        member->core->listed.store(true);
+        return false;
+    });
+}
+
+MEMSAVER_INLINE TagTable::Members::iterator TagTable::member_at(std::uint64_t serial) noexcept {
+    const auto at = std::lower_bound(members_.begin(), members_.end(), serial,
+                                     [](const auto& member, std::uint64_t wanted) { return member->serial < wanted; });
+    return at != members_.end() && (*at)->serial == serial ? at : members_.end();
+}
+
+MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
+    std::shared_ptr<Member> last; // dies after the lock
+    const std::lock_guard lock{mutex_};
+    const auto is = [&](const std::shared_ptr<Member>& other) { return other.get() == &member; };
+    const auto tag = tags_.find(member.tag);
+    if (tag == tags_.end()) return;
+    std::erase_if(tag->second.members, is);
+    if (tag->second.members.empty()) tags_.erase(tag);
+    std::erase_if(listed_, is);
+    const auto at = member_at(member.serial);
+    if (at == members_.end()) return;
+    last = std::move(*at);
+    members_.erase(at);
+}
+
+MEMSAVER_INLINE bool TagTable::policy_unsaid(const std::string& tag) {
+    const std::lock_guard lock{mutex_};
+    const auto known = tags_.find(tag);
+    return known != tags_.end() && !std::exchange(known->second.said, true);
+}
+
+MEMSAVER_INLINE void TagTable::set_margin(std::size_t bytes) {
+    const std::lock_guard lock{mutex_};
+    options_.margin = bytes;
+    outside_->set_margin(bytes);
+    for (const auto& member : members_) {
+        if (member->own_margin) continue;
+        member->options.margin = bytes;
+        if (member->core != nullptr) member->core->set_margin(bytes);
+        if (member->plain != nullptr) member->plain->set_margin(bytes);
+    }
+}
+
+MEMSAVER_INLINE void TagTable::set_capacity(const Members& members, std::size_t bytes) {
+    const std::lock_guard lock{mutex_};
+    for (const auto& member : members) {
+        member->options.capacity = bytes;
+        if (member->core != nullptr) member->core->set_capacity(bytes);
+    }
+}
+
+MEMSAVER_INLINE std::vector<AnyDriver> TagTable::drivers() {
+    const std::lock_guard lock{mutex_};
+    return drivers_;
+}
+
+MEMSAVER_INLINE void TagTable::close() {
+    const std::lock_guard lock{mutex_};
+    closed_ = true;
+}
+
+MEMSAVER_INLINE void TagTable::require_open_locked(const std::string& what) const {
+    if (closed_) throw Misuse{what + ": the saver has been closed"};
+}
+
+MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const Wanted& wanted, const AnyDriver& driver) {
+    const auto known = tags_.find(wanted.tag);
+    if (known == tags_.end()) return nullptr;
+    if (wanted.policy && !(*wanted.policy == known->second.policy)) {
+        throw Misuse{"tag \"" + known->first + "\" has " + difference(known->second.policy, *wanted.policy) +
+                     "; a tag has one policy for as long as it lives"};
+    }
+    if (wanted.policy) known->second.said = true;
+    for (const auto& member : known->second.members) {
+        if (member->driver.device() != driver.device()) continue;
+        if (!(member->driver == driver)) {
+            throw Misuse{"tag \"" + known->first + "\" lives on " + member->driver.name() +
+                         " with other options already"};
+        }
+        if (wanted.options) require_same(*member, *wanted.options);
+        return member;
+    }
+    return nullptr;
+}
+
+MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOptions& asked) {
+    const auto refuse = [&](const std::string& why) {
+        throw Misuse{"tag \"" + member.tag + "\" exists already, " + why};
+    };
+    const auto compare = [&](const char* what, std::size_t has, std::size_t wanted, const char* has_if_0) {
+        if (wanted == 0 || wanted == has) return;
+        refuse(std::string{"with another "} + what + ": " + (has == 0 ? has_if_0 : format_bytes(has)) + ", not " +
+               format_bytes(wanted));
+    };
+    compare("capacity", member.options.capacity, asked.capacity, "twice the device's memory");
+    compare("reserve", member.options.reserve, asked.reserve, "none");
+    compare("margin", member.options.margin, asked.margin, "none");
+    if (asked.events) refuse("and an event sink can be named only when it is made"); // two cannot be compared
+    if (asked.host_budget && asked.host_budget != member.options.host_budget) refuse("with another host budget");
+}
+
+MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::make(const Wanted& wanted, const AnyDriver& driver,
+                                                                 AnyPolicy policy) {
+    ArenaOptions options = wanted.options.value_or(ArenaOptions{});
+    const bool own_margin = options.margin != 0;
+    bool enabled = true;
+    {
+        const std::lock_guard lock{mutex_};
+        if (!own_margin) options.margin = options_.margin;
+        if (!options.events) options.events = options_.events;
+        enabled = options_.enabled;
+    }
+    if (!options.host_budget) options.host_budget = host_budget_;
+    std::string tag{wanted.tag};
+    std::shared_ptr<ArenaBase> arena;
+    ArenaCore* core = nullptr;
+    PlainArena* plain = nullptr;
+    if (enabled) {
+        // Addresses come with growth, when the arena has long been made.
+        const auto self = std::make_shared<std::weak_ptr<ArenaBase>>();
+        const std::shared_ptr<ArenaCore> made = make_arena_core(
+            driver, tag, policy, options, [this, self](Range segment) { directory_.add(segment, self->lock()); });
+        *self = made;
+        core = made.get();
+        arena = made;
+    } else {
+        const auto made = std::make_shared<PlainArena>(driver, tag, options.events, options.margin, &directory_);
+        made->set_self(made);
+        plain = made.get();
+        arena = made;
+    }
+    return std::shared_ptr<Member>{
+        new Member{0, std::move(tag), driver, std::move(policy), std::move(arena), core, plain, options, own_margin}};
+}
+
+MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member, bool said) {
+    const auto same = [&](const AnyDriver& known) { return known.device() == member->driver.device(); };
+    const bool new_device = std::none_of(drivers_.begin(), drivers_.end(), same);
+    if (new_device) drivers_.reserve(drivers_.size() + 1);
+    if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 8);
+    listed_.reserve(members_.capacity());
+    auto tag = tags_.find(member->tag);
+    const bool new_tag = tag == tags_.end();
+    if (new_tag) tag = tags_.emplace(member->tag, Tag{member->policy, said, {}}).first;
+    try {
+        tag->second.members.push_back(member); // the last that may throw
+    } catch (...) {
+        if (new_tag) tags_.erase(tag);
+        throw;
+    }
+    member->serial = member->arena->arena_serial = ++last_serial_;
+    members_.push_back(member);
+    listed_.push_back(member);
+    if (new_device) drivers_.push_back(member->driver);
+    several_devices_.store(drivers_.size() > 1);
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,117 @@
+// How much memory an arena takes at once: little ahead of what the program needs, in few handles; and how little of
+// what nobody needs a resume brings back.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace arena_growth_test {
+
+using namespace test;
+
+namespace {
+
+constexpr std::size_t largest_extent = 1_GiB;
+
+/// An arena on a machine that is large, for hardly any of it is touched, and the bytes of each handle that it took.
+class Growing {
+public:
+    explicit Growing(std::size_t granularity) : driver{HostDriver{96_GiB, {.granularity = granularity}}} {
+        driver.on_call([this](const CallRecord& made) {
+            if (made.call == Call::create) taken.push_back(made.bytes);
+        });
+    }
+    Growing(const Growing&) = delete;
+    Growing& operator=(const Growing&) = delete;
+    ~Growing() { driver.on_call({}); }
+
+    const FaultyDriver<HostDriver> driver;
+    std::vector<std::size_t> taken{};
+    TaggedArena<FaultyDriver<HostDriver>> arena{driver, "growing"};
+};
+
+} // namespace
+
+TEST_CASE("growth: never more than a sixteenth or 32 MiB ahead, at most the largest extent") {
+    for (const std::size_t granularity : {4_KiB, 64_KiB, 2_MiB, 64_MiB}) {
+        CAPTURE(granularity);
+        Growing growing{granularity};
+        std::size_t owned = 0;
+        std::size_t last = 0;
+        std::size_t seen = 0;
+        while (owned < 64_GiB) {
+            // Always less than a step, so that it is the arena's choice how much to take.
+            (void)growing.arena.allocate(std::max(granularity, owned / 64 / granularity * granularity));
+            for (; seen < growing.taken.size(); ++seen) {
+                const std::size_t step = growing.taken[seen];
+                CAPTURE(owned);
+                CHECK((std::has_single_bit(step) || step % 32_MiB == 0));
+                CHECK(step >= granularity);
+                CHECK(step <= std::max({granularity, std::size_t{32_MiB}, owned / 16}));
+                CHECK(step <= std::max(granularity, largest_extent));
+                CHECK(step >= last); // it never becomes hesitant
+                last = step;
+                owned += step;
+            }
+        }
+        CHECK(last == largest_extent);
+    }
+}
+
+TEST_CASE("growth: 8 GiB in requests of one granule take few handles") {
+    Growing growing{2_MiB};
+    for (std::size_t used = 0; used < 8_GiB; used += 2_MiB) (void)growing.arena.allocate(2_MiB);
+    CHECK(growing.taken.size() <= 80);
+    CHECK(growing.arena.usage().mapped_bytes <= 8_GiB + 8_GiB / 16);
+}
+
+TEST_CASE("growth: a large block takes as few handles as can be, without gaps") {
+    for (const std::size_t bytes : {std::size_t{2_MiB}, largest_extent, largest_extent + 2_MiB, 3 * largest_extent}) {
+        CAPTURE(bytes);
+        Growing growing{2_MiB};
+        auto* const block = static_cast<unsigned char*>(growing.arena.allocate(bytes));
+        CHECK(growing.taken.size() == (bytes + largest_extent - 1) / largest_extent);
+        CHECK(std::accumulate(growing.taken.begin(), growing.taken.end(), std::size_t{0}) == bytes);
+        for (const std::size_t piece : growing.taken) {
+            CHECK(piece <= largest_extent);
+            CHECK(piece % 2_MiB == 0);
+        }
+        for (std::size_t border = largest_extent; border < bytes; border += largest_extent) {
+            write_pattern(growing.driver, block + border - 100, 200, border);
+            CHECK(has_pattern(growing.driver, block + border - 100, 200, border));
+        }
+    }
+    Growing coarse{4_GiB}; // a machine whose pages are larger than the largest extent
+    (void)coarse.arena.allocate(8_GiB);
+    CHECK(coarse.taken == std::vector<std::size_t>{4_GiB, 4_GiB});
+}
+
+TEST_CASE_TEMPLATE("of what nobody needs, a resume leaves out what is long, and of the rest the longest", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    TaggedArena<typename M::Driver> arena{machine.driver, "holes"};
+    std::vector<void*> blocks;
+    for (int i = 0; i < 128; ++i) blocks.push_back(arena.allocate(2_MiB));
+    const auto free = [&](std::size_t first, std::size_t count) {
+        for (std::size_t i = first; i < first + count; ++i) arena.deallocate(blocks[i]);
+    };
+    (void)arena.pause();
+    CHECK(arena.bytes_to_resume() == 256_MiB);
+    free(10, 1); // less than a sixty-fourth of the rest, and not worth a handle more
+    CHECK(arena.bytes_to_resume() == 256_MiB);
+    free(20, 2); // now it is more: the longer hole goes
+    CHECK(arena.bytes_to_resume() == 252_MiB);
+    free(30, 8); // long enough to go in any case
+    CHECK(arena.bytes_to_resume() == 236_MiB);
+    CHECK(arena.resume().mapped_bytes == 236_MiB);
+    CHECK(machine.driver.handle_bytes() == 236_MiB);
+}
+
+} // namespace arena_growth_test

@@ -1,0 +1,219 @@
+// A crew runs one function on several threads, its own or an engine's, and is over once all have returned.
+#include "memsaver/backup/crew.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace backup_crew_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+
+/// Tasks wait until somebody runs them, or are refused.
+class Engine final : public Executor {
+public:
+    void submit(std::function<void()> task) override {
+        if (refuse_from-- == 0) {
+            refuse_from = 0;
+            throw std::system_error{std::make_error_code(std::errc::resource_unavailable_try_again)};
+        }
+        tasks.push_back(std::move(task));
+    }
+    int refuse_from = 1000;
+    std::vector<std::function<void()>> tasks;
+};
+
+/// Threads of an engine's own.
+class Pool final : public Executor {
+public:
+    ~Pool() override {
+        for (std::thread& thread : threads_) thread.join();
+    }
+    void submit(std::function<void()> task) override {
+        const std::lock_guard lock{mutex_};
+        threads_.emplace_back(std::move(task));
+    }
+
+private:
+    std::mutex mutex_;
+    std::vector<std::thread> threads_;
+};
+
+TEST_CASE("Crew: at most as many threads as are wanted and allowed, at the same time") {
+    for (const std::size_t wanted : {std::size_t{1}, std::size_t{3}, std::size_t{100}}) {
+        std::mutex mutex;
+        std::condition_variable arrived;
+        std::size_t count = 0;
+        const std::size_t expected = wanted < 4 ? wanted : 4;
+        std::set<std::thread::id> ids;
+        Crew crew{{.threads = 4}};
+        CHECK(crew.done());
+        crew.start(wanted, [&] { // all stand here until the last has come
+            std::unique_lock lock{mutex};
+            ids.insert(std::this_thread::get_id());
+            ++count;
+            arrived.notify_all();
+            arrived.wait(lock, [&] { return count == expected; });
+        });
+        crew.join();
+        CHECK(crew.done());
+        CHECK(ids.size() == expected);
+        CHECK(ids.count(std::this_thread::get_id()) == 0);
+        CHECK(!crew.failure());
+        crew.join(); // again
+    }
+}
+
+TEST_CASE("Crew: what a thread throws is kept, the first one") {
+    Crew crew{{.threads = 3}};
+    crew.start(3, [] { throw std::runtime_error{"trouble"}; });
+    crew.join();
+    REQUIRE(crew.failure());
+    CHECK_THROWS_AS(std::rethrow_exception(crew.failure()), std::runtime_error);
+}
+
+TEST_CASE("Crew: its destructor joins") {
+    std::atomic<int> ran{0};
+    {
+        Crew crew{{.threads = 2}};
+        crew.start(2, [&] { ++ran; });
+    }
+    CHECK(ran == 2);
+}
+
+TEST_CASE("Crew: an engine's executor, in the place of threads") {
+    const auto engine = std::make_shared<Engine>();
+    Crew crew{{.threads = 3, .executor = engine}};
+    int ran = 0;
+    crew.start(3, [&] { ++ran; });
+    CHECK(engine->tasks.size() == 3);
+    CHECK(ran == 0);
+    for (const auto& task : engine->tasks) {
+        CHECK(!crew.done());
+        task();
+    }
+    CHECK(crew.done());
+    crew.join();
+    CHECK(ran == 3);
+
+    const auto pool = std::make_shared<Pool>();
+    for (int i = 0; i < 50; ++i) {
+        std::atomic<int> parts{7}; // of the work: whoever comes takes one after the other
+        std::atomic<int> done{0};
+        Crew busy{{.threads = 2, .executor = pool}};
+        busy.start(2, [&] {
+            while (parts-- > 0) ++done;
+        });
+        busy.join();
+        CHECK(done == 7); // however many took part, all of it
+    }
+}
+
+TEST_CASE("Crew: where none of an executor's threads has begun, who waits does the work") {
+    const auto engine = std::make_shared<Engine>();
+    int ran = 0;
+    {
+        Crew crew{{.threads = 3, .executor = engine}};
+        crew.start(3, [&] { ++ran; });
+        crew.join();
+        CHECK(ran == 1);
+        CHECK(crew.done());
+        crew.join();
+        engine->tasks.front()(); // late
+        CHECK(crew.done());
+        Crew failing{{.threads = 1, .executor = engine}};
+        failing.start(1, [] { throw std::runtime_error{"kept"}; });
+        failing.join();
+        CHECK(failing.failure());
+    }
+    for (const auto& task : engine->tasks) task(); // the crews are gone
+    CHECK(ran == 1);
+    {
+        Crew begun{{.threads = 2, .executor = engine}};
+        engine->tasks.clear();
+        begun.start(2, [&] { ++ran; });
+        engine->tasks.front()();
+        CHECK(!begun.done()); // one is still to come
+        begun.join();         // and nobody waits for it
+        CHECK(begun.done());
+    }
+    CHECK(ran == 2);
+}
+
+TEST_CASE("Crew: who waits waits for those that have begun") {
+    const auto pool = std::make_shared<Pool>();
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool begun = false;
+    bool go_on = false;
+    std::atomic<bool> ended{false};
+    Crew crew{{.threads = 1, .executor = pool}};
+    crew.start(1, [&] {
+        std::unique_lock lock{mutex};
+        begun = true;
+        changed.notify_all();
+        changed.wait(lock, [&] { return go_on; });
+        ended = true;
+    });
+    {
+        std::unique_lock lock{mutex};
+        changed.wait(lock, [&] { return begun; });
+    }
+    std::thread other{[&] {
+        const std::lock_guard lock{mutex};
+        go_on = true;
+        changed.notify_all();
+    }};
+    crew.join();
+    CHECK(ended);
+    other.join();
+}
+
+TEST_CASE("Crew: without a thread to be had the work is done here; with some, by those") {
+    for (const int refuse_from : {0, 1}) {
+        const auto engine = std::make_shared<Engine>();
+        engine->refuse_from = refuse_from;
+        Crew crew{{.threads = 3, .executor = engine}};
+        int ran = 0;
+        crew.start(3, [&] { ++ran; });
+        CHECK(ran == (refuse_from == 0 ? 1 : 0));
+        CHECK(engine->tasks.size() == (refuse_from == 0 ? 0U : 1U));
+        for (const auto& task : engine->tasks) task();
+        crew.join();
+        CHECK(ran == 1);
+    }
+    const auto engine = std::make_shared<Engine>();
+    engine->refuse_from = 0;
+    Crew crew{{.threads = 3, .executor = engine}};
+    crew.start(3, [] { throw std::runtime_error{"here, too, it is kept"}; });
+    crew.join();
+    CHECK(crew.failure());
+}
+
+TEST_CASE("Crew: a node's processors are a wish") {
+    for (const int node : {-1, 0, 4711}) {
+        std::atomic<int> ran{0};
+        Crew crew{{.threads = 2, .numa_node = node}};
+        crew.start(2, [&] { ++ran; });
+        crew.join();
+        CHECK(ran == 2);
+    }
+    Crew none{{.threads = 0}}; // is one
+    int ran = 0;
+    none.start(0, [&] { ++ran; });
+    none.join();
+    CHECK(ran == 1);
+}
+
+} // namespace backup_crew_test

@@ -1,0 +1,95 @@
+// How bytes are cut up: at cells, and nowhere else, and always the same way.
+#include "memsaver/backup/pieces.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace backup_piece_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+
+constexpr auto never = [](const Unit&, const Unit&) { return false; };
+
+std::size_t sum(const std::vector<Piece>& pieces) {
+    std::size_t bytes = 0;
+    for (const Piece& piece : pieces) bytes += piece.bytes();
+    return bytes;
+}
+
+TEST_CASE("cut_into_pieces: no piece crosses a cell, no byte is lost or moved") {
+    const std::vector<Unit> units{{9000, 250, 700}, {5000, 100, 150}, {20'000, 1200, 1}};
+    const auto pieces = cut_into_pieces(units, 100, never);
+    CHECK(sum(pieces) == 851);
+    std::uint64_t last = 0;
+    for (const Piece& piece : pieces) {
+        CHECK(piece.location() / 100 == (piece.end() - 1) / 100);
+        CHECK(piece.location() >= last);
+        last = piece.end();
+        for (const Unit& unit : piece.units) {
+            const Unit& from = unit.location < 250 ? units[1] : unit.location < 1200 ? units[0] : units[2];
+            CHECK(unit.device - from.device == unit.location - from.location);
+            CHECK(unit.bytes != 0);
+        }
+    }
+    CHECK(pieces.size() == 10); // cells 1 to 9 and 12
+    CHECK(cut_into_pieces({}, 100, never).empty());
+    CHECK(cut_into_pieces({{1, 1, 0}}, 100, never).empty());
+}
+
+TEST_CASE("cut_into_pieces: neighbours that are apart are not together, though their cell is one") {
+    const std::vector<Unit> units{{0, 10, 10}, {100, 20, 10}, {200, 40, 10}};
+    CHECK(cut_into_pieces(units, 100, never).size() == 1);
+    const auto apart =
+        cut_into_pieces(units, 100, [](const Unit& a, const Unit& b) { return a.location < 40 && b.location >= 40; });
+    REQUIRE(apart.size() == 2);
+    CHECK(apart[0].units.size() == 2);
+    CHECK(apart[1].location() == 40);
+}
+
+TEST_CASE("cut_into_pieces: the same block falls into the same units, whoever is beside it") {
+    const Unit block{7000, 130, 500};
+    const auto units_of = [&](std::vector<Unit> all) {
+        std::vector<Unit> found;
+        for (const Piece& piece : cut_into_pieces(std::move(all), 128, never)) {
+            for (const Unit& unit : piece.units) {
+                if (unit.location >= 130 && unit.location < 630) found.push_back(unit);
+            }
+        }
+        return found;
+    };
+    const auto alone = units_of({block});
+    const auto crowded = units_of({{1, 1, 129}, block, {90'000, 630, 999}});
+    REQUIRE(alone.size() == crowded.size());
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+        CHECK(alone[i].location == crowded[i].location);
+        CHECK(alone[i].device == crowded[i].device);
+        CHECK(alone[i].bytes == crowded[i].bytes);
+    }
+}
+
+TEST_CASE("Piece: neighbours in both places are one copy; the first failure ends it") {
+    const Piece piece{{{1000, 0, 10}, {1010, 10, 10}, {3000, 20, 10}, {3010, 31, 10}, {3020, 41, 5}}};
+    CHECK(piece.bytes() == 45);
+    CHECK(piece.location() == 0);
+    CHECK(piece.end() == 46);
+    std::vector<std::size_t> copies;
+    CHECK(piece
+              .each_copy([&](const Unit& unit) {
+                  copies.push_back(unit.bytes);
+                  return Status{};
+              })
+              .ok());
+    CHECK(copies == std::vector<std::size_t>{20, 10, 15});
+    int calls = 0;
+    const Status failed = piece.each_copy([&](const Unit&) {
+        return ++calls == 2 ? Status{StatusKind::other, 9, "no"} : Status{};
+    });
+    CHECK(failed.code == 9);
+    CHECK(calls == 2);
+}
+
+} // namespace backup_piece_test

@@ -1,0 +1,236 @@
+// Copies to and from pinned pages: ready or not, refused or failing, watched and followed.
+#include "backup/transfer_support.hpp"
+
+namespace backup_pinned_transfer_test {
+
+using namespace transfer_test;
+
+namespace {
+
+using Transfer = PinnedTransfer;
+using Region = HostRegion;
+constexpr std::size_t bytes = 130_MiB + 6912; // cells of 64 MiB: at least three, with an odd tail
+
+struct Setup {
+    explicit Setup(std::size_t pin_limit = 1_GiB)
+        : driver{late_machine(pin_limit)}, memory{driver, bytes}, region{std::make_shared<Region>(driver, bytes)} {
+        memory.write(1);
+    }
+    std::vector<Transfer::Cargo> cargo() const {
+        std::vector<Transfer::Cargo> all;
+        for (Piece& piece : cut_into_pieces({{memory.address(), region->address(), bytes}}, Region::cell_bytes,
+                                            [](const Unit&, const Unit&) { return false; })) {
+            all.push_back({std::move(piece), region});
+        }
+        return all;
+    }
+    std::unique_ptr<Transfer> make(Direction direction, PieceObserver* observer = nullptr, ProgressSink progress = {},
+                                   std::function<void()> refused = {}, CrewOptions crew = {.threads = 2}) const {
+        return std::make_unique<Transfer>(CopyLane{driver, direction}, cargo(), std::move(crew), observer,
+                                          std::move(progress), std::move(refused));
+    }
+    Faulty driver;
+    PlainBytes memory;
+    std::shared_ptr<Region> region;
+};
+
+} // namespace
+
+TEST_CASE("PinnedTransfer: out while pages are pinned, and back with nothing left to pin") {
+    Setup s;
+    Done done;
+    auto out = s.make(Direction::out, nullptr, done.sink());
+    out->start();
+    CHECK(out->wait().ok());
+    CHECK(out->wait().ok()); // the same answer
+    bool passed = false;
+    CHECK(out->query(passed).ok());
+    CHECK(passed);
+    CHECK(done.bytes() == bytes);
+    CHECK(s.driver.pinned_bytes() == s.region->bytes());
+    s.memory.write(2);
+    const auto pins = s.driver.calls(Call::pin_host);
+    Done back;
+    auto in = s.make(Direction::in, nullptr, back.sink());
+    in->start();
+    CHECK(in->wait().ok());
+    CHECK(back.bytes() == bytes);
+    CHECK(s.driver.calls(Call::pin_host) == pins);
+    CHECK(s.memory.has(1));
+    for (const std::string& text : s.driver.violations()) FAIL_CHECK(text); // no copy spans two pins
+    for (const std::string& text : s.driver.inner().violations()) FAIL_CHECK(text);
+}
+
+TEST_CASE("PinnedTransfer: refused pins are slower, told once, and no failure") {
+    for (const std::size_t limit : {std::size_t{0}, 70_MiB}) {
+        Setup s{limit};
+        std::atomic<int> refusals{0};
+        auto out = s.make(Direction::out, nullptr, {}, [&] { ++refusals; });
+        out->start();
+        CHECK(out->wait().ok());
+        CHECK(refusals == 1);
+        s.memory.write(2);
+        auto in = s.make(Direction::in);
+        in->start();
+        CHECK(in->wait().ok());
+        CHECK(s.memory.has(1));
+    }
+}
+
+TEST_CASE("PinnedTransfer: a stream follows a range") {
+    Setup s;
+    auto out = s.make(Direction::out);
+    out->start();
+    CHECK(out->wait().ok());
+    s.memory.write(2);
+    auto in = s.make(Direction::in);
+    in->start();
+    StreamRef stream;
+    REQUIRE(s.driver.open_stream(stream).ok());
+    CHECK(in->follow(stream, {s.memory.address() + 66_MiB, 10}).ok());
+    const auto expected = test::pattern(bytes, 1);
+    std::vector<unsigned char> seen(10);
+    CHECK(s.driver.copy_to_host(seen.data(), s.memory.address() + 66_MiB, 10, stream).ok());
+    EventRef mark;
+    REQUIRE(s.driver.open_event(stream, mark).ok());
+    CHECK(s.driver.record(mark, stream).ok());
+    CHECK(s.driver.wait(mark).ok());
+    CHECK(std::equal(seen.begin(), seen.end(), expected.begin() + static_cast<std::ptrdiff_t>(66_MiB)));
+    CHECK(in->follow(stream, {1, 1}).ok()); // none of its bytes: nothing to wait for
+    CHECK(in->wait().ok());
+    CHECK(s.driver.close_event(mark).ok());
+    CHECK(s.driver.close_stream(stream).ok());
+}
+
+TEST_CASE("PinnedTransfer: an observer sees every byte, and may refuse") {
+    Setup s;
+    Watching watching;
+    watching.base = s.memory.address();
+    watching.expected = test::pattern(bytes, 1);
+    auto out = s.make(Direction::out, &watching);
+    out->start();
+    CHECK(out->wait().ok());
+    CHECK(watching.seen_bytes == bytes);
+    CHECK(watching.right);
+    for (const Direction direction : {Direction::out, Direction::in}) {
+        Watching refusing;
+        refusing.base = watching.base;
+        refusing.expected = watching.expected;
+        refusing.throw_at = 2;
+        auto refused = s.make(direction, &refusing);
+        refused->start();
+        CHECK_THROWS_AS((void)refused->wait(), std::runtime_error);
+        CHECK_THROWS_AS((void)refused->wait(), std::runtime_error); // the same answer
+        if (direction == Direction::in) CHECK(!refused->follow({}, {s.memory.address(), bytes}).ok());
+    }
+    Watching again;
+    again.base = watching.base;
+    again.expected = watching.expected;
+    auto in = s.make(Direction::in, &again);
+    in->start();
+    CHECK(in->wait().ok());
+    CHECK(again.seen_bytes == bytes);
+    CHECK(again.right);
+}
+
+TEST_CASE("PinnedTransfer: an observer sees what has passed while the rest is still to come") {
+    for (const bool ready : {false, true}) {
+        Setup s;
+        if (ready) {
+            auto first = s.make(Direction::out);
+            first->start();
+            CHECK(first->wait().ok());
+        }
+        class First final : public PieceObserver {
+        public:
+            explicit First(Faulty driver) : driver_{std::move(driver)} {}
+            void saved(const Unit&, const std::byte*) override {
+                if (copies == 0) copies = driver_.calls(Call::copy_to_host) - before_;
+            }
+            void restoring(const Unit&, const std::byte*) override {}
+            std::uint64_t copies = 0; ///< enqueued by the time of the first piece
+
+        private:
+            Faulty driver_;
+            std::uint64_t before_ = driver_.calls(Call::copy_to_host);
+        } observer{s.driver};
+        const std::size_t pieces = s.cargo().size();
+        REQUIRE(pieces >= 3);
+        auto out = s.make(Direction::out, &observer, {}, {}, {.threads = 1});
+        out->start();
+        CHECK(out->wait().ok());
+        CHECK(observer.copies == 2); // the next one is on the link
+    }
+}
+
+TEST_CASE("PinnedTransfer: a copy that fails on its way is not shown") {
+    Setup s;
+    Watching watching;
+    watching.base = s.memory.address();
+    watching.expected = test::pattern(bytes, 1);
+    auto out = s.make(Direction::out, &watching, {}, {}, {.threads = 1});
+    s.driver.fail({.call = Call::wait, .nth = 2});
+    out->start();
+    CHECK(!out->wait().ok());
+    CHECK(!out->wait().ok());
+    CHECK(watching.seen_bytes < bytes);
+    CHECK(watching.right);
+}
+
+TEST_CASE("PinnedTransfer: a failure in the middle waits for what was enqueued, and says so every time") {
+    for (const bool ready : {false, true}) {
+        for (const Call call : {Call::populate_host, Call::copy_to_host, Call::record, Call::wait, Call::open_event}) {
+            if (ready && call == Call::populate_host) continue;
+            CAPTURE(call_name(call));
+            CAPTURE(ready);
+            Setup s;
+            if (ready) {
+                auto first = s.make(Direction::out);
+                first->start();
+                CHECK(first->wait().ok());
+            }
+            auto out = s.make(Direction::out);
+            s.driver.fail({.call = call, .nth = 2});
+            out->start();
+            CHECK(!out->wait().ok());
+            s.driver.heal();
+            CHECK(!out->wait().ok());
+            out.reset();
+            s.region.reset(); // pages that a copy under way still needs: a fault on a late machine
+            CHECK(s.driver.drain().ok());
+            for (const std::string& text : s.driver.inner().violations()) FAIL_CHECK(text);
+        }
+    }
+}
+
+TEST_CASE("PinnedTransfer: dropped in the middle, it waits") {
+    Setup s;
+    {
+        auto out = s.make(Direction::out);
+        out->start();
+    }
+    s.region.reset();
+    for (const std::string& text : s.driver.violations()) FAIL_CHECK(text);
+    { auto never_started = Setup{}.make(Direction::out); }
+}
+
+TEST_CASE(
+    "PinnedTransfer: host pages that copies may still reach do not go back before the device has been waited for") {
+    for (const Call also : {Call::wait, Call::record}) { // the copies' end, or already its mark
+        CAPTURE(std::string{call_name(also)});
+        Setup s;
+        const auto out = s.make(Direction::out, nullptr, {}, {}, {.threads = 1});
+        s.driver.fail({.call = also, .lasting = Lasting::onwards});
+        s.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
+        out->start();
+        CHECK(out->wait().code == Failure::injected_code);
+        CHECK(s.region->release().code == Failure::injected_code);
+        CHECK(s.driver.host_bytes() == s.region->bytes());
+        s.driver.heal();
+        CHECK(s.region->release().ok()); // what comes late came before
+        CHECK(s.driver.host_bytes() + s.driver.pinned_bytes() == 0);
+        CHECK(s.driver.drain().ok());
+    }
+}
+
+} // namespace backup_pinned_transfer_test

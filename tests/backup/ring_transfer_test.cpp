@@ -1,0 +1,329 @@
+// Copies through a few pinned buffers, to and from any place that keeps bytes.
+#include "backup/transfer_support.hpp"
+#include "support/machines.hpp"
+
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <thread>
+
+namespace backup_ring_transfer_test {
+
+using namespace transfer_test;
+
+namespace {
+
+/// Rows of whole multiples of the alignment; fails when told to.
+class Shelf final : public ByteStore {
+public:
+    static constexpr std::size_t page = 4096;
+
+    explicit Shelf(std::size_t room) : bytes_(room) {}
+    [[nodiscard]] std::size_t alignment() const noexcept override { return page; }
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
+        if (location % page != 0 || bytes % page != 0) return {StatusKind::other, 1, "not a whole multiple"};
+        if (fail_at != 0 && ++calls_ == fail_at) return {StatusKind::other, 2, "no room on the shelf"};
+        std::memcpy(bytes_.data() + location, from, bytes);
+        return {};
+    }
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
+        if (location % page != 0 || bytes % page != 0) return {StatusKind::other, 1, "not a whole multiple"};
+        if (fail_at != 0 && ++calls_ == fail_at) return {StatusKind::other, 2, "the shelf is gone"};
+        std::memcpy(to, bytes_.data() + location, bytes);
+        return {};
+    }
+    std::size_t fail_at = 0;
+    mutable std::vector<std::byte> bytes_;
+
+private:
+    mutable std::atomic<std::size_t> calls_{0};
+};
+
+using Transfer = RingTransfer;
+constexpr std::size_t bytes = 21_MiB + 6912;
+
+struct Setup {
+    explicit Setup(std::size_t limit = 8_MiB, unsigned threads = 2)
+        : driver{late_machine()}, memory{driver, bytes}, ring{std::make_shared<Ring>(driver, limit, threads, 32_MiB)} {
+        memory.write(1);
+    }
+    /// Odd blocks, each at a page of its own, with holes.
+    std::vector<Piece> pieces() const {
+        std::vector<Unit> units;
+        std::uint64_t location = 4096;
+        Address at = memory.address();
+        std::size_t left = bytes;
+        for (std::size_t size = 6912; left != 0; size = size * 3 + 256) {
+            const std::size_t part = std::min(size, left);
+            units.push_back({at, location, part});
+            at += part;
+            left -= part;
+            location += align_up(part, Shelf::page) + (size % 1024 == 0 ? 4096 : 0);
+        }
+        return cut_into_pieces(std::move(units), ring->buffer_bytes(), [](const Unit&, const Unit&) { return false; });
+    }
+    std::unique_ptr<Transfer> make(Direction direction, PieceObserver* observer = nullptr, ProgressSink progress = {},
+                                   CrewOptions crew = {.threads = 2}) const {
+        return std::make_unique<Transfer>(CopyLane{driver, direction}, pieces(), shelf, ring, std::move(crew), observer,
+                                          std::move(progress));
+    }
+    Status move(Direction direction) const {
+        auto transfer = make(direction);
+        transfer->start();
+        return transfer->wait();
+    }
+    Faulty driver;
+    PlainBytes memory;
+    Shelf shelf{32_MiB};
+    std::shared_ptr<Ring> ring;
+};
+
+/// Tasks that somebody runs, or nobody yet.
+class Engine final : public Executor {
+public:
+    void submit(std::function<void()> task) override { tasks.push_back(std::move(task)); }
+    std::vector<std::function<void()>> tasks;
+};
+
+} // namespace
+
+TEST_CASE("Ring: stays within its limit, and is made when it is used") {
+    const Faulty driver = late_machine();
+    for (const std::size_t limit : {4_MiB, 8_MiB, 100_MiB, 512_MiB}) {
+        for (const unsigned threads : {0U, 1U, 3U, 8U}) {
+            for (const std::size_t largest : {2_MiB, 32_MiB}) {
+                const Ring ring{driver, limit, threads, largest};
+                CHECK(ring.pairs() >= 1);
+                CHECK(ring.pairs() <= std::max(1U, threads));
+                CHECK(2 * ring.pairs() * ring.buffer_bytes() <= limit);
+                CHECK(ring.buffer_bytes() >= 2_MiB);
+                CHECK(ring.buffer_bytes() <= largest);
+            }
+        }
+    }
+    CHECK(driver.host_bytes() == 0);
+    Ring ring{driver, 8_MiB, 8, 32_MiB};
+    ring.prepare(1);
+    CHECK(driver.pinned_bytes() == 4_MiB);
+    ring.prepare(100);
+    CHECK(driver.pinned_bytes() == 8_MiB);
+    {
+        Ring::Loan one{ring};
+        Ring::Loan two{ring};
+        CHECK(one.pair()[0].data() != two.pair()[0].data());
+    }
+    CHECK(driver.pinned_bytes() == 8_MiB);
+    CHECK(ring.clear().ok());
+    check_clean(driver);
+}
+
+TEST_CASE("RingTransfer: out and in, with odd tails and holes") {
+    for (const unsigned threads : {1U, 2U, 4U}) {
+        Setup s{16_MiB, threads};
+        Done out_done;
+        auto out = s.make(Direction::out, nullptr, out_done.sink());
+        out->start();
+        CHECK(out->wait().ok());
+        CHECK(out->wait().ok());
+        bool passed = false;
+        CHECK(out->query(passed).ok());
+        CHECK(passed);
+        CHECK(out_done.bytes() == bytes);
+        s.memory.write(2);
+        CHECK(s.move(Direction::in).ok());
+        CHECK(s.memory.has(1));
+        CHECK(s.driver.pinned_bytes() <= 16_MiB);
+        for (const std::string& text : s.driver.violations()) FAIL_CHECK(text);
+    }
+}
+
+TEST_CASE("RingTransfer: what pads a block is always the same") {
+    Setup s;
+    CHECK(s.move(Direction::out).ok());
+    const auto first = s.shelf.bytes_;
+    s.memory.write(2);
+    CHECK(s.move(Direction::out).ok());
+    s.memory.write(1);
+    CHECK(s.move(Direction::out).ok());
+    CHECK(s.shelf.bytes_ == first);
+}
+
+TEST_CASE("RingTransfer: two transfers at once share the ring") {
+    for (const unsigned threads : {1U, 2U}) {
+        Setup s{4_MiB * threads, threads};
+        CHECK(s.move(Direction::out).ok());
+        s.memory.write(2);
+        auto all = s.pieces();
+        std::vector<Piece> half(std::make_move_iterator(all.begin() + 2), std::make_move_iterator(all.end()));
+        all.resize(2);
+        Transfer one{CopyLane{s.driver, Direction::in}, std::move(half), s.shelf, s.ring, {.threads = 2}, nullptr, {}};
+        Transfer two{CopyLane{s.driver, Direction::in}, std::move(all), s.shelf, s.ring, {.threads = 2}, nullptr, {}};
+        one.start();
+        two.start();
+        CHECK(two.wait().ok());
+        CHECK(one.wait().ok());
+        CHECK(s.memory.has(1));
+    }
+}
+
+TEST_CASE("RingTransfer: a range can be followed while the rest is still to come") {
+    Setup s;
+    CHECK(s.move(Direction::out).ok());
+    s.memory.write(2);
+    const auto engine = std::make_shared<Engine>();
+    auto in = s.make(Direction::in, nullptr, {}, {.threads = 2, .executor = engine});
+    in->start();
+    std::atomic<bool> followed{false};
+    std::thread follower{[&] {
+        CHECK(in->follow({}, {s.memory.address() + bytes - 100, 100}).ok());
+        followed = true;
+    }};
+    CHECK(!followed); // nobody has run the tasks
+    bool done = true;
+    CHECK(in->query(done).ok());
+    CHECK(!done);
+    for (const auto& task : engine->tasks) task();
+    follower.join();
+    CHECK(in->follow({}, {1, 1}).ok());
+    CHECK(in->wait().ok());
+    CHECK(s.memory.has(1));
+}
+
+TEST_CASE("RingTransfer: an observer sees every byte, and may refuse") {
+    Setup s;
+    for (const Direction direction : {Direction::out, Direction::in}) {
+        for (const std::size_t throw_at : {std::size_t{0}, std::size_t{1}, std::size_t{4}}) {
+            Watching watching;
+            watching.base = s.memory.address();
+            watching.expected = test::pattern(bytes, 1);
+            watching.throw_at = throw_at;
+            auto transfer = s.make(direction, &watching);
+            transfer->start();
+            if (throw_at == 0) {
+                CHECK(transfer->wait().ok());
+                CHECK(watching.seen_bytes == bytes);
+            } else {
+                CHECK_THROWS_AS((void)transfer->wait(), std::runtime_error);
+                CHECK_THROWS_AS((void)transfer->wait(), std::runtime_error);
+                bool done = false;
+                CHECK(transfer->query(done).ok());
+                CHECK(done);
+            }
+            CHECK(watching.right);
+        }
+        if (direction == Direction::out) CHECK(s.move(Direction::out).ok());
+    }
+    CHECK(s.memory.has(1));
+}
+
+TEST_CASE("RingTransfer: a failure in the middle ends it, wakes who follows, and leaves the buffers idle") {
+    const std::vector<Call> calls{Call::copy_to_host, Call::record,   Call::wait,
+                                  Call::open_event,   Call::map_host, Call::populate_host};
+    for (const Call call : calls) {
+        for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
+            CAPTURE(call_name(call));
+            Setup s{4_MiB, 1};
+            auto out = s.make(Direction::out, nullptr, {}, {.threads = 1});
+            s.driver.fail({.call = call, .nth = 2, .lasting = lasting, .kind = StatusKind::out_of_host_memory});
+            out->start();
+            std::thread follower{[&] { CHECK(!out->follow({}, {s.memory.address() + bytes - 1, 1}).ok()); }};
+            CHECK_THROWS_AS((void)out->wait(), OutOfHostMemory);
+            follower.join();
+            CHECK_THROWS_AS((void)out->wait(), OutOfHostMemory);
+            s.driver.heal();
+            out.reset();
+            s.memory.write(3);
+            CHECK(s.move(Direction::out).ok()); // the same buffers
+            s.memory.write(4);
+            CHECK(s.move(Direction::in).ok());
+            CHECK(s.memory.has(3));
+            s.ring.reset();
+            for (const std::string& text : s.driver.violations()) FAIL_CHECK(text);
+            for (const std::string& text : s.driver.inner().violations()) FAIL_CHECK(text);
+        }
+    }
+    for (const Direction direction : {Direction::out, Direction::in}) {
+        Setup s;
+        CHECK(s.move(Direction::out).ok());
+        s.shelf.fail_at = 3;
+        CHECK_THROWS_AS((void)s.move(direction), DriverError);
+        s.shelf.fail_at = 0;
+        CHECK(s.move(Direction::out).ok());
+    }
+}
+
+TEST_CASE("RingTransfer: an error says whose bytes, how many and where") {
+    for (const Direction direction : {Direction::out, Direction::in}) {
+        Setup s;
+        CHECK(s.move(Direction::out).ok());
+        Transfer transfer{
+            CopyLane{s.driver, direction}, s.pieces(), s.shelf, s.ring, {.threads = 1}, nullptr, {}, "tag \"cold\", "};
+        s.shelf.fail_at = 1;
+        transfer.start();
+        const std::string text = test::text_of<DriverError>([&] { (void)transfer.wait(); });
+        CHECK(test::contains(text, direction == Direction::out ? "write bytes" : "read bytes"));
+        CHECK(test::contains(text, "(tag \"cold\", "));
+        CHECK(test::contains(text, "from " + format_address(s.memory.address()) + " on"));
+    }
+}
+
+TEST_CASE("Ring: a buffer that cannot be given back is used again, or tried again") {
+    Setup s;
+    CHECK(s.move(Direction::out).ok());
+    const std::size_t held = s.driver.pinned_bytes();
+    s.driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
+    CHECK(s.ring->clear().code == Failure::injected_code);
+    CHECK(s.driver.pinned_bytes() == held);
+    s.memory.write(2);
+    CHECK(s.move(Direction::in).ok());
+    CHECK(s.memory.has(1));
+    CHECK(s.driver.pinned_bytes() == held);
+    s.driver.heal();
+    CHECK(s.ring->clear().ok());
+    CHECK(s.driver.pinned_bytes() + s.driver.host_bytes() == 0);
+}
+
+TEST_CASE("RingTransfer: nothing to do, and dropped in the middle") {
+    Setup s;
+    Transfer none{CopyLane{s.driver, Direction::out}, {}, s.shelf, s.ring, {}, nullptr, {}};
+    none.start();
+    CHECK(none.wait().ok());
+    bool done = false;
+    CHECK(none.query(done).ok());
+    CHECK(done);
+    {
+        auto dropped = s.make(Direction::out);
+        dropped->start();
+    }
+    CHECK(s.move(Direction::out).ok());
+}
+
+TEST_CASE("RingTransfer: buffers that copies may still reach are neither used again nor given back before that") {
+    struct Where {
+        Call also; // besides the wait for the device: the copies' end, or already its mark
+        bool used_again;
+    };
+    for (const Where where : {Where{Call::wait, false}, Where{Call::wait, true}, Where{Call::record, false}}) {
+        CAPTURE(std::string{call_name(where.also)});
+        CAPTURE(where.used_again);
+        Setup s;
+        s.driver.fail({.call = where.also, .lasting = Lasting::onwards});
+        s.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
+        CHECK_THROWS_AS((void)s.move(Direction::out), DriverError);
+        CHECK(s.ring->clear().code == Failure::injected_code);
+        CHECK_THROWS_AS((void)s.move(Direction::out), DriverError);
+        s.driver.heal();
+        if (where.used_again) {
+            std::fill(s.shelf.bytes_.begin(), s.shelf.bytes_.end(), std::byte{0});
+            CHECK(s.move(Direction::in).ok());
+            CHECK(s.driver.drain().ok());
+            CHECK(test::all_are(s.driver, s.memory.pointer(), bytes, 0)); // and not what went out so late
+        } else {
+            CHECK(s.ring->clear().ok());
+            CHECK(s.driver.host_bytes() + s.driver.pinned_bytes() == 0);
+            CHECK(s.driver.drain().ok());
+        }
+    }
+}
+
+} // namespace backup_ring_transfer_test

@@ -1,0 +1,104 @@
+// A ticket waits for its work when it dies, once it is the only one to know of it.
+#include "memsaver/backup/ticket.hpp"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace backup_ticket_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+
+static_assert(!std::is_copy_constructible_v<Ticket>);
+static_assert(std::is_nothrow_move_constructible_v<Ticket> && std::is_nothrow_move_assignable_v<Ticket>);
+
+/// What happened to a piece of work.
+struct Log {
+    int waits = 0;
+    int queries = 0;
+    int ends = 0;
+    std::vector<Range> followed;
+};
+
+class Work final : public Ticket::Work {
+public:
+    explicit Work(Log& log) : log_{log} {}
+    ~Work() override { ++log_.ends; }
+    Status query(bool& done) noexcept override {
+        ++log_.queries;
+        done = log_.waits > 0;
+        return {};
+    }
+    Status wait() noexcept override {
+        CHECK(log_.ends == 0);
+        ++log_.waits;
+        return {StatusKind::other, 5, "wait"};
+    }
+    Status follow(StreamRef, Range range) noexcept override {
+        log_.followed.push_back(range);
+        return {StatusKind::other, 6, "follow"};
+    }
+
+private:
+    Log& log_;
+};
+
+TEST_CASE("Ticket: a default one is done") {
+    Ticket ticket;
+    bool done = false;
+    CHECK(ticket.query(done).ok());
+    CHECK(done);
+    CHECK(ticket.wait().ok());
+    CHECK(ticket.follow({}, {}).ok());
+    CHECK(ticket.bytes() == 0);
+}
+
+TEST_CASE("Ticket: asks its work") {
+    Log log;
+    {
+        Ticket ticket{std::make_unique<Work>(log), 100};
+        CHECK(ticket.bytes() == 100);
+        bool done = true;
+        CHECK(ticket.query(done).ok());
+        CHECK_FALSE(done);
+        CHECK(ticket.follow({}, {1, 2}).code == 6);
+        CHECK(log.followed == std::vector<Range>{{1, 2}});
+        CHECK(log.waits == 0);
+        CHECK(ticket.wait().code == 5);
+        CHECK(ticket.query(done).ok());
+        CHECK(done);
+    }
+    CHECK(log.ends == 1);
+    CHECK(log.waits == 2);
+}
+
+TEST_CASE("Ticket: one that was moved from stands for nothing; what is moved over is waited for") {
+    Log first;
+    Log second;
+    {
+        Ticket one{std::make_unique<Work>(first), 1};
+        Ticket two{std::make_unique<Work>(second), 2};
+        Ticket moved{std::move(one)};
+        CHECK(moved.bytes() == 1);
+        CHECK(one.bytes() == 0); // NOLINT(bugprone-use-after-move): it is a default ticket now
+        CHECK(one.wait().ok());
+        CHECK(first.waits == 0);
+        moved = std::move(two);
+        CHECK(first.waits == 1);
+        CHECK(first.ends == 1);
+        CHECK(second.waits == 0);
+        CHECK(moved.bytes() == 2);
+        Ticket& same = moved;
+        moved = std::move(same);
+        CHECK(second.ends == 0);
+        CHECK(moved.bytes() == 2);
+    }
+    CHECK(second.waits == 1);
+    CHECK(second.ends == 1);
+}
+
+} // namespace backup_ticket_test

@@ -1,0 +1,99 @@
+// Device memory with bytes in it, for transfers without any arena.
+#pragma once
+
+#include "memsaver/backup/backup.hpp"
+#include "memsaver/host/host_driver.hpp"
+#include "memsaver/testing/testing.hpp"
+#include "support/bytes.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace transfer_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+using Faulty = FaultyDriver<HostDriver>;
+
+/// A driver's plain memory.
+class PlainBytes {
+public:
+    PlainBytes(const Faulty& driver, std::size_t bytes) : driver_{driver}, bytes_{bytes} {
+        REQUIRE(driver_.allocate_plain(bytes, address_).ok());
+    }
+    PlainBytes(const PlainBytes&) = delete;
+    PlainBytes& operator=(const PlainBytes&) = delete;
+    ~PlainBytes() { CHECK(driver_.free_plain(address_).ok()); }
+
+    [[nodiscard]] Address address() const { return address_; }
+    [[nodiscard]] void* pointer() const { return reinterpret_cast<void*>(address_); }
+    void write(std::uint64_t seed) const { test::write_pattern(driver_, pointer(), bytes_, seed); }
+    [[nodiscard]] bool has(std::uint64_t seed) const { return test::has_pattern(driver_, pointer(), bytes_, seed); }
+
+private:
+    Faulty driver_;
+    std::size_t bytes_;
+    Address address_ = 0;
+};
+
+inline Faulty late_machine(std::size_t pin_limit = 1_GiB) {
+    return Faulty{HostDriver{512_MiB, {.poison = true, .late = true, .pin_limit = pin_limit}}};
+}
+
+inline void check_clean(const Faulty& driver) {
+    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
+    for (const std::string& text : driver.violations()) FAIL_CHECK(text);
+    for (const std::string& text : driver.inner().violations()) FAIL_CHECK(text);
+}
+
+/// Adds up what passes, and throws when told to.
+class Watching final : public PieceObserver {
+public:
+    void saved(const Unit& unit, const std::byte* bytes) override { see(unit, bytes); }
+    void restoring(const Unit& unit, const std::byte* bytes) override { see(unit, bytes); }
+
+    std::atomic<std::size_t> seen_bytes{0};
+    std::atomic<bool> right{true};
+    std::size_t throw_at = 0; ///< the n-th unit
+    Address base = 0;         ///< of the pattern with the seed 1
+    std::vector<unsigned char> expected;
+
+private:
+    void see(const Unit& unit, const std::byte* bytes) {
+        if (throw_at != 0 && ++units_ == throw_at) throw std::runtime_error{"the observer says no"};
+        const auto* const from = reinterpret_cast<const unsigned char*>(bytes);
+        if (!std::equal(from, from + unit.bytes, expected.begin() + static_cast<std::ptrdiff_t>(unit.device - base))) {
+            right = false;
+        }
+        seen_bytes += unit.bytes;
+    }
+    std::atomic<std::size_t> units_{0};
+};
+
+/// Bytes done, the most that was told.
+class Done {
+public:
+    [[nodiscard]] ProgressSink sink() {
+        return [most = most_](std::size_t done, std::size_t total) {
+            std::size_t before = most->load();
+            while (before < done && !most->compare_exchange_weak(before, done)) {
+            }
+            CHECK(done <= total);
+        };
+    }
+    [[nodiscard]] std::size_t bytes() const { return most_->load(); }
+
+private:
+    std::shared_ptr<std::atomic<std::size_t>> most_ = std::make_shared<std::atomic<std::size_t>>(0);
+};
+
+} // namespace transfer_test

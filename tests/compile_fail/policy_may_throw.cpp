@@ -1,0 +1,31 @@
+// error: no matching function for call to|no matching member function|no instance of
+// A policy whose slot's `resumed` is not noexcept.
+#include "memsaver/saver/saver.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#ifdef MEMSAVER_CONTROL
+#define PROMISE noexcept
+#else
+#define PROMISE
+#endif
+
+struct Slot {
+    void prepare(const memsaver::LiveSet&) {}
+    memsaver::Ticket save(const memsaver::LiveSet&) { return {}; }
+    memsaver::Ticket restore(const memsaver::LiveSet&) { return {}; }
+    void resumed() PROMISE {}
+    void forget(std::uint64_t) noexcept {}
+    void invalidate() noexcept {}
+    std::size_t backed_up_bytes() const noexcept { return 0; }
+};
+
+struct Policy {
+    bool operator==(const Policy&) const = default;
+    std::string_view name() const noexcept { return "mine"; }
+    Slot open(const memsaver::AnyDriver&) const { return {}; }
+};
+
+void user(memsaver::MemorySaver<memsaver::AnyDriver>& saver) { (void)saver.arena("mine", Policy{}); }

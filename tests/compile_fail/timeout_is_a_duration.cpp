@@ -1,0 +1,14 @@
+// error: pause
+// few: and the line is the program's
+// A timeout is a duration with its unit: nobody can tell what 5 is.
+#include "memsaver/saver/saver.hpp"
+
+#include <chrono>
+
+void user(memsaver::MemorySaver<memsaver::AnyDriver>& saver) {
+#ifndef MEMSAVER_CONTROL
+    saver.pause("kv_cache", {.timeout = 5});
+#else
+    saver.pause("kv_cache", {.timeout = std::chrono::seconds{5}});
+#endif
+}

@@ -1,0 +1,157 @@
+// Each kind of status becomes its exception, with what was attempted, the native code, and the line that wanted it.
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/sizes.hpp"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+namespace core_error_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+
+namespace {
+
+Status failed(StatusKind kind) { return {.kind = kind, .code = 7, .name = "NATIVE_NAME"}; }
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+SourcePlace called_from(SourcePlace place = SourcePlace::here()) { return place; }
+
+struct Pinned { // neither copied nor moved
+    explicit Pinned(int given) : value{given} {}
+    Pinned(Pinned&&) = delete;
+    int value;
+};
+
+/// What `act` throws, caught as an `As`.
+template <class As, class Act>
+std::string caught(Act&& act) {
+    try {
+        act();
+    } catch (const As& error) {
+        return error.what();
+    }
+    return "nothing was thrown";
+}
+
+} // namespace
+
+TEST_CASE("a status that is ok throws nothing") { CHECK_NOTHROW(check(Status{}, "map pages")); }
+
+TEST_CASE("each kind of failure has its exception") {
+    CHECK_THROWS_AS(check(failed(StatusKind::out_of_memory), "x"), OutOfMemory);
+    CHECK_THROWS_AS(check(failed(StatusKind::out_of_host_memory), "x"), OutOfHostMemory);
+    CHECK_THROWS_AS(check(failed(StatusKind::gone), "x"), DeviceLost);
+    CHECK_THROWS_AS(check(failed(StatusKind::other), "x"), DriverError);
+    CHECK_THROWS_AS(check(failed(StatusKind::unsupported), "x"), Unavailable);
+    CHECK_THROWS_AS(check(failed(StatusKind::other), "x"), Error);
+}
+
+TEST_CASE("each exception is one of the standard's as well, with the same text") {
+    const auto throws = [](StatusKind kind) { return [kind] { check(failed(kind), "map pages"); }; };
+    const std::string start = "map pages failed: NATIVE_NAME (7) [";
+    CHECK(contains(caught<std::bad_alloc>(throws(StatusKind::out_of_memory)), start));
+    CHECK(contains(caught<std::exception>(throws(StatusKind::out_of_memory)), start));
+    CHECK(contains(caught<Error>(throws(StatusKind::out_of_memory)), start));
+    static_assert(!std::is_base_of_v<std::runtime_error, OutOfMemory>);
+    for (const StatusKind kind :
+         {StatusKind::out_of_host_memory, StatusKind::gone, StatusKind::unsupported, StatusKind::other}) {
+        CHECK(contains(caught<std::runtime_error>(throws(kind)), start));
+        CHECK(contains(caught<std::exception>(throws(kind)), start));
+        CHECK(contains(caught<Error>(throws(kind)), start));
+    }
+}
+
+TEST_CASE("what is attached to an exception is attached to its copies, and the first tag stays") {
+    const OutOfMemory error{"text", 1, 2};
+    OutOfMemory copy = error;
+    Report report;
+    report.released_bytes = 5;
+    copy.attach(report);
+    copy.attach_tag("first");
+    copy.attach_tag("second");
+    CHECK(error.report().released_bytes == 5);
+    CHECK(error.tag() == "first");
+    CHECK(std::string{error.what()} == "text");
+    static_assert(std::is_nothrow_copy_constructible_v<OutOfMemory> && std::is_nothrow_copy_constructible_v<Misuse>);
+}
+
+TEST_CASE("the text says what was attempted, with which bytes, and what the driver answered") {
+    try {
+        check(failed(StatusKind::other), "map pages", 2_MiB, 0x1000);
+        FAIL("nothing was thrown");
+    } catch (const Error& error) {
+        const std::string text = error.what();
+        CAPTURE(text);
+        CHECK(contains(text, "map pages (2.00 MiB at 0x1000) failed: NATIVE_NAME (7)"));
+        CHECK(error.status() == failed(StatusKind::other));
+    }
+}
+
+TEST_CASE("the place is the line that called check") {
+    unsigned line = 0;
+    try {
+        line = static_cast<unsigned>(__LINE__) + 1;
+        check(failed(StatusKind::other), "map pages");
+        FAIL("nothing was thrown");
+    } catch (const Error& error) {
+        const std::string text = error.what();
+        CAPTURE(text);
+        CHECK(contains(text, "error_test.cpp:" + std::to_string(line)));
+    }
+}
+
+TEST_CASE("a default argument notes the line, file and function of the call") {
+    const SourcePlace place = called_from();
+    CHECK(place.line == static_cast<unsigned>(__LINE__) - 1);
+    CHECK(std::string{place.file} == __FILE__);
+    CHECK(std::string{place.function} == __func__);
+}
+
+TEST_CASE("a place in the library is told without the folders that lead to it") {
+    CHECK(SourcePlace{"engine.cpp", "f", 17}.text() == "engine.cpp:17");
+    CHECK(SourcePlace{"/home/me/memsaver/include/memsaver/core/error.ipp", "f", 5}.text() ==
+          "memsaver/core/error.ipp:5");
+}
+
+TEST_CASE("a code without a name is still reported, and no code is not") {
+    CHECK(contains(failure_text({.kind = StatusKind::other, .code = 3}, "x"), "x failed: error (3) ["));
+    CHECK(contains(failure_text({.kind = StatusKind::other, .name = "NAME"}, "x"), "x failed: NAME ["));
+}
+
+TEST_CASE("out of memory carries what was needed and what was free") {
+    try {
+        raise(failed(StatusKind::out_of_memory), "create pages", "tag kv", 8_GiB, 1_GiB);
+    } catch (const OutOfMemory& error) {
+        CHECK(error.needed_bytes() == 8_GiB);
+        CHECK(error.free_bytes() == 1_GiB);
+        CHECK(contains(error.what(), "(tag kv)"));
+    }
+}
+
+TEST_CASE("translated: answers what it was given, also what cannot be moved and what is a reference") {
+    int number = 7;
+    static_assert(std::is_same_v<decltype(translated([&]() -> int& { return number; })), int&>);
+    CHECK(&translated([&]() -> int& { return number; }) == &number);
+    CHECK(translated([] { return std::make_unique<int>(3); }) != nullptr);
+    const Pinned pinned = translated([] { return Pinned{4}; });
+    CHECK(pinned.value == 4);
+    translated([&] { number = 8; });
+    CHECK(number == 8);
+}
+
+TEST_CASE("translated: bad_alloc becomes OutOfHostMemory") {
+    CHECK_THROWS_AS(translated([] { throw std::bad_alloc{}; }), OutOfHostMemory);
+    CHECK_THROWS_AS(translated([]() -> int { throw std::bad_array_new_length{}; }), OutOfHostMemory);
+    CHECK_THROWS_AS(translated([] { throw Misuse{"mine"}; }), Misuse);
+    CHECK_THROWS_AS(translated([] { throw OutOfMemory{"the device's", 1, 0}; }), OutOfMemory); // a bad_alloc too
+    CHECK_THROWS_AS(translated([] { throw std::logic_error{"yours"}; }), std::logic_error);
+}
+
+} // namespace core_error_test

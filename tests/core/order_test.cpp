@@ -1,0 +1,49 @@
+// What an order names, and that only streams and events can be named.
+#include "memsaver/core/order.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+
+namespace core_order_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+
+CUstream_st* stream(std::uintptr_t number) { return reinterpret_cast<CUstream_st*>(number); }
+CUevent_st* event(std::uintptr_t number) { return reinterpret_cast<CUevent_st*>(number); }
+
+template <class Mark>
+concept CanBeNamed = requires(Mark mark) {
+    StreamRef{mark};
+}
+|| requires(Mark mark) { EventRef{mark}; };
+static_assert(CanBeNamed<CUstream_st*> && CanBeNamed<CUevent_st*> && CanBeNamed<StreamRef> && CanBeNamed<EventRef>);
+static_assert(!CanBeNamed<int> && !CanBeNamed<void*>);
+
+TEST_CASE("Order: by default the device's work so far") {
+    const Order order;
+    CHECK(order.kind() == Order::Kind::device);
+    CHECK(order.streams().empty());
+    CHECK(order.events().empty());
+}
+
+TEST_CASE("Order: already_idle waits for nothing") {
+    const Order order = already_idle;
+    CHECK(order.kind() == Order::Kind::idle);
+}
+
+TEST_CASE("Order: after(...) takes streams and events in any mixture") {
+    const StreamRef mine{stream(16)};
+    const Order order = after(mine, event(32), stream(48), EventRef{event(64)}, nullptr);
+    CHECK(order.kind() == Order::Kind::after);
+    REQUIRE(order.streams().size() == 3);
+    CHECK(order.streams()[0] == mine);
+    CHECK(order.streams()[1] == StreamRef{stream(48)});
+    CHECK(order.streams()[2] == StreamRef{}); // null is the default stream
+    REQUIRE(order.events().size() == 2);
+    CHECK(order.events()[0] == EventRef{event(32)});
+    CHECK(order.events()[1] == EventRef{event(64)});
+}
+
+} // namespace core_order_test

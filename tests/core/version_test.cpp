@@ -1,0 +1,16 @@
+// The version that the headers tell is the one that the build was configured with.
+#include "memsaver/core/version.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace core_version_test {
+
+TEST_CASE("headers and build name the same version") {
+    const memsaver::Version version = memsaver::version;
+    CHECK(std::to_string(version.major) + '.' + std::to_string(version.minor) + '.' + std::to_string(version.patch) ==
+          MEMSAVER_TEST_VERSION);
+}
+
+} // namespace core_version_test

@@ -1,0 +1,162 @@
+// The owner of host pages takes and pins them cell by cell, and gives all of it back.
+#include "memsaver/driver/host_memory.hpp"
+
+#include "memsaver/host/host_driver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace driver_host_region_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+using Machine = FaultyDriver<HostDriver>;
+using Region = HostRegion;
+
+Machine machine(std::size_t pin_limit = 1_GiB) { return Machine{HostDriver{64_MiB, {.pin_limit = pin_limit}}}; }
+
+TEST_CASE("HostRegion: takes addresses at once, and memory cell by cell") {
+    const Machine driver = machine();
+    {
+        Region region{driver, 2 * Region::cell_bytes + 1};
+        CHECK(region.bytes() == 2 * Region::cell_bytes + 2_MiB);
+        CHECK(region.end() - region.address() == region.bytes());
+        CHECK(driver.calls(Call::populate_host) == 0);
+        CHECK(!region.ready(region.address(), false));
+        CHECK(region.prepare(region.address(), false).ok());
+        CHECK(region.ready(region.address(), false));
+        CHECK(!region.ready(region.address(), true));
+        CHECK(!region.ready(region.end() - 1, false));
+        CHECK(driver.pinned_bytes() == 0);
+        CHECK(region.prepare(region.address(), true).ok());
+        CHECK(region.ready(region.address(), true));
+        CHECK(driver.calls(Call::populate_host) == 1); // once
+        CHECK(region.prepare(region.address(), true).ok());
+        CHECK(driver.calls(Call::pin_host) == 1);
+        for (std::uintptr_t at = region.address(); at < region.end(); at += 2_MiB) CHECK(region.prepare(at, true).ok());
+        CHECK(driver.pinned_bytes() == region.bytes()); // all of it, and nothing twice
+        for (std::uintptr_t at = region.address(); at < region.end(); at += 1_MiB) CHECK(region.ready(at, true));
+    }
+    CHECK(driver.everything_given_back());
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("HostRegion: cells lie between multiples of the cell's size") {
+    const Machine driver = machine();
+    Region region{driver, 3 * Region::cell_bytes};
+    CHECK(region.prepare(region.address(), true).ok());
+    const std::uintptr_t next = align_up(region.address() + 1, Region::cell_bytes);
+    CHECK(region.ready(next - 1, true));
+    CHECK(!region.ready(next, false));
+    CHECK(driver.pinned_bytes() == next - region.address());
+}
+
+TEST_CASE("HostRegion: what is refused can be tried again") {
+    const Machine driver = machine();
+    {
+        Region region{driver, 4_MiB};
+        driver.fail({.call = Call::populate_host, .kind = StatusKind::out_of_host_memory});
+        CHECK(region.prepare(region.address(), true).kind == StatusKind::out_of_host_memory);
+        CHECK(!region.ready(region.address(), false));
+        driver.fail({.call = Call::pin_host});
+        CHECK(!region.prepare(region.address(), true).ok());
+        CHECK(region.ready(region.address(), false)); // there, if not pinned
+        CHECK(!region.ready(region.address(), true));
+        CHECK(region.prepare(region.address(), true).ok());
+    }
+    CHECK(driver.everything_given_back());
+    driver.fail({.call = Call::map_host, .kind = StatusKind::out_of_host_memory});
+    CHECK_THROWS_AS((Region{driver, 4_MiB}), OutOfHostMemory);
+    CHECK(driver.everything_given_back());
+}
+
+TEST_CASE("HostRegion: pages that the driver still holds are not unmapped under it") {
+    const Machine driver = machine();
+    std::size_t pinned = 0;
+    {
+        Region region{driver, 4_MiB};
+        CHECK(region.prepare(region.address(), true).ok());
+        pinned = driver.pinned_bytes();
+        driver.fail({.call = Call::unpin_host});
+    }
+    CHECK(driver.violations().empty());
+    CHECK(driver.calls(Call::unmap_host) == 0);
+    CHECK(pinned != 0);
+    CHECK(driver.pinned_bytes() == pinned);
+}
+
+TEST_CASE("HostRegion: what could not be given back is tried again, and nothing twice") {
+    const Machine driver = machine();
+    for (const Call call : {Call::unpin_host, Call::unmap_host}) {
+        CAPTURE(call_name(call));
+        Region region{driver, 2 * Region::cell_bytes};
+        for (std::uintptr_t at = region.address(); at < region.end(); at += 2_MiB) CHECK(region.prepare(at, true).ok());
+        driver.fail({.call = call});
+        CHECK(region.release().code == Failure::injected_code);
+        CHECK(driver.outstanding().pins == (call == Call::unpin_host ? 1 : 0)); // the other cells' are gone
+        CHECK(driver.outstanding().host_pages == 1);
+        CHECK(region.release().ok());
+        CHECK(driver.everything_given_back());
+        CHECK(region.release().ok());
+    }
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("HostRegion: all of it can be taken without a pin") {
+    const Machine driver = machine();
+    Region region{driver, 2 * Region::cell_bytes + 1};
+    driver.fail({.call = Call::populate_host, .nth = 2, .kind = StatusKind::out_of_host_memory});
+    CHECK(region.take().kind == StatusKind::out_of_host_memory);
+    CHECK(region.take().ok());
+    for (std::uintptr_t at = region.address(); at < region.end(); at += 2_MiB) CHECK(region.ready(at, false));
+    CHECK(driver.calls(Call::pin_host) == 0);
+}
+
+TEST_CASE("HostRegion: an error says whose pages they were to be") {
+    const Machine driver = machine();
+    driver.fail({.call = Call::map_host, .kind = StatusKind::out_of_host_memory});
+    try {
+        const Region region{driver, 4_MiB, {}, "tag \"a\", "};
+        FAIL_CHECK("nothing was thrown");
+    } catch (const OutOfHostMemory& error) {
+        CHECK(std::string{error.what()}.find("map host pages (tag \"a\", 4.00 MiB) failed") != std::string::npos);
+    }
+}
+
+TEST_CASE("HostRegion: on a lost device the pages go all the same") {
+    const Machine driver = machine();
+    {
+        Region region{driver, 4_MiB};
+        CHECK(region.prepare(region.address(), true).ok());
+        driver.fail({.call = Call::unpin_host, .kind = StatusKind::gone});
+    }
+    CHECK(driver.calls(Call::unmap_host) == 1);
+}
+
+TEST_CASE("HostRegion: several threads, the same cells and others") {
+    const Machine driver = machine();
+    {
+        Region region{driver, 3 * Region::cell_bytes};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 4; ++i) {
+            threads.emplace_back([&] {
+                for (std::uintptr_t at = region.address(); at < region.end(); at += 2_MiB) {
+                    CHECK(region.prepare(at, true).ok());
+                    CHECK(region.ready(at, true));
+                }
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        CHECK(driver.pinned_bytes() == region.bytes());
+    }
+    CHECK(driver.everything_given_back());
+    CHECK(driver.violations().empty());
+}
+
+} // namespace driver_host_region_test

@@ -1,0 +1,103 @@
+// The owner of a pinned buffer gives it back, also where it could not be pinned.
+#include "memsaver/driver/host_memory.hpp"
+
+#include "memsaver/host/host_driver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+namespace driver_pinned_buffer_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+using Machine = FaultyDriver<HostDriver>;
+using Buffer = PinnedBuffer;
+
+static_assert(!std::is_copy_constructible_v<Buffer>);
+static_assert(std::is_nothrow_move_constructible_v<Buffer> && std::is_nothrow_move_assignable_v<Buffer>);
+
+TEST_CASE("PinnedBuffer: is pinned memory, moves, and is given back") {
+    const Machine driver{HostDriver{64_MiB}};
+    {
+        Buffer none;
+        CHECK(!none.owns());
+        CHECK(none.data() == nullptr);
+        Buffer buffer{driver, 4_MiB};
+        CHECK(buffer.owns());
+        CHECK(buffer.pinned());
+        std::memset(buffer.data(), 7, 4_MiB);
+        CHECK(driver.pinned_bytes() == 4_MiB);
+        std::byte* const data = buffer.data();
+        none = std::move(buffer);
+        CHECK(none.data() == data);
+        CHECK(!buffer.owns()); // NOLINT(bugprone-use-after-move): it owns nothing now
+        none = Buffer{driver, 2_MiB};
+        CHECK(driver.pinned_bytes() == 2_MiB);
+        CHECK(none.release().ok());
+        CHECK(driver.everything_given_back());
+        CHECK(none.release().ok());
+    }
+    CHECK(driver.everything_given_back());
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("PinnedBuffer: a refused pin is no failure, refused memory is") {
+    const Machine driver{HostDriver{64_MiB}};
+    driver.fail({.call = Call::pin_host});
+    {
+        const Buffer buffer{driver, 2_MiB};
+        CHECK(buffer.owns());
+        CHECK(!buffer.pinned());
+        std::memset(buffer.data(), 7, 2_MiB);
+    }
+    CHECK(driver.calls(Call::unpin_host) == 0);
+    for (const Call call : {Call::map_host, Call::populate_host}) {
+        driver.fail({.call = call, .kind = StatusKind::out_of_host_memory});
+        CHECK_THROWS_AS((Buffer{driver, 2_MiB}), OutOfHostMemory);
+        CHECK(driver.everything_given_back());
+    }
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("PinnedBuffer: what the driver still holds is not unmapped under it") {
+    const Machine driver{HostDriver{64_MiB}};
+    driver.fail({.call = Call::unpin_host});
+    { const Buffer buffer{driver, 2_MiB}; }
+    CHECK(driver.calls(Call::unmap_host) == 0);
+    driver.fail({.call = Call::unpin_host, .kind = StatusKind::gone});
+    { const Buffer buffer{driver, 2_MiB}; }
+    CHECK(driver.calls(Call::unmap_host) == 1); // the device is not there to hold it
+}
+
+TEST_CASE("PinnedBuffer: what could not be given back, or not be taken whole, is tried again") {
+    const Machine driver{HostDriver{64_MiB}};
+    for (const Call call : {Call::unpin_host, Call::unmap_host}) {
+        CAPTURE(call_name(call));
+        Buffer buffer{driver, 2_MiB};
+        driver.fail({.call = call});
+        CHECK(buffer.release().code == Failure::injected_code);
+        CHECK(buffer.owns());
+        CHECK(buffer.take(driver, 2_MiB).ok()); // used again, as good as new
+        CHECK(buffer.pinned());
+        std::memset(buffer.data(), 7, 2_MiB);
+        driver.fail({.call = call});
+        CHECK(!buffer.release().ok());
+        CHECK(buffer.release().ok());
+        CHECK(driver.everything_given_back());
+    }
+    {
+        Buffer buffer;
+        driver.fail({.call = Call::populate_host, .kind = StatusKind::out_of_host_memory});
+        CHECK(buffer.take(driver, 2_MiB).kind == StatusKind::out_of_host_memory);
+        CHECK(buffer.take(driver, 2_MiB).ok());
+        CHECK(buffer.pinned());
+    }
+    CHECK(driver.everything_given_back());
+    CHECK(driver.violations().empty());
+}
+
+} // namespace driver_pinned_buffer_test

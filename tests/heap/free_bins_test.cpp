@@ -1,0 +1,112 @@
+// Size classes are in order, and the lists hold what was put into them, on the side where it was put.
+#include "memsaver/heap/block_allocator.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace heap_free_bins_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+
+std::multiset<FreeBins::Node> found(FreeBins& bins, std::size_t bin, Side side, std::size_t per_bin = ~std::size_t{0}) {
+    std::multiset<FreeBins::Node> nodes;
+    CHECK(bins.search(bin, side, per_bin, [&](FreeBins::Node node) {
+        nodes.insert(node);
+        return false;
+    }) == FreeBins::none);
+    return nodes;
+}
+
+TEST_CASE("FreeBins: larger blocks are never in lower classes, and higher classes hold larger blocks only") {
+    std::vector<std::size_t> sizes;
+    for (std::size_t units = 0; units < 5000; ++units) sizes.push_back(units * FreeBins::unit);
+    for (std::size_t power = 8; power < 63; ++power) {
+        for (std::size_t eighth = 0; eighth < 8; ++eighth) {
+            const std::size_t size = (std::size_t{1} << power) + eighth * ((std::size_t{1} << power) / 8);
+            for (const std::size_t near : {size - FreeBins::unit, size, size + FreeBins::unit}) sizes.push_back(near);
+        }
+    }
+    std::sort(sizes.begin(), sizes.end());
+    for (std::size_t i = 1; i < sizes.size(); ++i) {
+        CAPTURE(sizes[i]);
+        CHECK(FreeBins::bin_of(sizes[i - 1]) <= FreeBins::bin_of(sizes[i]));
+        CHECK(FreeBins::bin_of(sizes[i]) < FreeBins::bins);
+    }
+    // No class spans more than an eighth of its sizes, up to the last one.
+    for (const std::size_t size : sizes) {
+        if (size < 2048 || size >= (std::size_t{1} << 49U)) continue;
+        CHECK(FreeBins::bin_of(size + size / 8 + FreeBins::unit) > FreeBins::bin_of(size));
+    }
+}
+
+TEST_CASE("FreeBins: random inserts, removals and moves of whole sides") {
+    constexpr FreeBins::Node count = 200;
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+        std::mt19937_64 random{seed};
+        FreeBins bins;
+        bins.reserve(count);
+        std::map<FreeBins::Node, std::pair<std::size_t, Side>> model;
+        for (int step = 0; step < 3000; ++step) {
+            const auto node = static_cast<FreeBins::Node>(random() % count);
+            const std::size_t action = random() % 100;
+            if (action == 0) {
+                const Side from = random() % 2 == 0 ? Side::open : Side::shut;
+                bins.move_all(from);
+                for (auto& [each, where] : model) where.second = from == Side::open ? Side::shut : Side::open;
+            } else if (model.erase(node) == 1) {
+                bins.remove(node);
+            } else {
+                const std::size_t bytes = (std::size_t{1} << (random() % 40)) & ~(FreeBins::unit - 1);
+                const Side side = random() % 2 == 0 ? Side::open : Side::shut;
+                bins.insert(node, bytes, side);
+                model[node] = {bytes, side};
+            }
+            if (step % 10 != 0) continue;
+            const std::size_t from_bin = random() % FreeBins::bins;
+            for (const Side side : {Side::open, Side::shut}) {
+                std::multiset<FreeBins::Node> all;
+                std::multiset<FreeBins::Node> above;
+                for (const auto& [each, where] : model) {
+                    if (where.second != side) continue;
+                    all.insert(each);
+                    if (FreeBins::bin_of(where.first) >= from_bin) above.insert(each);
+                }
+                REQUIRE(found(bins, 0, side) == all);
+                REQUIRE(found(bins, from_bin, side) == above);
+            }
+        }
+    }
+}
+
+TEST_CASE("FreeBins: a search stops at the first yes, and looks at no more of a class than it is told") {
+    FreeBins bins;
+    bins.reserve(10);
+    for (FreeBins::Node node = 0; node < 9; ++node) bins.insert(node, 1024, Side::open);
+    bins.insert(9, 4096, Side::open);
+    CHECK(found(bins, FreeBins::bin_of(1024), Side::open, 3).size() == 4);
+    CHECK(found(bins, FreeBins::bin_of(1024), Side::open, 3).count(9) == 1);
+    CHECK(found(bins, FreeBins::bin_of(1024), Side::shut).empty());
+    int visits = 0;
+    const auto second = [&](FreeBins::Node) { return ++visits == 2; };
+    CHECK(bins.search(0, Side::open, 8, second) < 9);
+    CHECK(visits == 2);
+}
+
+TEST_CASE("FreeBins: growing keeps the lists") {
+    FreeBins bins;
+    bins.reserve(1);
+    bins.insert(0, 512, Side::shut);
+    bins.reserve(5000);
+    bins.insert(4999, 512, Side::shut);
+    CHECK(found(bins, 0, Side::shut) == std::multiset<FreeBins::Node>{0, 4999});
+}
+
+} // namespace heap_free_bins_test

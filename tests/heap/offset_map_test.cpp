@@ -1,0 +1,97 @@
+// The table does what std::unordered_map does, also when all keys want the same few places.
+#include "memsaver/heap/block_allocator.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <unordered_map>
+#include <vector>
+
+namespace heap_offset_map_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+
+/// The place that a key wants in a table of `slots`, as offset_map.hpp computes it.
+std::size_t home(Address key, unsigned log2_slots) {
+    return static_cast<std::size_t>((key >> 8U) * 0x9E3779B97F4A7C15ULL >> (64U - log2_slots));
+}
+
+/// Keys that all want one of the `places` around the end of a table, so that probing and shifting back wrap around.
+std::vector<Address> crowded(std::size_t count, unsigned log2_slots, std::size_t places) {
+    std::vector<Address> keys;
+    const std::size_t slots = std::size_t{1} << log2_slots;
+    for (Address key = 256; keys.size() < count; key += 256) {
+        const std::size_t shifted = (home(key, log2_slots) + places / 2) % slots;
+        if (shifted < places) keys.push_back(key);
+    }
+    return keys;
+}
+
+void compare(const std::vector<Address>& keys, std::uint64_t seed, int steps) {
+    std::mt19937_64 random{seed};
+    OffsetMap map;
+    map.reserve(keys.size());
+    std::unordered_map<Address, std::uint32_t> model;
+    for (int step = 0; step < steps; ++step) {
+        const Address key = keys[random() % keys.size()];
+        if (random() % 2 == 0) {
+            const auto value = static_cast<std::uint32_t>(random() % 1000);
+            map.insert(key, value);
+            model[key] = value;
+        } else {
+            map.erase(key);
+            model.erase(key);
+        }
+        for (const Address each : keys) {
+            const auto known = model.find(each);
+            REQUIRE(map.find(each) == (known == model.end() ? OffsetMap::none : known->second));
+        }
+    }
+}
+
+TEST_CASE("OffsetMap: random inserts and erases") {
+    std::vector<Address> keys;
+    std::mt19937_64 random{7};
+    for (int i = 0; i < 60; ++i) keys.push_back((random() | 1U) << 8U);
+    compare(keys, 1, 4000);
+}
+
+TEST_CASE("OffsetMap: neighbours, as blocks are") {
+    std::vector<Address> keys;
+    for (Address i = 0; i < 60; ++i) keys.push_back(0x7f00'0000'0000 + i * 256);
+    compare(keys, 2, 4000);
+}
+
+TEST_CASE("OffsetMap: keys that want the same places, around the end of the table") {
+    // Room for 24 keys makes a table of 128 places.
+    compare(crowded(24, 7, 1), 3, 4000);
+    compare(crowded(24, 7, 2), 4, 4000);
+    compare(crowded(24, 7, 9), 5, 4000);
+}
+
+TEST_CASE("OffsetMap: growing keeps everything") {
+    OffsetMap map;
+    for (std::uint32_t i = 0; i < 3000; ++i) {
+        map.reserve(i + 1);
+        map.insert((Address{i} + 1) << 12U, i);
+    }
+    for (std::uint32_t i = 0; i < 3000; ++i) CHECK(map.find((Address{i} + 1) << 12U) == i);
+    CHECK(map.find(Address{3001} << 12U) == OffsetMap::none);
+}
+
+TEST_CASE("OffsetMap: an empty one finds and erases nothing") {
+    OffsetMap map;
+    CHECK(map.find(256) == OffsetMap::none);
+    map.erase(256);
+    map.reserve(1);
+    map.erase(256);
+    CHECK(map.find(256) == OffsetMap::none);
+    CHECK(map.find(257) == OffsetMap::none); // no key at all, but a program may ask
+    map.insert(256, 5);
+    CHECK(map.find(257) == OffsetMap::none);
+}
+
+} // namespace heap_offset_map_test

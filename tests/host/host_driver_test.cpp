@@ -1,0 +1,195 @@
+#include "memsaver/host/host_driver.hpp"
+
+#include "host_support.hpp"
+
+#include <type_traits>
+
+namespace host_host_driver_test {
+
+using namespace host_test;
+
+static_assert(!std::is_default_constructible_v<HostDriver>, "a machine has a capacity");
+
+TEST_CASE("HostDriver: a copyable name of one machine") {
+    HostDriver a{1_GiB, {.device = 3}};
+    const HostDriver b{1_GiB};
+    HostDriver copy = a;
+    CHECK(copy == a);
+    CHECK_FALSE(a == b);
+    CHECK(copy.device() == 3);
+    CHECK(b.device() == 0);
+    CHECK_FALSE(b.name().empty());
+    std::size_t unit = 0;
+    CHECK(b.granularity(unit).ok());
+    CHECK(unit == 2_MiB);
+    const HostDriver moved = std::move(a);
+    CHECK(moved == copy);
+    CHECK(a == copy); // NOLINT(bugprone-use-after-move): a handle always has its machine
+    copy = b;
+    CHECK(copy == b);
+}
+
+TEST_CASE("HostDriver: a granularity must be possible") {
+    CHECK_THROWS_AS((HostDriver{1_GiB, {.granularity = 0}}), Misuse);
+    CHECK_THROWS_AS((HostDriver{1_GiB, {.granularity = 3 * page}}), Misuse);
+    CHECK_THROWS_AS((HostDriver{1_GiB, {.granularity = 512}}), Misuse);
+}
+
+TEST_CASE("HostDriver: once lost, everything answers gone, and the machine's end gives all back") {
+    const HostDriver driver = machine();
+    Mapped a{driver};
+    const StreamRef stream = open_stream(driver);
+    EventRef event = open_event(driver);
+    Address address = 0;
+    REQUIRE(driver.allocate_plain(page, address).ok());
+    unsigned char byte = 0;
+    auto pending = std::make_shared<int>(0);
+    REQUIRE(driver.hold(stream).ok());
+    REQUIRE(driver.enqueue(stream, [pending] { ++*pending; }).ok());
+    REQUIRE(driver.record(event, stream).ok());
+    driver.lose();
+
+    std::size_t n = 0;
+    bool yes = false;
+    DeviceMemory memory;
+    PageHandle handle;
+    GraphRef graph;
+    StreamRef other;
+    const Status answers[] = {
+        driver.granularity(n),
+        driver.memory(memory),
+        driver.reserve(page, 0, address),
+        driver.create(page, handle),
+        driver.map(a.address, page, a.handle),
+        driver.allow_access(a.address, page),
+        driver.unmap(a.address, page),
+        driver.release(a.handle),
+        driver.unreserve(a.address, page),
+        driver.allocate_plain(1, address),
+        driver.free_plain(address),
+        driver.open_stream(other),
+        driver.open_event({}, event),
+        driver.record(event, stream),
+        driver.record_device(event),
+        driver.follow(stream, event),
+        driver.query(event, yes),
+        driver.wait(event),
+        driver.drain(),
+        driver.capturing(stream, yes),
+        driver.copy_to_host(&byte, a.address, 1, stream),
+        driver.copy_to_device(a.address, &byte, 1, stream),
+        driver.fill(a.address, 0, 1, stream),
+        driver.enqueue(stream, [] {}),
+        driver.hold(stream),
+        driver.let_go(stream),
+        driver.begin_capture(stream, CaptureMode::global),
+        driver.end_capture(stream, graph),
+        driver.update_graph(stream, graph),
+        driver.launch(graph, stream),
+        driver.close_graph(graph),
+        driver.call_unrelaxed(),
+        driver.close_event(event),
+        driver.close_stream(stream),
+    };
+    for (const Status& answer : answers) CHECK(answer.kind == StatusKind::gone);
+    CHECK(*pending == 0);
+    CHECK(driver.counts().handles == 1);
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("HostDriver: who waits when the machine is lost is woken") {
+    const HostDriver driver = machine();
+    REQUIRE(driver.hold({}).ok());
+    REQUIRE(driver.enqueue({}, [] {}).ok());
+    Status status;
+    std::thread waiter{[&] { status = driver.drain(); }};
+    driver.lose();
+    waiter.join();
+    CHECK(status.kind == StatusKind::gone);
+}
+
+TEST_CASE("HostDriver: the last copy drops what has not begun, and waits for what has") {
+    auto running = std::make_shared<int>(0);
+    auto pending = std::make_shared<int>(0);
+    {
+        const HostDriver driver = machine();
+        Gate gate, begun;
+        REQUIRE(driver
+                    .enqueue({},
+                             [&gate, &begun, running] {
+                                 begun.open();
+                                 gate.wait();
+                                 ++*running;
+                             })
+                    .ok());
+        const StreamRef held = open_stream(driver);
+        REQUIRE(driver.hold(held).ok());
+        REQUIRE(driver.enqueue(held, [pending] { ++*pending; }).ok());
+        begun.wait();
+        gate.open();
+    }
+    CHECK(*running == 1);
+    CHECK(running.use_count() == 1);
+    CHECK(*pending == 0);
+    CHECK(pending.use_count() == 1);
+}
+
+TEST_CASE("HostDriver: strangers are answered and noted") {
+    const HostDriver driver = machine();
+    const HostDriver other = machine();
+    const StreamRef stream = open_stream(other);
+    const EventRef event = open_event(other);
+    bool yes = false;
+    CHECK(driver.fill(0, 0, 0, stream) == HostStatus::invalid_handle);
+    CHECK(driver.wait(event) == HostStatus::invalid_handle);
+    CHECK(driver.query({}, yes) == HostStatus::invalid_handle);
+    CHECK(driver.record(event, {}) == HostStatus::invalid_handle);
+    CHECK(driver.close_event(event) == HostStatus::invalid_handle);
+    CHECK(driver.enqueue({}, nullptr) == HostStatus::invalid_value);
+    CHECK(driver.violations().size() == 5);
+    CHECK(other.violations().empty());
+}
+
+TEST_CASE("HostDriver: many threads at once, everything given back") {
+    const HostDriver driver = machine({}, 1024 * page);
+    std::vector<std::thread> threads;
+    std::vector<int> wrong(4, 0); // doctest's assertions would put the threads in a row
+    for (std::size_t t = 0; t < wrong.size(); ++t) {
+        threads.emplace_back([&driver, &bad = wrong[t], t] {
+            const auto check = [&bad](bool good) { bad += good ? 0 : 1; };
+            StreamRef stream;
+            EventRef event;
+            check(driver.open_stream(stream).ok());
+            check(driver.open_event(stream, event).ok());
+            for (std::size_t round = 0; round < 50; ++round) {
+                const auto value = static_cast<unsigned char>(1 + t + round);
+                const std::size_t bytes = (1 + round % 5) * page;
+                Address address = 0;
+                PageHandle handle;
+                std::vector<unsigned char> out(bytes);
+                check(driver.reserve(bytes, 0, address).ok());
+                check(driver.create(bytes, handle).ok());
+                check(driver.map(address, bytes, handle).ok());
+                check(driver.allow_access(address, bytes).ok());
+                check(driver.fill(address, value, bytes, stream).ok());
+                check(driver.record(event, stream).ok());
+                check(driver.follow({}, event).ok());
+                check(driver.copy_to_host(out.data(), address, bytes, {}).ok());
+                check(driver.record(event, {}).ok());
+                check(driver.wait(event).ok());
+                check(out.front() == value && out.back() == value);
+                check(driver.unmap(address, bytes).ok());
+                check(driver.release(handle).ok());
+                check(driver.unreserve(address, bytes).ok());
+            }
+            check(driver.close_event(event).ok());
+            check(driver.close_stream(stream).ok());
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == std::vector<int>(4, 0));
+    CHECK(driver.counts() == HostCounts{});
+    CHECK(driver.violations().empty());
+}
+
+} // namespace host_host_driver_test

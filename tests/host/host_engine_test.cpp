@@ -1,0 +1,324 @@
+#include "memsaver/host/host_engine.hpp"
+
+#include "host_support.hpp"
+
+namespace host_host_engine_test {
+
+using namespace host_test;
+
+TEST_CASE("host streams: work runs later, in order, on another thread") {
+    const HostDriver driver = machine();
+    const Mapped a{driver};
+    const StreamRef stream = open_stream(driver);
+    const EventRef event = open_event(driver);
+    std::vector<unsigned char> in(page, 3), out(page, 0);
+    std::thread::id ran_on;
+
+    CHECK(passed(driver, event)); // never recorded
+    REQUIRE(driver.hold(stream).ok());
+    REQUIRE(driver.copy_to_device(a.address, in.data(), page, stream).ok());
+    REQUIRE(driver.fill(a.address, 4, 16, stream).ok());
+    REQUIRE(driver
+                .enqueue(stream, a.address, page,
+                         [&] {
+                             ran_on = std::this_thread::get_id();
+                             bytes_at(a.address)[1] += 5;
+                         })
+                .ok());
+    REQUIRE(driver.copy_to_host(out.data(), a.address, page, stream).ok());
+    REQUIRE(driver.record(event, stream).ok());
+    CHECK_FALSE(passed(driver, event));
+    CHECK(bytes_at(a.address)[0] == 0);
+
+    REQUIRE(driver.let_go(stream).ok());
+    REQUIRE(driver.wait(event).ok());
+    CHECK(passed(driver, event));
+    CHECK(out[0] == 4);
+    CHECK(out[1] == 9);
+    CHECK(out[16] == 3);
+    CHECK(out[page - 1] == 3);
+    CHECK(ran_on != std::thread::id{});
+    CHECK(ran_on != std::this_thread::get_id());
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("host streams: streams run beside each other unless one follows") {
+    const HostDriver driver = machine();
+    const StreamRef first = open_stream(driver);
+    const StreamRef second = open_stream(driver);
+    const EventRef event = open_event(driver);
+    std::vector<int> order;
+    Gate gate;
+    REQUIRE(driver
+                .enqueue(first,
+                         [&] {
+                             gate.wait();
+                             order.push_back(1);
+                         })
+                .ok());
+    SUBCASE("beside") {
+        REQUIRE(driver
+                    .enqueue(second,
+                             [&] {
+                                 order.push_back(2);
+                                 gate.open();
+                             })
+                    .ok());
+        REQUIRE(driver.drain().ok());
+        CHECK(order == std::vector<int>{2, 1});
+    }
+    SUBCASE("after, also when the event moves on or is closed") {
+        REQUIRE(driver.record(event, first).ok());
+        REQUIRE(driver.follow(second, event).ok());
+        REQUIRE(driver.enqueue(second, [&] { order.push_back(2); }).ok());
+        REQUIRE(driver.record(event, {}).ok());
+        CHECK(passed(driver, event)); // the default stream waits for no other
+        REQUIRE(driver.close_event(event).ok());
+        gate.open();
+        REQUIRE(driver.drain().ok());
+        CHECK(order == std::vector<int>{1, 2});
+    }
+    SUBCASE("the whole device's mark") {
+        REQUIRE(driver.record_device(event).ok());
+        CHECK_FALSE(passed(driver, event));
+        REQUIRE(driver.enqueue(second, [&] { gate.open(); }).ok()); // later work is not waited for
+        REQUIRE(driver.wait(event).ok());
+        CHECK(order == std::vector<int>{1});
+    }
+}
+
+TEST_CASE("host streams: closing does not wait, and pending work still runs") {
+    const HostDriver driver = machine();
+    const EventRef event = open_event(driver);
+    Gate gate;
+    int ran = 0;
+    const StreamRef stream = open_stream(driver);
+    REQUIRE(driver.enqueue(stream, [&] { gate.wait(); }).ok());
+    REQUIRE(driver.enqueue(stream, [&] { ++ran; }).ok());
+    REQUIRE(driver.record(event, stream).ok());
+    REQUIRE(driver.close_stream(stream).ok());
+    CHECK(driver.counts().streams == 0);
+    CHECK_FALSE(passed(driver, event));
+    gate.open();
+    REQUIRE(driver.wait(event).ok());
+    CHECK(ran == 1);
+    CHECK(passed(driver, event));
+    CHECK_FALSE(driver.enqueue(stream, [] {}).ok());
+    CHECK_FALSE(driver.close_stream(stream).ok());
+    CHECK_FALSE(driver.close_stream({}).ok()); // nobody opened the default stream
+    CHECK(driver.violations().size() == 3);
+}
+
+TEST_CASE("host streams: freeing plain memory waits for the device") {
+    const HostDriver driver = machine();
+    Address plain = 0;
+    REQUIRE(driver.allocate_plain(1000, plain).ok());
+    int ran = 0;
+    REQUIRE(driver.enqueue(open_stream(driver), [&] { ++ran; }).ok());
+    REQUIRE(driver.fill(plain, 1, 1000, {}).ok());
+    REQUIRE(driver.free_plain(plain).ok());
+    CHECK(ran == 1);
+    CHECK(driver.counts().plain_allocations == 0);
+    CHECK_FALSE(driver.fill(plain, 1, 1000, {}).ok());
+}
+
+TEST_CASE("host streams: copies that touch what is paused, or without access, fail and harm nothing") {
+    const HostDriver driver = machine();
+    Mapped a{driver};
+    std::vector<unsigned char> host(2 * page);
+    REQUIRE(a.unmap().ok());
+    CHECK(driver.fill(a.address, 1, 1, {}) == HostStatus::invalid_value);
+    REQUIRE(driver.map(a.address, page, a.handle).ok());
+    CHECK(driver.fill(a.address, 1, 1, {}) == HostStatus::invalid_value);
+    CHECK(driver.copy_to_host(host.data(), a.address, page, {}) == HostStatus::invalid_value);
+    REQUIRE(driver.allow_access(a.address, page).ok());
+    CHECK(driver.copy_to_host(host.data(), a.address, page, {}).ok());
+    CHECK(driver.copy_to_host(host.data(), a.address + 1, page, {}) == HostStatus::invalid_value); // one byte too far
+    CHECK(driver.copy_to_device(a.address - 1, host.data(), 2, {}) == HostStatus::invalid_value);
+    CHECK(driver.fill(reinterpret_cast<Address>(host.data()), 1, 1, {}) == HostStatus::invalid_value);
+    CHECK(driver.fill(a.address, 1, 0, {}).ok());
+    REQUIRE(driver.drain().ok());
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("host faults: unmapping under pending work succeeds, the work does not run, the machine is lost") {
+    const bool survives = [] {
+        bool yes = false;
+        SUBCASE("lost") { yes = false; }
+        SUBCASE("survived on request") { yes = true; }
+        return yes;
+    }();
+    const HostDriver driver = machine({.survive_faults = survives});
+    Mapped a{driver};
+    Mapped b{driver};
+    const StreamRef stream = open_stream(driver);
+    std::vector<unsigned char> host(page);
+    int ran = 0;
+    REQUIRE(driver.hold(stream).ok());
+    REQUIRE(driver.enqueue(stream, a.address, page, [&] { ran += 1; }).ok());
+    REQUIRE(driver.copy_to_host(host.data(), a.address, page, stream).ok());
+    REQUIRE(driver.enqueue(stream, b.address, page, [&] { ran += 10; }).ok());
+    CHECK(a.unmap().ok());
+    CHECK(driver.violations().size() == 1);
+    CHECK_FALSE(readable(a.address));
+    if (!survives) {
+        CHECK(driver.drain().kind == StatusKind::gone);
+        CHECK(ran == 0);
+        CHECK(driver.violations().size() == 1);
+        return;
+    }
+    a.map(); // too late to help
+    REQUIRE(driver.let_go(stream).ok());
+    REQUIRE(driver.drain().ok());
+    CHECK(ran == 10);
+    CHECK(driver.violations().size() == 1);
+    a.give_back(); // nothing is in use any more
+    b.give_back();
+    REQUIRE(driver.close_stream(stream).ok());
+    CHECK(driver.counts() == HostCounts{});
+    CHECK(driver.violations().size() == 1);
+}
+
+TEST_CASE("host faults: unmapping under a running kernel is noticed, and faults only afterwards") {
+    const HostDriver driver = machine({.survive_faults = true});
+    Mapped a{driver, 3 * page};
+    Gate started, unmapped;
+    int seen = -1;
+    REQUIRE(driver
+                .enqueue({}, a.address, a.bytes,
+                         [&] {
+                             bytes_at(a.address)[0] = 8;
+                             started.open();
+                             unmapped.wait();
+                             seen = bytes_at(a.address)[0];
+                             bytes_at(a.address)[a.bytes - 1] = 8;
+                         })
+                .ok());
+    started.wait();
+    CHECK(a.unmap().ok());
+    CHECK(driver.violations().size() == 1);
+    CHECK(driver.fill(a.address, 1, 1, {}) == HostStatus::invalid_value); // unmapped, for everybody who asks
+
+    SUBCASE("and stays unmapped") {
+        unmapped.open();
+        REQUIRE(driver.drain().ok());
+        CHECK_FALSE(readable(a.address));
+        CHECK_FALSE(readable(a.address + 2 * page));
+    }
+    SUBCASE("and is mapped again before the kernel ends") {
+        PageHandle middle;
+        REQUIRE(driver.create(page, middle).ok());
+        REQUIRE(driver.map(a.address + page, page, middle).ok());
+        unmapped.open();
+        REQUIRE(driver.drain().ok());
+        CHECK_FALSE(readable(a.address));
+        CHECK_FALSE(readable(a.address + page));
+        REQUIRE(driver.allow_access(a.address + page, page).ok());
+        CHECK(readable(a.address + page));
+    }
+    SUBCASE("and its addresses are given up before the kernel ends") {
+        REQUIRE(driver.unreserve(a.address, a.bytes).ok());
+        unmapped.open();
+        REQUIRE(driver.drain().ok());
+        CHECK_FALSE(readable(a.address));
+    }
+    CHECK(seen == 0); // not the pages that were there
+    CHECK(driver.violations().size() == 1);
+    REQUIRE(driver.release(a.handle).ok());
+}
+
+TEST_CASE("host faults: a kernel on memory that is paused, or that throws, loses the machine") {
+    const HostDriver driver = machine();
+    Mapped a{driver};
+    REQUIRE(a.unmap().ok());
+    bool ran = false;
+    SUBCASE("paused") {
+        REQUIRE(driver.enqueue({}, a.address, page, [&] { ran = true; }).ok());
+    }
+    SUBCASE("no access") {
+        REQUIRE(driver.map(a.address, page, a.handle).ok());
+        REQUIRE(driver.enqueue({}, a.address, page, [&] { ran = true; }).ok());
+    }
+    SUBCASE("throws") {
+        REQUIRE(driver.enqueue({}, [] { throw 1; }).ok());
+    }
+    CHECK(driver.drain().kind == StatusKind::gone);
+    CHECK_FALSE(ran);
+    CHECK(driver.violations().size() == 1);
+}
+
+TEST_CASE("host faults: a kernel may be launched before its memory is mapped, if that is there in time") {
+    const HostDriver driver = machine();
+    Mapped a{driver};
+    const StreamRef stream = open_stream(driver);
+    REQUIRE(a.unmap().ok());
+    REQUIRE(driver.hold(stream).ok());
+    REQUIRE(driver.enqueue(stream, a.address, page, [&] { bytes_at(a.address)[0] = 6; }).ok());
+    a.map();
+    REQUIRE(driver.let_go(stream).ok());
+    REQUIRE(driver.drain().ok());
+    CHECK(bytes_at(a.address)[0] == 6);
+    a.give_back();
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("late host streams: nothing starts until somebody wants it, and then no more than that") {
+    const HostDriver driver = machine({.late = true});
+    const Mapped a{driver};
+    const StreamRef first = open_stream(driver);
+    const StreamRef second = open_stream(driver);
+    const EventRef ready = open_event(driver);
+    const EventRef done = open_event(driver);
+    unsigned char seen = 0;
+    REQUIRE(driver.fill(a.address, 5, page, first).ok());
+    REQUIRE(driver.record(ready, first).ok());
+    REQUIRE(driver.fill(a.address, 6, page, first).ok());
+
+    SUBCASE("a stream that follows") {
+        REQUIRE(driver.follow(second, ready).ok());
+        REQUIRE(driver.enqueue(second, a.address, page, [&] { seen = bytes_at(a.address)[0]; }).ok());
+        REQUIRE(driver.record(done, second).ok());
+        REQUIRE(driver.wait(done).ok());
+        CHECK(seen == 5); // and not 6, which nobody has wanted
+    }
+    SUBCASE("a stream that does not follow") {
+        REQUIRE(driver.enqueue(second, a.address, page, [&] { seen = bytes_at(a.address)[0]; }).ok());
+        REQUIRE(driver.record(done, second).ok());
+        REQUIRE(driver.wait(done).ok());
+        CHECK(seen == 0); // every time
+    }
+    SUBCASE("asking is wanting") {
+        bool yes = false;
+        while (!yes) {
+            REQUIRE(driver.query(ready, yes).ok());
+            std::this_thread::yield();
+        }
+        CHECK(bytes_at(a.address)[0] == 5);
+    }
+    SUBCASE("closing a stream lets its work go, and what that follows") {
+        REQUIRE(driver.follow(second, ready).ok());
+        REQUIRE(driver.enqueue(second, a.address, page, [&] { seen = bytes_at(a.address)[0]; }).ok());
+        REQUIRE(driver.record(done, second).ok());
+        REQUIRE(driver.close_stream(second).ok());
+        REQUIRE(driver.wait(done).ok());
+        CHECK(seen == 5);
+    }
+    SUBCASE("closing a stream is enough for its work to run") {
+        Gate ran;
+        REQUIRE(driver.enqueue(second, [&] { ran.open(); }).ok());
+        REQUIRE(driver.hold(second).ok()); // and nobody could let it go any more
+        REQUIRE(driver.close_stream(second).ok());
+        ran.wait();
+    }
+    SUBCASE("a pause that does not wait") {
+        CHECK(driver.unmap(a.address, page).ok());
+        CHECK(driver.violations().size() == 1);
+        CHECK(driver.drain().kind == StatusKind::gone);
+    }
+    SUBCASE("drain wants everything") {
+        REQUIRE(driver.drain().ok());
+        CHECK(bytes_at(a.address)[0] == 6);
+    }
+}
+
+} // namespace host_host_engine_test

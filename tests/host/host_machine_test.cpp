@@ -1,0 +1,262 @@
+#include "memsaver/host/host_engine.hpp"
+
+#include "host_support.hpp"
+
+namespace host_host_machine_test {
+
+using namespace host_test;
+
+namespace {
+
+struct Setup {
+    HostDriver driver = machine();
+    Mapped a{driver};
+    StreamRef stream = open_stream(driver);
+    StreamRef other = open_stream(driver);
+    EventRef event = open_event(driver);
+    GraphRef graph;
+
+    bool capturing(StreamRef s) const {
+        bool yes = false;
+        REQUIRE(driver.capturing(s, yes).ok());
+        return yes;
+    }
+    unsigned char first_byte() const {
+        REQUIRE(driver.drain().ok());
+        return bytes_at(a.address)[0];
+    }
+};
+
+} // namespace
+
+TEST_CASE("host captures: work is recorded and not run, and replayed on whatever pages are there") {
+    Setup s;
+    unsigned char out = 0;
+    REQUIRE(s.driver.begin_capture(s.stream, CaptureMode::global).ok());
+    CHECK(s.capturing(s.stream));
+    CHECK_FALSE(s.capturing(s.other));
+    REQUIRE(s.driver.fill(s.a.address, 2, page, s.stream).ok());
+    REQUIRE(s.driver.enqueue(s.stream, s.a.address, page, [&] { bytes_at(s.a.address)[0] += 1; }).ok());
+    REQUIRE(s.driver.copy_to_host(&out, s.a.address, 1, s.stream).ok());
+    CHECK(s.first_byte() == 0); // also: draining leaves the capture whole and does not wait for it
+    REQUIRE(s.driver.end_capture(s.stream, s.graph).ok());
+    CHECK_FALSE(s.capturing(s.stream));
+    CHECK(s.first_byte() == 0);
+    CHECK(s.driver.counts().graphs == 1);
+
+    for (int round = 0; round < 2; ++round) {
+        REQUIRE(s.driver.launch(s.graph, s.other).ok());
+        CHECK(s.first_byte() == 3);
+        CHECK(out == 3);
+        out = 0;
+        // Pause and resume.
+        REQUIRE(s.a.unmap().ok());
+        REQUIRE(s.driver.release(s.a.handle).ok());
+        REQUIRE(s.driver.create(page, s.a.handle).ok());
+        s.a.map();
+    }
+    REQUIRE(s.driver.launch(s.graph, s.stream).ok());
+    REQUIRE(s.driver.close_graph(s.graph).ok()); // what was launched runs nevertheless
+    CHECK(s.first_byte() == 3);
+    CHECK(s.driver.violations().empty());
+    CHECK_FALSE(s.driver.launch(s.graph, s.stream).ok());
+    CHECK_FALSE(s.driver.close_graph(s.graph).ok());
+    CHECK(s.driver.violations().size() == 2);
+}
+
+TEST_CASE("host captures: a graph launched on paused memory loses the machine") {
+    Setup s;
+    REQUIRE(s.driver.begin_capture(s.stream, CaptureMode::relaxed).ok());
+    REQUIRE(s.driver.fill(s.a.address, 2, page, s.stream).ok());
+    REQUIRE(s.driver.end_capture(s.stream, s.graph).ok());
+    REQUIRE(s.a.unmap().ok()); // a graph that does not run uses nothing
+    CHECK(s.driver.violations().empty());
+    REQUIRE(s.driver.launch(s.graph, s.stream).ok());
+    CHECK(s.driver.drain().kind == StatusKind::gone);
+}
+
+TEST_CASE("host captures: what the library does meanwhile is harmless, in every mode and from any thread") {
+    for (const CaptureMode mode : {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed}) {
+        Setup s;
+        REQUIRE(s.driver.begin_capture(s.stream, mode).ok());
+        const auto everything = [&] {
+            Mapped more{s.driver};
+            const StreamRef stream = open_stream(s.driver);
+            const EventRef event = open_event(s.driver);
+            DeviceMemory memory;
+            CHECK(s.driver.memory(memory).ok());
+            CHECK(s.driver.fill(more.address, 1, page, stream).ok());
+            CHECK(s.driver.record(event, stream).ok());
+            CHECK(s.driver.follow(s.other, event).ok());
+            (void)passed(s.driver, event);
+            CHECK(s.driver.wait(event).ok());
+            Address plain = 0;
+            CHECK(s.driver.allocate_plain(1, plain).ok());
+            CHECK(s.driver.free_plain(plain).ok());
+            CHECK(s.driver.drain().ok());
+            CHECK(s.driver.close_event(event).ok());
+            CHECK(s.driver.close_stream(stream).ok());
+            more.give_back();
+        };
+        everything();
+        std::thread{everything}.join();
+        CHECK(s.driver.end_capture(s.stream, s.graph).ok());
+        CHECK(s.driver.violations().empty());
+    }
+}
+
+TEST_CASE("host captures: marking the whole device breaks them all") {
+    for (const CaptureMode mode : {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed}) {
+        Setup s;
+        REQUIRE(s.driver.begin_capture(s.stream, mode).ok());
+        Status status;
+        std::thread{[&] { status = s.driver.record_device(s.event); }}.join();
+        CHECK(status == HostStatus::capture_unsupported);
+        CHECK(s.capturing(s.stream));
+        CHECK(s.driver.fill(s.a.address, 1, 1, s.stream) == HostStatus::capture_invalidated);
+        CHECK(s.driver.end_capture(s.stream, s.graph) == HostStatus::capture_invalidated);
+        CHECK(s.graph == GraphRef{});
+        CHECK_FALSE(s.capturing(s.stream));
+        CHECK(s.driver.fill(s.a.address, 1, 1, s.stream).ok());
+        CHECK(s.driver.record_device(s.event).ok());
+    }
+}
+
+TEST_CASE("host captures: a call without relaxed mode breaks the captures that CUDA's would") {
+    const auto breaks = [](CaptureMode mode, bool same_thread) {
+        Setup s;
+        REQUIRE(s.driver.begin_capture(s.stream, mode).ok());
+        Status status;
+        const auto call = [&] { status = s.driver.call_unrelaxed(); };
+        if (same_thread)
+            call();
+        else
+            std::thread{call}.join();
+        const bool broken = !s.driver.end_capture(s.stream, s.graph).ok();
+        CHECK(broken == !status.ok());
+        return broken;
+    };
+    CHECK(breaks(CaptureMode::global, true));
+    CHECK(breaks(CaptureMode::global, false));
+    CHECK(breaks(CaptureMode::thread_local_, true));
+    CHECK_FALSE(breaks(CaptureMode::thread_local_, false));
+    CHECK_FALSE(breaks(CaptureMode::relaxed, true));
+}
+
+TEST_CASE("host captures: events inside and outside do not mix") {
+    Setup s;
+    const EventRef outside = open_event(s.driver);
+    REQUIRE(s.driver.record(outside, s.other).ok());
+    REQUIRE(s.driver.begin_capture(s.stream, CaptureMode::global).ok());
+    REQUIRE(s.driver.record(s.event, s.stream).ok());
+    bool yes = false;
+    SUBCASE("no point in time") {
+        CHECK(s.driver.query(s.event, yes) == HostStatus::captured_event);
+        CHECK(s.driver.wait(s.event) == HostStatus::captured_event);
+        CHECK(s.driver.end_capture(s.stream, s.graph).ok());
+        CHECK(s.driver.query(s.event, yes) == HostStatus::captured_event); // still
+        CHECK(s.driver.follow(s.other, s.event) == HostStatus::captured_event);
+        SUBCASE("until it marks a stream") { CHECK(s.driver.record(s.event, s.stream).ok()); }
+        SUBCASE("until it marks the device") { CHECK(s.driver.record_device(s.event).ok()); }
+        CHECK(s.driver.query(s.event, yes).ok());
+    }
+    SUBCASE("following what is outside breaks the capture") {
+        CHECK(s.driver.follow(s.stream, outside) == HostStatus::capture_isolation);
+        CHECK(s.driver.end_capture(s.stream, s.graph) == HostStatus::capture_invalidated);
+    }
+    SUBCASE("a stream that follows joins, and leaves with the end") {
+        CHECK(s.driver.follow(s.other, s.event).ok());
+        CHECK(s.capturing(s.other));
+        CHECK(s.driver.fill(s.a.address, 9, 1, s.other).ok());
+        CHECK(s.driver.record(outside, s.other).ok());
+        CHECK(s.driver.follow(s.stream, outside).ok());
+        CHECK(s.driver.end_capture(s.other, s.graph) == HostStatus::illegal_state); // it did not begin
+        CHECK(s.driver.end_capture(s.stream, s.graph).ok());
+        CHECK_FALSE(s.capturing(s.other));
+        CHECK(s.first_byte() == 0);
+        CHECK(s.driver.launch(s.graph, s.stream).ok());
+        CHECK(s.first_byte() == 9);
+    }
+    SUBCASE("a joined stream that is closed breaks the capture") {
+        CHECK(s.driver.follow(s.other, s.event).ok());
+        CHECK(s.driver.close_stream(s.other).ok());
+        CHECK(s.driver.end_capture(s.stream, s.graph) == HostStatus::capture_invalidated);
+    }
+    SUBCASE("closing the first stream ends the capture") {
+        CHECK(s.driver.follow(s.other, s.event).ok());
+        CHECK(s.driver.close_stream(s.stream).ok());
+        CHECK_FALSE(s.capturing(s.other));
+        CHECK(s.driver.record_device(s.event).ok());
+    }
+}
+
+TEST_CASE("host captures: begin and end belong together") {
+    Setup s;
+    CHECK(s.driver.begin_capture({}, CaptureMode::global) == HostStatus::capture_unsupported);
+    CHECK(s.driver.end_capture(s.stream, s.graph) == HostStatus::illegal_state);
+    REQUIRE(s.driver.begin_capture(s.stream, CaptureMode::global).ok());
+    CHECK(s.driver.begin_capture(s.stream, CaptureMode::global) == HostStatus::illegal_state);
+    Status status;
+    std::thread{[&] { status = s.driver.end_capture(s.stream, s.graph); }}.join();
+    CHECK(status == HostStatus::wrong_thread);
+    CHECK(s.driver.end_capture(s.stream, s.graph).ok());
+    // A graph may be launched into another capture.
+    REQUIRE(s.driver.begin_capture(s.other, CaptureMode::relaxed).ok());
+    REQUIRE(s.driver.launch(s.graph, s.other).ok());
+    std::thread{[&] { status = s.driver.end_capture(s.other, s.graph); }}.join();
+    CHECK(status.ok());
+    CHECK(s.driver.counts().graphs == 2);
+}
+
+TEST_CASE("lanes: one for each direction, the machine's own and nobody's to count") {
+    const HostDriver driver = machine();
+    const HostDriver copy = driver; // NOLINT(performance-unnecessary-copy-initialization): it shares the lanes
+    StreamRef out;
+    StreamRef in;
+    StreamRef again;
+    REQUIRE(driver.lane(Direction::out, out).ok());
+    REQUIRE(driver.lane(Direction::in, in).ok());
+    CHECK(out != in);
+    CHECK(out != StreamRef{});
+    REQUIRE(copy.lane(Direction::out, again).ok());
+    CHECK(again == out);
+    REQUIRE(copy.lane(Direction::in, again).ok());
+    CHECK(again == in);
+    CHECK(driver.counts() == HostCounts{});
+    const StreamRef stream = open_stream(driver);
+    CHECK(driver.counts().streams == 1);
+    CHECK(stream != out);
+    CHECK(stream != in);
+    CHECK(driver.close_stream(stream).ok());
+    CHECK(driver.counts() == HostCounts{});
+    driver.lose();
+    CHECK(driver.lane(Direction::out, out).kind == StatusKind::gone);
+}
+
+TEST_CASE("lanes: work passes in order on each, and one does not wait for the other") {
+    const HostDriver driver = machine();
+    Mapped a{driver};
+    StreamRef out;
+    StreamRef in;
+    REQUIRE(driver.lane(Direction::out, out).ok());
+    REQUIRE(driver.lane(Direction::in, in).ok());
+    unsigned char from[2] = {1, 2};
+    unsigned char to[2] = {};
+    REQUIRE(driver.hold(out).ok());
+    REQUIRE(driver.copy_to_host(to, a.address, 2, out).ok());
+    REQUIRE(driver.copy_to_device(a.address, from, 2, in).ok());
+    const EventRef mark = open_event(driver);
+    REQUIRE(driver.record(mark, in).ok());
+    CHECK(driver.wait(mark).ok()); // though `out` stands still
+    CHECK(to[1] == 0);
+    REQUIRE(driver.record(mark, out).ok());
+    CHECK_FALSE(passed(driver, mark));
+    REQUIRE(driver.let_go(out).ok());
+    CHECK(driver.wait(mark).ok());
+    CHECK(to[1] == 2);
+    CHECK(driver.close_event(mark).ok());
+    a.give_back();
+    CHECK(driver.counts() == HostCounts{});
+}
+
+} // namespace host_host_machine_test

@@ -1,0 +1,212 @@
+#include "memsaver/host/host_memory.hpp"
+
+#include "host_support.hpp"
+
+#include <algorithm>
+
+namespace host_host_memory_test {
+
+using namespace host_test;
+
+TEST_CASE("host memory: pages come, keep their bytes wherever they are mapped, and go") {
+    const HostDriver driver = machine();
+    Mapped a{driver};
+    std::memset(bytes_at(a.address), 7, a.bytes);
+    CHECK(driver.counts().held_bytes == page);
+
+    Address elsewhere = 0;
+    REQUIRE(driver.reserve(page, 0, elsewhere).ok());
+    REQUIRE(driver.unmap(a.address, page).ok());
+    CHECK_FALSE(readable(a.address));
+    REQUIRE(driver.map(elsewhere, page, a.handle).ok());
+    CHECK_FALSE(readable(elsewhere));
+    REQUIRE(driver.allow_access(elsewhere, page).ok());
+    CHECK(bytes_at(elsewhere)[0] == 7);
+    CHECK(bytes_at(elsewhere)[page - 1] == 7);
+
+    REQUIRE(driver.unmap(elsewhere, page).ok());
+    REQUIRE(driver.release(a.handle).ok());
+    CHECK(driver.counts().held_bytes == 0);
+    REQUIRE(driver.create(page, a.handle).ok());
+    a.map();
+    CHECK(bytes_at(a.address)[0] == 0); // the old bytes are gone
+    CHECK(bytes_at(a.address)[page - 1] == 0);
+
+    a.give_back();
+    CHECK(driver.unreserve(elsewhere, page).ok());
+    CHECK(driver.counts() == HostCounts{});
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("host memory: one handle at two addresses is the same bytes") {
+    const HostDriver driver = machine();
+    Mapped a{driver};
+    Address second = 0;
+    REQUIRE(driver.reserve(page, 0, second).ok());
+    REQUIRE(driver.map(second, page, a.handle).ok());
+    REQUIRE(driver.allow_access(second, page).ok());
+    bytes_at(a.address)[5] = 42;
+    CHECK(bytes_at(second)[5] == 42);
+}
+
+TEST_CASE("host memory: a handle released while mapped keeps its pages until the last unmap") {
+    const HostDriver driver = machine();
+    Mapped a{driver};
+    bytes_at(a.address)[0] = 9;
+    REQUIRE(driver.release(a.handle).ok());
+    CHECK(bytes_at(a.address)[0] == 9);
+    CHECK(driver.counts().handles == 0);
+    CHECK(driver.counts().held_bytes == page);
+    REQUIRE(a.unmap().ok());
+    CHECK(driver.counts().held_bytes == 0);
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("host memory: the capacity runs out, harmlessly, for pages and plain allocations alike") {
+    const HostDriver driver = machine({}, 4 * page);
+    PageHandle first, more;
+    REQUIRE(driver.create(3 * page, first).ok());
+    CHECK(driver.create(2 * page, more).kind == StatusKind::out_of_memory);
+    Address plain = 0;
+    CHECK(driver.allocate_plain(page + 1, plain).kind == StatusKind::out_of_memory);
+    DeviceMemory memory;
+    REQUIRE(driver.memory(memory).ok());
+    CHECK(memory.free_bytes == page);
+    CHECK(memory.total_bytes == 4 * page);
+    REQUIRE(driver.allocate_plain(1, plain).ok());
+    REQUIRE(driver.memory(memory).ok());
+    CHECK(memory.free_bytes == page - 512);
+    CHECK(driver.create(page, more).kind == StatusKind::out_of_memory);
+    REQUIRE(driver.free_plain(plain).ok());
+    REQUIRE(driver.create(page, more).ok());
+    REQUIRE(driver.release(first).ok());
+    REQUIRE(driver.release(more).ok());
+    CHECK(driver.counts() == HostCounts{});
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("host memory: fresh bytes are poisoned on request") {
+    const HostDriver driver = machine({.poison = true});
+    const Mapped a{driver, 3 * page};
+    CHECK(std::all_of(bytes_at(a.address), bytes_at(a.address) + a.bytes, [](auto b) { return b == host_poison; }));
+    Address plain = 0;
+    REQUIRE(driver.allocate_plain(100, plain).ok());
+    CHECK(bytes_at(plain)[99] == host_poison);
+    REQUIRE(driver.free_plain(plain).ok());
+}
+
+TEST_CASE("host memory: reservations are aligned as asked, and big ones cost nothing") {
+    const HostDriver driver = machine();
+    for (const std::size_t alignment : {std::size_t{0}, page, 2_MiB, 1_GiB}) {
+        Address address = 0;
+        REQUIRE(driver.reserve(3 * page, alignment, address).ok());
+        CHECK(address % std::max(alignment, page) == 0);
+        CHECK(driver.unreserve(address, 3 * page).ok());
+    }
+    Address vast = 0;
+    REQUIRE(driver.reserve(256_GiB, 0, vast).ok());
+    CHECK(driver.unreserve(vast, 256_GiB).ok());
+    Address unchanged = 1;
+    CHECK(driver.reserve(align_down(SIZE_MAX, page), 0, unchanged).kind == StatusKind::out_of_memory);
+    CHECK(unchanged == 1);
+}
+
+TEST_CASE("host memory: wrong bookkeeping is answered, noted, and changes nothing") {
+    const HostDriver driver = machine();
+    Mapped a{driver, 2 * page};
+    Address room = 0;
+    REQUIRE(driver.reserve(8 * page, 0, room).ok());
+    PageHandle loose;
+    REQUIRE(driver.create(page, loose).ok());
+    PageHandle one, two;
+    REQUIRE(driver.create(page, one).ok());
+    REQUIRE(driver.create(page, two).ok());
+    REQUIRE(driver.map(room, page, one).ok());
+    REQUIRE(driver.map(room + 2 * page, page, two).ok());
+    PageHandle released;
+    REQUIRE(driver.create(page, released).ok());
+    REQUIRE(driver.release(released).ok());
+    Address plain = 0;
+    REQUIRE(driver.allocate_plain(page, plain).ok());
+    const HostCounts before = driver.counts();
+
+    Address address = 0;
+    PageHandle handle;
+    const auto wrong = [&](Status status) {
+        static_cast<void>(status);
+        CHECK(status.kind == StatusKind::other);
+        CHECK(driver.counts() == before);
+        const std::size_t noted = driver.violations().size();
+        return noted;
+    };
+    std::size_t n = 0;
+    SUBCASE("reserve nothing") { n = wrong(driver.reserve(0, 0, address)); }
+    SUBCASE("reserve a part") { n = wrong(driver.reserve(page + 1, 0, address)); }
+    SUBCASE("reserve with a bad alignment") { n = wrong(driver.reserve(page, 3 * page, address)); }
+    SUBCASE("create nothing") { n = wrong(driver.create(0, handle)); }
+    SUBCASE("create a part") { n = wrong(driver.create(page / 2, handle)); }
+    SUBCASE("map a released handle") { n = wrong(driver.map(room + page, page, released)); }
+    SUBCASE("map no handle") { n = wrong(driver.map(room + page, page, {})); }
+    SUBCASE("map a part of a handle") { n = wrong(driver.map(room + 4 * page, page, a.handle)); }
+    SUBCASE("map more than a handle") { n = wrong(driver.map(room + 4 * page, 2 * page, loose)); }
+    SUBCASE("map over a mapping") { n = wrong(driver.map(room, page, loose)); }
+    SUBCASE("map half over a mapping") { n = wrong(driver.map(room + page, 2 * page, a.handle)); }
+    SUBCASE("map across the end") { n = wrong(driver.map(room + 7 * page, 2 * page, a.handle)); }
+    SUBCASE("map unreserved addresses") { n = wrong(driver.map(page, page, loose)); }
+    SUBCASE("map unaligned") { n = wrong(driver.map(room + page + 512, page, loose)); }
+    SUBCASE("unmap a hole") { n = wrong(driver.unmap(room + page, page)); }
+    SUBCASE("unmap across a hole") { n = wrong(driver.unmap(room, 3 * page)); }
+    SUBCASE("unmap more than is there") { n = wrong(driver.unmap(room, 2 * page)); }
+    SUBCASE("unmap the front of a mapping") { n = wrong(driver.unmap(a.address, page)); }
+    SUBCASE("unmap the back of a mapping") { n = wrong(driver.unmap(a.address + page, page)); }
+    SUBCASE("unmap nothing") { n = wrong(driver.unmap(a.address, 0)); }
+    SUBCASE("unmap past the last address") { n = wrong(driver.unmap(room, align_down(SIZE_MAX, page))); }
+    SUBCASE("unmap plain memory") { n = wrong(driver.unmap(plain, page)); }
+    SUBCASE("access across a hole") { n = wrong(driver.allow_access(room, 3 * page)); }
+    SUBCASE("access to a part") { n = wrong(driver.allow_access(a.address, page)); }
+    SUBCASE("release twice") { n = wrong(driver.release(released)); }
+    SUBCASE("release no handle") { n = wrong(driver.release({})); }
+    SUBCASE("unreserve a part") { n = wrong(driver.unreserve(room, page)); }
+    SUBCASE("unreserve the back") { n = wrong(driver.unreserve(room + page, 7 * page)); }
+    SUBCASE("unreserve with pages") { n = wrong(driver.unreserve(room, 8 * page)); }
+    SUBCASE("free pages as plain") { n = wrong(driver.free_plain(a.address)); }
+    SUBCASE("free the inside of plain") { n = wrong(driver.free_plain(plain + 512)); }
+    CHECK(n == 1);
+    CHECK(readable(a.address));
+    REQUIRE(driver.free_plain(plain).ok());
+}
+
+TEST_CASE("host memory: what is done twice is noticed") {
+    const HostDriver driver = machine();
+    Mapped a{driver};
+    a.give_back();
+    CHECK(driver.violations().empty());
+    CHECK_FALSE(a.unmap().ok());
+    CHECK_FALSE(driver.release(a.handle).ok());
+    CHECK_FALSE(driver.unreserve(a.address, a.bytes).ok());
+    CHECK(driver.violations().size() == 3);
+    CHECK(driver.free_plain(0).ok()); // as cudaFree
+    CHECK(driver.violations().size() == 3);
+}
+
+TEST_CASE("host memory: thousands of handles, one access and one unmap for all") {
+    constexpr std::size_t count = 5000;
+    const HostDriver driver = machine({}, count * page);
+    Address room = 0;
+    REQUIRE(driver.reserve(count * page, 0, room).ok());
+    std::vector<PageHandle> handles(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        REQUIRE(driver.create(page, handles[i]).ok());
+        // Backwards, so that neighbours in memory are no neighbours in the file.
+        REQUIRE(driver.map(room + (count - 1 - i) * page, page, handles[i]).ok());
+    }
+    REQUIRE(driver.allow_access(room, count * page).ok());
+    for (std::size_t i = 0; i < count; ++i) bytes_at(room + i * page)[i % page] = 1;
+    CHECK(driver.counts().mappings == count);
+    REQUIRE(driver.unmap(room, count * page).ok());
+    for (const PageHandle handle : handles) REQUIRE(driver.release(handle).ok());
+    REQUIRE(driver.unreserve(room, count * page).ok());
+    CHECK(driver.counts() == HostCounts{});
+}
+
+} // namespace host_host_memory_test

@@ -1,0 +1,102 @@
+// Short cuts for tests of the host machine: a handle that owns, and ways to look at memory that may fault.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/host/host_driver.hpp"
+#include "memsaver/host/host_memory.hpp"
+
+#include <doctest/doctest.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include <unistd.h>
+
+namespace host_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+
+inline constexpr std::size_t page = 64_KiB;
+
+inline HostDriver machine(HostDriverOptions options = {}, std::size_t capacity = 64 * page) {
+    options.granularity = page;
+    return HostDriver{capacity, options};
+}
+
+inline unsigned char* bytes_at(Address address) { return reinterpret_cast<unsigned char*>(address); }
+
+/// Whether the CPU may read the byte, asked of the system, which answers an error where a load would be a fault.
+inline bool readable(Address address) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const bool yes = ::write(ends[1], reinterpret_cast<const void*>(address), 1) == 1;
+    ::close(ends[0]);
+    ::close(ends[1]);
+    return yes;
+}
+
+/// Reserved addresses with pages, for as long as nobody loses the machine.
+struct Mapped {
+    explicit Mapped(HostDriver d, std::size_t size = page) : driver{d}, bytes{size} {
+        REQUIRE(driver.reserve(bytes, 0, address).ok());
+        REQUIRE(driver.create(bytes, handle).ok());
+        map();
+    }
+    void map() {
+        REQUIRE(driver.map(address, bytes, handle).ok());
+        REQUIRE(driver.allow_access(address, bytes).ok());
+    }
+    Status unmap() { return driver.unmap(address, bytes); }
+    void give_back() {
+        CHECK(unmap().ok());
+        CHECK(driver.release(handle).ok());
+        CHECK(driver.unreserve(address, bytes).ok());
+    }
+
+    HostDriver driver;
+    std::size_t bytes;
+    Address address = 0;
+    PageHandle handle;
+};
+
+inline StreamRef open_stream(const HostDriver& driver) {
+    StreamRef stream;
+    REQUIRE(driver.open_stream(stream).ok());
+    return stream;
+}
+
+inline EventRef open_event(const HostDriver& driver) {
+    EventRef event;
+    REQUIRE(driver.open_event({}, event).ok());
+    return event;
+}
+
+inline bool passed(const HostDriver& driver, EventRef event) {
+    bool yes = false;
+    REQUIRE(driver.query(event, yes).ok());
+    return yes;
+}
+
+/// A door that kernels wait at until the test opens it.
+class Gate {
+public:
+    void open() {
+        const std::lock_guard lock{mutex_};
+        open_ = true;
+        changed_.notify_all();
+    }
+    void wait() {
+        std::unique_lock lock{mutex_};
+        changed_.wait(lock, [&] { return open_; });
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool open_ = false;
+};
+
+} // namespace host_test

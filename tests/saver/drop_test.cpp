@@ -1,0 +1,165 @@
+// The life of a tag: made, dropped, made again; what outlives it, and what its kept bytes become.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace saver_drop_test {
+
+using namespace test;
+
+template <class D>
+void fill(const D& driver, const Buffer<char>& block, unsigned char byte) {
+    write_bytes(driver, block.data(), std::vector<unsigned char>(block.size_bytes(), byte));
+}
+template <class D>
+bool filled(const D& driver, const Buffer<char>& block, unsigned char byte) {
+    return read_bytes(driver, block.data(), block.size_bytes()) == std::vector<unsigned char>(block.size_bytes(), byte);
+}
+
+TEST_CASE_TEMPLATE("drop: everything of a tag goes, and its name is unknown again", M, MEMSAVER_TEST_QUICK_MACHINE) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena gone = saver.arena("lora.1", HostBackup{});
+    const Arena stays = saver.arena("lora.2", HostBackup{});
+    void* const block = gone.allocate(4_MiB);
+    Buffer<char> buffer{gone, 1 << 20};
+    const Buffer<char> other{stays, 1 << 20};
+    const std::size_t handles = machine.driver.handle_bytes();
+    saver.drop("lora.1");
+    CHECK(machine.driver.handle_bytes() < handles);
+    CHECK(saver.usage().size() == 1);
+    CHECK_THROWS_AS(saver.pause("lora.1"), Misuse);
+    CHECK_THROWS_AS((void)gone.allocate(1_MiB), Misuse);
+    CHECK_THROWS_AS(saver.deallocate(block), Misuse);
+    CHECK(!saver.owns(block));
+    CHECK(saver.owns(other.data()));
+    buffer.reset(); // quiet
+    CHECK(gone.tag() == "lora.1");
+    CHECK(gone.usage().state == "closed");
+
+    const Arena again = saver.arena("lora.1", Discard{}); // with whatever policy
+    CHECK(!(again == gone));
+    saver.deallocate(again.allocate(1_MiB));
+    (void)saver.pause();
+    (void)saver.resume();
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("drop: a paused tag's kept bytes go with it, and a list of tags at once") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Buffer<char> a{saver.arena("m/a", HostBackup{}), 8 << 20};
+    const Buffer<char> b{saver.arena("m/b", HostBackup{}), 8 << 20};
+    const Buffer<char> c{saver.arena("c"), 8 << 20};
+    (void)saver.pause({"m/a", "m/b"});
+    CHECK_THROWS_AS(saver.drop({"m/a", "m/x"}), Misuse); // checked before anything changes
+    CHECK(saver.usage().size() == 3);
+    saver.drop(Tags::under("m/"));
+    CHECK(saver.usage().size() == 1);
+    CHECK(saver.bytes_to_resume() == 0);
+    saver.drop(Tags::under("m/")); // nothing is left that it names
+    CHECK_THROWS_AS(saver.drop("m/a"), Misuse);
+}
+
+TEST_CASE("drop: handles and graphs of it are quiet, whatever dies first") {
+    const Checked<HostMachine2G> machine;
+    std::vector<std::string> told;
+    std::optional<MemorySaver<>> saver{MemorySaver{machine.driver, {.events = [&](const Event& event) {
+                                                       if (event.kind == EventKind::ignored) told.push_back(event.text);
+                                                   }}}};
+    Arena arena = saver->arena("a");
+    Buffer<char> buffer{arena, 1 << 20};
+    std::optional<WorkspacePool> pool{arena};
+    (void)pool->get("w", 1_MiB);
+    {
+        const Region region{arena};
+        saver->drop("a");
+        CHECK_THROWS_AS((void)saver->allocate(1_MiB), Misuse);
+    }
+    CHECK_THROWS_AS((void)pool->get("w", 4_MiB), Misuse);
+    saver.reset();
+    pool.reset();
+    buffer.reset();
+    arena = {};
+    CHECK(told.empty());
+}
+
+TEST_CASE("drop: switched off, and inside a hook") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver off{machine.driver, {.enabled = false}};
+    void* const block = off.arena("a").allocate(1_MiB);
+    CHECK(off.owns(block));
+    off.drop("a");
+    CHECK(machine.driver.plain_bytes() == 0);
+    CHECK(!off.owns(block));
+    MemorySaver saver{machine.driver};
+    const Buffer<char> a{saver.arena("a"), 1 << 20};
+    const Hook hook = saver.before_pause([&](PauseEvent&) { saver.drop("a"); });
+    CHECK_THROWS_AS(saver.pause(), Misuse);
+    CHECK(saver.usage().begin()->state == "active");
+}
+
+TEST_CASE("drop: tags that come and go leave nothing behind") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    for (int i = 0; i < 1000; ++i) {
+        const std::string name = "lora." + std::to_string(i);
+        const Arena arena = saver.arena(name, Discard{}, ArenaOptions{.capacity = 16_MiB});
+        arena.deallocate(arena.allocate(4_KiB), already_idle);
+        saver.drop(name);
+    }
+    CHECK(saver.usage().size() == 0);
+    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(machine.driver.outstanding().reservations == 0);
+}
+
+TEST_CASE("drop: a tag whose reserve did not fit is not left behind") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    CHECK_THROWS_AS((void)saver.arena("t", HostBackup{}, ArenaOptions{.reserve = 3_GiB}), OutOfMemory);
+    CHECK(saver.usage().size() == 0);
+    CHECK(machine.driver.outstanding().reservations == 0);
+    CHECK(saver.arena("t", Discard{}, ArenaOptions{.reserve = 32_MiB}).usage().mapped_bytes == 32_MiB);
+}
+
+TEST_CASE("forget_backup: what is kept of paused memory goes, and the next pause is as ever") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Buffer<char> block{saver.arena("w", HostBackup{.retain = false}), 8 << 20};
+    fill(machine.driver, block, 7);
+    (void)saver.pause("w");
+    CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB);
+    saver.forget_backup("w");
+    CHECK(row_of(saver, "w").backed_up_bytes == 0);
+    CHECK_THROWS_AS((void)saver.backup_view(block.data(), 1), Misuse);
+    CHECK(saver.resume("w").restored_bytes == 0);
+    fill(machine.driver, block, 8);
+    CHECK(saver.pause("w").saved_bytes == 8_MiB);
+    CHECK(saver.resume("w").restored_bytes == 8_MiB);
+    CHECK(filled(machine.driver, block, 8));
+    saver.forget_backup("w"); // nothing is paused
+}
+
+TEST_CASE("resume: this once nothing is brought, and what was kept is stale") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Buffer<char> block{saver.arena("w", HostBackup{.refresh = Refresh::once}), 8 << 20};
+    fill(machine.driver, block, 7);
+    (void)saver.pause("w");
+    CHECK_THROWS_AS(saver.resume("w", {.bytes = HostBackup{}}), Misuse);
+    CHECK(saver.resume("w", {.bytes = Zero{}}).restored_bytes == 8_MiB);
+    CHECK(filled(machine.driver, block, 0));
+    fill(machine.driver, block, 9); // the new weights
+    CHECK(saver.pause("w").saved_bytes == 8_MiB);
+    (void)saver.resume("w");
+    CHECK(filled(machine.driver, block, 9));
+}
+
+} // namespace saver_drop_test

@@ -1,0 +1,235 @@
+// What backups hold goes back, whatever fails on the way: it is kept, told, tried again, and thrown at the end. Errors
+// of backups name the tag.
+#include "backup/backup_support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace saver_given_back_test {
+
+using namespace test;
+
+namespace {
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+using D = FaultyDriver<HostDriver>;
+
+std::size_t host_bytes(const D& driver) { return driver.host_bytes() + driver.pinned_bytes(); }
+
+/// Policies that give everything back after a resume, and what then fails.
+struct GivenBack {
+    const char* name;
+    AnyPolicy policy;
+    Call call;
+};
+std::vector<GivenBack> given_back() {
+    HostBackup ringed = pageable();
+    ringed.retain = false;
+    FileBackup filed = in_file();
+    filed.retain = false;
+    const HostBackup pinned{.retain = false, .threads = 1};
+    return {{"pinned, unpin", pinned, Call::unpin_host},   {"pinned, unmap", pinned, Call::unmap_host},
+            {"pageable, unpin", ringed, Call::unpin_host}, {"pageable, unmap", ringed, Call::unmap_host},
+            {"file, unpin", filed, Call::unpin_host},      {"file, unmap", filed, Call::unmap_host}};
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("what a resume could not give back is told, and goes with the next one", M, MEMSAVER_TEST_HOSTS) {
+    for (const auto& [name, policy, call] : given_back()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        Told told;
+        MemorySaver saver{machine.driver, {.events = told.sink()}};
+        void* const block = saver.arena("weights", policy).allocate(3_MiB);
+        write_pattern(machine.driver, block, 3_MiB, 1);
+        (void)saver.pause();
+        machine.driver.fail({.call = call, .lasting = Lasting::onwards});
+        (void)saver.resume(); // the memory is there: no failure of it
+        CHECK(has_pattern(machine.driver, block, 3_MiB, 1));
+        CHECK(host_bytes(machine.driver) != 0);
+        const auto ignored = told.of(EventKind::ignored);
+        REQUIRE(ignored.size() == 1);
+        CHECK(ignored[0].tag == "weights");
+        CHECK(contains(ignored[0].text, "give back what a backup held; it will be tried again"));
+        machine.driver.heal();
+        write_pattern(machine.driver, block, 3_MiB, 2);
+        (void)saver.pause();
+        (void)saver.resume();
+        CHECK(has_pattern(machine.driver, block, 3_MiB, 2));
+        CHECK(host_bytes(machine.driver) == 0);
+        CHECK(told.of(EventKind::ignored).size() == 1);
+    }
+}
+
+TEST_CASE_TEMPLATE("a resume with nothing left to bring back gives back what was kept", M, MEMSAVER_TEST_HOSTS) {
+    for (const auto& [name, policy, call] : given_back()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("weights", policy);
+        void* const block = arena.allocate(3_MiB);
+        (void)saver.pause();
+        arena.deallocate(block);
+        (void)saver.resume();
+        CHECK(host_bytes(machine.driver) == 0);
+        CHECK(machine.driver.outstanding().files == 0);
+    }
+}
+
+TEST_CASE_TEMPLATE("closing throws what a backup could not give back, and can be repeated", M, MEMSAVER_TEST_HOSTS) {
+    for (const bool paused : {false, true}) {
+        for (const auto& [name, policy] : keepers()) {
+            for (const Call call : {Call::unpin_host, Call::unmap_host}) {
+                CAPTURE(name);
+                CAPTURE(paused);
+                CAPTURE(call_name(call));
+                const Checked<M> machine;
+                MemorySaver saver{machine.driver};
+                (void)saver.arena("weights", policy).allocate(3_MiB);
+                (void)saver.arena("beside", HostBackup{.threads = 1}).allocate(1_MiB);
+                (void)saver.pause();
+                if (!paused) (void)saver.resume();
+                machine.driver.fail({.call = call, .lasting = Lasting::onwards});
+                for (int i = 0; i < 2; ++i) {
+                    const std::string text = text_of<DriverError>([&] { saver.close(); });
+                    CHECK(contains(text, "give back what a backup holds"));
+                    CHECK(contains(text, "tag \""));
+                }
+                CHECK(machine.driver.handle_bytes() + machine.driver.reserved_bytes() == 0); // all the rest has gone
+                machine.driver.heal();
+                saver.close();
+                CHECK_MESSAGE(machine.driver.everything_given_back(), machine.driver.leaks());
+            }
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("a destructor that cannot give a backup back says so", M, MEMSAVER_TEST_HOSTS) {
+    const D driver = M::driver();
+    Told told;
+    {
+        MemorySaver saver{driver, {.events = told.sink()}};
+        (void)saver.arena("weights", HostBackup{.threads = 1}).allocate(3_MiB);
+        (void)saver.pause();
+        driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
+    }
+    REQUIRE(told.of(EventKind::ignored).size() == 1);
+    CHECK(contains(told.of(EventKind::ignored)[0].text, "give back what a backup holds"));
+    CHECK(driver.pinned_bytes() != 0);
+}
+
+TEST_CASE_TEMPLATE("the room of freed blocks that could not be given back goes later", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("weights", HostBackup{.threads = 1});
+    void* const large = arena.allocate(40_MiB);
+    (void)saver.pause();
+    (void)saver.resume();
+    const std::size_t one = machine.driver.host_bytes();
+    (void)arena.allocate(3_MiB);
+    (void)saver.pause();
+    (void)saver.resume();
+    arena.deallocate(large);
+    machine.driver.fail({.call = Call::unpin_host});
+    (void)saver.pause();
+    (void)saver.resume();
+    CHECK(machine.driver.host_bytes() < one);
+}
+
+TEST_CASE_TEMPLATE("a slot of one pause alone is kept until it has given everything back", M, MEMSAVER_TEST_HOSTS) {
+    enum class End { resumed, all_freed, pause_failed };
+    for (const End end : {End::resumed, End::all_freed, End::pause_failed}) {
+        for (const Call call : {Call::unpin_host, Call::unmap_host}) {
+            CAPTURE(static_cast<int>(end));
+            CAPTURE(call_name(call));
+            const Checked<M> machine;
+            Told told;
+            MemorySaver saver{machine.driver, {.events = told.sink()}};
+            const Arena arena = saver.arena("cache"); // Discard keeps nothing
+            void* const block = arena.allocate(3_MiB);
+            write_pattern(machine.driver, block, 3_MiB, 1);
+            if (end == End::pause_failed) {
+                machine.driver.fail({.call = Call::copy_to_host});
+                machine.driver.fail({.call = call, .lasting = Lasting::onwards});
+                CHECK_THROWS_AS((void)saver.pause({.bytes = HostBackup{.threads = 1}}), DriverError);
+                CHECK(has_pattern(machine.driver, block, 3_MiB, 1));
+            } else {
+                (void)saver.pause({.bytes = HostBackup{.threads = 1}});
+                if (end == End::all_freed) arena.deallocate(block);
+                machine.driver.fail({.call = call, .lasting = Lasting::onwards});
+                (void)saver.resume();
+                if (end == End::resumed) CHECK(has_pattern(machine.driver, block, 3_MiB, 1));
+            }
+            CHECK(host_bytes(machine.driver) != 0);
+            CHECK(told.of(EventKind::ignored).size() == 1);
+            machine.driver.heal();
+            (void)saver.pause(); // any operation tries again
+            CHECK(host_bytes(machine.driver) == 0);
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("a view that outlives its place gives it back when it goes, or the next operation does", M,
+                   MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    void* const block = saver.arena("weights", HostBackup{.retain = false, .threads = 1}).allocate(3_MiB);
+    (void)saver.pause();
+    BackupView view = saver.backup_view(block, 3_MiB);
+    (void)saver.resume();
+    CHECK(host_bytes(machine.driver) != 0);
+    machine.driver.fail({.call = Call::unpin_host});
+    view = {}; // nobody is here to be told
+    CHECK(host_bytes(machine.driver) != 0);
+    (void)saver.pause();
+    (void)saver.resume();
+    CHECK(host_bytes(machine.driver) == 0);
+}
+
+TEST_CASE_TEMPLATE("errors of backups name the tag", M, MEMSAVER_TEST_HOSTS) {
+    struct Case {
+        AnyPolicy policy;
+        Call call;
+        StatusKind kind;
+        const char* part;
+    };
+    const HostBackup pinned{.threads = 1};
+    const StatusKind full = StatusKind::out_of_host_memory;
+    const StatusKind other = StatusKind::other;
+    for (const Case& one :
+         {Case{pinned, Call::map_host, full, "map host pages (tag \"cold\", 4.00 MiB)"},
+          Case{pinned, Call::populate_host, full, "take host pages (tag \"cold\", "},
+          Case{pinned, Call::copy_to_host, other, "save bytes (tag \"cold\", 3.00 MiB)"},
+          Case{pageable(), Call::populate_host, full, "(tag \"cold\", 2.00 MiB)"},
+          Case{pageable(), Call::copy_to_host, other, "copy bytes (tag \"cold\", "},
+          Case{in_file(), Call::open_file, other, "open a file for a backup (tag \"cold\", in "},
+          Case{in_file(), Call::allocate_file, other, "a backup file (tag \"cold\", 3.00 MiB in "},
+          Case{in_file(), Call::write_file, other, "write bytes to where they are kept (tag \"cold\""},
+          Case{in_file(), Call::map_host, full, "(tag \"cold\", 2.00 MiB)"}}) {
+        CAPTURE(one.part);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        void* const block = saver.arena("cold", one.policy).allocate(3_MiB);
+        machine.driver.fail({.call = one.call, .lasting = Lasting::onwards, .kind = one.kind});
+        const std::string text = text_of<Error>([&] { (void)saver.pause(); });
+        CAPTURE(text);
+        CHECK(contains(text, one.part));
+        CHECK(!contains(text, "at 0x0"));
+        machine.driver.heal();
+        const std::string none = text_of<Misuse>([&] { (void)saver.backup_view(block, 10); });
+        CAPTURE(none);
+        CHECK(
+            contains(none, "backup_view(" + format_address(address_of(block)) + ", 10 B) in tag \"cold\": nothing is"));
+        (void)saver.pause();
+        machine.driver.fail({.call = Call::copy_to_device, .lasting = Lasting::onwards});
+        CHECK(contains(text_of<DriverError>([&] { (void)saver.resume(); }), "tag \"cold\""));
+        machine.driver.heal();
+    }
+}
+
+} // namespace saver_given_back_test

@@ -1,0 +1,147 @@
+// What exceptions and events say to those who have to find out what was wrong.
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace saver_messages_test {
+
+using namespace test;
+
+TEST_CASE("messages: an unknown tag, and those that are near") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    (void)saver.arena("weights");
+    (void)saver.arena("kv_cache");
+    CHECK(text_of<Misuse>([&] { (void)saver.pause("weigths"); }) ==
+          "pause: unknown tag \"weigths\": did you mean \"weights\"?");
+    CHECK(text_of<Misuse>([&] { (void)saver.trim("activations"); }) == "trim: unknown tag \"activations\"");
+}
+
+TEST_CASE("messages: which option of a policy differs") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    (void)saver.arena("w", HostBackup{});
+    const std::string text = text_of<Misuse>([&] { (void)saver.arena("w", HostBackup{.threads = 4}); });
+    CHECK(contains(text, "\"threads 8\", not \"threads 4\""));
+    CHECK(!contains(text, "ring"));
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("w", Zero{}); }), "has the policy \"host\", not \"zero\""));
+}
+
+TEST_CASE("messages: sizes and alignments that cannot be meant") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    const Arena arena = saver.arena("w");
+    const auto negative = static_cast<std::size_t>(-5);
+    CHECK(contains(text_of<Error>([&] { (void)arena.allocate(negative); }), "is this a negative number?"));
+    CHECK(contains(text_of<Misuse>([&] { (void)arena.allocate(64, std::size_t{0}); }), "nullptr"));
+    const auto region = saver.outside();
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(64, std::size_t{0}); }), "nullptr"));
+}
+
+TEST_CASE("messages: preparing and invalidating what keeps nothing") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    (void)saver.arena("kv", Discard{});
+    (void)saver.arena("w", HostBackup{});
+    for (const auto& text : {text_of<Misuse>([&] {
+                                 saver.prepare({"w", "kv"});
+                             }),
+                             text_of<Misuse>([&] { saver.invalidate("kv"); })}) {
+        CHECK(contains(text, "tag \"kv\" has the policy \"discard\", which keeps no bytes"));
+    }
+    saver.prepare(); // every tag that keeps any
+    saver.invalidate(Tags::under("k"));
+    TaggedArena<HostDriver, Zero> zero{HostDriver{64_MiB}, "z"};
+    CHECK_THROWS_AS(zero.prepare(), Misuse);
+}
+
+TEST_CASE("messages: bytes that are dropped though nobody said so, once a tag") {
+    std::vector<std::string> warned;
+    const EventSink sink = [&](const Event& event) {
+        if (event.kind == EventKind::warned) warned.push_back(event.tag);
+    };
+    const auto cycles = [](auto& saver) {
+        const Buffer<char> unsaid{saver.arena("unsaid"), 1 << 20};
+        const Buffer<char> said{saver.arena("said", Discard{}), 1 << 20};
+        const Buffer<char> later{saver.arena("later"), 1 << 20};
+        (void)saver.arena("later", Discard{});
+        const Buffer<char> once{saver.arena("once"), 1 << 20};
+        (void)saver.pause("once", {.bytes = HostBackup{}});
+        (void)saver.resume("once");
+        for (int i = 0; i < 2; ++i) {
+            (void)saver.pause({"unsaid", "said", "later"});
+            (void)saver.resume();
+        }
+    };
+    MemorySaver saver{HostDriver{64_MiB}, {.events = sink}};
+    cycles(saver);
+    CHECK(warned == std::vector<std::string>{"unsaid"});
+    warned.clear();
+    MemorySaver with_default{HostDriver{64_MiB}, {.default_policy = Discard{}, .events = sink}};
+    cycles(with_default);
+    CHECK(warned.empty());
+}
+
+TEST_CASE("messages: a default policy is what new tags get") {
+    MemorySaver saver{HostDriver{64_MiB}, {.default_policy = HostBackup{}}};
+    CHECK(saver.arena("w").usage().policy == "host");
+    CHECK(saver.arena("z", Zero{}).usage().policy == "zero");
+}
+
+TEST_CASE("messages: errors name the tag") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    const Arena arena = saver.arena("w");
+    const auto tag_of = [](const auto& act) {
+        try {
+            act();
+        } catch (const Error& error) {
+            return error.tag();
+        }
+        return std::string{"nothing was thrown"};
+    };
+    CHECK(tag_of([&] { (void)arena.allocate(0); }) == "w");
+    CHECK(tag_of([&] { (void)arena.allocate(100_MiB); }) == "w");
+    CHECK(tag_of([&] { arena.deallocate(&saver); }) == "w");
+    const Buffer<char> a{arena, 40 << 20};
+    (void)saver.pause("w");
+    const Buffer<char> b{saver.arena("b"), 40 << 20};
+    CHECK(tag_of([&] { (void)saver.resume(); }) == "w");
+}
+
+TEST_CASE("messages: regions that end elsewhere") {
+    std::vector<std::string> told;
+    MemorySaver saver{HostDriver{64_MiB}, {.events = [&](const Event& event) { told.push_back(event.text); }}};
+    auto region = std::make_unique<Region>(saver.arena("w"));
+    std::thread other{[&] {
+        CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(64); }), "other threads are in 1 now"));
+        region.reset();
+    }};
+    other.join();
+    REQUIRE(told.size() == 1);
+    CHECK(contains(told[0], "another thread"));
+    auto outer = std::make_unique<Region>(saver.arena("w"));
+    auto inner = std::make_unique<Region>(saver.arena("w"));
+    outer.reset();
+    REQUIRE(told.size() == 2);
+    CHECK(!contains(told[1], "another thread"));
+    inner.reset();
+    CHECK(told.size() == 2);
+}
+
+TEST_CASE("messages: the columns of the table stay apart") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    const std::string tag = "a tag whose name is longer than any column";
+    const Buffer<char> a{saver.arena(tag, Discard{.poison = 1}), 1 << 20};
+    (void)saver.pause();
+    const Buffer<char> b{saver.arena(tag), 1 << 20};
+    std::ostringstream out;
+    out << saver.usage();
+    CHECK(contains(out.str(), tag + "  "));
+    CHECK(contains(out.str(), "discard (poisoned)  partly paused  "));
+}
+
+} // namespace saver_messages_test

@@ -1,0 +1,212 @@
+// OutOfMemory only when memory that lives is in the way: freed blocks of any tag, unused pages and what the program
+// gives are taken first, and the device is waited for once if that is what they need.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace saver_room_test {
+
+using namespace test;
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t all = 64_MiB;
+constexpr std::size_t most = 40_MiB; // more than half, so that two do not fit
+
+/// A machine of 64 MiB on which 40 MiB in blocks of `each` bytes have been allocated in a tag and freed without a
+/// stream: the device is idle, but nobody knows it yet.
+template <class Test>
+void after_frees(std::size_t each, Test&& test) {
+    HostDriver driver{all};
+    MemorySaver saver{driver};
+    Buffer<char> paused{saver.arena("paused"), most};
+    (void)saver.pause("paused");
+    {
+        const Arena freed = saver.arena("freed");
+        std::vector<Buffer<char>> blocks;
+        for (std::size_t done = 0; done + each <= most; done += each) blocks.emplace_back(freed, each);
+    }
+    CAPTURE(each);
+    test(saver);
+}
+
+TEST_CASE("room: what another tag freed serves an allocation, a resume, a reserve, plain memory and workspaces") {
+    for (const std::size_t each : {std::size_t{30'000}, 1_MiB, 8_MiB, most}) {
+        after_frees(each, [](auto& saver) { CHECK(saver.owns(saver.arena("b").allocate(most))); });
+        after_frees(each, [](auto& saver) { CHECK(saver.resume("paused").mapped_bytes == most); });
+        after_frees(each, [](auto& saver) {
+            CHECK(saver.arena("b", ArenaOptions{.reserve = most}).usage().mapped_bytes == most);
+        });
+        after_frees(each, [](auto& saver) {
+            const auto outside = saver.outside();
+            CHECK(saver.owns(saver.allocate(most)));
+        });
+        after_frees(each, [](auto& saver) {
+            WorkspacePool pool{saver.arena("b"), {.cap = most}};
+            CHECK(saver.owns(pool.get("w", most)));
+        });
+    }
+}
+
+TEST_CASE("room: what waits for a busy stream is waited for") {
+    HostDriver driver{all};
+    StreamRef stream;
+    REQUIRE(driver.open_stream(stream).ok());
+    {
+        MemorySaver saver{driver};
+        const Arena a = saver.arena("a");
+        const Arena b = saver.arena("b");
+        for (int i = 0; i < 4; ++i) {
+            const Arena& arena = i % 2 == 0 ? a : b;
+            void* const block = arena.allocate(most);
+            REQUIRE(driver.fill(address_of(block), 1, most, stream).ok());
+            arena.deallocate(block, stream);
+        }
+        TaggedArena alone{driver, "alone"};
+        saver.trim();
+        for (int i = 0; i < 4; ++i) {
+            void* const block = alone.allocate(most);
+            REQUIRE(driver.fill(address_of(block), 1, most, stream).ok());
+            alone.deallocate(block, stream);
+        }
+    }
+    CHECK(driver.close_stream(stream).ok());
+}
+
+TEST_CASE("room: what one saver freed serves another, and capacity that nothing lives in serves a larger block") {
+    HostDriver driver{all};
+    {
+        MemorySaver one{driver};
+        MemorySaver two{driver};
+        const Arena arena = one.arena("a", ArenaOptions{.capacity = 56_MiB});
+        arena.deallocate(arena.allocate(32_MiB), already_idle);
+        arena.deallocate(arena.allocate(most), already_idle);
+        { const Buffer<char> freed{arena, most}; }
+        CHECK(one.owns(arena.allocate(56_MiB)));
+        CHECK_THROWS_AS((void)arena.allocate(1), Misuse); // beyond its capacity
+        one.drop("a");
+        { const Buffer<char> freed{two.arena("b"), most}; }
+        (void)two.trim();
+        CHECK(one.owns(one.arena("c").allocate(most)));
+    }
+    MemorySaver saver{driver};
+    CHECK_THROWS_AS((void)saver.arena("a").allocate(1_GiB), OutOfMemory); // more than there is
+    CHECK_THROWS_AS((void)saver.arena("t", HostBackup{}, ArenaOptions{.reserve = 80_MiB}), OutOfMemory);
+    CHECK(saver.arena("t", Discard{}, ArenaOptions{.reserve = 32_MiB}).usage().mapped_bytes == 32_MiB);
+}
+
+static_assert(!std::is_copy_constructible_v<MemorySaver<HostDriver>>, "two would close one another");
+
+TEST_CASE("room: what lives is in the way, and the exception says how much") {
+    MemorySaver saver{HostDriver{all}};
+    const Buffer<char> lives{saver.arena("a"), most};
+    try {
+        (void)saver.arena("b").allocate(most);
+        FAIL("there was room");
+    } catch (const OutOfMemory& error) {
+        CHECK(error.needed_bytes() == most);
+        CHECK(error.free_bytes() == all - most);
+        CHECK(error.tag() == "b");
+    }
+}
+
+TEST_CASE("room: the program is asked, without a lock, for as long as it says yes") {
+    std::vector<NoRoom> asked;
+    std::vector<Buffer<char>> cache;
+    std::optional<MemorySaver<>> saver;
+    const auto make_room = [&](const NoRoom& need) {
+        asked.push_back(need);
+        CHECK_THROWS_AS((void)saver->arena("meanwhile").allocate(2 * all), OutOfMemory); // not asked again inside
+        if (cache.empty()) return false;
+        cache.pop_back();
+        (void)saver->pause("idle"); // may pause
+        return true;
+    };
+    saver = MemorySaver{HostDriver{all}, {.on_no_room = make_room}};
+    const Arena arena = saver->arena("cache");
+    for (int i = 0; i < 2; ++i) cache.emplace_back(arena, 16_MiB);
+    const Buffer<char> idle{saver->arena("idle"), 1_MiB};
+    void* const block = saver->arena("wanted").allocate(56_MiB);
+    CHECK(saver->owns(block));
+    REQUIRE(asked.size() == 2);
+    CHECK(asked[0].bytes == 56_MiB);
+    CHECK(asked[0].tag == "wanted");
+    CHECK(asked[0].free_bytes < 56_MiB);
+    CHECK(cache.empty());
+    CHECK_THROWS_AS((void)saver->arena("wanted").allocate(all), OutOfMemory); // it says no in the end
+    CHECK(asked.size() == 3);
+}
+
+TEST_CASE("room: a program that always says yes is not asked for ever") {
+    unsigned asked = 0;
+    MemorySaver saver{HostDriver{all}, {.on_no_room = [&](const NoRoom&) { return ++asked != 0; }}};
+    CHECK_THROWS_AS((void)saver.arena("a").allocate(2 * all), Error);
+    CHECK(asked <= 100);
+}
+
+TEST_CASE("room: a resume asks the program with no turn held, and waits for others") {
+    std::optional<MemorySaver<>> saver;
+    bool ask = true;
+    saver = MemorySaver{HostDriver{all}, {.on_no_room = [&](const NoRoom& need) {
+                            CHECK(need.bytes == most);
+                            if (!std::exchange(ask, false)) return false;
+                            (void)saver->pause({"a", "b"}); // b is the one that is being resumed
+                            return true;
+                        }}};
+    const Buffer<char> b{saver->arena("b"), most};
+    (void)saver->pause("b");
+    std::optional<Buffer<char>> a{std::in_place, saver->arena("a"), most};
+    CHECK(saver->resume("b").mapped_bytes == most);
+    CHECK(!ask);
+
+    (void)saver->pause("b");
+    (void)saver->resume("a");
+    const auto start = std::chrono::steady_clock::now();
+    CHECK_THROWS_AS(saver->resume("b", {.room_within = 20ms}), OutOfMemory);
+    CHECK(std::chrono::steady_clock::now() - start >= 20ms);
+    std::thread other{[&] {
+        std::this_thread::sleep_for(20ms);
+        a.reset();
+    }};
+    CHECK(saver->resume("b", {.room_within = 60s}).mapped_bytes == most);
+    other.join();
+}
+
+TEST_CASE("room: a margin set while running counts, and is named") {
+    MemorySaver saver{HostDriver{all}};
+    const Arena arena = saver.arena("a");
+    saver.set_margin(32_MiB);
+    const std::string text = text_of<OutOfMemory>([&] { (void)arena.allocate(most); });
+    CHECK(contains(text, "32.00 MiB"));
+    CHECK_THROWS_AS((void)saver.arena("later").allocate(most), OutOfMemory);
+    {
+        const auto outside = saver.outside();
+        CHECK_THROWS_AS((void)saver.allocate(most), OutOfMemory);
+    }
+    saver.set_margin(0);
+    CHECK(saver.owns(arena.allocate(most)));
+}
+
+TEST_CASE("room: a capacity set while running bounds what is mapped") {
+    MemorySaver saver{HostDriver{all}};
+    const Arena arena = saver.arena("a");
+    void* const block = arena.allocate(16_MiB);
+    saver.set_capacity("a", 16_MiB);
+    CHECK_THROWS_AS((void)arena.allocate(16_MiB), Misuse);
+    saver.set_capacity("a", 0);
+    saver.deallocate(arena.allocate(16_MiB));
+    saver.deallocate(block);
+}
+
+} // namespace saver_room_test

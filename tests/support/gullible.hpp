@@ -1,0 +1,244 @@
+// A machine that believes everything, so that whatever is noticed is noticed by what stands around it.
+#pragma once
+
+#include "memsaver/testing/testing.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+
+inline constexpr std::size_t page = 2_MiB;
+inline char some_host_bytes[16] = {};
+
+/// Hands out fresh numbers, believes everything, counts what reaches it, and answers `answer` where told to.
+class Gullible {
+public:
+    struct State {
+        std::atomic<std::uint64_t> next{1};
+        std::atomic<int> made{0};
+        Status answer{};
+        std::mutex mutex;
+        std::string heard; ///< what a CallRecord does not tell of the arguments
+    };
+
+    bool operator==(const Gullible&) const = default;
+    int device() const noexcept { return 3; }
+    int numa_node() const noexcept { return 5; }
+    std::string name() const { return "gullible"; }
+    State& state() const noexcept { return *state_; }
+
+    Status granularity(std::size_t& bytes) const noexcept {
+        return made([&] { bytes = page; });
+    }
+    Status memory(DeviceMemory& memory) const noexcept {
+        return made([&] { memory = {1_GiB, 2_GiB}; });
+    }
+    Status reserve(std::size_t, std::size_t alignment, Address& address) const noexcept {
+        hear("aligned", alignment);
+        return made([&] { address = fresh() << 40; });
+    }
+    Status unreserve(Address, std::size_t) const noexcept { return made(); }
+    Status create(std::size_t, PageHandle& handle) const noexcept {
+        return made([&] { handle = {fresh()}; });
+    }
+    Status release(PageHandle) const noexcept { return made(); }
+    Status map(Address, std::size_t, PageHandle) const noexcept { return made(); }
+    Status unmap(Address, std::size_t) const noexcept { return made(); }
+    Status allow_access(Address, std::size_t) const noexcept { return made(); }
+
+    Status open_stream(StreamRef& stream) const noexcept {
+        return made([&] { stream = reinterpret_cast<HostStream*>(fresh() << 4); });
+    }
+    Status close_stream(StreamRef) const noexcept { return made(); }
+    Status open_event(StreamRef, EventRef& event) const noexcept {
+        return made([&] { event = reinterpret_cast<HostEvent*>(fresh() << 4); });
+    }
+    Status close_event(EventRef) const noexcept { return made(); }
+    Status record(EventRef, StreamRef) const noexcept { return made(); }
+    Status record_device(EventRef) const noexcept { return made(); }
+    Status follow(StreamRef, EventRef) const noexcept { return made(); }
+    Status query(EventRef, bool& passed) const noexcept {
+        return made([&] { passed = true; });
+    }
+    Status wait(EventRef) const noexcept { return made(); }
+    Status drain() const noexcept { return made(); }
+    Status capturing(StreamRef, bool& yes) const noexcept {
+        return made([&] { yes = true; });
+    }
+
+    Status copy_to_host(void*, Address, std::size_t, StreamRef) const noexcept { return made(); }
+    Status copy_to_device(Address, const void*, std::size_t, StreamRef) const noexcept { return made(); }
+    Status fill(Address, unsigned char byte, std::size_t, StreamRef) const noexcept {
+        hear("byte", byte);
+        return made();
+    }
+
+    Status allocate_plain(std::size_t, Address& address) const noexcept {
+        return made([&] { address = fresh() << 40; });
+    }
+    Status free_plain(Address) const noexcept { return made(); }
+
+    Status begin_capture(StreamRef, CaptureMode mode) const noexcept {
+        hear("mode", static_cast<std::size_t>(mode));
+        return made();
+    }
+    Status end_capture(StreamRef, GraphRef& graph) const noexcept {
+        return made([&] { graph.native = reinterpret_cast<void*>(fresh() << 4); });
+    }
+    Status update_graph(StreamRef, GraphRef& graph) const noexcept {
+        return made([&] { graph.native = reinterpret_cast<void*>(fresh() << 4); });
+    }
+    Status launch(GraphRef, StreamRef) const noexcept { return made(); }
+    Status close_graph(GraphRef) const noexcept { return made(); }
+
+    Status lane(Direction direction, StreamRef& stream) const noexcept {
+        return made([&] { stream = reinterpret_cast<HostStream*>(direction == Direction::out ? 0x10 : 0x20); });
+    }
+    Status owns_stream(StreamRef, bool& yes) const noexcept {
+        return made([&] { yes = true; });
+    }
+    Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept {
+        hear("pool", pool.graphs() ? 1 : 0);
+        return made([&] { bytes = 6_GiB; });
+    }
+    Status trim_pool(PoolRef pool, std::size_t) const noexcept {
+        hear("pool", pool.graphs() ? 1 : 0);
+        return made();
+    }
+    Status map_host(std::size_t, void*& pages) const noexcept {
+        return made([&] { pages = reinterpret_cast<void*>(fresh() << 40); });
+    }
+    Status unmap_host(void*, std::size_t) const noexcept { return made(); }
+    Status populate_host(void*, std::size_t) const noexcept { return made(); }
+    Status pin_host(void*, std::size_t) const noexcept { return made(); }
+    Status unpin_host(void*) const noexcept { return made(); }
+    Status host_available(std::size_t& bytes) const noexcept {
+        return made([&] { bytes = 5_GiB; });
+    }
+    Status open_file(const char* directory, FileRef& file) const noexcept {
+        hear(directory, 0);
+        return made([&] { file = {static_cast<int>(fresh()), true}; });
+    }
+    Status close_file(FileRef) const noexcept { return made(); }
+    Status write_file(FileRef, const void*, std::size_t, std::size_t) const noexcept { return made(); }
+    Status read_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return made(); }
+    Status allocate_file(FileRef, std::size_t, std::size_t) const noexcept { return made(); }
+    Status punch_file(FileRef, std::size_t, std::size_t) const noexcept { return made(); }
+
+private:
+    std::uint64_t fresh() const noexcept { return state_->next++; }
+
+    void hear(const char* what, std::size_t value) const {
+        const std::lock_guard lock{state_->mutex};
+        state_->heard += std::string{what} + ' ' + std::to_string(value) + '\n';
+    }
+
+    Status made() const noexcept {
+        ++state_->made;
+        return state_->answer;
+    }
+    template <class Give>
+    Status made(Give give) const noexcept {
+        const Status status = made();
+        if (status.ok()) give();
+        return status;
+    }
+
+    std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+struct OneOfEach {
+    std::vector<Call> failed;
+    std::string outputs; ///< that no later call is given
+};
+
+/// Makes one call of each kind, all valid, and ends with nothing held.
+template <class D>
+OneOfEach one_of_each(const D& driver) {
+    std::vector<Call> failed;
+    std::string outputs;
+    const auto gave = [&](std::size_t value) { outputs += std::to_string(value) + ' '; };
+    const auto made = [&](Call call, Status status) {
+        if (!status.ok()) failed.push_back(call);
+    };
+    std::size_t bytes = 0;
+    DeviceMemory memory;
+    Address address = 0;
+    Address plain = 0;
+    PageHandle handle;
+    StreamRef stream;
+    EventRef event;
+    GraphRef graph;
+    bool yes = false;
+    StreamRef lane;
+    void* pages = nullptr;
+    FileRef file;
+    made(Call::granularity, driver.granularity(bytes));
+    gave(bytes);
+    made(Call::memory, driver.memory(memory));
+    gave(memory.free_bytes);
+    made(Call::reserve, driver.reserve(page, 2 * page, address));
+    made(Call::create, driver.create(page, handle));
+    made(Call::map, driver.map(address, page, handle));
+    made(Call::allow_access, driver.allow_access(address, page));
+    made(Call::open_stream, driver.open_stream(stream));
+    made(Call::open_event, driver.open_event(stream, event));
+    made(Call::record, driver.record(event, stream));
+    made(Call::record_device, driver.record_device(event));
+    made(Call::follow, driver.follow(stream, event));
+    made(Call::query, driver.query(event, yes));
+    gave(yes ? 1 : 0);
+    made(Call::wait, driver.wait(event));
+    made(Call::drain, driver.drain());
+    yes = false;
+    made(Call::capturing, driver.capturing(stream, yes));
+    gave(yes ? 1 : 0);
+    made(Call::copy_to_host, driver.copy_to_host(some_host_bytes, address, sizeof some_host_bytes, stream));
+    made(Call::copy_to_device, driver.copy_to_device(address, some_host_bytes, sizeof some_host_bytes, stream));
+    made(Call::fill, driver.fill(address, 7, page, stream));
+    made(Call::allocate_plain, driver.allocate_plain(64, plain));
+    made(Call::free_plain, driver.free_plain(plain));
+    made(Call::begin_capture, driver.begin_capture(stream, CaptureMode::relaxed));
+    made(Call::end_capture, driver.end_capture(stream, graph));
+    made(Call::update_graph, driver.update_graph(stream, graph));
+    made(Call::launch, driver.launch(graph, stream));
+    made(Call::close_graph, driver.close_graph(graph));
+    made(Call::close_event, driver.close_event(event));
+    made(Call::close_stream, driver.close_stream(stream));
+    made(Call::unmap, driver.unmap(address, page));
+    made(Call::release, driver.release(handle));
+    made(Call::unreserve, driver.unreserve(address, page));
+    made(Call::lane, driver.lane(Direction::in, lane));
+    gave(lane == reinterpret_cast<HostStream*>(0x20) ? 1 : 0);
+    yes = false;
+    made(Call::owns_stream, driver.owns_stream(stream, yes));
+    gave(yes ? 1 : 0);
+    made(Call::pool_memory, driver.pool_memory({}, bytes));
+    gave(bytes);
+    made(Call::trim_pool, driver.trim_pool(PoolRef::of_graphs(), 9));
+    made(Call::host_available, driver.host_available(bytes));
+    gave(bytes);
+    made(Call::map_host, driver.map_host(page, pages));
+    made(Call::populate_host, driver.populate_host(pages, page));
+    made(Call::pin_host, driver.pin_host(pages, page));
+    made(Call::unpin_host, driver.unpin_host(pages));
+    made(Call::unmap_host, driver.unmap_host(pages, page));
+    made(Call::open_file, driver.open_file("/", file));
+    made(Call::allocate_file, driver.allocate_file(file, 4096, page));
+    made(Call::write_file, driver.write_file(file, some_host_bytes, sizeof some_host_bytes, 4096));
+    made(Call::read_file, driver.read_file(file, some_host_bytes, sizeof some_host_bytes, 8192));
+    made(Call::punch_file, driver.punch_file(file, 4096, page));
+    made(Call::close_file, driver.close_file(file));
+    return {failed, outputs};
+}
+
+} // namespace test

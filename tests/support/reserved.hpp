@@ -1,0 +1,19 @@
+// Addresses for a test that maps something itself.
+#pragma once
+
+#include "memsaver/driver/owned.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+
+namespace test {
+
+inline memsaver::detail::Reservation reserved(const memsaver::AnyDriver& driver, std::size_t bytes,
+                                              std::size_t alignment) {
+    memsaver::detail::Reservation addresses;
+    REQUIRE(addresses.open(driver, bytes, alignment).ok());
+    return addresses;
+}
+
+} // namespace test
