@@ -13,7 +13,7 @@ import sys
 
 DRIVERS = re.compile(r"\b(?:memsaver::(?:v\d+_\d+::)?)(Cuda|Host)Driver\b")
 # What there is for each driver; with them, what stands inside them, such as their lambdas, and what is made of these.
-SHELLS = re.compile(r"\b(MemorySaver|TaggedArena|MachineOf)<DRIVER|\bAnyDriver::AnyDriver<|\btype_mark<|\bwith_default_driver<|"
+SHELLS = re.compile(r"\b(MemorySaver|TaggedArena|MachineOf)<DRIVER|\bAnyDriver::(AnyDriver|target)<|\b(type_mark|driver_as)<|\bwith_default_driver<|"
                     r"DRIVER::|\boperator==\(DRIVER")
 
 
