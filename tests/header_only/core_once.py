@@ -13,8 +13,8 @@ import sys
 
 DRIVERS = re.compile(r"\b(?:memsaver::(?:v\d+_\d+::)?)(Cuda|Host)Driver\b")
 # What there is for each driver; with them, what stands inside them, such as their lambdas, and what is made of these.
-SHELLS = re.compile(r"\b(MemorySaver|TaggedArena|MachineOf)<DRIVER|\bAnyDriver::(AnyDriver|target)<|\b(type_mark|driver_as)<|\bwith_default_driver<|"
-                    r"DRIVER::|\boperator==\(DRIVER")
+SHELLS = re.compile(r"\b(MemorySaver|TaggedArena|MachineOf)<DRIVER|\bAnyDriver::(AnyDriver|target)<|\b(type_mark|driver_as)<|"
+                    r"\bwith_default_driver<|DRIVER::|\boperator==\(DRIVER")
 
 
 def own_name(symbol):
