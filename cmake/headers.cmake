@@ -75,6 +75,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/fork_mark.ipp
   include/memsaver/driver/host_memory.hpp
   include/memsaver/driver/host_memory.ipp
+  include/memsaver/driver/neighbours.hpp
+  include/memsaver/driver/neighbours.ipp
   include/memsaver/driver/owned.hpp
   include/memsaver/driver/system.hpp
   include/memsaver/driver/system.ipp

@@ -7,4 +7,5 @@
 #include "memsaver/driver/cuda_driver.ipp"
 #include "memsaver/driver/fork_mark.ipp"
 #include "memsaver/driver/host_memory.ipp"
+#include "memsaver/driver/neighbours.ipp"
 #include "memsaver/driver/system.ipp"

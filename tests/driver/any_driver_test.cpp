@@ -64,7 +64,8 @@ static_assert(Driver<Poor> && !Plain<Poor> && !Captures<Poor> && !HostPages<Poor
 } // namespace
 
 static_assert(Driver<AnyDriver> && Plain<AnyDriver> && Captures<AnyDriver> && Trims<AnyDriver>);
-static_assert(StreamOwners<AnyDriver> && Lanes<AnyDriver> && HostPages<AnyDriver> && Files<AnyDriver>);
+static_assert(Shared<AnyDriver> && StreamOwners<AnyDriver> && Lanes<AnyDriver> && HostPages<AnyDriver> &&
+              Files<AnyDriver>);
 static_assert(std::is_nothrow_copy_constructible_v<AnyDriver> && std::is_nothrow_copy_assignable_v<AnyDriver>);
 static_assert(!std::is_constructible_v<AnyDriver, int> && !std::is_default_constructible_v<AnyDriver>);
 

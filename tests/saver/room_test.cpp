@@ -106,6 +106,92 @@ TEST_CASE("room: what one saver freed serves another, and capacity that nothing 
     CHECK(saver.arena("t", Discard{}, ArenaOptions{.reserve = 32_MiB}).usage().mapped_bytes == 32_MiB);
 }
 
+/// Who has freed memory that another one wants, both on one machine.
+TEST_CASE("room: savers and arenas on one machine give each other what nobody uses") {
+    HostDriver driver{all};
+    MemorySaver one{driver};
+    MemorySaver two{driver};
+    { const Buffer<char> freed{one.arena("a"), most}; }
+    void* block = two.arena("b").allocate(most);
+    two.deallocate(block);
+    {
+        TaggedArena alone{driver, "alone"};
+        block = alone.allocate(most);
+        alone.deallocate(block);
+        const auto outside = one.outside();
+        block = one.allocate(most);
+        one.deallocate(block);
+        block = alone.allocate(most);
+        (void)alone.pause();
+        { const Buffer<char> freed{two.arena("b"), most}; }
+        CHECK(alone.resume().mapped_bytes == most);
+        CHECK_THROWS_AS((void)one.arena("a").allocate(most), OutOfMemory); // it lives
+        CHECK_THROWS_AS((void)two.arena("b").allocate(most), OutOfMemory);
+        alone.deallocate(block, already_idle);
+    }
+    const Buffer<char> last{two.arena("b"), most};
+    (void)two.pause();
+    { const Buffer<char> freed{one.arena("c"), most}; }
+    CHECK(two.resume().mapped_bytes == most);
+}
+
+TEST_CASE("room: savers that want each other's, all at once, from many threads") {
+    HostDriver driver{all};
+    std::atomic<int> rounds{0};
+    const auto work = [&](int which) {
+        MemorySaver saver{driver};
+        const Arena arena = saver.arena("t" + std::to_string(which));
+        for (int i = 0; i < 50; ++i) {
+            try {
+                Buffer<char> block{arena, 12_MiB};
+                rounds += 1;
+            } catch (const OutOfMemory&) { // the others had it in hand
+            }
+            if (i % 10 == 9) (void)saver.pause();
+            if (i % 10 == 9) (void)saver.resume();
+        }
+    };
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 6; ++i) threads.emplace_back(work, i);
+    }
+    CHECK(rounds > 0);
+    MemorySaver saver{driver};
+    CHECK(saver.owns(saver.arena("all").allocate(all)));
+}
+
+TEST_CASE("room: a neighbour that leaves while it is asked is waited for") {
+    struct Slow final : detail::Neighbour {
+        std::atomic<bool> asked{false};
+        std::atomic<bool> may_answer{false};
+        std::size_t give_room(bool) noexcept override {
+            asked = true;
+            while (!may_answer) std::this_thread::yield();
+            return 7;
+        }
+    };
+    Neighbours neighbours;
+    Slow slow;
+    neighbours.leave(slow); // has not joined
+    neighbours.join(slow);
+    std::atomic<bool> left{false};
+    std::size_t given = 0;
+    {
+        std::jthread asker{[&] { given = neighbours.give_room(true); }};
+        while (!slow.asked) std::this_thread::yield();
+        std::jthread leaver{[&] {
+            neighbours.leave(slow);
+            left = true;
+        }};
+        std::this_thread::sleep_for(20ms);
+        CHECK(!left);
+        slow.may_answer = true;
+    }
+    CHECK(left);
+    CHECK(given == 7);
+    CHECK(neighbours.give_room(false) == 0);
+}
+
 static_assert(!std::is_copy_constructible_v<MemorySaver<HostDriver>>, "two would close one another");
 
 TEST_CASE("room: what lives is in the way, and the exception says how much") {

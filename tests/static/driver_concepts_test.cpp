@@ -15,7 +15,7 @@ using Whole = test::Gullible;
 
 static_assert(Driver<Whole> && Pages<Whole> && Streams<Whole> && Copies<Whole>);
 static_assert(Plain<Whole> && Captures<Whole> && Lanes<Whole> && Trims<Whole> && StreamOwners<Whole>);
-static_assert(HostPages<Whole> && Files<Whole>);
+static_assert(HostPages<Whole> && Files<Whole> && Shared<Whole>);
 
 // A member of the same name hides the inherited one.
 // clang-format off
@@ -28,6 +28,7 @@ struct UpdateGraph : Whole { void update_graph() = delete; };
 struct Lane : Whole { void lane() = delete; };
 struct TrimPool : Whole { void trim_pool() = delete; };
 struct OwnsStream : Whole { void owns_stream() = delete; };
+struct NeighboursOf : Whole { void neighbours() = delete; };
 struct HostAvailable : Whole { void host_available() = delete; };
 struct PunchFile : Whole { void punch_file() = delete; };
 struct Name : Whole { void name(int) = delete; };
@@ -66,6 +67,7 @@ static_assert(!Trims<lacking::TrimPool> && Driver<lacking::TrimPool>);
 static_assert(!StreamOwners<lacking::OwnsStream> && Driver<lacking::OwnsStream>);
 static_assert(!HostPages<lacking::HostAvailable> && Driver<lacking::HostAvailable>);
 static_assert(!Files<lacking::PunchFile> && Driver<lacking::PunchFile>);
+static_assert(!Shared<lacking::NeighboursOf> && Driver<lacking::NeighboursOf>);
 
 static_assert(!Pages<wrong::ThrowingMap> && !Driver<wrong::ThrowingDevice> && !HostPages<wrong::ThrowingPin>);
 static_assert(!Streams<wrong::ChangingDrain> && !Files<wrong::ChangingWrite>);
@@ -80,6 +82,7 @@ static_assert(!Plain<Faulty<lacking::FreePlain>> && Captures<Faulty<lacking::Fre
 static_assert(!Captures<Faulty<lacking::UpdateGraph>> && Plain<Faulty<lacking::UpdateGraph>>);
 static_assert(!Lanes<Faulty<lacking::Lane>> && !Trims<Faulty<lacking::TrimPool>>);
 static_assert(!StreamOwners<Faulty<lacking::OwnsStream>> && !HostPages<Faulty<lacking::HostAvailable>>);
+static_assert(Shared<Faulty<Whole>> && !Shared<Faulty<lacking::NeighboursOf>>);
 static_assert(!Files<Faulty<lacking::PunchFile>> && Driver<Faulty<Faulty<Whole>>>);
 static_assert(std::is_constructible_v<AnyDriver, lacking::FreePlain>);
 static_assert(!std::is_constructible_v<AnyDriver, lacking::Fill> && !std::is_constructible_v<AnyDriver, int>);

@@ -100,6 +100,7 @@ public:
     Status launch(GraphRef, StreamRef) const noexcept { return made(); }
     Status close_graph(GraphRef) const noexcept { return made(); }
 
+    Neighbours* neighbours() const noexcept { return nullptr; }
     Status lane(Direction direction, StreamRef& stream) const noexcept {
         return made([&] { stream = reinterpret_cast<HostStream*>(direction == Direction::out ? 0x10 : 0x20); });
     }

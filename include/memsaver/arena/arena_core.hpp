@@ -87,7 +87,7 @@ private:
 /// Locks, in the order in which they are taken: the turn (one operation at a time; held across waits and copies), then
 /// `growing_` (one thread adds extents, or a pause takes them all; held across driver calls that do not wait), then the
 /// pages' mutex or the heaps' (bookkeeping).
-class ArenaCore final : public ArenaBase {
+class ArenaCore final : public ArenaBase, public Neighbour {
 public:
     class Pause; // the operations: steps.hpp
     class Resume;
@@ -131,6 +131,9 @@ public:
     Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use");
     /// The same if it is to be had at once.
     std::optional<Turn::Hold> try_turn();
+
+    /// What the arenas of other savers on the machine may have; see Neighbours.
+    std::size_t give_room(bool wait) noexcept override;
 
     // --- looks that cost next to nothing, for those who ask many arenas ---
 

@@ -98,9 +98,11 @@ MEMSAVER_INLINE ArenaCore::ArenaCore(AnyDriver driver, std::string tag, AnyPolic
         throw Misuse{"tag \"" + this->tag() + "\": a reserve of " + format_bytes(pages_.options().reserve) +
                      " is more than the capacity of " + format_bytes(capacity)};
     }
+    if (Neighbours* const others = pages_.driver().neighbours()) others->join(*this);
 }
 
 MEMSAVER_INLINE ArenaCore::~ArenaCore() {
+    if (Neighbours* const others = driver().neighbours()) others->leave(*this);
     try {
         close();
     } catch (const std::exception& error) {
@@ -570,6 +572,18 @@ MEMSAVER_INLINE bool ArenaCore::owns_stream(StreamRef stream) const {
 
 MEMSAVER_INLINE std::optional<Turn::Hold> ArenaCore::try_turn() {
     return closed_.load() || forked() ? std::optional<Turn::Hold>{} : turn_.try_take();
+}
+
+MEMSAVER_INLINE std::size_t ArenaCore::give_room(bool wait) noexcept {
+    try {
+        if (idle_for_pause()) return 0;
+        const auto turn = try_turn();
+        if (!turn) return 0;
+        totals.mapped(mapped_bytes());
+        return trim_now(*this, wait);
+    } catch (const std::exception&) {
+        return 0; // what is not given back stays as it is; its own operations say why
+    }
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::bytes_to_resume() {

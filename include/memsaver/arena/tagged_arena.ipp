@@ -21,16 +21,19 @@ MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPol
           return core;
       })} {}
 
+/// What others on the same machine give, where the arena's own was not enough: the last try takes all there is.
+MEMSAVER_INLINE bool more_room(const ArenaCore& arena, std::size_t own, bool wait) {
+    Neighbours* const others = own == 0 || wait ? arena.driver().neighbours() : nullptr;
+    return (others == nullptr ? 0 : others->give_room(wait)) + own != 0;
+}
+
 MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) const {
     return run([&](ArenaCore& arena) {
         for (Relief relief;;) {
             try {
                 return arena.allocate(request);
             } catch (const OutOfMemory&) {
-                if (!relief.again([&](bool wait) {
-                        const auto turn = arena.try_turn();
-                        return turn && trim_now(arena, wait) != 0;
-                    })) {
+                if (!relief.again([&](bool wait) { return more_room(arena, arena.give_room(wait), wait); })) {
                     throw;
                 }
             }
@@ -62,8 +65,9 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
                 std::vector<ResumeStep> steps;
                 steps.emplace_back(arena, arena.take_turn({}, "resume"), options.bytes);
                 Relief relief;
-                Report report = run_resume(
-                    steps, [&](int) { return relief.again([&](bool wait) { return trim_now(arena, wait) != 0; }); });
+                Report report = run_resume(steps, [&](int) {
+                    return relief.again([&](bool wait) { return more_room(arena, trim_now(arena, wait), wait); });
+                });
                 for (const TagReport& row : report.tags) arena.totals.note(row);
                 return report;
             } catch (const OutOfMemory&) {

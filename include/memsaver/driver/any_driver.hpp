@@ -29,6 +29,7 @@ public:
     [[nodiscard]] virtual std::string name() const = 0;
     [[nodiscard]] virtual int numa_node() const noexcept = 0;
     [[nodiscard]] virtual bool equals(const Machine& other) const = 0;
+    [[nodiscard]] virtual Neighbours* neighbours() const noexcept = 0;
     [[nodiscard]] virtual const void* target(const std::type_info& type) const noexcept = 0;
     virtual Status granularity(std::size_t&) const noexcept = 0;
     virtual Status memory(DeviceMemory&) const noexcept = 0;
@@ -97,6 +98,10 @@ public:
     [[nodiscard]] bool equals(const Machine& other) const override {
         const auto* same = static_cast<const D*>(other.target(typeid(D)));
         return same != nullptr && *same == driver;
+    }
+    [[nodiscard]] Neighbours* neighbours() const noexcept override {
+        if constexpr (Shared<D>) return driver.neighbours();
+        else return nullptr;
     }
     [[nodiscard]] const void* target(const std::type_info& type) const noexcept override {
         return type == typeid(D) ? &driver : nullptr;
@@ -247,6 +252,8 @@ public:
     [[nodiscard]] std::string name() const { return machine_->name(); }
     /// The host's NUMA node next to the device, or -1 if nobody knows.
     [[nodiscard]] int numa_node() const noexcept { return machine_->numa_node(); }
+    /// Who else takes memory of the machine through copies of the driver; null if nobody knows.
+    [[nodiscard]] Neighbours* neighbours() const noexcept { return machine_->neighbours(); }
     /// The driver that this was made from, if it is a D; else null.
     template <class D>
     [[nodiscard]] const D* target() const noexcept {

@@ -5,6 +5,7 @@
 
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/status.hpp"
+#include "memsaver/driver/neighbours.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -125,6 +126,13 @@ concept StreamOwners = requires(const D d, StreamRef s, bool& yes) {
 template <class D>
 concept Lanes = requires(const D d, Direction direction, StreamRef& out) {
     { d.lane(direction, out) } noexcept -> std::same_as<Status>;
+};
+
+/// Where those who take memory through copies of the driver find each other: `neighbours()`, the same for all
+/// copies, and alive for as long as any of them; or null.
+template <class D>
+concept Shared = requires(const D d) {
+    { d.neighbours() } noexcept -> std::same_as<Neighbours*>;
 };
 
 /// Pages of the host for bytes that wait there.

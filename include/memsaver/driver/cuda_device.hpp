@@ -4,6 +4,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/driver/cuda_api.hpp"
+#include "memsaver/driver/neighbours.hpp"
 
 #include <array>
 #include <cstddef>
@@ -63,6 +64,7 @@ public:
     [[nodiscard]] const cuda::AllocationProp& pages() const noexcept { return pages_; }
     [[nodiscard]] const std::vector<cuda::AccessDesc>& access() const noexcept { return access_; }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    [[nodiscard]] Neighbours& neighbours() const noexcept { return neighbours_; }
 
     friend bool operator==(const CudaDevice& a, const CudaDevice& b) noexcept;
 
@@ -111,6 +113,7 @@ private:
     std::vector<cuda::AccessDesc> access_;
     std::size_t granularity_ = 0;
     std::string name_;
+    mutable Neighbours neighbours_;
     mutable std::mutex lanes_mutex_;
     mutable std::array<cuda::Stream, 2> lanes_{};
     mutable cuda::DevicePtr crumb_ = 0;

@@ -85,6 +85,7 @@ public:
     Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) const noexcept;
 
     Status lane(Direction direction, StreamRef& stream) const noexcept;
+    [[nodiscard]] Neighbours* neighbours() const noexcept;
 
     // Host pages, but for what is the system's. Portable: every device reaches them.
 
@@ -118,7 +119,7 @@ static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver>);
 
 static_assert(Trims<CudaDriver> && StreamOwners<CudaDriver>);
 
-static_assert(Lanes<CudaDriver> && HostPages<CudaDriver> && Files<CudaDriver>);
+static_assert(Shared<CudaDriver> && Lanes<CudaDriver> && HostPages<CudaDriver> && Files<CudaDriver>);
 
 } // namespace memsaver::inline v0_2
 

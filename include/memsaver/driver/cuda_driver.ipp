@@ -177,6 +177,8 @@ MEMSAVER_INLINE Status CudaDriver::fill(Address to, unsigned char byte, std::siz
     return device_->call([&](const detail::CudaApi& api) { return api.fill(to, byte, bytes, detail::native(stream)); });
 }
 
+MEMSAVER_INLINE Neighbours* CudaDriver::neighbours() const noexcept { return &device_->neighbours(); }
+
 MEMSAVER_INLINE Status CudaDriver::lane(Direction direction, StreamRef& stream) const noexcept {
     return device_->call([&](const detail::CudaApi&) { return device_->lane(direction, stream); });
 }

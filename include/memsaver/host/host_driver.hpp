@@ -74,6 +74,7 @@ public:
     Status capturing(StreamRef stream, bool& yes) const noexcept;
 
     Status lane(Direction direction, StreamRef& out) const noexcept;
+    [[nodiscard]] Neighbours* neighbours() const noexcept;
 
     Status owns_stream(StreamRef stream, bool& yes) const noexcept;
     Status owns_event(EventRef event, bool& yes) const noexcept;

@@ -118,6 +118,8 @@ MEMSAVER_INLINE Status HostDriver::lane(Direction direction, StreamRef& out) con
     return machine_->lane(direction, out);
 }
 
+MEMSAVER_INLINE Neighbours* HostDriver::neighbours() const noexcept { return &machine_->neighbours; }
+
 MEMSAVER_INLINE Status HostDriver::owns_stream(StreamRef stream, bool& yes) const noexcept {
     yes = machine_->owns(stream.native()); // a question: no violation
     return {};

@@ -267,6 +267,7 @@ public:
 
     HostPins pins;
     HostPools pools; // guarded by the lock
+    Neighbours neighbours;
 
     void lose() noexcept { engine_.lose(); }
     bool owns(const void* native) noexcept;

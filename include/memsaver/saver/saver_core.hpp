@@ -159,6 +159,8 @@ private:
     /// Gives back memory that nobody uses on a device. `busy`: arenas whose turns the caller holds. Whether there was
     /// any since `seen` was read.
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
+    /// What nobody uses of other savers and arenas on the same machine; the bytes that they gave back.
+    std::size_t room_of_others(int device, bool wait);
     /// Whether the program has made room, `asked` times before. Called without any lock or turn.
     bool ask_for_room(const OutOfMemory& error, int device, const std::string& tag, unsigned asked);
 

@@ -471,6 +471,7 @@ MEMSAVER_INLINE bool SaverCore::make_room(int device, bool wait, const Members& 
         member->core->totals.mapped(member->core->mapped_bytes());
         released += trim_now(*member->core, wait);
     }
+    if (released == 0 || wait) released += room_of_others(device, wait); // the last try takes all there is
     if (released == 0) return room_made_.load() != seen;
     room_made_ += 1;
     tell(options_.events, [&] {
@@ -478,6 +479,14 @@ MEMSAVER_INLINE bool SaverCore::make_room(int device, bool wait, const Members& 
                      "no room: gave back " + format_bytes(released) + " that nobody used"};
     });
     return true;
+}
+
+MEMSAVER_INLINE std::size_t SaverCore::room_of_others(int device, bool wait) {
+    for (const AnyDriver& driver : tags_.drivers()) {
+        if (driver.device() != device) continue;
+        if (Neighbours* const others = driver.neighbours()) return others->give_room(wait);
+    }
+    return 0;
 }
 
 MEMSAVER_INLINE bool SaverCore::ask_for_room(const OutOfMemory& error, int device, const std::string& tag,

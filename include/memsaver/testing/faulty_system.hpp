@@ -25,6 +25,8 @@ public:
         });
     }
 
+    [[nodiscard]] Neighbours* neighbours() const noexcept requires Shared<D> { return inner().neighbours(); }
+
     Status owns_stream(StreamRef stream, bool& yes) const noexcept requires StreamOwners<D> {
         return call({.call = Call::owns_stream, .stream = stream},
                     [&](CallRecord&) { return inner().owns_stream(stream, yes); });

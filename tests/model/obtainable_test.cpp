@@ -1,0 +1,200 @@
+// How much must be to be had: all that no live block keeps mapped. Random operations, and then just that is asked for.
+// OutOfMemory is right only where it was not there.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+#include "support/model.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace model_obtainable_test {
+
+using namespace test;
+
+namespace {
+
+using Driver = FaultyDriver<HostDriver>;
+
+constexpr std::size_t capacity = 128_MiB;
+constexpr std::size_t granule = 2_MiB;
+
+/// What a driver has mapped, as its calls say. Its rows are physical handles: each comes and goes as a whole.
+class Mappings {
+public:
+    explicit Mappings(const Driver& driver) : driver_{driver} {
+        driver.on_call([rows = rows_](const CallRecord& call) {
+            if (!call.status.ok()) return;
+            if (call.call == Call::map) rows->emplace(call.address, call.bytes);
+            if (call.call == Call::unmap) {
+                rows->erase(rows->lower_bound(call.address), rows->lower_bound(call.address + call.bytes));
+            }
+        });
+    }
+    Mappings(const Mappings&) = delete;
+    Mappings& operator=(const Mappings&) = delete;
+    ~Mappings() { driver_.on_call({}); }
+
+    /// The bytes of those in which one of these blocks lives.
+    [[nodiscard]] std::size_t held_by(const Model::Blocks& blocks) const {
+        std::size_t bytes = 0;
+        for (const auto& [address, size] : *rows_) {
+            const auto after = blocks.lower_bound(address + size);
+            if (after == blocks.begin()) continue;
+            const auto& [begin, block] = *std::prev(after);
+            if (begin + block.bytes > address) bytes += size;
+        }
+        return bytes;
+    }
+
+private:
+    const Driver driver_;
+    std::shared_ptr<std::map<Address, std::size_t>> rows_ = std::make_shared<std::map<Address, std::size_t>>();
+};
+
+/// Two savers and an arena of its own on one machine, which is nearly full most of the time.
+class Player {
+public:
+    Player(std::uint64_t seed, const Driver& driver) : random_{seed}, driver_{driver} {
+        REQUIRE(driver_.open_stream(stream_).ok());
+        for (int i = 0; i < 6; ++i) {
+            const std::string tag = "tag" + std::to_string(i);
+            arenas_.push_back(saver_of(tag).arena(tag, i % 2 == 0 ? AnyPolicy{Discard{}} : AnyPolicy{Zero{}}));
+        }
+    }
+    ~Player() { CHECK(driver_.close_stream(stream_).ok()); }
+    Player(const Player&) = delete;
+    Player& operator=(const Player&) = delete;
+
+    void step() {
+        const std::size_t what = random_.below(100);
+        if (what < 55) {
+            (void)allocate(random_.below(arenas_.size()), random_bytes());
+        } else if (what < 85) {
+            deallocate();
+        } else if (what < 91) {
+            const Arena& arena = any_arena();
+            (void)saver_of(arena.tag()).pause(arena.tag());
+            model_.pause(arena.tag());
+        } else {
+            resume(any_arena().tag());
+        }
+    }
+
+    /// All that nobody holds is to be had, in a tag that has nothing, by a block or by a resume.
+    void ask_for_all() {
+        const std::size_t bytes = obtainable();
+        if (bytes == 0) return;
+        MemorySaver<Driver>& saver = random_.below(2) == 0 ? one_ : two_;
+        const Arena arena = saver.arena("all");
+        CAPTURE(format_bytes(bytes));
+        Buffer<char> block;
+        REQUIRE_NOTHROW(block = Buffer<char>{arena, bytes});
+        if (random_.below(2) == 0) {
+            (void)saver.pause("all");
+            for (int i = 0; i < 20; ++i) (void)allocate(random_.below(arenas_.size()), random_bytes());
+            while (obtainable() < bytes) deallocate();
+            REQUIRE_NOTHROW((void)saver.resume("all"));
+        }
+        random_.below(2) == 0 ? block.reset() : block.reset(stream_);
+    }
+    [[nodiscard]] std::size_t refusals() const { return refusals_; }
+
+private:
+    [[nodiscard]] std::size_t obtainable() const {
+        return capacity - mappings_.held_by(const_cast<Model&>(model_).blocks());
+    }
+    std::size_t random_bytes() {
+        switch (random_.below(6)) {
+        case 0: return 1 + random_.below(64_KiB);
+        case 1: return 1 + random_.below(1_MiB);
+        case 2:
+        case 3: return 1 + random_.below(8_MiB);
+        case 4: return 1 + random_.below(20_MiB);
+        default: return granule * (1 + random_.below(24));
+        }
+    }
+    MemorySaver<Driver>& saver_of(const std::string& tag) { return tag.back() % 2 == 0 ? one_ : two_; }
+    const Arena& any_arena() { return arenas_[random_.below(arenas_.size())]; }
+
+    bool allocate(std::size_t which, std::size_t bytes) {
+        const std::size_t there = obtainable();
+        try {
+            const Arena& arena = arenas_[which];
+            void* const block = random_.below(3) == 0 ? arena.allocate(bytes, stream_) : arena.allocate(bytes);
+            REQUIRE(driver_.fill(address_of(block), 1, bytes, stream_).ok()); // the device is seldom idle
+            REQUIRE(model_.add(address_of(block), {arena.tag(), bytes, 256}));
+            return true;
+        } catch (const OutOfMemory&) {
+            CAPTURE(format_bytes(bytes));
+            REQUIRE(there < align_up(bytes, granule)); // memory that lives was in the way
+            refusals_ += 1;
+            return false;
+        }
+    }
+    void deallocate() {
+        const auto block = model_.any(random_);
+        if (block == model_.blocks().end()) return;
+        void* const pointer = reinterpret_cast<void*>(block->first);
+        MemorySaver<Driver>& saver = saver_of(block->second.tag);
+        switch (random_.below(3)) {
+        case 0: saver.deallocate(pointer); break;
+        default: saver.deallocate(pointer, stream_); break;
+        }
+        model_.remove(block);
+    }
+    void resume(const std::string& tag) {
+        MemorySaver<Driver>& saver = saver_of(tag);
+        const std::size_t there = obtainable();
+        const std::size_t need = saver.bytes_to_resume(tag);
+        try {
+            (void)saver.resume(tag);
+            model_.resume(tag, Content::Kind::anything);
+        } catch (const OutOfMemory&) {
+            REQUIRE(there < need);
+            refusals_ += 1;
+        }
+    }
+
+    Random random_;
+    Driver driver_;
+    Mappings mappings_{driver_};
+    MemorySaver<Driver> one_{driver_};
+    MemorySaver<Driver> two_{driver_};
+    std::vector<Arena> arenas_;
+    StreamRef stream_;
+    Model model_;
+    std::size_t refusals_ = 0;
+};
+
+} // namespace
+
+TEST_CASE("all that nobody holds is to be had, after random operations") {
+    std::size_t refusals = 0;
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        CAPTURE(seed);
+        const Driver driver{HostDriver{capacity, {.late = seed % 2 == 0}}};
+        {
+            Player player{seed, driver};
+            for (int i = 0; i < 300; ++i) {
+                CAPTURE(i);
+                player.step();
+                if (i % 20 == 19) player.ask_for_all();
+            }
+            refusals += player.refusals();
+        }
+        check_given_back(driver);
+    }
+    CHECK(refusals > 100); // there was something to refuse
+    MESSAGE("seeds 1 to 8, " << refusals << " refusals, each with memory that lives in the way");
+}
+
+} // namespace model_obtainable_test
