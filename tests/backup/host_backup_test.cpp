@@ -775,12 +775,14 @@ TEST_CASE_TEMPLATE("several tags are brought back in the caller's order, after a
     }
     const auto name_of = [&](Address address) {
         for (const auto& [blocks, name] : {std::pair{&a, 'a'}, std::pair{&b, 'b'}, std::pair{&c, 'c'}}) {
-            if (address == address_of(blocks->at(0))) return name;
+            if (address - address_of(blocks->at(0)) < 4_MiB) return name;
         }
         return '?';
     };
-    std::string names;
-    for (const Address address : order) names += name_of(address);
+    std::string names; // a block may come in two copies, where its host memory lies across the border of a cell
+    for (const Address address : order) {
+        if (names.empty() || names.back() != name_of(address)) names += name_of(address);
+    }
     CHECK(names == "cab");
     CHECK(a.whole());
     CHECK(b.whole());
