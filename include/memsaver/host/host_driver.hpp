@@ -76,6 +76,7 @@ public:
     Status lane(Direction direction, StreamRef& out) const noexcept;
 
     Status owns_stream(StreamRef stream, bool& yes) const noexcept;
+    /// `yes`: whether this machine opened `event`, and it is not closed. Also on a lost machine.
     Status owns_event(EventRef event, bool& yes) const noexcept;
 
     // Pools: they hold what `put_in_pool` put there.
@@ -108,6 +109,7 @@ public:
 
     /// No further work of `stream` starts until `let_go`, or until the stream is closed.
     Status hold(StreamRef stream) const noexcept;
+    /// Work of `stream` starts again as it may.
     Status let_go(StreamRef stream) const noexcept;
 
     /// Stands for allocations in a stream-ordered pool or in a graph: `bytes` of pages (a multiple of the granularity)
