@@ -93,7 +93,7 @@ private:
 /// pages' mutex or the heaps' (bookkeeping).
 class ArenaCore final : public ArenaBase {
 public:
-    class Pause; // the operations: steps.hpp
+    class Pause; // the operations, in steps; run_steps.hpp runs those of many arenas
     class Resume;
     class Trim;
 

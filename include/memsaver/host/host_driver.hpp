@@ -118,7 +118,8 @@ public:
     /// Everything in the pool is freed, and kept until `trim_pool`.
     Status free_pool(PoolRef pool) const noexcept;
 
-    /// Loses the machine: from here on every call answers `gone`, also those that give back. Its memory goes with the
+    /// Loses the machine: from here on every call answers `gone`, also those that give back. Not so what is the
+    /// system's (host pages, but for pinning, and files), and `owns_stream` and `owns_event`. Its memory goes with the
     /// last copy of the driver.
     void lose() const noexcept;
 
