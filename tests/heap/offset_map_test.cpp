@@ -14,7 +14,7 @@ namespace heap_offset_map_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-/// The place that a key wants in a table of `slots`, as offset_map.hpp computes it.
+/// The place that a key wants in a table of `slots`, as OffsetMap computes it.
 std::size_t home(Address key, unsigned log2_slots) {
     return static_cast<std::size_t>((key >> 8U) * 0x9E3779B97F4A7C15ULL >> (64U - log2_slots));
 }

@@ -124,7 +124,7 @@ public:
     [[nodiscard]] virtual bool holds(const void* pointer, std::size_t bytes) = 0;
 
     /// Addresses for `cap` bytes, rounded up to whole pages, without memory so far. Throws Misuse (0, more than the
-    /// arena's capacity has room for, closed), or what a failing driver call stands for.
+    /// arena's capacity, closed), or what a failing driver call stands for.
     [[nodiscard]] virtual std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) = 0;
 
     /// Fills `bytes` at `pointer` with zeros in the order of `stream`; recorded, if that is being captured. Throws

@@ -32,6 +32,7 @@ struct PauseOptions {
     std::optional<AnyPolicy> bytes{};
 };
 
+/// Written as `{.bytes = ..., .room_within = ...}`.
 struct ResumeOptions {
     /// What the bytes are this once, if not what was kept: a policy that keeps nothing, such as `Discard{}` where new
     /// weights are coming anyway. What was kept is then stale: the next pause saves everything.
@@ -40,8 +41,11 @@ struct ResumeOptions {
     std::optional<std::chrono::nanoseconds> room_within{};
 };
 
+/// Written as `{.order = ..., .timeout = ...}`.
 struct TrimOptions {
+    /// What to wait for first, so that blocks that were freed before count as free. As PauseOptions::order.
     Order order{};
+    /// As PauseOptions::timeout.
     std::optional<std::chrono::nanoseconds> timeout{};
 };
 
@@ -89,7 +93,7 @@ private:
 /// pages' mutex or the heaps' (bookkeeping).
 class ArenaCore final : public ArenaBase, public Neighbour {
 public:
-    class Pause; // the operations: steps.hpp
+    class Pause; // the operations, in steps; run_steps.hpp runs those of many arenas
     class Resume;
     class Trim;
 

@@ -105,8 +105,11 @@ public:
     }
     /// Physical bytes that a resume would take now.
     [[nodiscard]] std::size_t bytes_to_resume() const { return arena_.bytes_to_resume(); }
+    /// What it holds now, and what it has done so far; also after `close()`.
     [[nodiscard]] ArenaUsage usage() const { return arena_.usage(); }
+    /// The name that it was made with.
     [[nodiscard]] const std::string& tag() const { return arena_.core().tag(); }
+    /// The driver that it was made with, or a copy of it.
     [[nodiscard]] const D& driver() const { return detail::driver_as<D>(arena_.core().driver()); }
 
     /// Gives everything back now; later calls throw Misuse. See MemorySaver::close.

@@ -41,6 +41,7 @@ struct Discard {
     std::optional<unsigned char> poison{};
 
     [[nodiscard]] std::string_view name() const noexcept { return poison ? "discard (poisoned)" : "discard"; }
+    /// False: a pause loses the bytes. See AnyPolicy::keeps_bytes.
     [[nodiscard]] static constexpr bool keeps_bytes() noexcept { return false; }
 
     [[nodiscard]] detail::FillSlot open(const AnyDriver& driver) const;
@@ -52,6 +53,7 @@ struct Discard {
 /// blocks allocated later.
 struct Zero {
     [[nodiscard]] std::string_view name() const noexcept { return "zero"; }
+    /// False: a pause loses the bytes. See AnyPolicy::keeps_bytes.
     [[nodiscard]] static constexpr bool keeps_bytes() noexcept { return false; }
 
     [[nodiscard]] detail::FillSlot open(const AnyDriver& driver) const;

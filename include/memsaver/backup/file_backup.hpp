@@ -77,6 +77,7 @@ struct FileBackup {
     std::shared_ptr<Executor> executor{};
 
     [[nodiscard]] std::string_view name() const noexcept { return refresh == Refresh::once ? "file, once" : "file"; }
+    /// All its options for people: "directory /var/tmp, saved at every pause, retained, ..., threads 4, ...".
     [[nodiscard]] std::string describe() const;
 
     [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver,

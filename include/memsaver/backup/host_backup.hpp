@@ -99,6 +99,7 @@ struct HostBackup {
     std::shared_ptr<Executor> executor{};
 
     [[nodiscard]] std::string_view name() const noexcept;
+    /// All its options for people: "pinned, saved at every pause, retained, ..., threads 8, ring 64.00 MiB, ...".
     [[nodiscard]] std::string describe() const;
 
     [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver,

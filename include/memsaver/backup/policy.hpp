@@ -49,6 +49,7 @@ struct LiveSet {
     std::string tag{};
 };
 
+/// What a slot's `resumed` may answer: nothing, or the Status of what it could not give back.
 template <class T>
 concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 

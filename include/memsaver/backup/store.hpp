@@ -71,7 +71,7 @@ private:
     std::set<std::uint64_t> starts_; // of rooms
 };
 
-/// A place with room for bytes (backup/host_store.hpp, backup/file_store.hpp).
+/// A place with room for bytes: a HostStore (host_backup.hpp) or a FileStore (file_backup.hpp).
 class BackupStore : public ByteStore {
 public:
     /// More Room; throws where there is none.

@@ -88,7 +88,7 @@ public:
     };
 };
 
-/// Saves, restores and forgets by the books (StoredBooks, which says what a `Store` is).
+/// Saves, restores and forgets by the books (StoredBooks), in the room of a BackupStore.
 class StoredSlot {
 public:
     StoredSlot(std::shared_ptr<BackupStore> store, StoredSlotOptions options)

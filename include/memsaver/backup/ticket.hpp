@@ -61,7 +61,9 @@ public:
     Ticket& operator=(Ticket&& other) noexcept;
     ~Ticket() { wait_quietly(); }
 
+    /// Bytes that the work moves or fills in all, whether they have arrived or not.
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+    // See Work for what these answer.
     Status query(bool& done) noexcept;
     Status wait() { return work_ ? work_->wait() : Status{}; }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }

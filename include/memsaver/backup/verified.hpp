@@ -50,6 +50,7 @@ struct Verified {
     P policy{};
 
     [[nodiscard]] std::string_view name() const noexcept { return "verified"; }
+    /// The name and the options of the policy inside: "of host, pinned, ...".
     [[nodiscard]] std::string describe() const {
         const AnyPolicy inside{policy};
         return "of " + std::string{inside.name()} + ", " + inside.describe();

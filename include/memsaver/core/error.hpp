@@ -26,6 +26,7 @@ class [[gnu::visibility("default")]] Error {
 public:
     virtual ~Error() = default;
 
+    /// What was attempted, and what went wrong.
     [[nodiscard]] virtual const char* what() const noexcept = 0;
     /// The tag concerned; empty where none is, or several are.
     [[nodiscard]] const std::string& tag() const noexcept { return facts_->tag; }
@@ -34,6 +35,7 @@ public:
     /// What a pause, resume or trim had done before it failed; empty for other calls.
     [[nodiscard]] const Report& report() const noexcept { return facts_->report; }
 
+    /// Gives the exception, and the copies that were made of it, another report.
     void attach(Report report) { facts_->report = std::move(report); }
     /// Names the tag concerned, unless one has been named before.
     void attach_tag(const std::string& tag) {

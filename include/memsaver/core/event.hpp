@@ -11,6 +11,7 @@
 
 namespace memsaver::inline v0_2 {
 
+/// What an Event tells of.
 enum class EventKind : unsigned char {
     ignored,   ///< a failure where nothing could be thrown: in a destructor, or while another failure was undone
     retried,   ///< the device had no room; memory that nobody used was given back and the call tried again
@@ -22,13 +23,14 @@ enum class EventKind : unsigned char {
     progress,  ///< `bytes_done` of `bytes_total` have been copied
 };
 
+/// What an EventSink is told.
 struct Event {
     EventKind kind = EventKind::progress;
-    std::string tag;
-    int device = 0;
-    std::string text;
-    std::size_t bytes_done = 0;
-    std::size_t bytes_total = 0;
+    std::string tag;             ///< the tag concerned; of `began` and `ended`, perhaps several: "weights, kv_cache"
+    int device = 0;              ///< the number of the device concerned
+    std::string text;            ///< what happened, for people
+    std::size_t bytes_done = 0;  ///< copied so far, of `progress`; given back, of pools that were `trimmed`
+    std::size_t bytes_total = 0; ///< to copy in all, of `progress`; held before, of such pools
 };
 
 /// Called on whatever thread has something to tell, perhaps in the middle of a call that holds a lock: it must not call

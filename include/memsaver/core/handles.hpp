@@ -47,6 +47,7 @@ public:
         return made;
     }
 
+    /// The pointer that it was made from; null for the default stream.
     [[nodiscard]] void* native() const noexcept { return native_; }
     friend bool operator==(const StreamRef&, const StreamRef&) = default;
 
@@ -61,6 +62,7 @@ public:
     EventRef(CUevent_st* event) noexcept : native_{event} {}
     EventRef(HostEvent* event) noexcept : native_{event} {}
 
+    /// The pointer that it was made from; null for no event.
     [[nodiscard]] void* native() const noexcept { return native_; }
     [[nodiscard]] explicit operator bool() const noexcept { return native_ != nullptr; }
     friend bool operator==(const EventRef&, const EventRef&) = default;
@@ -82,13 +84,16 @@ public:
     constexpr PoolRef() noexcept = default; ///< the device's default pool
     PoolRef(CUmemPoolHandle_st* pool) noexcept : native_{pool} {}
     PoolRef(HostPool* pool) noexcept : native_{pool} {}
+    /// What graphs with allocations of their own keep of the device's memory between launches.
     [[nodiscard]] static constexpr PoolRef of_graphs() noexcept {
         PoolRef graphs;
         graphs.graphs_ = true;
         return graphs;
     }
 
+    /// The pointer that it was made from; null for the default pool, and for the memory of graphs.
     [[nodiscard]] void* native() const noexcept { return native_; }
+    /// Whether it was made by `of_graphs()`.
     [[nodiscard]] constexpr bool graphs() const noexcept { return graphs_; }
     friend bool operator==(const PoolRef&, const PoolRef&) = default;
 
@@ -116,10 +121,12 @@ struct DeviceMemory {
     std::size_t total_bytes = 0;
 };
 
+/// Device addresses: the `bytes` from `address` on.
 struct Range {
     Address address = 0;
     std::size_t bytes = 0;
 
+    /// The first address behind them.
     [[nodiscard]] constexpr Address end() const noexcept { return address + bytes; }
     friend constexpr bool operator==(const Range&, const Range&) = default;
 };

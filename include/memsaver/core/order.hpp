@@ -18,19 +18,28 @@ struct AlreadyIdle {
     explicit AlreadyIdle() = default;
 };
 
+/// What is written where an AlreadyIdle is taken: `arena.deallocate(p, already_idle)`, `{.order = already_idle}`.
 inline constexpr AlreadyIdle already_idle{};
 
 /// What a pause or a trim waits for. By default, all work that every device concerned was given before the call: that
 /// wait breaks a stream capture that is open then, so a program that captures meanwhile names its streams.
 class Order {
 public:
-    enum class Kind : unsigned char { device, after, idle };
+    /// What is waited for.
+    enum class Kind : unsigned char {
+        device, ///< all work that the devices concerned were given before the call
+        after,  ///< what `streams()` were given so far, and `events()`
+        idle,   ///< nothing
+    };
 
     Order() = default;
     Order(AlreadyIdle) noexcept : kind_{Kind::idle} {}
 
+    /// What is waited for: by default, the device's work.
     [[nodiscard]] Kind kind() const noexcept { return kind_; }
+    /// The streams that `after` was given, in that order; a null one is the default stream. Else empty.
     [[nodiscard]] const std::vector<StreamRef>& streams() const noexcept { return streams_; }
+    /// The events that `after` was given, in that order. Else empty.
     [[nodiscard]] const std::vector<EventRef>& events() const noexcept { return events_; }
 
     template <class... Marks>

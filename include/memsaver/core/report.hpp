@@ -33,6 +33,7 @@ struct Report {
     std::chrono::nanoseconds elapsed{0}; ///< the whole call, hooks excluded
     std::vector<TagReport> tags;
 
+    /// Appends a row, and adds its bytes to the sums. `elapsed` stays as it is.
     void add(TagReport row);
 
     /// "released 1.00 GiB, saved 0 B, still held 0 B, 0.6 ms"; a resume says what it mapped and restored instead.

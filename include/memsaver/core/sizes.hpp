@@ -11,9 +11,14 @@
 
 namespace memsaver::inline v0_2 {
 
+/// Sizes in bytes as they are written: `64_MiB`. Part of memsaver; `using namespace memsaver::literals` shows no more
+/// than these.
 inline namespace literals {
+/// `n` times 1024 bytes.
 constexpr std::size_t operator""_KiB(unsigned long long n) { return static_cast<std::size_t>(n) << 10; }
+/// `n` times 1024 KiB, in bytes.
 constexpr std::size_t operator""_MiB(unsigned long long n) { return static_cast<std::size_t>(n) << 20; }
+/// `n` times 1024 MiB, in bytes.
 constexpr std::size_t operator""_GiB(unsigned long long n) { return static_cast<std::size_t>(n) << 30; }
 } // namespace literals
 

@@ -4,8 +4,9 @@
 
 namespace memsaver::inline v0_2 {
 
+/// What an answer means to whoever gets it, on whatever machine.
 enum class StatusKind : unsigned char {
-    ok,
+    ok,                 ///< done
     out_of_memory,      ///< the device has no room; harmless, may be tried again
     out_of_host_memory, ///< the host has no room; harmless, may be tried again
     gone,               ///< the device or its context is lost; nothing on it will work again
@@ -19,6 +20,7 @@ struct [[nodiscard]] Status {
     int code = 0;          ///< the native code, 0 for success
     const char* name = ""; ///< the native code's name, with static storage
 
+    /// Whether the call has done what it was asked for.
     [[nodiscard]] constexpr bool ok() const noexcept { return kind == StatusKind::ok; }
     friend constexpr bool operator==(const Status& a, const Status& b) noexcept {
         return a.kind == b.kind && a.code == b.code;

@@ -24,7 +24,9 @@ public:
     TagName(const S& name) // NOLINT(google-explicit-constructor): names are written as they are
         : name_{static_cast<std::string_view>(name)} {}
 
+    /// The name, in the text that this was made from.
     [[nodiscard]] std::string_view view() const noexcept { return name_; }
+    /// A copy of the name.
     [[nodiscard]] std::string text() const { return std::string{name_}; }
 
 private:
@@ -56,7 +58,13 @@ public:
     /// Every tag that there is.
     [[nodiscard]] static Tags all();
 
-    enum class Kind : unsigned char { named, under, all };
+    /// How tags are chosen.
+    enum class Kind : unsigned char {
+        named, ///< those whose names were given
+        under, ///< every tag under a prefix
+        all,   ///< every tag
+    };
+    /// Whether names were given, a prefix, or neither.
     [[nodiscard]] Kind kind() const noexcept { return kind_; }
     /// The names as they were given; of `under`, the prefix.
     [[nodiscard]] const std::vector<std::string>& names() const noexcept { return names_; }

@@ -9,6 +9,7 @@
 // Everything lives in memsaver::inline v0_2, so that two versions can live in one process without sharing a symbol.
 namespace memsaver::inline v0_2 {
 
+/// The three numbers of a version. Before 1.0 another minor version may change the interface.
 struct Version {
     int major;
     int minor;

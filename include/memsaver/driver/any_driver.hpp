@@ -348,6 +348,8 @@ public:
     Status punch_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept {
         return machine_->punch_file(file, offset, bytes);
     }
+    /// `yes`: whether `event` is one of this device's. `unsupported`, and `yes` as it was, where the driver has no such
+    /// method; see the concept StreamOwners.
     Status owns_event(EventRef event, bool& yes) const noexcept { return machine_->owns_event(event, yes); }
 
 private:

@@ -30,15 +30,16 @@ struct CudaDriverOptions {
     friend bool operator==(const CudaDriverOptions&, const CudaDriverOptions&) = default;
 };
 
+/// Why there can be no CudaDriver.
 enum class CudaProblem : unsigned char {
     none,
-    no_library,
-    driver_too_old,
-    missing_entry_point,
-    driver_failed, ///< it is there, and answered with an error
-    no_device,
-    bad_device_number, ///< there are devices, but not this one
-    no_virtual_memory, ///< the device cannot map pages at addresses of our choice
+    no_library,          ///< the driver's library was not found, or does not load
+    driver_too_old,      ///< older than CUDA 12.0
+    missing_entry_point, ///< the library lacks a function that memsaver calls
+    driver_failed,       ///< it is there, and answered with an error
+    no_device,           ///< the driver is there, and finds no device
+    bad_device_number,   ///< there are devices, but not this one
+    no_virtual_memory,   ///< the device cannot map pages at addresses of our choice
 };
 
 /// True where a CudaDriver can be made; otherwise `reason` is a sentence for people.

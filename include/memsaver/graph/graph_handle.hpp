@@ -55,7 +55,9 @@ public:
     /// Ends it now, as its destructor does.
     void reset() noexcept { graph_.reset(); }
 
+    /// The name of the tag that it was captured in.
     [[nodiscard]] const std::string& tag() const { return base().tag(); }
+    /// The number of its device.
     [[nodiscard]] int device() const { return base().device(); }
     /// The driver's executable, for the program's own use: on a GPU `native` is a CUgraphExec. `update` may change it.
     [[nodiscard]] GraphRef native() const { return base().native(); }

@@ -35,9 +35,10 @@ struct WorkspaceOptions {
     std::string_view group{};
 };
 
+/// What holds for all names of a WorkspacePool.
 struct WorkspacePoolOptions {
-    /// Bytes that a name may grow to, unless it says so itself. Every place that names share takes so many addresses of
-    /// the arena's capacity, which is twice the device's memory by default.
+    /// Bytes that a name may grow to, unless it says so itself. Every place that names share takes so many addresses.
+    /// `get` throws Misuse where that is more than the arena's capacity.
     std::size_t cap = 1_GiB;
 };
 
@@ -104,6 +105,7 @@ private:
 /// A pool belongs to its arena's device. Switched off, or made on plain memory, it works the same and is never paused.
 class WorkspacePool {
 public:
+    /// Takes nothing yet. Throws Misuse for an arena that stands for none, and for a cap of 0.
     explicit WorkspacePool(Arena arena, WorkspacePoolOptions options = {});
 
     /// The address of the workspace `name`, good for at least `bytes` from now on, at a multiple of 256 bytes at least.
@@ -126,6 +128,7 @@ public:
 
     /// What it holds, and what sharing saved.
     [[nodiscard]] WorkspaceStats stats() const;
+    /// The arena that its own memory comes from.
     [[nodiscard]] const Arena& arena() const { return state().arena; }
 
 private:

@@ -77,6 +77,7 @@ public:
     [[nodiscard]] Neighbours* neighbours() const noexcept;
 
     Status owns_stream(StreamRef stream, bool& yes) const noexcept;
+    /// `yes`: whether this machine opened `event`, and it is not closed. Also on a lost machine.
     Status owns_event(EventRef event, bool& yes) const noexcept;
 
     // Pools: they hold what `put_in_pool` put there.
@@ -109,6 +110,7 @@ public:
 
     /// No further work of `stream` starts until `let_go`, or until the stream is closed.
     Status hold(StreamRef stream) const noexcept;
+    /// Work of `stream` starts again as it may.
     Status let_go(StreamRef stream) const noexcept;
 
     /// Stands for allocations in a stream-ordered pool or in a graph: `bytes` of pages (a multiple of the granularity)
@@ -117,7 +119,8 @@ public:
     /// Everything in the pool is freed, and kept until `trim_pool`.
     Status free_pool(PoolRef pool) const noexcept;
 
-    /// Loses the machine: from here on every call answers `gone`, also those that give back. Its memory goes with the
+    /// Loses the machine: from here on every call answers `gone`, also those that give back. Not so what is the
+    /// system's (host pages, but for pinning, and files), and `owns_stream` and `owns_event`. Its memory goes with the
     /// last copy of the driver.
     void lose() const noexcept;
 

@@ -82,7 +82,9 @@ struct HostStream {
     std::shared_ptr<detail::HostCapture> capture;
     std::thread worker;
 
+    /// Whether the first in its queue may run: nobody holds the stream, and that number is allowed.
     [[nodiscard]] bool can_run() const noexcept { return !queue.empty() && !held && completed < allowed; }
+    /// Whether something is running that is no kernel of the program's.
     [[nodiscard]] bool copying() const noexcept { return busy && queue.front().kind != detail::HostWork::Kind::kernel; }
 };
 

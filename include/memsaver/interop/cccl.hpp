@@ -39,37 +39,45 @@ public:
 
     // --- cuda::mr::resource of CCCL 3.1 and later: in a stream's order ---
 
+    /// `bytes` at a multiple of `alignment`, good on every stream at once: the stream is not looked at.
     [[nodiscard]] void* allocate(cuda::stream_ref, std::size_t bytes, std::size_t alignment = default_alignment) {
         return take(bytes, alignment);
     }
+    /// The block can be handed out again once `stream` has passed here.
     void deallocate(cuda::stream_ref stream, void* pointer, std::size_t, std::size_t = default_alignment) noexcept {
         deallocate_or_tell(arena_, pointer, stream.get());
     }
 
     // --- cuda::mr::synchronous_resource of CCCL 3.1 and later ---
 
+    /// `bytes` at a multiple of `alignment`, good on every stream at once.
     [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = default_alignment) {
         return take(bytes, alignment);
     }
+    /// The block can be handed out again once the device's work so far has passed. Does not wait.
     void deallocate_sync(void* pointer, std::size_t, std::size_t = default_alignment) noexcept {
         arena_.deallocate_quietly(pointer);
     }
 
     // --- cuda::mr::resource of CCCL 3.0 ---
 
+    /// As `allocate_sync`.
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = default_alignment) {
         return take(bytes, alignment);
     }
+    /// As `deallocate_sync`.
     void deallocate(void* pointer, std::size_t, std::size_t = default_alignment) noexcept {
         arena_.deallocate_quietly(pointer);
     }
 
     // --- cuda::mr::async_resource of CCCL 3.0 ---
 
+    /// As `allocate` with a stream.
     [[nodiscard]] void* allocate_async(std::size_t bytes, std::size_t alignment, cuda::stream_ref) {
         return take(bytes, alignment);
     }
     [[nodiscard]] void* allocate_async(std::size_t bytes, cuda::stream_ref) { return take(bytes, default_alignment); }
+    /// As `deallocate` with a stream.
     void deallocate_async(void* pointer, std::size_t, std::size_t, cuda::stream_ref stream) noexcept {
         deallocate_or_tell(arena_, pointer, stream.get());
     }
@@ -77,6 +85,7 @@ public:
         deallocate_or_tell(arena_, pointer, stream.get());
     }
 
+    /// The arena that it allocates from.
     [[nodiscard]] const Arena& arena() const noexcept { return arena_; }
 
     friend bool operator==(const ArenaResource& a, const ArenaResource& b) noexcept { return a.arena_ == b.arena_; }

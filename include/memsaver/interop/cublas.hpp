@@ -26,8 +26,8 @@ namespace memsaver::inline v0_2 {
 template <class Api>
 class BasicCublasWorkspace {
 public:
-    using Handle = typename Api::Handle;
-    using Stream = typename Api::Stream;
+    using Handle = typename Api::Handle; ///< of cuBLAS: cublasHandle_t
+    using Stream = typename Api::Stream; ///< of cuBLAS: cudaStream_t
 
     /// What NVIDIA recommends for a Hopper GPU; earlier ones need less.
     static constexpr std::size_t default_bytes = 32_MiB;
@@ -67,7 +67,9 @@ public:
         apply();
     }
 
+    /// The address of the workspace, which stays the same.
     [[nodiscard]] void* workspace() const noexcept { return workspace_; }
+    /// The size of the workspace.
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
 private:

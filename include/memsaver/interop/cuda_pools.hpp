@@ -52,10 +52,13 @@ struct TrimCudaPools {
 
     // What MemorySaver::after_pause and after_resume ask for.
 
+    /// Adds a hook that trims after every pause and, with `after_resume`, one that trims after every resume. Both end
+    /// with what it answers.
     [[nodiscard]] Hook install_after_pause(detail::SaverCore& core) const {
         Hook paused = core.after_pause([trim = *this, &core](PauseEvent& event) { trim.run(core, event.report); });
         return after_resume ? Hook{std::move(paused), install_after_resume(core)} : std::move(paused);
     }
+    /// Adds a hook that trims after every resume, and after nothing else.
     [[nodiscard]] Hook install_after_resume(detail::SaverCore& core) const { // the core outlives its hooks
         return core.after_resume([trim = *this, &core](ResumeEvent& event) { trim.run(core, event.report); });
     }

@@ -37,6 +37,7 @@ public:
     OnnxRuntimeAllocator(const OnnxRuntimeAllocator&) = delete;
     OnnxRuntimeAllocator& operator=(const OnnxRuntimeAllocator&) = delete;
 
+    /// The arena that it allocates from.
     [[nodiscard]] const Arena& arena() const noexcept { return arena_; }
 
 private:

@@ -46,7 +46,7 @@ public:
     template <class U>
     ThrustAllocator(const ThrustAllocator<U>& other) noexcept : arena_{other.arena()}, stream_{other.stream()} {}
 
-    /// 0 elements are null.
+    /// Memory for `count` elements, content undefined, good on every stream at once. 0 elements are null.
     [[nodiscard]] pointer allocate(size_type count) {
         if (count == 0) return pointer{};
         // Too many to count in bytes is more than any arena has, too.
@@ -54,6 +54,7 @@ public:
         const size_type bytes = countable ? count * sizeof(T) : std::numeric_limits<size_type>::max();
         return pointer{static_cast<T*>(arena_.allocate(bytes, alignment))};
     }
+    /// Gives memory back in the order of `stream()`, or of the whole device without one. The count is not looked at.
     void deallocate(pointer data, size_type) noexcept {
         if (stream_) {
             deallocate_or_tell(arena_, data.get(), *stream_);
@@ -62,7 +63,9 @@ public:
         }
     }
 
+    /// The arena that it allocates from.
     [[nodiscard]] const Arena& arena() const noexcept { return arena_; }
+    /// The stream in whose order memory is given back; none: in that of the whole device.
     [[nodiscard]] const std::optional<StreamRef>& stream() const noexcept { return stream_; }
 
     /// One can give back what the other allocated, at the same moment.

@@ -40,8 +40,12 @@ public:
     /// See MemorySaver::backup_view.
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const;
 
+    /// The name of its tag; "outside" for plain memory.
     [[nodiscard]] const std::string& tag() const { return base().tag(); }
+    /// The number of its device.
     [[nodiscard]] int device() const { return base().device(); }
+    /// What it holds and has done, as a row of MemorySaver::usage; also once its tag has been dropped or the saver
+    /// closed.
     [[nodiscard]] ArenaUsage usage() const;
 
     [[nodiscard]] explicit operator bool() const noexcept { return arena_ != nullptr; }
@@ -49,6 +53,7 @@ public:
 
     /// What it stands for, for what is built on arenas.
     [[nodiscard]] detail::ArenaBase& base() const;
+    /// What all handles of its saver share, likewise.
     [[nodiscard]] detail::SaverCore& saver() const;
 
 private:
@@ -75,6 +80,7 @@ public:
         return arena_.allocate(bytes, stream, alignment);
     }
 
+    /// The arena that it serves from; a copy may outlive the region.
     [[nodiscard]] const Arena& arena() const noexcept { return arena_; }
 
 private:

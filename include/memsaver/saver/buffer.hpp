@@ -67,6 +67,7 @@ public:
 
     [[nodiscard]] T* data() const noexcept { return data_; }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    /// `size()` elements in bytes.
     [[nodiscard]] std::size_t size_bytes() const noexcept { return size_ * sizeof(T); }
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
 

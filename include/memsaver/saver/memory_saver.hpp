@@ -158,16 +158,22 @@ public:
     /// Hooks run on the thread that pauses or resumes, with no lock held, in the order in which they were added. If one
     /// that runs before throws, nothing happens. Those that run after all run, then the first exception is thrown
     /// again; they do not run when the operation failed. They may allocate and free, but not pause, resume, trim, drop
-    /// or close.
+    /// or close. What those that run after write into the event's report is in what the operation returns. Where the
+    /// saver is switched off none runs.
+    ///
+    /// This one runs before anything is waited for or saved.
     [[nodiscard]] Hook before_pause(std::function<void(PauseEvent&)> function) {
         return used().before_pause(std::move(function));
     }
+    /// Runs once the pages have gone back.
     [[nodiscard]] Hook after_pause(std::function<void(PauseEvent&)> function) {
         return used().after_pause(std::move(function));
     }
+    /// Runs before any memory is taken.
     [[nodiscard]] Hook before_resume(std::function<void(ResumeEvent&)> function) {
         return used().before_resume(std::move(function));
     }
+    /// Runs once the memory is back and every stream sees the bytes.
     [[nodiscard]] Hook after_resume(std::function<void(ResumeEvent&)> function) {
         return used().after_resume(std::move(function));
     }
@@ -187,7 +193,9 @@ public:
     /// what still lives are quiet. Throws the first failure after everything has been tried; may be called again.
     void close() { used().close(); }
 
+    /// SaverOptions::enabled, as it was made: whether its memory is paused at all.
     [[nodiscard]] bool enabled() const { return used().enabled(); }
+    /// The driver that it was made with, of the device on which tags live unless `arena` names another.
     [[nodiscard]] const D& driver() const { return detail::driver_as<D>(used().driver()); }
 
     /// What all its handles share; for what is built on savers.

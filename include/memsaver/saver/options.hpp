@@ -19,6 +19,7 @@ struct NoRoom {
     std::string tag;            ///< whose memory it would be; empty where several tags are resumed
 };
 
+/// Options of a MemorySaver, written as `{.margin = 1_GiB, .events = stderr_sink()}`.
 struct SaverOptions {
     /// Off: the same program runs with plain allocations; pause and resume check their tags and do nothing.
     bool enabled = true;

@@ -37,6 +37,8 @@ struct Outstanding {
     }
 };
 
+namespace detail {
+
 /// The tables. Not thread safe.
 class Books {
 public:
@@ -180,5 +182,7 @@ public:
 private:
     std::array<Entries, things> tables_;
 };
+
+} // namespace detail
 
 } // namespace memsaver::inline v0_2

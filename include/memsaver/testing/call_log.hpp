@@ -26,6 +26,7 @@ enum class Call : unsigned char {
     // clang-format on
 };
 
+/// How many values Call has, from 0 on.
 inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::trim_pool) + 1;
 
 /// "map", as the method is called.
@@ -103,12 +104,15 @@ public:
         return ++total_;
     }
 
+    /// Keeps a call that has answered, in the place of the oldest that is kept.
     void end(const CallRecord& record) noexcept {
         latest_[ended_ % kept] = record;
         ++ended_;
     }
 
+    /// Calls of one kind that have begun.
     [[nodiscard]] std::uint64_t count(Call call) const noexcept { return counts_[static_cast<std::size_t>(call)]; }
+    /// Calls of every kind that have begun.
     [[nodiscard]] std::uint64_t total() const noexcept { return total_; }
 
     /// One line for each of the latest calls, in the order in which they ended.

@@ -60,6 +60,7 @@ public:
         pending_.push_back(failure);
     }
 
+    /// Forgets the failures that are still to come; what has been counted stays.
     void clear() noexcept { pending_.clear(); }
 
     /// How many calls have been failed so far.

@@ -72,24 +72,44 @@ public:
     /// The latest calls, a line each, for the text of a test that failed.
     [[nodiscard]] std::string log() const { return read(&State::log, &CallLog::text); }
 
-    [[nodiscard]] Outstanding outstanding() const noexcept { return read(&State::ledger, &Ledger::outstanding); }
+    /// How much of each sort was taken through this driver and not given back.
+    [[nodiscard]] Outstanding outstanding() const noexcept {
+        return read(&State::ledger, &detail::Ledger::outstanding);
+    }
+    /// Whether `outstanding()` is 0 of every sort.
     [[nodiscard]] bool everything_given_back() const noexcept { return outstanding() == Outstanding{}; }
     /// What is still held, by name; empty if everything was given back.
-    [[nodiscard]] std::string leaks() const { return read(&State::ledger, &Ledger::held_text); }
-    /// Bytes of handles that were created and not released; of mappings; of address ranges; of plain allocations.
-    [[nodiscard]] std::size_t handle_bytes() const noexcept { return read(&State::ledger, &Ledger::handle_bytes); }
-    [[nodiscard]] std::size_t mapped_bytes() const noexcept { return read(&State::ledger, &Ledger::mapped_bytes); }
-    [[nodiscard]] std::size_t reserved_bytes() const noexcept { return read(&State::ledger, &Ledger::reserved_bytes); }
-    [[nodiscard]] std::size_t plain_bytes() const noexcept { return read(&State::ledger, &Ledger::plain_bytes); }
-    /// Bytes of host pages that were mapped and not unmapped, and of pins.
-    [[nodiscard]] std::size_t host_bytes() const noexcept { return read(&State::ledger, &Ledger::host_bytes); }
-    [[nodiscard]] std::size_t pinned_bytes() const noexcept { return read(&State::ledger, &Ledger::pinned_bytes); }
+    [[nodiscard]] std::string leaks() const { return read(&State::ledger, &detail::Ledger::held_text); }
+    /// Bytes of handles that were created and not released, mapped or not.
+    [[nodiscard]] std::size_t handle_bytes() const noexcept {
+        return read(&State::ledger, &detail::Ledger::handle_bytes);
+    }
+    /// Bytes of addresses that have pages mapped at them.
+    [[nodiscard]] std::size_t mapped_bytes() const noexcept {
+        return read(&State::ledger, &detail::Ledger::mapped_bytes);
+    }
+    /// Bytes of addresses that were reserved and not given back.
+    [[nodiscard]] std::size_t reserved_bytes() const noexcept {
+        return read(&State::ledger, &detail::Ledger::reserved_bytes);
+    }
+    /// Bytes of plain allocations that were not freed.
+    [[nodiscard]] std::size_t plain_bytes() const noexcept {
+        return read(&State::ledger, &detail::Ledger::plain_bytes);
+    }
+    /// Bytes of host pages that were mapped and not unmapped.
+    [[nodiscard]] std::size_t host_bytes() const noexcept { return read(&State::ledger, &detail::Ledger::host_bytes); }
+    /// Bytes of host pages that were pinned and not unpinned.
+    [[nodiscard]] std::size_t pinned_bytes() const noexcept {
+        return read(&State::ledger, &detail::Ledger::pinned_bytes);
+    }
 
     /// Misuse, a line each: unmapping, releasing, closing or freeing what is not held; mapping a released handle, a
     /// part of one, over a live mapping or outside a reservation; unreserving with live mappings or with another size;
     /// copying or filling where nothing is mapped or no access was allowed; copying across the end of a pin; pinning
     /// twice, unmapping pinned host pages; using a closed file. The first hundred.
-    [[nodiscard]] std::vector<std::string> violations() const { return read(&State::ledger, &Ledger::violations); }
+    [[nodiscard]] std::vector<std::string> violations() const {
+        return read(&State::ledger, &detail::Ledger::violations);
+    }
 
 protected:
     explicit FaultyBase(D driver) : state_{std::make_shared<State>(std::move(driver))} {}
@@ -109,7 +129,7 @@ protected:
                 observer = state.observer;
             }
             if (observer) (*observer)(made);
-            Ledger::Entries entries;
+            detail::Ledger::Entries entries;
             {
                 const std::lock_guard lock{state.mutex};
                 if (const std::optional<Status> failure = state.plan.next(made.call)) {
@@ -140,7 +160,7 @@ private:
         std::mutex mutex; // over everything below
         CallLog log;
         FailurePlan plan;
-        Ledger ledger;
+        detail::Ledger ledger;
         std::shared_ptr<const Observer> observer;
     };
 

@@ -10,11 +10,14 @@
 
 namespace memsaver::inline v0_2 {
 
+/// The part of FaultyDriver that concerns the machine around the device: lanes, owners, pools, host pages and files.
+/// Each method is there if the driver inside has it.
 template <Driver D>
 class FaultySystem : public FaultyBase<D> {
 public:
     using FaultyBase<D>::inner;
 
+    /// Whether the driver inside has `owns_event`.
     static constexpr bool owns_events = requires(const D d, EventRef event, bool& yes) { d.owns_event(event, yes); };
 
     Status lane(Direction direction, StreamRef& stream) const noexcept requires Lanes<D> {
@@ -31,6 +34,7 @@ public:
         return call({.call = Call::owns_stream, .stream = stream},
                     [&](CallRecord&) { return inner().owns_stream(stream, yes); });
     }
+    /// Counts and fails as `Call::owns_stream`, for it has no kind of its own.
     Status owns_event(EventRef event, bool& yes) const noexcept requires owns_events {
         return call({.call = Call::owns_stream, .event = event},
                     [&](CallRecord&) { return inner().owns_event(event, yes); });

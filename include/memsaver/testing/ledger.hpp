@@ -16,6 +16,8 @@
 
 namespace memsaver::inline v0_2 {
 
+namespace detail {
+
 /// Follows calls: `begin` before one is made, `end` once it has answered. What a call gives back is off the books from
 /// `begin` on, so that another thread may be given the same address or handle before `end`; if the call fails, `end`
 /// puts it back. Only `begin` allocates. Not thread safe.
@@ -197,5 +199,7 @@ private:
     std::vector<std::string> violations_;
     std::uint64_t violation_count_ = 0;
 };
+
+} // namespace detail
 
 } // namespace memsaver::inline v0_2

@@ -17,6 +17,7 @@ struct SweepPoint {
     std::uint64_t injected = 0; ///< how many calls failed on purpose; 0 in the last run, which is undisturbed
     std::exception_ptr error{}; ///< what the operation threw, if anything
 
+    /// "map call 2 answers injected failure, 1 failed, the operation threw"
     [[nodiscard]] std::string text() const {
         return failure.text() + ", " + std::to_string(injected) + " failed, the operation " +
                (error ? "threw" : "returned");
