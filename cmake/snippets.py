@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles the C++ that a page shows, and runs its programs, so that pages stay true.
 
-    snippets.py PAGE --work DIR -- COMPILER FLAGS...
+    snippets.py PAGE --work DIR [--library FILE] -- COMPILER FLAGS...
 
 A page's ```cpp blocks become one function, each in a scope inside the one before: it may use what they declared, or
 declare it anew. What they take for granted is declared in tests/snippets/prelude.hpp. Otherwise treated are
@@ -71,6 +71,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", type=lambda name: Path(name).resolve())
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--library", help="what programs are linked with")
     parser.add_argument("compiler", nargs="+")
     arguments = parser.parse_args()
     page, compiler = arguments.page, arguments.compiler
@@ -90,7 +91,8 @@ def main():
         source.write_text(text, encoding="utf-8")
         program = source.with_suffix("")
         runs = alone and "int main(" in text
-        how = [str(source), "-o", str(program), "-ldl", "-pthread"] if runs else ["-fsyntax-only", str(source)]
+        library = [arguments.library] if arguments.library else []
+        how = [str(source), "-o", str(program), *library, "-ldl", "-pthread"] if runs else ["-fsyntax-only", str(source)]
         good = subprocess.run([*compiler, *how]).returncode == 0 and good
         if runs and good:
             good = subprocess.run([str(program)]).returncode == 0

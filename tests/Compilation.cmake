@@ -64,7 +64,8 @@ foreach(page IN LISTS pages)
   cmake_path(GET page STEM name)
   if(blocks AND Python3_FOUND)
     add_test(NAME snippets.${name} COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/cmake/snippets.py ${page}
-      --work ${CMAKE_CURRENT_BINARY_DIR}/snippets -- ${CMAKE_CXX_COMPILER} -std=c++20 -I${PROJECT_SOURCE_DIR}/include
+      --work ${CMAKE_CURRENT_BINARY_DIR}/snippets --library $<TARGET_FILE:memsaver_compiled>
+      -- ${CMAKE_CXX_COMPILER} -std=c++20 -DMEMSAVER_COMPILED -I${PROJECT_SOURCE_DIR}/include
       -idirafter ${MEMSAVER_XXHASH_INCLUDE_DIR} ${toolkit_flags})
     memsaver_label(snippets.${name} host)
   elseif(blocks)
@@ -94,8 +95,8 @@ foreach(source IN LISTS sources programs)
   cmake_path(GET source STEM name)
   string(REGEX REPLACE "_test$" "" name ${name})
   set(form)
-  if(name STREQUAL umbrella)
-    set(form -DMEMSAVER_COMPILED) # the others with the headers alone
+  if(NOT name STREQUAL umbrella) # that one with all definitions
+    set(form -DMEMSAVER_COMPILED)
   endif()
   if(NVCC)
     add_test(NAME compile.nvcc.${name} COMMAND ${NVCC} -std=c++20 -Werror all-warnings ${form} -I${PROJECT_SOURCE_DIR}/include

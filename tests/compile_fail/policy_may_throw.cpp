@@ -1,4 +1,5 @@
-// error: no matching function for call to|no matching member function|no instance of
+// error: resumed\(\).*(is not .*noexcept|may throw)
+// few: the method is named
 // A policy whose slot's `resumed` is not noexcept.
 #include "memsaver/saver/saver.hpp"
 

@@ -126,6 +126,18 @@ public:
         AnyPolicy(P&& policy) // NOLINT(google-explicit-constructor): options take policies as they are
         : policy_{std::make_shared<const Holder<std::remove_cvref_t<P>>>(std::forward<P>(policy))} {}
 
+    /// What was meant as a policy: the error says what it lacks.
+    template <class P>
+    requires(!Backup<P> && requires(const P policy, const AnyDriver driver) { policy.open(driver); })
+        AnyPolicy(const P&) { // NOLINT(google-explicit-constructor)
+        using Slot = decltype(std::declval<const P&>().open(std::declval<const AnyDriver&>()));
+        if constexpr (!BackupSlot<Slot>) {
+            static_assert(BackupSlot<Slot>, "what a policy opens must satisfy the concept BackupSlot");
+        } else {
+            static_assert(Backup<P>, "a policy must satisfy the concept Backup");
+        }
+    }
+
     [[nodiscard]] std::string_view name() const noexcept { return policy_->name(); }
     [[nodiscard]] std::unique_ptr<detail::AnySlot> open(const AnyDriver& driver) const { return policy_->open(driver); }
     /// False if the bytes of what is paused are lost: nothing is saved, so there is nothing to prepare or invalidate.

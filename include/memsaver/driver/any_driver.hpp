@@ -84,10 +84,37 @@ protected:
 };
 
 // clang-format off
+
+/// An optional part of a driver that can be called but breaks its concept would be taken for absent: it is refused.
+template <class D>
+constexpr void require_sound_parts() {
+    static_assert(StreamOwners<D> || !requires(const D d, StreamRef s, bool& yes) { d.owns_stream(s, yes); },
+                  "owns_stream of the driver must be as the concept StreamOwners says: const, noexcept, a Status");
+    static_assert(Lanes<D> || !requires(const D d, Direction to, StreamRef& s) { d.lane(to, s); },
+                  "lane of the driver must be as the concept Lanes says: const, noexcept, a Status");
+    static_assert(Shared<D> || !requires(const D d) { d.neighbours(); },
+                  "neighbours of the driver must be as the concept Shared says: const, noexcept, a Neighbours*");
+    static_assert(Plain<D> || !requires(const D d, std::size_t n, Address& a) { d.allocate_plain(n, a); d.free_plain(a); },
+                  "allocate_plain and free_plain of the driver must be as the concept Plain says: const, noexcept, a Status");
+    static_assert(Captures<D> || !requires(const D d, StreamRef s, CaptureMode mode, GraphRef& g) {
+        d.begin_capture(s, mode); d.end_capture(s, g); d.update_graph(s, g); d.launch(g, s); d.close_graph(g); },
+                  "what captures graphs in the driver must be as the concept Captures says: const, noexcept, a Status");
+    static_assert(Trims<D> || !requires(const D d, PoolRef pool, std::size_t& n) { d.pool_memory(pool, n); d.trim_pool(pool, n); },
+                  "pool_memory and trim_pool of the driver must be as the concept Trims says: const, noexcept, a Status");
+    static_assert(HostPages<D> || !requires(const D d, void*& pages, std::size_t& n) {
+        d.map_host(n, pages); d.unmap_host(pages, n); d.populate_host(pages, n); d.pin_host(pages, n); d.unpin_host(pages);
+        d.host_available(n); },
+                  "what gives host pages in the driver must be as the concept HostPages says: const, noexcept, a Status");
+    static_assert(Files<D> || !requires(const D d, const char* path, FileRef& file, void* at, std::size_t n) {
+        d.open_file(path, file); d.close_file(file); d.write_file(file, at, n, n); d.read_file(file, at, n, n);
+        d.allocate_file(file, n, n); d.punch_file(file, n, n); },
+                  "what keeps files in the driver must be as the concept Files says: const, noexcept, a Status");
+}
+
 template <class D>
 class MachineOf final : public Machine {
 public:
-    explicit MachineOf(D of) : driver{std::move(of)} {}
+    explicit MachineOf(D of) : driver{std::move(of)} { require_sound_parts<D>(); }
 
     [[nodiscard]] int device() const noexcept override { return driver.device(); }
     [[nodiscard]] std::string name() const override { return driver.name(); }

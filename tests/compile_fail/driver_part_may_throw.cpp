@@ -1,0 +1,18 @@
+// error: trim_pool of the driver must be as the concept Trims says
+// few: the method is named
+// A driver whose `trim_pool`, which it need not have, is not noexcept.
+#include "support/gullible.hpp"
+
+#include "memsaver/saver/saver.hpp"
+
+#ifdef MEMSAVER_CONTROL
+#define PROMISE noexcept
+#else
+#define PROMISE
+#endif
+
+struct Part : test::Gullible {
+    memsaver::Status trim_pool(memsaver::PoolRef, std::size_t) const PROMISE { return {}; }
+};
+
+void user() { const memsaver::MemorySaver saver{Part{}}; }
