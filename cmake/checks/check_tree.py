@@ -199,6 +199,11 @@ def check_definition_files(tree):
                 yield f"{name}:{line}: {target} is included by {header_of(target)} alone"
 
 
+def statement_before(text, end):
+    """The text from the end of the statement before."""
+    return text[max(text.rfind(mark, 0, end) for mark in ";{}") + 1 : end]
+
+
 def check_definitions(tree):
     """What an .ipp file defines is inline in one form and not in the other: each definition begins with MEMSAVER_INLINE."""
     for name, text in tree.definitions.items():
@@ -211,8 +216,18 @@ def check_definitions(tree):
             elif not re.match(rf"template\s*<\s*>\s*{wanted}\b", said):
                 yield f"{name}:{line}: begins with {wanted}: {' '.join(said.split())[:60]}"
     for name, text in tree.headers.items():
-        if name != "core/form.hpp" and re.search(r"\bMEMSAVER_INLINE\b", code_of(text)):
-            yield f"{name}: MEMSAVER_INLINE is for .ipp files; what a header defines is inline in both forms"
+        if name == "core/form.hpp":
+            continue
+        for said in re.split(r"[;{}]", code_of(text)):  # a virtual function is inline where it is declared, or has a vtable made
+            overrides = re.search(r"\boverride\s*$", said) is not None
+            marked = re.search(r"\bMEMSAVER_INLINE\b", said) is not None
+            if marked and not overrides:
+                yield f"{name}: MEMSAVER_INLINE is for .ipp files; what a header defines is inline in both forms"
+        for match in re.finditer(r"^(.*)\boverride;", code_of(text), re.M):
+            definitions = name.replace(".hpp", ".ipp")
+            wanted = "inline" if always_inline(definitions) else "MEMSAVER_INLINE"
+            if definitions in tree.definitions and wanted not in statement_before(code_of(text), match.end(1)).split():
+                yield f"{name}: {' '.join(match[1].split())[:60]}: begins with {wanted}, or each unit has the vtable"
 
 
 def header_list(tree):

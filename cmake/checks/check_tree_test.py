@@ -177,6 +177,14 @@ class CheckTree(unittest.TestCase):
         self.write("include/memsaver/memsaver.hpp", header('"memsaver/driver/driver.hpp"', body="MEMSAVER_INLINE void f() {}"))
         self.assert_found("is for .ipp files")
 
+    def test_a_virtual_function_defined_elsewhere(self):
+        def without_vtable():
+            return not any("each unit has the vtable" in found for found in check_tree.violations(self.root))
+
+        for body, good in (("void f() override;", False), ("MEMSAVER_INLINE void f()\n        override;", True)):
+            self.write("include/memsaver/driver/driver.hpp", header(body=f"struct A : B {{\n    {body}\n}};"))
+            self.assertEqual(without_vtable(), good, body)
+
     def test_definitions_of_what_is_opted_in(self):
         name = "backup/verified"
         self.write("include/memsaver/backup/backup.hpp", header())

@@ -101,26 +101,26 @@ public:
     /// options, or what a failing driver call stands for.
     ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
               std::function<void(Range)> on_segment = {});
-    ~ArenaCore() override;
+    MEMSAVER_INLINE ~ArenaCore() override;
 
     /// Takes what `options.reserve` asks for; called once whoever owns the arena has it in hand, and again after a
     /// failure: once it was there, does nothing. Throws OutOfMemory if it does not fit.
     void reserve();
 
-    void* allocate(const Request& request) override;
-    void deallocate(void* pointer, FreeOrder order) override;
-    void deallocate_quietly(void* pointer, FreeOrder order) noexcept override;
-    void let_go(std::uint64_t graph) noexcept override;
-    [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
-    void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
-    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) override;
+    MEMSAVER_INLINE void* allocate(const Request& request) override;
+    MEMSAVER_INLINE void deallocate(void* pointer, FreeOrder order) override;
+    MEMSAVER_INLINE void deallocate_quietly(void* pointer, FreeOrder order) noexcept override;
+    MEMSAVER_INLINE void let_go(std::uint64_t graph) noexcept override;
+    [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
+    MEMSAVER_INLINE void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
+    [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
 
-    void require_open(const char* what) const override;
-    void require_resumed(const char* what) override;
-    [[nodiscard]] bool owns_stream(StreamRef stream) const override;
-    [[nodiscard]] bool contains(const void* pointer) const noexcept override;
-    [[nodiscard]] bool holds(const void* pointer, std::size_t bytes) override;
-    [[nodiscard]] ArenaUsage usage() override;
+    MEMSAVER_INLINE void require_open(const char* what) const override;
+    MEMSAVER_INLINE void require_resumed(const char* what) override;
+    [[nodiscard]] MEMSAVER_INLINE bool owns_stream(StreamRef stream) const override;
+    [[nodiscard]] MEMSAVER_INLINE bool contains(const void* pointer) const noexcept override;
+    [[nodiscard]] MEMSAVER_INLINE bool holds(const void* pointer, std::size_t bytes) override;
+    [[nodiscard]] MEMSAVER_INLINE ArenaUsage usage() override;
 
     [[nodiscard]] const std::string& tag() const noexcept override { return pages_.tag(); }
     [[nodiscard]] int device() const noexcept override { return driver().device(); }
@@ -137,7 +137,7 @@ public:
     std::optional<Turn::Hold> try_turn();
 
     /// What the arenas of other savers on the machine may have; see Neighbours.
-    std::size_t give_room(bool wait) noexcept override;
+    MEMSAVER_INLINE std::size_t give_room(bool wait) noexcept override;
 
     // --- looks that cost next to nothing, for those who ask many arenas ---
 

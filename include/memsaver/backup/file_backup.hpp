@@ -24,23 +24,24 @@ public:
     FileStore(AnyDriver driver, std::string directory, StoreOptions options);
 
     /// The disk's room is taken now: a full disk is an error before anything is written.
-    Room grow(std::size_t bytes, const LiveSet& live) override;
+    MEMSAVER_INLINE Room grow(std::size_t bytes, const LiveSet& live) override;
     void shrink(LocationSpace&) noexcept override {} // what is not needed has been punched out
-    void discard(std::uint64_t location, std::size_t bytes) noexcept override;
-    Status clear() noexcept override;
+    MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) noexcept override;
+    MEMSAVER_INLINE Status clear() noexcept override;
     Status retry() noexcept override { return views_->retry(); }
 
-    void prepare(std::vector<Unit> units) override;
-    std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
-    std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
-    void compare(std::vector<Unit> units, const LiveSet& live) override;
+    MEMSAVER_INLINE void prepare(std::vector<Unit> units) override;
+    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
+    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
+    MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live) override;
 
     /// A copy of the bytes.
-    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override;
+    [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     // ByteStore
-    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override;
-    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
+    MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
+                               std::size_t bytes) const noexcept override;
+    MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
 
 private:
     [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units) const;

@@ -25,24 +25,25 @@ public:
 
     HostStore(AnyDriver driver, bool pinned, StoreOptions options);
 
-    Room grow(std::size_t bytes, const LiveSet& live) override;
-    void shrink(LocationSpace& space) override;
-    void discard(std::uint64_t location, std::size_t bytes) noexcept override;
-    Status clear() noexcept override;
+    MEMSAVER_INLINE Room grow(std::size_t bytes, const LiveSet& live) override;
+    MEMSAVER_INLINE void shrink(LocationSpace& space) override;
+    MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) noexcept override;
+    MEMSAVER_INLINE Status clear() noexcept override;
     Status retry() noexcept override { return host_memory_->retry(); }
 
-    void prepare(std::vector<Unit> units) override;
+    MEMSAVER_INLINE void prepare(std::vector<Unit> units) override;
 
-    std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
-    std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
+    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
+    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
 
-    void compare(std::vector<Unit> units, const LiveSet& live) override;
+    MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live) override;
 
-    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override;
+    [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     // ByteStore, for bytes that come through the ring
-    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override;
-    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
+    MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
+                               std::size_t bytes) const noexcept override;
+    MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
 
 private:
     /// Bytes that are in and out of a ring's buffer while the processors' caches still hold them pass nearly twice as

@@ -32,16 +32,16 @@ public:
     PinnedTransfer(CopyLane lane, std::vector<Cargo> cargo, CrewOptions crew, PieceObserver* observer,
                    ProgressSink progress, std::function<void()> refused = {});
 
-    ~PinnedTransfer() override;
+    MEMSAVER_INLINE ~PinnedTransfer() override;
 
     /// Starts. Throws OutOfHostMemory if not even that can be done; then nothing is under way.
     void start();
 
-    Status query(bool& done) noexcept override;
+    MEMSAVER_INLINE Status query(bool& done) noexcept override;
 
-    Status wait() override;
+    MEMSAVER_INLINE Status wait() override;
 
-    Status follow(StreamRef stream, Range range) noexcept override;
+    MEMSAVER_INLINE Status follow(StreamRef stream, Range range) noexcept override;
 
 private:
     static std::size_t bytes_of(const std::vector<Cargo>& cargo);

@@ -91,10 +91,10 @@ public:
 
     void start();
 
-    Status query(bool& done) noexcept override;
-    Status wait() override;
+    MEMSAVER_INLINE Status query(bool& done) noexcept override;
+    MEMSAVER_INLINE Status wait() override;
     /// The bytes pass through this host's hands, so it waits here until they have arrived; not for the rest.
-    Status follow(StreamRef, Range range) noexcept override;
+    MEMSAVER_INLINE Status follow(StreamRef, Range range) noexcept override;
 
 private:
     static std::size_t bytes_of(const std::vector<Piece>& pieces);

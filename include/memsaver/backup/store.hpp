@@ -100,8 +100,9 @@ public:
     explicit ComparingStore(const ByteStore& store) noexcept : store_{store} {}
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return store_.alignment(); }
-    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override;
-    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
+    MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
+                               std::size_t bytes) const noexcept override;
+    MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
     [[nodiscard]] bool differs() const noexcept { return first_.load() != none; }
     /// The first location whose byte differs, of those seen so far.
     [[nodiscard]] std::uint64_t first_difference() const noexcept { return first_.load(); }

@@ -129,7 +129,7 @@ private:
                   std::vector<Saved> saved);
         Status query(bool& done) noexcept override { return work_->query(done); }
         Status follow(StreamRef stream, Range range) noexcept override { return work_->follow(stream, range); }
-        Status wait() override;
+        MEMSAVER_INLINE Status wait() override;
 
     private:
         std::shared_ptr<Books> books_;

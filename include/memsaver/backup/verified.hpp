@@ -24,10 +24,10 @@ namespace detail {
 /// A checksum (XXH3, 64 bits) of every unit, taken as it passes, for as long as its bytes are kept.
 class ChecksumObserver final : public PieceObserver {
 public:
-    void about(const std::string& tag) override;
-    void saved(const Unit& unit, const std::byte* bytes) override;
-    void restoring(const Unit& unit, const std::byte* bytes) override;
-    void discarded(std::uint64_t location, std::size_t bytes) noexcept override;
+    inline void about(const std::string& tag) override;
+    inline void saved(const Unit& unit, const std::byte* bytes) override;
+    inline void restoring(const Unit& unit, const std::byte* bytes) override;
+    inline void discarded(std::uint64_t location, std::size_t bytes) noexcept override;
 
     [[nodiscard]] std::size_t checksums() const;
 

@@ -35,11 +35,11 @@ public:
     CapturedGraph(Arena arena, AnyDriver driver, CaptureMode mode)
         : arena_{std::move(arena)}, driver_{std::move(driver)}, mode_{mode} {}
 
-    ~CapturedGraph() override;
+    MEMSAVER_INLINE ~CapturedGraph() override;
 
-    void launch(StreamRef stream) override;
+    MEMSAVER_INLINE void launch(StreamRef stream) override;
 
-    void update(StreamRef stream, const std::function<void()>& body) override;
+    MEMSAVER_INLINE void update(StreamRef stream, const std::function<void()>& body) override;
 
     [[nodiscard]] const std::string& tag() const noexcept override { return arena_.base().tag(); }
     [[nodiscard]] int device() const noexcept override { return arena_.base().device(); }

@@ -182,7 +182,7 @@ private:
         std::unique_lock<std::mutex> central;
     };
 
-    [[nodiscard]] bool at(Address border) const noexcept override;
+    [[nodiscard]] MEMSAVER_INLINE bool at(Address border) const noexcept override;
     [[nodiscard]] const Segment* segment_of(Address address) const noexcept;
     [[nodiscard]] std::uint8_t owner(Address address) const noexcept; // with the mark of a start
     [[nodiscard]] Size size_of(std::size_t bytes, std::size_t alignment) const noexcept;

@@ -107,7 +107,16 @@ private:
     }
 };
 
-/// Everything by default.
-inline const TrimCudaPools trim_cuda_pools{};
+/// The hook with everything as it is by default; costs nothing where it is not used.
+struct TrimCudaPoolsByDefault {
+    [[nodiscard]] TrimmedPools trim(const AnyDriver& driver) const { return TrimCudaPools{}.trim(driver); }
+    [[nodiscard]] Hook install_after_pause(detail::SaverCore& core) const {
+        return TrimCudaPools{}.install_after_pause(core);
+    }
+    [[nodiscard]] Hook install_after_resume(detail::SaverCore& core) const {
+        return TrimCudaPools{}.install_after_resume(core);
+    }
+};
+inline constexpr TrimCudaPoolsByDefault trim_cuda_pools{};
 
 } // namespace memsaver::inline v0_2

@@ -29,22 +29,22 @@ public:
     /// blocks for as long as they live, once `self` has been told; it outlives this.
     PlainArena(AnyDriver driver, std::string tag, EventSink events, std::size_t margin = 0,
                Directory* directory = nullptr);
-    ~PlainArena() override;
+    MEMSAVER_INLINE ~PlainArena() override;
     void set_self(const std::shared_ptr<ArenaBase>& self) noexcept { self_ = self; }
 
-    void* allocate(const Request& request) override;
-    void deallocate(void* pointer, FreeOrder order) override;
-    void deallocate_quietly(void* pointer, FreeOrder order) noexcept override;
-    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) override;
-    [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
-    void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
-    [[nodiscard]] bool owns_stream(StreamRef stream) const override;
-    [[nodiscard]] bool contains(const void* pointer) const noexcept override;
-    [[nodiscard]] bool holds(const void* pointer, std::size_t bytes) override;
-    void let_go(std::uint64_t graph) noexcept override;
-    void require_open(const char* what) const override;
+    MEMSAVER_INLINE void* allocate(const Request& request) override;
+    MEMSAVER_INLINE void deallocate(void* pointer, FreeOrder order) override;
+    MEMSAVER_INLINE void deallocate_quietly(void* pointer, FreeOrder order) noexcept override;
+    [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
+    [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
+    MEMSAVER_INLINE void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
+    [[nodiscard]] MEMSAVER_INLINE bool owns_stream(StreamRef stream) const override;
+    [[nodiscard]] MEMSAVER_INLINE bool contains(const void* pointer) const noexcept override;
+    [[nodiscard]] MEMSAVER_INLINE bool holds(const void* pointer, std::size_t bytes) override;
+    MEMSAVER_INLINE void let_go(std::uint64_t graph) noexcept override;
+    MEMSAVER_INLINE void require_open(const char* what) const override;
     void require_resumed(const char* what) override { require_open(what); }
-    [[nodiscard]] ArenaUsage usage() override;
+    [[nodiscard]] MEMSAVER_INLINE ArenaUsage usage() override;
     [[nodiscard]] const std::string& tag() const noexcept override { return tag_; }
     [[nodiscard]] int device() const noexcept override { return driver_.device(); }
 
