@@ -63,9 +63,9 @@ class ArenaCore::Growing final : public GrowingBlock {
 public:
     /// Throws what a failing driver call stands for.
     Growing(ArenaCore& core, std::size_t cap);
-    ~Growing() override;
+    MEMSAVER_INLINE ~Growing() override;
 
-    void grow(std::size_t bytes) override;
+    MEMSAVER_INLINE void grow(std::size_t bytes) override;
 
 private:
     /// Active memory that is one live block. May throw; then nothing changed.
