@@ -5,6 +5,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/arena_base.ipp
   include/memsaver/arena/arena_core.hpp
   include/memsaver/arena/arena_core.ipp
+  include/memsaver/arena/options.hpp
+  include/memsaver/arena/options.ipp
   include/memsaver/arena/pages.hpp
   include/memsaver/arena/pages.ipp
   include/memsaver/arena/run_steps.hpp
@@ -18,20 +20,32 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/crew.ipp
   include/memsaver/backup/discard.hpp
   include/memsaver/backup/discard.ipp
+  include/memsaver/backup/executor.hpp
   include/memsaver/backup/file_backup.hpp
   include/memsaver/backup/file_backup.ipp
+  include/memsaver/backup/file_store.hpp
+  include/memsaver/backup/file_store.ipp
   include/memsaver/backup/host_backup.hpp
   include/memsaver/backup/host_backup.ipp
+  include/memsaver/backup/host_store.hpp
+  include/memsaver/backup/host_store.ipp
+  include/memsaver/backup/lane.hpp
+  include/memsaver/backup/lane.ipp
   include/memsaver/backup/pieces.hpp
   include/memsaver/backup/pieces.ipp
   include/memsaver/backup/pinned_transfer.hpp
   include/memsaver/backup/pinned_transfer.ipp
   include/memsaver/backup/policy.hpp
   include/memsaver/backup/policy.ipp
+  include/memsaver/backup/refresh.hpp
   include/memsaver/backup/ring_transfer.hpp
   include/memsaver/backup/ring_transfer.ipp
+  include/memsaver/backup/spent_slots.hpp
+  include/memsaver/backup/spent_slots.ipp
   include/memsaver/backup/store.hpp
   include/memsaver/backup/store.ipp
+  include/memsaver/backup/stored_books.hpp
+  include/memsaver/backup/stored_books.ipp
   include/memsaver/backup/stored_slot.hpp
   include/memsaver/backup/stored_slot.ipp
   include/memsaver/backup/ticket.hpp
@@ -80,6 +94,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/owned.hpp
   include/memsaver/driver/system.hpp
   include/memsaver/driver/system.ipp
+  include/memsaver/driver/system_memory.hpp
+  include/memsaver/driver/system_memory.ipp
   include/memsaver/fwd.hpp
   include/memsaver/graph/capture.hpp
   include/memsaver/graph/capture.ipp
@@ -95,6 +111,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/heap/heap.hpp
   include/memsaver/heap/heaps.hpp
   include/memsaver/heap/heaps.ipp
+  include/memsaver/heap/live_block.hpp
   include/memsaver/host/default_driver.hpp
   include/memsaver/host/default_driver.ipp
   include/memsaver/host/host.hpp
@@ -119,6 +136,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/buffer.hpp
   include/memsaver/saver/directory.hpp
   include/memsaver/saver/directory.ipp
+  include/memsaver/saver/hook_lists.hpp
+  include/memsaver/saver/hook_lists.ipp
   include/memsaver/saver/hooks.hpp
   include/memsaver/saver/hooks.ipp
   include/memsaver/saver/memory_saver.hpp
@@ -132,6 +151,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/saver.hpp
   include/memsaver/saver/saver_core.hpp
   include/memsaver/saver/saver_core.ipp
+  include/memsaver/saver/saver_state.hpp
   include/memsaver/saver/tag_table.hpp
   include/memsaver/saver/tag_table.ipp
   include/memsaver/testing/books.hpp

@@ -28,8 +28,6 @@ NO_DOOR_NEEDED = {"interop"}
 OPT_IN = {"backup/verified.hpp"}
 # What may be named everywhere: declarations without definitions.
 FORWARD = "fwd.hpp"
-# Definitions that need a header which needs theirs: that one includes both.
-INCLUDED_BY = {"saver/saver_core.ipp": "saver/arena_handle.hpp"}
 # What adapters share; they know nothing else of each other.
 INTEROP_SHARED = "interop/no_throw.hpp"
 # Headers of the toolkit that say what driver/cuda_abi.hpp says for everybody.
@@ -172,14 +170,6 @@ def always_inline(definitions):
     return header_of(definitions) in OPT_IN
 
 
-def end_matches(ending, text, header):
-    """With what a header includes for another one taken out."""
-    for name, includer in INCLUDED_BY.items():
-        if includer == header:
-            text = re.sub(rf'#include "memsaver/{re.escape(name)}"[^\n]*\n', "", text)
-    return re.search(ending + r"\Z", text)
-
-
 def check_definition_files(tree):
     """x.hpp includes x.ipp at its end, unless the definitions are compiled elsewhere; x.ipp includes x.hpp."""
     for name in tree.definitions:
@@ -189,13 +179,13 @@ def check_definition_files(tree):
             continue
         end = f'#include "memsaver/{name}"'
         ending = rf"\n{re.escape(end)}[^\n]*\n" if always_inline(name) else f"\n#ifndef MEMSAVER_COMPILED\n{re.escape(end)}\n#endif\n"
-        if name not in INCLUDED_BY and not end_matches(ending, tree.headers[header], header):
+        if not re.search(ending + r"\Z", tree.headers[header]):
             yield f"{header}: ends with {end}" + ("" if always_inline(name) else ", under #ifndef MEMSAVER_COMPILED")
         if header not in [target for _, own, target, _ in tree.includes_of(name) if own]:
             yield f"{name}: does not include {header}"
     for name in tree.files:
         for line, own, target, _ in tree.includes_of(name):
-            if own and target.endswith(".ipp") and name not in (header_of(target), INCLUDED_BY.get(target)):
+            if own and target.endswith(".ipp") and name != header_of(target):
                 yield f"{name}:{line}: {target} is included by {header_of(target)} alone"
 
 

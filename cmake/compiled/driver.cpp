@@ -9,3 +9,4 @@
 #include "memsaver/driver/host_memory.ipp"
 #include "memsaver/driver/neighbours.ipp"
 #include "memsaver/driver/system.ipp"
+#include "memsaver/driver/system_memory.ipp"

@@ -1,6 +1,7 @@
 // An arena as the layers above see it.
 #pragma once
 
+#include "memsaver/arena/options.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/report.hpp"
@@ -11,7 +12,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,21 +64,6 @@ private:
     std::mutex mutex_;
     std::atomic<std::size_t> count_{0};
     std::vector<Range> ranges_;
-};
-
-/// A block that is wanted. `bytes` at a multiple of `alignment`, a power of two. With a stream, the block is for work
-/// of that stream, and may be one that it has given up but not passed yet.
-struct Request {
-    static constexpr std::size_t default_alignment = 256;
-
-    std::size_t bytes = 0;
-    std::size_t alignment = default_alignment;
-    std::optional<StreamRef> stream{};
-
-    /// "allocate(4096 bytes)"; suspects a negative number in what is too large to be meant.
-    [[nodiscard]] std::string text() const;
-    /// Throws Misuse, naming `tag`, for a size of 0 and an alignment that is no power of two.
-    void check(const std::string& tag) const;
 };
 
 /// What an arena has done so far. Thread safe.

@@ -3,7 +3,9 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/arena/pages.hpp"
+#include "memsaver/backup/spent_slots.hpp"
 #include "memsaver/driver/fork_mark.hpp"
+#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/heap/heaps.hpp"
 
 #include <atomic>
@@ -20,34 +22,6 @@
 #include <vector>
 
 namespace memsaver::inline v0_2 {
-
-/// Written as `{.order = ..., .timeout = ...}`.
-struct PauseOptions {
-    /// What to wait for before pages go. By default the devices' work, on CUDA that of their primary contexts; streams
-    /// of a context of the program's own (cuCtxCreate) have to be named: `after(stream)`.
-    Order order{};
-    /// How long to wait for that, and for other operations on the same tags. None: as long as it takes.
-    std::optional<std::chrono::nanoseconds> timeout{};
-    /// What becomes of the bytes this once, if not what the tag's policy says.
-    std::optional<AnyPolicy> bytes{};
-};
-
-/// Written as `{.bytes = ..., .room_within = ...}`.
-struct ResumeOptions {
-    /// What the bytes are this once, if not what was kept: a policy that keeps nothing, such as `Discard{}` where new
-    /// weights are coming anyway. What was kept is then stale: the next pause saves everything.
-    std::optional<AnyPolicy> bytes{};
-    /// How long to try again where there is no room, so that others can make some. None: not at all.
-    std::optional<std::chrono::nanoseconds> room_within{};
-};
-
-/// Written as `{.order = ..., .timeout = ...}`.
-struct TrimOptions {
-    /// What to wait for first, so that blocks that were freed before count as free. As PauseOptions::order.
-    Order order{};
-    /// As PauseOptions::timeout.
-    std::optional<std::chrono::nanoseconds> timeout{};
-};
 
 namespace detail {
 

@@ -2,9 +2,11 @@
 // Does not know which bytes are whose.
 #pragma once
 
+#include "memsaver/arena/options.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/ranges.hpp"
+#include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <algorithm>
@@ -22,22 +24,6 @@
 #include <vector>
 
 namespace memsaver::inline v0_2 {
-
-/// Options of one tag's memory on one device: `saver.arena("lora", HostBackup{}, {.capacity = 4_GiB})`. Sizes in bytes.
-struct ArenaOptions {
-    /// The most bytes of memory that allocations may make the arena hold; 0: what the device has. What is paused does
-    /// not count, and a resume is not refused for it.
-    std::size_t capacity = 0;
-    /// Bytes of memory taken at once, in as few pieces as can be; later growth comes on top.
-    std::size_t reserve = 0;
-    /// Bytes of the device's memory that allocations and resumes leave free. 0: the saver's margin, if there is a
-    /// saver.
-    std::size_t margin = 0;
-    /// Told what could not be thrown. Empty: the saver's sink, if there is a saver.
-    EventSink events{};
-    /// Shared by arenas that may take host memory at the same time; a saver's arenas share the saver's.
-    std::shared_ptr<detail::HostBudget> host_budget{};
-};
 
 namespace detail {
 

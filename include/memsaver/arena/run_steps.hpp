@@ -24,14 +24,6 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// An exception of an operation on one tag says which.
-inline void name_tag(Error& error, const std::string& tag) noexcept {
-    try {
-        error.attach_tag(tag);
-    } catch (const std::bad_alloc&) { // then its text has to do
-    }
-}
-
 /// Calls `act(item)` for every item; those of different devices at the same time, those of one device in order. The
 /// first device's run here, each other one's on a thread of its own, near that device, or here too where no thread is
 /// to be had. Where `act` throws, the rest of that device is left out. All have ended when it returns; then the first
@@ -258,16 +250,6 @@ void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::s
 /// An arena in shared hands, which a forked child leaves to its parent. Throws as ArenaCore's constructor.
 std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
                                            std::function<void(Range)> on_segment = {});
-
-/// The driver as the type that it was made from, which the caller knows.
-template <class D>
-const D& driver_as(const AnyDriver& driver) noexcept {
-    if constexpr (std::same_as<D, AnyDriver>) {
-        return driver;
-    } else {
-        return *driver.target<D>();
-    }
-}
 
 /// Runs resumes to their end: all memory is taken first, then all is mapped, then all is copied. Where there is no
 /// room, `relieve(device)` may give some back: for as long as it answers true, taking is tried again. Bytes arrive in

@@ -1,8 +1,11 @@
 // One arena without a saver: the typed form.
 #pragma once
 
-#include "memsaver/arena/run_steps.hpp"
+#include "memsaver/arena/options.hpp"
 #include "memsaver/backup/discard.hpp"
+#include "memsaver/core/report.hpp"
+#include "memsaver/core/usage.hpp"
+#include "memsaver/driver/any_driver.hpp"
 #include "memsaver/fwd.hpp"
 
 #include <concepts>
@@ -14,6 +17,8 @@
 namespace memsaver::inline v0_2 {
 
 namespace detail {
+
+class ArenaCore;
 
 /// What a TaggedArena does. Every method may be called from any thread; all but the destructor throw Misuse once it has
 /// been moved from, and in a forked child.
@@ -33,20 +38,14 @@ public:
     [[nodiscard]] std::size_t bytes_to_resume() const;
     [[nodiscard]] ArenaUsage usage() const;
     void close() const;
+    [[nodiscard]] const std::string& tag() const;
+    [[nodiscard]] const AnyDriver& driver() const;
     [[nodiscard]] ArenaCore& core() const;
 
 private:
     /// Runs `act(core)` as everything public is run: in the parent only, and with what it throws naming the tag.
     template <class Act>
-    decltype(auto) run(Act&& act) const {
-        ArenaCore& arena = core();
-        try {
-            return translated([&]() -> decltype(auto) { return act(arena); });
-        } catch (Error& error) {
-            name_tag(error, arena.tag());
-            throw;
-        }
-    }
+    decltype(auto) run(Act&& act) const; // tagged_arena.ipp
 
     std::shared_ptr<ArenaCore> core_;
 };
@@ -108,9 +107,9 @@ public:
     /// What it holds now, and what it has done so far; also after `close()`.
     [[nodiscard]] ArenaUsage usage() const { return arena_.usage(); }
     /// The name that it was made with.
-    [[nodiscard]] const std::string& tag() const { return arena_.core().tag(); }
+    [[nodiscard]] const std::string& tag() const { return arena_.tag(); }
     /// The driver that it was made with, or a copy of it.
-    [[nodiscard]] const D& driver() const { return detail::driver_as<D>(arena_.core().driver()); }
+    [[nodiscard]] const D& driver() const { return detail::driver_as<D>(arena_.driver()); }
 
     /// Gives everything back now; later calls throw Misuse. See MemorySaver::close.
     void close() { arena_.close(); }

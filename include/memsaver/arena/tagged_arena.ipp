@@ -1,6 +1,7 @@
 // Definitions of tagged_arena.hpp.
 #pragma once
 
+#include "memsaver/arena/run_steps.hpp"
 #include "memsaver/arena/tagged_arena.hpp"
 
 #include <cstddef>
@@ -12,6 +13,17 @@
 namespace memsaver::inline v0_2 {
 
 namespace detail {
+
+template <class Act>
+decltype(auto) OwnedArena::run(Act&& act) const {
+    ArenaCore& arena = core();
+    try {
+        return translated([&]() -> decltype(auto) { return act(arena); });
+    } catch (Error& error) {
+        name_tag(error, arena.tag());
+        throw;
+    }
+}
 
 MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options)
     : core_{translated([&] {
@@ -121,6 +133,10 @@ MEMSAVER_INLINE ArenaUsage OwnedArena::usage() const {
 MEMSAVER_INLINE void OwnedArena::close() const {
     run([](ArenaCore& arena) { arena.close(); });
 }
+
+MEMSAVER_INLINE const std::string& OwnedArena::tag() const { return core().tag(); }
+
+MEMSAVER_INLINE const AnyDriver& OwnedArena::driver() const { return core().driver(); }
 
 MEMSAVER_INLINE ArenaCore& OwnedArena::core() const {
     if (core_ == nullptr) [[unlikely]]

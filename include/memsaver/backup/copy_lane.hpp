@@ -7,8 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <utility>
 
 namespace memsaver::inline v0_2 {
 
@@ -33,30 +31,6 @@ private:
     Direction direction_;
     OwnedStream own_;
     StreamRef stream_;
-};
-
-/// A stream and what has been put on it. One thread at a time.
-class Lane {
-public:
-    explicit Lane(AnyDriver driver) : driver_{std::move(driver)} {}
-
-    /// Enqueues a fill of every range with `byte`. Throws what a failing call stands for; what was enqueued before the
-    /// failure has passed by then.
-    Ticket fill(std::span<const Range> ranges, unsigned char byte);
-
-private:
-    struct Mark final : Ticket::Work {
-        explicit Mark(AnyDriver on) : driver{std::move(on)} {}
-        Status query(bool& done) noexcept override { return driver.query(event.get(), done); }
-        Status wait() noexcept override { return driver.wait(event.get()); }
-        Status follow(StreamRef stream, Range) noexcept override { return driver.follow(stream, event.get()); }
-
-        AnyDriver driver;
-        OwnedEvent event;
-    };
-
-    AnyDriver driver_;
-    OwnedStream stream_;
 };
 
 } // namespace detail

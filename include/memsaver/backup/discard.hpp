@@ -1,7 +1,7 @@
 // The policies that keep nothing: the bytes go, or read as zero.
 #pragma once
 
-#include "memsaver/backup/copy_lane.hpp"
+#include "memsaver/backup/lane.hpp"
 #include "memsaver/backup/policy.hpp"
 
 #include <cstddef>

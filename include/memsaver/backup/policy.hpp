@@ -4,10 +4,8 @@
 
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/driver/any_driver.hpp"
-#include "memsaver/driver/host_memory.hpp"
-#include "memsaver/heap/heaps.hpp"
+#include "memsaver/heap/live_block.hpp"
 
-#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +18,10 @@
 #include <vector>
 
 namespace memsaver::inline v0_2 {
+
+namespace detail {
+class HostBudget;
+}
 
 /// Kept bytes that the program may read. Owns them, or shares them with the backup, whose next pause may write fresh
 /// ones to the same place.
@@ -233,23 +235,6 @@ namespace detail {
 
 /// How two policies that are not equal differ: `the policy "host" with "threads 8", not "threads 4"`.
 std::string difference(const AnyPolicy& has, const AnyPolicy& wanted);
-
-/// One thread at a time.
-class SpentSlots {
-public:
-    /// Closes a slot, and lets it go; if that fails it is kept, to be tried again. Answers its failure.
-    Status add(std::shared_ptr<AnySlot> slot) noexcept;
-
-    /// Tries those again that are kept. Answers the first failure.
-    Status retry() noexcept;
-
-    /// Whether none is kept. Any thread.
-    [[nodiscard]] bool empty() const noexcept { return count_.load() == 0; }
-
-private:
-    std::vector<std::shared_ptr<AnySlot>> slots_;
-    std::atomic<std::size_t> count_{0}; // of them
-};
 
 } // namespace detail
 

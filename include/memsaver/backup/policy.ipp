@@ -5,10 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
-#include <new>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_2 {
@@ -38,28 +35,6 @@ MEMSAVER_INLINE std::string difference(const AnyPolicy& has, const AnyPolicy& wa
         if (own[i] != other[i]) text += (text.empty() ? " with \"" : ", \"") + own[i] + "\", not \"" + other[i] + '"';
     }
     return name + (text.empty() ? " with other options" : text);
-}
-
-MEMSAVER_INLINE Status SpentSlots::add(std::shared_ptr<AnySlot> slot) noexcept {
-    const Status status = slot->close();
-    if (status.ok()) return status;
-    try {
-        slots_.push_back(std::move(slot));
-        count_.store(slots_.size());
-    } catch (const std::bad_alloc&) { // its destructor tries once more
-    }
-    return status;
-}
-
-MEMSAVER_INLINE Status SpentSlots::retry() noexcept {
-    Status first;
-    std::erase_if(slots_, [&](const std::shared_ptr<AnySlot>& slot) {
-        const Status status = slot->close();
-        if (first.ok()) first = status;
-        return status.ok();
-    });
-    count_.store(slots_.size());
-    return first;
 }
 
 } // namespace detail

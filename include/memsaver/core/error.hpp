@@ -164,6 +164,9 @@ namespace detail {
 /// "map pages (2.00 MiB at 0x...) failed: CUDA_ERROR_INVALID_VALUE (1)".
 std::string failure_text(const Status& status, const Attempt& attempt, const std::string& detail = {});
 
+/// An exception of an operation on one tag says which.
+void name_tag(Error& error, const std::string& tag) noexcept;
+
 /// Throws OutOfHostMemory for the language's std::bad_alloc.
 [[noreturn]] void raise_no_host_memory();
 

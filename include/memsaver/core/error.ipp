@@ -48,6 +48,13 @@ MEMSAVER_INLINE std::string failure_text(const Status& status, const Attempt& at
            (status.code != 0 ? " (" + std::to_string(status.code) + ")" : "") + " [" + attempt.place.text() + "]";
 }
 
+MEMSAVER_INLINE void name_tag(Error& error, const std::string& tag) noexcept {
+    try {
+        error.attach_tag(tag);
+    } catch (const std::bad_alloc&) { // then its text has to do
+    }
+}
+
 MEMSAVER_INLINE void raise_no_host_memory() {
     throw OutOfHostMemory{
         "no host memory for the library's own books; what was done stands, and the same call goes on from there"};

@@ -5,7 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
-#include <ostream>
+#include <iosfwd>
 #include <string>
 #include <vector>
 

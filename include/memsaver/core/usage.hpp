@@ -4,7 +4,7 @@
 #include "memsaver/core/form.hpp"
 
 #include <cstddef>
-#include <ostream>
+#include <iosfwd>
 #include <string>
 #include <utility>
 #include <vector>

@@ -383,4 +383,18 @@ private:
     std::shared_ptr<const detail::Machine> machine_;
 };
 
+namespace detail {
+
+/// The driver as the type that it was made from, which the caller knows.
+template <class D>
+const D& driver_as(const AnyDriver& driver) noexcept {
+    if constexpr (std::same_as<D, AnyDriver>) {
+        return driver;
+    } else {
+        return *driver.target<D>();
+    }
+}
+
+} // namespace detail
+
 } // namespace memsaver::inline v0_2

@@ -5,13 +5,14 @@
 
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/status.hpp"
-#include "memsaver/driver/neighbours.hpp"
 
 #include <concepts>
 #include <cstddef>
 #include <string>
 
 namespace memsaver::inline v0_2 {
+
+class Neighbours; // neighbours.hpp
 
 // clang-format 14 takes `noexcept ->` apart.
 // clang-format off

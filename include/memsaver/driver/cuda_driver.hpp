@@ -4,7 +4,7 @@
 
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/driver/cuda_options.hpp"
-#include "memsaver/driver/system.hpp"
+#include "memsaver/driver/system_memory.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -8,5 +8,7 @@
 #include "memsaver/driver/cuda_options.hpp"
 #include "memsaver/driver/fork_mark.hpp"
 #include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/driver/owned.hpp"
 #include "memsaver/driver/system.hpp"
+#include "memsaver/driver/system_memory.hpp"

@@ -128,22 +128,6 @@ private:
     static std::size_t left_in(const Hierarchy& hierarchy, std::string_view path) noexcept;
 };
 
-/// See the concepts HostPages and Files.
-class SystemMemory {
-public:
-    Status map_host(std::size_t bytes, void*& out) const noexcept { return SystemPages::map(bytes, out); }
-    Status unmap_host(void* pages, std::size_t bytes) const noexcept { return SystemPages::unmap(pages, bytes); }
-    Status populate_host(void* pages, std::size_t bytes) const noexcept { return SystemPages::populate(pages, bytes); }
-    Status host_available(std::size_t& bytes) const noexcept;
-
-    Status open_file(const char* directory, FileRef& file) const noexcept { return SystemFiles::open(directory, file); }
-    Status close_file(FileRef file) const noexcept { return SystemFiles::close(file); }
-    Status write_file(FileRef file, const void* from, std::size_t bytes, std::size_t offset) const noexcept;
-    Status read_file(FileRef file, void* to, std::size_t bytes, std::size_t offset) const noexcept;
-    Status allocate_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept;
-    Status punch_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept;
-};
-
 } // namespace detail
 
 } // namespace memsaver::inline v0_2

@@ -245,29 +245,6 @@ MEMSAVER_INLINE std::size_t SystemAvailable::left_in(const Hierarchy& hierarchy,
     return limit - std::min(limit, used - droppable);
 }
 
-MEMSAVER_INLINE Status SystemMemory::host_available(std::size_t& bytes) const noexcept {
-    bytes = SystemAvailable::bytes();
-    return {};
-}
-
-MEMSAVER_INLINE Status SystemMemory::write_file(FileRef file, const void* from, std::size_t bytes,
-                                                std::size_t offset) const noexcept {
-    return SystemFiles::write(file, from, bytes, offset);
-}
-
-MEMSAVER_INLINE Status SystemMemory::read_file(FileRef file, void* to, std::size_t bytes,
-                                               std::size_t offset) const noexcept {
-    return SystemFiles::read(file, to, bytes, offset);
-}
-
-MEMSAVER_INLINE Status SystemMemory::allocate_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept {
-    return SystemFiles::allocate(file, offset, bytes);
-}
-
-MEMSAVER_INLINE Status SystemMemory::punch_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept {
-    return SystemFiles::punch(file, offset, bytes);
-}
-
 } // namespace detail
 
 } // namespace memsaver::inline v0_2

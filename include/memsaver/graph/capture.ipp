@@ -1,8 +1,11 @@
 // Definitions of capture.hpp.
 #pragma once
 
+#include "memsaver/arena/arena_base.hpp"
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/graph/capture.hpp"
+#include "memsaver/saver/open_captures.hpp"
+#include "memsaver/saver/tag_table.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -14,11 +17,43 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
+/// Keeps the saver's core alive. Empty until the first `update`.
+class CapturedGraph final : public GraphBase {
+public:
+    CapturedGraph(Arena arena, AnyDriver driver, CaptureMode mode)
+        : arena_{std::move(arena)}, driver_{std::move(driver)}, mode_{mode} {}
+
+    MEMSAVER_INLINE ~CapturedGraph() override;
+
+    MEMSAVER_INLINE void launch(StreamRef stream) override;
+
+    MEMSAVER_INLINE void update(StreamRef stream, const std::function<void()>& body) override;
+
+    [[nodiscard]] const std::string& tag() const noexcept override { return arena_.base().tag(); }
+    [[nodiscard]] int device() const noexcept override { return arena_.base().device(); }
+    [[nodiscard]] GraphRef native() const noexcept override { return graph_; }
+
+private:
+    /// Runs the body with the capture, the tag's region and the mark that keeps pauses out around it.
+    void record(StreamRef stream, const std::function<void()>& body, std::uint64_t number);
+
+    /// The stream is usable again, and nothing of what was recorded is left.
+    void drop_capture(StreamRef stream) noexcept;
+
+    void ignore(const Status& status, const char* what) const noexcept;
+
+    Arena arena_;
+    AnyDriver driver_;
+    CaptureMode mode_;
+    GraphRef graph_;
+    std::uint64_t number_ = 0; // what its arenas know it by
+};
+
 MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
                                const std::function<void()>& body) {
     return saver.boundary("capture", [&] {
         const AnyDriver driver = options.device ? *options.device : saver.driver();
-        Arena arena = saver.arena({tag.view(), options.policy, driver, {}, HostBackup{}});
+        Arena arena = saver.arena(WantedTag{tag.view(), options.policy, driver, {}, HostBackup{}});
         auto graph = std::make_unique<CapturedGraph>(std::move(arena), driver, options.mode);
         graph->update(stream, body);
         return Graph{std::move(graph)};

@@ -1,20 +1,15 @@
 // Workspaces that graphs and kernels share by name.
 #pragma once
 
+#include "memsaver/core/sizes.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <ostream>
-#include <string>
+#include <iosfwd>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_2 {
 
@@ -60,42 +55,6 @@ struct WorkspaceStats {
     friend std::ostream& operator<<(std::ostream& out, const WorkspaceStats& stats);
 };
 
-namespace detail {
-
-class WorkspacePlace {
-public:
-    /// Addresses of the arena's; throws what ArenaBase::reserve_block throws.
-    WorkspacePlace(const Arena& arena, std::string group, std::size_t cap)
-        : arena_{arena}, group_{std::move(group)}, own_{arena.saver().reserve_block(arena.base(), cap)} {}
-    /// `bytes` at `memory`, which lie in `arena`.
-    WorkspacePlace(const Arena& arena, std::string group, std::shared_ptr<void> memory, std::size_t bytes)
-        : arena_{arena}, group_{std::move(group)}, lent_{std::move(memory)}, lent_bytes_{bytes} {}
-    WorkspacePlace(const WorkspacePlace&) = delete;
-    WorkspacePlace& operator=(const WorkspacePlace&) = delete;
-    ~WorkspacePlace() { arena_.saver().end(arena_.base(), std::move(own_)); }
-
-    [[nodiscard]] const std::string& group() const noexcept { return group_; }
-    [[nodiscard]] bool lent() const noexcept { return own_ == nullptr; }
-    [[nodiscard]] void* data() const noexcept;
-    /// Bytes with memory behind them.
-    [[nodiscard]] std::size_t bytes() const noexcept { return own_ ? own_->bytes() : lent_bytes_; }
-    /// Bytes that it can grow to.
-    [[nodiscard]] std::size_t cap() const noexcept { return own_ ? own_->cap() : lent_bytes_; }
-
-    /// Throws what GrowingBlock::grow throws.
-    void grow(std::size_t bytes);
-    void zero(std::size_t bytes, StreamRef stream) { arena_.base().zero(data(), bytes, stream); }
-
-private:
-    Arena arena_; // declared before its block, so that it dies later
-    std::string group_;
-    std::unique_ptr<GrowingBlock> own_;
-    std::shared_ptr<void> lent_;
-    std::size_t lent_bytes_ = 0;
-};
-
-} // namespace detail
-
 /// Hands out workspaces of an arena's memory, which are paused and resumed with it. Names of one group exclude one
 /// another: the program sees to it that no two of them are in use at the same time. So they share bytes; groups do not.
 /// A name's address is the same for as long as the pool lives, paused or not, however much it grows: what was captured
@@ -107,6 +66,9 @@ class WorkspacePool {
 public:
     /// Takes nothing yet. Throws Misuse for an arena that stands for none, and for a cap of 0.
     explicit WorkspacePool(Arena arena, WorkspacePoolOptions options = {});
+    WorkspacePool(WorkspacePool&&) noexcept;
+    WorkspacePool& operator=(WorkspacePool&&) noexcept;
+    ~WorkspacePool();
 
     /// The address of the workspace `name`, good for at least `bytes` from now on, at a multiple of 256 bytes at least.
     ///
@@ -129,42 +91,10 @@ public:
     /// What it holds, and what sharing saved.
     [[nodiscard]] WorkspaceStats stats() const;
     /// The arena that its own memory comes from.
-    [[nodiscard]] const Arena& arena() const { return state().arena; }
+    [[nodiscard]] const Arena& arena() const;
 
 private:
-    struct Name {
-        std::string group;
-        std::size_t cap;
-        std::size_t most = 0; // asked for
-        detail::WorkspacePlace* place = nullptr;
-    };
-
-    struct State {
-        State(Arena from, WorkspacePoolOptions chosen) : arena{std::move(from)}, options{chosen} {}
-
-        detail::WorkspacePlace& get(std::string_view name, std::size_t bytes, const WorkspaceOptions& asked);
-
-        /// Sees to it that `wanted` has a place with memory for `bytes`; whether any was taken.
-        bool place(Name& wanted, std::size_t bytes);
-        /// The first place that a name can have, with memory for `bytes`.
-        [[nodiscard]] detail::WorkspacePlace* find(const Name& name, std::size_t bytes) const;
-
-        void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group);
-
-        [[nodiscard]] WorkspaceStats stats() const;
-
-        [[noreturn]] void refuse(std::string_view name, std::size_t bytes, const std::string& why) const;
-
-        using Names = std::map<std::string, Name, std::less<>>;
-
-        Arena arena;
-        WorkspacePoolOptions options;
-        mutable std::mutex mutex; // guards what follows; held over growth, which does not wait
-        std::vector<std::unique_ptr<detail::WorkspacePlace>> places;
-        Names names;
-        WorkspaceStats counts;
-    };
-
+    struct State;
     [[nodiscard]] State& state() const;
 
     std::unique_ptr<State> state_;

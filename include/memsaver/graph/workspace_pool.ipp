@@ -1,16 +1,21 @@
 // Definitions of workspace_pool.hpp.
 #pragma once
 
+#include "memsaver/arena/arena_base.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
+#include "memsaver/saver/saver_core.hpp"
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <ostream>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace memsaver::inline v0_2 {
 
@@ -23,6 +28,38 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const WorkspaceStats
 
 namespace detail {
 
+class WorkspacePlace {
+public:
+    /// Addresses of the arena's; throws what ArenaBase::reserve_block throws.
+    WorkspacePlace(const Arena& arena, std::string group, std::size_t cap)
+        : arena_{arena}, group_{std::move(group)}, own_{arena.saver().reserve_block(arena.base(), cap)} {}
+    /// `bytes` at `memory`, which lie in `arena`.
+    WorkspacePlace(const Arena& arena, std::string group, std::shared_ptr<void> memory, std::size_t bytes)
+        : arena_{arena}, group_{std::move(group)}, lent_{std::move(memory)}, lent_bytes_{bytes} {}
+    WorkspacePlace(const WorkspacePlace&) = delete;
+    WorkspacePlace& operator=(const WorkspacePlace&) = delete;
+    ~WorkspacePlace() { arena_.saver().end(arena_.base(), std::move(own_)); }
+
+    [[nodiscard]] const std::string& group() const noexcept { return group_; }
+    [[nodiscard]] bool lent() const noexcept { return own_ == nullptr; }
+    [[nodiscard]] void* data() const noexcept;
+    /// Bytes with memory behind them.
+    [[nodiscard]] std::size_t bytes() const noexcept { return own_ ? own_->bytes() : lent_bytes_; }
+    /// Bytes that it can grow to.
+    [[nodiscard]] std::size_t cap() const noexcept { return own_ ? own_->cap() : lent_bytes_; }
+
+    /// Throws what GrowingBlock::grow throws.
+    void grow(std::size_t bytes);
+    void zero(std::size_t bytes, StreamRef stream) { arena_.base().zero(data(), bytes, stream); }
+
+private:
+    Arena arena_; // declared before its block, so that it dies later
+    std::string group_;
+    std::unique_ptr<GrowingBlock> own_;
+    std::shared_ptr<void> lent_;
+    std::size_t lent_bytes_ = 0;
+};
+
 MEMSAVER_INLINE void* WorkspacePlace::data() const noexcept {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers
     return own_ ? reinterpret_cast<void*>(own_->address()) : lent_.get();
@@ -33,6 +70,45 @@ MEMSAVER_INLINE void WorkspacePlace::grow(std::size_t bytes) {
 }
 
 } // namespace detail
+
+struct WorkspacePool::State {
+    struct Name {
+        std::string group;
+        std::size_t cap;
+        std::size_t most = 0; // asked for
+        detail::WorkspacePlace* place = nullptr;
+    };
+
+    State(Arena from, WorkspacePoolOptions chosen) : arena{std::move(from)}, options{chosen} {}
+
+    detail::WorkspacePlace& get(std::string_view name, std::size_t bytes, const WorkspaceOptions& asked);
+
+    /// Sees to it that `wanted` has a place with memory for `bytes`; whether any was taken.
+    bool place(Name& wanted, std::size_t bytes);
+    /// The first place that a name can have, with memory for `bytes`.
+    [[nodiscard]] detail::WorkspacePlace* find(const Name& name, std::size_t bytes) const;
+
+    void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group);
+
+    [[nodiscard]] WorkspaceStats stats() const;
+
+    [[noreturn]] void refuse(std::string_view name, std::size_t bytes, const std::string& why) const;
+
+    using Names = std::map<std::string, Name, std::less<>>;
+
+    Arena arena;
+    WorkspacePoolOptions options;
+    mutable std::mutex mutex; // guards what follows; held over growth, which does not wait
+    std::vector<std::unique_ptr<detail::WorkspacePlace>> places;
+    Names names;
+    WorkspaceStats counts;
+};
+
+MEMSAVER_INLINE WorkspacePool::WorkspacePool(WorkspacePool&&) noexcept = default;
+MEMSAVER_INLINE WorkspacePool& WorkspacePool::operator=(WorkspacePool&&) noexcept = default;
+MEMSAVER_INLINE WorkspacePool::~WorkspacePool() = default;
+
+MEMSAVER_INLINE const Arena& WorkspacePool::arena() const { return state().arena; }
 
 MEMSAVER_INLINE WorkspacePool::WorkspacePool(Arena arena, WorkspacePoolOptions options)
     : state_{std::make_unique<State>(std::move(arena), options)} {

@@ -4,3 +4,4 @@
 #include "memsaver/heap/block_allocator.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
 #include "memsaver/heap/heaps.hpp"
+#include "memsaver/heap/live_block.hpp"

@@ -5,6 +5,7 @@
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/heap/block_allocator.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
+#include "memsaver/heap/live_block.hpp"
 
 #include <array>
 #include <atomic>
@@ -18,14 +19,6 @@
 #include <vector>
 
 namespace memsaver::inline v0_2 {
-
-/// A block that the program holds. The serial number is never used for another block of the arena, its address may be.
-struct LiveBlock {
-    Address address = 0;
-    std::size_t bytes = 0; ///< a multiple of 256: all that the block has, at least what was asked for
-    std::uint64_t serial = 0;
-    friend constexpr bool operator==(const LiveBlock&, const LiveBlock&) = default;
-};
 
 namespace detail {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "memsaver/driver/concepts.hpp"
-#include "memsaver/driver/system.hpp"
+#include "memsaver/driver/system_memory.hpp"
 #include "memsaver/host/host_options.hpp"
 
 #include <cstddef>

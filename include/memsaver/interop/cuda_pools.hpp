@@ -2,7 +2,7 @@
 // of graphs with allocations of their own. Does not know what is in them.
 #pragma once
 
-#include "memsaver/saver/saver.hpp"
+#include "memsaver/saver/memory_saver.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,8 @@
 // Arena and Region: where a program's memory comes from, as a value and as a scope.
 #pragma once
 
-#include "memsaver/saver/saver_core.hpp"
+#include "memsaver/arena/options.hpp"
+#include "memsaver/core/usage.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -9,6 +10,11 @@
 #include <utility>
 
 namespace memsaver::inline v0_2 {
+
+namespace detail {
+class ArenaBase;
+class SaverCore;
+} // namespace detail
 
 /// A copyable handle to one tag's memory on one device, usable on any thread. Keeps the saver's core alive. A default
 /// one, and one that was moved from, stands for no arena, and every use of it is Misuse; so is allocating and freeing
@@ -41,9 +47,9 @@ public:
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const;
 
     /// The name of its tag; "outside" for plain memory.
-    [[nodiscard]] const std::string& tag() const { return base().tag(); }
+    [[nodiscard]] const std::string& tag() const;
     /// The number of its device.
-    [[nodiscard]] int device() const { return base().device(); }
+    [[nodiscard]] int device() const;
     /// What it holds and has done, as a row of MemorySaver::usage; also once its tag has been dropped or the saver
     /// closed.
     [[nodiscard]] ArenaUsage usage() const;
@@ -91,5 +97,4 @@ private:
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/saver/arena_handle.ipp"
-#include "memsaver/saver/saver_core.ipp" // here, for it needs Arena
 #endif

@@ -1,9 +1,12 @@
 // Definitions of arena_handle.hpp.
 #pragma once
 
+#include "memsaver/arena/arena_base.hpp"
 #include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/saver_core.hpp"
 
 #include <cstddef>
+#include <string>
 #include <utility>
 
 namespace memsaver::inline v0_2 {
@@ -33,6 +36,10 @@ MEMSAVER_INLINE void Arena::deallocate_quietly(void* pointer) const noexcept {
 MEMSAVER_INLINE BackupView Arena::backup_view(const void* pointer, std::size_t bytes) const {
     return saver().backup_view(*arena_, pointer, bytes);
 }
+
+MEMSAVER_INLINE const std::string& Arena::tag() const { return base().tag(); }
+
+MEMSAVER_INLINE int Arena::device() const { return base().device(); }
 
 MEMSAVER_INLINE ArenaUsage Arena::usage() const { return saver().usage(*arena_); }
 

@@ -5,6 +5,7 @@
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/buffer.hpp"
 #include "memsaver/saver/directory.hpp"
+#include "memsaver/saver/hook_lists.hpp"
 #include "memsaver/saver/hooks.hpp"
 #include "memsaver/saver/memory_saver.hpp"
 #include "memsaver/saver/open_captures.hpp"
@@ -12,4 +13,5 @@
 #include "memsaver/saver/plain_arena.hpp"
 #include "memsaver/saver/region_stacks.hpp"
 #include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/saver_state.hpp"
 #include "memsaver/saver/tag_table.hpp"

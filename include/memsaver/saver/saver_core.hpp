@@ -1,27 +1,34 @@
 // What a saver is behind its door: its tags, and the operations over several of them.
 #pragma once
 
-#include "memsaver/arena/run_steps.hpp"
+#include "memsaver/arena/options.hpp"
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/report.hpp"
+#include "memsaver/core/tags.hpp"
+#include "memsaver/core/usage.hpp"
+#include "memsaver/driver/any_driver.hpp"
 #include "memsaver/fwd.hpp"
 #include "memsaver/saver/hooks.hpp"
-#include "memsaver/saver/open_captures.hpp"
-#include "memsaver/saver/region_stacks.hpp"
-#include "memsaver/saver/tag_table.hpp"
+#include "memsaver/saver/options.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_2 {
 
 namespace detail {
+
+class ArenaBase;
+class GrowingBlock;
+class OpenCaptures;
+class SaverState; // what a saver has, and what its operations are made of
+struct WantedTag;
 
 /// Shared by a MemorySaver and all its handles; lives as long as the last of them, but is nobody's in a forked child.
 ///
@@ -35,7 +42,7 @@ public:
 
     // --- where memory comes from ---
 
-    Arena arena(TagTable::Wanted wanted);
+    Arena arena(const WantedTag& wanted);
     Arena arena(TagName tag, std::optional<AnyPolicy> policy = {}, std::optional<AnyDriver> driver = {},
                 std::optional<ArenaOptions> options = {});
     Arena outside();
@@ -80,26 +87,19 @@ public:
     Hook after_pause(std::function<void(PauseEvent&)> function);
     Hook before_resume(std::function<void(ResumeEvent&)> function);
     Hook after_resume(std::function<void(ResumeEvent&)> function);
-    /// One that comes as a whole: `parts.install_after_pause(core)`, or `install_after_resume`.
-    template <class Parts>
-    Hook install_after_pause(const Parts& parts) {
-        return boundary("after_pause", [&] { return parts.install_after_pause(*this); });
-    }
-    template <class Parts>
-    Hook install_after_resume(const Parts& parts) {
-        return boundary("after_resume", [&] { return parts.install_after_resume(*this); });
-    }
+    /// One that comes as a whole, which adds what it wants to run.
+    Hook install(const char* what, FunctionRef<Hook()> parts);
 
     // --- for graphs, workspaces and adapters ---
 
-    [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
-    [[nodiscard]] bool enabled() const noexcept { return options_.enabled; }
-    [[nodiscard]] const EventSink& events() const noexcept { return options_.events; }
+    [[nodiscard]] const AnyDriver& driver() const noexcept;
+    [[nodiscard]] bool enabled() const noexcept;
+    [[nodiscard]] const EventSink& events() const noexcept;
     /// The saver's own, and those that its tags live on: one for each device.
     [[nodiscard]] std::vector<AnyDriver> drivers();
     /// Whether this process is a child of the saver's, which must not touch what is the parent's.
-    [[nodiscard]] bool forked() const noexcept { return fork_->forked(); }
-    [[nodiscard]] OpenCaptures& captures() noexcept { return captures_; }
+    [[nodiscard]] bool forked() const noexcept;
+    [[nodiscard]] OpenCaptures& captures() noexcept;
     /// A graph is gone: what was given up while it was captured is as if given up now. 0 is none: who knows of what
     /// other captures keep?
     void let_go(std::uint64_t graph) noexcept;
@@ -109,107 +109,30 @@ public:
     /// Answers what `act()` answers. What throws here throws what a program may see.
     template <class Act>
     decltype(auto) boundary(const char* what, Act&& act) const {
-        fork_->require_parent(what);
+        require_parent(what);
         return translated(std::forward<Act>(act));
     }
     /// The same of one arena's, whose tag an error names.
     template <class Act>
     decltype(auto) boundary(const char* what, const ArenaBase& arena, Act&& act) const {
-        fork_->require_parent(what);
+        require_parent(what);
         try {
             return translated(std::forward<Act>(act));
         } catch (Error& error) {
-            name_tag(error, arena.tag());
+            name_tag_of(arena, error);
             throw;
         }
     }
 
 private:
-    using Member = TagTable::Member;
-    using Members = TagTable::Members;
-    using Turns = std::vector<std::optional<Turn::Hold>>; ///< one for each member; none for one that was dropped
-
     SaverCore(AnyDriver driver, SaverOptions options);
-    ~SaverCore() = default;
+    ~SaverCore();
 
-    // --- room ---
+    /// Throws Misuse in a forked child.
+    void require_parent(const char* what) const;
+    static void name_tag_of(const ArenaBase& arena, Error& error) noexcept;
 
-    /// Answers what `act()` answers. Where that finds no room on the arena's device: tries again once memory that
-    /// nobody uses was given back, once the device was waited for, and for as long as the program makes room.
-    template <class Act>
-    decltype(auto) with_room(const ArenaBase& arena, Act&& act) {
-        struct Noted { // whatever comes of it
-            TagTable& tags;
-            const ArenaBase& arena;
-            ~Noted() { tags.note_use(arena); }
-        };
-        const Noted noted{tags_, arena};
-        Relief relief;
-        for (unsigned asked = 0;;) {
-            const std::uint64_t seen = room_made_.load();
-            try {
-                return act();
-            } catch (const OutOfMemory& error) {
-                if (relief.again([&](bool wait) { return make_room(arena.device(), wait, {}, seen); })) continue;
-                if (!ask_for_room(error, arena.device(), arena.tag(), asked++)) throw;
-                relief = {}; // what the program has freed may have to be waited for
-            }
-        }
-    }
-    /// Gives back memory that nobody uses on a device. `busy`: arenas whose turns the caller holds. Whether there was
-    /// any since `seen` was read.
-    bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
-    /// What nobody uses of other savers and arenas on the same machine; the bytes that they gave back.
-    std::size_t room_of_others(int device, bool wait);
-    /// Whether the program has made room, `asked` times before. Called without any lock or turn.
-    bool ask_for_room(const OutOfMemory& error, int device, const std::string& tag, unsigned asked);
-
-    // --- operations ---
-
-    /// The turns of all, taken in the order that all operations keep.
-    Turns take_turns(const Members& members, const Deadline& deadline, const char* what);
-    Report pause_now(const Tags& tags, const PauseOptions& options);
-    Report resume_with_room(const Tags& tags, const ResumeOptions& options);
-    /// `refused_by`: the device that had no room, where it throws OutOfMemory.
-    Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by);
-    /// Counts what a report says of the arenas concerned.
-    static void note(const Members& members, const Report& report) noexcept;
-    void warn_of_lost_bytes(const Report& report, const PauseOptions& options);
-    /// The arenas whose policies keep bytes; Misuse for a tag that was named and whose policy does not.
-    Members keeping(const char* what, const Tags& tags);
-    FreeOrder order_now(const ArenaBase& arena, FreeOrder order);
-    /// The devices that an order may name besides those of the tags concerned.
-    std::vector<AnyDriver> others_for(const Order& order);
-    template <class What>
-    void run_hooks(const HookList<What>& hooks, What& event, bool all) {
-        const HookThreads::Mark mark{hook_threads_};
-        if (all) {
-            hooks.run_all(event);
-        } else {
-            hooks.run_until_throw(event);
-        }
-    }
-
-    /// The names, if somebody listens.
-    [[nodiscard]] std::vector<std::string> names_for(const Tags& tags, bool hooks);
-    /// An operation on these tags, for those who listen.
-    [[nodiscard]] Span span_of(const std::vector<std::string>& names, const char* what) const;
-    static std::string listed(const std::vector<std::string>& names);
-
-    std::shared_ptr<const ForkMark> fork_ = std::make_shared<const ForkMark>(); // asked before any lock
-    AnyDriver driver_;
-    SaverOptions options_;
-    RegionStacks regions_;
-    OpenCaptures captures_{fork_};
-    HookThreads hook_threads_{fork_};
-    HookThreads asking_{fork_}; // threads that run on_no_room
-    HookList<PauseEvent> before_pause_{fork_};
-    HookList<PauseEvent> after_pause_{fork_};
-    HookList<ResumeEvent> before_resume_{fork_};
-    HookList<ResumeEvent> after_resume_{fork_};
-    Turn room_turn_; // one thread looks for room at a time: what it holds nobody else finds
-    std::atomic<std::uint64_t> room_made_{0};
-    TagTable tags_;
+    std::unique_ptr<SaverState> state_;
 };
 
 /// What works for a copy of a MemorySaver, for what is built on savers.
@@ -219,4 +142,6 @@ private:
 
 } // namespace memsaver::inline v0_2
 
-#include "memsaver/saver/arena_handle.hpp" // Arena, which it answers; it includes saver_core.ipp
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/saver/saver_core.ipp"
+#endif

@@ -3,6 +3,7 @@
 
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/saver_state.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -52,14 +53,23 @@ MEMSAVER_INLINE std::shared_ptr<SaverCore> SaverCore::make(AnyDriver driver, Sav
 }
 
 MEMSAVER_INLINE SaverCore::SaverCore(AnyDriver driver, SaverOptions options)
+    : state_{new SaverState{std::move(driver), std::move(options)}} {}
+
+MEMSAVER_INLINE SaverCore::~SaverCore() = default;
+
+MEMSAVER_INLINE void SaverCore::require_parent(const char* what) const { state_->fork_->require_parent(what); }
+
+MEMSAVER_INLINE void SaverCore::name_tag_of(const ArenaBase& arena, Error& error) noexcept { name_tag(error, arena.tag()); }
+
+MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
     : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, options_} {}
 
 // --- where memory comes from ---
 
-MEMSAVER_INLINE Arena SaverCore::arena(TagTable::Wanted wanted) {
+MEMSAVER_INLINE Arena SaverCore::arena(const WantedTag& wanted) {
     return boundary("arena", [&] {
-        const auto member = tags_.get(wanted, [&](ArenaCore& core) {
-            with_room(core, [&] { core.reserve(); }); // the arena is in our hands, should there be no room
+        const auto member = state_->tags_.get(wanted, [&](ArenaCore& core) {
+            state_->with_room(core, [&] { core.reserve(); }); // the arena is in our hands, should there be no room
         });
         return Arena{shared_from_this(), member->arena};
     });
@@ -67,22 +77,22 @@ MEMSAVER_INLINE Arena SaverCore::arena(TagTable::Wanted wanted) {
 
 MEMSAVER_INLINE Arena SaverCore::arena(TagName tag, std::optional<AnyPolicy> policy, std::optional<AnyDriver> driver,
                                        std::optional<ArenaOptions> options) {
-    return arena({tag.view(), std::move(policy), std::move(driver), std::move(options), {}});
+    return arena(WantedTag{tag.view(), std::move(policy), std::move(driver), std::move(options), {}});
 }
 
 MEMSAVER_INLINE Arena SaverCore::outside() {
-    return boundary("outside", [&] { return Arena{shared_from_this(), tags_.outside()}; });
+    return boundary("outside", [&] { return Arena{shared_from_this(), state_->tags_.outside()}; });
 }
 
 MEMSAVER_INLINE void SaverCore::enter(ArenaBase& arena, const void* region) {
-    boundary("begin a region", arena, [&] { regions_.enter(arena, region); });
+    boundary("begin a region", arena, [&] { state_->regions_.enter(arena, region); });
 }
 
 MEMSAVER_INLINE void SaverCore::leave(const ArenaBase& arena, const void* region) noexcept {
     if (forked()) return;
-    const RegionStacks::Left left = regions_.leave(region);
+    const RegionStacks::Left left = state_->regions_.leave(region);
     if (left == RegionStacks::Left::in_order) return;
-    tell(options_.events, [&] {
+    tell(state_->options_.events, [&] {
         return Event{EventKind::ignored, arena.tag(), arena.device(),
                      left == RegionStacks::Left::on_another_thread
                          ? "a region ended on another thread than it began on; until then, allocations of the thread "
@@ -92,10 +102,10 @@ MEMSAVER_INLINE void SaverCore::leave(const ArenaBase& arena, const void* region
 }
 
 MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
-    fork_->require_parent("allocate");
-    if (ArenaBase* arena = regions_.innermost()) return allocate(*arena, request);
+    require_parent("allocate");
+    if (ArenaBase* arena = state_->regions_.innermost()) return allocate(*arena, request);
     return boundary("allocate", [&]() -> void* {
-        const std::size_t elsewhere = regions_.open();
+        const std::size_t elsewhere = state_->regions_.open();
         throw Misuse{request.text() +
                      ": this thread is in no region; make one with saver.region(tag), or allocate from an arena" +
                      (elsewhere == 0 ? ""
@@ -105,13 +115,13 @@ MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
 }
 
 MEMSAVER_INLINE void* SaverCore::allocate(ArenaBase& arena, const Request& request) {
-    return boundary("allocate", arena, [&] { return with_room(arena, [&] { return arena.allocate(request); }); });
+    return boundary("allocate", arena, [&] { return state_->with_room(arena, [&] { return arena.allocate(request); }); });
 }
 
 MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, const FreeOrder& order) {
     if (pointer == nullptr) return;
-    fork_->require_parent("deallocate");
-    if (const std::shared_ptr<ArenaBase> arena = tags_.find(pointer)) return deallocate(*arena, pointer, order);
+    require_parent("deallocate");
+    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return deallocate(*arena, pointer, order);
     boundary("deallocate", [&] {
         throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
                      "): no tag of this saver has such a pointer; if it was its plain memory, it was freed before"};
@@ -119,11 +129,11 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, const FreeOrder& order
 }
 
 MEMSAVER_INLINE void SaverCore::deallocate(ArenaBase& arena, void* pointer, const FreeOrder& order) {
-    boundary("deallocate", arena, [&] { arena.deallocate(pointer, order_now(arena, order)); });
+    boundary("deallocate", arena, [&] { arena.deallocate(pointer, state_->order_now(arena, order)); });
 }
 
 MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaBase& arena, void* pointer) noexcept {
-    if (!forked()) arena.deallocate_quietly(pointer, order_now(arena, {}));
+    if (!forked()) arena.deallocate_quietly(pointer, state_->order_now(arena, {}));
 }
 
 MEMSAVER_INLINE std::unique_ptr<GrowingBlock> SaverCore::reserve_block(ArenaBase& arena, std::size_t cap) {
@@ -131,25 +141,25 @@ MEMSAVER_INLINE std::unique_ptr<GrowingBlock> SaverCore::reserve_block(ArenaBase
 }
 
 MEMSAVER_INLINE void SaverCore::grow(ArenaBase& arena, GrowingBlock& block, std::size_t bytes) {
-    boundary("grow a block", arena, [&] { with_room(arena, [&] { block.grow(bytes); }); });
+    boundary("grow a block", arena, [&] { state_->with_room(arena, [&] { block.grow(bytes); }); });
 }
 
 MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept {
     if (block == nullptr) return;
     if (forked()) return (void)block.release(); // the parent's
-    block->end_as(order_now(arena, {}));
+    block->end_as(state_->order_now(arena, {}));
 }
 
 MEMSAVER_INLINE bool SaverCore::owns(const void* pointer) {
     return boundary("owns", [&] {
-        const std::shared_ptr<ArenaBase> arena = tags_.find(pointer);
+        const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer);
         return arena != nullptr && arena->holds(pointer, 1);
     });
 }
 
 MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size_t bytes) {
-    fork_->require_parent("backup_view");
-    if (const std::shared_ptr<ArenaBase> arena = tags_.find(pointer)) return backup_view(*arena, pointer, bytes);
+    require_parent("backup_view");
+    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return backup_view(*arena, pointer, bytes);
     return boundary("backup_view", [&]() -> BackupView {
         throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
                      "): no tag of this saver has such a pointer"};
@@ -164,21 +174,21 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaBase& arena, const void* 
 
 MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& options) {
     return boundary("pause", [&]() -> Report {
-        hook_threads_.refuse("pause", tags);
-        tags_.require("pause", tags);
+        state_->hook_threads_.refuse("pause", tags);
+        state_->tags_.require("pause", tags);
         if (!enabled()) return {};
-        captures_.refuse("pause");
-        tags_.retry_leftovers();
-        PauseEvent event{names_for(tags, !before_pause_.empty() || !after_pause_.empty()), {}};
-        const Span pausing = span_of(event.tags, "pause");
-        run_hooks(before_pause_, event, false);
-        event.report = pause_now(tags, options);
-        run_hooks(after_pause_, event, true);
+        state_->captures_.refuse("pause");
+        state_->tags_.retry_leftovers();
+        PauseEvent event{state_->names_for(tags, !state_->before_pause_.empty() || !state_->after_pause_.empty()), {}};
+        const Span pausing = state_->span_of(event.tags, "pause");
+        state_->run_hooks(state_->before_pause_, event, false);
+        event.report = state_->pause_now(tags, options);
+        state_->run_hooks(state_->after_pause_, event, true);
         return std::move(event.report);
     });
 }
 
-MEMSAVER_INLINE Report SaverCore::pause_now(const Tags& tags, const PauseOptions& options) {
+MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOptions& options) {
     const Deadline deadline = deadline_after(options.timeout);
     const OpenCaptures::KeepOut no_captures{captures_, "pause"};
     const Members members =
@@ -205,20 +215,20 @@ MEMSAVER_INLINE Report SaverCore::pause_now(const Tags& tags, const PauseOptions
 
 MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& options) {
     return boundary("resume", [&]() -> Report {
-        hook_threads_.refuse("resume", tags);
+        state_->hook_threads_.refuse("resume", tags);
         require_keeps_nothing(options);
-        tags_.require("resume", tags);
+        state_->tags_.require("resume", tags);
         if (!enabled()) return {};
-        ResumeEvent event{names_for(tags, !before_resume_.empty() || !after_resume_.empty()), {}};
-        const Span resuming = span_of(event.tags, "resume");
-        run_hooks(before_resume_, event, false);
-        event.report = resume_with_room(tags, options);
-        run_hooks(after_resume_, event, true);
+        ResumeEvent event{state_->names_for(tags, !state_->before_resume_.empty() || !state_->after_resume_.empty()), {}};
+        const Span resuming = state_->span_of(event.tags, "resume");
+        state_->run_hooks(state_->before_resume_, event, false);
+        event.report = state_->resume_with_room(tags, options);
+        state_->run_hooks(state_->after_resume_, event, true);
         return std::move(event.report);
     });
 }
 
-MEMSAVER_INLINE Report SaverCore::resume_with_room(const Tags& tags, const ResumeOptions& options) {
+MEMSAVER_INLINE Report SaverState::resume_with_room(const Tags& tags, const ResumeOptions& options) {
     unsigned asked = 0;
     for (RoomWithin patience{options.room_within};;) {
         int device = driver_.device();
@@ -232,7 +242,7 @@ MEMSAVER_INLINE Report SaverCore::resume_with_room(const Tags& tags, const Resum
     }
 }
 
-MEMSAVER_INLINE Report SaverCore::resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by) {
+MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by) {
     const Members members =
         tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
     Turns turns = take_turns(members, {}, "resume");
@@ -260,18 +270,18 @@ MEMSAVER_INLINE Report SaverCore::resume_now(const Tags& tags, const ResumeOptio
 
 MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& options) {
     return boundary("trim", [&]() -> Report {
-        hook_threads_.refuse("trim", tags);
-        tags_.require("trim", tags);
+        state_->hook_threads_.refuse("trim", tags);
+        state_->tags_.require("trim", tags);
         if (!enabled()) return {};
         const Deadline deadline = deadline_after(options.timeout);
-        const std::vector<std::string> names = names_for(tags, false);
-        const Span trimming = span_of(names, "trim");
+        const std::vector<std::string> names = state_->names_for(tags, false);
+        const Span trimming = state_->span_of(names, "trim");
         std::optional<OpenCaptures::KeepOut> no_captures; // which its wait would break
-        if (options.order.kind() == Order::Kind::device) no_captures.emplace(captures_, "trim");
-        tags_.retry_leftovers();
-        const Members members =
-            tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
-        Turns turns = take_turns(members, deadline, "trim");
+        if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "trim");
+        state_->tags_.retry_leftovers();
+        const TagTable::Members members =
+            state_->tags_.members(tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+        SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
         std::vector<TrimStep> steps;
         steps.reserve(members.size());
         for (std::size_t i = 0; i < members.size(); ++i) {
@@ -279,10 +289,10 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
             members[i]->core->totals.mapped(members[i]->core->mapped_bytes());
             steps.emplace_back(*members[i]->core, std::move(*turns[i]));
         }
-        Report report = run_trim(steps, options.order, deadline, others_for(options.order));
+        Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
         if (report.released_bytes == 0) return report;
-        tell(options_.events, [&] {
-            return Event{EventKind::trimmed, listed(names), driver_.device(),
+        tell(state_->options_.events, [&] {
+            return Event{EventKind::trimmed, state_->listed(names), state_->driver_.device(),
                          "trimmed " + format_bytes(report.released_bytes)};
         });
         return report;
@@ -291,7 +301,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
 
 MEMSAVER_INLINE void SaverCore::prepare(const Tags& tags) {
     boundary("prepare", [&] {
-        for (const auto& member : keeping("prepare", tags)) {
+        for (const auto& member : state_->keeping("prepare", tags)) {
             if (member->core != nullptr) boundary("prepare", *member->arena, [&] { member->core->prepare(); });
         }
     });
@@ -299,7 +309,7 @@ MEMSAVER_INLINE void SaverCore::prepare(const Tags& tags) {
 
 MEMSAVER_INLINE void SaverCore::invalidate(const Tags& tags) {
     boundary("invalidate", [&] {
-        for (const auto& member : keeping("invalidate", tags)) {
+        for (const auto& member : state_->keeping("invalidate", tags)) {
             if (member->core != nullptr) member->core->invalidate();
         }
     });
@@ -307,8 +317,8 @@ MEMSAVER_INLINE void SaverCore::invalidate(const Tags& tags) {
 
 MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
     boundary("forget_backup", [&] {
-        tags_.require("forget_backup", tags);
-        for (const auto& member : tags_.members(tags)) {
+        state_->tags_.require("forget_backup", tags);
+        for (const auto& member : state_->tags_.members(tags)) {
             if (member->core != nullptr) member->core->forget_backup();
         }
     });
@@ -316,17 +326,17 @@ MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
 
 MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
     boundary("drop", [&] {
-        hook_threads_.refuse("drop", tags);
-        tags_.require("drop", tags);
-        const OpenCaptures::KeepOut no_captures{captures_, "drop"};
+        state_->hook_threads_.refuse("drop", tags);
+        state_->tags_.require("drop", tags);
+        const OpenCaptures::KeepOut no_captures{state_->captures_, "drop"};
         std::exception_ptr first;
-        for (const auto& member : tags_.members(tags)) {
+        for (const auto& member : state_->tags_.members(tags)) {
             member->dropped.store(true);
-            tags_.forget_addresses(*member);
+            state_->tags_.forget_addresses(*member);
             try {
                 if (member->core != nullptr) member->core->close();
                 if (member->plain != nullptr) check(member->plain->close(), "free plain memory");
-                tags_.remove(*member);
+                state_->tags_.remove(*member);
             } catch (Error& error) { // it is still there, so that the call can be repeated
                 name_tag(error, member->tag);
                 if (!first) first = std::current_exception();
@@ -338,10 +348,10 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
 
 MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
     return boundary("bytes_to_resume", [&] {
-        tags_.require("bytes_to_resume", tags);
+        state_->tags_.require("bytes_to_resume", tags);
         std::size_t bytes = 0;
-        const Members members =
-            tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
+        const TagTable::Members members =
+            state_->tags_.members(tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
         for (const auto& member : members) bytes += member->core != nullptr ? member->core->bytes_to_resume() : 0;
         return bytes;
     });
@@ -350,11 +360,11 @@ MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
 MEMSAVER_INLINE Usage SaverCore::usage() {
     return boundary("usage", [&] {
         std::vector<ArenaUsage> rows;
-        for (const auto& member : tags_.members(Tags::all())) rows.push_back(member->arena->usage());
-        for (const auto& member : tags_.leftovers()) rows.push_back(member->arena->usage());
-        if (ArenaUsage row = tags_.outside_usage(); row.mapped_bytes != 0) rows.push_back(std::move(row));
+        for (const auto& member : state_->tags_.members(Tags::all())) rows.push_back(member->arena->usage());
+        for (const auto& member : state_->tags_.leftovers()) rows.push_back(member->arena->usage());
+        if (ArenaUsage row = state_->tags_.outside_usage(); row.mapped_bytes != 0) rows.push_back(std::move(row));
         std::vector<DeviceUsage> devices;
-        for (const AnyDriver& driver : tags_.drivers()) {
+        for (const AnyDriver& driver : state_->tags_.drivers()) {
             DeviceMemory memory;
             const bool known = driver.memory(memory).ok(); // a device that is lost is not
             DeviceUsage device{
@@ -375,26 +385,26 @@ MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaBase& arena) {
 
 MEMSAVER_INLINE void SaverCore::set_capacity(const Tags& tags, std::size_t bytes) {
     boundary("set_capacity", [&] {
-        tags_.require("set_capacity", tags);
-        tags_.set_capacity(tags_.members(tags), bytes);
+        state_->tags_.require("set_capacity", tags);
+        state_->tags_.set_capacity(state_->tags_.members(tags), bytes);
     });
 }
 
 MEMSAVER_INLINE void SaverCore::set_margin(std::size_t bytes) {
     boundary("set_margin", [&] {
-        tags_.require_open("set_margin");
-        tags_.set_margin(bytes);
+        state_->tags_.require_open("set_margin");
+        state_->tags_.set_margin(bytes);
     });
 }
 
 MEMSAVER_INLINE void SaverCore::close() {
     boundary("close", [&] {
-        hook_threads_.refuse("close", Tags::all());
-        tags_.close();
+        state_->hook_threads_.refuse("close", Tags::all());
+        state_->tags_.close();
         std::exception_ptr first;
         Status status;
-        TagTable::Members members = tags_.members(Tags::all());
-        for (auto& member : tags_.leftovers()) members.push_back(std::move(member));
+        TagTable::Members members = state_->tags_.members(Tags::all());
+        for (auto& member : state_->tags_.leftovers()) members.push_back(std::move(member));
         for (const auto& member : members) {
             try {
                 if (member->core != nullptr) member->core->close();
@@ -405,7 +415,7 @@ MEMSAVER_INLINE void SaverCore::close() {
             if (member->plain == nullptr) continue;
             if (const Status closing = member->plain->close(); status.ok()) status = closing;
         }
-        if (const Status closing = tags_.close_outside(); status.ok()) status = closing;
+        if (const Status closing = state_->tags_.close_outside(); status.ok()) status = closing;
         if (first) std::rethrow_exception(first);
         check(status, "free plain memory");
     });
@@ -415,51 +425,65 @@ MEMSAVER_INLINE void SaverCore::close() {
 
 MEMSAVER_INLINE Hook SaverCore::before_pause(std::function<void(PauseEvent&)> function) {
     return boundary("before_pause", [&] {
-        tags_.require_open("before_pause");
-        return before_pause_.add(std::move(function));
+        state_->tags_.require_open("before_pause");
+        return state_->before_pause_.add(std::move(function));
     });
 }
 
 MEMSAVER_INLINE Hook SaverCore::after_pause(std::function<void(PauseEvent&)> function) {
     return boundary("after_pause", [&] {
-        tags_.require_open("after_pause");
-        return after_pause_.add(std::move(function));
+        state_->tags_.require_open("after_pause");
+        return state_->after_pause_.add(std::move(function));
     });
 }
 
 MEMSAVER_INLINE Hook SaverCore::before_resume(std::function<void(ResumeEvent&)> function) {
     return boundary("before_resume", [&] {
-        tags_.require_open("before_resume");
-        return before_resume_.add(std::move(function));
+        state_->tags_.require_open("before_resume");
+        return state_->before_resume_.add(std::move(function));
     });
 }
 
 MEMSAVER_INLINE Hook SaverCore::after_resume(std::function<void(ResumeEvent&)> function) {
     return boundary("after_resume", [&] {
-        tags_.require_open("after_resume");
-        return after_resume_.add(std::move(function));
+        state_->tags_.require_open("after_resume");
+        return state_->after_resume_.add(std::move(function));
     });
+}
+
+MEMSAVER_INLINE Hook SaverCore::install(const char* what, FunctionRef<Hook()> parts) {
+    return boundary(what, parts);
 }
 
 // --- for graphs and adapters ---
 
+MEMSAVER_INLINE const AnyDriver& SaverCore::driver() const noexcept { return state_->driver_; }
+
+MEMSAVER_INLINE bool SaverCore::enabled() const noexcept { return state_->options_.enabled; }
+
+MEMSAVER_INLINE const EventSink& SaverCore::events() const noexcept { return state_->options_.events; }
+
+MEMSAVER_INLINE bool SaverCore::forked() const noexcept { return state_->fork_->forked(); }
+
+MEMSAVER_INLINE OpenCaptures& SaverCore::captures() noexcept { return state_->captures_; }
+
 MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::drivers() {
-    return boundary("drivers", [&] { return tags_.drivers(); });
+    return boundary("drivers", [&] { return state_->tags_.drivers(); });
 }
 
 MEMSAVER_INLINE void SaverCore::let_go(std::uint64_t graph) noexcept {
-    if (graph != 0 && !forked()) tags_.let_go(graph);
+    if (graph != 0 && !forked()) state_->tags_.let_go(graph);
 }
 
 MEMSAVER_INLINE void SaverCore::ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept {
-    tell(options_.events, [&] {
+    tell(state_->options_.events, [&] {
         return Event{EventKind::ignored, arena.tag(), arena.device(), failure_text(status, what)};
     });
 }
 
 // --- room ---
 
-MEMSAVER_INLINE bool SaverCore::make_room(int device, bool wait, const Members& busy, std::uint64_t seen) {
+MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members& busy, std::uint64_t seen) {
     const auto turn = room_turn_.take();
     std::size_t released = 0;
     for (const auto& member :
@@ -481,7 +505,7 @@ MEMSAVER_INLINE bool SaverCore::make_room(int device, bool wait, const Members& 
     return true;
 }
 
-MEMSAVER_INLINE std::size_t SaverCore::room_of_others(int device, bool wait) {
+MEMSAVER_INLINE std::size_t SaverState::room_of_others(int device, bool wait) {
     for (const AnyDriver& driver : tags_.drivers()) {
         if (driver.device() != device) continue;
         if (Neighbours* const others = driver.neighbours()) return others->give_room(wait);
@@ -489,7 +513,7 @@ MEMSAVER_INLINE std::size_t SaverCore::room_of_others(int device, bool wait) {
     return 0;
 }
 
-MEMSAVER_INLINE bool SaverCore::ask_for_room(const OutOfMemory& error, int device, const std::string& tag,
+MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device, const std::string& tag,
                                              unsigned asked) {
     constexpr unsigned often_enough = 100; // a program that always says yes and never frees anything
     if (!options_.on_no_room || asked >= often_enough || asking_.here()) return false;
@@ -499,7 +523,7 @@ MEMSAVER_INLINE bool SaverCore::ask_for_room(const OutOfMemory& error, int devic
 
 // --- what operations are made of ---
 
-MEMSAVER_INLINE SaverCore::Turns SaverCore::take_turns(const Members& members, const Deadline& deadline,
+MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members, const Deadline& deadline,
                                                        const char* what) {
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -520,7 +544,7 @@ MEMSAVER_INLINE SaverCore::Turns SaverCore::take_turns(const Members& members, c
     return turns;
 }
 
-MEMSAVER_INLINE void SaverCore::note(const Members& members, const Report& report) noexcept {
+MEMSAVER_INLINE void SaverState::note(const Members& members, const Report& report) noexcept {
     std::size_t at = 0; // rows come about as their arenas do: each search begins where the last one ended
     for (const TagReport& row : report.tags) {
         for (std::size_t tried = 0; tried < members.size(); ++tried, at = (at + 1) % members.size()) {
@@ -532,7 +556,7 @@ MEMSAVER_INLINE void SaverCore::note(const Members& members, const Report& repor
     }
 }
 
-MEMSAVER_INLINE void SaverCore::warn_of_lost_bytes(const Report& report, const PauseOptions& options) {
+MEMSAVER_INLINE void SaverState::warn_of_lost_bytes(const Report& report, const PauseOptions& options) {
     if (!options_.events || options.bytes || options_.default_policy) return;
     for (const TagReport& row : report.tags) {
         if (row.released_bytes == 0 || !tags_.policy_unsaid(row.tag)) continue;
@@ -546,7 +570,7 @@ MEMSAVER_INLINE void SaverCore::warn_of_lost_bytes(const Report& report, const P
     }
 }
 
-MEMSAVER_INLINE SaverCore::Members SaverCore::keeping(const char* what, const Tags& tags) {
+MEMSAVER_INLINE SaverState::Members SaverState::keeping(const char* what, const Tags& tags) {
     tags_.require(what, tags);
     Members members = tags_.members(tags);
     if (tags.kind() == Tags::Kind::named) {
@@ -556,7 +580,7 @@ MEMSAVER_INLINE SaverCore::Members SaverCore::keeping(const char* what, const Ta
     return members;
 }
 
-MEMSAVER_INLINE FreeOrder SaverCore::order_now(const ArenaBase& arena, FreeOrder order) {
+MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaBase& arena, FreeOrder order) {
     order = captures_.order_now(order);
     if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices()) return order;
     if (arena.owns_stream(order.stream)) return order;
@@ -574,20 +598,20 @@ MEMSAVER_INLINE FreeOrder SaverCore::order_now(const ArenaBase& arena, FreeOrder
     return order;
 }
 
-MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::others_for(const Order& order) {
+MEMSAVER_INLINE std::vector<AnyDriver> SaverState::others_for(const Order& order) {
     const bool named = order.kind() == Order::Kind::after && tags_.several_devices();
     return named ? tags_.drivers() : std::vector<AnyDriver>{};
 }
 
-MEMSAVER_INLINE std::vector<std::string> SaverCore::names_for(const Tags& tags, bool hooks) {
+MEMSAVER_INLINE std::vector<std::string> SaverState::names_for(const Tags& tags, bool hooks) {
     return hooks || options_.events ? tags_.names(tags) : std::vector<std::string>{};
 }
 
-MEMSAVER_INLINE Span SaverCore::span_of(const std::vector<std::string>& names, const char* what) const {
+MEMSAVER_INLINE Span SaverState::span_of(const std::vector<std::string>& names, const char* what) const {
     return {options_.events, options_.events ? listed(names) : std::string{}, driver_.device(), what};
 }
 
-MEMSAVER_INLINE std::string SaverCore::listed(const std::vector<std::string>& names) {
+MEMSAVER_INLINE std::string SaverState::listed(const std::vector<std::string>& names) {
     std::string all;
     for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
     return all;

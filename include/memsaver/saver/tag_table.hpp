@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/driver/host_memory.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/options.hpp"
 #include "memsaver/saver/plain_arena.hpp"
@@ -25,6 +26,15 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
+/// A tag on a device that is wanted.
+struct WantedTag {
+    std::string_view tag;
+    std::optional<AnyPolicy> policy{};        ///< none: the tag's own, or that of new tags
+    std::optional<AnyDriver> driver{};        ///< none: the saver's
+    std::optional<ArenaOptions> options{};    ///< none: whatever it has
+    std::optional<AnyPolicy> of_new_graphs{}; ///< what a new tag has if nobody said what it should be
+};
+
 /// Thread safe; its lock is held for a look only. What it answers is in shared hands: tags may be dropped meanwhile.
 class TagTable {
 public:
@@ -43,15 +53,6 @@ public:
     };
     using Members = std::vector<std::shared_ptr<Member>>;
 
-    /// A tag on a device that is wanted.
-    struct Wanted {
-        std::string_view tag;
-        std::optional<AnyPolicy> policy{};        ///< none: the tag's own, or that of new tags
-        std::optional<AnyDriver> driver{};        ///< none: the saver's
-        std::optional<ArenaOptions> options{};    ///< none: whatever it has
-        std::optional<AnyPolicy> of_new_graphs{}; ///< what a new tag has if nobody said what it should be
-    };
-
     TagTable(AnyDriver driver, SaverOptions options);
 
     TagTable(const TagTable&) = delete;
@@ -60,7 +61,7 @@ public:
 
     /// What is wanted, made if there is none. `made(core)` is called for a new one before anybody sees it; where it
     /// throws, nothing is left. Waits while another thread makes the same tag.
-    std::shared_ptr<Member> get(const Wanted& wanted, const std::function<void(ArenaCore&)>& made);
+    std::shared_ptr<Member> get(const WantedTag& wanted, const std::function<void(ArenaCore&)>& made);
 
     /// Plain memory of the saver's own device.
     [[nodiscard]] std::shared_ptr<ArenaBase> outside();
@@ -129,7 +130,7 @@ private:
     [[nodiscard]] Members::iterator member_at(std::uint64_t serial) noexcept;
     void require_open_locked(const std::string& what) const;
     /// What is wanted, if it is there; throws Misuse if it cannot be.
-    [[nodiscard]] std::shared_ptr<Member> find_locked(const Wanted& wanted, const AnyDriver& driver);
+    [[nodiscard]] std::shared_ptr<Member> find_locked(const WantedTag& wanted, const AnyDriver& driver);
     void add_locked(const std::shared_ptr<Member>& member, bool said);
     /// Throws Misuse for an option that is asked for, and that the tag has not. What is left as it is by default is not
     /// asked for.
@@ -137,7 +138,7 @@ private:
 
     /// Gives back what making a tag took. Without the lock held.
     void undo(std::shared_ptr<Member> member) noexcept;
-    std::shared_ptr<Member> make(const Wanted& wanted, const AnyDriver& driver, AnyPolicy policy);
+    std::shared_ptr<Member> make(const WantedTag& wanted, const AnyDriver& driver, AnyPolicy policy);
 
     Directory directory_; // declared before the arenas that it knows, so that it dies later
     std::shared_ptr<HostBudget> host_budget_ = std::make_shared<HostBudget>();

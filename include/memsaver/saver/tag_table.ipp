@@ -30,7 +30,7 @@ MEMSAVER_INLINE TagTable::TagTable(AnyDriver driver, SaverOptions options)
     outside_->set_self(outside_);
 }
 
-MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const Wanted& wanted,
+MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag& wanted,
                                                                 const std::function<void(ArenaCore&)>& made) {
     std::unique_lock lock{mutex_};
     const AnyDriver driver = wanted.driver ? *wanted.driver : drivers_.front();
@@ -253,7 +253,7 @@ MEMSAVER_INLINE void TagTable::require_open_locked(const std::string& what) cons
     if (closed_) throw Misuse{what + ": the saver has been closed"};
 }
 
-MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const Wanted& wanted, const AnyDriver& driver) {
+MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const WantedTag& wanted, const AnyDriver& driver) {
     const auto known = tags_.find(wanted.tag);
     if (known == tags_.end()) return nullptr;
     if (wanted.policy && !(*wanted.policy == known->second.policy)) {
@@ -289,7 +289,7 @@ MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOpt
     if (asked.host_budget && asked.host_budget != member.options.host_budget) refuse("with another host budget");
 }
 
-MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::make(const Wanted& wanted, const AnyDriver& driver,
+MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::make(const WantedTag& wanted, const AnyDriver& driver,
                                                                  AnyPolicy policy) {
     ArenaOptions options = wanted.options.value_or(ArenaOptions{});
     const bool own_margin = options.margin != 0;

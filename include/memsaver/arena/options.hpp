@@ -1,0 +1,83 @@
+// What is asked of an arena: the options of its memory and of its operations, and a block.
+#pragma once
+
+#include "memsaver/backup/policy.hpp"
+#include "memsaver/core/event.hpp"
+#include "memsaver/core/order.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace memsaver::inline v0_2 {
+
+/// Options of one tag's memory on one device: `saver.arena("lora", HostBackup{}, {.capacity = 4_GiB})`. Sizes in bytes.
+struct ArenaOptions {
+    /// The most bytes of memory that allocations may make the arena hold; 0: what the device has. What is paused does
+    /// not count, and a resume is not refused for it.
+    std::size_t capacity = 0;
+    /// Bytes of memory taken at once, in as few pieces as can be; later growth comes on top.
+    std::size_t reserve = 0;
+    /// Bytes of the device's memory that allocations and resumes leave free. 0: the saver's margin, if there is a
+    /// saver.
+    std::size_t margin = 0;
+    /// Told what could not be thrown. Empty: the saver's sink, if there is a saver.
+    EventSink events{};
+    /// Shared by arenas that may take host memory at the same time; a saver's arenas share the saver's.
+    std::shared_ptr<detail::HostBudget> host_budget{};
+};
+
+/// Written as `{.order = ..., .timeout = ...}`.
+struct PauseOptions {
+    /// What to wait for before pages go. By default the devices' work, on CUDA that of their primary contexts; streams
+    /// of a context of the program's own (cuCtxCreate) have to be named: `after(stream)`.
+    Order order{};
+    /// How long to wait for that, and for other operations on the same tags. None: as long as it takes.
+    std::optional<std::chrono::nanoseconds> timeout{};
+    /// What becomes of the bytes this once, if not what the tag's policy says.
+    std::optional<AnyPolicy> bytes{};
+};
+
+/// Written as `{.bytes = ..., .room_within = ...}`.
+struct ResumeOptions {
+    /// What the bytes are this once, if not what was kept: a policy that keeps nothing, such as `Discard{}` where new
+    /// weights are coming anyway. What was kept is then stale: the next pause saves everything.
+    std::optional<AnyPolicy> bytes{};
+    /// How long to try again where there is no room, so that others can make some. None: not at all.
+    std::optional<std::chrono::nanoseconds> room_within{};
+};
+
+/// Written as `{.order = ..., .timeout = ...}`.
+struct TrimOptions {
+    /// What to wait for first, so that blocks that were freed before count as free. As PauseOptions::order.
+    Order order{};
+    /// As PauseOptions::timeout.
+    std::optional<std::chrono::nanoseconds> timeout{};
+};
+
+namespace detail {
+
+/// A block that is wanted. `bytes` at a multiple of `alignment`, a power of two. With a stream, the block is for work
+/// of that stream, and may be one that it has given up but not passed yet.
+struct Request {
+    static constexpr std::size_t default_alignment = 256;
+
+    std::size_t bytes = 0;
+    std::size_t alignment = default_alignment;
+    std::optional<StreamRef> stream{};
+
+    /// "allocate(4096 bytes)"; suspects a negative number in what is too large to be meant.
+    [[nodiscard]] std::string text() const;
+    /// Throws Misuse, naming `tag`, for a size of 0 and an alignment that is no power of two.
+    void check(const std::string& tag) const;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/arena/options.ipp"
+#endif

@@ -1,0 +1,102 @@
+// Definitions of file_store.hpp.
+#pragma once
+
+#include "memsaver/backup/file_store.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE FileStore::FileStore(AnyDriver driver, std::string directory, StoreOptions options)
+    : driver_{driver}, directory_{std::move(directory)}, options_{std::move(options)},
+      ring_{std::make_shared<Ring>(driver, options_.ring_bytes, options_.crew.threads, 32_MiB)} {}
+
+MEMSAVER_INLINE Room FileStore::grow(std::size_t bytes, const LiveSet& live) {
+    whose_ = of_tag(live.tag);
+    if (!file_.owns()) {
+        const Status status = file_.open(driver_, directory_.c_str());
+        if (!status.ok()) raise(status, "open a file for a backup", whose_ + "in " + directory_);
+    }
+    const Status status = driver_.allocate_file(file_.get(), size_, bytes);
+    if (!status.ok()) {
+        (void)driver_.punch_file(file_.get(), size_, bytes);
+        raise(status, "take room in a backup file", whose_ + format_bytes(bytes) + " in " + directory_, bytes);
+    }
+    const Room room{size_ + page, bytes};
+    size_ += bytes;
+    return room;
+}
+
+MEMSAVER_INLINE void FileStore::discard(std::uint64_t location, std::size_t bytes) noexcept {
+    if (options_.observer) options_.observer->discarded(location, bytes);
+    if (file_.owns()) (void)driver_.punch_file(file_.get(), location - page, bytes);
+}
+
+MEMSAVER_INLINE Status FileStore::clear() noexcept {
+    if (options_.observer) options_.observer->discarded(page, size_);
+    size_ = 0;
+    const Status file = file_.close();
+    const Status ring = ring_->clear();
+    return first_failure({file, ring, retry()});
+}
+
+MEMSAVER_INLINE void FileStore::prepare(std::vector<Unit> units) { // the file has its room; the rest is the ring
+    ring_->prepare(cut(std::move(units)).size(), whose_);
+}
+
+MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::out(std::vector<Unit> units, const LiveSet& live) {
+    return start(Direction::out, std::move(units), live);
+}
+
+MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::in(std::vector<Unit> units, const LiveSet& live) {
+    return start(Direction::in, std::move(units), live);
+}
+
+MEMSAVER_INLINE void FileStore::compare(std::vector<Unit> units, const LiveSet& live) {
+    compare_with(*this, driver_, units, cut(units), ring_, options_.crew, live.tag);
+}
+
+MEMSAVER_INLINE BackupView FileStore::view(std::uint64_t location, std::size_t bytes) const {
+    const std::uint64_t begin = location - location % page;
+    const std::size_t span = align_up(location + bytes, page) - begin;
+    const auto copy = views_->make(driver_, span, {}, whose_); // aligned, and kept out of core dumps
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
+    auto* const data = reinterpret_cast<std::byte*>(copy->address());
+    Status status = copy->take();
+    if (status.ok()) status = get(data, begin, span);
+    if (!status.ok()) raise(status, "read a backup file", whose_ + format_bytes(bytes));
+    return {copy, data + (location - begin), bytes};
+}
+
+MEMSAVER_INLINE Status FileStore::put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {
+    return driver_.write_file(file_.get(), from, bytes, location - page);
+}
+
+MEMSAVER_INLINE Status FileStore::get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
+    return driver_.read_file(file_.get(), to, bytes, location - page);
+}
+
+MEMSAVER_INLINE std::vector<Piece> FileStore::cut(std::vector<Unit> units) const {
+    return cut_into_pieces(cut_for_observer(std::move(units), options_, driver_), ring_->buffer_bytes(),
+                           [](const Unit&, const Unit&) { return false; });
+}
+
+MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::start(Direction direction, std::vector<Unit> units,
+                                                               const LiveSet& live) {
+    if (options_.observer) options_.observer->about(live.tag);
+    auto work = std::make_unique<RingTransfer>(CopyLane{driver_, direction}, cut(std::move(units)), *this, ring_,
+                                               options_.crew, options_.observer.get(), live.progress, of_tag(live.tag));
+    work->start();
+    return work;
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

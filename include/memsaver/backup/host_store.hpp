@@ -1,0 +1,79 @@
+// Where a HostBackup keeps bytes: host memory, pinned or not.
+#pragma once
+
+#include "memsaver/backup/pinned_transfer.hpp"
+#include "memsaver/backup/store.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// Regions of host pages; locations are their addresses. Pinned: copies reach them directly. Else: ordinary pages,
+/// which bytes reach through a ring of pinned buffers; so too, for good, where pinning is refused at once.
+class HostStore final : public BackupStore {
+public:
+    [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
+
+    HostStore(AnyDriver driver, bool pinned, StoreOptions options);
+
+    MEMSAVER_INLINE Room grow(std::size_t bytes, const LiveSet& live) override;
+    MEMSAVER_INLINE void shrink(LocationSpace& space) override;
+    MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) noexcept override;
+    MEMSAVER_INLINE Status clear() noexcept override;
+    Status retry() noexcept override { return host_memory_->retry(); }
+
+    MEMSAVER_INLINE void prepare(std::vector<Unit> units) override;
+
+    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
+    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
+
+    MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live) override;
+
+    [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
+
+    // ByteStore, for bytes that come through the ring
+    MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
+                               std::size_t bytes) const noexcept override;
+    MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
+
+private:
+    /// Bytes that are in and out of a ring's buffer while the processors' caches still hold them pass nearly twice as
+    /// fast as through 32 MiB (decision 15).
+    static constexpr std::size_t in_caches = Ring::least_buffer;
+
+    static std::byte* at(std::uint64_t location) noexcept;
+    [[nodiscard]] std::shared_ptr<HostRegion> region_of(std::uint64_t location) const;
+    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell) const;
+
+    void check_taken(const Status& status, std::size_t bytes) const;
+    /// Once for all: it will not get better.
+    void tell_refused(const std::function<void(const std::string&)>& tell);
+
+    std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
+
+    AnyDriver driver_;
+    bool pinned_;
+    bool fell_back_ = false;
+    std::atomic<bool> told_{false};
+    StoreOptions options_;
+    std::string whose_; ///< for the text of errors
+    std::shared_ptr<Ring> ring_;
+    std::shared_ptr<HostRegions> host_memory_ = std::make_shared<HostRegions>();
+    std::vector<std::shared_ptr<HostRegion>> regions_;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/backup/host_store.ipp"
+#endif

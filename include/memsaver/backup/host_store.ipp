@@ -1,0 +1,159 @@
+// Definitions of host_store.hpp.
+#pragma once
+
+#include "memsaver/backup/host_store.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE HostStore::HostStore(AnyDriver driver, bool pinned, StoreOptions options)
+    : driver_{driver}, pinned_{pinned}, options_{std::move(options)}, ring_{std::make_shared<Ring>(
+                                                                          driver, options_.ring_bytes,
+                                                                          options_.crew.threads, in_caches)} {}
+
+MEMSAVER_INLINE Room HostStore::grow(std::size_t bytes, const LiveSet& live) {
+    whose_ = of_tag(live.tag);
+    auto promise = HostBudget::take(live.host_budget, driver_, bytes, whose_);
+    auto region = host_memory_->make(driver_, bytes, std::move(promise), whose_);
+    if (pinned_ && regions_.empty() && !region->prepare(region->address(), true).ok()) {
+        if (!region->ready(region->address(), false)) check_taken(region->prepare(region->address(), false), bytes);
+        pinned_ = false;
+        fell_back_ = true;
+    }
+    regions_.push_back(region);
+    return {region->address(), region->bytes()};
+}
+
+MEMSAVER_INLINE void HostStore::shrink(LocationSpace& space) {
+    for (auto region = regions_.begin(); region != regions_.end();) { // no erase_if: `remove` may throw
+        region = space.remove((*region)->address(), (*region)->bytes()) ? regions_.erase(region) : std::next(region);
+    }
+}
+
+MEMSAVER_INLINE void HostStore::discard(std::uint64_t location,
+                                        std::size_t bytes) noexcept { // pages go with their region
+    if (options_.observer) options_.observer->discarded(location, bytes);
+}
+
+MEMSAVER_INLINE Status HostStore::clear() noexcept {
+    for (const auto& region : regions_) discard(region->address(), region->bytes());
+    regions_.clear();
+    const Status ring = ring_->clear();
+    return first_failure({ring, retry()});
+}
+
+MEMSAVER_INLINE void HostStore::prepare(std::vector<Unit> units) {
+    if (!pinned_) ring_->prepare(cut(units, ring_->buffer_bytes()).size(), whose_);
+    const std::vector<Piece> pieces = cut(std::move(units), HostRegion::cell_bytes);
+    std::atomic<std::size_t> next{0};
+    Crew crew{options_.crew};
+    crew.start(pieces.size(), [&] {
+        for (std::size_t i = next++; i < pieces.size(); i = next++) {
+            const auto region = region_of(pieces[i].location());
+            const Status status = region->prepare(pieces[i].location(), pinned_);
+            if (!status.ok() && !region->ready(pieces[i].location(), false)) check_taken(status, pieces[i].bytes());
+        }
+    });
+    crew.join();
+    if (const auto failure = crew.failure()) std::rethrow_exception(failure);
+}
+
+MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::out(std::vector<Unit> units, const LiveSet& live) {
+    return start(Direction::out, std::move(units), live);
+}
+
+MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::in(std::vector<Unit> units, const LiveSet& live) {
+    return start(Direction::in, std::move(units), live);
+}
+
+MEMSAVER_INLINE void HostStore::compare(std::vector<Unit> units, const LiveSet& live) {
+    compare_with(*this, driver_, units, cut(units, ring_->buffer_bytes()), ring_, options_.crew, live.tag);
+}
+
+MEMSAVER_INLINE BackupView HostStore::view(std::uint64_t location, std::size_t bytes) const {
+    return {region_of(location), at(location), bytes};
+}
+
+MEMSAVER_INLINE Status HostStore::put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {
+    constexpr std::uintptr_t page = 4096;
+    const std::uintptr_t begin = align_up(location, page); // whole pages of these bytes alone
+    const std::uintptr_t end = align_down(location + bytes, page);
+    if (begin < end) {
+        if (const Status status = driver_.populate_host(at(begin), end - begin); !status.ok()) return status;
+        region_of(location)->touched(end - begin);
+    }
+    std::byte* const to = at(location);
+    std::memcpy(to, from, bytes);
+    return {};
+}
+
+MEMSAVER_INLINE Status HostStore::get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
+    std::memcpy(to, at(location), bytes);
+    return {};
+}
+
+MEMSAVER_INLINE std::byte* HostStore::at(std::uint64_t location) noexcept {
+    return reinterpret_cast<std::byte*>(location); // NOLINT(performance-no-int-to-ptr): a host address
+}
+
+MEMSAVER_INLINE std::shared_ptr<HostRegion> HostStore::region_of(std::uint64_t location) const {
+    for (const auto& region : regions_) {
+        if (region->address() <= location && location < region->end()) return region;
+    }
+    return {};
+}
+
+MEMSAVER_INLINE std::vector<Piece> HostStore::cut(std::vector<Unit> units, std::size_t cell) const {
+    return cut_into_pieces(
+        cut_for_observer(std::move(units), options_, driver_), cell,
+        [&](const Unit& a, const Unit& b) { return region_of(a.location) != region_of(b.location); });
+}
+
+MEMSAVER_INLINE void HostStore::check_taken(const Status& status, std::size_t bytes) const {
+    if (!status.ok()) raise(status, "take host pages", whose_ + format_bytes(bytes));
+}
+
+MEMSAVER_INLINE void HostStore::tell_refused(const std::function<void(const std::string&)>& tell) {
+    if (!told_.exchange(true) && tell) tell("host pages cannot be pinned: the backup is slower for it");
+}
+
+MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction direction, std::vector<Unit> units,
+                                                               const LiveSet& live) {
+    if (std::exchange(fell_back_, false)) tell_refused(live.tell);
+    if (options_.observer) options_.observer->about(live.tag);
+    CopyLane lane{driver_, direction};
+    if (pinned_) {
+        std::vector<PinnedTransfer::Cargo> cargo;
+        for (Piece& piece : cut(std::move(units), HostRegion::cell_bytes)) {
+            auto region = region_of(piece.location());
+            cargo.push_back({std::move(piece), std::move(region)});
+        }
+        auto work =
+            std::make_unique<PinnedTransfer>(std::move(lane), std::move(cargo), options_.crew, options_.observer.get(),
+                                             live.progress, [this, tell = live.tell] { tell_refused(tell); });
+        work->start();
+        return work;
+    }
+    auto work =
+        std::make_unique<RingTransfer>(std::move(lane), cut(std::move(units), ring_->buffer_bytes()), *this, ring_,
+                                       options_.crew, options_.observer.get(), live.progress, of_tag(live.tag));
+    work->start();
+    return work;
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

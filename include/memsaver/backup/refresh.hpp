@@ -1,0 +1,22 @@
+// When bytes are saved, and for how long they are kept.
+#pragma once
+
+#include "memsaver/core/form.hpp"
+
+namespace memsaver::inline v0_2 {
+
+/// When bytes are saved: at every pause, or once, and again after `invalidate`.
+enum class Refresh : unsigned char { every_pause, once };
+
+namespace detail {
+
+/// How a StoredSlot behaves.
+struct StoredSlotOptions {
+    Refresh refresh = Refresh::every_pause;
+    bool retain = true; ///< the room is kept after a resume, for the next pause
+    bool check = false; ///< with Refresh::once: every pause compares what it would not save, and refuses if it differs
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,39 @@
+// Definitions of spent_slots.hpp.
+#pragma once
+
+#include "memsaver/backup/spent_slots.hpp"
+
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE Status SpentSlots::add(std::shared_ptr<AnySlot> slot) noexcept {
+    const Status status = slot->close();
+    if (status.ok()) return status;
+    try {
+        slots_.push_back(std::move(slot));
+        count_.store(slots_.size());
+    } catch (const std::bad_alloc&) { // its destructor tries once more
+    }
+    return status;
+}
+
+MEMSAVER_INLINE Status SpentSlots::retry() noexcept {
+    Status first;
+    std::erase_if(slots_, [&](const std::shared_ptr<AnySlot>& slot) {
+        const Status status = slot->close();
+        if (first.ok()) first = status;
+        return status.ok();
+    });
+    count_.store(slots_.size());
+    return first;
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

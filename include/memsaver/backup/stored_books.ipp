@@ -1,0 +1,128 @@
+// Definitions of stored_books.hpp.
+#pragma once
+
+#include "memsaver/backup/stored_books.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE Unit StoredBooks::unit(const LiveBlock& block) const {
+    return {block.address, entries.at(block.serial).location, block.bytes};
+}
+
+MEMSAVER_INLINE std::size_t StoredBooks::add_mapped(const LiveBlock& block, const LiveSet& live,
+                                                    std::vector<Unit>& units) const {
+    const Unit whole = unit(block);
+    std::size_t bytes = 0;
+    auto extent = std::upper_bound(live.extents.begin(), live.extents.end(), block.address,
+                                   [](Address a, const Range& range) { return a < range.end(); });
+    for (; extent != live.extents.end() && extent->address < block.address + block.bytes; ++extent) {
+        const Address begin = std::max(block.address, extent->address);
+        const Address end = std::min(block.address + block.bytes, extent->end());
+        if (bytes != 0 && units.back().device + units.back().bytes == begin) {
+            units.back().bytes += end - begin; // extents that are neighbours
+        } else {
+            units.push_back({begin, whole.location + (begin - block.address), end - begin});
+        }
+        bytes += end - begin;
+    }
+    return bytes;
+}
+
+MEMSAVER_INLINE std::size_t StoredBooks::room(const Entry& entry) const noexcept {
+    return align_up(entry.skipped + entry.bytes, store->alignment());
+}
+
+MEMSAVER_INLINE void StoredBooks::unsave(Entry& entry) noexcept {
+    if (entry.saved) saved_bytes -= entry.bytes;
+    entry.saved = false;
+}
+
+MEMSAVER_INLINE void StoredBooks::place(const std::vector<LiveBlock>& blocks, const LiveSet& live) {
+    while (const std::size_t missing = place_in_free_room(blocks)) {
+        if (made.bytes == 0) made = store->grow(missing, live);
+        space.add(made.location, made.bytes);
+        made = {};
+    }
+}
+
+MEMSAVER_INLINE std::size_t StoredBooks::place_in_free_room(const std::vector<LiveBlock>& blocks) {
+    const std::lock_guard lock{mutex};
+    std::size_t missing = 0;
+    for (const LiveBlock& block : blocks) {
+        Entry& entry = entries[block.serial];
+        if (entry.location != 0 || entry.forgotten) continue;
+        entry.bytes = block.bytes;
+        // As far into its first unit of alignment as on the device: where the device's memory is parted, at
+        // multiples of more than that, the place can be parted too.
+        entry.skipped = static_cast<std::size_t>(block.address % store->alignment());
+        const std::uint64_t place = space.take(room(entry));
+        if (place != 0) entry.location = place + entry.skipped;
+        if (place == 0) missing += room(entry);
+    }
+    return missing;
+}
+
+MEMSAVER_INLINE void StoredBooks::sweep() {
+    {
+        const std::lock_guard lock{mutex};
+        if (under_way != 0) return;
+        leaving.reserve(leaving.size() + forgotten);
+        for (auto entry = entries.begin(); forgotten != 0 && entry != entries.end();) {
+            const Entry& each = entry->second;
+            if (!each.forgotten) {
+                ++entry;
+                continue;
+            }
+            if (each.location != 0) leaving.push_back({each.location - each.skipped, room(each)});
+            entry = entries.erase(entry);
+            forgotten -= 1;
+        }
+    }
+    (void)store->retry();
+    if (leaving.empty()) return;
+    for (; !leaving.empty(); leaving.pop_back()) {
+        space.give(leaving.back().location, leaving.back().bytes);
+        store->discard(leaving.back().location, leaving.back().bytes);
+    }
+    store->shrink(space);
+}
+
+MEMSAVER_INLINE Status StoredBooks::clear() noexcept {
+    {
+        const std::lock_guard lock{mutex};
+        entries.clear();
+        forgotten = 0;
+        saved_bytes = 0;
+    }
+    leaving.clear();
+    made = {};
+    space.clear();
+    return store->clear();
+}
+
+MEMSAVER_INLINE StoredBooks::UnderWay::UnderWay(std::shared_ptr<StoredBooks> books) : books_{std::move(books)} {
+    books_->sweep();
+    const std::lock_guard lock{books_->mutex};
+    books_->under_way += 1;
+}
+
+MEMSAVER_INLINE StoredBooks::UnderWay::~UnderWay() {
+    if (!books_) return;
+    const std::lock_guard lock{books_->mutex};
+    books_->under_way -= 1;
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,35 @@
+// What drivers whose host is this system have of it: host pages and files.
+#pragma once
+
+#include "memsaver/core/handles.hpp"
+#include "memsaver/core/status.hpp"
+
+#include <cstddef>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// See the concepts HostPages and Files.
+class SystemMemory {
+public:
+    Status map_host(std::size_t bytes, void*& out) const noexcept;
+    Status unmap_host(void* pages, std::size_t bytes) const noexcept;
+    Status populate_host(void* pages, std::size_t bytes) const noexcept;
+    Status host_available(std::size_t& bytes) const noexcept;
+
+    Status open_file(const char* directory, FileRef& file) const noexcept;
+    Status close_file(FileRef file) const noexcept;
+    Status write_file(FileRef file, const void* from, std::size_t bytes, std::size_t offset) const noexcept;
+    Status read_file(FileRef file, void* to, std::size_t bytes, std::size_t offset) const noexcept;
+    Status allocate_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept;
+    Status punch_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/driver/system_memory.ipp"
+#endif

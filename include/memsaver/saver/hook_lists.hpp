@@ -1,0 +1,127 @@
+// The hooks of a saver, and the threads that run them.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/tags.hpp"
+#include "memsaver/driver/fork_mark.hpp"
+#include "memsaver/saver/hooks.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// The hooks of one moment, in the order in which they were added. Thread safe; no lock is held while one runs.
+template <class What>
+class HookList {
+public:
+    using Function = std::function<void(What&)>;
+
+    /// `fork`: where handles may end in a forked child.
+    explicit HookList(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
+        : state_{std::make_shared<State>(std::move(fork))} {}
+
+    Hook add(Function function) {
+        if (!function) throw Misuse{"an empty function cannot be a hook"};
+        auto kept = std::make_shared<Function>(std::move(function));
+        const std::uint64_t key = state_->last_key.fetch_add(1) + 1;
+        Hook hook{[weak = std::weak_ptr{state_}, key] {
+            const auto state = weak.lock();
+            if (state == nullptr || state->fork->forked()) return;
+            typename Functions::node_type ending; // dies after the lock: what it owns may be hooks of this list
+            const std::lock_guard lock{state->mutex};
+            ending = state->functions.extract(key);
+        }};
+        const std::lock_guard lock{state_->mutex};
+        state_->functions.emplace(key, std::move(kept));
+        return hook;
+    }
+
+    [[nodiscard]] bool empty() const noexcept {
+        const std::lock_guard lock{state_->mutex};
+        return state_->functions.empty();
+    }
+    /// Runs them until one throws, which is passed on.
+    void run_until_throw(What& what) const {
+        for (const auto& function : snapshot()) (*function)(what);
+    }
+    /// Runs them all, then throws the first exception again.
+    void run_all(What& what) const {
+        std::exception_ptr first;
+        for (const auto& function : snapshot()) {
+            try {
+                (*function)(what);
+            } catch (...) {
+                if (!first) first = std::current_exception();
+            }
+        }
+        if (first) std::rethrow_exception(first);
+    }
+
+private:
+    using Functions = std::map<std::uint64_t, std::shared_ptr<Function>>;
+
+    struct State {
+        explicit State(std::shared_ptr<const ForkMark> mark) : fork{std::move(mark)} {}
+        std::shared_ptr<const ForkMark> fork; // asked before the lock
+        std::atomic<std::uint64_t> last_key{0};
+        std::mutex mutex; // guards what follows
+        Functions functions;
+    };
+
+    [[nodiscard]] std::vector<std::shared_ptr<Function>> snapshot() const {
+        const std::lock_guard lock{state_->mutex};
+        std::vector<std::shared_ptr<Function>> functions;
+        for (const auto& [key, function] : state_->functions) functions.push_back(function);
+        return functions;
+    }
+
+    std::shared_ptr<State> state_;
+};
+
+/// The threads that run functions of the program's at this moment. Thread safe.
+class HookThreads {
+public:
+    explicit HookThreads(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
+        : fork_{std::move(fork)} {}
+
+    /// Marks this thread until it dies.
+    class Mark {
+    public:
+        explicit Mark(HookThreads& threads);
+        Mark(const Mark&) = delete;
+        Mark& operator=(const Mark&) = delete;
+        ~Mark();
+
+    private:
+        HookThreads& threads_;
+    };
+
+    /// Whether this thread is marked.
+    [[nodiscard]] bool here();
+    /// Throws Misuse on a thread that is running a hook. `what` is wanted of `tags`.
+    void refuse(const char* what, const Tags& tags);
+
+private:
+    std::shared_ptr<const ForkMark> fork_; // asked before the lock where a mark ends
+    std::mutex mutex_;
+    std::vector<std::thread::id> running_;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/saver/hook_lists.ipp"
+#endif

@@ -1,0 +1,118 @@
+// What is behind a SaverCore, for those who work on it.
+#pragma once
+
+#include "memsaver/arena/run_steps.hpp"
+#include "memsaver/saver/hook_lists.hpp"
+#include "memsaver/saver/open_captures.hpp"
+#include "memsaver/saver/region_stacks.hpp"
+#include "memsaver/saver/tag_table.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// What a SaverCore has, and what its operations are made of.
+class SaverState {
+    friend class SaverCore;
+
+    SaverState(AnyDriver driver, SaverOptions options);
+
+    using Member = TagTable::Member;
+    using Members = TagTable::Members;
+    using Turns = std::vector<std::optional<Turn::Hold>>; ///< one for each member; none for one that was dropped
+
+    // --- room ---
+
+    /// Answers what `act()` answers. Where that finds no room on the arena's device: tries again once memory that
+    /// nobody uses was given back, once the device was waited for, and for as long as the program makes room.
+    template <class Act>
+    decltype(auto) with_room(const ArenaBase& arena, Act&& act) {
+        struct Noted { // whatever comes of it
+            TagTable& tags;
+            const ArenaBase& arena;
+            ~Noted() { tags.note_use(arena); }
+        };
+        const Noted noted{tags_, arena};
+        Relief relief;
+        for (unsigned asked = 0;;) {
+            const std::uint64_t seen = room_made_.load();
+            try {
+                return act();
+            } catch (const OutOfMemory& error) {
+                if (relief.again([&](bool wait) { return make_room(arena.device(), wait, {}, seen); })) continue;
+                if (!ask_for_room(error, arena.device(), arena.tag(), asked++)) throw;
+                relief = {}; // what the program has freed may have to be waited for
+            }
+        }
+    }
+    /// Gives back memory that nobody uses on a device. `busy`: arenas whose turns the caller holds. Whether there was
+    /// any since `seen` was read.
+    bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
+    /// What nobody uses of other savers and arenas on the same machine; the bytes that they gave back.
+    std::size_t room_of_others(int device, bool wait);
+    /// Whether the program has made room, `asked` times before. Called without any lock or turn.
+    bool ask_for_room(const OutOfMemory& error, int device, const std::string& tag, unsigned asked);
+
+    // --- operations ---
+
+    /// The turns of all, taken in the order that all operations keep.
+    Turns take_turns(const Members& members, const Deadline& deadline, const char* what);
+    Report pause_now(const Tags& tags, const PauseOptions& options);
+    Report resume_with_room(const Tags& tags, const ResumeOptions& options);
+    /// `refused_by`: the device that had no room, where it throws OutOfMemory.
+    Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by);
+    /// Counts what a report says of the arenas concerned.
+    static void note(const Members& members, const Report& report) noexcept;
+    void warn_of_lost_bytes(const Report& report, const PauseOptions& options);
+    /// The arenas whose policies keep bytes; Misuse for a tag that was named and whose policy does not.
+    Members keeping(const char* what, const Tags& tags);
+    FreeOrder order_now(const ArenaBase& arena, FreeOrder order);
+    /// The devices that an order may name besides those of the tags concerned.
+    std::vector<AnyDriver> others_for(const Order& order);
+    template <class What>
+    void run_hooks(const HookList<What>& hooks, What& event, bool all) {
+        const HookThreads::Mark mark{hook_threads_};
+        if (all) {
+            hooks.run_all(event);
+        } else {
+            hooks.run_until_throw(event);
+        }
+    }
+
+    /// The names, if somebody listens.
+    [[nodiscard]] std::vector<std::string> names_for(const Tags& tags, bool hooks);
+    /// An operation on these tags, for those who listen.
+    [[nodiscard]] Span span_of(const std::vector<std::string>& names, const char* what) const;
+    static std::string listed(const std::vector<std::string>& names);
+
+    std::shared_ptr<const ForkMark> fork_ = std::make_shared<const ForkMark>(); // asked before any lock
+    AnyDriver driver_;
+    SaverOptions options_;
+    RegionStacks regions_;
+    OpenCaptures captures_{fork_};
+    HookThreads hook_threads_{fork_};
+    HookThreads asking_{fork_}; // threads that run on_no_room
+    HookList<PauseEvent> before_pause_{fork_};
+    HookList<PauseEvent> after_pause_{fork_};
+    HookList<ResumeEvent> before_resume_{fork_};
+    HookList<ResumeEvent> after_resume_{fork_};
+    Turn room_turn_; // one thread looks for room at a time: what it holds nobody else finds
+    std::atomic<std::uint64_t> room_made_{0};
+    TagTable tags_;
+
+public:
+    ~SaverState() = default;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
