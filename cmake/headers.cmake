@@ -125,6 +125,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/interop/cccl.hpp
   include/memsaver/interop/cublas.hpp
   include/memsaver/interop/cuda_pools.hpp
+  include/memsaver/interop/cuda_pools.ipp
   include/memsaver/interop/no_throw.hpp
   include/memsaver/interop/nvtx.hpp
   include/memsaver/interop/onnxruntime.hpp

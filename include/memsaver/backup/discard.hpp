@@ -1,35 +1,36 @@
 // The policies that keep nothing: the bytes go, or read as zero.
 #pragma once
 
-#include "memsaver/backup/lane.hpp"
 #include "memsaver/backup/policy.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 namespace memsaver::inline v0_2 {
 
 namespace detail {
 
+class Lane;
+
 /// Saves nothing. Restores by filling the resumed extents whole, or not at all: that is cheaper than looking for the
 /// live blocks in them, and harms nobody.
 class FillSlot {
 public:
-    FillSlot(AnyDriver driver, std::optional<unsigned char> byte) : lane_{std::move(driver)}, byte_{byte} {}
+    FillSlot(AnyDriver driver, std::optional<unsigned char> byte);
 
     void prepare(const LiveSet&) {}
     Ticket save(const LiveSet&) { return {}; }
-    Ticket restore(const LiveSet& live) { return byte_ ? lane_.fill(live.extents, *byte_) : Ticket{}; }
+    Ticket restore(const LiveSet& live);
     void resumed() noexcept {}
     void forget(std::uint64_t) noexcept {}
     void invalidate() noexcept {}
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return 0; }
 
 private:
-    Lane lane_;
+    std::shared_ptr<Lane> lane_; // shared for being declared only; nobody else has it
     std::optional<unsigned char> byte_;
 };
 

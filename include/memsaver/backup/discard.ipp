@@ -2,8 +2,24 @@
 #pragma once
 
 #include "memsaver/backup/discard.hpp"
+#include "memsaver/backup/lane.hpp"
+
+#include <memory>
+#include <optional>
+#include <utility>
 
 namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE FillSlot::FillSlot(AnyDriver driver, std::optional<unsigned char> byte)
+    : lane_{std::make_shared<Lane>(std::move(driver))}, byte_{byte} {}
+
+MEMSAVER_INLINE Ticket FillSlot::restore(const LiveSet& live) {
+    return byte_ ? lane_->fill(live.extents, *byte_) : Ticket{};
+}
+
+} // namespace detail
 
 MEMSAVER_INLINE detail::FillSlot Discard::open(const AnyDriver& driver) const {
     return detail::FillSlot{driver, poison};

@@ -7,7 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <initializer_list>
-#include <ranges>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -33,6 +33,18 @@ private:
     std::string_view name_;
 };
 
+namespace detail {
+
+/// What a loop can run over that finds names. (`std::ranges` knows more of ranges, and takes longer to read than all of
+/// core/.)
+template <class R>
+concept NameRange = requires(R& names) {
+    { *std::begin(names) } -> std::convertible_to<std::string_view>;
+    std::begin(names) != std::end(names);
+};
+
+} // namespace detail
+
 /// The tags that an operation concerns: one name, a braced list, or any range of names, all of which it owns; every
 /// tag under a prefix; or every tag. No name at all stands for no tag, not for every one.
 class Tags {
@@ -45,8 +57,7 @@ public:
         : Tags({TagName{name}}) {}
     template <class R>
     requires(!std::same_as<std::remove_cvref_t<R>, Tags> &&
-             !std::convertible_to<const std::remove_cvref_t<R>&, std::string_view> && std::ranges::input_range<R> &&
-             std::convertible_to<std::ranges::range_reference_t<R>, std::string_view>)
+             !std::convertible_to<const std::remove_cvref_t<R>&, std::string_view> && detail::NameRange<R>)
         Tags(R&& names) { // NOLINT(google-explicit-constructor): lists are written as they are
         detail::translated([&] {
             for (auto&& name : names) names_.emplace_back(static_cast<std::string_view>(name));

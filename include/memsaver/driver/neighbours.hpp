@@ -4,11 +4,8 @@
 
 #include "memsaver/core/form.hpp"
 
-#include <condition_variable>
 #include <cstddef>
-#include <cstdint>
-#include <map>
-#include <mutex>
+#include <memory>
 
 namespace memsaver::inline v0_2 {
 
@@ -35,10 +32,10 @@ protected:
 /// with it. Thread safe.
 class Neighbours {
 public:
-    Neighbours() = default;
+    Neighbours();
     Neighbours(const Neighbours&) = delete;
     Neighbours& operator=(const Neighbours&) = delete;
-    ~Neighbours() = default;
+    ~Neighbours();
 
     /// Throws std::bad_alloc. Until it leaves, it is asked.
     void join(detail::Neighbour& neighbour);
@@ -48,15 +45,8 @@ public:
     std::size_t give_room(bool wait) noexcept;
 
 private:
-    struct Entry {
-        detail::Neighbour* neighbour;
-        unsigned asked = 0; ///< threads that are asking it now
-    };
-
-    std::mutex mutex_;
-    std::condition_variable answered_;
-    std::map<std::uint64_t, Entry> entries_; // as they joined, by a number that is never used again
-    std::uint64_t last_ = 0;
+    struct Books; // who has joined
+    std::unique_ptr<Books> books_;
 };
 
 } // namespace memsaver::inline v0_2

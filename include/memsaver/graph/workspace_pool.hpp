@@ -4,7 +4,6 @@
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -49,7 +48,7 @@ struct WorkspaceStats {
     std::uint64_t growths = 0;    ///< and those that did
 
     /// What the names would take by themselves and did not, in whole workspaces: never negative.
-    [[nodiscard]] std::size_t saved_bytes() const noexcept { return asked_bytes - std::min(asked_bytes, mapped_bytes); }
+    [[nodiscard]] std::size_t saved_bytes() const noexcept { return asked_bytes - (asked_bytes < mapped_bytes ? asked_bytes : mapped_bytes); }
 
     /// "3 workspaces in 1 place: 96.00 MiB asked for, 48.00 MiB taken, 0 B lent, reuse saved 48.00 MiB"
     friend std::ostream& operator<<(std::ostream& out, const WorkspaceStats& stats);

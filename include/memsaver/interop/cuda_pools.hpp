@@ -4,11 +4,7 @@
 
 #include "memsaver/saver/memory_saver.hpp"
 
-#include <algorithm>
 #include <cstddef>
-#include <exception>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_2 {
@@ -37,86 +33,33 @@ struct TrimCudaPools {
     std::vector<PoolRef> pools{};
 
     /// Trims now. Throws what a failing driver call stands for.
-    [[nodiscard]] TrimmedPools trim(const AnyDriver& driver, bool own_pools = true) const {
-        std::vector<PoolRef> all{PoolRef{}};
-        if (graph_memory) all.push_back(PoolRef::of_graphs());
-        if (own_pools) all.insert(all.end(), pools.begin(), pools.end());
-        TrimmedPools sums;
-        for (const PoolRef& pool : all) {
-            sums.before_bytes += held(driver, pool);
-            check(driver.trim_pool(pool, keep_bytes), "trim a memory pool");
-            sums.after_bytes += held(driver, pool);
-        }
-        return sums;
-    }
+    [[nodiscard]] TrimmedPools trim(const AnyDriver& driver, bool own_pools = true) const;
 
     // What MemorySaver::after_pause and after_resume ask for.
 
     /// Adds a hook that trims after every pause and, with `after_resume`, one that trims after every resume. Both end
     /// with what it answers.
-    [[nodiscard]] Hook install_after_pause(detail::SaverCore& core) const {
-        Hook paused = core.after_pause([trim = *this, &core](PauseEvent& event) { trim.run(core, event.report); });
-        return after_resume ? Hook{std::move(paused), install_after_resume(core)} : std::move(paused);
-    }
+    [[nodiscard]] Hook install_after_pause(detail::SaverCore& core) const;
     /// Adds a hook that trims after every resume, and after nothing else.
-    [[nodiscard]] Hook install_after_resume(detail::SaverCore& core) const { // the core outlives its hooks
-        return core.after_resume([trim = *this, &core](ResumeEvent& event) { trim.run(core, event.report); });
-    }
+    [[nodiscard]] Hook install_after_resume(detail::SaverCore& core) const;
 
 private:
-    static std::size_t held(const AnyDriver& driver, const PoolRef& pool) {
-        std::size_t bytes = 0;
-        check(driver.pool_memory(pool, bytes), "ask what a memory pool holds");
-        return bytes;
-    }
+    static std::size_t held(const AnyDriver& driver, const PoolRef& pool);
 
-    void run(detail::SaverCore& core, Report& report) const {
-        const auto or_tell = [&](int device, const auto& act) { // the pause has succeeded, whatever fails here
-            try {
-                act();
-            } catch (const Unavailable&) { // a machine without pools
-            } catch (const std::exception& error) {
-                detail::tell(core.events(), [&] { return Event{EventKind::ignored, "", device, error.what()}; });
-            }
-        };
-        or_tell(core.driver().device(), [&] {
-            for (const AnyDriver& driver : core.drivers()) {
-                or_tell(driver.device(),
-                        [&] { note(core.events(), driver.device(), trim(driver, driver == core.driver()), report); });
-            }
-        });
-    }
-    static void note(const EventSink& events, int device, const TrimmedPools& trimmed, Report& report) {
-        const std::size_t released = trimmed.before_bytes - std::min(trimmed.before_bytes, trimmed.after_bytes);
-        detail::tell(events, [&] {
-            return Event{EventKind::trimmed,
-                         "",
-                         device,
-                         "CUDA pools: " + format_bytes(trimmed.before_bytes) + " reserved before, " +
-                             format_bytes(trimmed.after_bytes) + " after",
-                         released,
-                         trimmed.before_bytes};
-        });
-        if (trimmed.before_bytes == 0) return;
-        TagReport row;
-        row.tag = "CUDA pools";
-        row.device = device;
-        row.released_bytes = released;
-        row.held_bytes = trimmed.after_bytes;
-        report.add(std::move(row));
-    }
+    void run(detail::SaverCore& core, Report& report) const;
+    static void note(const EventSink& events, int device, const TrimmedPools& trimmed, Report& report);
 };
 
 /// The hook with everything as it is by default; costs nothing where it is not used.
 struct TrimCudaPoolsByDefault {
-    [[nodiscard]] TrimmedPools trim(const AnyDriver& driver) const { return TrimCudaPools{}.trim(driver); }
-    [[nodiscard]] Hook install_after_pause(detail::SaverCore& core) const {
-        return TrimCudaPools{}.install_after_pause(core);
-    }
-    [[nodiscard]] Hook install_after_resume(detail::SaverCore& core) const {
-        return TrimCudaPools{}.install_after_resume(core);
-    }
+    [[nodiscard]] TrimmedPools trim(const AnyDriver& driver) const;
+    [[nodiscard]] Hook install_after_pause(detail::SaverCore& core) const;
+    [[nodiscard]] Hook install_after_resume(detail::SaverCore& core) const;
 };
 inline constexpr TrimCudaPoolsByDefault trim_cuda_pools{};
 
 } // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/interop/cuda_pools.ipp"
+#endif
