@@ -3,6 +3,8 @@
 #pragma once
 
 #include "bench.hpp"
+#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/owned.hpp"
 
 #if MEMSAVER_BENCH_CUDART
 #include <cuda_runtime_api.h>
@@ -87,7 +89,7 @@ public:
     }
     /// Into a new file, whose room is taken first.
     void write() {
-        file_ = OwnedFile{driver_, directory_};
+        check(file_.open(driver_, directory_.c_str()), "open a file");
         check(driver_.allocate_file(file_.get(), 0, bytes_), "take room in a file");
         each_part([&](std::byte* buffer, std::size_t at, std::size_t bytes) {
             return driver_.write_file(file_.get(), buffer, bytes, at);

@@ -1,5 +1,6 @@
 // Backups are asynchronous: a policy whose tickets are done when the test says so, and what may and may not happen
 // around a ticket that is not.
+#include "memsaver/arena/run_steps.hpp"
 #include "support/bytes.hpp"
 #include "support/gate.hpp"
 #include "support/machines.hpp"

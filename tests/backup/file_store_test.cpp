@@ -1,5 +1,6 @@
 // Room in a file: growth, holes, a full disk, and views.
 #include "memsaver/backup/file_backup.hpp"
+#include "memsaver/backup/file_store.hpp"
 
 #include "backup/slot_support.hpp"
 

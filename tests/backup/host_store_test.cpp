@@ -1,5 +1,6 @@
 // Room in host memory: regions, what happens where pinning is refused, and views.
 #include "memsaver/backup/host_backup.hpp"
+#include "memsaver/backup/host_store.hpp"
 
 #include "backup/slot_support.hpp"
 

@@ -1,6 +1,7 @@
 // A lane fills in the order of a stream of its own; nothing that it enqueued is still on its way after a failure.
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/backup/copy_lane.hpp"
+#include "memsaver/backup/lane.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
 #include "support/reserved.hpp"

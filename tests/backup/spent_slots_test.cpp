@@ -1,5 +1,5 @@
 // A slot that could not give everything back is kept, and closed again.
-#include "memsaver/backup/policy.hpp"
+#include "memsaver/backup/spent_slots.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,5 @@
 // The slot's books, over a place that only notes what it is told.
+#include "memsaver/backup/store.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,7 @@
 #include "memsaver/driver/system.hpp"
 
 #include "memsaver/core/core.hpp"
+#include "memsaver/driver/system_memory.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,5 @@
 // Transfers on a GPU: work that follows one range runs once that has come, while the rest is still to come.
+#include "memsaver/backup/backup.hpp"
 #include "gpu/gpu_support.hpp"
 #include "support/bytes.hpp"
 

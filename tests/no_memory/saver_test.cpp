@@ -1,5 +1,6 @@
 // A saver's and an arena's calls, on three devices, while host memory runs out at each point in turn: an exception of
 // the library's own, books that are right, and the same call goes on from there.
+#include "memsaver/arena/arena_base.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/memsaver.hpp"
 

@@ -1,5 +1,6 @@
 // A HostDriver that is not polite: bugs that a GPU would punish, or silently get wrong, show on it. Each test runs one
 // program twice: on an honest machine, where nothing is to be noticed, and with one bug planted, which must be.
+#include "memsaver/arena/run_steps.hpp"
 #include "planted/lying_driver.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"

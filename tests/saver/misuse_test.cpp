@@ -1,5 +1,6 @@
 // What cannot be meant, as a whole: whatever a program does wrong is refused by an exception that says what, and the
 // saver is as it was. What belongs to one call is tested beside it; docs/reliability.md says where.
+#include "memsaver/arena/arena_base.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/verified.hpp"
+#include "memsaver/core/sizes.hpp"
 
 #ifndef XXH_INLINE_ALL
 #define XXH_INLINE_ALL

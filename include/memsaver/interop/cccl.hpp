@@ -28,7 +28,7 @@ namespace memsaver::inline v0_2 {
 class ArenaResource {
 public:
     /// The alignment where none is asked for, in bytes.
-    static constexpr std::size_t default_alignment = detail::ArenaBase::default_alignment;
+    static constexpr std::size_t default_alignment = detail::Request::default_alignment;
 #if CCCL_VERSION >= 3002000
     using default_queries = cuda::mr::properties_list<cuda::mr::device_accessible>; // so that make_buffer<T> needs none
 #endif

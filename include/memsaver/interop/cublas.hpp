@@ -2,7 +2,7 @@
 // captured graphs would hold. The program links cuBLAS; where its header is not, only the guard's template is here.
 #pragma once
 
-#include "memsaver/saver/saver.hpp"
+#include "memsaver/saver/memory_saver.hpp"
 
 #if __has_include(<cublas_v2.h>)
 #include <cublas_v2.h>

@@ -1,7 +1,7 @@
 // An arena's calls for callers to which nothing may be thrown. Does not know who calls.
 #pragma once
 
-#include "memsaver/saver/saver.hpp"
+#include "memsaver/saver/memory_saver.hpp"
 
 #include <cstddef>
 #include <exception>
@@ -10,7 +10,7 @@ namespace memsaver::inline v0_2 {
 
 /// Null where there is no room, where the request cannot be, and for 0 bytes; but for those, `events` is told why.
 [[nodiscard]] inline void* allocate_or_null(const Arena& arena, std::size_t bytes, const EventSink& events = {},
-                                            std::size_t alignment = detail::ArenaBase::default_alignment) noexcept {
+                                            std::size_t alignment = detail::Request::default_alignment) noexcept {
     if (bytes == 0) return nullptr;
     try {
         return arena.allocate(bytes, alignment);

@@ -74,9 +74,9 @@ public:
     }
 
 private:
-    static constexpr std::size_t alignment = alignof(T) > detail::ArenaBase::default_alignment
+    static constexpr std::size_t alignment = alignof(T) > detail::Request::default_alignment
                                                  ? alignof(T)
-                                                 : detail::ArenaBase::default_alignment;
+                                                 : detail::Request::default_alignment;
 
     Arena arena_;
     std::optional<StreamRef> stream_;
