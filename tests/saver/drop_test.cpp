@@ -4,9 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -104,6 +106,60 @@ TEST_CASE("drop: switched off, and inside a hook") {
     const Hook hook = saver.before_pause([&](PauseEvent&) { saver.drop("a"); });
     CHECK_THROWS_AS(saver.pause(), Misuse);
     CHECK(saver.usage().begin()->state == "active");
+}
+
+TEST_CASE("drop: where the device cannot be waited for, the tag lives on, and its blocks are still known") {
+    using Driver = FaultyDriver<HostDriver>;
+    const Driver driver{HostDriver{64_MiB}};
+    {
+        MemorySaver saver{driver};
+        const Arena arena = saver.arena("a", HostBackup{});
+        void* const block = arena.allocate(1_MiB);
+        driver.fail({.call = Call::drain});
+        CHECK_THROWS_AS(saver.drop("a"), DriverError);
+        CHECK(saver.owns(block));
+        void* const another = arena.allocate(2_MiB);
+        CHECK(saver.owns(another));
+        CHECK(saver.pause("a").released_bytes != 0);
+        CHECK(row_of(saver, "a").state == "paused");
+        (void)saver.resume("a");
+        saver.deallocate(another);
+        saver.deallocate(block);
+        saver.drop("a");
+        CHECK(!saver.owns(block));
+    }
+    check_given_back(driver);
+}
+
+TEST_CASE("drop: what the tag took while a drop waited for its turn is forgotten with it") {
+    const HostDriver driver{2_GiB};
+    StreamRef lane;
+    REQUIRE(driver.lane(Direction::in, lane).ok());
+    MemorySaver saver{driver};
+    Arena arena = saver.arena("a", HostBackup{});
+    void* const block = arena.allocate(1_MiB);
+    (void)saver.pause("a");
+    REQUIRE(driver.hold(lane).ok());
+    std::thread resuming{[&] { (void)saver.resume("a"); }};
+    DeviceMemory memory;
+    do { // until it has its pages
+        REQUIRE(driver.memory(memory).ok());
+    } while (memory.free_bytes == memory.total_bytes);
+    std::thread dropping{[&] { saver.drop("a"); }};
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+    void* const large = arena.allocate(600_MiB); // addresses of their own
+    CHECK(saver.owns(large));
+    CHECK(saver.owns(block));
+    CHECK_THROWS_AS(saver.pause("a", {.timeout = std::chrono::milliseconds{1}}), NotIdle); // not: nothing to do
+    REQUIRE(driver.let_go(lane).ok());
+    resuming.join();
+    dropping.join();
+    CHECK(!saver.owns(large));
+    CHECK(!saver.owns(block));
+    const Arena next = saver.arena("b");
+    void* const all = next.allocate(1800_MiB);
+    CHECK(saver.owns(all));
+    CHECK_NOTHROW(saver.deallocate(all));
 }
 
 TEST_CASE("drop: tags that come and go leave nothing behind") {

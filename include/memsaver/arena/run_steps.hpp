@@ -233,8 +233,20 @@ public:
         return false;
     }
 
+    /// The same for who has no operation under way: once, `wait_for_others()` waits for those that are, and answers
+    /// whether there were any; what they had in hand may be there then.
+    template <class Trim, class Wait>
+    bool again(Trim&& trim, Wait&& wait_for_others) {
+        if (again(trim)) return true;
+        if (waited_) return false;
+        waited_ = true;
+        stage_ = 0;
+        return wait_for_others();
+    }
+
 private:
     int stage_ = 0;
+    bool waited_ = false;
 };
 
 /// ResumeOptions::room_within: tries that find no room end when it is over, and sleep ever longer in between.

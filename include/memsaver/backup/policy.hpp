@@ -124,7 +124,8 @@ public:
     template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, AnyPolicy> && Backup<std::remove_cvref_t<P>>)
         AnyPolicy(P&& policy) // NOLINT(google-explicit-constructor): options take policies as they are
-        : policy_{std::make_shared<const Holder<std::remove_cvref_t<P>>>(std::forward<P>(policy))} {}
+        : policy_{detail::translated(
+              [&] { return std::make_shared<const Holder<std::remove_cvref_t<P>>>(std::forward<P>(policy)); })} {}
 
     /// What was meant as a policy: the error says what it lacks.
     template <class P>

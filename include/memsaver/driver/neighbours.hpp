@@ -20,6 +20,8 @@ public:
     /// Gives back what nobody uses, and answers how many bytes that was; with `wait`, once the device's work so far has
     /// passed. Does not wait for other threads: who is at work on its memory gives nothing.
     virtual std::size_t give_room(bool wait) noexcept = 0;
+    /// Waits for the operation that another thread has under way on its memory; answers whether there was one.
+    virtual bool wait_for_others() noexcept = 0;
 
 protected:
     Neighbour() = default;
@@ -46,12 +48,32 @@ public:
     void leave(detail::Neighbour& neighbour) noexcept;
     /// Asks each of them, and answers how many bytes they gave back. No lock is held meanwhile.
     std::size_t give_room(bool wait) noexcept;
+    /// Waits for the operations that other threads have under way; answers whether there were any. The caller has none.
+    bool wait_for_others() noexcept;
 
 private:
     struct Entry {
         detail::Neighbour* neighbour;
         unsigned asked = 0; ///< threads that are asking it now
     };
+
+    /// Calls `ask(neighbour)` for each, with no lock held.
+    template <class Ask>
+    void each(Ask&& ask) noexcept {
+        std::unique_lock lock{mutex_};
+        for (std::uint64_t after = 0;;) {
+            const auto found = entries_.upper_bound(after);
+            if (found == entries_.end()) return;
+            after = found->first;
+            Entry& entry = found->second; // stays where it is for as long as it is asked
+            entry.asked += 1;
+            lock.unlock();
+            ask(*entry.neighbour);
+            lock.lock();
+            entry.asked -= 1;
+            answered_.notify_all();
+        }
+    }
 
     std::mutex mutex_;
     std::condition_variable answered_;

@@ -27,19 +27,14 @@ MEMSAVER_INLINE void Neighbours::leave(detail::Neighbour& neighbour) noexcept {
 
 MEMSAVER_INLINE std::size_t Neighbours::give_room(bool wait) noexcept {
     std::size_t given = 0;
-    std::unique_lock lock{mutex_};
-    for (std::uint64_t after = 0;;) {
-        const auto found = entries_.upper_bound(after);
-        if (found == entries_.end()) return given;
-        after = found->first;
-        Entry& entry = found->second; // stays where it is for as long as it is asked
-        entry.asked += 1;
-        lock.unlock();
-        given += entry.neighbour->give_room(wait);
-        lock.lock();
-        entry.asked -= 1;
-        answered_.notify_all();
-    }
+    each([&](detail::Neighbour& neighbour) { given += neighbour.give_room(wait); });
+    return given;
+}
+
+MEMSAVER_INLINE bool Neighbours::wait_for_others() noexcept {
+    bool any = false;
+    each([&](detail::Neighbour& neighbour) { any = neighbour.wait_for_others() || any; });
+    return any;
 }
 
 } // namespace memsaver::inline v0_2

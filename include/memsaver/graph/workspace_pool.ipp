@@ -35,7 +35,7 @@ MEMSAVER_INLINE void WorkspacePlace::grow(std::size_t bytes) {
 } // namespace detail
 
 MEMSAVER_INLINE WorkspacePool::WorkspacePool(Arena arena, WorkspacePoolOptions options)
-    : state_{std::make_unique<State>(std::move(arena), options)} {
+    : state_{detail::translated([&] { return std::make_unique<State>(std::move(arena), options); })} {
     (void)state_->arena.base();
     if (options.cap == 0) throw Misuse{"a WorkspacePool needs a cap"};
 }

@@ -220,11 +220,13 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
 
 MEMSAVER_INLINE Report SaverCore::resume_with_room(const Tags& tags, const ResumeOptions& options) {
     unsigned asked = 0;
+    bool waited = false;
     for (RoomWithin patience{options.room_within};;) {
         int device = driver_.device();
         try {
             return resume_now(tags, options, device);
         } catch (const OutOfMemory& error) {
+            if (!std::exchange(waited, true) && wait_for_others(device)) continue;
             if (ask_for_room(error, device, error.tag(), asked++)) continue;
             if (patience.over()) throw;
         }
@@ -314,6 +316,16 @@ MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
     });
 }
 
+MEMSAVER_INLINE void SaverCore::remember(std::exception_ptr& first, const Member& member) {
+    try {
+        throw;
+    } catch (Error& error) {
+        name_tag(error, member.tag);
+    } catch (...) { // the host's bad_alloc: the boundary says what it is
+    }
+    if (!first) first = std::current_exception();
+}
+
 MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
     boundary("drop", [&] {
         hook_threads_.refuse("drop", tags);
@@ -321,15 +333,14 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         const OpenCaptures::KeepOut no_captures{captures_, "drop"};
         std::exception_ptr first;
         for (const auto& member : tags_.members(tags)) {
-            member->dropped.store(true);
-            tags_.forget_addresses(*member);
+            member->dropped.store(true); // who waits for its turn meanwhile has nothing to do then
             try {
-                if (member->core != nullptr) member->core->close();
+                if (member->core != nullptr) member->core->close([&] { tags_.forget_addresses(*member); });
                 if (member->plain != nullptr) check(member->plain->close(), "free plain memory");
                 tags_.remove(*member);
-            } catch (Error& error) { // it is still there, so that the call can be repeated
-                name_tag(error, member->tag);
-                if (!first) first = std::current_exception();
+            } catch (const std::exception& error) { // it is still there, so that the call can be repeated
+                if (member->core != nullptr && !member->core->closed()) member->dropped.store(false);
+                remember(first, *member);
             }
         }
         if (first) std::rethrow_exception(first);
@@ -398,9 +409,8 @@ MEMSAVER_INLINE void SaverCore::close() {
         for (const auto& member : members) {
             try {
                 if (member->core != nullptr) member->core->close();
-            } catch (Error& error) {
-                name_tag(error, member->tag);
-                if (!first) first = std::current_exception();
+            } catch (const std::exception&) {
+                remember(first, *member);
             }
             if (member->plain == nullptr) continue;
             if (const Status closing = member->plain->close(); status.ok()) status = closing;
@@ -489,6 +499,18 @@ MEMSAVER_INLINE std::size_t SaverCore::room_of_others(int device, bool wait) {
     return 0;
 }
 
+MEMSAVER_INLINE bool SaverCore::wait_for_others(int device) {
+    bool any = false;
+    for (const auto& member : tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr; })) {
+        if (member->driver.device() == device) any = member->core->wait_for_others() || any;
+    }
+    for (const AnyDriver& driver : tags_.drivers()) {
+        if (driver.device() != device) continue;
+        if (Neighbours* const others = driver.neighbours()) any = others->wait_for_others() || any;
+    }
+    return any;
+}
+
 MEMSAVER_INLINE bool SaverCore::ask_for_room(const OutOfMemory& error, int device, const std::string& tag,
                                              unsigned asked) {
     constexpr unsigned often_enough = 100; // a program that always says yes and never frees anything
@@ -511,8 +533,11 @@ MEMSAVER_INLINE SaverCore::Turns SaverCore::take_turns(const Members& members, c
     for (const std::size_t i : order) {
         try {
             (void)turns[i].emplace(members[i]->core->take_turn(deadline, what));
-        } catch (Error& error) {
+        } catch (Misuse& error) {
             if (members[i]->dropped.load()) continue; // meanwhile: there is nothing to do
+            name_tag(error, members[i]->tag);
+            throw;
+        } catch (Error& error) {
             name_tag(error, members[i]->tag);
             throw;
         }
