@@ -103,7 +103,7 @@ typedef struct memsaver_arena memsaver_arena;
 typedef struct memsaver_hook memsaver_hook;
 
 /// The `count` of a list whose one name is a prefix: every tag whose name begins with it, perhaps none.
-#define MEMSAVER_UNDER ((size_t)-1)
+#define MEMSAVER_UNDER SIZE_MAX
 
 /// What 0 stands for where an alignment is asked for, in bytes.
 #define MEMSAVER_DEFAULT_ALIGNMENT 256
