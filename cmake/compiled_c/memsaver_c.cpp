@@ -810,7 +810,7 @@ memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer,
         memsaver_saver& handle = given(saver, "memsaver_read_backup", "the saver");
         (void)not_null(to, "memsaver_read_backup", "where to");
         const BackupView view = handle.saver.backup_view(pointer, bytes);
-        std::memcpy(to, view.data(), bytes);
+        if (bytes != 0) std::memcpy(to, view.data(), bytes);
     });
 }
 
