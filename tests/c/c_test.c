@@ -572,9 +572,15 @@ static void test_no_room(void) {
     memsaver_arena_options keeping = MEMSAVER_ARENA_OPTIONS_INIT;
     keeping.policy = &keep;
     OK(memsaver_make_tag(saver, "huge", &keeping));
-    OK(memsaver_allocate(saver, "huge", (size_t)4 << 40, 0, &block));
-    IS(MEMSAVER_OUT_OF_HOST_MEMORY, memsaver_pause(saver, NULL, 0, NULL, NULL));
-    *(char*)block = 1; // still active
+    if (memsaver_allocate(saver, "huge", (size_t)4 << 40, 0, &block) != MEMSAVER_OK) {
+        printf("no addresses for 4 TiB (as under the thread sanitizer): %s\n", memsaver_last_error());
+    } else {
+        IS(MEMSAVER_OUT_OF_HOST_MEMORY, memsaver_pause(saver, NULL, 0, NULL, NULL));
+        memsaver_error of_tag = MEMSAVER_ERROR_INIT;
+        OK(memsaver_get_last_error(&of_tag));
+        CHECK(strcmp(of_tag.tag, "huge") == 0);
+        *(char*)block = 1; // still active
+    }
     memsaver_destroy(saver);
 }
 
