@@ -96,8 +96,8 @@ private:
 /// - Deallocations in shut memory during an operation are noted and take effect when it ends.
 ///
 /// Locks, in the order in which they are taken: the turn (one operation at a time; held across waits and copies), then
-/// `growing_` (one thread adds extents, or a pause takes them all; held across driver calls that do not wait), then the
-/// pages' mutex or the heaps' (bookkeeping).
+/// `growing_` (one thread adds extents, or a pause takes them all; held across driver calls that do not wait; a close
+/// waits), then the pages' mutex or the heaps' (bookkeeping).
 class ArenaCore final : public ArenaBase, public Neighbour {
 public:
     class Pause; // the operations, in steps; run_steps.hpp runs those of many arenas
@@ -419,8 +419,8 @@ using PauseStep = ArenaCore::Pause;
 using ResumeStep = ArenaCore::Resume;
 using TrimStep = ArenaCore::Trim;
 
-/// Gives back what nobody uses, within a turn that the caller holds. With `wait`, waits for the device first if that
-/// makes anything free. Answers how many bytes; what fails is tried again by the next call.
+/// Gives back what nobody uses, within a turn that the caller holds. With `wait`, waits for the device first if
+/// anything waits for it. Answers how many bytes; what fails is tried again by the next call.
 std::size_t trim_now(ArenaCore& core, bool wait = false);
 
 } // namespace detail

@@ -1,6 +1,7 @@
 // The simulated device's engine: streams that run late on threads of their own, events, captures and graphs.
 #pragma once
 
+#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/host/host_memory.hpp"
 
 #include <condition_variable>
