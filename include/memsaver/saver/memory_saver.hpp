@@ -145,7 +145,8 @@ public:
     // --- the life of a tag ---
 
     /// Ends these tags: waits for the device, then gives back their blocks, pages, addresses and backups. The names are
-    /// unknown again. Buffers of theirs end quietly; using their arenas is Misuse.
+    /// unknown again. Buffers of theirs end quietly; using their arenas is Misuse. Throws the first failure after all
+    /// has been tried; what could not be given back is a tag still, and the same call, or `close`, tries again.
     void drop(const Tags& tags) { used().drop(tags); }
     /// The most that each of these tags may have mapped on each device from now on, in bytes; 0: no bound. What is
     /// mapped already stays.

@@ -335,7 +335,13 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         for (const auto& member : tags_.members(tags)) {
             member->dropped.store(true); // who waits for its turn meanwhile has nothing to do then
             try {
-                if (member->core != nullptr) member->core->close([&] { tags_.forget_addresses(*member); });
+                if (member->core != nullptr) {
+                    member->core->close([&] { tags_.forget_addresses(*member); });
+                    if (!member->core->idle_for_pause()) {
+                        throw DeviceLost{"drop: the device is lost, and does not take back what the tag has there",
+                                         {StatusKind::gone, 0, "lost"}};
+                    }
+                }
                 if (member->plain != nullptr) check(member->plain->close(), "free plain memory");
                 tags_.remove(*member);
             } catch (const std::exception& error) { // it is still there, so that the call can be repeated
