@@ -185,6 +185,38 @@ TEST_CASE("drop: a tag whose reserve did not fit is not left behind") {
     CHECK(saver.arena("t", Discard{}, ArenaOptions{.reserve = 32_MiB}).usage().mapped_bytes == 32_MiB);
 }
 
+TEST_CASE("set_retain: host memory and files are kept after a resume, or given back, as of the next one") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const FileBackup file{.directory = "/tmp", .threads = 1, .ring_bytes = 4_MiB};
+    const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
+    const Buffer<char> filed{saver.arena("f", file), 4 << 20};
+    const auto cycle = [&](unsigned char byte) {
+        fill(machine.driver, block, byte);
+        fill(machine.driver, filed, byte);
+        (void)saver.pause();
+        (void)saver.resume();
+        CHECK(filled(machine.driver, block, byte));
+        CHECK(filled(machine.driver, filed, byte));
+    };
+    cycle(1);
+    CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB);
+    CHECK(row_of(saver, "f").backed_up_bytes == 4_MiB);
+    saver.set_retain({"w", "f"}, false);
+    CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB); // until the next resume
+    cycle(2);
+    CHECK(machine.driver.host_bytes() == 0);
+    CHECK(machine.driver.outstanding().files == 0);
+    (void)saver.pause();
+    saver.set_retain(Tags::all(), true); // while it is paused
+    (void)saver.resume();
+    CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB);
+    CHECK_NOTHROW((void)saver.arena("w", HostBackup{.threads = 1})); // the policy is what it was
+    (void)saver.arena("z", Zero{});
+    CHECK_THROWS_AS(saver.set_retain("z", true), Misuse);
+    CHECK_THROWS_AS(saver.set_retain("unknown", true), Misuse);
+}
+
 TEST_CASE("forget_backup: what is kept of paused memory goes, and the next pause is as ever") {
     const Checked<HostMachine2G> machine;
     MemorySaver saver{machine.driver};

@@ -343,6 +343,7 @@ private:
     void set_capacity() {
         saver_->set_capacity(tags_[choices_.below(tags_.size() - 1)].name, choices_.below(2) == 0 ? 0 : 1_GiB);
         saver_->set_margin(choices_.below(2) == 0 ? 0 : 1_MiB);
+        saver_->set_retain(choices_.below(2) == 0 ? Tags{"pinned"} : Tags{"pageable"}, choices_.below(2) == 0);
     }
 
     void trim() {

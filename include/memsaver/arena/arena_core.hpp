@@ -170,6 +170,8 @@ public:
     void invalidate();
     /// What is kept of memory that is paused now goes: a resume brings it back as after a pause that discards.
     void forget_backup();
+    /// Throws Misuse for a policy without such a choice. Waits for an operation that is under way.
+    void set_retain(bool yes);
     /// Gives everything back, waiting for the device first. Later calls throw Misuse, but for those of destructors. A
     /// lost device is no failure here. Throws what the first failing driver call stands for, after everything has been
     /// tried; what is left is tried again by the next call. `closing` is called once no block can come any more, before

@@ -400,6 +400,13 @@ MEMSAVER_INLINE void ArenaCore::forget_backup() {
     for (std::shared_ptr<AnySlot>& slot : old) retire_slot(std::move(slot));
 }
 
+MEMSAVER_INLINE void ArenaCore::set_retain(bool yes) {
+    const auto turn = take_turn({}, "set_retain");
+    if (own_->set_retain(yes)) return;
+    throw Misuse{"set_retain: the policy \"" + std::string{policy_.name()} + "\" of tag \"" + tag() +
+                 "\" has no such choice"};
+}
+
 // --- texts ---
 
 MEMSAVER_INLINE void ArenaCore::tell_ignored(const char* text) const noexcept {

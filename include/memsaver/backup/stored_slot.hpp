@@ -101,6 +101,8 @@ public:
     Ticket restore(const LiveSet& live);
 
     Status resumed() noexcept;
+    /// From the next resume on.
+    void set_retain(bool yes) noexcept { books_->options.retain = yes; }
     Status close() noexcept { return books_->clear(); }
 
     void forget(std::uint64_t serial) noexcept;

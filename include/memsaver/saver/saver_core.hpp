@@ -72,6 +72,7 @@ public:
     Usage usage();
     ArenaUsage usage(ArenaBase& arena);
     void set_capacity(const Tags& tags, std::size_t bytes);
+    void set_retain(const Tags& tags, bool yes);
     void set_margin(std::size_t bytes);
     void close();
 

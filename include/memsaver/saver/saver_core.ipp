@@ -390,6 +390,14 @@ MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaBase& arena) {
     return boundary("usage", arena, [&] { return arena.usage(); });
 }
 
+MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
+    boundary("set_retain", [&] {
+        for (const auto& member : keeping("set_retain", tags)) {
+            if (member->core != nullptr) boundary("set_retain", *member->arena, [&] { member->core->set_retain(yes); });
+        }
+    });
+}
+
 MEMSAVER_INLINE void SaverCore::set_capacity(const Tags& tags, std::size_t bytes) {
     boundary("set_capacity", [&] {
         tags_.require("set_capacity", tags);
