@@ -200,6 +200,19 @@ Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::stead
     }
 }
 
+/// Enqueues the copies of all steps, in order. An error names its tag.
+template <class Step>
+void enqueue_all(std::vector<Step>& steps) {
+    for (Step& step : steps) {
+        try {
+            step.enqueue();
+        } catch (Error& error) {
+            name_tag(error, step.tag());
+            throw;
+        }
+    }
+}
+
 /// An empty report with room for `rows`, so that no host memory is needed once something has been done.
 Report report_of(std::size_t rows);
 
@@ -282,7 +295,7 @@ Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
         if (!relieve(refused->driver.device())) raise_no_room(steps, *refused);
     }
     for_each_device(steps, [](ResumeStep& step) { step.map(); });
-    for (ResumeStep& step : steps) step.enqueue();
+    enqueue_all(steps);
     std::mutex mutex;
     try {
         translated([&] { // the host's bad_alloc too carries the report
