@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from memsaver import _abi, errors
 VARIABLE = "MEMSAVER_LIBRARY"
 #: The oldest library that this package can be used with: 0.2.0.
 OLDEST = 200
-NAMES = ("libmemsaver.so.0.2", "libmemsaver.so", "libmemsaver_c.so")
+NAMES = ("libmemsaver.so.0.2", "libmemsaver.so")
 HOW = (
     "Build it in the checkout of memsaver:\n"
     "    cmake -B build && cmake --build build --target memsaver_c\n"
@@ -121,7 +122,7 @@ def last_error(code: int) -> errors.Error:
 
 def bytes_of(value: int, what: str) -> int:
     """A size_t: ctypes would take any number and cut it."""
-    number = value.__index__()
+    number = operator.index(value)
     if not 0 <= number <= _abi.SIZE_MAX:
         raise errors.Misuse(f"{what} cannot be {number}")
     return number

@@ -525,17 +525,13 @@ class Saver:
         done, and all other hooks still run; of several exceptions the caller gets the first, and `sys.unraisablehook` the
         others. Hooks that run after do not run when the operation failed.
         """
+        if not isinstance(moment, Moment):
+            raise TypeError(f"a hook runs at a Moment, not at {moment!r}")
         context = self._context_of(function)
         handle = c_void_p()
         try:
-            call(
-                library().memsaver_add_hook,
-                self._handle,
-                Moment(moment).value,
-                _callbacks.on_hook,
-                context,
-                byref(handle),
-            )
+            add = library().memsaver_add_hook
+            call(add, self._handle, moment.value, _callbacks.on_hook, context, byref(handle))
         except Error:
             del self._callbacks[context]
             raise
