@@ -46,7 +46,7 @@ endforeach()
 # What programs in C are built with: memsaver_flags' warnings are for C++.
 add_library(memsaver_c_developer INTERFACE)
 target_compile_options(memsaver_c_developer INTERFACE
-  -Wall -Wextra -Wpedantic -Wstrict-prototypes -Wshadow -Wundef $<$<BOOL:${MEMSAVER_WERROR}>:-Werror>)
+  -Wall -Wextra -Wpedantic -Wshadow -Wundef $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes> $<$<BOOL:${MEMSAVER_WERROR}>:-Werror>)
 if(MEMSAVER_SANITIZE)
   target_compile_options(memsaver_c_developer INTERFACE -fsanitize=${MEMSAVER_SANITIZE} -fno-sanitize-recover=all)
 endif()

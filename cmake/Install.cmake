@@ -44,6 +44,7 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/memsaver.pc.in ${PROJECT_BINARY_DIR}/
 cmake_path(APPEND pc_libdir "\${prefix}" ${CMAKE_INSTALL_LIBDIR})
 configure_file(${PROJECT_SOURCE_DIR}/cmake/memsaver-c.pc.in ${PROJECT_BINARY_DIR}/memsaver-c.pc.configured @ONLY)
 add_custom_command(TARGET memsaver_c POST_BUILD # there if the library is
-  COMMAND ${CMAKE_COMMAND} -E copy ${PROJECT_BINARY_DIR}/memsaver-c.pc.configured ${PROJECT_BINARY_DIR}/memsaver-c.pc VERBATIM)
+  COMMAND ${CMAKE_COMMAND} -E copy memsaver-c.pc.configured memsaver-c.pc
+  WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM)
 install(FILES ${PROJECT_BINARY_DIR}/memsaver.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${PROJECT_BINARY_DIR}/memsaver-c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig OPTIONAL)

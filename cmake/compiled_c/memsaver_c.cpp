@@ -571,9 +571,6 @@ void* allocate(memsaver_saver& handle, const char* tag, std::size_t bytes, std::
     return handle.saver.core()->allocate(arena.base(), request);
 }
 
-constexpr detail::FreeOrder::Kind after_stream = detail::FreeOrder::Kind::stream;
-constexpr detail::FreeOrder::Kind idle = detail::FreeOrder::Kind::idle;
-
 } // namespace
 
 // --- Results ---
@@ -707,7 +704,8 @@ memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag, const
     if (arena != nullptr) *arena = nullptr;
     return guarded([&] {
         (void)not_null(arena, "memsaver_get_arena", "where to");
-        *arena = new memsaver_arena{arena_of(saver, tag, options, "memsaver_get_arena")};
+        Arena made = arena_of(saver, tag, options, "memsaver_get_arena");
+        *arena = std::make_unique<memsaver_arena>(memsaver_arena{std::move(made)}).release();
     });
 }
 
@@ -810,7 +808,7 @@ memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer,
         memsaver_saver& handle = given(saver, "memsaver_read_backup", "the saver");
         (void)not_null(to, "memsaver_read_backup", "where to");
         const BackupView view = handle.saver.backup_view(pointer, bytes);
-        std::memcpy(to, view.data(), bytes);
+        if (bytes != 0) std::memcpy(to, view.data(), bytes);
     });
 }
 
@@ -928,7 +926,7 @@ memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsave
                     : moment == MEMSAVER_BEFORE_RESUME ? handle.saver.before_resume(resuming())
                                                        : handle.saver.after_resume(resuming());
         if (hook != nullptr) {
-            *hook = new memsaver_hook{std::move(made)};
+            *hook = std::make_unique<memsaver_hook>(memsaver_hook{std::move(made)}).release();
         } else {
             const std::lock_guard lock{handle.mutex};
             handle.hooks.push_back(std::move(made));

@@ -68,7 +68,7 @@ typedef enum memsaver_result {
 MEMSAVER_API const char* memsaver_result_name(int32_t result) MEMSAVER_NOEXCEPT;
 
 /// What this thread's last call that failed has to say; "" if none has failed so far. Never null. Calls that succeed
-/// leave it. The text is valid until this thread's next call that fails; what does not fit in about 2000 bytes is cut.
+/// leave it. The text is valid until this thread's next call that fails; what does not fit in 2047 bytes is cut.
 MEMSAVER_API const char* memsaver_last_error(void) MEMSAVER_NOEXCEPT;
 
 /// This thread's last failure in parts. Texts are valid as long as memsaver_last_error()'s.
@@ -77,7 +77,7 @@ typedef struct memsaver_error {
     int32_t result;          ///< memsaver_result
     int32_t driver_code;     ///< what the driver answered; 0 where no driver call failed
     const char* driver_name; ///< its name, as "CUDA_ERROR_INVALID_VALUE"; "" where no driver call failed
-    const char* tag;         ///< the tag concerned; "" where none is, or several are
+    const char* tag;         ///< the tag concerned, cut after 255 bytes; "" where none is, or several are
     size_t needed_bytes;     ///< of MEMSAVER_OUT_OF_MEMORY: what the call wanted to take of the device
     size_t free_bytes;       ///< and what was free there after the failure
 } memsaver_error;
@@ -413,6 +413,7 @@ typedef enum memsaver_order {
     MEMSAVER_ALREADY_IDLE = 2
 } memsaver_order;
 
+/// How a pause or a trim goes about it.
 typedef struct memsaver_pause_options {
     size_t size;
     int32_t order; ///< memsaver_order
@@ -442,6 +443,7 @@ MEMSAVER_API memsaver_result memsaver_pause(memsaver_saver* saver, const char* c
                                             const memsaver_pause_options* options,
                                             memsaver_report* report) MEMSAVER_NOEXCEPT;
 
+/// How a resume goes about it.
 typedef struct memsaver_resume_options {
     size_t size;
     /// What the bytes are this once: a policy that keeps nothing, as where new weights are coming anyway. What was kept

@@ -132,6 +132,7 @@ static void test_pause_and_resume(void) {
     CHECK(bytes >= 5 * MIB && bytes < 13 * MIB);
     unsigned char kept[100];
     OK(memsaver_read_backup(saver, (char*)weights + 1000, sizeof kept, kept));
+    (void)memsaver_read_backup(saver, weights, 0, kept);
     CHECK(kept[0] == 7 && kept[99] == 7);
     MISUSE(memsaver_read_backup(saver, cache, 1, kept), "kv_cache");
     CHECK(memsaver_owns(saver, weights));
@@ -477,6 +478,22 @@ static void test_hooks(void) {
     memsaver_remove_hook(NULL);
 }
 
+int throwing_hook(void* context, const memsaver_hook_event* event); // throwing.cpp
+
+static void test_throwing_hooks(void) {
+    memsaver_saver* saver = made();
+    memsaver_hook* hook = NULL;
+    OK(memsaver_add_hook(saver, MEMSAVER_BEFORE_PAUSE, throwing_hook, saver, &hook));
+    IS(MEMSAVER_INTERNAL, memsaver_pause(saver, NULL, 0, NULL, NULL));
+    CHECK(strcmp(memsaver_last_error(), "thrown by a hook") == 0);
+    memsaver_remove_hook(hook);
+    OK(memsaver_add_hook(saver, MEMSAVER_AFTER_RESUME, throwing_hook, NULL, &hook));
+    IS(MEMSAVER_INTERNAL, memsaver_resume(saver, NULL, 0, NULL, NULL));
+    memsaver_remove_hook(hook);
+    OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+    memsaver_destroy(saver);
+}
+
 typedef struct Room {
     memsaver_saver* saver;
     void* spare;
@@ -773,9 +790,9 @@ static void test_null(void) {
     MISUSE(memsaver_get_info(NULL, &info), "saver is null");
     MISUSE(memsaver_set_margin(NULL, 0), "saver is null");
     MISUSE(memsaver_make_tag(NULL, "tag", NULL), "saver is null");
-    MISUSE(memsaver_get_arena(NULL, "tag", NULL, &arena), "saver is null");
-    CHECK(arena == NULL);
-    OK(memsaver_get_arena(saver, "tag", NULL, &arena));
+    memsaver_arena* no_arena = arena;
+    MISUSE(memsaver_get_arena(NULL, "tag", NULL, &no_arena), "saver is null");
+    CHECK(no_arena == NULL);
     MISUSE(memsaver_drop(NULL, NULL, 0), "saver is null");
     MISUSE(memsaver_set_capacity(NULL, NULL, 0, 0), "saver is null");
     MISUSE(memsaver_allocate(NULL, "tag", 1, 0, &p), "saver is null");
@@ -1109,6 +1126,7 @@ int main(int count, char** arguments) {
     test_usage();
     test_switched_off();
     test_hooks();
+    test_throwing_hooks();
     test_damage();
     test_threads();
     test_not_idle();

@@ -19,7 +19,7 @@ listed = subprocess.run(
 shown, wrong = set(), []
 for line in listed.splitlines():
     kind, symbol = line.split()[-2:]
-    if kind == "A" and re.fullmatch(r"MEMSAVER_[\d.]+", symbol):
+    if kind == "A" and re.fullmatch(r"MEMSAVER_[\d.]+(@@MEMSAVER_[\d.]+)?", symbol):
         continue  # the version itself
     name, _, version = symbol.partition("@")
     shown.add(name)

@@ -17,6 +17,7 @@ case $flags in *"$build/moved"*) ;; *) echo "memsaver.pc does not see that it wa
 # The C interface, where it was built.
 if $pkg_config --exists memsaver-c; then
     # shellcheck disable=SC2046 # words
-    "${compiler}" -x c++ "$sources/consumer.c" -x none -o "$build/pkg_config_consumer_c" $($pkg_config --cflags --libs memsaver-c)
+    "$compiler" -x c++ "$sources/consumer.c" -x none -o "$build/pkg_config_consumer_c" \
+        $($pkg_config --cflags --libs memsaver-c)
     LD_LIBRARY_PATH=$($pkg_config --variable=libdir memsaver-c) "$build/pkg_config_consumer_c"
 fi
