@@ -18,6 +18,7 @@ __all__ = ["Buffer", "DType", "View"]
 #: An array interface's type ("<f4"), or what numpy.dtype() takes: numpy.float32, "float32", ...
 DType: TypeAlias = Any
 
+_nothing = ctypes.c_ubyte()
 _TYPE = re.compile(r"[<>|=][biufcV?](\d+)")
 
 
@@ -59,7 +60,8 @@ class View:
         if not there:
             where = "a GPU" if self.on_gpu else "the host"
             raise AttributeError(f"{attribute}: this memory is on {where}")
-        return {"shape": self.shape, "typestr": self.typestr, "data": (self._address(), False), "version": 3}
+        address = self._address() or ctypes.addressof(_nothing)  # older NumPys take null for no array
+        return {"shape": self.shape, "typestr": self.typestr, "data": (address, False), "version": 3}
 
     def _address(self) -> int:
         return self.pointer

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -184,12 +185,13 @@ def test_closed() -> None:
     saver.allocate(1, "a")
     saver.close()
     saver.close()
-    for use in (
+    uses: list[Callable[[], object]] = [
         lambda: saver.allocate(1, "a"),
-        lambda: saver.pause(),
-        lambda: saver.resume(),
+        saver.pause,
+        saver.resume,
         lambda: arena.allocate(1),
         lambda: saver.region("a").__enter__(),
-    ):
+    ]
+    for use in uses:
         with pytest.raises(memsaver.Misuse):
             use()

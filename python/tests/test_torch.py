@@ -263,6 +263,7 @@ def test_a_saver_on_host_memory(saver: Saver, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_pytorch(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
+    modules: dict[str, Any] = vars(sys)["modules"]
+    monkeypatch.setitem(modules, "torch", None)  # an import of it fails
     with pytest.raises(memsaver.Unavailable, match="PyTorch cannot be imported"), memsaver.torch.region(saver, "a"):
         pass

@@ -1,0 +1,39 @@
+# The Python package, over the C interface: pytest, and mypy where it is there.
+
+# The first interpreter that has these modules: whoever's Python stands first, Debian's has what Debian installs.
+function(memsaver_python_with result)
+  set(${result} "" PARENT_SCOPE)
+  list(JOIN ARGN "," modules)
+  foreach(candidate ${Python3_EXECUTABLE} /usr/bin/python3)
+    execute_process(COMMAND ${candidate} -c "import sys,${modules}; sys.exit(sys.version_info < (3, 10))"
+      RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    if(failed STREQUAL "0")
+      set(${result} ${candidate} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+endfunction()
+
+find_package(Python3 QUIET COMPONENTS Interpreter)
+memsaver_python_with(python_pytest pytest numpy)
+memsaver_python_with(python_mypy mypy pytest numpy)
+set(python_folder ${PROJECT_SOURCE_DIR}/python)
+
+if(MEMSAVER_SANITIZE)
+  memsaver_skip(python.tests host "Python does not load a library with sanitizers")
+elseif(NOT python_pytest)
+  memsaver_skip(python.tests host "no Python 3.10 with pytest and NumPy (apt-get install python3-pytest python3-numpy)")
+else()
+  add_test(NAME python.tests COMMAND ${python_pytest} -B -m pytest -q ${python_folder}/tests)
+  memsaver_label(python.tests host)
+  set_property(TEST python.tests APPEND PROPERTY ENVIRONMENT
+    "MEMSAVER_LIBRARY=$<TARGET_FILE:memsaver_c>" "MEMSAVER_STUB_LIBCUDA=$<TARGET_FILE:stub_libcuda>")
+endif()
+
+if(MEMSAVER_TEST_COMPILATION AND python_mypy)
+  add_test(NAME python.types COMMAND ${python_mypy} -B -m mypy --cache-dir=${PROJECT_BINARY_DIR}/mypy
+    WORKING_DIRECTORY ${python_folder})
+  memsaver_label(python.types host)
+elseif(MEMSAVER_TEST_COMPILATION)
+  memsaver_skip(python.types host "no Python 3.10 with mypy, pytest and NumPy (pip install mypy)")
+endif()
