@@ -28,6 +28,15 @@ else()
   memsaver_label(python.tests host)
   set_property(TEST python.tests APPEND PROPERTY ENVIRONMENT
     "MEMSAVER_LIBRARY=$<TARGET_FILE:memsaver_c>" "MEMSAVER_STUB_LIBCUDA=$<TARGET_FILE:stub_libcuda>")
+  if(TARGET host_libcuda) # of tests/torch_memory_saver: the way of a GPU, on host memory
+    add_test(NAME python.host_gpu
+      COMMAND ${python_pytest} -B -m pytest -q ${python_folder}/tests/test_gpu.py ${python_folder}/tests/test_torch.py)
+    memsaver_label(python.host_gpu host)
+    set_property(TEST python.host_gpu APPEND PROPERTY ENVIRONMENT
+      "MEMSAVER_LIBRARY=$<TARGET_FILE:memsaver_c>" "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:host_libcuda>")
+  else()
+    memsaver_skip(python.host_gpu host "built without what takes the place of a GPU's driver")
+  endif()
 endif()
 
 if(MEMSAVER_TEST_COMPILATION AND python_mypy)

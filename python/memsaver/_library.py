@@ -19,7 +19,7 @@ NAMES = ("libmemsaver.so.0.2", "libmemsaver.so")
 HOW = (
     "Build it in the checkout of memsaver:\n"
     "    cmake -B build && cmake --build build --target memsaver_c\n"
-    f"or set {VARIABLE} to the path of libmemsaver.so."
+    f"and, for a package that is not used from there, set {VARIABLE} to the path of libmemsaver.so."
 )
 
 _lock = threading.Lock()

@@ -242,6 +242,8 @@ class Saver:
         """
         self.closed = False
         self._open = _OpenRegions()
+        # Who keeps memory of tags, and gives it back before they end: called with what says whether a tag is one of them.
+        self._leavers: list[Callable[[Saver, Callable[[str], bool]], object]] = []
         self._hooks: dict[int, c_void_p] = {}
         self._callbacks: dict[int, Callback] = {}
         loaded = library()
@@ -286,6 +288,7 @@ class Saver:
 
         Afterwards every use is `Misuse`. Raises the first failure after everything has been tried; may be called again.
         """
+        self._tell_leavers(lambda tag: True)
         call(library().memsaver_close, self._handle)
         self.closed = True
 
@@ -352,7 +355,17 @@ class Saver:
 
         The names are unknown again. Using their arenas is `Misuse`.
         """
-        call(library().memsaver_drop, self._handle, *_names(tags))
+        names, count = _names(tags)
+        if count == _abi.UNDER:
+            self._tell_leavers(lambda tag: tag.startswith(text(names[0])))
+        else:
+            known = {text(names[i]) for i in range(count)}
+            self._tell_leavers(lambda tag: names is None or tag in known)
+        call(library().memsaver_drop, self._handle, names, count)
+
+    def _tell_leavers(self, ends: Callable[[str], bool]) -> None:
+        for leave in self._leavers:
+            leave(self, ends)
 
     def set_capacity(self, tags: TagList, bytes: int) -> None:
         """The most bytes that allocations may make the tags hold on each device, from now on. What is mapped stays."""

@@ -8,7 +8,8 @@ Needs PyTorch 2.8 or later, and a saver on the GPU. What PyTorch allocates on th
 `torch.cuda.MemPool` of the tag; nothing else does. PyTorch takes memory in segments and keeps those that no tensor uses:
 `release()` gives them back. What the thread of a backward pass allocates is not the region's.
 
-A tensor is paused with its tag, and keeps its address. Do not use it while it is paused, nor free all of a device's cached
+A tensor is paused with its tag, and keeps its address. Let tensors go before their tag is dropped or the saver closed: they
+are dangling pointers then. Do not use it while it is paused, nor free all of a device's cached
 memory (`torch.cuda.empty_cache()`) on another thread while `on_event` or a hook runs: it may hold Python's lock and wait for
 the library's.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import byref, c_void_p
 from typing import Any
 
@@ -103,7 +104,9 @@ def _pools_of(saver: Saver, tag: str, device: int) -> _Pools:
     """Of a tag that is made if there is none. One that was dropped, and made anew, gets new ones."""
     arena = saver.arena(tag, device=device)
     with _lock:
-        tags = _pools.setdefault(saver, {})
+        if (tags := _pools.get(saver)) is None:
+            tags = _pools[saver] = {}
+            saver._leavers.append(_release)
         found = tags.get((tag, device))
         if found is None or _ended(found.arena):
             found = tags[tag, device] = _Pools(arena._handle)
@@ -185,10 +188,14 @@ def release(saver: Saver, tag: str | None = None) -> None:
     Tensors that live are well, and are counted with the tag until they end; their segments go with the next
     `torch.cuda.empty_cache()` after that. Regions that are open keep theirs.
     """
+    _release(saver, lambda name: tag is None or name == tag)
+
+
+def _release(saver: Saver, chosen: Callable[[str], bool]) -> None:
     gone: list[Any] = []
     with _lock:
         for (name, _), pools in _pools.get(saver, {}).items():
-            if tag is None or name == tag:
+            if chosen(name):
                 gone += pools.idle
                 pools.idle = []
     if gone:

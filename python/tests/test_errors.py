@@ -158,11 +158,6 @@ def _target(link: Path) -> str:
 
 
 def test_unavailable() -> None:
-    if memsaver.gpu_available():
-        pytest.skip("there is a GPU")
-    with pytest.raises(memsaver.Unavailable):
-        Saver(0)
-    assert memsaver.gpu_available() is False
     with pytest.raises(memsaver.Unavailable, match="no-such-driver"):
         Saver(0, cuda_library="no-such-driver.so")
     assert Saver(cuda_library="no-such-driver.so", host_capacity=MIB * 8).info().on_gpu is False

@@ -66,3 +66,20 @@ threading.Thread(target=lambda: [saver.free(saver.allocate(100, "b")) for _ in i
 time.sleep(0.05)
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_without_a_gpu() -> None:
+    """In a process in which no test has loaded a stub of the driver."""
+    done = python("""
+import memsaver
+if not memsaver.gpu_available():
+    try:
+        memsaver.Saver(0)
+    except memsaver.Unavailable as error:
+        print(error)
+    assert not memsaver.Saver(host_capacity=8 << 20).info().on_gpu
+else:
+    assert memsaver.gpu_count() > 0
+    assert memsaver.Saver().info().on_gpu
+""")
+    assert (done.returncode, done.stderr) == (0, "")

@@ -9,7 +9,7 @@ import gc
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,6 +20,7 @@ import memsaver.torch
 from memsaver import Saver, _abi, _library
 
 SEGMENT = 2 << 20
+GPU = memsaver.gpu_available()  # now: another test's stub of the driver is found by the same name
 
 
 class Pool:
@@ -110,13 +111,24 @@ class PyTorch(types.ModuleType):
 
 
 @pytest.fixture
+def saver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Saver]:
+    """On a GPU where there is one, or what takes its place."""
+    if GPU:
+        made = Saver(0)
+    else:
+        made = Saver("host", host_capacity=256 << 20, host_granularity=1 << 16)
+        monkeypatch.setattr(memsaver.torch, "_check", lambda saver: None)
+    with made:
+        yield made
+
+
+@pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> PyTorch:
     if not hasattr(_library.library(), "memsaver_torch_allocate"):
         pytest.skip("this libmemsaver has no functions for PyTorch")
     made = PyTorch()
     monkeypatch.setitem(sys.modules, "torch", made)
     monkeypatch.setattr(memsaver.torch, "_allocator", None)
-    monkeypatch.setattr(memsaver.torch, "_check", lambda saver: None)
     return made
 
 
@@ -205,6 +217,36 @@ def test_an_exception_ends_a_region(saver: Saver, torch: PyTorch) -> None:
     assert not saver.owns(torch.empty(1).data_ptr())
 
 
+@pytest.mark.parametrize("end", [Saver.close, lambda saver: saver.drop(None), lambda saver: saver.drop(["a"])])
+def test_segments_go_before_their_tag(saver: Saver, torch: PyTorch, end: Callable[[Saver], None]) -> None:
+    with memsaver.torch.region(saver, "a"):
+        torch.empty(1)
+    end(saver)
+    assert torch.emptied == 1
+
+
+def test_segments_of_other_tags_stay(saver: Saver, torch: PyTorch) -> None:
+    for tag in ("a/1", "b"):
+        with memsaver.torch.region(saver, tag):
+            torch.empty(1)
+    saver.drop(memsaver.Under("b"))
+    assert segments(saver, "a/1") == 1
+    saver.drop(memsaver.Under("a/"))
+    assert torch.emptied == 2
+
+
+def test_an_address_that_is_handed_out_again(saver: Saver, torch: PyTorch) -> None:
+    """What PyTorch gives back late is another tensor's by then."""
+    with memsaver.torch.region(saver, "a"):
+        lost = torch.empty(1)
+    saver.drop("a")
+    with memsaver.torch.region(saver, "a"):
+        tensors = [torch.empty(1) for _ in range(4)]
+    del lost
+    gc.collect()
+    assert all(saver.owns(tensor.data_ptr()) for tensor in tensors)
+
+
 def test_a_tag_that_was_dropped(saver: Saver, torch: PyTorch) -> None:
     with memsaver.torch.region(saver, "a"):
         lost = torch.empty(1)
@@ -217,13 +259,14 @@ def test_a_tag_that_was_dropped(saver: Saver, torch: PyTorch) -> None:
     assert saver.owns(tensor.data_ptr())
 
 
-def test_no_room(torch: PyTorch) -> None:
-    saver = Saver("host", host_capacity=8 << 20)
+def test_no_room(saver: Saver, torch: PyTorch) -> None:
+    saver.arena("a", capacity=8 << 20)
     with memsaver.torch.region(saver, "a"), pytest.raises(MemoryError, match="OutOfMemoryError"):
         _ = [torch.empty(1) for _ in range(10)]
 
 
-def test_tensors_may_outlive_the_saver(torch: PyTorch) -> None:
+def test_tensors_may_outlive_the_saver(torch: PyTorch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memsaver.torch, "_check", lambda saver: None)
     saver = Saver("host", host_capacity=64 << 20)
     with memsaver.torch.region(saver, "a"):
         tensor = torch.empty(1)
@@ -250,14 +293,14 @@ def test_an_older_pytorch(saver: Saver, torch: PyTorch) -> None:
 def test_a_library_without_the_functions(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", PyTorch())
     monkeypatch.setattr(memsaver.torch, "_allocator", None)
-    monkeypatch.setattr(memsaver.torch, "_check", lambda saver: None)
     monkeypatch.setattr(memsaver.torch, "library", lambda: None)
     with pytest.raises(memsaver.Unavailable, match="no functions for PyTorch"), memsaver.torch.region(saver, "a"):
         pass
 
 
-def test_a_saver_on_host_memory(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saver_on_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", PyTorch())
+    saver = Saver("host", host_capacity=8 << 20)
     with pytest.raises(memsaver.Misuse, match="a saver on a GPU"), memsaver.torch.region(saver, "a"):
         pass
 
