@@ -108,9 +108,11 @@ def _pools_of(saver: Saver, tag: str, device: int) -> _Pools:
             tags = _pools[saver] = {}
             saver._leavers.append(_release)
         found = tags.get((tag, device))
-        if found is None or _ended(found.arena):
-            found = tags[tag, device] = _Pools(arena._handle)
-        return found
+    if found is None or _ended(found.arena):  # not while the lock is held: it may call back
+        found = _Pools(arena._handle)
+        with _lock:
+            tags[tag, device] = found
+    return found
 
 
 def _ended(arena: Handle) -> bool:
