@@ -90,13 +90,16 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
         return
     if report is not None:
         error.report = report_of(report)
-    if not raised:
-        raise error
-    for lost in raised[1:]:
-        _report(lost)
-    if hasattr(raised[0], "add_note"):  # Python 3.11
-        raised[0].add_note(f"memsaver: {error}")
-    raise raised[0]
+    try:
+        if not raised:
+            raise error
+        for lost in raised[1:]:
+            _report(lost)
+        if hasattr(raised[0], "add_note"):  # Python 3.11
+            raised[0].add_note(f"memsaver: {error}")
+        raise raised[0]
+    finally:
+        del error, raised  # an exception knows this frame: the saver would wait for the collector
 
 
 def _raise(exception: BaseException) -> None:

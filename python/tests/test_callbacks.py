@@ -226,6 +226,24 @@ def test_hooks_go_with_their_saver() -> None:
     assert gone() is None
 
 
+def test_failures_keep_no_saver() -> None:
+    """Memory goes back with the last reference, not with the next collection."""
+    saver = Saver("host", host_capacity=8 * MIB)
+    saver.allocate(1, "a")
+    with contextlib.suppress(memsaver.Misuse):
+        saver.pause("b")
+    nothing: dict[HookEvent, int] = {}
+    with saver.add_hook(Moment.BEFORE_PAUSE, lambda event: nothing[event]), contextlib.suppress(KeyError):
+        saver.pause("a")
+    gone = weakref.ref(saver)
+    gc.disable()
+    try:
+        del saver
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 def test_garbage_is_collected_in_an_event() -> None:
     """What ends there is given back after the call: the library may hold a lock that giving back takes."""
     freed = threading.Event()
