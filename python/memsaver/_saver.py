@@ -35,7 +35,7 @@ class Under:
 
 #: None: every tag. One name, several, or all under a prefix. An empty list is no tag.
 TagList: TypeAlias = str | Under | Iterable[str] | None
-#: An address (0: the device's default stream), or an object of PyTorch, CuPy, or with `__cuda_stream__`.
+#: An address (0: the device's default stream), or an object of PyTorch, CuPy, Numba, or with `__cuda_stream__`.
 Stream: TypeAlias = Any
 
 
@@ -56,8 +56,9 @@ def _native(handle: Any, attributes: Sequence[str], what: str) -> int:
         return int(handle.__cuda_stream__()[1])
     for attribute in attributes:
         if hasattr(handle, attribute):
-            return int(getattr(handle, attribute))
-    raise TypeError(f"a {what} is an address or an object of PyTorch or CuPy, not {type(handle).__name__}")
+            found = getattr(handle, attribute)
+            return (found.value or 0) if isinstance(found, c_void_p) else int(found)
+    raise TypeError(f"a {what} is an address or an object of PyTorch, CuPy or Numba, not {type(handle).__name__}")
 
 
 def _stream(stream: Stream) -> int:

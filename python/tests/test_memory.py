@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from typing import Any
 
@@ -55,12 +56,16 @@ class StreamOfCuPy:
     ptr = 0
 
 
+class StreamOfNumba:
+    handle = ctypes.c_void_p(None)
+
+
 class StreamOfTheProtocol:
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, 0
 
 
-@pytest.mark.parametrize("stream", [0, StreamOfPyTorch(), StreamOfCuPy(), StreamOfTheProtocol()])
+@pytest.mark.parametrize("stream", [0, StreamOfPyTorch(), StreamOfCuPy(), StreamOfNumba(), StreamOfTheProtocol()])
 def test_streams(saver: Saver, stream: Any) -> None:
     pointer = saver.allocate(1 << 20, "a", stream=stream)
     saver.free(pointer, stream=stream)
