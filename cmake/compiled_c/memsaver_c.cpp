@@ -9,6 +9,7 @@
 #include "memsaver/core/core.hpp"
 #include "memsaver/driver/driver.hpp"
 #include "memsaver/host/host.hpp"
+#include "memsaver/interop/no_throw.hpp"
 #include "memsaver/saver/saver.hpp"
 
 #include <algorithm>
@@ -724,6 +725,14 @@ memsaver_result memsaver_set_capacity(memsaver_saver* saver, const char* const* 
     });
 }
 
+memsaver_result memsaver_set_retain(memsaver_saver* saver, const char* const* names, size_t count,
+                                    bool retain) noexcept {
+    return guarded([&] {
+        given(saver, "memsaver_set_retain", "the saver")
+            .saver.set_retain(tags_of(names, count, "memsaver_set_retain"), retain);
+    });
+}
+
 // --- Blocks ---
 
 memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
@@ -967,3 +976,87 @@ memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) noex
 }
 
 void memsaver_free_text(char* text) noexcept { std::free(text); }
+
+// --- PyTorch ---
+
+namespace {
+
+/// PyTorch's two functions have no context: what they need of a process is here.
+class TorchBlocks {
+public:
+    /// Notes a block; keeps its arena. May throw bad_alloc, and then has noted nothing.
+    void add(void* pointer, const Arena& arena) {
+        const std::lock_guard lock{mutex_};
+        Block& block = blocks_[pointer];
+        block.arena = arena; // of two that were given the same address, the earlier one is gone
+        block.owners += 1;
+    }
+    /// The arena of a block that nobody has any more; none while somebody still has the address.
+    std::optional<Arena> remove(void* pointer) noexcept {
+        const std::lock_guard lock{mutex_};
+        const auto found = blocks_.find(pointer);
+        if (found == blocks_.end() || --found->second.owners != 0) return {};
+        std::optional<Arena> arena{std::move(found->second.arena)};
+        blocks_.erase(found);
+        return arena;
+    }
+
+private:
+    /// A tag that is dropped leaves addresses with PyTorch that may be handed out again: it is not known whose free
+    /// comes first, so only the last one frees.
+    struct Block {
+        Arena arena;
+        std::size_t owners = 0;
+    };
+
+    std::mutex mutex_;
+    std::map<void*, Block> blocks_;
+};
+
+TorchBlocks& torch_blocks() {
+    static auto* const blocks = new TorchBlocks; // not destroyed: PyTorch frees until the process ends
+    return *blocks;
+}
+
+thread_local std::vector<Arena> torch_arenas;
+
+} // namespace
+
+memsaver_result memsaver_torch_push(memsaver_arena* arena) noexcept {
+    return guarded([&] { torch_arenas.push_back(given(arena, "memsaver_torch_push", "the arena").arena); });
+}
+
+memsaver_result memsaver_torch_pop(void) noexcept {
+    return guarded([&] {
+        if (torch_arenas.empty()) throw Misuse{"memsaver_torch_pop: this thread has pushed no arena"};
+        torch_arenas.pop_back();
+    });
+}
+
+void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* /*stream*/) noexcept {
+    void* pointer = nullptr;
+    if (bytes <= 0) return pointer;
+    (void)guarded([&] {
+        if (torch_arenas.empty()) throw Misuse{"memsaver_torch_allocate: this thread has pushed no arena"};
+        const Arena& arena = torch_arenas.back();
+        if (arena.device() != device) {
+            throw Misuse{"memsaver_torch_allocate: memory of device " + std::to_string(device) +
+                         " was asked of tag \"" + arena.tag() + "\" on device " + std::to_string(arena.device())};
+        }
+        void* const made = arena.allocate(static_cast<std::size_t>(bytes), 512);
+        try {
+            torch_blocks().add(made, arena);
+        } catch (...) {
+            arena.deallocate(made, already_idle);
+            throw;
+        }
+        pointer = made;
+    });
+    return pointer;
+}
+
+void memsaver_torch_free(void* pointer, ptrdiff_t /*bytes*/, int /*device*/, void* stream) noexcept {
+    if (pointer == nullptr) return;
+    const std::optional<Arena> arena = torch_blocks().remove(pointer);
+    if (arena) deallocate_or_tell(*arena, pointer, StreamRef::from_native(stream));
+}

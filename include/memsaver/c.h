@@ -328,6 +328,11 @@ MEMSAVER_API memsaver_result memsaver_drop(memsaver_saver* saver, const char* co
 MEMSAVER_API memsaver_result memsaver_set_capacity(memsaver_saver* saver, const char* const* names, size_t count,
                                                    size_t bytes) MEMSAVER_NOEXCEPT;
 
+/// Whether the backups of these tags keep their host memory, or their files' room, after a resume, for the next pause;
+/// from the next resume on. Tags whose policies keep nothing are MEMSAVER_MISUSE, if they were named.
+MEMSAVER_API memsaver_result memsaver_set_retain(memsaver_saver* saver, const char* const* names, size_t count,
+                                                 bool retain) MEMSAVER_NOEXCEPT;
+
 // --- Blocks ---
 
 /// `bytes` of memory at a multiple of `alignment` (a power of two; 0: 256), content undefined, good on every stream at
@@ -562,6 +567,26 @@ MEMSAVER_API memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char
 
 /// Gives back a text that the library made. Null does nothing.
 MEMSAVER_API void memsaver_free_text(char* text) MEMSAVER_NOEXCEPT;
+
+// --- PyTorch ---
+
+// What a pluggable allocator of PyTorch (torch.cuda.memory.CUDAPluggableAllocator) calls by name, without a context.
+// The Python package does the rest (docs/python.md).
+
+/// From here to the matching pop, this thread's memsaver_torch_allocate() serves from `arena`; an inner push overrides
+/// an outer one. The handle may be released meanwhile.
+MEMSAVER_API memsaver_result memsaver_torch_push(memsaver_arena* arena) MEMSAVER_NOEXCEPT;
+/// Ends this thread's innermost push. Without any it is MEMSAVER_MISUSE.
+MEMSAVER_API memsaver_result memsaver_torch_pop(void) MEMSAVER_NOEXCEPT;
+/// `bytes` at a multiple of 512, from the arena that this thread has pushed. Null, and memsaver_last_error() says why,
+/// where there is none, where `device` is not the arena's, and where there is no room. 0 bytes or less are null. The
+/// block is good on every stream.
+MEMSAVER_API void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
+/// Gives back what memsaver_torch_allocate() gave, on any thread, paused or not; it is handed out again once `stream`
+/// has passed here, or the device where the stream cannot be marked. Null, and what is not known, do nothing. After its
+/// tag was dropped or its saver closed it does nothing; an address that was handed out again meanwhile is free once it
+/// was given back as often. What fails goes to the saver's on_event.
+MEMSAVER_API void memsaver_torch_free(void* pointer, ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
 
 #ifdef __cplusplus
 } // extern "C"

@@ -252,6 +252,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "memsaver_release_arena": (None, (_handle,)),
     "memsaver_drop": (c_int, (_handle, _names, c_size_t)),
     "memsaver_set_capacity": (c_int, (_handle, _names, c_size_t, c_size_t)),
+    "memsaver_set_retain": (c_int, (_handle, _names, c_size_t, ctypes.c_bool)),
     "memsaver_allocate": (c_int, (_handle, c_char_p, c_size_t, c_size_t, _out_pointer)),
     "memsaver_allocate_on": (c_int, (_handle, c_char_p, c_size_t, c_size_t, c_void_p, _out_pointer)),
     "memsaver_deallocate": (c_int, (_handle, c_void_p)),

@@ -372,6 +372,11 @@ class Saver:
         """The most bytes that allocations may make the tags hold on each device, from now on. What is mapped stays."""
         call(library().memsaver_set_capacity, self._handle, *_names(tags), bytes_of(bytes, "a capacity"))
 
+    def set_retain(self, tags: TagList, retain: bool) -> None:
+        """Whether the tags' backups keep their host memory, or their files' room, after a resume, for the next pause; from
+        the next resume on. `Misuse` for a tag that was named and whose policy keeps nothing."""
+        call(library().memsaver_set_retain, self._handle, *_names(tags), retain)
+
     def region(self, tag: str | Arena) -> Region:
         """`with saver.region("weights"):` makes this thread's allocations without a tag go there. The tag is made if there
         is none; an arena is one of this saver."""

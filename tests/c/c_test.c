@@ -269,6 +269,78 @@ static void test_arenas(void) {
     memsaver_release_arena(arena);
 }
 
+static size_t blocks_of(memsaver_arena* arena) {
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    OK(memsaver_get_arena_usage(arena, &usage));
+    return usage.blocks;
+}
+
+static void test_torch(void) {
+    memsaver_saver* saver = made();
+    memsaver_arena* outer = NULL;
+    memsaver_arena* inner = NULL;
+    OK(memsaver_get_arena(saver, "outer", NULL, &outer));
+    OK(memsaver_get_arena(saver, "inner", NULL, &inner));
+    OK(memsaver_torch_push(outer));
+    OK(memsaver_torch_push(inner));
+    void* a = memsaver_torch_allocate(1000, 0, NULL);
+    CHECK(a != NULL && (uintptr_t)a % 512 == 0 && blocks_of(inner) == 1 && blocks_of(outer) == 0);
+    OK(memsaver_torch_pop());
+    void* b = memsaver_torch_allocate(1000, 0, NULL);
+    CHECK(b != NULL && blocks_of(outer) == 1);
+    CHECK(memsaver_torch_allocate(0, 0, NULL) == NULL);
+    CHECK(memsaver_torch_allocate(1000, 7, NULL) == NULL);
+    CHECK(strstr(memsaver_last_error(), "device 7") != NULL);
+    CHECK(memsaver_torch_allocate((ptrdiff_t)1 << 50, 0, NULL) == NULL);
+    OK(memsaver_torch_pop());
+    MISUSE(memsaver_torch_pop(), "pushed no arena");
+    CHECK(memsaver_torch_allocate(1000, 0, NULL) == NULL);
+    int mine = 0;
+    memsaver_torch_free(&mine, 4, 0, NULL); // not ours
+    memsaver_torch_free(a, 1000, 0, NULL);  // outside of any push
+    CHECK(blocks_of(inner) == 0);
+    memsaver_torch_free(a, 1000, 0, NULL); // twice
+
+    // What was freed late, after its tag had gone, does not free what has the address now.
+    const char* names[] = {"outer"};
+    OK(memsaver_drop(saver, names, 1));
+    memsaver_release_arena(outer);
+    OK(memsaver_get_arena(saver, "outer", NULL, &outer));
+    OK(memsaver_torch_push(outer));
+    void* c = memsaver_torch_allocate(1000, 0, NULL);
+    OK(memsaver_torch_pop());
+    memsaver_torch_free(b, 1000, 0, NULL);
+    CHECK(blocks_of(outer) == 1);
+    memsaver_release_arena(outer);
+    memsaver_release_arena(inner);
+    memsaver_destroy(saver); // before the last tensor
+    memsaver_torch_free(c, 1000, 0, NULL);
+}
+
+static void test_retain(void) {
+    memsaver_saver* saver = made();
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &keep;
+    OK(memsaver_make_tag(saver, "kept", &options));
+    void* block = NULL;
+    OK(memsaver_allocate(saver, "kept", MIB, 0, &block));
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    const char* names[] = {"kept"};
+    for (int retain = 0; retain < 2; ++retain) {
+        OK(memsaver_set_retain(saver, names, 1, retain != 0));
+        OK(memsaver_pause(saver, names, 1, NULL, NULL));
+        OK(memsaver_resume(saver, names, 1, NULL, NULL));
+        OK(memsaver_get_usage(saver, names, 1, &usage));
+        CHECK(usage.backed_up_bytes == (retain != 0 ? MIB : 0));
+    }
+    OK(memsaver_make_tag(saver, "dropped", NULL));
+    const char* dropped[] = {"dropped"};
+    MISUSE(memsaver_set_retain(saver, dropped, 1, true), "dropped");
+    memsaver_destroy(saver);
+}
+
 static void test_policies(void) {
     memsaver_saver* saver = made();
     memsaver_policy policies[8];
@@ -802,6 +874,12 @@ static void test_null(void) {
     CHECK(no_arena == NULL);
     MISUSE(memsaver_drop(NULL, NULL, 0), "saver is null");
     MISUSE(memsaver_set_capacity(NULL, NULL, 0, 0), "saver is null");
+    MISUSE(memsaver_set_retain(NULL, NULL, 0, true), "saver is null");
+    MISUSE(memsaver_torch_push(NULL), "arena is null");
+    MISUSE(memsaver_torch_pop(), "pushed no arena");
+    CHECK(memsaver_torch_allocate(8, 0, NULL) == NULL);
+    CHECK(strstr(memsaver_last_error(), "pushed no arena") != NULL);
+    memsaver_torch_free(NULL, 8, 0, NULL);
     MISUSE(memsaver_allocate(NULL, "tag", 1, 0, &p), "saver is null");
     MISUSE(memsaver_allocate(NULL, "tag", 0, 0, &p), "saver is null");
     MISUSE(memsaver_allocate_on(NULL, "tag", 1, 0, NULL, &p), "saver is null");
@@ -1129,6 +1207,8 @@ int main(int count, char** arguments) {
     test_pause_and_resume();
     test_no_bytes();
     test_arenas();
+    test_torch();
+    test_retain();
     test_policies();
     test_usage();
     test_switched_off();

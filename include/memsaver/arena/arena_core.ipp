@@ -287,7 +287,7 @@ MEMSAVER_INLINE bool ArenaCore::contains(const void* pointer) const noexcept {
 
 MEMSAVER_INLINE bool ArenaCore::holds(const void* pointer, std::size_t bytes) {
     const Range range{address_of(pointer), bytes};
-    return contains(pointer) && range.end() >= range.address && heaps_.holds(range);
+    return !closed_.load() && contains(pointer) && range.end() >= range.address && heaps_.holds(range);
 }
 
 MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
