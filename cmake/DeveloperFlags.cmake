@@ -36,7 +36,19 @@ if(MEMSAVER_COVERAGE)
   target_link_options(memsaver_flags INTERFACE --coverage)
 endif()
 
-# The compiled form is built with them too, and does not hand them on.
+# The compiled form and the C interface are built with them too, and do not hand them on.
 separate_arguments(library_flags UNIX_COMMAND "${MEMSAVER_LIBRARY_FLAGS}")
-target_compile_options(memsaver_compiled PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_COMPILE_OPTIONS> ${library_flags})
-target_link_options(memsaver_compiled PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_LINK_OPTIONS>)
+foreach(library memsaver_compiled memsaver_c)
+  target_compile_options(${library} PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_COMPILE_OPTIONS> ${library_flags})
+  target_link_options(${library} PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_LINK_OPTIONS>)
+endforeach()
+
+# What programs in C are built with: memsaver_flags' warnings are for C++.
+add_library(memsaver_c_developer INTERFACE)
+target_compile_options(memsaver_c_developer INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wundef $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes> $<$<BOOL:${MEMSAVER_WERROR}>:-Werror>)
+if(MEMSAVER_SANITIZE)
+  target_compile_options(memsaver_c_developer INTERFACE -fsanitize=${MEMSAVER_SANITIZE} -fno-sanitize-recover=all)
+endif()
+target_link_options(memsaver_c_developer INTERFACE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_LINK_OPTIONS>)
+target_link_libraries(memsaver_c_developer INTERFACE memsaver::c)

@@ -1,5 +1,5 @@
-# cmake --install: the headers, the compiled form where it was built, a package that find_package(memsaver) finds, and a file
-# for pkg-config.
+# cmake --install: the headers, the compiled form and the C interface where they were built, a package that
+# find_package(memsaver) finds, and files for pkg-config.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -14,6 +14,12 @@ install(TARGETS memsaver_compiled EXPORT memsaverCompiledTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
 install(EXPORT memsaverCompiledTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
+
+# So too the C interface; its header comes with the others.
+install(TARGETS memsaver_c EXPORT memsaverCTargets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT memsaverCTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/memsaverConfig.cmake.in
   ${PROJECT_BINARY_DIR}/memsaverConfig.cmake INSTALL_DESTINATION ${package_dir}
@@ -35,4 +41,10 @@ if(NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
 endif()
 cmake_path(APPEND pc_includedir "\${prefix}" ${CMAKE_INSTALL_INCLUDEDIR})
 configure_file(${PROJECT_SOURCE_DIR}/cmake/memsaver.pc.in ${PROJECT_BINARY_DIR}/memsaver.pc @ONLY)
+cmake_path(APPEND pc_libdir "\${prefix}" ${CMAKE_INSTALL_LIBDIR})
+configure_file(${PROJECT_SOURCE_DIR}/cmake/memsaver-c.pc.in ${PROJECT_BINARY_DIR}/memsaver-c.pc.configured @ONLY)
+add_custom_command(TARGET memsaver_c POST_BUILD # there if the library is
+  COMMAND ${CMAKE_COMMAND} -E copy memsaver-c.pc.configured memsaver-c.pc
+  WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM)
 install(FILES ${PROJECT_BINARY_DIR}/memsaver.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/memsaver-c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig OPTIONAL)

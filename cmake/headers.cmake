@@ -52,6 +52,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/ticket.ipp
   include/memsaver/backup/verified.hpp
   include/memsaver/backup/verified.ipp
+  include/memsaver/c.h
   include/memsaver/core/core.hpp
   include/memsaver/core/error.hpp
   include/memsaver/core/error.ipp

@@ -9,8 +9,8 @@ The rules, each a function below: includes point up the list of layers; each lay
 it, that shows the whole layer; adapters in interop/ stand alone, and the umbrella shows only those that need nobody
 else's header; no header of the CUDA toolkit is included; a header ends with its .ipp file, which defines for both forms
 of the library; the listed headers are those of the tree, and so are the files of the compiled form; headers are guarded
-and introduced; nothing in the library ends the process; test cases stand where the build looks for them, each file's in
-a namespace of its own.
+and introduced; nothing in the library ends the process; headers for C include C's, and declare what the shared library
+shows; test cases stand where the build looks for them, each file's in a namespace of its own.
 """
 import argparse
 import re
@@ -30,6 +30,9 @@ OPT_IN = {"backup/verified.hpp"}
 FORWARD = "fwd.hpp"
 # What adapters share; they know nothing else of each other.
 INTEROP_SHARED = "interop/no_throw.hpp"
+# What is for C includes nothing else, and what it declares is what the shared library shows.
+C_HEADERS = {"stdbool.h", "stddef.h", "stdint.h"}
+C_SYMBOLS = "cmake/compiled_c/memsaver.map"
 # Headers of the toolkit that say what driver/cuda_abi.hpp says for everybody.
 CUDA_HEADER = re.compile(r"(cuda|cudaTypedefs|cuda_runtime\w*|driver_types)\.h")
 
@@ -82,9 +85,9 @@ class Tree:
     def __init__(self, root):
         self.root = root
         self.include = root / "include" / "memsaver"
-        self.files = {  # .hpp and .ipp
+        self.files = {  # .hpp and .ipp, and the C interface's .h
             path.relative_to(self.include).as_posix(): path.read_text(encoding="utf-8")
-            for path in sorted([*self.include.rglob("*.hpp"), *self.include.rglob("*.ipp")])
+            for path in sorted([*self.include.rglob("*.hpp"), *self.include.rglob("*.ipp"), *self.include.rglob("*.h")])
         }
         self.headers = {name: text for name, text in self.files.items() if name.endswith(".hpp")}
         self.definitions = {name: text for name, text in self.files.items() if name.endswith(".ipp")}
@@ -312,6 +315,23 @@ def check_test_namespaces(tree):
             yield f"{path.relative_to(tree.root)}: its test cases belong into the namespace {name}"
 
 
+def check_c_interface(tree):
+    declared = set()
+    for name, text in tree.files.items():
+        if not name.endswith(".h"):
+            continue
+        for line, _, target, _ in tree.includes_of(name):
+            if target not in C_HEADERS:
+                yield f"{name}:{line}: <{target}>: a header for C includes {', '.join(sorted(C_HEADERS))} alone"
+        declared |= set(re.findall(r"^\s*MEMSAVER_API\s[^;(]*?\b(\w+)\s*\(", code_of(text), re.MULTILINE))
+    path = tree.root / C_SYMBOLS
+    shown = set(re.findall(r"^\s*(\w+);", code_of(path.read_text(encoding="utf-8")), re.MULTILINE)) if path.exists() else set()
+    for name in sorted(declared - shown):
+        yield f"{C_SYMBOLS}: does not show {name}, which a header declares"
+    for name in sorted(shown - declared):
+        yield f"{C_SYMBOLS}: shows {name}, which no header declares"
+
+
 RULES = [
     check_layers,
     check_doors,
@@ -324,6 +344,7 @@ RULES = [
     check_form,
     check_version_namespace,
     check_process_end,
+    check_c_interface,
     check_test_files,
     check_test_namespaces,
 ]

@@ -73,6 +73,9 @@ public:
         place->arena.deallocate(pointer, memsaver::already_idle);
         try {
             saver_->trim(place->name, {.order = memsaver::already_idle});
+            // The host memory of what is gone goes with the tag's next pause or resume; of the last block, now.
+            const bool kept = place->keep != Keep::nothing && place->arena.usage().blocks == 0;
+            if (kept) saver_->prepare(place->name);
         } catch (const memsaver::Error&) { // the block is free all the same; the next trim tries again
         }
         return true;
@@ -118,12 +121,12 @@ public:
         return names_of("").empty() ? 0 : saver_->trim({.order = memsaver::already_idle}).released_bytes;
     }
 
-    /// Where the host keeps `bytes` of paused memory, or null. Stays until the memory is resumed. Of active memory it
-    /// may have bytes too, retained or saved by a pause that failed: they are none of the program's business.
+    /// Where the host keeps `bytes` of a block, or null: while the memory is paused, and, where a resume retained them,
+    /// until one that does not. The address stays.
     [[nodiscard]] const void* backup_of(const void* pointer, std::size_t bytes) {
         const Place* const place = find(pointer);
         if (place == nullptr || place->keep == Keep::nothing || place->keep == Keep::disk) return nullptr;
-        if (place->arena.usage().paused_bytes == 0) return nullptr;
+        if (place->arena.usage().paused_bytes == 0 && !*place->retained) return nullptr;
         try {
             return place->arena.backup_view(pointer, bytes).data();
         } catch (const memsaver::Misuse&) {
@@ -149,6 +152,7 @@ private:
         std::string name; ///< as the saver knows it
         Keep keep;
         memsaver::Arena arena;
+        std::shared_ptr<const std::atomic<bool>> retained; ///< whether the last resume kept the bytes
     };
 
     /// The arena for a placement, made if there is none.
@@ -162,8 +166,10 @@ private:
         const D driver = open(placement.device);
         if (!saver_) saver_.emplace(driver, memsaver::SaverOptions{.events = options_.events});
         const std::string name = placement.tag + " (" + std::to_string(places_.size()) + ")";
-        memsaver::Arena arena = saver_->arena(name, policy_of(placement), driver);
-        return places_.emplace(placement, Place{driver, name, placement.keep, std::move(arena)}).first->second;
+        const auto retained = std::make_shared<std::atomic<bool>>(false);
+        memsaver::Arena arena = saver_->arena(name, policy_of(placement, retained), driver);
+        return places_.emplace(placement, Place{driver, name, placement.keep, std::move(arena), retained})
+            .first->second;
     }
     D driver_of(int device) {
         const std::lock_guard lock{mutex_};
@@ -175,11 +181,12 @@ private:
         if (known != drivers_.end()) return known->second;
         return drivers_.emplace(device, D{options_.open(device), margin_}).first->second;
     }
-    [[nodiscard]] memsaver::AnyPolicy policy_of(const Placement& placement) const {
+    [[nodiscard]] memsaver::AnyPolicy policy_of(const Placement& placement,
+                                                const std::shared_ptr<std::atomic<bool>>& retained) const {
         const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 2U, 16U);
         switch (placement.keep) {
-        case Keep::pinned: return SwitchedBackup{memsaver::Storage::pinned, threads, retain_};
-        case Keep::mmap: return SwitchedBackup{memsaver::Storage::pageable, threads, retain_};
+        case Keep::pinned: return SwitchedBackup{memsaver::Storage::pinned, threads, retain_, retained};
+        case Keep::mmap: return SwitchedBackup{memsaver::Storage::pageable, threads, retain_, retained};
         case Keep::disk: {
             memsaver::FileBackup backup{.directory = placement.directory, .retain = false};
             if (options_.disk_ring_bytes != 0) backup.ring_bytes = options_.disk_ring_bytes;

@@ -5,7 +5,8 @@
 
 `--package`: the folder that holds the package as published (`pip download torch_memory_saver --no-deps`, unpacked); the
 installed one if it is left out. Nothing in it is changed: the package is copied to a temporary folder, and the libraries
-beside it. `--published` runs the same with the package's own libraries. Needs PyTorch. Exits 1 if a check failed.
+beside it. `--published` runs the same with the package's own libraries. `--tests`: a checkout of torch_memory_saver, whose
+own tests are run too, with its Python files; needs pytest. Needs PyTorch. Exits 1 if a check failed.
 """
 import argparse
 import importlib.util
@@ -15,10 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 IN_A_PROCESS_OF_ITS_OWN = ["everything_from_the_start", "wrong_environment"]
+# Tests of torch_memory_saver's own that ask for what this library does not do on purpose.
+OTHERWISE = {"test_disk_backup": "looks for files by name; these have none, so that nothing outlives the process"}
 
 
 def installed_package():
@@ -103,6 +107,30 @@ class Runner:
                 told = f"{error} {process.communicate()[1]}"
             self.note("ok" if told == "" else "FAILED", "static", f"paused from outside {told}")
 
+    def own_tests(self, checkout):
+        """torch_memory_saver's tests, as they are."""
+        with tempfile.TemporaryDirectory() as folder:
+            results = Path(folder) / "results.xml"
+            environment = {**self.environment, "PYTHONPATH": f"{self.environment['PYTHONPATH']}:{checkout / 'test'}"}
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={results}",
+                       str(checkout / "test" / "test_examples.py")]
+            done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+            if not results.exists():
+                return self.note("FAILED", "tests", f"pytest did not run: {(done.stdout + done.stderr)[-2000:]}")
+            for case in xml.etree.ElementTree.parse(results).iter("testcase"):
+                name = case.get("name", "")
+                because = OTHERWISE.get(name.partition("[")[0])
+                failed = next((case.find(how) for how in ("failure", "error") if case.find(how) is not None), None)
+                if case.find("skipped") is not None:
+                    self.note("skipped", "tests", f"{name}: {case.find('skipped').get('message')}")
+                elif failed is not None and because:
+                    self.note("skipped", "tests", f"{name}: failed as expected: {because}")
+                elif failed is not None:
+                    self.note("FAILED", "tests", name)
+                    print((failed.text or "")[-3000:], flush=True)
+                else:
+                    self.note("ok", "tests", name)
+
     def outside(self, process, folder):
         ready = process.stdout.readline().split()
         if len(ready) != 2:
@@ -136,9 +164,11 @@ def main():
     parser.add_argument("--libraries", type=Path, default=HERE.parents[1] / "build" / "gpu" / "examples" / "torch_memory_saver")
     parser.add_argument("--package", type=Path, default=None)
     parser.add_argument("--published", action="store_true", help="the package's own libraries, for comparison")
-    parser.add_argument("--only", choices=("torch", "preload", "static"), default=None)
+    parser.add_argument("--tests", type=Path, default=None, help="a checkout of torch_memory_saver")
+    parser.add_argument("--only", choices=("torch", "preload", "static", "tests"), default=None)
     arguments = parser.parse_args()
-    package = arguments.package or installed_package()
+    checkout = arguments.tests.resolve() if arguments.tests else None
+    package = arguments.package or checkout or installed_package()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         libraries = assemble(package, package if arguments.published else arguments.libraries, folder, major())
@@ -152,6 +182,8 @@ def main():
         program = arguments.libraries / "static_runtime"
         if arguments.only in (None, "static") and program.exists() and not arguments.published:
             runner.static_runtime(program)
+        if arguments.only in (None, "tests") and checkout:
+            runner.own_tests(checkout)
     count = {verdict: sum(row[0] == verdict for row in runner.rows) for verdict in ("ok", "skipped", "FAILED")}
     print(f"{count['ok']} passed, {count['skipped']} skipped, {count['FAILED']} failed")
     return 1 if count["FAILED"] or not count["ok"] else 0

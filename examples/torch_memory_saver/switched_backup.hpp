@@ -16,14 +16,19 @@ namespace tms {
 template <class Inner>
 class SwitchedSlot {
 public:
-    SwitchedSlot(Inner inner, std::shared_ptr<const std::atomic<bool>> retain)
-        : inner_{std::move(inner)}, retain_{std::move(retain)} {}
+    SwitchedSlot(Inner inner, std::shared_ptr<const std::atomic<bool>> retain,
+                 std::shared_ptr<std::atomic<bool>> retained)
+        : inner_{std::move(inner)}, retain_{std::move(retain)}, retained_{std::move(retained)} {}
 
     void prepare(const memsaver::LiveSet& live) { inner_.prepare(live); }
-    memsaver::Ticket save(const memsaver::LiveSet& live) { return inner_.save(live); }
+    memsaver::Ticket save(const memsaver::LiveSet& live) {
+        *retained_ = false; // what a pause that fails has saved is none of the program's business
+        return inner_.save(live);
+    }
     memsaver::Ticket restore(const memsaver::LiveSet& live) { return inner_.restore(live); }
     memsaver::Status resumed() noexcept {
-        return *retain_ ? memsaver::Status{} : inner_.resumed(); // which gives everything back
+        *retained_ = retain_->load();
+        return *retained_ ? memsaver::Status{} : inner_.resumed(); // which gives everything back
     }
     memsaver::Status close() noexcept { return inner_.close(); }
     void forget(std::uint64_t serial) noexcept { inner_.forget(serial); }
@@ -36,12 +41,14 @@ public:
 private:
     Inner inner_;
     std::shared_ptr<const std::atomic<bool>> retain_;
+    std::shared_ptr<std::atomic<bool>> retained_;
 };
 
 struct SwitchedBackup {
     memsaver::Storage storage = memsaver::Storage::pinned;
     unsigned threads = 8;
-    std::shared_ptr<const std::atomic<bool>> retain{};
+    std::shared_ptr<const std::atomic<bool>> retain{}; ///< asked at each resume
+    std::shared_ptr<std::atomic<bool>> retained{}; ///< told whether the last resume did, and nothing was saved since
 
     [[nodiscard]] std::string_view name() const noexcept {
         return storage == memsaver::Storage::pinned ? "host" : "host pageable";
@@ -49,7 +56,7 @@ struct SwitchedBackup {
     template <class D>
     [[nodiscard]] auto open(const D& driver) const {
         const memsaver::HostBackup backup{.storage = storage, .retain = false, .threads = threads};
-        return SwitchedSlot<decltype(backup.open(driver))>{backup.open(driver), retain};
+        return SwitchedSlot<decltype(backup.open(driver))>{backup.open(driver), retain, retained};
     }
     friend bool operator==(const SwitchedBackup&, const SwitchedBackup&) = default;
 };

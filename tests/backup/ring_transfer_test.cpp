@@ -326,4 +326,17 @@ TEST_CASE("RingTransfer: buffers that copies may still reach are neither used ag
     }
 }
 
+TEST_CASE("RingTransfer: who follows what nobody has begun does the work: the executor's threads may all be waiting") {
+    const Setup s;
+    REQUIRE(s.move(Direction::out).ok());
+    const auto engine = std::make_shared<Engine>(); // runs nothing by itself
+    const auto transfer = s.make(Direction::in, nullptr, {}, {.threads = 2, .executor = engine});
+    s.memory.write(2);
+    transfer->start();
+    CHECK(transfer->follow({}, Range{s.memory.address(), bytes}).ok());
+    CHECK(s.memory.has(1));
+    for (const auto& task : engine->tasks) task(); // come late, and find nothing to do
+    CHECK(transfer->wait().ok());
+}
+
 } // namespace backup_ring_transfer_test

@@ -116,8 +116,26 @@ TEST_CASE("a default argument notes the line, file and function of the call") {
 
 TEST_CASE("a place in the library is told without the folders that lead to it") {
     CHECK(SourcePlace{"engine.cpp", "f", 17}.text() == "engine.cpp:17");
-    CHECK(SourcePlace{"/home/me/memsaver/include/memsaver/core/error.ipp", "f", 5}.text() ==
-          "memsaver/core/error.ipp:5");
+    const SourcePlace inside{"/home/me/memsaver/include/memsaver/core/error.ipp", "f", 5};
+    CHECK(inside.text() == "memsaver/core/error.ipp:5");
+    CHECK(SourcePlace{}.text().empty());
+
+    // Texts show the program's own lines; the library's are told to who asks.
+    CHECK(inside.internal());
+    CHECK(SourcePlace{"/usr/include/memsaver/interop/nvtx.hpp", "f", 5}.internal());
+    CHECK(!SourcePlace{"/home/me/memsaver/examples/demo.cpp", "f", 5}.internal());
+    const Status refused{StatusKind::other, 7, "REFUSED"};
+    for (const bool own : {true, false}) {
+        const SourcePlace at = own ? called_from() : inside;
+        try {
+            raise(refused, {"map pages", at});
+        } catch (const DriverError& error) {
+            CHECK(std::string{error.what()} ==
+                  "map pages failed: REFUSED (7)" + (own ? " [" + at.text() + "]" : std::string{}));
+            CHECK(error.place() == at.text());
+        }
+    }
+    CHECK(Misuse{"no"}.place().empty());
 }
 
 TEST_CASE("a code without a name is still reported, and no code is not") {

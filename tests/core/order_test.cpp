@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace core_order_test {
 
@@ -44,6 +45,15 @@ TEST_CASE("Order: after(...) takes streams and events in any mixture") {
     REQUIRE(order.events().size() == 2);
     CHECK(order.events()[0] == EventRef{event(32)});
     CHECK(order.events()[1] == EventRef{event(64)});
+}
+
+TEST_CASE("Order: after_all takes lists") {
+    const Order order = Order::after_all({StreamRef{stream(16)}, StreamRef{}}, {EventRef{event(32)}});
+    CHECK(order.kind() == Order::Kind::after);
+    CHECK(order.streams() == std::vector<StreamRef>{StreamRef{stream(16)}, StreamRef{}});
+    CHECK(order.events() == std::vector<EventRef>{EventRef{event(32)}});
+    CHECK(Order::after_all({}, {EventRef{event(32)}}).streams().empty());
+    CHECK_THROWS_AS((void)Order::after_all({}), Misuse);
 }
 
 } // namespace core_order_test

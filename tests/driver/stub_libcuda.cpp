@@ -343,6 +343,12 @@ extern "C" {
 
 [[gnu::visibility("default")]] StubState* memsaver_stub_state() { return &state(); }
 [[gnu::visibility("default")]] StubThread* memsaver_stub_thread() { return &thread(); }
+/// For programs in C: what a call answers from now on; 0: it works again.
+[[gnu::visibility("default")]] void memsaver_stub_fail(const char* name, int result) {
+    const std::lock_guard lock{state().mutex};
+    state().fails.erase(name);
+    if (result != CUDA_SUCCESS) state().fails.emplace(name, result);
+}
 
 [[gnu::visibility("default")]] CUresult cuDriverGetVersion(int* version) {
     return give(note("cuDriverGetVersion"), version, state().version);

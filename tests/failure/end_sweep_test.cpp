@@ -7,6 +7,8 @@ using namespace test;
 
 TEST_CASE("sweep: ending") { sweep_all(ending()); }
 
+TEST_CASE("sweep: the life of a tag") { sweep_all(living()); }
+
 TEST_CASE("sweep: dying") { sweep_all(dying()); }
 
 } // namespace failure_end_sweep_test

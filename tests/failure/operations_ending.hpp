@@ -1,8 +1,9 @@
-// How savers and their handles end.
+// How savers, their handles and their tags end.
 #pragma once
 
 #include "failure/operation_states.hpp"
 
+#include <algorithm>
 #include <vector>
 
 namespace test {
@@ -38,6 +39,55 @@ inline std::vector<Operation> ending() {
              world.pause("swept");
          },
          [](Populated& world) { world.buffer.reset(); }, nothing},
+    };
+}
+
+/// What becomes of one more tag, "extra", whose blocks nobody looks at.
+inline std::vector<Operation> living() {
+    const auto extra = [](Populated& world) {
+        const Arena arena = world.saver->arena("extra", world.policy.policy);
+        (void)arena.allocate(200'000);
+        world.saver->deallocate(arena.allocate(5000));
+    };
+    const auto away = [extra](Populated& world) {
+        extra(world);
+        (void)world.saver->pause("extra");
+    };
+    const auto partly_away = [away](Populated& world) {
+        away(world);
+        (void)world.saver->arena("extra").allocate(70'000, world.stream);
+    };
+    const auto known = [](Populated& world) {
+        const Usage usage = world.saver->usage();
+        return std::any_of(usage.begin(), usage.end(), [](const ArenaUsage& row) { return row.tag == "extra"; });
+    };
+    const auto drop = [known](Populated& world) {
+        if (known(world)) world.saver->drop("extra");
+    };
+    const auto gone = [known](Populated& world) { CHECK(!known(world)); };
+    const auto forget = [](Populated& world) { world.saver->forget_backup("extra"); };
+    const auto nothing_kept = [](Populated& world) {
+        CHECK(row_of(*world.saver, "extra").backed_up_bytes == 0);
+        CHECK(world.is("paused", "extra"));
+    };
+    return {
+        {"drop: active", extra, drop, gone},
+        {"drop: paused", away, drop, gone},
+        {"drop: paused in part", partly_away, drop, gone},
+        {"forget_backup", away, forget, nothing_kept},
+        {"resume: bytes dropped this once", away,
+         [](Populated& world) { (void)world.saver->resume("extra", {.bytes = Discard{}, .room_within = {}}); },
+         [](Populated& world) { CHECK(world.is("active", "extra")); }},
+        {"allocate: what this stream has freed",
+         [extra](Populated& world) {
+             extra(world);
+             const Arena arena = world.saver->arena("extra");
+             arena.deallocate(arena.allocate(90'000), world.stream);
+         },
+         [](Populated& world) {
+             if (world.filled == nullptr) world.filled = world.saver->arena("extra").allocate(90'000, world.stream);
+         },
+         [](Populated& world) { CHECK(world.saver->owns(world.filled)); }},
     };
 }
 

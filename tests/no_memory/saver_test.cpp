@@ -128,6 +128,22 @@ TEST_CASE("MemorySaver: pause, whatever host memory it lacks") {
     CHECK(sweep_reported(nothing, list) > 30);
 }
 
+TEST_CASE("hooks: what was done is not told as a failure for want of host memory to run those that come after") {
+    std::vector<Hook> hooks;
+    const auto hooked = [&](World& w) {
+        hooks.clear();
+        hooks.push_back(w.saver->after_pause([](PauseEvent&) {}));
+        hooks.push_back(w.saver->after_resume([](ResumeEvent&) {}));
+    };
+    CHECK(sweep_reported(hooked, [](World& w) { (void)w.saver->pause(); }) > 30);
+    const auto hooked_and_paused = [&](World& w) {
+        hooked(w);
+        (void)w.saver->pause();
+    };
+    CHECK(sweep_reported(hooked_and_paused, [](World& w) { (void)w.saver->resume(); }) > 20);
+    hooks.clear();
+}
+
 TEST_CASE("trim_cuda_pools: no host memory to list the devices does not spoil the pause") {
     World world;
     const Hook first = world.saver->after_pause([](PauseEvent&) { no_memory::countdown = 0; });

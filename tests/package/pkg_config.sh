@@ -13,3 +13,11 @@ case $flags in *"$build/moved"*) ;; *) echo "memsaver.pc does not see that it wa
 # shellcheck disable=SC2046 # words
 "$compiler" -std=c++20 $flags "$sources/available.cpp" -o "$build/pkg_config_consumer" $($pkg_config --libs memsaver)
 "$build/pkg_config_consumer"
+
+# The C interface, where it was built.
+if $pkg_config --exists memsaver-c; then
+    # shellcheck disable=SC2046 # words
+    "$compiler" -x c++ "$sources/consumer.c" -x none -o "$build/pkg_config_consumer_c" \
+        $($pkg_config --cflags --libs memsaver-c)
+    LD_LIBRARY_PATH=$($pkg_config --variable=libdir memsaver-c) "$build/pkg_config_consumer_c"
+fi

@@ -4,9 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -106,6 +108,60 @@ TEST_CASE("drop: switched off, and inside a hook") {
     CHECK(saver.usage().begin()->state == "active");
 }
 
+TEST_CASE("drop: where the device cannot be waited for, the tag lives on, and its blocks are still known") {
+    using Driver = FaultyDriver<HostDriver>;
+    const Driver driver{HostDriver{64_MiB}};
+    {
+        MemorySaver saver{driver};
+        const Arena arena = saver.arena("a", HostBackup{});
+        void* const block = arena.allocate(1_MiB);
+        driver.fail({.call = Call::drain});
+        CHECK_THROWS_AS(saver.drop("a"), DriverError);
+        CHECK(saver.owns(block));
+        void* const another = arena.allocate(2_MiB);
+        CHECK(saver.owns(another));
+        CHECK(saver.pause("a").released_bytes != 0);
+        CHECK(row_of(saver, "a").state == "paused");
+        (void)saver.resume("a");
+        saver.deallocate(another);
+        saver.deallocate(block);
+        saver.drop("a");
+        CHECK(!saver.owns(block));
+    }
+    check_given_back(driver);
+}
+
+TEST_CASE("drop: what the tag took while a drop waited for its turn is forgotten with it") {
+    const HostDriver driver{2_GiB};
+    StreamRef lane;
+    REQUIRE(driver.lane(Direction::in, lane).ok());
+    MemorySaver saver{driver};
+    Arena arena = saver.arena("a", HostBackup{});
+    void* const block = arena.allocate(1_MiB);
+    (void)saver.pause("a");
+    REQUIRE(driver.hold(lane).ok());
+    std::thread resuming{[&] { (void)saver.resume("a"); }};
+    DeviceMemory memory;
+    do { // until it has its pages
+        REQUIRE(driver.memory(memory).ok());
+    } while (memory.free_bytes == memory.total_bytes);
+    std::thread dropping{[&] { saver.drop("a"); }};
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+    void* const large = arena.allocate(600_MiB); // addresses of their own
+    CHECK(saver.owns(large));
+    CHECK(saver.owns(block));
+    CHECK_THROWS_AS(saver.pause("a", {.timeout = std::chrono::milliseconds{1}}), NotIdle); // not: nothing to do
+    REQUIRE(driver.let_go(lane).ok());
+    resuming.join();
+    dropping.join();
+    CHECK(!saver.owns(large));
+    CHECK(!saver.owns(block));
+    const Arena next = saver.arena("b");
+    void* const all = next.allocate(1800_MiB);
+    CHECK(saver.owns(all));
+    CHECK_NOTHROW(saver.deallocate(all));
+}
+
 TEST_CASE("drop: tags that come and go leave nothing behind") {
     const Checked<HostMachine2G> machine;
     MemorySaver saver{machine.driver};
@@ -127,6 +183,38 @@ TEST_CASE("drop: a tag whose reserve did not fit is not left behind") {
     CHECK(saver.usage().size() == 0);
     CHECK(machine.driver.outstanding().reservations == 0);
     CHECK(saver.arena("t", Discard{}, ArenaOptions{.reserve = 32_MiB}).usage().mapped_bytes == 32_MiB);
+}
+
+TEST_CASE("set_retain: host memory and files are kept after a resume, or given back, as of the next one") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const FileBackup file{.directory = "/tmp", .threads = 1, .ring_bytes = 4_MiB};
+    const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
+    const Buffer<char> filed{saver.arena("f", file), 4 << 20};
+    const auto cycle = [&](unsigned char byte) {
+        fill(machine.driver, block, byte);
+        fill(machine.driver, filed, byte);
+        (void)saver.pause();
+        (void)saver.resume();
+        CHECK(filled(machine.driver, block, byte));
+        CHECK(filled(machine.driver, filed, byte));
+    };
+    cycle(1);
+    CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB);
+    CHECK(row_of(saver, "f").backed_up_bytes == 4_MiB);
+    saver.set_retain({"w", "f"}, false);
+    CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB); // until the next resume
+    cycle(2);
+    CHECK(machine.driver.host_bytes() == 0);
+    CHECK(machine.driver.outstanding().files == 0);
+    (void)saver.pause();
+    saver.set_retain(Tags::all(), true); // while it is paused
+    (void)saver.resume();
+    CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB);
+    CHECK_NOTHROW((void)saver.arena("w", HostBackup{.threads = 1})); // the policy is what it was
+    (void)saver.arena("z", Zero{});
+    CHECK_THROWS_AS(saver.set_retain("z", true), Misuse);
+    CHECK_THROWS_AS(saver.set_retain("unknown", true), Misuse);
 }
 
 TEST_CASE("forget_backup: what is kept of paused memory goes, and the next pause is as ever") {

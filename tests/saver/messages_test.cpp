@@ -110,6 +110,10 @@ TEST_CASE("messages: errors name the tag") {
     (void)saver.pause("w");
     const Buffer<char> b{saver.arena("b"), 40 << 20};
     CHECK(tag_of([&] { (void)saver.resume(); }) == "w");
+    MemorySaver other{HostDriver{64_MiB}}; // one whose bytes cannot be kept, among those whose can
+    const Buffer<char> kept{other.arena("kept", HostBackup{}), 100};
+    const Buffer<char> lost{other.arena("lost", FileBackup{.directory = "/nowhere/at/all"}), 100};
+    CHECK(tag_of([&] { (void)other.pause(); }) == "lost");
 }
 
 TEST_CASE("messages: regions that end elsewhere") {

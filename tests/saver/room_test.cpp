@@ -160,6 +160,66 @@ TEST_CASE("room: savers that want each other's, all at once, from many threads")
     CHECK(saver.owns(saver.arena("all").allocate(all)));
 }
 
+/// What a tag has freed is in hand while it is resumed: who wants it waits for the end of that, in every way.
+TEST_CASE("room: what another thread's operation has in hand is waited for") {
+    for (const char* way : {"another tag", "another saver", "the same tag", "alone", "a resume", "a workspace"}) {
+        CAPTURE(way);
+        const std::string wants{way};
+        const HostDriver driver{all};
+        StreamRef lane;
+        REQUIRE(driver.lane(Direction::in, lane).ok());
+        MemorySaver saver{driver};
+        MemorySaver other{driver};
+        const std::size_t capacity = wants == "the same tag" ? 50_MiB : 0;
+        const Arena arena = saver.arena("away", HostBackup{}, ArenaOptions{.capacity = capacity});
+        TaggedArena alone{driver, "alone"};
+        const Buffer<char> kept{arena, 1_MiB};
+        const Buffer<char> paused{saver.arena("paused"), 20_MiB};
+        (void)saver.pause();
+        { const Buffer<char> freed{arena, most}; }
+        REQUIRE(driver.hold(lane).ok());
+        std::jthread resuming{[&] { (void)saver.resume("away"); }};
+        const auto free_bytes = [&] {
+            DeviceMemory memory;
+            CHECK(driver.memory(memory).ok());
+            return memory.free_bytes;
+        };
+        while (free_bytes() > all - most - 2_MiB) std::this_thread::yield(); // it has its pages, and waits for bytes
+        std::jthread ending{[&] {
+            std::this_thread::sleep_for(50ms);
+            CHECK(driver.let_go(lane).ok());
+        }};
+        if (wants == "another tag") CHECK_NOTHROW((void)saver.arena("b").allocate(most));
+        if (wants == "another saver") CHECK_NOTHROW((void)other.arena("b").allocate(most));
+        if (wants == "the same tag") CHECK_NOTHROW((void)arena.allocate(most + 2_MiB));
+        if (wants == "alone") CHECK_NOTHROW((void)alone.allocate(most));
+        if (wants == "a resume") CHECK_NOTHROW((void)saver.resume("paused", {.room_within = {}}));
+        if (wants == "a workspace") {
+            WorkspacePool pool{saver.arena("w"), {.cap = most}};
+            CHECK_NOTHROW((void)pool.get("w", most));
+        }
+    }
+}
+
+TEST_CASE("room: a hopeless request does not wait for a device that would free nothing") {
+    const HostDriver driver{all};
+    StreamRef stream;
+    REQUIRE(driver.open_stream(stream).ok());
+    {
+        MemorySaver saver{driver};
+        const Buffer<char> lives{saver.arena("a"), most};
+        Buffer<char> used{saver.arena("a"), 1_MiB};
+        REQUIRE(driver.hold(stream).ok());
+        REQUIRE(driver.fill(address_of(used.data()), 1, 1_MiB, stream).ok());
+        CHECK_THROWS_AS((void)saver.arena("b").allocate(most), OutOfMemory);
+        used.reset(stream);
+        const Buffer<char> again{saver.arena("a"), 1_MiB, stream}; // the same block: nothing waits any more
+        CHECK_THROWS_AS((void)saver.arena("b").allocate(most), OutOfMemory);
+        REQUIRE(driver.let_go(stream).ok());
+    }
+    CHECK(driver.close_stream(stream).ok());
+}
+
 TEST_CASE("room: a neighbour that leaves while it is asked is waited for") {
     struct Slow final : detail::Neighbour {
         std::atomic<bool> asked{false};
@@ -169,6 +229,7 @@ TEST_CASE("room: a neighbour that leaves while it is asked is waited for") {
             while (!may_answer) std::this_thread::yield();
             return 7;
         }
+        bool wait_for_others() noexcept override { return false; }
     };
     Neighbours neighbours;
     Slow slow;

@@ -1,4 +1,5 @@
 // What a program that runs ahead of its device allocates and frees with a stream: bounded queries, events and memory.
+#include "support/bytes.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
 
@@ -7,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 
 namespace saver_streams_test {
 
@@ -44,6 +46,82 @@ TEST_CASE("streams: blocks for the work of the stream that gave them up take no 
     CHECK(driver.calls(Call::query) <= steps / 10);
     CHECK(driver.outstanding().events <= 100);
     CHECK(arena.usage().mapped_bytes <= 8_MiB);
+}
+
+TEST_CASE("streams: a graph's block is not one that eager work of the captured stream may still touch") {
+    const HostDriver driver{64_MiB};
+    StreamRef stream;
+    StreamRef other;
+    REQUIRE(driver.open_stream(stream).ok());
+    REQUIRE(driver.open_stream(other).ok());
+    {
+        MemorySaver saver{driver};
+        const Arena arena = saver.arena("graph", HostBackup{});
+        void* const eager = arena.allocate(1_MiB, stream);
+        REQUIRE(driver.hold(stream).ok());
+        REQUIRE(driver.fill(address_of(eager), 1, 1_MiB, stream).ok());
+        arena.deallocate(eager, stream);
+        void* recorded = nullptr;
+        Graph graph = capture(saver, "graph", stream, [&] {
+            recorded = saver.allocate(1_MiB, stream);
+            REQUIRE(driver.fill(address_of(recorded), 2, 1_MiB, stream).ok());
+        });
+        CHECK(recorded != eager);
+        graph.launch(other); // may run before what the other stream was given
+        REQUIRE(driver.let_go(stream).ok());
+        REQUIRE(driver.drain().ok());
+        CHECK(all_are(driver, recorded, 1_MiB, 2));
+    }
+    CHECK(driver.close_stream(other).ok());
+    CHECK(driver.close_stream(stream).ok());
+}
+
+/// CUDA's per-thread default stream: one handle, and in each thread a stream of its own.
+struct PerThread : HostDriver {
+    using HostDriver::HostDriver;
+    static StreamRef of_this_thread(StreamRef stream) { return stream.per_thread() ? mine : stream; }
+    Status record(EventRef event, StreamRef stream) const noexcept {
+        return HostDriver::record(event, of_this_thread(stream));
+    }
+    Status open_event(StreamRef stream, EventRef& event) const noexcept {
+        return HostDriver::open_event(of_this_thread(stream), event);
+    }
+    Status capturing(StreamRef stream, bool& yes) const noexcept {
+        return HostDriver::capturing(of_this_thread(stream), yes);
+    }
+    Status owns_stream(StreamRef stream, bool& yes) const noexcept {
+        return HostDriver::owns_stream(of_this_thread(stream), yes);
+    }
+    static inline thread_local StreamRef mine{};
+};
+
+TEST_CASE("streams: what one thread freed with its default stream is not another thread's before that has passed") {
+    const StreamRef per_thread = StreamRef::from_native(reinterpret_cast<void*>(std::uintptr_t{2}));
+    const PerThread driver{64_MiB};
+    StreamRef first;
+    StreamRef second;
+    REQUIRE(driver.open_stream(first).ok());
+    REQUIRE(driver.open_stream(second).ok());
+    {
+        MemorySaver saver{driver};
+        const Arena arena = saver.arena("a");
+        void* freed = nullptr;
+        std::thread{[&] {
+            PerThread::mine = first;
+            freed = arena.allocate(20_MiB, per_thread);
+            CHECK(driver.hold(first).ok());
+            CHECK(driver.fill(address_of(freed), 1, 20_MiB, first).ok());
+            arena.deallocate(freed, per_thread);
+        }}.join();
+        std::thread{[&] {
+            PerThread::mine = second;
+            CHECK(arena.allocate(20_MiB, per_thread) != freed);
+        }}.join();
+        CHECK(driver.let_go(first).ok());
+        CHECK(driver.drain().ok());
+    }
+    CHECK(driver.close_stream(second).ok());
+    CHECK(driver.close_stream(first).ok());
 }
 
 /// Answers as cuStreamIsCapturing does of the default stream while a stream that waits for it is captured.

@@ -2,7 +2,7 @@
 // writing and comparing bytes of a host machine.
 #pragma once
 
-#include "memsaver/driver/driver.hpp"
+#include "memsaver/backup/backup.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -26,6 +26,7 @@ enum class Holds : unsigned char { written, zero, lost };
 struct PlayedTag {
     std::string name;
     Holds becomes; ///< what its policy leaves of what was written
+    AnyPolicy policy = Discard{};
 };
 
 struct PlayedBlock {

@@ -3,11 +3,11 @@
 // framework.
 //
 // Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
-// another policy this once), resume, trim, prepare, invalidate, views of backups; writes by the processor, and by the
-// device as late as nobody waits for them; capturing, launching, updating and dropping graphs; a pool of workspaces;
-// the loss of the device; the end.
-// Not played are: several threads, several devices, hooks, timeouts, regions of tags, misuse but for what is refused of
-// paused memory, and running out of memory but by failures.
+// another policy this once), resume (also without the bytes this once), drop, forget_backup, another capacity, trim,
+// prepare, invalidate, views of backups; writes by the processor, and by the device as late as nobody waits for them;
+// capturing, launching, updating and dropping graphs; a pool of workspaces; the loss of the device; the end. Not played
+// are: several threads, several devices, hooks, timeouts, regions of tags, misuse but for what is refused of paused
+// memory, and running out of memory but by failures.
 #pragma once
 
 #include "memsaver/backup/verified.hpp"
@@ -53,7 +53,7 @@ public:
     explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
 
     void step() {
-        switch (choices_.below(24)) {
+        switch (choices_.below(28)) {
         case 0:
         case 1:
         case 2:
@@ -77,6 +77,10 @@ public:
         case 20: return launch();
         case 21: return drop_graph();
         case 22: return workspace();
+        case 23: return drop();
+        case 24: return forget_backup();
+        case 25: return resume_without_bytes();
+        case 26: return set_capacity();
         default: return choices_.below(4) == 0 ? lose_device() : drop_workspaces();
         }
     }
@@ -149,13 +153,13 @@ private:
         add("file", file, Holds::written);
         add("verified", Verified<HostBackup>{in_host_memory}, Holds::written);
         add("workspaces", in_host_memory, Holds::written);
-        tags_.push_back({"outside", Holds::written}); // plain memory, which is never paused
+        tags_.push_back({"outside", Holds::written, Discard{}}); // plain memory, which is never paused
         hold(driver_->open_stream(stream_).ok(), "a stream opens");
     }
     template <class Policy>
     void add(const char* name, Policy policy, Holds becomes) {
-        (void)saver_->arena(name, std::move(policy));
-        tags_.push_back({name, becomes});
+        (void)saver_->arena(name, policy);
+        tags_.push_back({name, becomes, std::move(policy)});
     }
     static unsigned char* pointer(Address address) { return reinterpret_cast<unsigned char*>(address); }
 
@@ -214,9 +218,12 @@ private:
         PlayedBlock block{.tag = tag, .bytes = sizes[choices_.below(std::size(sizes))]};
         if (blocks_.bytes() + block.bytes > most_bytes) return;
         const std::size_t alignment = choices_.below(4) == 0 && !plain ? 4096 : 256;
+        const bool on_stream = choices_.below(4) == 0; // may be what the stream has freed and not passed
         void* memory = nullptr;
         const auto act = [&] {
-            if (!plain) {
+            if (!plain && on_stream) {
+                memory = saver_->arena(tags_[tag].name).allocate(block.bytes, stream_, alignment);
+            } else if (!plain) {
                 memory = saver_->arena(tags_[tag].name).allocate(block.bytes, alignment);
             } else {
                 const auto out = saver_->outside();
@@ -230,6 +237,7 @@ private:
         const auto address = reinterpret_cast<Address>(memory);
         hold(address % alignment == 0, "blocks are aligned");
         take(address, block);
+        if (on_stream) settle();
         write(blocks_.at(address), address);
     }
 
@@ -292,6 +300,50 @@ private:
         for (const auto& [address, block] : blocks_) {
             if (contains(chosen, block.tag)) check_bytes(address, block);
         }
+    }
+
+    /// Nothing is brought this once: new bytes are coming anyway.
+    void resume_without_bytes() {
+        const std::vector<std::size_t> chosen = some_tags();
+        const std::vector<std::string> names = names_of(chosen);
+        for (auto& [address, block] : blocks_) {
+            if (block.away && contains(chosen, block.tag)) block.away = Holds::lost;
+        }
+        const auto act = [&] { (void)saver_->resume(names, {.bytes = Discard{}}); };
+        if (!attempt(act)) repeat(act);
+        for (auto& [address, block] : blocks_) {
+            if (contains(chosen, block.tag)) block.resume();
+        }
+    }
+
+    /// What was kept of paused memory goes.
+    void forget_backup() {
+        const std::size_t tag = choices_.below(tags_.size() - 1);
+        const auto act = [&] { saver_->forget_backup(tags_[tag].name); };
+        if (!attempt(act)) repeat(act);
+        for (auto& [address, block] : blocks_) {
+            if (block.away && block.tag == tag) block.away = Holds::lost;
+        }
+    }
+
+    /// A tag goes with all that it has, and is made again.
+    void drop() {
+        const std::size_t tag = choices_.below(tags_.size() - 1);
+        settle();
+        if (tag == tags_.size() - 2) forget_workspaces();
+        std::erase_if(graphs_, [&](const auto& graph) { return blocks_.at(graph.first).tag == tag; });
+        const auto act = [&] { saver_->drop(tags_[tag].name); };
+        if (!attempt(act)) repeat(act);
+        std::erase_if(blocks_, [&](const auto& block) { return block.second.tag == tag; });
+        const auto make = [&] { (void)saver_->arena(tags_[tag].name, tags_[tag].policy); };
+        if (!attempt(make)) repeat(make);
+    }
+
+    /// None that anybody reaches: what is tested is that it may change in the middle of anything.
+    void set_capacity() {
+        saver_->set_capacity(tags_[choices_.below(tags_.size() - 1)].name, choices_.below(2) == 0 ? 0 : 1_GiB);
+        saver_->set_margin(choices_.below(2) == 0 ? 0 : 1_MiB);
+        saver_->set_retain(choices_.below(2) == 0 ? Tags{"pinned"} : Tags{"pageable"}, choices_.below(2) == 0);
     }
 
     void trim() {

@@ -150,6 +150,64 @@ TEST_CASE("retention can be switched at any time") {
     CHECK(bench.host_bytes() == 0);
 }
 
+/// As torch_memory_saver's own tests want it.
+TEST_CASE_TEMPLATE("bytes that a resume retained can be read at the same address until one that does not", M,
+                   MEMSAVER_TEST_MACHINES) {
+    for (const Keep keep : {Keep::pinned, Keep::mmap}) {
+        for (const std::size_t bytes : {std::size_t{1024}, std::size_t{4096}, 5_MiB + 4097}) {
+            Bench<M> bench;
+            const auto& driver = bench.machine.driver;
+            void* const block = bench.allocate("retained", bytes, keep);
+            const auto kept_is = [&](std::uint64_t seed) {
+                const auto* const kept = static_cast<const unsigned char*>(bench.engine.backup_of(block, bytes));
+                REQUIRE(kept != nullptr);
+                const auto expected = pattern(bytes, seed);
+                CHECK(std::equal(expected.begin(), expected.end(), kept));
+                return kept;
+            };
+            write_pattern(driver, block, bytes, 1);
+            CHECK(bench.engine.pause("retained"));
+            const auto* const first = kept_is(1);
+            bench.engine.set_retain(true); // between a pause and a resume
+            CHECK(bench.engine.resume("retained"));
+            CHECK(kept_is(1) == first);
+            CHECK(has_pattern(driver, block, bytes, 1));
+            bench.engine.set_retain(false);
+            CHECK(kept_is(1) == first);
+            write_pattern(driver, block, bytes, 2);
+            CHECK(bench.engine.pause("retained"));
+            CHECK(kept_is(2) == first);
+            bench.engine.set_retain(true);
+            CHECK(bench.engine.resume("retained"));
+            CHECK(kept_is(2) == first);
+            write_pattern(driver, block, bytes, 3);
+            CHECK(bench.engine.pause("retained"));
+            CHECK(kept_is(3) == first);
+            bench.engine.set_retain(false);
+            CHECK(bench.engine.resume("retained"));
+            CHECK(bench.engine.backup_of(block, bytes) == nullptr);
+            CHECK(has_pattern(driver, block, bytes, 3));
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("host memory of what was freed goes back at once when it was the last", M, MEMSAVER_TEST_MACHINES) {
+    for (const Keep keep : {Keep::pinned, Keep::mmap}) {
+        for (const bool paused : {false, true}) {
+            Bench<M> bench;
+            bench.engine.set_retain(true);
+            void* const block = bench.allocate("retained", 1_MiB, keep);
+            write_pattern(bench.machine.driver, block, 1_MiB, 1);
+            CHECK(bench.engine.pause("retained"));
+            CHECK(bench.host_bytes() != 0);
+            if (!paused) CHECK(bench.engine.resume("retained"));
+            CHECK(bench.engine.free(block));
+            CHECK(bench.host_bytes() <= (keep == Keep::pinned ? 0 : 64_MiB)); // what is left is buffers for copies
+            CHECK(bench.engine.backup_of(block, 1_MiB) == nullptr);
+        }
+    }
+}
+
 TEST_CASE_TEMPLATE("freeing gives pages back and waits for the device", M, MEMSAVER_TEST_MACHINES) {
     Bench<M> bench;
     const auto& driver = bench.machine.driver;

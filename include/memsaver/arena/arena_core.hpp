@@ -21,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include <pthread.h>
+
 namespace memsaver::inline v0_2 {
 
 namespace detail {
@@ -46,10 +48,15 @@ public:
     /// The turn if it is to be had at once.
     std::optional<Hold> try_take();
 
+    /// Waits for the operation of another thread that has the turn now, if there is one; answers whether there was.
+    bool wait_for_others();
+
 private:
     std::mutex mutex_;
     std::condition_variable freed_;
     bool taken_ = false;
+    pthread_t owner_{};       ///< while it is taken
+    std::uint64_t ended_ = 0; ///< operations
 };
 
 /// Three books are kept in step: the pages (which addresses have memory), the heaps (which bytes are whose), and the
@@ -63,8 +70,8 @@ private:
 /// - Deallocations in shut memory during an operation are noted and take effect when it ends.
 ///
 /// Locks, in the order in which they are taken: the turn (one operation at a time; held across waits and copies), then
-/// `growing_` (one thread adds extents, or a pause takes them all; held across driver calls that do not wait), then the
-/// pages' mutex or the heaps' (bookkeeping).
+/// `growing_` (one thread adds extents, or a pause takes them all; held across driver calls that do not wait; a close
+/// waits), then the pages' mutex or the heaps' (bookkeeping).
 class ArenaCore final : public ArenaBase, public Neighbour {
 public:
     class Pause; // the operations, in steps; run_steps.hpp runs those of many arenas
@@ -109,6 +116,8 @@ public:
     Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use");
     /// The same if it is to be had at once.
     std::optional<Turn::Hold> try_turn();
+    /// Waits for the operation that another thread has under way here, if there is one; answers whether there was.
+    bool wait_for_others() noexcept override { return turn_.wait_for_others(); }
 
     /// What the arenas of other savers on the machine may have; see Neighbours.
     MEMSAVER_INLINE std::size_t give_room(bool wait) noexcept override;
@@ -118,6 +127,7 @@ public:
     /// Physical bytes of handles that live.
     [[nodiscard]] std::size_t mapped_bytes() const noexcept { return pages_.physical_bytes(); }
     /// A pause or a trim would find nothing to do.
+    [[nodiscard]] bool anything_waits() { return heaps_.anything_waits(); }
     [[nodiscard]] bool idle_for_pause() const noexcept { return mapped_bytes() == 0 && spent_.empty(); }
     /// A resume would find nothing to do.
     [[nodiscard]] bool nothing_paused() noexcept;
@@ -134,10 +144,14 @@ public:
     void invalidate();
     /// What is kept of memory that is paused now goes: a resume brings it back as after a pause that discards.
     void forget_backup();
+    /// Throws Misuse for a policy without such a choice. Waits for an operation that is under way.
+    void set_retain(bool yes);
     /// Gives everything back, waiting for the device first. Later calls throw Misuse, but for those of destructors. A
     /// lost device is no failure here. Throws what the first failing driver call stands for, after everything has been
-    /// tried; what is left is tried again by the next call.
-    void close();
+    /// tried; what is left is tried again by the next call. `closing` is called once no block can come any more, before
+    /// the addresses go; not where the device cannot be waited for, and the arena stays open.
+    void close(FunctionRef<void()> closing = [] {});
+    [[nodiscard]] bool closed() const noexcept { return closed_.load(); }
 
 private:
     class Growing; // a block that grows: arena_core.ipp
@@ -153,8 +167,9 @@ private:
     void check_capacity(std::size_t more) const;
     /// Makes everything in the arena that nobody holds reusable, and gives whole extents of it back. Waits for the
     /// device if anything waits for it. Whether anything changed.
-    /// `at_first`: keeps the pages if anything waited, for that may be enough.
-    bool reclaim_own(bool at_first = false);
+    /// `at_first`: keeps the pages if anything waited, for that may be enough. `may_wait`, once: for the operation that
+    /// another thread has under way.
+    bool reclaim_own(bool at_first, bool& may_wait);
     [[nodiscard]] std::size_t check_request(const Request& request) const;
 
     // --- operations ---
@@ -380,8 +395,8 @@ using PauseStep = ArenaCore::Pause;
 using ResumeStep = ArenaCore::Resume;
 using TrimStep = ArenaCore::Trim;
 
-/// Gives back what nobody uses, within a turn that the caller holds. With `wait`, waits for the device first if that
-/// makes anything free. Answers how many bytes; what fails is tried again by the next call.
+/// Gives back what nobody uses, within a turn that the caller holds. With `wait`, waits for the device first if
+/// anything waits for it. Answers how many bytes; what fails is tried again by the next call.
 std::size_t trim_now(ArenaCore& core, bool wait = false);
 
 } // namespace detail

@@ -27,7 +27,8 @@ MEMSAVER_INLINE Turn::Hold::~Hold() {
     if (turn_ == nullptr) return;
     const std::lock_guard lock{turn_->mutex_};
     turn_->taken_ = false;
-    turn_->freed_.notify_one(); // under the lock: the turn may be gone as soon as it is given up
+    turn_->ended_ += 1;
+    turn_->freed_.notify_all(); // under the lock: the turn may be gone as soon as it is given up
 }
 
 MEMSAVER_INLINE Turn::Hold Turn::take(const Deadline& deadline, const std::string& tag) {
@@ -41,6 +42,7 @@ MEMSAVER_INLINE Turn::Hold Turn::take(const Deadline& deadline, const std::strin
                       "changed"};
     }
     taken_ = true;
+    owner_ = ::pthread_self();
     return Hold{*this};
 }
 
@@ -48,7 +50,16 @@ MEMSAVER_INLINE std::optional<Turn::Hold> Turn::try_take() {
     const std::lock_guard lock{mutex_};
     if (taken_) return {};
     taken_ = true;
+    owner_ = ::pthread_self();
     return std::optional<Hold>{std::in_place, *this};
+}
+
+MEMSAVER_INLINE bool Turn::wait_for_others() {
+    std::unique_lock lock{mutex_};
+    if (!taken_ || ::pthread_equal(owner_, ::pthread_self()) != 0) return false;
+    const std::uint64_t seen = ended_; // not until it is free: another one may have it at once
+    freed_.wait(lock, [&] { return ended_ != seen; });
+    return true;
 }
 
 MEMSAVER_INLINE Address address_of(const void* pointer) noexcept { return reinterpret_cast<Address>(pointer); }
@@ -133,7 +144,8 @@ MEMSAVER_INLINE std::size_t ArenaCore::check_request(const Request& request) con
 
 MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& request) {
     const auto take = [&] { return heaps_.allocate(size, request.alignment, request.bytes, request.stream); };
-    int reclaims = 0; // others may take what it makes free, but not for ever
+    int reclaims = 0;     // others may take what it makes free, but not for ever
+    bool may_wait = true; // for another thread's operation, once
     for (bool waited = false, settled = false;;) {
         require_open_for([&] { return request.text(); });
         const std::uint64_t seen = growths_.load();
@@ -156,13 +168,14 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
         try {
             grow(seen, size, request.alignment);
         } catch (const Error& error) {
-            if (reclaims == 8 || error.status().kind == StatusKind::gone || !reclaim_own(reclaims == 0)) throw;
+            if (reclaims == 8 || error.status().kind == StatusKind::gone || !reclaim_own(reclaims == 0, may_wait))
+                throw;
             reclaims += 1;
         }
     }
 }
 
-MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool at_first) {
+MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool at_first, bool& may_wait) {
     const bool waits = heaps_.anything_waits();
     if (waits) {
         heaps_.fence();
@@ -170,8 +183,8 @@ MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool at_first) {
         if (at_first) return true; // perhaps that is enough, and pages need not go
     }
     const auto turn = try_turn();
-    const std::size_t released = turn ? trim_now(*this) : 0;
-    return waits || released != 0;
+    if (!turn) return (std::exchange(may_wait, false) && wait_for_others()) || waits; // it has in hand what is missing
+    return trim_now(*this) != 0 || waits;
 }
 
 MEMSAVER_INLINE void ArenaCore::check_capacity(std::size_t more) const {
@@ -274,7 +287,7 @@ MEMSAVER_INLINE bool ArenaCore::contains(const void* pointer) const noexcept {
 
 MEMSAVER_INLINE bool ArenaCore::holds(const void* pointer, std::size_t bytes) {
     const Range range{address_of(pointer), bytes};
-    return contains(pointer) && range.end() >= range.address && heaps_.holds(range);
+    return !closed_.load() && contains(pointer) && range.end() >= range.address && heaps_.holds(range);
 }
 
 MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
@@ -354,7 +367,7 @@ MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size
     }
 }
 
-MEMSAVER_INLINE void ArenaCore::close() {
+MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     fork_mark_.require_parent("close");
     const auto turn = turn_.take();
     const std::lock_guard growing{growing_};
@@ -365,6 +378,7 @@ MEMSAVER_INLINE void ArenaCore::close() {
             check_of_tag(drained, "wait for the device before an arena closes");
         }
     }
+    closing();
     const Status kept = close_slots();
     check_of_tag(pages_.close(), "give back an arena's memory");
     check_of_tag(kept, "give back what a backup holds");
@@ -384,6 +398,13 @@ MEMSAVER_INLINE void ArenaCore::forget_backup() {
     for (const LiveBlock& block : blocks) own_->forget(block.serial);
     tell_kept(own_->resumed());
     for (std::shared_ptr<AnySlot>& slot : old) retire_slot(std::move(slot));
+}
+
+MEMSAVER_INLINE void ArenaCore::set_retain(bool yes) {
+    const auto turn = take_turn({}, "set_retain");
+    if (own_->set_retain(yes)) return;
+    throw Misuse{"set_retain: the policy \"" + std::string{policy_.name()} + "\" of tag \"" + tag() +
+                 "\" has no such choice"};
 }
 
 // --- texts ---
@@ -660,7 +681,8 @@ MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
     try {
         take_more();
     } catch (const Error& error) { // memory of the arena that nobody holds may be in the way
-        if (error.status().kind == StatusKind::gone || !core_.reclaim_own()) throw;
+        bool may_wait = true;
+        if (error.status().kind == StatusKind::gone || !core_.reclaim_own(false, may_wait)) throw;
         take_more();
     }
     parts_.push_back(more.address);
@@ -1023,7 +1045,7 @@ MEMSAVER_INLINE bool ArenaCore::Trim::take_out(Range range) noexcept {
 
 MEMSAVER_INLINE std::size_t trim_now(ArenaCore& core, bool wait) {
     TrimStep step{core};
-    if (wait && core.driver().drain().ok()) step.idle({}, true);
+    if (wait && core.anything_waits() && core.driver().drain().ok()) step.idle({}, true);
     step.release();
     Status ignored;
     return step.commit(ignored).released_bytes;

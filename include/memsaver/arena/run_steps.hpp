@@ -192,6 +192,19 @@ Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::stead
     }
 }
 
+/// Enqueues the copies of all steps, in order. An error names its tag.
+template <class Step>
+void enqueue_all(std::vector<Step>& steps) {
+    for (Step& step : steps) {
+        try {
+            step.enqueue();
+        } catch (Error& error) {
+            name_tag(error, step.tag());
+            throw;
+        }
+    }
+}
+
 /// An empty report with room for `rows`, so that no host memory is needed once something has been done.
 Report report_of(std::size_t rows);
 
@@ -225,8 +238,20 @@ public:
         return false;
     }
 
+    /// The same for who has no operation under way: once, `wait_for_others()` waits for those that are, and answers
+    /// whether there were any; what they had in hand may be there then.
+    template <class Trim, class Wait>
+    bool again(Trim&& trim, Wait&& wait_for_others) {
+        if (again(trim)) return true;
+        if (waited_) return false;
+        waited_ = true;
+        stage_ = 0;
+        return wait_for_others();
+    }
+
 private:
     int stage_ = 0;
+    bool waited_ = false;
 };
 
 /// ResumeOptions::room_within: tries that find no room end when it is over, and sleep ever longer in between.
@@ -264,7 +289,7 @@ Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
         if (!relieve(refused->driver.device())) raise_no_room(steps, *refused);
     }
     for_each_device(steps, [](ResumeStep& step) { step.map(); });
-    for (ResumeStep& step : steps) step.enqueue();
+    enqueue_all(steps);
     std::mutex mutex;
     try {
         translated([&] { // the host's bad_alloc too carries the report

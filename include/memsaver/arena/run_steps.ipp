@@ -114,7 +114,7 @@ MEMSAVER_INLINE Report run_pause(std::vector<PauseStep>& steps, const Order& ord
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     wait_for_steps(steps, order, deadline, others);
-    for (PauseStep& step : steps) step.enqueue();
+    enqueue_all(steps);
     for_each_device(steps, [](PauseStep& step) { step.wait(); });
     for_each_device(steps, [](PauseStep& step) { step.release(); });
     return commit_all(steps, "give pages back", start, std::move(report));

@@ -39,13 +39,20 @@ MEMSAVER_INLINE bool more_room(const ArenaCore& arena, std::size_t own, bool wai
     return (others == nullptr ? 0 : others->give_room(wait)) + own != 0;
 }
 
+/// Whether other threads had operations under way on the machine; they have ended.
+MEMSAVER_INLINE bool wait_for_neighbours(const ArenaCore& arena) {
+    Neighbours* const others = arena.driver().neighbours();
+    return others != nullptr && others->wait_for_others();
+}
+
 MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) const {
     return run([&](ArenaCore& arena) {
         for (Relief relief;;) {
             try {
                 return arena.allocate(request);
             } catch (const OutOfMemory&) {
-                if (!relief.again([&](bool wait) { return more_room(arena, arena.give_room(wait), wait); })) {
+                if (!relief.again([&](bool wait) { return more_room(arena, arena.give_room(wait), wait); },
+                                  [&] { return wait_for_neighbours(arena); })) {
                     throw;
                 }
             }
@@ -72,6 +79,7 @@ MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) const {
 MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
     return run([&](ArenaCore& arena) {
         require_keeps_nothing(options);
+        bool waited = false;
         for (RoomWithin patience{options.room_within};;) {
             try {
                 std::vector<ResumeStep> steps;
@@ -83,6 +91,7 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
                 for (const TagReport& row : report.tags) arena.totals.note(row);
                 return report;
             } catch (const OutOfMemory&) {
+                if (!std::exchange(waited, true) && wait_for_neighbours(arena)) continue;
                 if (patience.over()) throw;
             }
             patience.sleep();

@@ -44,6 +44,9 @@ public:
     /// one among them: then the work is done here.
     void join() noexcept;
 
+    /// Where an executor is to run it and has not begun, does the work here: its threads may all wait for it.
+    void help() noexcept;
+
     /// What the first of them threw, if any did.
     [[nodiscard]] std::exception_ptr failure() noexcept;
 
@@ -52,6 +55,7 @@ private:
     struct Shared {
         void run() noexcept;
         void take_part() noexcept;
+        void work_here() noexcept; ///< for who counts as running
 
         std::function<void()> work;
         std::mutex mutex; // over what follows

@@ -37,14 +37,21 @@ MEMSAVER_INLINE bool Crew::done() const noexcept {
 MEMSAVER_INLINE void Crew::join() noexcept {
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
+    help();
     std::unique_lock lock{shared_->mutex};
-    if (shared_->to_come != 0 && !shared_->begun && !shared_->over) {
-        lock.unlock();
-        shared_->run();
-        lock.lock();
-    }
     shared_->over = true;
     shared_->ended.wait(lock, [&] { return shared_->running == 0; });
+}
+
+MEMSAVER_INLINE void Crew::help() noexcept {
+    if (!options_.executor) return;
+    {
+        const std::lock_guard lock{shared_->mutex};
+        if (shared_->to_come == 0 || shared_->begun || shared_->over) return;
+        shared_->begun = true;
+        shared_->running += 1;
+    }
+    shared_->work_here();
 }
 
 MEMSAVER_INLINE std::exception_ptr Crew::failure() noexcept {
@@ -69,6 +76,10 @@ MEMSAVER_INLINE void Crew::Shared::take_part() noexcept {
         begun = true;
         running += 1;
     }
+    work_here();
+}
+
+MEMSAVER_INLINE void Crew::Shared::work_here() noexcept {
     run();
     const std::lock_guard lock{mutex};
     running -= 1;

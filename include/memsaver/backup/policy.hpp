@@ -69,6 +69,7 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 /// - `backed_up_bytes()`: what is held, in bytes.
 /// - `view(serial, offset, bytes)`, if it has it: a BackupView of a part of a block's kept bytes; throws Misuse
 ///   if there are none.
+/// - `set_retain(yes)`, if it has it: noexcept, whether room is kept after the resumes to come, for the next pause.
 /// - `close()`, if it has it: noexcept, gives everything back and answers the first failure; what is left is tried
 ///   again by the next call. The arena keeps a slot whose `close` failed. Without it, the destructor does what it can.
 template <class S>
@@ -115,6 +116,8 @@ public:
     virtual void invalidate() noexcept = 0;
     [[nodiscard]] virtual std::size_t backed_up_bytes() const noexcept = 0;
     [[nodiscard]] virtual BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const = 0;
+    /// False if the slot has no such choice.
+    virtual bool set_retain(bool yes) noexcept = 0;
     virtual Status close() noexcept = 0;
 };
 
@@ -126,7 +129,8 @@ public:
     template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, AnyPolicy> && Backup<std::remove_cvref_t<P>>)
         AnyPolicy(P&& policy) // NOLINT(google-explicit-constructor): options take policies as they are
-        : policy_{std::make_shared<const Holder<std::remove_cvref_t<P>>>(std::forward<P>(policy))} {}
+        : policy_{detail::translated(
+              [&] { return std::make_shared<const Holder<std::remove_cvref_t<P>>>(std::forward<P>(policy)); })} {}
 
     /// What was meant as a policy: the error says what it lacks.
     template <class P>
@@ -184,6 +188,17 @@ private:
                 return slot.view(serial, offset, bytes);
             } else {
                 throw Misuse{"the tag's policy keeps no bytes"};
+            }
+        }
+        bool set_retain(bool yes) noexcept override {
+            if constexpr (requires {
+                              { slot.set_retain(yes) }
+                              noexcept;
+                          }) {
+                slot.set_retain(yes);
+                return true;
+            } else {
+                return false;
             }
         }
         Status close() noexcept override {

@@ -91,6 +91,7 @@ MEMSAVER_INLINE Status RingTransfer::wait() {
 }
 
 MEMSAVER_INLINE Status RingTransfer::follow(StreamRef, Range range) noexcept {
+    crew_.help();
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
         const bool wanted = std::any_of(pieces_[i].units.begin(), pieces_[i].units.end(), [&](const Unit& unit) {
             return unit.device < range.end() && range.address < unit.device + unit.bytes;

@@ -29,6 +29,8 @@ public:
     Ticket restore(const LiveSet& live);
 
     Status resumed() noexcept;
+    /// From the next resume on.
+    void set_retain(bool yes) noexcept;
     Status close() noexcept;
 
     void forget(std::uint64_t serial) noexcept;

@@ -112,6 +112,8 @@ MEMSAVER_INLINE Status StoredSlot::resumed() noexcept {
     return books_->store->retry();
 }
 
+MEMSAVER_INLINE void StoredSlot::set_retain(bool yes) noexcept { books_->options.retain = yes; }
+
 MEMSAVER_INLINE Status StoredSlot::close() noexcept { return books_->clear(); }
 
 MEMSAVER_INLINE std::size_t StoredSlot::backed_up_bytes() const noexcept { return books_->saved_bytes.load(); }

@@ -17,6 +17,28 @@
 
 namespace memsaver::inline v0_2 {
 
+namespace detail {
+
+/// A place in source code. The standard's source_location is missing from clang 14; these builtins are everywhere.
+struct SourcePlace {
+    const char* file = "";
+    const char* function = "";
+    unsigned line = 0;
+
+    /// As a default argument: the place of the call that left it out.
+    static constexpr SourcePlace here(const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(),
+                                      unsigned line = static_cast<unsigned>(__builtin_LINE())) noexcept {
+        return {file, function, line};
+    }
+
+    /// "engine.cpp:17"; the library's own files without the folders that lead to them; empty for no place.
+    [[nodiscard]] std::string text() const;
+    /// Whether it is in the library's own files.
+    [[nodiscard]] bool internal() const noexcept;
+};
+
+} // namespace detail
+
 // Exceptions have default visibility, so that one thrown in a library compiled with -fvisibility=hidden is caught by
 // its type in another.
 
@@ -35,6 +57,12 @@ public:
     /// What a pause, resume or trim had done before it failed; empty for other calls.
     [[nodiscard]] const Report& report() const noexcept { return facts_->report; }
 
+    /// The line that wanted the call that failed, "memsaver/arena/pages.ipp:205", for a report of a bug; empty where no
+    /// driver call failed.
+    [[nodiscard]] std::string place() const { return facts_->place.text(); }
+
+    /// Notes the line that wanted the call that failed.
+    void attach(const detail::SourcePlace& place) noexcept { facts_->place = place; }
     /// Gives the exception, and the copies that were made of it, another report.
     void attach(Report report) { facts_->report = std::move(report); }
     /// Names the tag concerned, unless one has been named before.
@@ -43,7 +71,7 @@ public:
     }
 
 protected:
-    explicit Error(Status status) : facts_{std::make_shared<Facts>(Facts{{}, status, {}})} {}
+    explicit Error(Status status) : facts_{std::make_shared<Facts>(Facts{{}, status, {}, {}})} {}
     Error(const Error&) noexcept = default; // never a move: an exception always has its facts
     Error& operator=(const Error&) noexcept = default;
 
@@ -52,6 +80,7 @@ private:
         std::string tag;
         Status status;
         Report report;
+        detail::SourcePlace place;
     };
     std::shared_ptr<Facts> facts_; // shared by copies: copying an exception does not throw
 };
@@ -117,26 +146,6 @@ class [[gnu::visibility("default")]] Misuse : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
 
-namespace detail {
-
-/// A place in source code. The standard's source_location is missing from clang 14; these builtins are everywhere.
-struct SourcePlace {
-    const char* file = "";
-    const char* function = "";
-    unsigned line = 0;
-
-    /// As a default argument: the place of the call that left it out.
-    static constexpr SourcePlace here(const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(),
-                                      unsigned line = static_cast<unsigned>(__builtin_LINE())) noexcept {
-        return {file, function, line};
-    }
-
-    /// "engine.cpp:17"; the library's own files without the folders that lead to them.
-    [[nodiscard]] std::string text() const;
-};
-
-} // namespace detail
-
 /// What was attempted, and the line that wanted it. Converts from a literal, so that `check(status, "map pages")`
 /// notes its own line.
 struct Attempt {
@@ -161,7 +170,7 @@ void check(const Status& status, const Attempt& attempt, std::size_t bytes, std:
 
 namespace detail {
 
-/// "map pages (2.00 MiB at 0x...) failed: CUDA_ERROR_INVALID_VALUE (1)".
+/// "map pages (2.00 MiB at 0x...) failed: CUDA_ERROR_INVALID_VALUE (1)"; with the line, if it is not the library's own.
 std::string failure_text(const Status& status, const Attempt& attempt, const std::string& detail = {});
 
 /// An exception of an operation on one tag says which.

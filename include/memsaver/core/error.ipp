@@ -14,15 +14,19 @@ namespace memsaver::inline v0_2 {
 MEMSAVER_INLINE void raise(const Status& status, const Attempt& attempt, const std::string& detail,
                            std::size_t needed_bytes, std::size_t free_bytes) {
     const std::string text = detail::failure_text(status, attempt, detail);
+    const auto from = [&](auto error) {
+        error.attach(attempt.place);
+        return error;
+    };
     switch (status.kind) {
-    case StatusKind::out_of_memory: throw OutOfMemory{text, needed_bytes, free_bytes, status};
-    case StatusKind::out_of_host_memory: throw OutOfHostMemory{text, status};
-    case StatusKind::gone: throw DeviceLost{text, status};
-    case StatusKind::unsupported: throw Unavailable{text, status};
+    case StatusKind::out_of_memory: throw from(OutOfMemory{text, needed_bytes, free_bytes, status});
+    case StatusKind::out_of_host_memory: throw from(OutOfHostMemory{text, status});
+    case StatusKind::gone: throw from(DeviceLost{text, status});
+    case StatusKind::unsupported: throw from(Unavailable{text, status});
     case StatusKind::ok:
     case StatusKind::other: break;
     }
-    throw DriverError{text, status};
+    throw from(DriverError{text, status});
 }
 
 MEMSAVER_INLINE void check(const Status& status, const Attempt& attempt) {
@@ -35,7 +39,14 @@ MEMSAVER_INLINE void check(const Status& status, const Attempt& attempt, std::si
 
 namespace detail {
 
+MEMSAVER_INLINE bool SourcePlace::internal() const noexcept {
+    const std::size_t length = std::strlen(file);
+    const bool definitions = length > 4 && std::strcmp(file + length - 4, ".ipp") == 0;
+    return std::strstr(file, definitions ? "memsaver/" : "include/memsaver/") != nullptr;
+}
+
 MEMSAVER_INLINE std::string SourcePlace::text() const {
+    if (line == 0) return {};
     const char* inside = std::strstr(file, "memsaver/");
     for (const char* next = inside; next != nullptr; next = std::strstr(next + 1, "memsaver/")) inside = next;
     return std::string{inside != nullptr ? inside : file} + ':' + std::to_string(line);
@@ -45,7 +56,8 @@ MEMSAVER_INLINE std::string failure_text(const Status& status, const Attempt& at
     std::string text = attempt.what;
     if (!detail.empty()) text += " (" + detail + ")";
     return text + " failed: " + (*status.name != '\0' ? status.name : "error") +
-           (status.code != 0 ? " (" + std::to_string(status.code) + ")" : "") + " [" + attempt.place.text() + "]";
+           (status.code != 0 ? " (" + std::to_string(status.code) + ")" : "") +
+           (attempt.place.internal() ? "" : " [" + attempt.place.text() + "]");
 }
 
 MEMSAVER_INLINE void name_tag(Error& error, const std::string& tag) noexcept {

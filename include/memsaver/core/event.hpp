@@ -60,6 +60,9 @@ void tell(const EventSink& sink, MakeEvent&& make_event) noexcept {
     }
 }
 
+/// A text as JSON has it, in quotation marks; bytes that are no UTF-8 pass as they are.
+[[nodiscard]] std::string json_quoted(const std::string& text);
+
 /// The event as one line of JSON, without the line's end.
 [[nodiscard]] std::string json_of(const Event& event);
 

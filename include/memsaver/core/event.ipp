@@ -45,25 +45,26 @@ MEMSAVER_INLINE EventSink json_lines_sink(std::FILE* file) {
 
 namespace detail {
 
-MEMSAVER_INLINE std::string json_of(const Event& event) {
-    const auto quoted = [](const std::string& text) {
-        std::string all = "\"";
-        for (const char c : text) {
-            const auto code = static_cast<unsigned char>(c);
-            if (c == '"' || c == '\\') {
-                all += {'\\', c};
-            } else if (code >= 0x20) {
-                all += c;
-            } else {
-                char escape[8];
-                std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(code));
-                all += escape;
-            }
+MEMSAVER_INLINE std::string json_quoted(const std::string& text) {
+    std::string all = "\"";
+    for (const char c : text) {
+        const auto code = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') {
+            all += {'\\', c};
+        } else if (code >= 0x20) {
+            all += c;
+        } else {
+            char escape[8];
+            std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(code));
+            all += escape;
         }
-        return all + '"';
-    };
-    return std::string{"{\"kind\":\""} + name_of(event.kind) + "\",\"tag\":" + quoted(event.tag) +
-           ",\"device\":" + std::to_string(event.device) + ",\"text\":" + quoted(event.text) +
+    }
+    return all + '"';
+}
+
+MEMSAVER_INLINE std::string json_of(const Event& event) {
+    return std::string{"{\"kind\":\""} + name_of(event.kind) + "\",\"tag\":" + json_quoted(event.tag) +
+           ",\"device\":" + std::to_string(event.device) + ",\"text\":" + json_quoted(event.text) +
            ",\"bytes_done\":" + std::to_string(event.bytes_done) +
            ",\"bytes_total\":" + std::to_string(event.bytes_total) + '}';
 }

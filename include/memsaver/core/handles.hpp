@@ -49,6 +49,8 @@ public:
 
     /// The pointer that it was made from; null for the default stream.
     [[nodiscard]] void* native() const noexcept { return native_; }
+    /// Whether it is CUDA's per-thread default stream (cudaStreamPerThread): one handle, another stream in each thread.
+    [[nodiscard]] bool per_thread() const noexcept { return reinterpret_cast<std::uintptr_t>(native_) == 2; }
     friend bool operator==(const StreamRef&, const StreamRef&) = default;
 
 private:

@@ -34,6 +34,8 @@ public:
 
     Order() = default;
     Order(AlreadyIdle) noexcept : kind_{Kind::idle} {}
+    /// As `after(...)`, for lists that are known only when the program runs. Throws Misuse where both are empty.
+    [[nodiscard]] static Order after_all(std::vector<StreamRef> streams, std::vector<EventRef> events = {});
 
     /// What is waited for: by default, the device's work.
     [[nodiscard]] Kind kind() const noexcept { return kind_; }

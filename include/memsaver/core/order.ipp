@@ -5,8 +5,19 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE Order Order::after_all(std::vector<StreamRef> streams, std::vector<EventRef> events) {
+    if (streams.empty() && events.empty()) throw Misuse{"an order after no stream and no event waits for nothing"};
+    Order order;
+    order.kind_ = Kind::after;
+    order.streams_ = std::move(streams);
+    order.events_ = std::move(events);
+    return order;
+}
 
 namespace detail {
 

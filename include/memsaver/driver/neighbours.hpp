@@ -17,6 +17,8 @@ public:
     /// Gives back what nobody uses, and answers how many bytes that was; with `wait`, once the device's work so far has
     /// passed. Does not wait for other threads: who is at work on its memory gives nothing.
     virtual std::size_t give_room(bool wait) noexcept = 0;
+    /// Waits for the operation that another thread has under way on its memory; answers whether there was one.
+    virtual bool wait_for_others() noexcept = 0;
 
 protected:
     Neighbour() = default;
@@ -43,6 +45,8 @@ public:
     void leave(detail::Neighbour& neighbour) noexcept;
     /// Asks each of them, and answers how many bytes they gave back. No lock is held meanwhile.
     std::size_t give_room(bool wait) noexcept;
+    /// Waits for the operations that other threads have under way; answers whether there were any. The caller has none.
+    bool wait_for_others() noexcept;
 
 private:
     struct Books; // who has joined

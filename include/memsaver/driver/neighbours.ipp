@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace memsaver::inline v0_2 {
 
@@ -18,6 +19,24 @@ struct Neighbours::Books {
         detail::Neighbour* neighbour;
         unsigned asked = 0; ///< threads that are asking it now
     };
+
+    /// Calls `ask(neighbour)` for each, with no lock held.
+    template <class Ask>
+    void each(Ask&& ask) noexcept {
+        std::unique_lock lock{mutex};
+        for (std::uint64_t after = 0;;) {
+            const auto found = entries.upper_bound(after);
+            if (found == entries.end()) return;
+            after = found->first;
+            Entry& entry = found->second; // stays where it is for as long as it is asked
+            entry.asked += 1;
+            lock.unlock();
+            ask(*entry.neighbour);
+            lock.lock();
+            entry.asked -= 1;
+            answered.notify_all();
+        }
+    }
 
     std::mutex mutex;
     std::condition_variable answered;
@@ -46,19 +65,14 @@ MEMSAVER_INLINE void Neighbours::leave(detail::Neighbour& neighbour) noexcept {
 
 MEMSAVER_INLINE std::size_t Neighbours::give_room(bool wait) noexcept {
     std::size_t given = 0;
-    std::unique_lock lock{books_->mutex};
-    for (std::uint64_t after = 0;;) {
-        const auto found = books_->entries.upper_bound(after);
-        if (found == books_->entries.end()) return given;
-        after = found->first;
-        Books::Entry& entry = found->second; // stays where it is for as long as it is asked
-        entry.asked += 1;
-        lock.unlock();
-        given += entry.neighbour->give_room(wait);
-        lock.lock();
-        entry.asked -= 1;
-        books_->answered.notify_all();
-    }
+    books_->each([&](detail::Neighbour& neighbour) { given += neighbour.give_room(wait); });
+    return given;
+}
+
+MEMSAVER_INLINE bool Neighbours::wait_for_others() noexcept {
+    bool any = false;
+    books_->each([&](detail::Neighbour& neighbour) { any = neighbour.wait_for_others() || any; });
+    return any;
 }
 
 } // namespace memsaver::inline v0_2

@@ -111,7 +111,7 @@ MEMSAVER_INLINE WorkspacePool::~WorkspacePool() = default;
 MEMSAVER_INLINE const Arena& WorkspacePool::arena() const { return state().arena; }
 
 MEMSAVER_INLINE WorkspacePool::WorkspacePool(Arena arena, WorkspacePoolOptions options)
-    : state_{std::make_unique<State>(std::move(arena), options)} {
+    : state_{detail::translated([&] { return std::make_unique<State>(std::move(arena), options); })} {
     (void)state_->arena.base();
     if (options.cap == 0) throw Misuse{"a WorkspacePool needs a cap"};
 }

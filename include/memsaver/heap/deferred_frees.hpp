@@ -4,6 +4,7 @@
 #include "memsaver/core/order.hpp"
 #include "memsaver/driver/owned.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -154,7 +155,8 @@ public:
     [[nodiscard]] std::size_t fenced_bytes() const noexcept { return fenced_bytes_; }
     /// Whether anything waits that waiting for the device would make reusable.
     [[nodiscard]] bool any_waiting() const noexcept {
-        return fenced_bytes_ != 0 || !streams_.empty() || !elsewhere_.empty();
+        return fenced_bytes_ != 0 || !elsewhere_.empty() ||
+               std::any_of(streams_.begin(), streams_.end(), [](const Stream& list) { return list.bytes != 0; });
     }
 
 private:

@@ -208,9 +208,17 @@ MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment
     if (size == Size::large) bytes = align_up(bytes, unit_);
     Heap& heap = size == Size::huge ? central_ : shard_of_this_thread(size);
     const std::lock_guard lock{heap.mutex};
-    if (stream) {
+    if (stream && !stream->per_thread()) {
+        // What a capture records runs later, in any stream: work that the block waits for may not have passed then.
+        std::optional<bool> eager;
         const auto usable = [&](Address address) {
-            return address % alignment == 0 && !heap.blocks.any_shut({address, heap.blocks.find(address)->bytes});
+            if (address % alignment != 0 || heap.blocks.any_shut({address, heap.blocks.find(address)->bytes}))
+                return false;
+            if (!eager) {
+                bool capturing = true;
+                eager = driver_.capturing(*stream, capturing).ok() && !capturing;
+            }
+            return *eager;
         };
         if (const Address address = heap.deferred.take(*stream, bytes, usable)) {
             heap.blocks.revive(address, requested);
@@ -426,6 +434,10 @@ MEMSAVER_INLINE Heaps::Sums Heaps::sums() {
 
 MEMSAVER_INLINE void Heaps::look_at_stream(FreeOrder& order) const {
     if (order.kind != FreeOrder::Kind::stream) return;
+    if (order.stream.per_thread()) { // a list would be of another stream in each thread
+        order.kind = FreeOrder::Kind::device;
+        return;
+    }
     bool capturing = false;
     check(driver_.capturing(order.stream, capturing), "ask whether a stream is being captured");
     if (!capturing) return;

@@ -19,7 +19,7 @@ MEMSAVER_INLINE HostDriver::HostDriver(std::size_t capacity_bytes, HostDriverOpt
     if ((unit & (unit - 1)) != 0 || unit < static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)))
         throw Misuse{"HostDriver: granularity of " + format_bytes(unit) +
                      " is not a power of two of at least the system's page"};
-    machine_ = std::make_shared<detail::HostMachine>(capacity_bytes, options);
+    machine_ = detail::translated([&] { return std::make_shared<detail::HostMachine>(capacity_bytes, options); });
 }
 
 MEMSAVER_INLINE bool operator==(const HostDriver& a, const HostDriver& b) noexcept { return a.machine_ == b.machine_; }

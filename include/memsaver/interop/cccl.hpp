@@ -19,8 +19,10 @@ namespace memsaver::inline v0_2 {
 
 /// Device memory of one arena. Copyable; copies are equal, and keep the saver's core alive. Thread safe.
 ///
-/// Allocating needs no stream: a block is handed out only when nothing can touch it any more, so it is good on every
-/// stream at once. Throws what Arena::allocate throws (OutOfMemory where there is no room); 0 bytes are null.
+/// Allocating without a stream gives a block that nothing can touch any more, so it is good on every stream at once.
+/// With a stream it may be one that this stream has freed and not passed: it is good for what the stream is given next,
+/// and for other streams once they have waited for it. Throws what Arena::allocate throws (OutOfMemory where there is
+/// no room); 0 bytes are null.
 ///
 /// Deallocating never throws nor waits, and may be done while the memory is paused. With a stream, the block is handed
 /// out again once that stream has passed here; without, once all the work of the device so far has, as safe as
@@ -39,9 +41,10 @@ public:
 
     // --- cuda::mr::resource of CCCL 3.1 and later: in a stream's order ---
 
-    /// `bytes` at a multiple of `alignment`, good on every stream at once: the stream is not looked at.
-    [[nodiscard]] void* allocate(cuda::stream_ref, std::size_t bytes, std::size_t alignment = default_alignment) {
-        return take(bytes, alignment);
+    /// `bytes` at a multiple of `alignment`, in the order of `stream`.
+    [[nodiscard]] void* allocate(cuda::stream_ref stream, std::size_t bytes,
+                                 std::size_t alignment = default_alignment) {
+        return take(bytes, alignment, stream);
     }
     /// The block can be handed out again once `stream` has passed here.
     void deallocate(cuda::stream_ref stream, void* pointer, std::size_t, std::size_t = default_alignment) noexcept {
@@ -73,10 +76,12 @@ public:
     // --- cuda::mr::async_resource of CCCL 3.0 ---
 
     /// As `allocate` with a stream.
-    [[nodiscard]] void* allocate_async(std::size_t bytes, std::size_t alignment, cuda::stream_ref) {
-        return take(bytes, alignment);
+    [[nodiscard]] void* allocate_async(std::size_t bytes, std::size_t alignment, cuda::stream_ref stream) {
+        return take(bytes, alignment, stream);
     }
-    [[nodiscard]] void* allocate_async(std::size_t bytes, cuda::stream_ref) { return take(bytes, default_alignment); }
+    [[nodiscard]] void* allocate_async(std::size_t bytes, cuda::stream_ref stream) {
+        return take(bytes, default_alignment, stream);
+    }
     /// As `deallocate` with a stream.
     void deallocate_async(void* pointer, std::size_t, std::size_t, cuda::stream_ref stream) noexcept {
         deallocate_or_tell(arena_, pointer, stream.get());
@@ -94,6 +99,9 @@ public:
 private:
     [[nodiscard]] void* take(std::size_t bytes, std::size_t alignment) const {
         return bytes == 0 ? nullptr : arena_.allocate(bytes, alignment);
+    }
+    [[nodiscard]] void* take(std::size_t bytes, std::size_t alignment, cuda::stream_ref stream) const {
+        return bytes == 0 ? nullptr : arena_.allocate(bytes, StreamRef{stream.get()}, alignment);
     }
 
     Arena arena_;

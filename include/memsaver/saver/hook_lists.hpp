@@ -21,7 +21,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// The hooks of one moment, in the order in which they were added. Thread safe; no lock is held while one runs.
+/// The hooks of one moment, in the order in which they were added. Thread safe; no lock is held while one runs. Running
+/// them takes no host memory: what has been done cannot fail for want of it.
 template <class What>
 class HookList {
 public:
@@ -53,18 +54,18 @@ public:
     }
     /// Runs them until one throws, which is passed on.
     void run_until_throw(What& what) const {
-        for (const auto& function : snapshot()) (*function)(what);
+        each([&](Function& function) { function(what); });
     }
     /// Runs them all, then throws the first exception again.
     void run_all(What& what) const {
         std::exception_ptr first;
-        for (const auto& function : snapshot()) {
+        each([&](Function& function) {
             try {
-                (*function)(what);
+                function(what);
             } catch (...) {
                 if (!first) first = std::current_exception();
             }
-        }
+        });
         if (first) std::rethrow_exception(first);
     }
 
@@ -79,17 +80,27 @@ private:
         Functions functions;
     };
 
-    [[nodiscard]] std::vector<std::shared_ptr<Function>> snapshot() const {
-        const std::lock_guard lock{state_->mutex};
-        std::vector<std::shared_ptr<Function>> functions;
-        for (const auto& [key, function] : state_->functions) functions.push_back(function);
-        return functions;
+    /// Those that were there at the beginning, and still are when their turn comes.
+    template <class Run>
+    void each(Run&& run) const {
+        const std::uint64_t last = state_->last_key.load();
+        for (std::uint64_t key = 0;;) {
+            std::shared_ptr<Function> function; // lives while it runs
+            {
+                const std::lock_guard lock{state_->mutex};
+                const auto next = state_->functions.upper_bound(key);
+                if (next == state_->functions.end() || next->first > last) return;
+                key = next->first;
+                function = next->second;
+            }
+            run(*function);
+        }
     }
 
     std::shared_ptr<State> state_;
 };
 
-/// The threads that run functions of the program's at this moment. Thread safe.
+/// The threads that run functions of the program's at this moment. Thread safe; takes no host memory.
 class HookThreads {
 public:
     explicit HookThreads(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
@@ -98,13 +109,17 @@ public:
     /// Marks this thread until it dies.
     class Mark {
     public:
-        explicit Mark(HookThreads& threads);
+        explicit Mark(HookThreads& threads) noexcept;
         Mark(const Mark&) = delete;
         Mark& operator=(const Mark&) = delete;
         ~Mark();
 
     private:
+        friend class HookThreads;
         HookThreads& threads_;
+        std::thread::id thread_ = std::this_thread::get_id();
+        Mark* before_ = nullptr;
+        Mark* after_ = nullptr;
     };
 
     /// Whether this thread is marked.
@@ -115,7 +130,7 @@ public:
 private:
     std::shared_ptr<const ForkMark> fork_; // asked before the lock where a mark ends
     std::mutex mutex_;
-    std::vector<std::thread::id> running_;
+    Mark* running_ = nullptr; // a list of them
 };
 
 } // namespace detail

@@ -12,21 +12,24 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE HookThreads::Mark::Mark(HookThreads& threads) : threads_{threads} {
+MEMSAVER_INLINE HookThreads::Mark::Mark(HookThreads& threads) noexcept : threads_{threads} {
     const std::lock_guard lock{threads_.mutex_};
-    threads_.running_.push_back(std::this_thread::get_id());
+    after_ = std::exchange(threads_.running_, this);
+    if (after_ != nullptr) after_->before_ = this;
 }
 
 MEMSAVER_INLINE HookThreads::Mark::~Mark() {
     if (threads_.fork_->forked()) return;
     const std::lock_guard lock{threads_.mutex_};
-    const auto mark = std::find(threads_.running_.begin(), threads_.running_.end(), std::this_thread::get_id());
-    if (mark != threads_.running_.end()) threads_.running_.erase(mark); // one of them: marks nest
+    (before_ != nullptr ? before_->after_ : threads_.running_) = after_;
+    if (after_ != nullptr) after_->before_ = before_;
 }
 
 MEMSAVER_INLINE bool HookThreads::here() {
     const std::lock_guard lock{mutex_};
-    return std::find(running_.begin(), running_.end(), std::this_thread::get_id()) != running_.end();
+    const Mark* mark = running_;
+    while (mark != nullptr && mark->thread_ != std::this_thread::get_id()) mark = mark->after_;
+    return mark != nullptr;
 }
 
 MEMSAVER_INLINE void HookThreads::refuse(const char* what, const Tags& tags) {

@@ -146,11 +146,16 @@ public:
     // --- the life of a tag ---
 
     /// Ends these tags: waits for the device, then gives back their blocks, pages, addresses and backups. The names are
-    /// unknown again. Buffers of theirs end quietly; using their arenas is Misuse.
+    /// unknown again. Buffers of theirs end quietly; using their arenas is Misuse. Throws the first failure after all
+    /// has been tried; what could not be given back is a tag still, and the same call, or `close`, tries again.
     void drop(const Tags& tags) { used().drop(tags); }
     /// The most that each of these tags may have mapped on each device from now on, in bytes; 0: no bound. What is
     /// mapped already stays.
     void set_capacity(const Tags& tags, std::size_t bytes) { used().set_capacity(tags, bytes); }
+    /// Whether these tags' backups keep their host memory or their files' room after a resume, for the next pause, from
+    /// the next resume on. The policy that `arena` compares stays as it was named. Waits for an operation that is under
+    /// way. Throws Misuse for a tag that was named and whose policy keeps nothing, or has no such choice.
+    void set_retain(const Tags& tags, bool yes) { used().set_retain(tags, yes); }
     /// As SaverOptions::margin, from now on; not for tags that have a margin of their own.
     void set_margin(std::size_t bytes) { used().set_margin(bytes); }
 

@@ -140,6 +140,7 @@ MEMSAVER_INLINE std::unique_ptr<GrowingBlock> PlainArena::reserve_block(std::siz
     auto node = place.extract(place.begin());
     node.key() = range.address;
     const std::lock_guard lock{mutex_};
+    require_open_locked("reserve addresses");
     if (directory_ != nullptr) directory_->put(std::move(entry), range);
     blocks_.insert(std::move(node));
     return growing;

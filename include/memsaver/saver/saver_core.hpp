@@ -2,7 +2,6 @@
 #pragma once
 
 #include "memsaver/arena/options.hpp"
-#include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/tags.hpp"
@@ -78,6 +77,7 @@ public:
     Usage usage();
     ArenaUsage usage(ArenaBase& arena);
     void set_capacity(const Tags& tags, std::size_t bytes);
+    void set_retain(const Tags& tags, bool yes);
     void set_margin(std::size_t bytes);
     void close();
 

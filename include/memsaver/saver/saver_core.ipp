@@ -230,11 +230,13 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
 
 MEMSAVER_INLINE Report SaverState::resume_with_room(const Tags& tags, const ResumeOptions& options) {
     unsigned asked = 0;
+    bool waited = false;
     for (RoomWithin patience{options.room_within};;) {
         int device = driver_.device();
         try {
             return resume_now(tags, options, device);
         } catch (const OutOfMemory& error) {
+            if (!std::exchange(waited, true) && wait_for_others(device)) continue;
             if (ask_for_room(error, device, error.tag(), asked++)) continue;
             if (patience.over()) throw;
         }
@@ -292,7 +294,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
         if (report.released_bytes == 0) return report;
         tell(state_->options_.events, [&] {
-            return Event{EventKind::trimmed, state_->listed(names), state_->driver_.device(),
+            return Event{EventKind::trimmed, SaverState::listed(names), state_->driver_.device(),
                          "trimmed " + format_bytes(report.released_bytes)};
         });
         return report;
@@ -324,6 +326,16 @@ MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
     });
 }
 
+MEMSAVER_INLINE void SaverState::remember(std::exception_ptr& first, const Member& member) {
+    try {
+        throw;
+    } catch (Error& error) {
+        name_tag(error, member.tag);
+    } catch (...) { // the host's bad_alloc: the boundary says what it is
+    }
+    if (!first) first = std::current_exception();
+}
+
 MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
     boundary("drop", [&] {
         state_->hook_threads_.refuse("drop", tags);
@@ -331,15 +343,20 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         const OpenCaptures::KeepOut no_captures{state_->captures_, "drop"};
         std::exception_ptr first;
         for (const auto& member : state_->tags_.members(tags)) {
-            member->dropped.store(true);
-            state_->tags_.forget_addresses(*member);
+            member->dropped.store(true); // who waits for its turn meanwhile has nothing to do then
             try {
-                if (member->core != nullptr) member->core->close();
+                if (member->core != nullptr) {
+                    member->core->close([&] { state_->tags_.forget_addresses(*member); });
+                    if (!member->core->idle_for_pause()) {
+                        throw DeviceLost{"drop: the device is lost, and does not take back what the tag has there",
+                                         {StatusKind::gone, 0, "lost"}};
+                    }
+                }
                 if (member->plain != nullptr) check(member->plain->close(), "free plain memory");
                 state_->tags_.remove(*member);
-            } catch (Error& error) { // it is still there, so that the call can be repeated
-                name_tag(error, member->tag);
-                if (!first) first = std::current_exception();
+            } catch (const std::exception& error) { // it is still there, so that the call can be repeated
+                if (member->core != nullptr && !member->core->closed()) member->dropped.store(false);
+                SaverState::remember(first, *member);
             }
         }
         if (first) std::rethrow_exception(first);
@@ -383,6 +400,14 @@ MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaBase& arena) {
     return boundary("usage", arena, [&] { return arena.usage(); });
 }
 
+MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
+    boundary("set_retain", [&] {
+        for (const auto& member : state_->keeping("set_retain", tags)) {
+            if (member->core != nullptr) boundary("set_retain", *member->arena, [&] { member->core->set_retain(yes); });
+        }
+    });
+}
+
 MEMSAVER_INLINE void SaverCore::set_capacity(const Tags& tags, std::size_t bytes) {
     boundary("set_capacity", [&] {
         state_->tags_.require("set_capacity", tags);
@@ -408,9 +433,8 @@ MEMSAVER_INLINE void SaverCore::close() {
         for (const auto& member : members) {
             try {
                 if (member->core != nullptr) member->core->close();
-            } catch (Error& error) {
-                name_tag(error, member->tag);
-                if (!first) first = std::current_exception();
+            } catch (const std::exception&) {
+                SaverState::remember(first, *member);
             }
             if (member->plain == nullptr) continue;
             if (const Status closing = member->plain->close(); status.ok()) status = closing;
@@ -513,6 +537,18 @@ MEMSAVER_INLINE std::size_t SaverState::room_of_others(int device, bool wait) {
     return 0;
 }
 
+MEMSAVER_INLINE bool SaverState::wait_for_others(int device) {
+    bool any = false;
+    for (const auto& member : tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr; })) {
+        if (member->driver.device() == device) any = member->core->wait_for_others() || any;
+    }
+    for (const AnyDriver& driver : tags_.drivers()) {
+        if (driver.device() != device) continue;
+        if (Neighbours* const others = driver.neighbours()) any = others->wait_for_others() || any;
+    }
+    return any;
+}
+
 MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device, const std::string& tag,
                                              unsigned asked) {
     constexpr unsigned often_enough = 100; // a program that always says yes and never frees anything
@@ -535,8 +571,11 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
     for (const std::size_t i : order) {
         try {
             (void)turns[i].emplace(members[i]->core->take_turn(deadline, what));
-        } catch (Error& error) {
+        } catch (Misuse& error) {
             if (members[i]->dropped.load()) continue; // meanwhile: there is nothing to do
+            name_tag(error, members[i]->tag);
+            throw;
+        } catch (Error& error) {
             name_tag(error, members[i]->tag);
             throw;
         }

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,7 +49,10 @@ class SaverState {
             try {
                 return act();
             } catch (const OutOfMemory& error) {
-                if (relief.again([&](bool wait) { return make_room(arena.device(), wait, {}, seen); })) continue;
+                if (relief.again([&](bool wait) { return make_room(arena.device(), wait, {}, seen); },
+                                 [&] { return wait_for_others(arena.device()); })) {
+                    continue;
+                }
                 if (!ask_for_room(error, arena.device(), arena.tag(), asked++)) throw;
                 relief = {}; // what the program has freed may have to be waited for
             }
@@ -59,6 +63,9 @@ class SaverState {
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
     /// What nobody uses of other savers and arenas on the same machine; the bytes that they gave back.
     std::size_t room_of_others(int device, bool wait);
+    /// Waits for the operations that other threads have under way on a device: what they have in hand may be what is
+    /// missing. Whether there were any. Called without any lock or turn.
+    bool wait_for_others(int device);
     /// Whether the program has made room, `asked` times before. Called without any lock or turn.
     bool ask_for_room(const OutOfMemory& error, int device, const std::string& tag, unsigned asked);
 
@@ -73,6 +80,8 @@ class SaverState {
     /// Counts what a report says of the arenas concerned.
     static void note(const Members& members, const Report& report) noexcept;
     void warn_of_lost_bytes(const Report& report, const PauseOptions& options);
+    /// Inside a handler: keeps the exception, with the tag's name, if it is the first.
+    static void remember(std::exception_ptr& first, const Member& member);
     /// The arenas whose policies keep bytes; Misuse for a tag that was named and whose policy does not.
     Members keeping(const char* what, const Tags& tags);
     FreeOrder order_now(const ArenaBase& arena, FreeOrder order);

@@ -1,0 +1,1062 @@
+// The C interface over the C++ one: handles, options, results, callbacks. Decides nothing that the saver decides; knows
+// no driver but the two that it makes.
+#include "memsaver/c.h"
+
+#include "memsaver/backup/backup.hpp"
+#ifdef MEMSAVER_C_VERIFIED
+#include "memsaver/backup/verified.hpp"
+#endif
+#include "memsaver/core/core.hpp"
+#include "memsaver/driver/driver.hpp"
+#include "memsaver/host/host.hpp"
+#include "memsaver/interop/no_throw.hpp"
+#include "memsaver/saver/saver.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace memsaver;
+
+// --- Handles ---
+
+struct memsaver_saver {
+    memsaver_saver(MemorySaver<> made, std::string cuda_library)
+        : saver{std::move(made)}, library{std::move(cuda_library)} {}
+
+    MemorySaver<> saver;
+    std::string library;            // what `machine` points to
+    DefaultDriverOptions machine{}; // what drivers of further devices are made with
+    std::mutex mutex{};             // guards what follows
+    std::map<std::thread::id, std::vector<std::unique_ptr<Region>>> regions{};
+    std::vector<Hook> hooks{};
+};
+
+struct memsaver_arena {
+    Arena arena;
+};
+
+struct memsaver_hook {
+    Hook hook;
+};
+
+namespace {
+
+// --- Failures ---
+
+/// A hook of the program's returned non-zero.
+class HookFailed : public std::runtime_error {
+public:
+    HookFailed(const std::string& what, Report report)
+        : std::runtime_error{what}, report_{std::make_shared<Report>(std::move(report))} {}
+    [[nodiscard]] const Report& report() const noexcept { return *report_; }
+
+private:
+    std::shared_ptr<const Report> report_; // copying an exception does not throw
+};
+
+/// What a thread's last failure was. Needs no memory to be written, and nothing to be destroyed.
+struct LastError {
+    char text[2048];
+    char tag[256];
+    std::int32_t result;
+    std::int32_t driver_code;
+    const char* driver_name; // static, or null
+    std::size_t needed_bytes;
+    std::size_t free_bytes;
+};
+
+thread_local LastError last_error; // all 0
+
+/// Copies what fits, and cuts between characters of UTF-8.
+template <std::size_t N>
+void copy_text(char (&to)[N], std::string_view from) noexcept {
+    std::size_t size = from.size();
+    if (size > N - 1) {
+        size = N - 1;
+        while (size > 0 && (static_cast<unsigned char>(from[size]) & 0xC0U) == 0x80U) --size;
+    }
+    if (size != 0) std::memcpy(to, from.data(), size);
+    to[size] = '\0';
+}
+
+memsaver_result failed(memsaver_result result, std::string_view text, const Error* error = nullptr) noexcept {
+    LastError& last = last_error;
+    last.result = result;
+    copy_text(last.text, text);
+    copy_text(last.tag, error != nullptr ? std::string_view{error->tag()} : std::string_view{});
+    last.driver_code = error != nullptr ? error->status().code : 0;
+    last.driver_name = error != nullptr ? error->status().name : nullptr;
+    last.needed_bytes = 0;
+    last.free_bytes = 0;
+    return result;
+}
+
+memsaver_result failed_with(const Error& error) noexcept {
+    if (const auto* room = dynamic_cast<const OutOfMemory*>(&error)) {
+        failed(MEMSAVER_OUT_OF_MEMORY, error.what(), &error);
+        last_error.needed_bytes = room->needed_bytes();
+        last_error.free_bytes = room->free_bytes();
+        return MEMSAVER_OUT_OF_MEMORY;
+    }
+#ifdef MEMSAVER_C_VERIFIED
+    if (dynamic_cast<const BackupDamaged*>(&error) != nullptr) {
+        return failed(MEMSAVER_BACKUP_DAMAGED, error.what(), &error);
+    }
+#endif
+    const memsaver_result result = dynamic_cast<const OutOfHostMemory*>(&error) != nullptr ? MEMSAVER_OUT_OF_HOST_MEMORY
+                                   : dynamic_cast<const Misuse*>(&error) != nullptr        ? MEMSAVER_MISUSE
+                                   : dynamic_cast<const NotIdle*>(&error) != nullptr       ? MEMSAVER_NOT_IDLE
+                                   : dynamic_cast<const DeviceLost*>(&error) != nullptr    ? MEMSAVER_DEVICE_LOST
+                                   : dynamic_cast<const DriverError*>(&error) != nullptr   ? MEMSAVER_DRIVER_ERROR
+                                   : dynamic_cast<const Unavailable*>(&error) != nullptr   ? MEMSAVER_UNAVAILABLE
+                                                                                           : MEMSAVER_INTERNAL;
+    return failed(result, error.what(), &error);
+}
+
+/// Calls `act(report)`, where `report` is to be set to what was done, and answers what came of it: the one place at
+/// which exceptions end. `report` is whole when it returns, whatever happened.
+template <class Act>
+memsaver_result reporting(Report& report, Act&& act) noexcept {
+    try {
+        act();
+        return MEMSAVER_OK;
+    } catch (const Error& error) {
+        const memsaver_result result = failed_with(error);
+        try {
+            report = error.report();
+        } catch (const std::bad_alloc&) { // the sums are lost, the failure is not
+        }
+        return result;
+    } catch (const HookFailed& hook) {
+        try {
+            report = hook.report();
+        } catch (const std::bad_alloc&) {
+        }
+        return failed(MEMSAVER_HOOK_FAILED, hook.what());
+    } catch (const std::bad_alloc&) {
+        return failed(MEMSAVER_OUT_OF_HOST_MEMORY, "no host memory for the library's own books");
+    } catch (const std::exception& other) {
+        return failed(MEMSAVER_INTERNAL, other.what());
+    } catch (...) {
+        return failed(MEMSAVER_INTERNAL, "a callback threw something that is no std::exception");
+    }
+}
+
+template <class Act>
+memsaver_result guarded(Act&& act) noexcept {
+    Report none;
+    return reporting(none, std::forward<Act>(act));
+}
+
+/// What must not be null.
+template <class T>
+T* not_null(T* pointer, const char* function, const char* what) {
+    if (pointer == nullptr) throw Misuse{std::string{function} + ": " + what + " is null"};
+    return pointer;
+}
+
+template <class T>
+T& given(T* pointer, const char* function, const char* what) {
+    return *not_null(pointer, function, what);
+}
+
+// --- Structures that know their size ---
+
+/// Longer ones are no structures.
+constexpr std::size_t longest_structure = 4096;
+
+void check_size(std::size_t size, const char* type) {
+    if (size >= sizeof(std::size_t) && size <= longest_structure) return;
+    throw Misuse{std::string{type} + ": its size field is " + std::to_string(size) +
+                 "; initialize it with its MEMSAVER_..._INIT macro"};
+}
+
+/// What the program has set, and the defaults of what its header did not know of yet.
+template <class T>
+T read(const T* in, T defaults, const char* type) {
+    if (in == nullptr) return defaults;
+    std::size_t size = 0;
+    std::memcpy(&size, in, sizeof size);
+    check_size(size, type);
+    const auto* bytes = reinterpret_cast<const unsigned char*>(in);
+    if (size > sizeof(T) &&
+        std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char byte) { return byte != 0; })) {
+        throw Misuse{std::string{type} + ": " + std::to_string(size) + " bytes, and this library knows " +
+                     std::to_string(sizeof(T)) + ": it is older than the header that the program was compiled with"};
+    }
+    std::memcpy(&defaults, in, std::min(size, sizeof(T)));
+    return defaults;
+}
+
+/// Where a structure is to be written; null is none. To be asked before anything is done.
+template <class T>
+class Out {
+public:
+    Out(T* to, const char* type) : to_{to} {
+        if (to == nullptr) return;
+        std::memcpy(&size_, to, sizeof size_);
+        check_size(size_, type);
+    }
+
+    /// As much of it as the program's header knew; the size stays the program's.
+    void put(T value) const noexcept {
+        if (to_ == nullptr) return;
+        value.size = size_;
+        auto* bytes = reinterpret_cast<unsigned char*>(to_);
+        std::memcpy(bytes, &value, std::min(size_, sizeof(T)));
+        if (size_ > sizeof(T)) std::memset(bytes + sizeof(T), 0, size_ - sizeof(T));
+    }
+
+private:
+    T* to_;
+    std::size_t size_ = 0;
+};
+
+// --- What the program passes in ---
+
+/// An enumerator below `count`.
+std::int32_t enumerator(std::int32_t value, std::int32_t count, const char* what) {
+    if (value < 0 || value >= count) throw Misuse{std::string{what} + " cannot be " + std::to_string(value)};
+    return value;
+}
+
+Tags tags_of(const char* const* names, std::size_t count, const char* function) {
+    if (names == nullptr) {
+        if (count == 0) return Tags::all();
+        throw Misuse{std::string{function} + ": the list of tags is null, and has names (pass 0 for every tag)"};
+    }
+    if (count == MEMSAVER_UNDER) return Tags::under(not_null(names[0], function, "the prefix"));
+    std::vector<std::string_view> list;
+    list.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) list.emplace_back(not_null(names[i], function, "the name of a tag"));
+    return Tags{list};
+}
+
+template <class Policy>
+AnyPolicy perhaps_verified(Policy policy, bool verified) {
+    if (!verified) return policy;
+#ifdef MEMSAVER_C_VERIFIED
+    return Verified<Policy>{std::move(policy)};
+#else
+    throw Unavailable{"memsaver_policy.verified: this library was built without xxHash"};
+#endif
+}
+
+/// Of HostBackup and of FileBackup.
+template <class Policy>
+Policy with_common(Policy policy, const memsaver_policy& from) {
+    policy.refresh = from.refresh == MEMSAVER_ONCE ? Refresh::once : Refresh::every_pause;
+    policy.retain = from.retain;
+    policy.check = from.check;
+    if (from.threads != 0) policy.threads = from.threads;
+    if (from.ring_bytes != 0) policy.ring_bytes = from.ring_bytes;
+    return policy;
+}
+
+std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
+    if (in == nullptr) return {};
+    const memsaver_policy from = read(in, MEMSAVER_POLICY_INIT, "memsaver_policy");
+    enumerator(from.refresh, 2, "memsaver_policy.refresh");
+    enumerator(from.storage, 2, "memsaver_policy.storage");
+    switch (enumerator(from.kind, 4, "memsaver_policy.kind")) {
+    case MEMSAVER_DISCARD: {
+        if (from.poison < -1 || from.poison > 255) {
+            throw Misuse{"memsaver_policy.poison is a byte, or -1, and not " + std::to_string(from.poison)};
+        }
+        Discard discard;
+        if (from.poison >= 0) discard.poison = static_cast<unsigned char>(from.poison);
+        return discard;
+    }
+    case MEMSAVER_ZERO: return Zero{};
+    case MEMSAVER_HOST_BACKUP: {
+        HostBackup host = with_common(HostBackup{}, from);
+        host.storage = from.storage == MEMSAVER_PAGEABLE ? Storage::pageable : Storage::pinned;
+        return perhaps_verified(std::move(host), from.verified);
+    }
+    default: {
+        FileBackup file = with_common(FileBackup{}, from);
+        file.directory = not_null(from.directory, "memsaver_policy", "directory, which a file needs,");
+        return perhaps_verified(std::move(file), from.verified);
+    }
+    }
+}
+
+std::optional<std::chrono::nanoseconds> duration_of(std::int64_t nanoseconds) noexcept {
+    if (nanoseconds < 0) return {};
+    return std::chrono::nanoseconds{nanoseconds};
+}
+
+Order order_of(const memsaver_pause_options& from, const char* function) {
+    const std::int32_t order = enumerator(from.order, 3, "memsaver_pause_options.order");
+    if (order != MEMSAVER_AFTER_STREAMS) {
+        if (from.stream_count != 0 || from.event_count != 0) {
+            throw Misuse{std::string{function} + ": streams and events are for MEMSAVER_AFTER_STREAMS"};
+        }
+        return order == MEMSAVER_ALREADY_IDLE ? Order{already_idle} : Order{};
+    }
+    std::vector<StreamRef> streams;
+    std::vector<EventRef> events;
+    if (from.stream_count != 0) (void)not_null(from.streams, function, "the list of streams");
+    if (from.event_count != 0) (void)not_null(from.events, function, "the list of events");
+    for (std::size_t i = 0; i < from.stream_count; ++i) streams.push_back(StreamRef::from_native(from.streams[i]));
+    for (std::size_t i = 0; i < from.event_count; ++i) {
+        events.emplace_back(static_cast<CUevent_st*>(not_null(from.events[i], function, "an event")));
+    }
+    return Order::after_all(std::move(streams), std::move(events));
+}
+
+std::size_t alignment_of(std::size_t alignment) noexcept {
+    return alignment != 0 ? alignment : MEMSAVER_DEFAULT_ALIGNMENT;
+}
+
+// --- What the program gets ---
+
+memsaver_report report_of(const Report& from) noexcept {
+    memsaver_report to = MEMSAVER_REPORT_INIT;
+    to.released_bytes = from.released_bytes;
+    to.saved_bytes = from.saved_bytes;
+    to.restored_bytes = from.restored_bytes;
+    to.mapped_bytes = from.mapped_bytes;
+    to.held_bytes = from.held_bytes;
+    to.elapsed_ns = from.elapsed.count();
+    for (const TagReport& row : from.tags) to.waited_ns = std::max<std::int64_t>(to.waited_ns, row.waited.count());
+    return to;
+}
+
+/// Calls `act()`, which answers a Report, and hands out that report or the one of the failure.
+template <class Act>
+memsaver_result operate(memsaver_report* out, Act&& act) noexcept {
+    std::optional<Out<memsaver_report>> to;
+    Report report;
+    const memsaver_result result = reporting(report, [&] {
+        to.emplace(out, "memsaver_report");
+        report = act();
+    });
+    if (to) to->put(report_of(report));
+    return result;
+}
+
+void add(memsaver_usage& sum, const ArenaUsage& row) noexcept {
+    ++sum.arenas;
+    sum.reserved_bytes += row.reserved_bytes;
+    sum.mapped_bytes += row.mapped_bytes;
+    sum.held_bytes += row.held_bytes;
+    sum.used_bytes += row.used_bytes;
+    sum.paused_bytes += row.paused_bytes;
+    sum.backed_up_bytes += row.backed_up_bytes;
+    sum.blocks += row.blocks;
+    sum.peak_mapped_bytes += row.peak_mapped_bytes;
+    sum.pauses += row.pauses;
+    sum.resumes += row.resumes;
+    sum.released_total_bytes += row.released_total_bytes;
+    sum.saved_total_bytes += row.saved_total_bytes;
+    sum.restored_total_bytes += row.restored_total_bytes;
+}
+
+memsaver_usage sum_of(const Usage& usage, const Tags& tags) {
+    memsaver_usage sum = MEMSAVER_USAGE_INIT;
+    const std::vector<std::string>& names = tags.names();
+    if (tags.kind() == Tags::Kind::named) {
+        std::vector<std::string> known;
+        for (const ArenaUsage& row : usage) known.push_back(row.tag);
+        for (const std::string& name : names) {
+            if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+            throw Misuse{"memsaver_get_usage: unknown tag \"" + name + '"' + detail::did_you_mean(name, known)};
+        }
+    }
+    for (const ArenaUsage& row : usage) {
+        switch (tags.kind()) {
+        case Tags::Kind::named:
+            if (std::find(names.begin(), names.end(), row.tag) == names.end()) continue;
+            break;
+        case Tags::Kind::under:
+            if (row.tag.compare(0, names[0].size(), names[0]) != 0) continue;
+            break;
+        case Tags::Kind::all: break;
+        }
+        add(sum, row);
+    }
+    return sum;
+}
+
+/// Rows of one object after the other.
+class Json {
+public:
+    void begin() { text_ += text_.empty() || text_.back() == '[' ? "{" : ",{"; }
+    void end() { text_ += '}'; }
+    void raw(const char* text) { text_ += text; }
+    void field(const char* name, const std::string& value) {
+        if (text_.back() != '{') text_ += ',';
+        text_ += detail::json_quoted(name) + ':' + value;
+    }
+    void text(const char* name, const std::string& value) { field(name, detail::json_quoted(value)); }
+    void number(const char* name, std::size_t value) { field(name, std::to_string(value)); }
+
+    [[nodiscard]] const std::string& all() const noexcept { return text_; }
+
+private:
+    std::string text_;
+};
+
+std::string json_of(const Usage& usage) {
+    Json json;
+    json.raw("{\"arenas\":[");
+    for (const ArenaUsage& row : usage) {
+        json.begin();
+        json.text("tag", row.tag);
+        json.field("device", std::to_string(row.device));
+        json.text("policy", row.policy);
+        json.text("state", row.state);
+        json.number("reserved_bytes", row.reserved_bytes);
+        json.number("mapped_bytes", row.mapped_bytes);
+        json.number("held_bytes", row.held_bytes);
+        json.number("used_bytes", row.used_bytes);
+        json.number("paused_bytes", row.paused_bytes);
+        json.number("backed_up_bytes", row.backed_up_bytes);
+        json.number("blocks", row.blocks);
+        json.number("peak_mapped_bytes", row.peak_mapped_bytes);
+        json.number("pauses", row.pauses);
+        json.number("resumes", row.resumes);
+        json.number("released_total_bytes", row.released_total_bytes);
+        json.number("saved_total_bytes", row.saved_total_bytes);
+        json.number("restored_total_bytes", row.restored_total_bytes);
+        json.end();
+    }
+    json.raw("],\"devices\":[");
+    for (const DeviceUsage& row : usage.devices()) {
+        json.begin();
+        json.field("device", std::to_string(row.device));
+        json.number("total_bytes", row.total_bytes);
+        json.number("used_bytes", row.used_bytes);
+        json.number("mapped_bytes", row.mapped_bytes);
+        json.number("unexplained_bytes", row.unexplained_bytes);
+        json.field("known", row.known ? "true" : "false");
+        json.end();
+    }
+    json.raw("]}");
+    return json.all();
+}
+
+char* copy_of(const std::string& text) {
+    auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
+    if (copy == nullptr) throw std::bad_alloc{};
+    std::memcpy(copy, text.c_str(), text.size() + 1);
+    return copy;
+}
+
+// --- Callbacks ---
+
+static_assert(static_cast<int>(EventKind::ignored) == MEMSAVER_EVENT_IGNORED &&
+              static_cast<int>(EventKind::retried) == MEMSAVER_EVENT_RETRIED &&
+              static_cast<int>(EventKind::trimmed) == MEMSAVER_EVENT_TRIMMED &&
+              static_cast<int>(EventKind::fell_back) == MEMSAVER_EVENT_FELL_BACK &&
+              static_cast<int>(EventKind::warned) == MEMSAVER_EVENT_WARNED &&
+              static_cast<int>(EventKind::began) == MEMSAVER_EVENT_BEGAN &&
+              static_cast<int>(EventKind::ended) == MEMSAVER_EVENT_ENDED &&
+              static_cast<int>(EventKind::progress) == MEMSAVER_EVENT_PROGRESS);
+
+EventSink sink_of(memsaver_event_function function, void* context) {
+    if (function == nullptr) return {};
+    return [function, context](const Event& event) {
+        const memsaver_event told{sizeof told,        static_cast<std::int32_t>(event.kind),
+                                  event.device,       event.tag.c_str(),
+                                  event.text.c_str(), event.bytes_done,
+                                  event.bytes_total};
+        function(context, &told);
+    };
+}
+
+std::function<bool(const NoRoom&)> asker_of(memsaver_no_room_function function, void* context) {
+    if (function == nullptr) return {};
+    return [function, context](const NoRoom& need) {
+        const memsaver_no_room told{sizeof told, need.bytes, need.free_bytes, need.device, need.tag.c_str()};
+        return function(context, &told) != 0;
+    };
+}
+
+constexpr const char* moments[] = {"before a pause", "after a pause", "before a resume", "after a resume"};
+
+template <class What> // PauseEvent, ResumeEvent
+std::function<void(What&)> hook_of(std::int32_t moment, memsaver_hook_function function, void* context) {
+    return [moment, function, context](const What& event) {
+        std::vector<const char*> names;
+        names.reserve(event.tags.size());
+        for (const std::string& tag : event.tags) names.push_back(tag.c_str());
+        const memsaver_report report = report_of(event.report);
+        const memsaver_hook_event told{sizeof told, moment, names.data(), names.size(), &report};
+        if (const int answer = function(context, &told); answer != 0) {
+            throw HookFailed{std::string{"a hook that runs "} + moments[moment] + " returned " + std::to_string(answer),
+                             event.report};
+        }
+    };
+}
+
+// --- Regions ---
+
+void push(memsaver_saver& handle, Arena arena) {
+    auto region = std::make_unique<Region>(std::move(arena)); // begins here
+    const std::lock_guard lock{handle.mutex};
+    handle.regions[std::this_thread::get_id()].push_back(std::move(region));
+}
+
+void pop(memsaver_saver& handle) {
+    handle.saver.core()->boundary("pop_region", [] {}); // a forked child finds the lock as other threads left it
+    std::unique_ptr<Region> ending;                     // after the lock
+    const std::lock_guard lock{handle.mutex};
+    const auto own = handle.regions.find(std::this_thread::get_id());
+    if (own == handle.regions.end()) throw Misuse{"memsaver_pop_region: this thread is in no region"};
+    ending = std::move(own->second.back());
+    own->second.pop_back();
+    if (own->second.empty()) handle.regions.erase(own);
+}
+
+// --- Machines ---
+
+AnyDriver driver_of(std::int32_t kind, const memsaver_options& from, const DefaultDriverOptions& machine) {
+    const auto host = [&] {
+        HostDriverOptions options;
+        options.device = from.device;
+        if (from.host_granularity != 0) options.granularity = from.host_granularity;
+        return HostDriver{detail::host_capacity_or_default(from.host_capacity), options};
+    };
+    if (kind == MEMSAVER_DRIVER_HOST) return host();
+    const auto found = CudaDriver::available(machine.device, machine.cuda_library);
+    const bool wanted = found || found.problem == CudaProblem::bad_device_number || kind == MEMSAVER_DRIVER_CUDA;
+    if (!wanted) return host();
+    return CudaDriver{machine.device, machine.cuda, machine.cuda_library};
+}
+
+/// The driver of an arena; none where it is the saver's.
+std::optional<AnyDriver> driver_for(const memsaver_saver& handle, std::int32_t device) {
+    const AnyDriver& own = handle.saver.driver();
+    if (device == -1 || device == own.device()) return {};
+    if (own.target<CudaDriver>() == nullptr) {
+        throw Misuse{"memsaver_arena_options.device: a saver on host memory has no device " + std::to_string(device)};
+    }
+    return CudaDriver{device, handle.machine.cuda, handle.machine.cuda_library};
+}
+
+Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options, const char* function) {
+    memsaver_saver& handle = given(saver, function, "the saver");
+    const char* name = not_null(tag, function, "the tag");
+    const memsaver_arena_options from = read(options, MEMSAVER_ARENA_OPTIONS_INIT, "memsaver_arena_options");
+    ArenaOptions wanted;
+    wanted.capacity = from.capacity;
+    wanted.reserve = from.reserve;
+    wanted.margin = from.margin;
+    return handle.saver.core()->arena(name, policy_of(from.policy), driver_for(handle, from.device), std::move(wanted));
+}
+
+/// A tag's memory, or that of this thread's innermost region.
+void* allocate(memsaver_saver& handle, const char* tag, std::size_t bytes, std::size_t alignment,
+               std::optional<StreamRef> stream) {
+    const detail::Request request{bytes, alignment_of(alignment), stream};
+    if (tag == nullptr) return handle.saver.core()->allocate(request);
+    const Arena arena = handle.saver.arena(tag);
+    return handle.saver.core()->allocate(arena.base(), request);
+}
+
+} // namespace
+
+// --- Results ---
+
+const char* memsaver_result_name(int32_t result) noexcept {
+    switch (result) {
+    case MEMSAVER_OK: return "MEMSAVER_OK";
+    case MEMSAVER_OUT_OF_MEMORY: return "MEMSAVER_OUT_OF_MEMORY";
+    case MEMSAVER_OUT_OF_HOST_MEMORY: return "MEMSAVER_OUT_OF_HOST_MEMORY";
+    case MEMSAVER_MISUSE: return "MEMSAVER_MISUSE";
+    case MEMSAVER_NOT_IDLE: return "MEMSAVER_NOT_IDLE";
+    case MEMSAVER_DEVICE_LOST: return "MEMSAVER_DEVICE_LOST";
+    case MEMSAVER_DRIVER_ERROR: return "MEMSAVER_DRIVER_ERROR";
+    case MEMSAVER_UNAVAILABLE: return "MEMSAVER_UNAVAILABLE";
+    case MEMSAVER_BACKUP_DAMAGED: return "MEMSAVER_BACKUP_DAMAGED";
+    case MEMSAVER_HOOK_FAILED: return "MEMSAVER_HOOK_FAILED";
+    case MEMSAVER_INTERNAL: return "MEMSAVER_INTERNAL";
+    default: return "unknown result";
+    }
+}
+
+const char* memsaver_last_error() noexcept { return last_error.text; }
+
+memsaver_result memsaver_get_last_error(memsaver_error* error) noexcept {
+    return guarded([&] {
+        const Out<memsaver_error> out{not_null(error, "memsaver_get_last_error", "where to"), "memsaver_error"};
+        const LastError& last = last_error;
+        out.put({sizeof(memsaver_error), last.result, last.driver_code,
+                 last.driver_name != nullptr ? last.driver_name : "", last.tag, last.needed_bytes, last.free_bytes});
+    });
+}
+
+int memsaver_version() noexcept { return version.major * 10000 + version.minor * 100 + version.patch; }
+
+#define MEMSAVER_TEXT_OF(number) #number
+#define MEMSAVER_TEXT(number) MEMSAVER_TEXT_OF(number)
+const char* memsaver_version_text() noexcept {
+    return MEMSAVER_TEXT(MEMSAVER_VERSION_MAJOR) "." MEMSAVER_TEXT(MEMSAVER_VERSION_MINOR) "." MEMSAVER_TEXT(
+        MEMSAVER_VERSION_PATCH);
+}
+
+// --- Savers ---
+
+memsaver_result memsaver_gpu_available(int device) noexcept {
+    return guarded([&] {
+        if (const CudaAvailability found = CudaDriver::available(device); !found) throw Unavailable{found.reason};
+    });
+}
+
+int memsaver_gpu_count() noexcept {
+    int count = 0;
+    (void)guarded([&] { count = CudaDriver::device_count(); });
+    return count;
+}
+
+memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) noexcept {
+    if (saver != nullptr) *saver = nullptr;
+    return guarded([&] {
+        (void)not_null(saver, "memsaver_create", "where to");
+        const memsaver_options from = read(options, MEMSAVER_OPTIONS_INIT, "memsaver_options");
+        enumerator(from.driver, 3, "memsaver_options.driver");
+        enumerator(from.export_handles, 3, "memsaver_options.export_handles");
+        DefaultDriverOptions machine;
+        machine.device = from.device;
+        machine.cuda.rdma = from.rdma;
+        machine.cuda.export_handles = static_cast<ExportHandles>(from.export_handles);
+        if (from.peer_count != 0) {
+            const int* peers = not_null(from.peers, "memsaver_options", "the list of peers");
+            machine.cuda.peers.assign(peers, peers + from.peer_count);
+        }
+        if (from.cuda_library != nullptr) machine.cuda_library = from.cuda_library;
+        SaverOptions wanted;
+        wanted.enabled = from.enabled;
+        wanted.margin = from.margin;
+        wanted.default_policy = policy_of(from.default_policy);
+        wanted.on_no_room = asker_of(from.on_no_room, from.on_no_room_context);
+        wanted.events = sink_of(from.on_event, from.on_event_context);
+        auto made = std::make_unique<memsaver_saver>(
+            MemorySaver<>{driver_of(from.driver, from, machine), std::move(wanted)}, machine.cuda_library);
+        made->machine = std::move(machine);
+        made->machine.cuda_library = made->library.c_str();
+        *saver = made.release();
+    });
+}
+
+memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_close", "the saver");
+        handle.saver.close();
+        decltype(handle.regions) ending; // after the lock
+        const std::lock_guard lock{handle.mutex};
+        ending.swap(handle.regions);
+    });
+}
+
+void memsaver_destroy(memsaver_saver* saver) noexcept { delete saver; }
+
+memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) noexcept {
+    return guarded([&] {
+        const memsaver_saver& handle = given(saver, "memsaver_get_info", "the saver");
+        const Out<memsaver_info> out{not_null(info, "memsaver_get_info", "where to"), "memsaver_info"};
+        handle.saver.core()->boundary("get_info", [] {}); // not in a forked child
+        const AnyDriver& driver = handle.saver.driver();
+        memsaver_info told = MEMSAVER_INFO_INIT;
+        told.driver = driver.target<CudaDriver>() != nullptr ? MEMSAVER_DRIVER_CUDA : MEMSAVER_DRIVER_HOST;
+        told.device = driver.device();
+        told.enabled = handle.saver.enabled();
+        DeviceMemory memory;
+        check(driver.granularity(told.granularity), "ask for the granularity");
+        check(driver.memory(memory), "ask for the device's memory");
+        told.free_bytes = memory.free_bytes;
+        told.total_bytes = memory.total_bytes;
+        copy_text(told.name, driver.name());
+        out.put(told);
+    });
+}
+
+memsaver_result memsaver_set_margin(memsaver_saver* saver, size_t bytes) noexcept {
+    return guarded([&] { given(saver, "memsaver_set_margin", "the saver").saver.set_margin(bytes); });
+}
+
+// --- Tags and arenas ---
+
+memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
+                                  const memsaver_arena_options* options) noexcept {
+    return guarded([&] { (void)arena_of(saver, tag, options, "memsaver_make_tag"); });
+}
+
+memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options,
+                                   memsaver_arena** arena) noexcept {
+    if (arena != nullptr) *arena = nullptr;
+    return guarded([&] {
+        (void)not_null(arena, "memsaver_get_arena", "where to");
+        Arena made = arena_of(saver, tag, options, "memsaver_get_arena");
+        *arena = std::make_unique<memsaver_arena>(memsaver_arena{std::move(made)}).release();
+    });
+}
+
+void memsaver_release_arena(memsaver_arena* arena) noexcept { delete arena; }
+
+memsaver_result memsaver_drop(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
+    return guarded(
+        [&] { given(saver, "memsaver_drop", "the saver").saver.drop(tags_of(names, count, "memsaver_drop")); });
+}
+
+memsaver_result memsaver_set_capacity(memsaver_saver* saver, const char* const* names, size_t count,
+                                      size_t bytes) noexcept {
+    return guarded([&] {
+        given(saver, "memsaver_set_capacity", "the saver")
+            .saver.set_capacity(tags_of(names, count, "memsaver_set_capacity"), bytes);
+    });
+}
+
+memsaver_result memsaver_set_retain(memsaver_saver* saver, const char* const* names, size_t count,
+                                    bool retain) noexcept {
+    return guarded([&] {
+        given(saver, "memsaver_set_retain", "the saver")
+            .saver.set_retain(tags_of(names, count, "memsaver_set_retain"), retain);
+    });
+}
+
+// --- Blocks ---
+
+memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
+                                  void** pointer) noexcept {
+    if (pointer != nullptr) *pointer = nullptr;
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_allocate", "the saver");
+        (void)not_null(pointer, "memsaver_allocate", "where to");
+        if (bytes != 0) *pointer = allocate(handle, tag, bytes, alignment, {});
+    });
+}
+
+memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
+                                     void* stream, void** pointer) noexcept {
+    if (pointer != nullptr) *pointer = nullptr;
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_allocate_on", "the saver");
+        (void)not_null(pointer, "memsaver_allocate_on", "where to");
+        if (bytes != 0) *pointer = allocate(handle, tag, bytes, alignment, StreamRef::from_native(stream));
+    });
+}
+
+memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) noexcept {
+    return guarded([&] { given(saver, "memsaver_deallocate", "the saver").saver.deallocate(pointer); });
+}
+
+memsaver_result memsaver_deallocate_on(memsaver_saver* saver, void* pointer, void* stream) noexcept {
+    return guarded([&] {
+        given(saver, "memsaver_deallocate_on", "the saver").saver.deallocate(pointer, StreamRef::from_native(stream));
+    });
+}
+
+memsaver_result memsaver_deallocate_idle(memsaver_saver* saver, void* pointer) noexcept {
+    return guarded(
+        [&] { given(saver, "memsaver_deallocate_idle", "the saver").saver.deallocate(pointer, already_idle); });
+}
+
+memsaver_result memsaver_arena_allocate(memsaver_arena* arena, size_t bytes, size_t alignment,
+                                        void** pointer) noexcept {
+    if (pointer != nullptr) *pointer = nullptr;
+    return guarded([&] {
+        const Arena& from = given(arena, "memsaver_arena_allocate", "the arena").arena;
+        (void)not_null(pointer, "memsaver_arena_allocate", "where to");
+        if (bytes != 0) *pointer = from.allocate(bytes, alignment_of(alignment));
+    });
+}
+
+memsaver_result memsaver_arena_allocate_on(memsaver_arena* arena, size_t bytes, size_t alignment, void* stream,
+                                           void** pointer) noexcept {
+    if (pointer != nullptr) *pointer = nullptr;
+    return guarded([&] {
+        const Arena& from = given(arena, "memsaver_arena_allocate_on", "the arena").arena;
+        (void)not_null(pointer, "memsaver_arena_allocate_on", "where to");
+        if (bytes != 0) *pointer = from.allocate(bytes, StreamRef::from_native(stream), alignment_of(alignment));
+    });
+}
+
+memsaver_result memsaver_arena_deallocate(memsaver_arena* arena, void* pointer) noexcept {
+    return guarded([&] { given(arena, "memsaver_arena_deallocate", "the arena").arena.deallocate(pointer); });
+}
+
+memsaver_result memsaver_arena_deallocate_on(memsaver_arena* arena, void* pointer, void* stream) noexcept {
+    return guarded([&] {
+        given(arena, "memsaver_arena_deallocate_on", "the arena")
+            .arena.deallocate(pointer, StreamRef::from_native(stream));
+    });
+}
+
+memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* arena, void* pointer) noexcept {
+    return guarded(
+        [&] { given(arena, "memsaver_arena_deallocate_idle", "the arena").arena.deallocate(pointer, already_idle); });
+}
+
+bool memsaver_owns(memsaver_saver* saver, const void* pointer) noexcept {
+    bool owns = false;
+    (void)guarded([&] { owns = given(saver, "memsaver_owns", "the saver").saver.owns(pointer); });
+    return owns;
+}
+
+memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes, void* to) noexcept {
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_read_backup", "the saver");
+        (void)not_null(to, "memsaver_read_backup", "where to");
+        const BackupView view = handle.saver.backup_view(pointer, bytes);
+        if (bytes != 0) std::memcpy(to, view.data(), bytes);
+    });
+}
+
+// --- Regions ---
+
+memsaver_result memsaver_push_region(memsaver_saver* saver, const char* tag) noexcept {
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_push_region", "the saver");
+        push(handle, handle.saver.arena(not_null(tag, "memsaver_push_region", "the tag")));
+    });
+}
+
+memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena) noexcept {
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_push_arena", "the saver");
+        const Arena& pushed = given(arena, "memsaver_push_arena", "the arena").arena;
+        if (&pushed.saver() != handle.saver.core().get()) {
+            throw Misuse{"memsaver_push_arena: tag \"" + pushed.tag() + "\": the arena is another saver's"};
+        }
+        push(handle, pushed);
+    });
+}
+
+memsaver_result memsaver_push_outside(memsaver_saver* saver) noexcept {
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_push_outside", "the saver");
+        push(handle, handle.saver.core()->outside());
+    });
+}
+
+memsaver_result memsaver_pop_region(memsaver_saver* saver) noexcept {
+    return guarded([&] { pop(given(saver, "memsaver_pop_region", "the saver")); });
+}
+
+// --- Pause and resume ---
+
+memsaver_result memsaver_pause(memsaver_saver* saver, const char* const* names, size_t count,
+                               const memsaver_pause_options* options, memsaver_report* report) noexcept {
+    return operate(report, [&] {
+        memsaver_saver& handle = given(saver, "memsaver_pause", "the saver");
+        const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
+        PauseOptions wanted;
+        wanted.order = order_of(from, "memsaver_pause");
+        wanted.timeout = duration_of(from.timeout_ns);
+        wanted.bytes = policy_of(from.bytes);
+        return handle.saver.pause(tags_of(names, count, "memsaver_pause"), wanted);
+    });
+}
+
+memsaver_result memsaver_resume(memsaver_saver* saver, const char* const* names, size_t count,
+                                const memsaver_resume_options* options, memsaver_report* report) noexcept {
+    return operate(report, [&] {
+        memsaver_saver& handle = given(saver, "memsaver_resume", "the saver");
+        const memsaver_resume_options from = read(options, MEMSAVER_RESUME_OPTIONS_INIT, "memsaver_resume_options");
+        ResumeOptions wanted;
+        wanted.bytes = policy_of(from.bytes);
+        wanted.room_within = duration_of(from.room_within_ns);
+        return handle.saver.resume(tags_of(names, count, "memsaver_resume"), wanted);
+    });
+}
+
+memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, const char* const* names, size_t count,
+                                         size_t* bytes) noexcept {
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_bytes_to_resume", "the saver");
+        size_t& to = given(bytes, "memsaver_bytes_to_resume", "where to");
+        to = handle.saver.bytes_to_resume(tags_of(names, count, "memsaver_bytes_to_resume"));
+    });
+}
+
+memsaver_result memsaver_trim(memsaver_saver* saver, const char* const* names, size_t count,
+                              const memsaver_pause_options* options, memsaver_report* report) noexcept {
+    return operate(report, [&] {
+        memsaver_saver& handle = given(saver, "memsaver_trim", "the saver");
+        const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
+        TrimOptions wanted;
+        wanted.order = order_of(from, "memsaver_trim");
+        wanted.timeout = duration_of(from.timeout_ns);
+        return handle.saver.trim(tags_of(names, count, "memsaver_trim"), wanted);
+    });
+}
+
+memsaver_result memsaver_prepare(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
+    return guarded([&] {
+        given(saver, "memsaver_prepare", "the saver").saver.prepare(tags_of(names, count, "memsaver_prepare"));
+    });
+}
+
+memsaver_result memsaver_invalidate(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
+    return guarded([&] {
+        given(saver, "memsaver_invalidate", "the saver").saver.invalidate(tags_of(names, count, "memsaver_invalidate"));
+    });
+}
+
+memsaver_result memsaver_forget_backup(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
+    return guarded([&] {
+        given(saver, "memsaver_forget_backup", "the saver")
+            .saver.forget_backup(tags_of(names, count, "memsaver_forget_backup"));
+    });
+}
+
+// --- Hooks ---
+
+memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsaver_hook_function function, void* context,
+                                  memsaver_hook** hook) noexcept {
+    if (hook != nullptr) *hook = nullptr;
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_add_hook", "the saver");
+        if (function == nullptr) throw Misuse{"memsaver_add_hook: the function is null"};
+        enumerator(moment, 4, "memsaver_add_hook: the moment");
+        const auto pausing = [&] { return hook_of<PauseEvent>(moment, function, context); };
+        const auto resuming = [&] { return hook_of<ResumeEvent>(moment, function, context); };
+        Hook made = moment == MEMSAVER_BEFORE_PAUSE    ? handle.saver.before_pause(pausing())
+                    : moment == MEMSAVER_AFTER_PAUSE   ? handle.saver.after_pause(pausing())
+                    : moment == MEMSAVER_BEFORE_RESUME ? handle.saver.before_resume(resuming())
+                                                       : handle.saver.after_resume(resuming());
+        if (hook != nullptr) {
+            *hook = std::make_unique<memsaver_hook>(memsaver_hook{std::move(made)}).release();
+        } else {
+            const std::lock_guard lock{handle.mutex};
+            handle.hooks.push_back(std::move(made));
+        }
+    });
+}
+
+void memsaver_remove_hook(memsaver_hook* hook) noexcept { delete hook; }
+
+// --- Usage ---
+
+memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
+                                   memsaver_usage* usage) noexcept {
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_get_usage", "the saver");
+        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_usage", "where to"), "memsaver_usage"};
+        out.put(sum_of(handle.saver.usage(), tags_of(names, count, "memsaver_get_usage")));
+    });
+}
+
+memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) noexcept {
+    return guarded([&] {
+        const Arena& of = given(arena, "memsaver_get_arena_usage", "the arena").arena;
+        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_arena_usage", "where to"), "memsaver_usage"};
+        memsaver_usage sum = MEMSAVER_USAGE_INIT;
+        add(sum, of.usage());
+        out.put(sum);
+    });
+}
+
+memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) noexcept {
+    if (json != nullptr) *json = nullptr;
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_get_usage_json", "the saver");
+        (void)not_null(json, "memsaver_get_usage_json", "where to");
+        *json = copy_of(json_of(handle.saver.usage()));
+    });
+}
+
+void memsaver_free_text(char* text) noexcept { std::free(text); }
+
+// --- PyTorch ---
+
+namespace {
+
+/// PyTorch's two functions have no context: what they need of a process is here.
+class TorchBlocks {
+public:
+    /// Notes a block; keeps its arena. May throw bad_alloc, and then has noted nothing.
+    void add(void* pointer, const Arena& arena) {
+        const std::lock_guard lock{mutex_};
+        Block& block = blocks_[pointer];
+        block.arena = arena; // of two that were given the same address, the earlier one is gone
+        block.owners += 1;
+    }
+    /// The arena of a block that nobody has any more; none while somebody still has the address.
+    std::optional<Arena> remove(void* pointer) noexcept {
+        const std::lock_guard lock{mutex_};
+        const auto found = blocks_.find(pointer);
+        if (found == blocks_.end() || --found->second.owners != 0) return {};
+        std::optional<Arena> arena{std::move(found->second.arena)};
+        blocks_.erase(found);
+        return arena;
+    }
+
+private:
+    /// A tag that is dropped leaves addresses with PyTorch that may be handed out again: it is not known whose free
+    /// comes first, so only the last one frees.
+    struct Block {
+        Arena arena;
+        std::size_t owners = 0;
+    };
+
+    std::mutex mutex_;
+    std::map<void*, Block> blocks_;
+};
+
+TorchBlocks& torch_blocks() {
+    static auto* const blocks = new TorchBlocks; // not destroyed: PyTorch frees until the process ends
+    return *blocks;
+}
+
+thread_local std::vector<Arena> torch_arenas;
+
+} // namespace
+
+memsaver_result memsaver_torch_push(memsaver_arena* arena) noexcept {
+    return guarded([&] { torch_arenas.push_back(given(arena, "memsaver_torch_push", "the arena").arena); });
+}
+
+memsaver_result memsaver_torch_pop(void) noexcept {
+    return guarded([&] {
+        if (torch_arenas.empty()) throw Misuse{"memsaver_torch_pop: this thread has pushed no arena"};
+        torch_arenas.pop_back();
+    });
+}
+
+void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* /*stream*/) noexcept {
+    void* pointer = nullptr;
+    if (bytes <= 0) return pointer;
+    (void)guarded([&] {
+        if (torch_arenas.empty()) throw Misuse{"memsaver_torch_allocate: this thread has pushed no arena"};
+        const Arena& arena = torch_arenas.back();
+        if (arena.device() != device) {
+            throw Misuse{"memsaver_torch_allocate: memory of device " + std::to_string(device) +
+                         " was asked of tag \"" + arena.tag() + "\" on device " + std::to_string(arena.device())};
+        }
+        void* const made = arena.allocate(static_cast<std::size_t>(bytes), 512);
+        try {
+            torch_blocks().add(made, arena);
+        } catch (...) {
+            arena.deallocate(made, already_idle);
+            throw;
+        }
+        pointer = made;
+    });
+    return pointer;
+}
+
+void memsaver_torch_free(void* pointer, ptrdiff_t /*bytes*/, int /*device*/, void* stream) noexcept {
+    if (pointer == nullptr) return;
+    const std::optional<Arena> arena = torch_blocks().remove(pointer);
+    if (arena) deallocate_or_tell(*arena, pointer, StreamRef::from_native(stream));
+}

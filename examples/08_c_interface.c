@@ -1,0 +1,70 @@
+// The C interface: tags with policies, regions, pause and resume, a hook, and what an error says.
+#include <memsaver/c.h>
+
+#include <stdio.h>
+
+#define MIB ((size_t)1 << 20)
+
+// Every call answers a result; the text of a failure is the thread's own.
+static int failed(memsaver_result result) {
+    if (result != MEMSAVER_OK) fprintf(stderr, "%s: %s\n", memsaver_result_name(result), memsaver_last_error());
+    return result != MEMSAVER_OK;
+}
+
+static int before_pause(void* context, const memsaver_hook_event* event) {
+    printf("%s: %zu tags will be paused\n", (const char*)context, event->tag_count);
+    return 0; // anything else would refuse
+}
+
+static int run(memsaver_saver* saver) {
+    memsaver_info machine = MEMSAVER_INFO_INIT;
+    if (failed(memsaver_get_info(saver, &machine))) return 1;
+    printf("%s: %zu of %zu MiB are free\n", machine.name, machine.free_bytes / MIB, machine.total_bytes / MIB);
+
+    // A tag is made by its first use, or beforehand with what it is to have.
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &keep;
+    if (failed(memsaver_make_tag(saver, "weights", &options))) return 1;
+    void* weights = NULL;
+    if (failed(memsaver_allocate(saver, "weights", 32 * MIB, 0, &weights))) return 1;
+
+    // In a region, this thread's allocations that name no tag go to the region's.
+    void* cache = NULL;
+    if (failed(memsaver_push_region(saver, "kv_cache"))) return 1;
+    if (failed(memsaver_allocate(saver, NULL, 64 * MIB, 0, &cache))) return 1;
+    if (failed(memsaver_pop_region(saver))) return 1;
+
+    char name[] = "engine";
+    if (failed(memsaver_add_hook(saver, MEMSAVER_BEFORE_PAUSE, before_pause, name, NULL))) return 1;
+    memsaver_report report = MEMSAVER_REPORT_INIT;
+    if (failed(memsaver_pause(saver, NULL, 0, NULL, &report))) return 1; // every tag
+    printf("released %zu MiB, saved %zu MiB\n", report.released_bytes / MIB, report.saved_bytes / MIB);
+
+    const char* first[] = {"weights"}; // a staged wake: the weights now, the cache when it is wanted
+    if (failed(memsaver_resume(saver, first, 1, NULL, &report))) return 1;
+    printf("weights are back: restored %zu MiB\n", report.restored_bytes / MIB);
+    size_t needed = 0;
+    if (failed(memsaver_bytes_to_resume(saver, NULL, 0, &needed))) return 1;
+    printf("%zu MiB more to resume\n", needed / MIB);
+
+    const char* wrong[] = {"kv_cahce"};
+    if (memsaver_resume(saver, wrong, 1, NULL, NULL) == MEMSAVER_MISUSE) printf("%s\n", memsaver_last_error());
+    if (failed(memsaver_resume(saver, NULL, 0, NULL, NULL))) return 1;
+
+    char* usage = NULL;
+    if (failed(memsaver_get_usage_json(saver, &usage))) return 1;
+    printf("%s\n", usage);
+    memsaver_free_text(usage);
+    if (failed(memsaver_deallocate(saver, cache)) || failed(memsaver_deallocate(saver, weights))) return 1;
+    return failed(memsaver_close(saver));
+}
+
+int main(void) {
+    memsaver_saver* saver = NULL; // on the GPU where there is one, in host memory elsewhere
+    if (failed(memsaver_create(NULL, &saver))) return 1;
+    const int result = run(saver);
+    memsaver_destroy(saver);
+    return result;
+}

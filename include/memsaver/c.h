@@ -1,0 +1,593 @@
+// The C interface: savers, tags, regions, pause and resume for programs in C, older C++, and every language that calls
+// C. Needs C11 or C++11 and three headers of the C library. Link libmemsaver.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// How it reads
+//
+// - Every function that can fail returns a memsaver_result and says with memsaver_last_error() what happened. No C++
+//   exception ever leaves the library. Null handles and arguments that cannot be meant are MEMSAVER_MISUSE.
+// - Every function may be called from any thread. A handle (memsaver_saver, memsaver_arena, memsaver_hook) must not be
+//   used while or after another thread gives it back.
+// - Sizes are bytes, times are nanoseconds. Text is UTF-8 or whatever the program named its tags with, and ends with 0.
+//   What is passed in is copied; the library keeps no pointer of the program's but callbacks and their contexts.
+// - Structures begin with their size. Initialize them with their macro (MEMSAVER_OPTIONS_INIT and so on): every field
+//   has its default then. A null pointer in the place of options stands for all defaults. A later library knows the
+//   shorter structures of programs compiled before it. An earlier library refuses a longer one, unless the fields that
+//   it does not know are all 0.
+// - A list of tags is `names` and `count`. Null `names` (count 0) is every tag; a list that is not null and has no
+//   names is no tag; with the count MEMSAVER_UNDER, `names` holds one prefix and stands for every tag under it.
+// - Out pointers are written on success. Where it says "may be null", the answer is not wanted. On failure a handle or
+//   pointer is set to null; a report says what had been done.
+// - Streams are cudaStream_t or CUstream as a void*. Null is the device's default stream.
+// - In a forked child every call is MEMSAVER_MISUSE; destroying and releasing is allowed and does nothing.
+
+#if defined(__GNUC__) || defined(__clang__)
+#define MEMSAVER_API __attribute__((visibility("default")))
+#else
+#define MEMSAVER_API
+#endif
+#ifdef __cplusplus
+#define MEMSAVER_NOEXCEPT noexcept
+extern "C" {
+#else
+#define MEMSAVER_NOEXCEPT
+#endif
+
+// --- Results ---
+
+/// What a call came to. More may be added: treat an unknown one as a failure.
+typedef enum memsaver_result {
+    MEMSAVER_OK = 0,
+    /// The device has no room. Nothing changed; the same call succeeds once there is room.
+    MEMSAVER_OUT_OF_MEMORY = 1,
+    /// The host has no room. The memory concerned is still active.
+    MEMSAVER_OUT_OF_HOST_MEMORY = 2,
+    /// The program asked for something that cannot be meant. The text says what.
+    MEMSAVER_MISUSE = 3,
+    /// The device was still at work when the time allowed ran out. Nothing changed.
+    MEMSAVER_NOT_IDLE = 4,
+    /// The device or its context is lost. Backups stay readable, closing works.
+    MEMSAVER_DEVICE_LOST = 5,
+    /// A driver call failed in some other way.
+    MEMSAVER_DRIVER_ERROR = 6,
+    /// There is no usable device or driver, or the machine or this build lacks what was asked for.
+    MEMSAVER_UNAVAILABLE = 7,
+    /// Kept bytes are not those that were saved (policy option `verified`). The memory is still paused.
+    MEMSAVER_BACKUP_DAMAGED = 8,
+    /// A hook returned non-zero. One that runs before: nothing happened. One that runs after: the operation is done.
+    MEMSAVER_HOOK_FAILED = 9,
+    /// Something that the library does not know of was thrown, as by a callback that threw through C.
+    MEMSAVER_INTERNAL = 10
+} memsaver_result;
+
+/// "MEMSAVER_OUT_OF_MEMORY" and so on; "unknown result" for any other number. Static.
+MEMSAVER_API const char* memsaver_result_name(int32_t result) MEMSAVER_NOEXCEPT;
+
+/// What this thread's last call that failed has to say; "" if none has failed so far. Never null. Calls that succeed
+/// leave it. The text is valid until this thread's next call that fails; what does not fit in 2047 bytes is cut.
+MEMSAVER_API const char* memsaver_last_error(void) MEMSAVER_NOEXCEPT;
+
+/// This thread's last failure in parts. Texts are valid as long as memsaver_last_error()'s.
+typedef struct memsaver_error {
+    size_t size;
+    int32_t result;          ///< memsaver_result
+    int32_t driver_code;     ///< what the driver answered; 0 where no driver call failed
+    const char* driver_name; ///< its name, as "CUDA_ERROR_INVALID_VALUE"; "" where no driver call failed
+    const char* tag;         ///< the tag concerned, cut after 255 bytes; "" where none is, or several are
+    size_t needed_bytes;     ///< of MEMSAVER_OUT_OF_MEMORY: what the call wanted to take of the device
+    size_t free_bytes;       ///< and what was free there after the failure
+} memsaver_error;
+
+#define MEMSAVER_ERROR_INIT                                                                                            \
+    { sizeof(memsaver_error), MEMSAVER_OK, 0, "", "", 0, 0 }
+
+/// Does not change what it tells of, but by failing itself.
+MEMSAVER_API memsaver_result memsaver_get_last_error(memsaver_error* error) MEMSAVER_NOEXCEPT;
+
+/// The version of the library that runs: major * 10000 + minor * 100 + patch, 200 for 0.2.0.
+MEMSAVER_API int memsaver_version(void) MEMSAVER_NOEXCEPT;
+/// "0.2.0". Static.
+MEMSAVER_API const char* memsaver_version_text(void) MEMSAVER_NOEXCEPT;
+
+// --- Handles ---
+
+/// Hands out memory by tag; pauses and resumes it by tag.
+typedef struct memsaver_saver memsaver_saver;
+/// One tag's memory on one device. Keeps the memory alive, also beyond memsaver_destroy().
+typedef struct memsaver_arena memsaver_arena;
+/// Keeps a hook in force.
+typedef struct memsaver_hook memsaver_hook;
+
+/// The `count` of a list whose one name is a prefix: every tag whose name begins with it, perhaps none.
+#define MEMSAVER_UNDER SIZE_MAX
+
+/// What 0 stands for where an alignment is asked for, in bytes.
+#define MEMSAVER_DEFAULT_ALIGNMENT 256
+
+// --- Policies: what becomes of the bytes of a paused tag ---
+
+typedef enum memsaver_policy_kind {
+    MEMSAVER_DISCARD = 0,     ///< undefined after a resume
+    MEMSAVER_ZERO = 1,        ///< live blocks read as zero after a resume
+    MEMSAVER_HOST_BACKUP = 2, ///< kept in host memory
+    MEMSAVER_FILE_BACKUP = 3  ///< kept in a file that has no name and goes with the tag
+} memsaver_policy_kind;
+
+/// When bytes are saved.
+typedef enum memsaver_refresh {
+    MEMSAVER_EVERY_PAUSE = 0,
+    MEMSAVER_ONCE = 1 ///< at the first pause, and again after memsaver_invalidate()
+} memsaver_refresh;
+
+/// What the host memory of a MEMSAVER_HOST_BACKUP is.
+typedef enum memsaver_storage {
+    MEMSAVER_PINNED = 0,  ///< copies reach it at the link's full speed; it cannot be swapped
+    MEMSAVER_PAGEABLE = 1 ///< ordinary memory, reached through a bounded ring of pinned buffers
+} memsaver_storage;
+
+/// A policy and its options. Fields that its kind has no use for are ignored.
+typedef struct memsaver_policy {
+    size_t size;
+    int32_t kind; ///< memsaver_policy_kind
+    /// MEMSAVER_DISCARD: every byte of resumed memory reads as this value, 0 to 255, to show what was wrongly assumed
+    /// to survive. -1: no such thing.
+    int32_t poison;
+    int32_t refresh; ///< backups: memsaver_refresh
+    int32_t storage; ///< MEMSAVER_HOST_BACKUP: memsaver_storage
+    /// Backups: host memory or the disk's room is kept after a resume for the next pause, which is then faster. Else it
+    /// is given back before the resume returns. With MEMSAVER_ONCE it is kept whatever this says.
+    bool retain;
+    /// Backups with MEMSAVER_ONCE: every pause compares the memory with the kept bytes and is MEMSAVER_MISUSE, the
+    /// memory still active, if they differ although nobody called memsaver_invalidate(). A test mode: costs a copy.
+    bool check;
+    /// Backups: a checksum is taken on the way out and compared before bytes come back: MEMSAVER_BACKUP_DAMAGED.
+    /// MEMSAVER_UNAVAILABLE where the library was built without xxHash.
+    bool verified;
+    uint32_t threads;      ///< backups: threads of a copy; 0: 8 for host memory, 4 for a file
+    size_t ring_bytes;     ///< backups: the most pinned memory for bytes on their way; 0: 64 MiB, 256 MiB for a file
+    const char* directory; ///< MEMSAVER_FILE_BACKUP: where the file is made; needed there
+} memsaver_policy;
+
+#define MEMSAVER_POLICY_INIT                                                                                           \
+    {                                                                                                                  \
+        sizeof(memsaver_policy), MEMSAVER_DISCARD, -1, MEMSAVER_EVERY_PAUSE, MEMSAVER_PINNED, true, false, false, 0,   \
+            0, NULL                                                                                                    \
+    }
+
+// --- Savers ---
+
+/// What a saver takes its memory from.
+typedef enum memsaver_driver {
+    MEMSAVER_DRIVER_DEFAULT = 0, ///< the GPU where there is a usable one, host memory elsewhere
+    MEMSAVER_DRIVER_CUDA = 1,    ///< the GPU; MEMSAVER_UNAVAILABLE where there is none
+    /// Host memory: pointers are memory of this process, which the CPU may read and write while it is not paused.
+    /// Touching paused memory is a segmentation fault.
+    MEMSAVER_DRIVER_HOST = 2
+} memsaver_driver;
+
+/// In which form a GPU's pages can be handed to other processes.
+typedef enum memsaver_export {
+    MEMSAVER_EXPORT_NONE = 0,
+    MEMSAVER_EXPORT_FILE_DESCRIPTOR = 1,
+    MEMSAVER_EXPORT_FABRIC = 2
+} memsaver_export;
+
+typedef enum memsaver_event_kind {
+    MEMSAVER_EVENT_IGNORED = 0,   ///< a failure where nothing could be returned
+    MEMSAVER_EVENT_RETRIED = 1,   ///< the device had no room; unused memory was given back and the call tried again
+    MEMSAVER_EVENT_TRIMMED = 2,   ///< memory that nobody used was given back
+    MEMSAVER_EVENT_FELL_BACK = 3, ///< something is done in a slower way than was asked for
+    MEMSAVER_EVENT_WARNED = 4,    ///< something was done as asked that may not have been meant
+    MEMSAVER_EVENT_BEGAN = 5,     ///< a pause, resume, trim, save or restore; `ended` follows, whatever happens
+    MEMSAVER_EVENT_ENDED = 6,
+    MEMSAVER_EVENT_PROGRESS = 7 ///< `bytes_done` of `bytes_total` have been copied
+} memsaver_event_kind;
+
+/// What the library tells besides what it returns. Texts are valid during the call. New fields come at the end.
+typedef struct memsaver_event {
+    size_t size;
+    int32_t kind; ///< memsaver_event_kind; ignore those that you do not know
+    int32_t device;
+    const char* tag; ///< "" where no single tag is concerned
+    const char* text;
+    size_t bytes_done;
+    size_t bytes_total;
+} memsaver_event;
+
+/// Called on whatever thread has something to tell, perhaps while a lock is held: it must not call the saver. It must
+/// not throw C++ exceptions nor leave by longjmp.
+typedef void (*memsaver_event_function)(void* context, const memsaver_event* event);
+
+/// A call found no room, though memory that nobody uses was given back first.
+typedef struct memsaver_no_room {
+    size_t size;
+    size_t bytes;      ///< that the call wants to take of the device
+    size_t free_bytes; ///< of the device, when it was asked
+    int32_t device;
+    const char* tag; ///< whose memory it would be; "" where several tags are resumed
+} memsaver_no_room;
+
+/// Called before MEMSAVER_OUT_OF_MEMORY is returned, on the thread that wants the memory, with no lock held: it may
+/// free, pause and drop. Non-zero: something was done, try again. 0: there is no more. Must not throw nor longjmp.
+typedef int (*memsaver_no_room_function)(void* context, const memsaver_no_room* need);
+
+/// How a saver is made.
+typedef struct memsaver_options {
+    size_t size;
+    int32_t driver; ///< memsaver_driver
+    int32_t device; ///< the GPU's number; of host memory, a number for people
+    /// False: the same program runs with plain allocations; pause and resume check their tags and do nothing.
+    bool enabled;
+    /// GPU: pages that network cards and other devices can reach by themselves, where the device supports it.
+    bool rdma;
+    int32_t export_handles; ///< GPU: memsaver_export
+    /// Bytes of each device's memory that allocations and resumes leave free.
+    size_t margin;
+    /// What a new tag gets that names no policy. Null: MEMSAVER_DISCARD, and MEMSAVER_EVENT_WARNED at its first pause.
+    const memsaver_policy* default_policy;
+    /// Host memory: bytes of the machine; 0: half of the physical memory, but at most 8 GiB. Memory is taken only as it
+    /// is used.
+    size_t host_capacity;
+    /// Host memory: the unit of pages in bytes, a power of two and at least the system's page; 0: 2 MiB.
+    size_t host_granularity;
+    /// GPU: numbers of other devices that may read and write the pages; `peer_count` of them.
+    const int* peers;
+    size_t peer_count;
+    /// GPU: the driver library's name or path; null: "libcuda.so.1".
+    const char* cuda_library;
+    /// Null: nobody is asked. It and its context must outlive the saver and its arenas.
+    memsaver_no_room_function on_no_room;
+    void* on_no_room_context;
+    /// Null: nobody is told. It and its context must outlive the saver and its arenas.
+    memsaver_event_function on_event;
+    void* on_event_context;
+} memsaver_options;
+
+#define MEMSAVER_OPTIONS_INIT                                                                                          \
+    {                                                                                                                  \
+        sizeof(memsaver_options), MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0, NULL,  \
+            0, NULL, NULL, NULL, NULL, NULL                                                                            \
+    }
+
+/// MEMSAVER_OK where a saver can be made with MEMSAVER_DRIVER_CUDA on this device; else MEMSAVER_UNAVAILABLE, and
+/// memsaver_last_error() says why. Makes no context.
+MEMSAVER_API memsaver_result memsaver_gpu_available(int device) MEMSAVER_NOEXCEPT;
+/// How many GPUs the driver shows, usable or not; 0 where there is no driver.
+MEMSAVER_API int memsaver_gpu_count(void) MEMSAVER_NOEXCEPT;
+
+/// Makes a saver. Errors: MEMSAVER_UNAVAILABLE, MEMSAVER_MISUSE (options, a number that no device has).
+MEMSAVER_API memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) MEMSAVER_NOEXCEPT;
+
+/// Gives everything back now, waiting for the device first: every tag, block and backup, and this saver's open regions.
+/// Afterwards every use is MEMSAVER_MISUSE. Returns the first failure after everything has been tried, and may be
+/// called again.
+MEMSAVER_API memsaver_result memsaver_close(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
+
+/// Ends the handle; null does nothing. Memory goes back to the device now, or with the last arena that was got from it.
+/// What fails then is told to `on_event`; call memsaver_close() first to know. No other thread may use the saver.
+MEMSAVER_API void memsaver_destroy(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
+
+/// What a saver stands on. `free_bytes` and `total_bytes` are the whole device's, whoever holds it.
+typedef struct memsaver_info {
+    size_t size;
+    int32_t driver; ///< MEMSAVER_DRIVER_CUDA or MEMSAVER_DRIVER_HOST
+    int32_t device;
+    bool enabled;
+    size_t granularity; ///< the unit of pages, in bytes
+    size_t free_bytes;
+    size_t total_bytes;
+    char name[128]; ///< "NVIDIA H200 (CUDA device 0)"; cut if it is longer
+} memsaver_info;
+
+#define MEMSAVER_INFO_INIT                                                                                             \
+    { sizeof(memsaver_info), 0, 0, false, 0, 0, 0, "" }
+
+MEMSAVER_API memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) MEMSAVER_NOEXCEPT;
+
+/// As memsaver_options.margin, from now on; not for tags that have a margin of their own.
+MEMSAVER_API memsaver_result memsaver_set_margin(memsaver_saver* saver, size_t bytes) MEMSAVER_NOEXCEPT;
+
+// --- Tags and arenas ---
+
+/// How a tag is made on a device. A tag that exists must have what is not as it is by default.
+typedef struct memsaver_arena_options {
+    size_t size;
+    const memsaver_policy* policy; ///< null: the saver's default
+    /// The most bytes that allocations may make it hold; 0: what the device has. What is paused does not count.
+    size_t capacity;
+    size_t reserve; ///< bytes of memory taken at once, in as few pieces as can be
+    size_t margin;  ///< bytes of the device's memory that its allocations and resumes leave free; 0: the saver's
+    /// -1: the saver's device. Of a saver on a GPU, the number of another GPU, driven with the saver's options.
+    int32_t device;
+} memsaver_arena_options;
+
+#define MEMSAVER_ARENA_OPTIONS_INIT                                                                                    \
+    { sizeof(memsaver_arena_options), NULL, 0, 0, 0, -1 }
+
+/// Makes a tag, with its policy, if there is none. A tag that exists with another policy is MEMSAVER_MISUSE.
+MEMSAVER_API memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
+                                               const memsaver_arena_options* options) MEMSAVER_NOEXCEPT;
+
+/// The same, and a handle to the tag's memory on the device: allocating through it looks nothing up.
+MEMSAVER_API memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag,
+                                                const memsaver_arena_options* options,
+                                                memsaver_arena** arena) MEMSAVER_NOEXCEPT;
+/// Ends the handle, not the tag; blocks live on. Null does nothing.
+MEMSAVER_API void memsaver_release_arena(memsaver_arena* arena) MEMSAVER_NOEXCEPT;
+
+/// Ends these tags: waits for the device, then gives back their blocks, pages, addresses and backups. The names are
+/// unknown again; using their arenas is MEMSAVER_MISUSE.
+MEMSAVER_API memsaver_result memsaver_drop(memsaver_saver* saver, const char* const* names,
+                                           size_t count) MEMSAVER_NOEXCEPT;
+
+/// As memsaver_arena_options.capacity, from now on, on each device. What is mapped already stays.
+MEMSAVER_API memsaver_result memsaver_set_capacity(memsaver_saver* saver, const char* const* names, size_t count,
+                                                   size_t bytes) MEMSAVER_NOEXCEPT;
+
+/// Whether the backups of these tags keep their host memory, or their files' room, after a resume, for the next pause;
+/// from the next resume on. Tags whose policies keep nothing are MEMSAVER_MISUSE, if they were named.
+MEMSAVER_API memsaver_result memsaver_set_retain(memsaver_saver* saver, const char* const* names, size_t count,
+                                                 bool retain) MEMSAVER_NOEXCEPT;
+
+// --- Blocks ---
+
+/// `bytes` of memory at a multiple of `alignment` (a power of two; 0: 256), content undefined, good on every stream at
+/// once. From the tag, which is made if there is none; a null `tag` stands for this thread's innermost region.
+///
+/// 0 bytes succeed with a null pointer, whatever the tag, and freeing null does nothing.
+///
+/// Errors: MEMSAVER_OUT_OF_MEMORY, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_MISUSE (no region, beyond the tag's capacity,
+/// alignment, closed), MEMSAVER_DEVICE_LOST, MEMSAVER_DRIVER_ERROR.
+MEMSAVER_API memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
+                                               void** pointer) MEMSAVER_NOEXCEPT;
+/// The same for work of `stream`: what was freed with this stream before is reused at once, without waiting. Other
+/// streams have to be ordered after it.
+MEMSAVER_API memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, size_t bytes,
+                                                  size_t alignment, void* stream, void** pointer) MEMSAVER_NOEXCEPT;
+
+/// As safe as cudaFree: the block is not handed out again before the device's work so far has passed it. Does not wait,
+/// but for plain memory. Paused or not, whatever tag it is of, any thread. Null does nothing. What is not a live block
+/// is MEMSAVER_MISUSE.
+MEMSAVER_API memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
+/// The block can be handed out again once `stream`, of any device of this saver, has passed here.
+MEMSAVER_API memsaver_result memsaver_deallocate_on(memsaver_saver* saver, void* pointer,
+                                                    void* stream) MEMSAVER_NOEXCEPT;
+/// The block can be handed out again at once: no work touches it any more.
+MEMSAVER_API memsaver_result memsaver_deallocate_idle(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
+
+/// The same of an arena. They work as long as the arena's handle does.
+MEMSAVER_API memsaver_result memsaver_arena_allocate(memsaver_arena* arena, size_t bytes, size_t alignment,
+                                                     void** pointer) MEMSAVER_NOEXCEPT;
+MEMSAVER_API memsaver_result memsaver_arena_allocate_on(memsaver_arena* arena, size_t bytes, size_t alignment,
+                                                        void* stream, void** pointer) MEMSAVER_NOEXCEPT;
+MEMSAVER_API memsaver_result memsaver_arena_deallocate(memsaver_arena* arena, void* pointer) MEMSAVER_NOEXCEPT;
+MEMSAVER_API memsaver_result memsaver_arena_deallocate_on(memsaver_arena* arena, void* pointer,
+                                                          void* stream) MEMSAVER_NOEXCEPT;
+MEMSAVER_API memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* arena, void* pointer) MEMSAVER_NOEXCEPT;
+
+/// Whether a pointer points to or into a live block of this saver, paused or not, plain memory included. False for
+/// null, and where it cannot be told.
+MEMSAVER_API bool memsaver_owns(memsaver_saver* saver, const void* pointer) MEMSAVER_NOEXCEPT;
+
+/// Copies the kept bytes of `bytes` at `pointer` (or inside its block) to host memory: while the tag is paused, and
+/// later for as long as its policy keeps them. MEMSAVER_MISUSE says why there are none.
+MEMSAVER_API memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes,
+                                                  void* to) MEMSAVER_NOEXCEPT;
+
+// --- Regions: where a thread's memsaver_allocate(saver, NULL, ...) goes ---
+
+/// From here to the matching pop, this thread's allocations without a tag go to `tag`, which is made if there is none.
+/// Each thread has regions of its own in each saver; an inner one overrides an outer one. Blocks live on.
+MEMSAVER_API memsaver_result memsaver_push_region(memsaver_saver* saver, const char* tag) MEMSAVER_NOEXCEPT;
+/// The same with an arena of this saver, so on whatever device that is.
+MEMSAVER_API memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena) MEMSAVER_NOEXCEPT;
+/// The same with plain memory, which is never paused.
+MEMSAVER_API memsaver_result memsaver_push_outside(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
+/// Ends this thread's innermost region. Without any it is MEMSAVER_MISUSE. A thread pops what it has pushed before it
+/// ends; else the region stays until the saver is closed or destroyed.
+MEMSAVER_API memsaver_result memsaver_pop_region(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
+
+// --- Pause and resume ---
+
+/// What an operation did. Sums over all tags concerned; physical bytes where nothing else is said.
+typedef struct memsaver_report {
+    size_t size;
+    size_t released_bytes; ///< given back to the device, those held so far included
+    size_t saved_bytes;    ///< copied to backups
+    size_t restored_bytes; ///< copied, or filled, from backups
+    size_t mapped_bytes;   ///< taken from the device
+    size_t held_bytes;     ///< that could not be given back yet; the next call tries again
+    int64_t elapsed_ns;    ///< the whole call, hooks excluded
+    int64_t waited_ns;     ///< for devices' work before anything was done: the longest of all tags
+} memsaver_report;
+
+#define MEMSAVER_REPORT_INIT                                                                                           \
+    { sizeof(memsaver_report), 0, 0, 0, 0, 0, 0, 0 }
+
+/// What a pause or a trim waits for.
+typedef enum memsaver_order {
+    /// All work that every device concerned was given before the call. Breaks a stream capture that is open then.
+    MEMSAVER_AFTER_DEVICE = 0,
+    /// What `streams` have been given so far, and `events`: all that may still touch the memory.
+    MEMSAVER_AFTER_STREAMS = 1,
+    /// Nothing: no work touches the memory any more.
+    MEMSAVER_ALREADY_IDLE = 2
+} memsaver_order;
+
+/// How a pause or a trim goes about it.
+typedef struct memsaver_pause_options {
+    size_t size;
+    int32_t order; ///< memsaver_order
+    /// For MEMSAVER_AFTER_STREAMS, which needs one at least of both: cudaStream_t or CUstream; a null one is the
+    /// default stream of every device concerned.
+    void* const* streams;
+    size_t stream_count;
+    void* const* events; ///< cudaEvent_t or CUevent, none of them null
+    size_t event_count;
+    /// How long to wait for that, and for other operations on the same tags: else MEMSAVER_NOT_IDLE. Negative: as long
+    /// as it takes.
+    int64_t timeout_ns;
+    /// What becomes of the bytes this once. Null: what the tag's policy says. memsaver_trim() ignores it.
+    const memsaver_policy* bytes;
+} memsaver_pause_options;
+
+#define MEMSAVER_PAUSE_OPTIONS_INIT                                                                                    \
+    { sizeof(memsaver_pause_options), MEMSAVER_AFTER_DEVICE, NULL, 0, NULL, 0, -1, NULL }
+
+/// Gives the physical pages of these tags back to the device; addresses stay. Waits first, as the options say; the
+/// program stops submitting work that touches the memory. What is paused already stays so. The bytes become what each
+/// tag's policy says. `report` may be null. Repeating a call that failed goes on from there.
+///
+/// Errors: MEMSAVER_MISUSE (an unknown tag), MEMSAVER_NOT_IDLE, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_HOOK_FAILED,
+/// MEMSAVER_DEVICE_LOST, MEMSAVER_DRIVER_ERROR.
+MEMSAVER_API memsaver_result memsaver_pause(memsaver_saver* saver, const char* const* names, size_t count,
+                                            const memsaver_pause_options* options,
+                                            memsaver_report* report) MEMSAVER_NOEXCEPT;
+
+/// How a resume goes about it.
+typedef struct memsaver_resume_options {
+    size_t size;
+    /// What the bytes are this once: a policy that keeps nothing, as where new weights are coming anyway. What was kept
+    /// is then stale. Null: what was kept.
+    const memsaver_policy* bytes;
+    /// How long to try again where there is no room, so that others can make some. Negative: not at all.
+    int64_t room_within_ns;
+} memsaver_resume_options;
+
+#define MEMSAVER_RESUME_OPTIONS_INIT                                                                                   \
+    { sizeof(memsaver_resume_options), NULL, -1 }
+
+/// Fresh pages at the same addresses, and the bytes that the policies kept. All tags' memory is taken before any is
+/// mapped: without room for all it is MEMSAVER_OUT_OF_MEMORY and nothing changes. On return every stream sees the
+/// bytes. Bytes arrive in the order of the list. `report` may be null.
+///
+/// Errors: as memsaver_pause(), MEMSAVER_OUT_OF_MEMORY and MEMSAVER_BACKUP_DAMAGED.
+MEMSAVER_API memsaver_result memsaver_resume(memsaver_saver* saver, const char* const* names, size_t count,
+                                             const memsaver_resume_options* options,
+                                             memsaver_report* report) MEMSAVER_NOEXCEPT;
+
+/// Physical bytes that resuming these tags would take now.
+MEMSAVER_API memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, const char* const* names, size_t count,
+                                                      size_t* bytes) MEMSAVER_NOEXCEPT;
+
+/// Gives back memory in which no block lives. Waits as a pause does, so that blocks freed before count.
+MEMSAVER_API memsaver_result memsaver_trim(memsaver_saver* saver, const char* const* names, size_t count,
+                                           const memsaver_pause_options* options,
+                                           memsaver_report* report) MEMSAVER_NOEXCEPT;
+
+/// Takes, ahead of the first pause, the host memory or the disk's room that saving the tags' live blocks would take.
+/// MEMSAVER_MISUSE for a tag that was named and whose policy keeps nothing.
+MEMSAVER_API memsaver_result memsaver_prepare(memsaver_saver* saver, const char* const* names,
+                                              size_t count) MEMSAVER_NOEXCEPT;
+
+/// The program has changed bytes that a policy may have saved before: save them again at the next pause.
+/// MEMSAVER_MISUSE for a tag that was named and whose policy keeps nothing.
+MEMSAVER_API memsaver_result memsaver_invalidate(memsaver_saver* saver, const char* const* names,
+                                                 size_t count) MEMSAVER_NOEXCEPT;
+
+/// What is kept of these tags' paused memory goes, with the room that it took: a resume brings the memory back with
+/// undefined bytes. What is active is not concerned.
+MEMSAVER_API memsaver_result memsaver_forget_backup(memsaver_saver* saver, const char* const* names,
+                                                    size_t count) MEMSAVER_NOEXCEPT;
+
+// --- Hooks ---
+
+typedef enum memsaver_moment {
+    MEMSAVER_BEFORE_PAUSE = 0,
+    MEMSAVER_AFTER_PAUSE = 1,
+    MEMSAVER_BEFORE_RESUME = 2,
+    MEMSAVER_AFTER_RESUME = 3
+} memsaver_moment;
+
+/// What a hook is told. Valid during the call. New fields come at the end.
+typedef struct memsaver_hook_event {
+    size_t size;
+    int32_t moment;          ///< memsaver_moment
+    const char* const* tags; ///< the tags concerned
+    size_t tag_count;
+    const memsaver_report* report; ///< what was done; all 0 before
+} memsaver_hook_event;
+
+/// Runs on the thread that pauses or resumes, with no lock held. It may allocate and free, but not pause, resume, trim,
+/// drop or close. 0: go on. Non-zero: before, the operation is refused, nothing happens and the hooks after it do not
+/// run; after, the operation is done, and all others still run. Either way the call is MEMSAVER_HOOK_FAILED, and its
+/// text has the number. A hook must not throw C++ exceptions nor leave by longjmp.
+typedef int (*memsaver_hook_function)(void* context, const memsaver_hook_event* event);
+
+/// Adds a hook at a `moment` (memsaver_moment); hooks of one moment run in the order in which they were added. Those
+/// that run after do not run when the operation failed. `hook` may be null: the hook then ends with the saver.
+MEMSAVER_API memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsaver_hook_function function,
+                                               void* context, memsaver_hook** hook) MEMSAVER_NOEXCEPT;
+/// Ends a hook. It does not run again; one that is running on another thread runs to its end. Also works after the
+/// saver was destroyed. Null does nothing.
+MEMSAVER_API void memsaver_remove_hook(memsaver_hook* hook) MEMSAVER_NOEXCEPT;
+
+// --- Usage ---
+
+/// Who holds what, in bytes.
+typedef struct memsaver_usage {
+    size_t size;
+    size_t arenas;          ///< how many arenas these are the sums of
+    size_t reserved_bytes;  ///< addresses
+    size_t mapped_bytes;    ///< physical memory owned, held bytes included
+    size_t held_bytes;      ///< of these, what the driver refused to take back so far
+    size_t used_bytes;      ///< live blocks, as requested, paused or not
+    size_t paused_bytes;    ///< addresses whose memory is away
+    size_t backed_up_bytes; ///< held by policies, on the host or in files
+    size_t blocks;          ///< live blocks
+    // Since the arenas were made:
+    size_t peak_mapped_bytes;    ///< the most that was ever mapped; of several arenas, the sum of their peaks
+    size_t pauses;               ///< how often memory went away
+    size_t resumes;              ///< and how often it came back
+    size_t released_total_bytes; ///< physical memory that pauses gave back, summed up
+    size_t saved_total_bytes;    ///< copied to backups
+    size_t restored_total_bytes; ///< copied, or filled, from them
+} memsaver_usage;
+
+#define MEMSAVER_USAGE_INIT                                                                                            \
+    { sizeof(memsaver_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/// The sums over these tags on all their devices. A name that is unknown is MEMSAVER_MISUSE. Every tag (null names)
+/// includes plain memory.
+MEMSAVER_API memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
+                                                memsaver_usage* usage) MEMSAVER_NOEXCEPT;
+/// One arena's.
+MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) MEMSAVER_NOEXCEPT;
+
+/// All of it as JSON, in one line:
+/// {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
+///  "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true}, ...]}
+/// Arenas have the fields of memsaver_usage and a state: "active", "paused", "partly paused", "empty", "plain" or
+/// "closed". Bytes of a tag's name that are no UTF-8 pass as they are. Give the text back with memsaver_free_text().
+MEMSAVER_API memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) MEMSAVER_NOEXCEPT;
+
+/// Gives back a text that the library made. Null does nothing.
+MEMSAVER_API void memsaver_free_text(char* text) MEMSAVER_NOEXCEPT;
+
+// --- PyTorch ---
+
+// What a pluggable allocator of PyTorch (torch.cuda.memory.CUDAPluggableAllocator) calls by name, without a context.
+// The Python package does the rest (docs/python.md).
+
+/// From here to the matching pop, this thread's memsaver_torch_allocate() serves from `arena`; an inner push overrides
+/// an outer one. The handle may be released meanwhile.
+MEMSAVER_API memsaver_result memsaver_torch_push(memsaver_arena* arena) MEMSAVER_NOEXCEPT;
+/// Ends this thread's innermost push. Without any it is MEMSAVER_MISUSE.
+MEMSAVER_API memsaver_result memsaver_torch_pop(void) MEMSAVER_NOEXCEPT;
+/// `bytes` at a multiple of 512, from the arena that this thread has pushed. Null, and memsaver_last_error() says why,
+/// where there is none, where `device` is not the arena's, and where there is no room. 0 bytes or less are null. The
+/// block is good on every stream.
+MEMSAVER_API void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
+/// Gives back what memsaver_torch_allocate() gave, on any thread, paused or not; it is handed out again once `stream`
+/// has passed here, or the device where the stream cannot be marked. Null, and what is not known, do nothing. After its
+/// tag was dropped or its saver closed it does nothing; an address that was handed out again meanwhile is free once it
+/// was given back as often. What fails goes to the saver's on_event.
+MEMSAVER_API void memsaver_torch_free(void* pointer, ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
+
+#ifdef __cplusplus
+} // extern "C"
+#endif

@@ -1,0 +1,74 @@
+"""memsaver: GPU memory that goes back to the device for a while, and comes again at the same addresses.
+
+    saver = memsaver.Saver()  # GPU 0, or host memory where there is none
+    saver.arena("weights", memsaver.HostBackup(refresh="once"))
+    with saver.region("weights"):
+        weights = saver.buffer((1024, 1024), "<f4")
+    saver.pause("weights")  # the pages go back to the device, the bytes to host memory
+    saver.resume("weights")  # the same bytes at the same addresses
+
+Ctypes over the C interface of libmemsaver, loaded when it is first needed; the environment variable MEMSAVER_LIBRARY names
+it. `memsaver.torch` makes PyTorch's tensors a tag's.
+"""
+
+from memsaver._library import library_path
+from memsaver._memory import Buffer, View
+from memsaver._saver import Arena, Hook, Region, Saver, Under, gpu_available, gpu_count, version
+from memsaver.errors import (
+    BackupDamaged,
+    DeviceLost,
+    DriverError,
+    Error,
+    HookFailed,
+    InternalError,
+    Misuse,
+    NotIdle,
+    OutOfHostMemory,
+    OutOfMemory,
+    Unavailable,
+)
+from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
+from memsaver.policies import Discard, FileBackup, HostBackup, Policy, Zero
+from memsaver.reports import ArenaUsage, DeviceUsage, Info, Report, Totals, Usage, format_bytes
+
+__all__ = [
+    "Arena",
+    "ArenaUsage",
+    "BackupDamaged",
+    "Buffer",
+    "DeviceLost",
+    "DeviceUsage",
+    "Discard",
+    "DriverError",
+    "Error",
+    "Event",
+    "EventKind",
+    "FileBackup",
+    "Hook",
+    "HookEvent",
+    "HookFailed",
+    "HostBackup",
+    "Info",
+    "InternalError",
+    "Misuse",
+    "Moment",
+    "NoRoom",
+    "NotIdle",
+    "OutOfHostMemory",
+    "OutOfMemory",
+    "Policy",
+    "Region",
+    "Report",
+    "Saver",
+    "Totals",
+    "Unavailable",
+    "Under",
+    "Usage",
+    "View",
+    "Zero",
+    "format_bytes",
+    "gpu_available",
+    "gpu_count",
+    "library_path",
+    "version",
+]

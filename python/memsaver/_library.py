@@ -1,0 +1,128 @@
+"""Finds libmemsaver, loads it once, and turns its failures into exceptions. Knows no saver."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from memsaver import _abi, errors
+
+#: Names a library, before all places that are searched.
+VARIABLE = "MEMSAVER_LIBRARY"
+#: The oldest library that this package can be used with: 0.2.0.
+OLDEST = 200
+NAMES = ("libmemsaver.so.0.2", "libmemsaver.so")
+HOW = (
+    "Build it in the checkout of memsaver:\n"
+    "    cmake -B build && cmake --build build --target memsaver_c\n"
+    f"and, for a package that is not used from there, set {VARIABLE} to the path of libmemsaver.so."
+)
+
+_lock = threading.Lock()
+_loaded: ctypes.CDLL | None = None
+_path = ""
+
+
+def _in_folder(folder: Path) -> Iterator[Path]:
+    for name in NAMES:
+        if (folder / name).is_file():
+            yield folder / name
+
+
+def _in_checkout(root: Path) -> list[Path]:
+    """What was built last comes first."""
+    if not (root / "include" / "memsaver" / "c.h").is_file():
+        return []
+    folders = [folder for build in root.glob("build*") for folder in (build, *build.glob("*"), *build.glob("*/*"))]
+    found = [path for folder in folders if folder.is_dir() for path in _in_folder(folder)]
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _candidates() -> Iterator[str]:
+    package = Path(__file__).resolve().parent
+    for folder in (package, package / "lib"):
+        yield from map(str, _in_folder(folder))
+    yield from map(str, _in_checkout(package.parents[1]))
+    yield from NAMES  # the system's loader: LD_LIBRARY_PATH, /etc/ld.so.conf, the usual folders
+
+
+def _load(candidate: str) -> ctypes.CDLL:
+    """OSError says why a candidate is none."""
+    library = ctypes.CDLL(candidate)
+    try:
+        _abi.declare(library)
+    except AttributeError as missing:  # memsaver::compiled, built as a shared library, has the same name
+        raise OSError(f"{candidate}: it is not the C interface ({missing})") from None
+    if library.memsaver_version() < OLDEST:
+        raise OSError(f"{candidate}: it is memsaver {library.memsaver_version_text().decode()}, and 0.2.0 is needed")
+    return library
+
+
+def library() -> ctypes.CDLL:
+    """libmemsaver, loaded at the first call. `Unavailable` says where it was looked for, and how to build it."""
+    global _loaded, _path
+    if _loaded is not None:
+        return _loaded
+    with _lock:
+        if _loaded is None:
+            named = os.environ.get(VARIABLE)
+            refused: list[str] = []
+            for candidate in [named] if named else _candidates():
+                try:
+                    _loaded = _load(candidate)
+                except OSError as why:
+                    refused.append(str(why))
+                else:
+                    _path = candidate
+                    break
+            else:
+                why_not = "\n".join(f"    {reason}" for reason in dict.fromkeys(refused))
+                raise errors.Unavailable(f"libmemsaver cannot be loaded:\n{why_not}\n{HOW}")
+    return _loaded
+
+
+def library_path() -> str:
+    """The path of the library that is used, or the name by which the system's loader found it."""
+    library()
+    return _path
+
+
+def text(raw: bytes | None) -> str:
+    """Tags are what the program named them with: bytes that are no UTF-8 come back as they are."""
+    return raw.decode("utf-8", "surrogateescape") if raw else ""
+
+
+def raw(name: str, what: str) -> bytes:
+    if not isinstance(name, str):
+        raise TypeError(f"{what} is a str, not {type(name).__name__}")
+    encoded = name.encode("utf-8", "surrogateescape")
+    if b"\0" in encoded:
+        raise errors.Misuse(f"{what} {name!r} has a null character in it")
+    return encoded
+
+
+def last_error(code: int) -> errors.Error:
+    """The exception that says what this thread's last call had to say, which answered `code`."""
+    said = text(library().memsaver_last_error())
+    parts = _abi.Error()
+    library().memsaver_get_last_error(ctypes.byref(parts))
+    error = errors.BY_RESULT.get(code, errors.Error)(said)
+    error.result = code
+    error.driver_code = parts.driver_code
+    error.driver_name = text(parts.driver_name)
+    error.tag = text(parts.tag)
+    if isinstance(error, errors.OutOfMemory):
+        error.needed_bytes, error.free_bytes = parts.needed_bytes, parts.free_bytes
+    return error
+
+
+def bytes_of(value: int, what: str) -> int:
+    """A size_t: ctypes would take any number and cut it."""
+    number = operator.index(value)
+    if not 0 <= number <= _abi.SIZE_MAX:
+        raise errors.Misuse(f"{what} cannot be {number}")
+    return number

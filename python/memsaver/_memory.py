@@ -1,0 +1,119 @@
+"""Memory of a saver as NumPy, CuPy, PyTorch, ... see it. Knows what frees it only by name."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from memsaver import _callbacks
+from memsaver.errors import Misuse
+
+__all__ = ["Buffer", "DType", "View"]
+
+#: An array interface's type ("<f4"), or what numpy.dtype() takes: numpy.float32, "float32", ...
+DType: TypeAlias = Any
+
+_nothing = ctypes.c_ubyte()
+_TYPE = re.compile(r"[<>|=][biufcV?](\d+)")
+
+
+def _type_of(dtype: DType) -> tuple[str, int]:
+    """The array interface's name of a type, and its size in bytes. Asks NumPy only where it has to."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "str", None)
+    if not isinstance(name, str) or not _TYPE.fullmatch(name):
+        import numpy
+
+        name = numpy.dtype(dtype).str
+    found = _TYPE.fullmatch(name)
+    if found is None:
+        raise Misuse(f"memory has no elements of type {name!r}")
+    return name, int(found[1])
+
+
+class View:
+    """An array of a saver's memory. Owns nothing: whoever freed the block must not use it any more.
+
+    On host memory it has `__array_interface__` (`numpy.asarray(view)`), on a GPU `__cuda_array_interface__`
+    (`cupy.asarray(view)`, `torch.as_tensor(view, device="cuda")`). Touching paused memory is a segmentation fault on the
+    host, and an illegal address on a GPU.
+    """
+
+    def __init__(self, pointer: int, shape: int | Sequence[int], dtype: DType, on_gpu: bool) -> None:
+        self.typestr, size = _type_of(dtype)
+        self.shape: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
+        if any(extent < 0 for extent in self.shape):
+            raise Misuse(f"an array has no shape {self.shape}")
+        #: The address, an int.
+        self.pointer = pointer
+        #: The size in bytes.
+        self.bytes = math.prod(self.shape) * size
+        self.on_gpu = on_gpu
+        if not pointer and self.bytes:
+            raise Misuse(f"null is no array of {self.bytes} bytes")
+
+    def _interface(self, attribute: str, there: bool) -> dict[str, Any]:
+        if not there:
+            where = "a GPU" if self.on_gpu else "the host"
+            raise AttributeError(f"{attribute}: this memory is on {where}")
+        address = self._address() or ctypes.addressof(_nothing)  # older NumPys take null for no array
+        return {"shape": self.shape, "typestr": self.typestr, "data": (address, False), "version": 3}
+
+    def _address(self) -> int:
+        return self.pointer
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self._interface("__array_interface__", not self.on_gpu)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self._interface("__cuda_array_interface__", self.on_gpu), "stream": None}
+
+    def memory(self) -> memoryview:
+        """The bytes of host memory, without NumPy. `Misuse` on a GPU."""
+        if self.on_gpu:
+            raise Misuse("the host cannot see memory on a GPU")
+        array = (ctypes.c_ubyte * self.bytes).from_address(self._address()) if self.bytes else (ctypes.c_ubyte * 0)()
+        array.owner = self  # type: ignore[attr-defined]  # arrays have attributes, which live as long as they do
+        return memoryview(array).cast("B")
+
+    def __repr__(self) -> str:
+        return f"<memsaver.{type(self).__name__} {self.shape} {self.typestr} at {self.pointer:#x}>"
+
+
+class Buffer(View):
+    """A block as an array, which it owns: `free()`, the end of a `with`, or the end of the last array that was made of it
+    frees the block."""
+
+    def __init__(
+        self, like: View, pointer: int, free: Callable[..., None], last: Callable[[Any, int], int], handle: _callbacks.Handle
+    ) -> None:
+        """`free(pointer, ...)` is for whoever is there to be told of a failure, `last(handle, pointer)` for nobody."""
+        super().__init__(pointer, like.shape, like.typestr, like.on_gpu)
+        self._free = free
+        # Where the saver was closed or the tag dropped there is nothing to free any more, and `last` says so in vain.
+        self._finalizer = weakref.finalize(self, _callbacks.when_possible, last, handle, pointer)
+        self._finalizer.atexit = False  # the process's end gives everything back; others may still be at work
+
+    def _address(self) -> int:
+        if not self._finalizer.alive:
+            raise Misuse("the buffer was freed")
+        return self.pointer
+
+    def free(self, *, stream: Any = None, idle: bool = False) -> None:
+        """Frees the block, as `Saver.free()` does; arrays that were made of it must not be used any more. Again: nothing."""
+        if self._finalizer.detach() is not None:
+            self._free(self.pointer, stream=stream, idle=idle)
+
+    def __enter__(self) -> Buffer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.free()

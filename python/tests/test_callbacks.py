@@ -1,0 +1,293 @@
+"""Hooks, events, and calls that find no room: no exception crosses C, and none is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import memsaver
+from memsaver import Event, EventKind, HookEvent, Moment, NoRoom, Saver, _abi, _library
+from memsaver._callbacks import call
+
+MIB = 1 << 20
+
+
+@contextlib.contextmanager
+def unraisable() -> Iterator[list[BaseException | None]]:
+    """What sys.unraisablehook is told."""
+    told: list[BaseException | None] = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda what: told.append(what.exc_value)
+    try:
+        yield told
+    finally:
+        sys.unraisablehook = before
+
+
+def raising(exception: BaseException) -> Any:
+    def function(_: object) -> None:
+        raise exception
+
+    return function
+
+
+def test_hooks_run_around(saver: Saver) -> None:
+    saver.allocate(MIB, "a")
+    saver.allocate(MIB, "b")
+    seen: list[HookEvent] = []
+    hooks = [saver.add_hook(moment, seen.append) for moment in Moment]
+    paused = saver.pause(["a", "b"])
+    saver.resume()
+    assert [event.moment for event in seen] == list(Moment)
+    assert seen[0].tags == ("a", "b")
+    assert seen[0].report == memsaver.Report()
+    assert seen[1].report.released_bytes == paused.released_bytes
+    assert seen[3].report.mapped_bytes >= 2 * MIB
+    for hook in hooks:
+        hook.remove()
+        hook.remove()
+    saver.pause()
+    assert len(seen) == 4
+
+
+def test_a_hook_for_a_while(saver: Saver) -> None:
+    saver.allocate(1, "a")
+    seen: list[HookEvent] = []
+    with saver.add_hook(Moment.BEFORE_PAUSE, seen.append):
+        saver.pause()
+    saver.resume()
+    saver.pause()
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("exception", [KeyError("no"), KeyboardInterrupt(), SystemExit(3)])
+def test_a_hook_refuses(saver: Saver, exception: BaseException) -> None:
+    saver.allocate(MIB, "a")
+    later: list[HookEvent] = []
+    saver.add_hook(Moment.BEFORE_PAUSE, raising(exception))
+    saver.add_hook(Moment.BEFORE_PAUSE, later.append)
+    with pytest.raises(type(exception)) as raised:
+        saver.pause("a")
+    assert raised.value is exception
+    assert later == []
+    assert saver.totals("a").paused_bytes == 0
+    if sys.version_info >= (3, 11):
+        assert "memsaver: a hook that runs before a pause" in exception.__notes__[0]
+
+
+def test_a_hook_after(saver: Saver) -> None:
+    saver.allocate(MIB, "a")
+    first, second, others = KeyError("first"), KeyError("second"), list[HookEvent]()
+    for function in (raising(first), raising(second), others.append):
+        saver.add_hook(Moment.AFTER_PAUSE, function)
+    with unraisable() as told, pytest.raises(KeyError) as raised:
+        saver.pause("a")
+    assert raised.value is first
+    assert told == [second]
+    assert len(others) == 1
+    assert saver.totals("a").paused_bytes >= MIB  # done
+
+
+def test_a_hook_may_allocate_but_not_pause(saver: Saver) -> None:
+    saver.allocate(MIB, "a")
+
+    def hook(event: HookEvent) -> None:
+        saver.free(saver.allocate(100, "b"))
+        saver.pause("b")
+
+    saver.add_hook(Moment.BEFORE_PAUSE, hook)
+    with pytest.raises(memsaver.Misuse):
+        saver.pause("a")
+    assert saver.totals("a").paused_bytes == 0
+
+
+def test_a_hook_may_use_another_saver(saver: Saver) -> None:
+    saver.allocate(MIB, "a")
+    with Saver("host", host_capacity=8 * MIB) as other:
+        other.allocate(MIB, "x")
+        other.add_hook(Moment.BEFORE_PAUSE, raising(KeyError("inner")))
+        seen: list[str] = []
+
+        def hook(_: HookEvent) -> None:
+            try:
+                other.pause()
+            except KeyError:
+                seen.append("inner")
+
+        saver.add_hook(Moment.BEFORE_PAUSE, hook)
+        assert saver.pause().released_bytes >= MIB
+        assert seen == ["inner"]
+
+
+def test_a_hook_of_c(saver: Saver) -> None:
+    saver.allocate(1, "a")
+    refuse = _abi.HookFunction(lambda context, event: 42)
+    call(_library.library().memsaver_add_hook, saver._handle, 0, refuse, None, None)
+    with pytest.raises(memsaver.HookFailed, match="42"):
+        saver.pause()
+
+
+def test_hooks_that_cannot_be(saver: Saver) -> None:
+    with pytest.raises(TypeError, match="7"):
+        saver.add_hook(7, print)  # type: ignore[arg-type]
+    saver.close()
+    with pytest.raises(memsaver.Misuse):
+        saver.add_hook(Moment.BEFORE_PAUSE, print)
+    assert saver._callbacks == {}
+
+
+def test_events() -> None:
+    seen: list[Event] = []
+    with Saver("host", host_capacity=64 * MIB, on_event=seen.append) as saver:
+        saver.arena("a", memsaver.HostBackup())
+        saver.allocate(8 * MIB, "a")
+        saver.pause("a")
+    kinds = [event.kind for event in seen]
+    assert EventKind.BEGAN in kinds
+    assert kinds.count(EventKind.BEGAN) == kinds.count(EventKind.ENDED)
+    progress = [event for event in seen if event.kind == EventKind.PROGRESS]
+    assert progress[-1].tag == "a"
+    assert progress[-1].bytes_done == progress[-1].bytes_total >= 8 * MIB
+    assert all(isinstance(event.kind, EventKind) for event in seen)
+
+
+def test_a_tag_without_a_policy_warns() -> None:
+    seen: list[Event] = []
+    with Saver("host", host_capacity=8 * MIB, on_event=seen.append) as saver:
+        saver.allocate(1, "a")
+        saver.pause()
+    assert [event.tag for event in seen if event.kind == EventKind.WARNED] == ["a"]
+
+
+def test_an_event_that_raises_stops_nothing() -> None:
+    failure = KeyError("no")
+    with Saver("host", host_capacity=8 * MIB, on_event=raising(failure)) as saver:
+        saver.allocate(1, "a")
+        with unraisable() as told:
+            assert saver.pause().released_bytes > 0
+    assert told
+    assert set(told) == {failure}
+
+
+def test_no_room() -> None:
+    asked: list[NoRoom] = []
+    holder: list[Saver] = []
+
+    def make_room(need: NoRoom) -> bool:
+        asked.append(need)
+        return holder[0].pause("cache").released_bytes > 0
+
+    with Saver("host", host_capacity=64 * MIB, on_no_room=make_room) as saver:
+        holder.append(saver)
+        saver.allocate(40 * MIB, "cache")
+        saver.allocate(40 * MIB, "weights")
+        assert (asked[0].tag, asked[0].device) == ("weights", 0)
+        assert asked[0].bytes >= 40 * MIB > asked[0].free_bytes
+        with pytest.raises(memsaver.OutOfMemory):
+            saver.allocate(40 * MIB, "more")
+        assert asked[-1].tag == "more"
+        holder.clear()
+
+
+def test_no_room_that_raises() -> None:
+    failure = KeyError("no")
+    with Saver("host", host_capacity=8 * MIB, on_no_room=raising(failure)) as saver:
+        with pytest.raises(KeyError) as raised:
+            saver.allocate(40 * MIB, "a")
+        assert raised.value is failure
+        saver.allocate(MIB, "a")
+
+
+def test_hooks_go_with_their_saver() -> None:
+    """Also where a hook keeps the saver, and a block of it."""
+
+    class Engine:
+        def __init__(self) -> None:
+            self.saver = Saver("host", host_capacity=8 * MIB, on_event=self.tell)
+            self.hook = self.saver.add_hook(Moment.BEFORE_PAUSE, self.tell)
+            self.buffer = self.saver.buffer(100, tag="a")
+            self.arena = self.saver.arena("a")
+
+        def tell(self, _: object) -> None:
+            pass
+
+    engine = Engine()
+    engine.saver.pause()
+    gone = weakref.ref(engine.saver)
+    del engine
+    gc.collect()
+    assert gone() is None
+
+
+def test_failures_keep_no_saver() -> None:
+    """Memory goes back with the last reference, not with the next collection."""
+    saver = Saver("host", host_capacity=8 * MIB)
+    saver.allocate(1, "a")
+    with contextlib.suppress(memsaver.Misuse):
+        saver.pause("b")
+    nothing: dict[HookEvent, int] = {}
+    with saver.add_hook(Moment.BEFORE_PAUSE, lambda event: nothing[event]), contextlib.suppress(KeyError):
+        saver.pause("a")
+    gone = weakref.ref(saver)
+    gc.disable()
+    try:
+        del saver
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_garbage_is_collected_in_an_event() -> None:
+    """What ends there is given back after the call: the library may hold a lock that giving back takes."""
+    freed = threading.Event()
+
+    def on_event(event: Event) -> None:
+        garbage.clear()
+        gc.collect()
+        if saver_of:
+            freed.set()
+
+    garbage: list[Any] = []
+    saver_of: list[Saver] = []
+    with Saver("host", host_capacity=8 * MIB, on_event=on_event) as saver:
+        saver.allocate(1, "a")
+        garbage.append(saver.buffer(1000, tag="a"))
+        garbage.append(saver.arena("b"))
+        garbage.append(Saver("host", host_capacity=MIB * 8))
+        saver_of.append(saver)
+        saver.pause()
+        saver.resume()
+        assert freed.is_set()
+        assert saver.totals("a").blocks == 1
+
+
+def test_a_callback_that_c_still_has() -> None:
+    """A saver may be gone for Python while C ends it."""
+    from memsaver import _callbacks
+
+    event = _abi.Event(kind=99, tag=b"t", text=b"x")
+    _callbacks.on_event(123456789, ctypes.pointer(event))
+    assert _callbacks.on_hook(123456789, None) == 0
+    assert _callbacks.on_no_room(123456789, None) == 0
+    seen: list[Event] = []
+    callback = _callbacks.Callback(seen.append)
+    _callbacks.on_event(callback.context, ctypes.pointer(event))
+    assert seen == [Event(99, 0, "t", "x")]
+
+
+def test_a_hook_that_nobody_called() -> None:
+    from memsaver import _callbacks
+
+    failure = KeyError("no")
+    callback = _callbacks.Callback(raising(failure))
+    event = _abi.HookEvent(moment=0)
+    with unraisable() as told:
+        assert _callbacks.on_hook(callback.context, ctypes.pointer(event)) == 1
+    assert told == [failure]

@@ -1,0 +1,100 @@
+"""A driver that fails as it is told: the stub of libcuda that the C++ tests use, which MEMSAVER_STUB_LIBCUDA names."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import memsaver
+from memsaver import Saver
+
+MIB = 1 << 20
+INVALID_VALUE, NO_MEMORY, ILLEGAL_ADDRESS = 1, 2, 700
+
+
+@pytest.fixture
+def fail() -> Iterator[Callable[[str, int], None]]:
+    """Sets what a call of the driver answers from now on; 0: it works."""
+    if "MEMSAVER_STUB_LIBCUDA" not in os.environ:
+        pytest.skip("MEMSAVER_STUB_LIBCUDA names no stub of libcuda; ctest sets it")
+    stub = ctypes.CDLL(os.environ["MEMSAVER_STUB_LIBCUDA"])
+    failing: set[str] = set()
+
+    def fail_call(name: str, result: int) -> None:
+        failing.add(name)
+        stub.memsaver_stub_fail(name.encode(), result)
+
+    yield fail_call
+    for name in failing:
+        stub.memsaver_stub_fail(name.encode(), 0)
+
+
+@pytest.fixture
+def gpu(fail: Callable[[str, int], None]) -> Iterator[Saver]:
+    with Saver(0, cuda_library=os.environ["MEMSAVER_STUB_LIBCUDA"]) as made:
+        made.allocate(100, "tag")
+        yield made
+
+
+def test_a_saver_on_a_gpu(gpu: Saver) -> None:
+    info = gpu.info()
+    assert info.on_gpu
+    assert "Stub GPU" in info.name
+    buffer = gpu.buffer((4, 4), "<f4", "tag")
+    assert buffer.__cuda_array_interface__["data"] == (buffer.pointer, False)
+    assert not hasattr(buffer, "__array_interface__")
+    with pytest.raises(memsaver.Misuse, match="on a GPU"):
+        buffer.memory()
+    buffer.free()
+
+
+def test_driver_error(gpu: Saver, fail: Callable[[str, int], None]) -> None:
+    fail("cuMemUnmap", INVALID_VALUE)
+    with pytest.raises(memsaver.DriverError) as raised:
+        gpu.pause("tag")
+    error = raised.value
+    assert (error.driver_code, error.driver_name, error.tag) == (1, "CUDA_ERROR_INVALID_VALUE", "tag")
+    assert error.report is not None
+    assert error.report.released_bytes == 0
+    fail("cuMemUnmap", 0)
+    assert gpu.pause("tag").released_bytes > 0
+
+
+def test_device_lost(gpu: Saver, fail: Callable[[str, int], None]) -> None:
+    gpu.pause("tag")
+    fail("cuMemCreate", ILLEGAL_ADDRESS)
+    with pytest.raises(memsaver.DeviceLost):
+        gpu.resume("tag")
+
+
+def test_out_of_memory(gpu: Saver, fail: Callable[[str, int], None]) -> None:
+    gpu.pause("tag")
+    fail("cuMemCreate", NO_MEMORY)
+    with pytest.raises(memsaver.OutOfMemory) as raised:
+        gpu.resume("tag")
+    assert raised.value.driver_name == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert raised.value.needed_bytes > 0
+    fail("cuMemCreate", 0)
+    assert gpu.resume("tag").mapped_bytes > 0
+
+
+def test_what_the_driver_keeps_is_held(gpu: Saver, fail: Callable[[str, int], None]) -> None:
+    fail("cuMemRelease", INVALID_VALUE)
+    with pytest.raises(memsaver.DriverError) as raised:
+        gpu.pause("tag")
+    assert raised.value.report is not None
+    assert raised.value.report.held_bytes > 0
+    assert "could not be given back yet" in str(gpu.usage())
+    fail("cuMemRelease", 0)
+    assert gpu.pause("tag").held_bytes == 0
+
+
+def test_another_device_of_a_saver(gpu: Saver) -> None:
+    arena = gpu.arena("tag", device=1)
+    arena.free(arena.allocate(100))
+    assert {row.device for row in gpu.usage() if row.tag == "tag"} == {0, 1}
+    with pytest.raises(memsaver.Misuse, match="99"):
+        gpu.arena("tag", device=99)

@@ -1,0 +1,74 @@
+"""On a GPU. Nothing of this has to be installed but the driver; PyTorch's part is left out without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import memsaver
+from memsaver import HostBackup, Saver
+
+pytestmark = pytest.mark.gpu
+MIB = 1 << 20
+
+
+@pytest.fixture
+def torch() -> Any:
+    torch = pytest.importorskip("torch", reason="no PyTorch")
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU")
+    return torch
+
+
+def test_memory_goes_back_to_the_device() -> None:
+    with Saver(0) as saver:
+        assert saver.info().on_gpu
+        pointer = saver.allocate(256 * MIB, "a")
+        free = saver.info().free_bytes
+        assert saver.pause("a").released_bytes >= 256 * MIB
+        assert saver.info().free_bytes >= free + 200 * MIB
+        saver.resume("a")
+        saver.free(pointer, stream=0)
+
+
+def test_backups_and_their_bytes() -> None:
+    with Saver(0) as saver:
+        saver.arena("a", memsaver.Discard(poison=7))
+        pointer = saver.allocate(MIB, "a")
+        saver.pause("a")
+        saver.resume("a")
+        saver.pause("a", policy=HostBackup())
+        assert saver.read_backup(pointer, 3) == b"\7\7\7"
+        assert hasattr(saver.view(pointer, MIB), "__cuda_array_interface__")
+
+
+def test_arrays_in_pytorch(torch: Any) -> None:
+    with Saver(0) as saver:
+        saver.arena("a", HostBackup())
+        buffer = saver.buffer((1024, 1024), "<f4", "a")
+        tensor = torch.as_tensor(buffer, device="cuda:0")
+        assert tensor.data_ptr() == buffer.pointer
+        tensor.fill_(3)
+        saver.pause("a", streams=[torch.cuda.current_stream()])
+        saver.resume("a")
+        assert bool((tensor == 3).all())
+
+
+def test_tensors_of_a_region(torch: Any) -> None:
+    import memsaver.torch
+
+    with Saver(0) as saver:
+        saver.arena("weights", HostBackup())
+        with memsaver.torch.region(saver, "weights"):
+            weights = torch.randn(4096, 4096, device="cuda:0")
+        outside = torch.randn(16, device="cuda:0")
+        assert saver.owns(weights.data_ptr())
+        assert not saver.owns(outside.data_ptr())
+        sums = weights.sum().item()
+        assert saver.pause("weights").released_bytes >= 64 * MIB
+        saver.resume("weights")
+        assert weights.sum().item() == sums
+        del weights
+        memsaver.torch.release(saver, "weights")
+        assert saver.totals("weights").blocks == 0

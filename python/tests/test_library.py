@@ -1,0 +1,88 @@
+"""How the library is found, and what is said where it is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import memsaver
+from memsaver import _abi, _library
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Another process, which has loaded nothing yet."""
+    path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_versions() -> None:
+    project = (ROOT / "python" / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.search(r'^version = "(.*)"$', project, re.MULTILINE)
+    assert found
+    assert memsaver.version() == found[1]
+
+
+def test_the_path_is_told() -> None:
+    assert "libmemsaver.so" in memsaver.library_path()
+
+
+def test_importing_needs_no_library() -> None:
+    done = python("import memsaver; memsaver.HostBackup()", MEMSAVER_LIBRARY="/nowhere/libmemsaver.so")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_library_that_is_not_there() -> None:
+    program = """
+import memsaver
+try:
+    memsaver.Saver("host")
+except memsaver.Unavailable as error:
+    print(error)
+"""
+    done = python(program, MEMSAVER_LIBRARY="/nowhere/libmemsaver.so")
+    assert "/nowhere/libmemsaver.so" in done.stdout
+    assert "cmake --build build --target memsaver_c" in done.stdout
+    assert "MEMSAVER_LIBRARY" in done.stdout
+
+
+def test_a_library_that_is_another() -> None:
+    with pytest.raises(OSError, match="it is not the C interface"):
+        _library._load("libc.so.6")
+
+
+def test_a_library_that_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_library, "OLDEST", 1000000)
+    with pytest.raises(OSError, match="is needed"):
+        _library._load(memsaver.library_path())
+
+
+def test_what_was_built_last_comes_first(tmp_path: Path) -> None:
+    assert _library._in_checkout(tmp_path) == []  # no checkout
+    header = tmp_path / "include" / "memsaver" / "c.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    libraries = [tmp_path / "build" / "libmemsaver.so", tmp_path / "build" / "test" / "libmemsaver.so"]
+    for age, library in enumerate(libraries):
+        library.parent.mkdir(parents=True, exist_ok=True)
+        library.touch()
+        os.utime(library, (1000 - age, 1000 - age))
+    assert _library._in_checkout(tmp_path) == libraries
+
+
+def test_every_function_has_its_type() -> None:
+    for name, (result, arguments) in _abi.FUNCTIONS.items():
+        function = getattr(_library.library(), name)
+        assert (function.restype, tuple(function.argtypes)) == (result, arguments)

@@ -1,0 +1,195 @@
+"""Blocks, views and buffers."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import Any
+
+import numpy
+import pytest
+
+import memsaver
+from memsaver import Saver
+
+
+def test_allocate_and_free(saver: Saver) -> None:
+    pointer = saver.allocate(1000, "a")
+    assert pointer % 256 == 0
+    assert saver.owns(pointer)
+    assert saver.owns(pointer + 999)
+    assert saver.totals("a").used_bytes == 1000
+    saver.free(pointer)
+    assert not saver.owns(pointer)
+    assert saver.totals("a").blocks == 0
+
+
+def test_alignment(saver: Saver) -> None:
+    assert saver.allocate(100, "a", alignment=1 << 16) % (1 << 16) == 0
+    with pytest.raises(memsaver.Misuse):
+        saver.allocate(100, "a", alignment=3)
+
+
+def test_no_bytes_are_null(saver: Saver) -> None:
+    assert saver.allocate(0, "a") == 0
+    assert not saver.owns(0)
+    saver.free(0)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1 << 64])
+def test_numbers_that_are_no_sizes(saver: Saver, wrong: int) -> None:
+    with pytest.raises(memsaver.Misuse):
+        saver.allocate(wrong, "a")
+    with pytest.raises(memsaver.Misuse):
+        saver.free(wrong)
+    with pytest.raises(memsaver.Misuse):
+        saver.set_margin(wrong)
+    with pytest.raises((memsaver.Misuse, TypeError)):
+        saver.allocate(1.5, "a")  # type: ignore[arg-type]
+
+
+class StreamOfPyTorch:
+    cuda_stream = 0
+
+
+class StreamOfCuPy:
+    ptr = 0
+
+
+class StreamOfNumba:
+    handle = ctypes.c_void_p(None)
+
+
+class StreamOfTheProtocol:
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 0
+
+
+@pytest.mark.parametrize("stream", [0, StreamOfPyTorch(), StreamOfCuPy(), StreamOfNumba(), StreamOfTheProtocol()])
+def test_streams(saver: Saver, stream: Any) -> None:
+    pointer = saver.allocate(1 << 20, "a", stream=stream)
+    saver.free(pointer, stream=stream)
+    assert saver.allocate(1 << 20, "a", stream=stream) == pointer  # at once
+    saver.free(pointer, idle=True)
+
+
+def test_what_is_no_stream(saver: Saver) -> None:
+    with pytest.raises(TypeError, match="a stream is an address"):
+        saver.allocate(1, "a", stream="0")
+    pointer = saver.allocate(1, "a")
+    with pytest.raises(memsaver.Misuse, match="stream= or idle=True"):
+        saver.free(pointer, stream=0, idle=True)
+
+
+def test_arena(saver: Saver) -> None:
+    arena = saver.arena("a", memsaver.Zero(), capacity=1 << 20, reserve=1 << 16)
+    assert arena.tag == "a"
+    assert arena.usage().mapped_bytes == 1 << 16
+    for stream in (None, 0):
+        pointer = arena.allocate(5000, stream=stream)
+        assert arena.usage().used_bytes == 5000
+        arena.free(pointer, stream=stream)
+    arena.free(arena.allocate(1), idle=True)
+    with pytest.raises(memsaver.Misuse, match="capacity"):
+        arena.allocate(2 << 20)
+    with pytest.raises(memsaver.Misuse):
+        saver.arena("a", memsaver.Discard())
+    with pytest.raises(memsaver.Misuse):
+        saver.arena("b", device=1)
+
+
+def test_arenas_keep_the_saver() -> None:
+    arena = Saver("host", host_capacity=1 << 24).arena("a")
+    gc.collect()
+    numpy.asarray(arena.buffer(100))[:] = 1
+    arena.saver.close()
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "float32", numpy.float32, numpy.dtype("f4")])
+def test_buffer(saver: Saver, dtype: Any) -> None:
+    with saver.buffer((3, 4), dtype, "a") as buffer:
+        assert buffer.bytes == 48
+        array = numpy.asarray(buffer)
+        assert array.shape == (3, 4)
+        assert array.dtype == numpy.float32
+        assert array.ctypes.data == buffer.pointer
+        array[:] = 7
+        assert numpy.asarray(saver.view(buffer.pointer, (3, 4), dtype)).sum() == 84
+        assert bytes(buffer.memory()[:4]) == numpy.float32(7).tobytes()
+    assert saver.totals("a").blocks == 0
+    with pytest.raises(memsaver.Misuse, match="freed"):
+        buffer.memory()
+    buffer.free()
+
+
+def test_a_buffer_without_elements(saver: Saver) -> None:
+    buffer = saver.buffer((0, 4), "<f4", "a")
+    assert buffer.pointer == 0
+    assert numpy.asarray(buffer).shape == (0, 4)
+    assert len(buffer.memory()) == 0
+    buffer.free()
+
+
+def test_a_buffer_lives_as_long_as_its_arrays(saver: Saver) -> None:
+    array = numpy.asarray(saver.buffer(100, "<i8", "a"))
+    part = array[10:20]
+    memory = saver.arena("a").buffer(100).memory()
+    assert saver.totals("a").blocks == 2
+    del array, memory
+    gc.collect()
+    assert saver.totals("a").blocks == 1
+    part[:] = 1
+    del part
+    gc.collect()
+    assert saver.totals("a").blocks == 0
+
+
+def test_a_buffer_may_outlive_its_memory() -> None:
+    with Saver("host", host_capacity=1 << 24) as saver:
+        dropped, closed, arenas = saver.buffer(1, tag="a"), saver.buffer(1, tag="b"), saver.arena("c").buffer(1)
+        saver.drop("a")
+        with pytest.raises(memsaver.Misuse):
+            dropped.free()
+    del dropped, closed, arenas, saver
+    gc.collect()
+
+
+def test_views_that_cannot_be(saver: Saver) -> None:
+    with pytest.raises(memsaver.Misuse, match="null"):
+        saver.view(0, 1)
+    with pytest.raises(memsaver.Misuse, match="shape"):
+        saver.view(256, -1)
+    with pytest.raises(memsaver.Misuse, match="elements"):
+        saver.view(256, 1, object)
+
+
+def test_interfaces(saver: Saver) -> None:
+    view = saver.view(saver.allocate(8, "a"), 2, "<f4")
+    assert not hasattr(view, "__cuda_array_interface__")
+    assert "(2,) <f4" in repr(view)
+    on_gpu = memsaver.View(4096, 2, "<f4", on_gpu=True)
+    assert on_gpu.__cuda_array_interface__ == {
+        "shape": (2,),
+        "typestr": "<f4",
+        "data": (4096, False),
+        "version": 3,
+        "stream": None,
+    }
+    assert not hasattr(on_gpu, "__array_interface__")
+    with pytest.raises(memsaver.Misuse, match="on a GPU"):
+        on_gpu.memory()
+
+
+def test_read_backup(saver: Saver) -> None:
+    saver.arena("a", memsaver.HostBackup())
+    buffer = saver.buffer(1000, tag="a")
+    numpy.asarray(buffer)[:] = numpy.arange(1000) % 251
+    with pytest.raises(memsaver.Misuse):
+        saver.read_backup(buffer.pointer, 10)
+    saver.pause("a")
+    assert list(saver.read_backup(buffer.pointer + 5, 3)) == [5, 6, 7]
+    with pytest.raises(memsaver.Misuse):
+        saver.read_backup(buffer.pointer, 1 << 20)
+    saver.forget_backup("a")
+    with pytest.raises(memsaver.Misuse):
+        saver.read_backup(buffer.pointer, 10)

@@ -1,0 +1,102 @@
+"""Where allocations without a tag go."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import memsaver
+from memsaver import Saver
+
+
+def test_inner_regions_override_outer_ones(saver: Saver) -> None:
+    with saver.region("outer"):
+        saver.allocate(1)
+        with saver.region("inner"):
+            saver.allocate(10)
+            saver.allocate(100, "outer")
+        saver.allocate(1000)
+    assert saver.totals("outer").used_bytes == 1101
+    assert saver.totals("inner").used_bytes == 10
+
+
+def test_without_a_region(saver: Saver) -> None:
+    with pytest.raises(memsaver.Misuse):
+        saver.allocate(1)
+
+
+def test_of_an_arena(saver: Saver) -> None:
+    arena = saver.arena("a")
+    with arena.region(), saver.region(arena):
+        saver.buffer(100).free()
+    with Saver("host", host_capacity=1 << 24) as other, pytest.raises(memsaver.Misuse, match="another saver"):
+        other.region(arena).__enter__()
+
+
+def test_outside(saver: Saver) -> None:
+    with saver.region("a"), saver.outside():
+        plain = saver.allocate(100)
+    saver.pause()
+    assert saver.owns(plain)
+    assert bytes(saver.view(plain, 100).memory()) is not None
+    assert saver.totals("a").blocks == 0
+    saver.free(plain)
+
+
+def test_a_region_ends_with_an_exception(saver: Saver) -> None:
+    with pytest.raises(KeyError), saver.region("a"):
+        raise KeyError
+    with pytest.raises(memsaver.Misuse):
+        saver.allocate(1)
+
+
+def test_a_region_can_be_entered_again(saver: Saver) -> None:
+    region = saver.region("a")
+    with region, saver.region("b"), region:
+        saver.allocate(7)
+    assert saver.totals("a").used_bytes == 7
+
+
+def test_two_threads(saver: Saver) -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    def work(tag: str, bytes: int) -> None:
+        with saver.region(tag):
+            both.wait()
+            for _ in range(50):
+                saver.allocate(bytes)
+            both.wait()
+
+    with ThreadPoolExecutor() as threads:
+        for done in [threads.submit(work, "a", 10), threads.submit(work, "b", 20)]:
+            done.result()
+    assert saver.totals("a").used_bytes == 500
+    assert saver.totals("b").used_bytes == 1000
+
+
+def test_a_region_ends_where_it_began(saver: Saver) -> None:
+    outer, inner = saver.region("outer"), saver.region("inner")
+    outer.__enter__()
+    with ThreadPoolExecutor() as threads, pytest.raises(memsaver.Misuse, match="on the thread on which it began"):
+        threads.submit(outer.__exit__, None, None, None).result()
+    inner.__enter__()
+    with pytest.raises(memsaver.Misuse, match="before those around it"):
+        outer.__exit__(None, None, None)
+    inner.__exit__(None, None, None)
+    outer.__exit__(None, None, None)
+
+
+def test_closing_in_a_region() -> None:
+    with Saver("host", host_capacity=1 << 24) as saver, saver.region("a"):
+        saver.close()
+        with pytest.raises(memsaver.Misuse):
+            saver.allocate(1)
+
+
+def test_what_is_no_tag(saver: Saver) -> None:
+    with pytest.raises(TypeError, match="a tag is a str"):
+        saver.region(b"a")  # type: ignore[arg-type]
+    with pytest.raises(memsaver.Misuse, match="null character"):
+        saver.region("a\0b")

@@ -1,0 +1,312 @@
+"""memsaver.torch with a stand-in for PyTorch, which asks for memory as PyTorch's caching allocator does. What PyTorch
+itself does with it needs a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import memsaver
+import memsaver.torch
+from memsaver import Saver, _abi, _library
+
+SEGMENT = 2 << 20
+GPU = memsaver.gpu_available()  # now: another test's stub of the driver is found by the same name
+
+
+class Pool:
+    """torch.cuda.MemPool: keeps segments that no tensor uses, and gives them back when it goes."""
+
+    def __init__(self, allocator: tuple[Any, Any] | None) -> None:
+        self.allocator = allocator
+        self.idle: list[int] = []
+
+    def take(self) -> int:
+        if self.idle:
+            return self.idle.pop()
+        assert self.allocator is not None
+        segment = self.allocator[0](SEGMENT, 0, None)
+        if segment is None:
+            raise MemoryError("torch.OutOfMemoryError")
+        return int(segment)
+
+    def __del__(self) -> None:
+        for segment in self.idle:
+            assert self.allocator is not None
+            self.allocator[1](segment, SEGMENT, 0, None)
+
+
+class Tensor:
+    """The one tensor of a segment."""
+
+    def __init__(self, pool: Pool | None) -> None:
+        self.pool = pool
+        self.own = ctypes.create_string_buffer(16)
+        self.pointer = ctypes.addressof(self.own) if pool is None else pool.take()
+
+    def data_ptr(self) -> int:
+        return self.pointer
+
+    def __del__(self) -> None:
+        if self.pool is not None and hasattr(self, "pointer"):
+            self.pool.idle.append(self.pointer)
+
+
+class PyTorch(types.ModuleType):
+    """What memsaver.torch uses of PyTorch."""
+
+    uint8 = "uint8"
+
+    def __init__(self) -> None:
+        super().__init__("torch")
+        self.__version__ = "2.8.0+cu128"
+        self.takes_pools = True
+        self.open: list[tuple[int, Pool]] = []
+        self.emptied = 0
+        self.made = 0
+        memory = types.SimpleNamespace(CUDAPluggableAllocator=self.pluggable)
+        self.cuda = types.SimpleNamespace(
+            memory=memory,
+            MemPool=self.make_pool,
+            use_mem_pool=self.use_mem_pool,
+            empty_cache=self.empty_cache,
+            device=lambda number: contextlib.nullcontext(),
+        )
+
+    @staticmethod
+    def pluggable(path: str, allocate: str, free: str) -> Any:
+        library = ctypes.CDLL(path)
+        functions = getattr(library, allocate), getattr(library, free)
+        for function in functions:
+            function.restype, function.argtypes = _abi.TORCH_FUNCTIONS[function.__name__]
+        return types.SimpleNamespace(allocator=lambda: functions)
+
+    def make_pool(self, allocator: Any) -> Pool:
+        self.made += 1
+        return Pool(allocator)
+
+    @contextlib.contextmanager
+    def use_mem_pool(self, pool: Pool, device: int) -> Iterator[None]:
+        assert all(pool is not other for _, other in self.open), "already recording to mempool_id"
+        entry = (threading.get_ident(), pool)
+        self.open.append(entry)
+        yield
+        self.open.remove(entry)
+
+    def empty_cache(self) -> None:
+        self.emptied += 1
+
+    def empty(self, *shape: int, dtype: object = None, device: str = "cuda") -> Tensor:
+        mine = [pool for thread, pool in self.open if thread == threading.get_ident()]
+        return Tensor(mine[0] if mine and self.takes_pools else None)  # the first is the outermost
+
+
+@pytest.fixture
+def saver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Saver]:
+    """On a GPU where there is one, or what takes its place."""
+    if GPU:
+        made = Saver(0)
+    else:
+        made = Saver("host", host_capacity=256 << 20, host_granularity=1 << 16)
+        monkeypatch.setattr(memsaver.torch, "_check", lambda saver: None)
+    with made:
+        yield made
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> PyTorch:
+    if not hasattr(_library.library(), "memsaver_torch_allocate"):
+        pytest.skip("this libmemsaver has no functions for PyTorch")
+    made = PyTorch()
+    monkeypatch.setitem(sys.modules, "torch", made)
+    monkeypatch.setattr(memsaver.torch, "_allocator", None)
+    return made
+
+
+def segments(saver: Saver, tag: str) -> int:
+    return saver.totals(tag).used_bytes // SEGMENT
+
+
+def test_tensors_of_a_region(saver: Saver, torch: PyTorch) -> None:
+    with memsaver.torch.region(saver, "weights"):
+        tensors = [torch.empty(10) for _ in range(3)]
+    outside = torch.empty(10)
+    assert all(saver.owns(tensor.data_ptr()) for tensor in tensors)
+    assert not saver.owns(outside.data_ptr())
+    assert segments(saver, "weights") == 3
+    saver.pause("weights")
+    saver.resume("weights")
+    with memsaver.torch.region(saver, "weights"):
+        tensors.append(torch.empty(10))
+    assert torch.made == 1  # the tag's pool serves again
+
+
+def test_freeing_and_releasing(saver: Saver, torch: PyTorch) -> None:
+    with memsaver.torch.region(saver, "a"):
+        tensors = [torch.empty(10) for _ in range(3)]
+    with memsaver.torch.region(saver, "b"):
+        other = torch.empty(10)
+    del tensors
+    assert segments(saver, "a") == 3  # kept by PyTorch
+    memsaver.torch.release(saver, "a")
+    gc.collect()
+    assert segments(saver, "a") == 0
+    assert torch.emptied == 1
+    memsaver.torch.release(saver)
+    memsaver.torch.release(saver)
+    assert torch.emptied == 2
+    assert segments(saver, "b") == 1
+    del other
+    gc.collect()
+    assert segments(saver, "b") == 0
+
+
+def test_freeing_while_paused(saver: Saver, torch: PyTorch) -> None:
+    with memsaver.torch.region(saver, "a"):
+        tensor = torch.empty(10)
+    saver.pause()
+    del tensor
+    memsaver.torch.release(saver)
+    gc.collect()
+    assert segments(saver, "a") == 0
+
+
+def test_inner_regions_override_outer_ones(saver: Saver, torch: PyTorch) -> None:
+    made = []
+    with memsaver.torch.region(saver, "outer"):
+        made.append(torch.empty(1))
+        with memsaver.torch.region(saver, "inner"):
+            made += [torch.empty(1), torch.empty(1)]
+            with memsaver.torch.region(saver, "outer"):
+                made += [torch.empty(1) for _ in range(3)]
+        made.append(torch.empty(1))
+    assert segments(saver, "inner") == 2
+    assert segments(saver, "outer") == 5
+    assert torch.open == []
+
+
+def test_two_threads_in_regions_of_one_tag(saver: Saver, torch: PyTorch) -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    def work() -> list[Tensor]:
+        with memsaver.torch.region(saver, "a"):
+            both.wait()
+            made = [torch.empty(1) for _ in range(5)]
+            both.wait()
+            return made
+
+    with ThreadPoolExecutor() as threads:
+        made = [threads.submit(work) for _ in range(2)]
+        assert sum(len(each.result()) for each in made) == segments(saver, "a") == 10
+    assert torch.made == 2
+
+
+def test_an_exception_ends_a_region(saver: Saver, torch: PyTorch) -> None:
+    with pytest.raises(KeyError), memsaver.torch.region(saver, "a"):
+        raise KeyError
+    assert torch.open == []
+    assert not saver.owns(torch.empty(1).data_ptr())
+
+
+@pytest.mark.parametrize("end", [Saver.close, lambda saver: saver.drop(None), lambda saver: saver.drop(["a"])])
+def test_segments_go_before_their_tag(saver: Saver, torch: PyTorch, end: Callable[[Saver], None]) -> None:
+    with memsaver.torch.region(saver, "a"):
+        torch.empty(1)
+    end(saver)
+    assert torch.emptied == 1
+
+
+def test_segments_of_other_tags_stay(saver: Saver, torch: PyTorch) -> None:
+    for tag in ("a/1", "b"):
+        with memsaver.torch.region(saver, tag):
+            torch.empty(1)
+    saver.drop(memsaver.Under("b"))
+    assert segments(saver, "a/1") == 1
+    saver.drop(memsaver.Under("a/"))
+    assert torch.emptied == 2
+
+
+def test_an_address_that_is_handed_out_again(saver: Saver, torch: PyTorch) -> None:
+    """What PyTorch gives back late is another tensor's by then."""
+    with memsaver.torch.region(saver, "a"):
+        lost = torch.empty(1)
+    saver.drop("a")
+    with memsaver.torch.region(saver, "a"):
+        tensors = [torch.empty(1) for _ in range(4)]
+    del lost
+    gc.collect()
+    assert all(saver.owns(tensor.data_ptr()) for tensor in tensors)
+
+
+def test_a_tag_that_was_dropped(saver: Saver, torch: PyTorch) -> None:
+    with memsaver.torch.region(saver, "a"):
+        lost = torch.empty(1)
+    saver.drop("a")
+    with memsaver.torch.region(saver, "a"):
+        tensor = torch.empty(1)
+    del lost  # nothing happens
+    memsaver.torch.release(saver)
+    gc.collect()
+    assert saver.owns(tensor.data_ptr())
+
+
+def test_no_room(saver: Saver, torch: PyTorch) -> None:
+    saver.arena("a", capacity=8 << 20)
+    with memsaver.torch.region(saver, "a"), pytest.raises(MemoryError, match="OutOfMemoryError"):
+        _ = [torch.empty(1) for _ in range(10)]
+
+
+def test_tensors_may_outlive_the_saver(torch: PyTorch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memsaver.torch, "_check", lambda saver: None)
+    saver = Saver("host", host_capacity=64 << 20)
+    with memsaver.torch.region(saver, "a"):
+        tensor = torch.empty(1)
+    saver.close()
+    del saver
+    gc.collect()
+    del tensor
+    gc.collect()
+
+
+def test_pytorch_passes_the_region_by(saver: Saver, torch: PyTorch) -> None:
+    torch.takes_pools = False
+    with pytest.raises(memsaver.Unavailable, match="expandable_segments"), memsaver.torch.region(saver, "a"):
+        pass
+    assert torch.open == []
+
+
+def test_an_older_pytorch(saver: Saver, torch: PyTorch) -> None:
+    torch.__version__ = "2.7.1"
+    with pytest.raises(memsaver.Unavailable, match=r"2\.8 or later"), memsaver.torch.region(saver, "a"):
+        pass
+
+
+def test_a_library_without_the_functions(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", PyTorch())
+    monkeypatch.setattr(memsaver.torch, "_allocator", None)
+    monkeypatch.setattr(memsaver.torch, "library", lambda: None)
+    with pytest.raises(memsaver.Unavailable, match="no functions for PyTorch"), memsaver.torch.region(saver, "a"):
+        pass
+
+
+def test_a_saver_on_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", PyTorch())
+    saver = Saver("host", host_capacity=8 << 20)
+    with pytest.raises(memsaver.Misuse, match="a saver on a GPU"), memsaver.torch.region(saver, "a"):
+        pass
+
+
+def test_without_pytorch(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules: dict[str, Any] = vars(sys)["modules"]
+    monkeypatch.setitem(modules, "torch", None)  # an import of it fails
+    with pytest.raises(memsaver.Unavailable, match="PyTorch cannot be imported"), memsaver.torch.region(saver, "a"):
+        pass

@@ -1,0 +1,87 @@
+"""Who holds what, as data and as a table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import memsaver
+from memsaver import Saver, Under, format_bytes
+
+MIB = 1 << 20
+
+
+def test_rows(saver: Saver) -> None:
+    saver.arena("weights", memsaver.HostBackup())
+    saver.allocate(MIB, "weights")
+    saver.allocate(1000, "cache")
+    saver.pause("weights")
+    usage = saver.usage()
+    assert len(usage) == 2
+    weights, cache = usage
+    assert (weights.tag, weights.device, weights.policy, weights.state) == ("weights", 0, "host", "paused")
+    assert (weights.used_bytes, weights.mapped_bytes, weights.blocks, weights.pauses) == (MIB, 0, 1, 1)
+    assert weights.backed_up_bytes >= MIB
+    assert (cache.state, cache.used_bytes) == ("active", 1000)
+    assert usage.devices[0].total_bytes == 256 * MIB
+    assert usage.devices[0].known
+
+
+def test_a_dictionary_is_json(saver: Saver) -> None:
+    saver.allocate(1, 'a "quoted"\ttag')
+    data = saver.usage().as_dict()
+    assert data["arenas"][0]["tag"] == 'a "quoted"\ttag'
+    assert json.loads(json.dumps(data)) == data
+
+
+def test_a_table(saver: Saver) -> None:
+    saver.allocate(MIB, "weights")
+    lines = str(saver.usage()).splitlines()
+    assert lines[0].split() == ["tag", "device", "policy", "state", "reserved", "mapped", "used", "backed", "up"]
+    assert lines[1].startswith("weights       0  discard")
+    assert "1.00 MiB" in lines[1]
+    assert lines[2].startswith("device 0: ")
+    held = memsaver.ArenaUsage("a", 0, "discard", "paused", held_bytes=2048)
+    silent = memsaver.DeviceUsage(1, mapped_bytes=10, known=False)
+    text = str(memsaver.Usage([held], [silent]))
+    assert "2.00 KiB could not be given back yet" in text
+    assert "device 1: does not answer, 10 B by these tags" in text
+
+
+def test_totals(saver: Saver) -> None:
+    for tag in ("lora/1", "lora/2", "base"):
+        saver.allocate(1000, tag)
+    assert saver.totals().used_bytes == 3000
+    assert saver.totals("base").arenas == 1
+    assert saver.totals(Under("lora/")).used_bytes == 2000
+    assert saver.totals(["base", "lora/1"]).blocks == 2
+    with pytest.raises(memsaver.Misuse, match="unknown tag"):
+        saver.totals("bass")
+
+
+def test_a_later_library_tells_more() -> None:
+    from memsaver.reports import usage_of
+
+    usage = usage_of('{"arenas":[{"tag":"a","device":0,"policy":"zero","state":"active","new":1}],"devices":[]}')
+    assert usage.arenas == [memsaver.ArenaUsage("a", 0, "zero", "active")]
+
+
+def test_info(saver: Saver) -> None:
+    info = saver.info()
+    assert (info.on_gpu, info.device, info.enabled, info.granularity) == (False, 0, True, 1 << 16)
+    assert info.total_bytes == 256 * MIB
+    assert info.name == "host memory"
+
+
+def test_reports_as_text(saver: Saver) -> None:
+    assert str(memsaver.Report()) == "nothing to do, 0 ms"
+    done = memsaver.Report(released_bytes=64 << 20, held_bytes=1, elapsed_ns=1_500_000)
+    assert str(done) == "released 64.00 MiB, held 1 B, 1.5 ms"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (3 << 39, "1.50 TiB"), (1 << 60, "1.00 EiB")]
+)
+def test_sizes(count: int, text: str) -> None:
+    assert format_bytes(count) == text

@@ -1,0 +1,1229 @@
+// The C interface as a program in C meets it: c_test host | gpu | host_gpu | stub <a libcuda that fails as it is told>.
+// host_gpu: what is found as libcuda.so.1 is host memory.
+// Ends with 0 if all is as it should be, 1 if not, 77 where it cannot run.
+#define _GNU_SOURCE // memfd's names under /proc
+#include <memsaver/c.h>
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static int failures = 0;
+
+static void fail(int line, const char* what) {
+    __atomic_add_fetch(&failures, 1, __ATOMIC_RELAXED);
+    fprintf(stderr, "c_test.c:%d: %s\n", line, what);
+}
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) fail(__LINE__, #condition);                                                                  \
+    } while (0)
+
+static void is(int line, const char* call, memsaver_result result, memsaver_result wanted) {
+    if (result == wanted) return;
+    fail(line, call);
+    fprintf(stderr, "    is %s and not %s: %s\n", memsaver_result_name(result), memsaver_result_name(wanted),
+            result == MEMSAVER_OK ? "" : memsaver_last_error());
+}
+
+#define IS(wanted, call) is(__LINE__, #call, call, wanted)
+#define OK(call) IS(MEMSAVER_OK, call)
+
+/// A misuse, and what its text says of it.
+static void misuses(int line, const char* call, memsaver_result result, const char* text) {
+    is(line, call, result, MEMSAVER_MISUSE);
+    if (strstr(memsaver_last_error(), text) != NULL) return;
+    fail(line, call);
+    fprintf(stderr, "    does not say \"%s\": %s\n", text, memsaver_last_error());
+}
+
+#define MISUSE(call, text) misuses(__LINE__, #call, call, text)
+
+// --- The machine: host memory that the CPU reaches, or a GPU by its driver ---
+
+static int (*copy_in)(unsigned long long to, const void* from, size_t bytes);
+static int (*copy_out)(void* to, unsigned long long from, size_t bytes);
+
+static memsaver_options options_of_machine = MEMSAVER_OPTIONS_INIT;
+
+static memsaver_saver* made(void) {
+    memsaver_saver* saver = NULL;
+    OK(memsaver_create(&options_of_machine, &saver));
+    return saver;
+}
+
+static void put(void* block, unsigned char byte, size_t bytes) {
+    if (copy_in == NULL) {
+        memset(block, byte, bytes);
+        return;
+    }
+    void* from = malloc(bytes);
+    memset(from, byte, bytes);
+    CHECK(copy_in((unsigned long long)(uintptr_t)block, from, bytes) == 0);
+    free(from);
+}
+
+static bool reads(const void* block, unsigned char byte, size_t bytes) {
+    unsigned char* copy = malloc(bytes);
+    if (copy_out != NULL) {
+        CHECK(copy_out(copy, (unsigned long long)(uintptr_t)block, bytes) == 0);
+    } else {
+        memcpy(copy, block, bytes);
+    }
+    bool all = true;
+    for (size_t i = 0; i < bytes; ++i) all = all && copy[i] == byte;
+    free(copy);
+    return all;
+}
+
+// --- Tests ---
+
+static void test_version_and_results(void) {
+    CHECK(memsaver_version() >= 200);
+    int major = -1, minor = -1, patch = -1;
+    CHECK(sscanf(memsaver_version_text(), "%d.%d.%d", &major, &minor, &patch) == 3);
+    CHECK(memsaver_version() == major * 10000 + minor * 100 + patch);
+    for (int result = MEMSAVER_OK; result <= MEMSAVER_INTERNAL; ++result) {
+        CHECK(strncmp(memsaver_result_name(result), "MEMSAVER_", 9) == 0);
+    }
+    CHECK(strcmp(memsaver_result_name(-1), "unknown result") == 0);
+    CHECK(strcmp(memsaver_result_name(99), "unknown result") == 0);
+}
+
+static void test_pause_and_resume(void) {
+    memsaver_saver* saver = made();
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &keep;
+    OK(memsaver_make_tag(saver, "weights", &options));
+    OK(memsaver_make_tag(saver, "weights", NULL));
+    OK(memsaver_make_tag(saver, "weights", &options));
+
+    void* weights = NULL;
+    void* cache = NULL;
+    OK(memsaver_allocate(saver, "weights", 5 * MIB, 0, &weights));
+    OK(memsaver_allocate(saver, "kv_cache", 8 * MIB, 4096, &cache));
+    CHECK(weights != NULL && cache != NULL && (uintptr_t)weights % 256 == 0 && (uintptr_t)cache % 4096 == 0);
+    put(weights, 7, 5 * MIB);
+    CHECK(memsaver_owns(saver, weights) && memsaver_owns(saver, (char*)weights + 5 * MIB - 1));
+    CHECK(!memsaver_owns(saver, &weights) && !memsaver_owns(saver, NULL));
+
+    size_t bytes = 1;
+    OK(memsaver_bytes_to_resume(saver, NULL, 0, &bytes));
+    CHECK(bytes == 0);
+    memsaver_report report = MEMSAVER_REPORT_INIT;
+    OK(memsaver_pause(saver, NULL, 0, NULL, &report));
+    CHECK(report.size == sizeof report && report.released_bytes >= 13 * MIB && report.saved_bytes == 5 * MIB);
+    CHECK(report.elapsed_ns > 0 && report.waited_ns >= 0 && report.waited_ns <= report.elapsed_ns);
+    CHECK(report.mapped_bytes == 0 && report.restored_bytes == 0 && report.held_bytes == 0);
+
+    const char* names[] = {"weights"};
+    OK(memsaver_bytes_to_resume(saver, names, 1, &bytes));
+    CHECK(bytes >= 5 * MIB && bytes < 13 * MIB);
+    unsigned char kept[100];
+    OK(memsaver_read_backup(saver, (char*)weights + 1000, sizeof kept, kept));
+    (void)memsaver_read_backup(saver, weights, 0, kept);
+    CHECK(kept[0] == 7 && kept[99] == 7);
+    MISUSE(memsaver_read_backup(saver, cache, 1, kept), "kv_cache");
+    CHECK(memsaver_owns(saver, weights));
+
+    OK(memsaver_resume(saver, names, 1, NULL, &report));
+    CHECK(report.restored_bytes == 5 * MIB && report.mapped_bytes >= 5 * MIB && report.released_bytes == 0);
+    CHECK(reads(weights, 7, 5 * MIB));
+    OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+
+    // This once: not kept, and not brought back.
+    memsaver_policy discard = MEMSAVER_POLICY_INIT;
+    memsaver_pause_options pausing = MEMSAVER_PAUSE_OPTIONS_INIT;
+    pausing.bytes = &discard;
+    OK(memsaver_pause(saver, names, 1, &pausing, &report));
+    CHECK(report.saved_bytes == 0);
+    OK(memsaver_resume(saver, names, 1, NULL, &report));
+    CHECK(report.restored_bytes == 0);
+    memsaver_resume_options resuming = MEMSAVER_RESUME_OPTIONS_INIT;
+    resuming.bytes = &discard;
+    OK(memsaver_pause(saver, names, 1, NULL, NULL));
+    OK(memsaver_resume(saver, names, 1, &resuming, &report));
+    CHECK(report.restored_bytes == 0);
+    resuming.bytes = &keep;
+    MISUSE(memsaver_resume(saver, names, 1, &resuming, NULL), "");
+
+    // What is kept goes.
+    put(weights, 8, 5 * MIB);
+    OK(memsaver_pause(saver, names, 1, NULL, NULL));
+    OK(memsaver_forget_backup(saver, names, 1));
+    OK(memsaver_resume(saver, names, 1, NULL, &report));
+    CHECK(report.restored_bytes == 0);
+
+    // No list is every tag, an empty list is none, a prefix is what lies under it.
+    OK(memsaver_pause(saver, names, 0, NULL, &report));
+    CHECK(report.released_bytes == 0);
+    const char* under[] = {"kv_"};
+    OK(memsaver_pause(saver, under, MEMSAVER_UNDER, NULL, &report));
+    CHECK(report.released_bytes >= 8 * MIB && report.released_bytes < 13 * MIB);
+    OK(memsaver_resume(saver, under, MEMSAVER_UNDER, NULL, NULL));
+
+    // A free in every way, also while paused; what nobody uses goes with a trim.
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    OK(memsaver_deallocate(saver, cache));
+    OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+    OK(memsaver_deallocate_on(saver, weights, NULL));
+    MISUSE(memsaver_deallocate(saver, weights), "weights");
+    OK(memsaver_allocate_on(saver, "weights", 5 * MIB, 0, NULL, &weights));
+    OK(memsaver_deallocate_idle(saver, weights));
+    OK(memsaver_deallocate(saver, NULL));
+    OK(memsaver_deallocate_on(saver, NULL, NULL));
+    OK(memsaver_deallocate_idle(saver, NULL));
+    OK(memsaver_trim(saver, NULL, 0, NULL, &report));
+    CHECK(report.released_bytes >= 5 * MIB);
+
+    // The end of a tag.
+    OK(memsaver_drop(saver, names, 1));
+    MISUSE(memsaver_pause(saver, names, 1, NULL, NULL), "weights");
+    const char* near[] = {"kv_cahce"};
+    MISUSE(memsaver_pause(saver, near, 1, NULL, NULL), "did you mean \"kv_cache\"");
+    OK(memsaver_close(saver));
+    OK(memsaver_close(saver));
+    MISUSE(memsaver_allocate(saver, "weights", 1, 0, &weights), "");
+    CHECK(weights == NULL);
+    memsaver_destroy(saver);
+}
+
+static void test_no_bytes(void) {
+    memsaver_saver* saver = made();
+    memsaver_arena* arena = NULL;
+    OK(memsaver_get_arena(saver, "tag", NULL, &arena));
+    void* pointer = &saver;
+    OK(memsaver_allocate(saver, "tag", 0, 0, &pointer));
+    CHECK(pointer == NULL);
+    pointer = &saver;
+    OK(memsaver_allocate(saver, NULL, 0, 0, &pointer)); // in no region
+    CHECK(pointer == NULL);
+    pointer = &saver;
+    OK(memsaver_arena_allocate(arena, 0, 0, &pointer));
+    CHECK(pointer == NULL);
+    OK(memsaver_allocate_on(saver, "tag", 0, 0, NULL, &pointer));
+    OK(memsaver_arena_allocate_on(arena, 0, 0, NULL, &pointer));
+    OK(memsaver_deallocate(saver, pointer));
+    OK(memsaver_arena_deallocate(arena, pointer));
+    memsaver_release_arena(arena);
+    memsaver_destroy(saver);
+}
+
+static void test_arenas(void) {
+    memsaver_saver* saver = made();
+    memsaver_saver* other = made();
+    memsaver_arena* arena = NULL;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.capacity = 64 * MIB;
+    options.reserve = 4 * MIB;
+    OK(memsaver_get_arena(saver, "tag", &options, &arena));
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    OK(memsaver_get_arena_usage(arena, &usage));
+    CHECK(usage.arenas == 1 && usage.mapped_bytes == 4 * MIB && usage.used_bytes == 0);
+    void* a = NULL;
+    void* b = NULL;
+    OK(memsaver_arena_allocate(arena, 1000, 0, &a));
+    OK(memsaver_arena_allocate_on(arena, 2000, 512, NULL, &b));
+    CHECK(a != NULL && b != NULL && a != b && (uintptr_t)b % 512 == 0);
+    OK(memsaver_arena_deallocate_on(arena, a, NULL));
+    OK(memsaver_arena_deallocate_idle(arena, b));
+    MISUSE(memsaver_arena_deallocate(arena, b), "tag");
+    MISUSE(memsaver_arena_allocate(arena, 65 * MIB, 0, &a), "tag"); // beyond its capacity
+    CHECK(a == NULL);
+    const char* names[] = {"tag"};
+    OK(memsaver_set_capacity(saver, names, 1, 80 * MIB));
+    OK(memsaver_arena_allocate(arena, 65 * MIB, 0, &a));
+    MISUSE(memsaver_arena_allocate(arena, 1, 3, &b), "alignment");
+
+    OK(memsaver_push_arena(saver, arena));
+    MISUSE(memsaver_push_arena(other, arena), "another saver's");
+    OK(memsaver_allocate(saver, NULL, 100, 0, &b));
+    OK(memsaver_pop_region(saver));
+    OK(memsaver_get_arena_usage(arena, &usage));
+    CHECK(usage.used_bytes == 65 * MIB + 100 && usage.blocks == 2);
+
+    memsaver_policy zero = MEMSAVER_POLICY_INIT;
+    zero.kind = MEMSAVER_ZERO;
+    memsaver_arena_options wrong = MEMSAVER_ARENA_OPTIONS_INIT;
+    wrong.policy = &zero;
+    MISUSE(memsaver_make_tag(saver, "tag", &wrong), "policy");
+    memsaver_destroy(other);
+
+    // The arena outlives the saver's handle.
+    memsaver_destroy(saver);
+    put(a, 3, MIB);
+    OK(memsaver_arena_deallocate(arena, a));
+    OK(memsaver_arena_deallocate(arena, b));
+    memsaver_release_arena(arena);
+}
+
+static size_t blocks_of(memsaver_arena* arena) {
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    OK(memsaver_get_arena_usage(arena, &usage));
+    return usage.blocks;
+}
+
+static void test_torch(void) {
+    memsaver_saver* saver = made();
+    memsaver_arena* outer = NULL;
+    memsaver_arena* inner = NULL;
+    OK(memsaver_get_arena(saver, "outer", NULL, &outer));
+    OK(memsaver_get_arena(saver, "inner", NULL, &inner));
+    OK(memsaver_torch_push(outer));
+    OK(memsaver_torch_push(inner));
+    void* a = memsaver_torch_allocate(1000, 0, NULL);
+    CHECK(a != NULL && (uintptr_t)a % 512 == 0 && blocks_of(inner) == 1 && blocks_of(outer) == 0);
+    OK(memsaver_torch_pop());
+    void* b = memsaver_torch_allocate(1000, 0, NULL);
+    CHECK(b != NULL && blocks_of(outer) == 1);
+    CHECK(memsaver_torch_allocate(0, 0, NULL) == NULL);
+    CHECK(memsaver_torch_allocate(1000, 7, NULL) == NULL);
+    CHECK(strstr(memsaver_last_error(), "device 7") != NULL);
+    CHECK(memsaver_torch_allocate((ptrdiff_t)1 << 50, 0, NULL) == NULL);
+    OK(memsaver_torch_pop());
+    MISUSE(memsaver_torch_pop(), "pushed no arena");
+    CHECK(memsaver_torch_allocate(1000, 0, NULL) == NULL);
+    int mine = 0;
+    memsaver_torch_free(&mine, 4, 0, NULL); // not ours
+    memsaver_torch_free(a, 1000, 0, NULL);  // outside of any push
+    CHECK(blocks_of(inner) == 0);
+    memsaver_torch_free(a, 1000, 0, NULL); // twice
+
+    // What was freed late, after its tag had gone, does not free what has the address now.
+    const char* names[] = {"outer"};
+    OK(memsaver_drop(saver, names, 1));
+    memsaver_release_arena(outer);
+    OK(memsaver_get_arena(saver, "outer", NULL, &outer));
+    OK(memsaver_torch_push(outer));
+    void* c = memsaver_torch_allocate(1000, 0, NULL);
+    OK(memsaver_torch_pop());
+    memsaver_torch_free(b, 1000, 0, NULL);
+    CHECK(blocks_of(outer) == 1);
+    memsaver_release_arena(outer);
+    memsaver_release_arena(inner);
+    memsaver_destroy(saver); // before the last tensor
+    memsaver_torch_free(c, 1000, 0, NULL);
+}
+
+static void test_retain(void) {
+    memsaver_saver* saver = made();
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &keep;
+    OK(memsaver_make_tag(saver, "kept", &options));
+    void* block = NULL;
+    OK(memsaver_allocate(saver, "kept", MIB, 0, &block));
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    const char* names[] = {"kept"};
+    for (int retain = 0; retain < 2; ++retain) {
+        OK(memsaver_set_retain(saver, names, 1, retain != 0));
+        OK(memsaver_pause(saver, names, 1, NULL, NULL));
+        OK(memsaver_resume(saver, names, 1, NULL, NULL));
+        OK(memsaver_get_usage(saver, names, 1, &usage));
+        CHECK(usage.backed_up_bytes == (retain != 0 ? MIB : 0));
+    }
+    OK(memsaver_make_tag(saver, "dropped", NULL));
+    const char* dropped[] = {"dropped"};
+    MISUSE(memsaver_set_retain(saver, dropped, 1, true), "dropped");
+    memsaver_destroy(saver);
+}
+
+static void test_policies(void) {
+    memsaver_saver* saver = made();
+    memsaver_policy policies[8];
+    for (size_t i = 0; i < COUNT(policies); ++i) policies[i] = (memsaver_policy)MEMSAVER_POLICY_INIT;
+    policies[0].poison = 0x5a;
+    policies[1].kind = MEMSAVER_ZERO;
+    policies[2].kind = MEMSAVER_HOST_BACKUP;
+    policies[3].kind = MEMSAVER_HOST_BACKUP;
+    policies[3].storage = MEMSAVER_PAGEABLE;
+    policies[3].retain = false;
+    policies[3].threads = 2;
+    policies[3].ring_bytes = 8 * MIB;
+    policies[4].kind = MEMSAVER_HOST_BACKUP;
+    policies[4].refresh = MEMSAVER_ONCE;
+    policies[4].check = true;
+    policies[5].kind = MEMSAVER_FILE_BACKUP;
+    policies[5].directory = "/tmp";
+    policies[6].kind = MEMSAVER_FILE_BACKUP;
+    policies[6].directory = "/tmp";
+    policies[6].refresh = MEMSAVER_ONCE;
+    policies[7].kind = MEMSAVER_HOST_BACKUP;
+    policies[7].verified = true;
+    const int after[] = {0x5a, 0, 42, 42, 42, 42, 42, 42};
+    for (size_t i = 0; i < COUNT(policies); ++i) {
+        char name[16];
+        snprintf(name, sizeof name, "tag %zu", i);
+        const char* names[] = {name};
+        memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+        options.policy = &policies[i];
+        const memsaver_result result = memsaver_make_tag(saver, name, &options);
+        if (policies[i].verified && result == MEMSAVER_UNAVAILABLE) continue; // a library without xxHash
+        OK(result);
+        void* block = NULL;
+        OK(memsaver_allocate(saver, name, 3 * MIB, 0, &block));
+        put(block, 42, 3 * MIB);
+        memsaver_report report = MEMSAVER_REPORT_INIT;
+        if (i < 2) {
+            MISUSE(memsaver_prepare(saver, names, 1), name);
+            MISUSE(memsaver_invalidate(saver, names, 1), name);
+        } else {
+            OK(memsaver_prepare(saver, names, 1));
+        }
+        OK(memsaver_pause(saver, names, 1, NULL, &report));
+        CHECK(report.saved_bytes == (i < 2 ? 0 : 3 * MIB));
+        memsaver_usage usage = MEMSAVER_USAGE_INIT;
+        OK(memsaver_get_usage(saver, names, 1, &usage));
+        CHECK(usage.mapped_bytes == 0 && usage.paused_bytes >= 3 * MIB && usage.pauses == 1);
+        CHECK((usage.backed_up_bytes >= 3 * MIB) == (i >= 2));
+        OK(memsaver_resume(saver, names, 1, NULL, &report));
+        CHECK(reads(block, (unsigned char)after[i], 3 * MIB));
+        if (policies[i].refresh != MEMSAVER_ONCE) continue;
+        OK(memsaver_pause(saver, names, 1, NULL, &report));
+        CHECK(report.saved_bytes == 0);
+        OK(memsaver_resume(saver, names, 1, NULL, NULL));
+        put(block, 43, MIB);
+        if (policies[i].check) MISUSE(memsaver_pause(saver, names, 1, NULL, NULL), name);
+        OK(memsaver_invalidate(saver, names, 1));
+        OK(memsaver_pause(saver, names, 1, NULL, &report));
+        CHECK(report.saved_bytes == 3 * MIB);
+        OK(memsaver_resume(saver, names, 1, NULL, NULL));
+        CHECK(reads(block, 43, MIB));
+    }
+    OK(memsaver_prepare(saver, NULL, 0)); // those that keep nothing are not concerned
+    OK(memsaver_invalidate(saver, NULL, 0));
+    OK(memsaver_close(saver));
+    memsaver_destroy(saver);
+
+    memsaver_options options = options_of_machine; // what a tag gets that names none
+    options.default_policy = &policies[1];
+    OK(memsaver_create(&options, &saver));
+    void* block = NULL;
+    OK(memsaver_allocate(saver, "tag", MIB, 0, &block));
+    put(block, 1, MIB);
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+    CHECK(reads(block, 0, MIB));
+    memsaver_destroy(saver);
+}
+
+static void test_usage(void) {
+    memsaver_saver* saver = made();
+    void* block = NULL;
+    OK(memsaver_allocate(saver, "a \"tag\"\n", 100, 0, &block));
+    OK(memsaver_make_tag(saver, "empty", NULL));
+    OK(memsaver_push_outside(saver));
+    void* plain = NULL;
+    OK(memsaver_allocate(saver, NULL, 1000, 0, &plain));
+    OK(memsaver_pop_region(saver));
+    CHECK(memsaver_owns(saver, plain));
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    put(plain, 1, 1000); // never paused
+
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    OK(memsaver_get_usage(saver, NULL, 0, &usage));
+    CHECK(usage.arenas == 3 && usage.blocks == 2 && usage.used_bytes == 1100 && usage.mapped_bytes >= 1000);
+    const char* names[] = {"empty", "a \"tag\"\n"};
+    OK(memsaver_get_usage(saver, names, 2, &usage));
+    CHECK(usage.arenas == 2 && usage.used_bytes == 100 && usage.mapped_bytes == 0 && usage.paused_bytes >= 100);
+    OK(memsaver_get_usage(saver, names, 1, &usage));
+    CHECK(usage.arenas == 1 && usage.used_bytes == 0 && usage.reserved_bytes == 0);
+    const char* prefix[] = {"a "};
+    OK(memsaver_get_usage(saver, prefix, MEMSAVER_UNDER, &usage));
+    CHECK(usage.arenas == 1 && usage.used_bytes == 100);
+    const char* unknown[] = {"emty"};
+    MISUSE(memsaver_get_usage(saver, unknown, 1, &usage), "unknown tag \"emty\": did you mean \"empty\"");
+
+    char* json = NULL;
+    OK(memsaver_get_usage_json(saver, &json));
+    CHECK(json != NULL && strstr(json, "\"tag\":\"a \\\"tag\\\"\\u000a\"") != NULL);
+    CHECK(json != NULL && strstr(json, "{\"arenas\":[{\"tag\":") == json && strstr(json, "],\"devices\":[{") != NULL);
+    CHECK(json != NULL && strstr(json, "\"state\":\"paused\"") != NULL && strstr(json, "\"known\":true}]}") != NULL);
+    memsaver_free_text(json);
+    memsaver_free_text(NULL);
+
+    memsaver_info info = MEMSAVER_INFO_INIT;
+    OK(memsaver_get_info(saver, &info));
+    CHECK(info.enabled && info.granularity >= 4096 && info.free_bytes <= info.total_bytes && info.total_bytes > 0);
+    CHECK(strlen(info.name) > 0 && info.device == 0 && info.driver == options_of_machine.driver);
+    OK(memsaver_deallocate(saver, plain));
+    memsaver_destroy(saver);
+}
+
+static void test_switched_off(void) {
+    memsaver_options options = options_of_machine;
+    options.enabled = false;
+    memsaver_saver* saver = NULL;
+    OK(memsaver_create(&options, &saver));
+    memsaver_info info = MEMSAVER_INFO_INIT;
+    OK(memsaver_get_info(saver, &info));
+    CHECK(!info.enabled);
+    void* block = NULL;
+    OK(memsaver_allocate(saver, "tag", 1000, 0, &block));
+    put(block, 9, 1000);
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    CHECK(reads(block, 9, 1000));
+    const char* names[] = {"unknown"};
+    MISUSE(memsaver_pause(saver, names, 1, NULL, NULL), "unknown");
+    OK(memsaver_deallocate(saver, block));
+    memsaver_destroy(saver);
+}
+
+// --- Hooks and callbacks ---
+
+typedef struct Noted {
+    memsaver_saver* saver;
+    int calls;
+    int answer;
+    int32_t moment;
+    size_t tag_count;
+    size_t released;
+    char first_tag[32];
+    memsaver_result nested;
+} Noted;
+
+static int note(void* context, const memsaver_hook_event* event) {
+    Noted* noted = context;
+    ++noted->calls;
+    noted->moment = event->moment;
+    noted->tag_count = event->tag_count;
+    noted->released = event->report->released_bytes;
+    snprintf(noted->first_tag, sizeof noted->first_tag, "%s", event->tag_count > 0 ? event->tags[0] : "");
+    if (noted->saver != NULL) noted->nested = memsaver_pause(noted->saver, NULL, 0, NULL, NULL);
+    return noted->answer;
+}
+
+static void test_hooks(void) {
+    memsaver_saver* saver = made();
+    void* block = NULL;
+    OK(memsaver_allocate(saver, "tag", 3 * MIB, 0, &block));
+    Noted noted[4] = {{0}};
+    memsaver_hook* hooks[4] = {0};
+    for (int moment = 0; moment < 4; ++moment)
+        OK(memsaver_add_hook(saver, moment, note, &noted[moment], &hooks[moment]));
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+    for (int moment = 0; moment < 4; ++moment) {
+        CHECK(noted[moment].calls == 1 && noted[moment].moment == moment && noted[moment].tag_count == 1);
+        CHECK(strcmp(noted[moment].first_tag, "tag") == 0);
+        CHECK((noted[moment].released >= 3 * MIB) == (moment == MEMSAVER_AFTER_PAUSE));
+    }
+
+    // One that refuses; one that fails when it is done; one that does what it must not.
+    memsaver_report report = MEMSAVER_REPORT_INIT;
+    noted[MEMSAVER_BEFORE_PAUSE].answer = 17;
+    IS(MEMSAVER_HOOK_FAILED, memsaver_pause(saver, NULL, 0, NULL, &report));
+    CHECK(strstr(memsaver_last_error(), "before a pause returned 17") != NULL && report.released_bytes == 0);
+    put(block, 1, MIB); // still there
+    CHECK(noted[MEMSAVER_AFTER_PAUSE].calls == 1);
+    noted[MEMSAVER_BEFORE_PAUSE].answer = 0;
+    noted[MEMSAVER_AFTER_PAUSE].answer = -3;
+    noted[MEMSAVER_AFTER_PAUSE].saver = saver;
+    Noted another = {0};
+    OK(memsaver_add_hook(saver, MEMSAVER_AFTER_PAUSE, note, &another, NULL)); // the saver keeps it
+    IS(MEMSAVER_HOOK_FAILED, memsaver_pause(saver, NULL, 0, NULL, &report));
+    CHECK(strstr(memsaver_last_error(), "after a pause returned -3") != NULL && report.released_bytes >= 3 * MIB);
+    CHECK(noted[MEMSAVER_AFTER_PAUSE].nested == MEMSAVER_MISUSE && another.calls == 1);
+    noted[MEMSAVER_BEFORE_RESUME].answer = 1;
+    IS(MEMSAVER_HOOK_FAILED, memsaver_resume(saver, NULL, 0, NULL, &report));
+    CHECK(report.mapped_bytes == 0);
+    memsaver_remove_hook(hooks[MEMSAVER_BEFORE_RESUME]);
+    OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+    CHECK(noted[MEMSAVER_BEFORE_RESUME].calls == 2);
+
+    memsaver_remove_hook(hooks[MEMSAVER_BEFORE_PAUSE]);
+    memsaver_remove_hook(hooks[MEMSAVER_AFTER_PAUSE]);
+    memsaver_destroy(saver);
+    memsaver_remove_hook(hooks[MEMSAVER_AFTER_RESUME]); // after the saver
+    memsaver_remove_hook(NULL);
+}
+
+int throwing_hook(void* context, const memsaver_hook_event* event); // throwing.cpp
+
+static void test_throwing_hooks(void) {
+    memsaver_saver* saver = made();
+    memsaver_hook* hook = NULL;
+    OK(memsaver_add_hook(saver, MEMSAVER_BEFORE_PAUSE, throwing_hook, saver, &hook));
+    IS(MEMSAVER_INTERNAL, memsaver_pause(saver, NULL, 0, NULL, NULL));
+    CHECK(strcmp(memsaver_last_error(), "thrown by a hook") == 0);
+    memsaver_remove_hook(hook);
+    OK(memsaver_add_hook(saver, MEMSAVER_AFTER_RESUME, throwing_hook, NULL, &hook));
+    IS(MEMSAVER_INTERNAL, memsaver_resume(saver, NULL, 0, NULL, NULL));
+    memsaver_remove_hook(hook);
+    OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+    memsaver_destroy(saver);
+}
+
+typedef struct Room {
+    memsaver_saver* saver;
+    void* spare;
+    int asked;
+    size_t bytes;
+    size_t free_bytes;
+} Room;
+
+static int make_room(void* context, const memsaver_no_room* need) {
+    Room* room = context;
+    ++room->asked;
+    room->bytes = need->bytes;
+    room->free_bytes = need->free_bytes;
+    if (room->spare == NULL || strcmp(need->tag, "tag") != 0) return 0;
+    OK(memsaver_deallocate_idle(room->saver, room->spare));
+    room->spare = NULL;
+    return 1;
+}
+
+static void count_warnings(void* context, const memsaver_event* event) {
+    if (event->kind == MEMSAVER_EVENT_WARNED && strcmp(event->tag, "") != 0 && strlen(event->text) > 0)
+        ++*(int*)context;
+}
+
+// Host memory alone: its capacity is ours to choose.
+static void test_no_room(void) {
+    Room room = {0};
+    int warnings = 0;
+    memsaver_options options = options_of_machine;
+    options.host_capacity = 64 * MIB;
+    options.on_no_room = make_room;
+    options.on_no_room_context = &room;
+    options.on_event = count_warnings;
+    options.on_event_context = &warnings;
+    memsaver_saver* saver = NULL;
+    OK(memsaver_create(&options, &saver));
+    room.saver = saver;
+    void* block = NULL;
+    IS(MEMSAVER_OUT_OF_MEMORY, memsaver_allocate(saver, "tag", 100 * MIB, 0, &block));
+    CHECK(block == NULL && room.asked == 1);
+    memsaver_error error = MEMSAVER_ERROR_INIT;
+    OK(memsaver_get_last_error(&error));
+    CHECK(error.result == MEMSAVER_OUT_OF_MEMORY && strcmp(error.tag, "tag") == 0);
+    CHECK(error.needed_bytes >= 100 * MIB && error.free_bytes == 64 * MIB && room.free_bytes == 64 * MIB);
+    CHECK(strlen(error.driver_name) > 0 && error.driver_code != 0);
+
+    OK(memsaver_allocate(saver, "spare", 40 * MIB, 0, &room.spare));
+    OK(memsaver_allocate(saver, "tag", 40 * MIB, 0, &block)); // the program frees the other one
+    CHECK(room.asked == 2 && room.spare == NULL);
+
+    // What is away and finds its place taken.
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    CHECK(warnings == 1); // no policy was named
+    void* taken = NULL;
+    OK(memsaver_allocate(saver, "spare", 40 * MIB, 0, &taken));
+    memsaver_report report = MEMSAVER_REPORT_INIT;
+    const char* names[] = {"tag"};
+    IS(MEMSAVER_OUT_OF_MEMORY, memsaver_resume(saver, names, 1, NULL, &report));
+    CHECK(report.mapped_bytes == 0);
+    memsaver_resume_options resuming = MEMSAVER_RESUME_OPTIONS_INIT;
+    resuming.room_within_ns = 1000000;
+    IS(MEMSAVER_OUT_OF_MEMORY, memsaver_resume(saver, names, 1, &resuming, NULL));
+    OK(memsaver_deallocate(saver, taken));
+    OK(memsaver_resume(saver, names, 1, NULL, NULL));
+
+    OK(memsaver_set_margin(saver, 64 * MIB));
+    IS(MEMSAVER_OUT_OF_MEMORY, memsaver_allocate(saver, "other", 4 * MIB, 0, &taken));
+    memsaver_destroy(saver);
+
+    // More than this computer has, to be kept in its memory.
+    options = options_of_machine;
+    options.host_capacity = (size_t)8 << 40;
+    OK(memsaver_create(&options, &saver));
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options keeping = MEMSAVER_ARENA_OPTIONS_INIT;
+    keeping.policy = &keep;
+    OK(memsaver_make_tag(saver, "huge", &keeping));
+    if (memsaver_allocate(saver, "huge", (size_t)4 << 40, 0, &block) != MEMSAVER_OK) {
+        printf("no addresses for 4 TiB (as under the thread sanitizer): %s\n", memsaver_last_error());
+    } else {
+        IS(MEMSAVER_OUT_OF_HOST_MEMORY, memsaver_pause(saver, NULL, 0, NULL, NULL));
+        memsaver_error of_tag = MEMSAVER_ERROR_INIT;
+        OK(memsaver_get_last_error(&of_tag));
+        CHECK(strcmp(of_tag.tag, "huge") == 0);
+        *(char*)block = 1; // still active
+    }
+    memsaver_destroy(saver);
+}
+
+// --- Kept bytes that are not those that were saved ---
+
+/// Writes over the first bytes of all files without a name that this process has open in a folder.
+static int damage_files(const char* folder) {
+    int damaged = 0;
+    DIR* open_files = opendir("/proc/self/fd");
+    for (struct dirent* entry; open_files != NULL && (entry = readdir(open_files)) != NULL;) {
+        char link[300], target[300] = {0};
+        snprintf(link, sizeof link, "/proc/self/fd/%s", entry->d_name);
+        if (readlink(link, target, sizeof target - 1) <= 0) continue;
+        if (strncmp(target, folder, strlen(folder)) != 0 || strstr(target, "(deleted)") == NULL) continue;
+        const int file = open(link, O_RDWR);
+        char bytes[65536];
+        for (ssize_t at = 0, got; (got = pread(file, bytes, sizeof bytes, at)) > 0; at += got) {
+            for (ssize_t i = 0; i < got; ++i) bytes[i] = (char)~bytes[i];
+            damaged += pwrite(file, bytes, (size_t)got, at) == got;
+        }
+        close(file);
+    }
+    if (open_files != NULL) closedir(open_files);
+    return damaged;
+}
+
+static void test_damage(void) {
+    memsaver_saver* saver = made();
+    char folder[] = "/tmp/memsaver_c_test_XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_FILE_BACKUP;
+    keep.directory = folder;
+    keep.verified = true;
+    memsaver_arena_options keeping = MEMSAVER_ARENA_OPTIONS_INIT;
+    keeping.policy = &keep;
+    const memsaver_result result = memsaver_make_tag(saver, "tag", &keeping);
+    if (result != MEMSAVER_UNAVAILABLE) { // else: a library without xxHash
+        OK(result);
+        void* block = NULL;
+        OK(memsaver_allocate(saver, "tag", 3 * MIB, 0, &block));
+        put(block, 5, 3 * MIB);
+        OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+        CHECK(damage_files(folder) > 0);
+        IS(MEMSAVER_BACKUP_DAMAGED, memsaver_resume(saver, NULL, 0, NULL, NULL));
+        CHECK(strstr(memsaver_last_error(), "tag") != NULL);
+        CHECK(damage_files(folder) > 0); // and back
+        OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+        CHECK(reads(block, 5, 3 * MIB));
+    }
+    keep.directory = "/nowhere/at/all";
+    keep.verified = false;
+    OK(memsaver_make_tag(saver, "nowhere", &keeping));
+    const char* names[] = {"nowhere"};
+    void* lost = NULL;
+    OK(memsaver_allocate(saver, "nowhere", MIB, 0, &lost));
+    IS(MEMSAVER_DRIVER_ERROR, memsaver_pause(saver, names, 1, NULL, NULL));
+    memsaver_error error = MEMSAVER_ERROR_INIT;
+    OK(memsaver_get_last_error(&error));
+    CHECK(strcmp(error.driver_name, "ENOENT") == 0 && strcmp(error.tag, "nowhere") == 0);
+    memsaver_destroy(saver);
+    CHECK(rmdir(folder) == 0);
+}
+
+// --- Threads ---
+
+typedef struct Worker {
+    memsaver_saver* saver;
+    pthread_barrier_t* together;
+    const char* tag;
+    const char* wrong;
+} Worker;
+
+static void* work(void* context) {
+    const Worker* self = context;
+    CHECK(strcmp(memsaver_last_error(), "") == 0); // a thread's own
+    for (int round = 0; round < 50; ++round) {
+        OK(memsaver_push_region(self->saver, self->tag));
+        pthread_barrier_wait(self->together);
+        const char* wrong[] = {self->wrong};
+        IS(MEMSAVER_MISUSE, memsaver_pause(self->saver, wrong, 1, NULL, NULL));
+        void* block = NULL;
+        OK(memsaver_allocate(self->saver, NULL, 1000, 0, &block));
+        OK(memsaver_push_outside(self->saver));
+        OK(memsaver_pop_region(self->saver));
+        pthread_barrier_wait(self->together);
+        CHECK(strstr(memsaver_last_error(), self->wrong) != NULL); // the other's has another name
+        OK(memsaver_pop_region(self->saver));
+        IS(MEMSAVER_MISUSE, memsaver_pop_region(self->saver));
+        IS(MEMSAVER_MISUSE, memsaver_allocate(self->saver, NULL, 1000, 0, &block));
+    }
+    return NULL;
+}
+
+static void test_threads(void) {
+    memsaver_saver* saver = made();
+    pthread_barrier_t together;
+    pthread_barrier_init(&together, NULL, 2);
+    Worker workers[] = {{saver, &together, "one", "wrong one"}, {saver, &together, "two", "wrong two"}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; ++i) CHECK(pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
+    for (int i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&together);
+    for (int i = 0; i < 2; ++i) {
+        memsaver_usage usage = MEMSAVER_USAGE_INIT;
+        OK(memsaver_get_usage(saver, &workers[i].tag, 1, &usage));
+        CHECK(usage.blocks == 50 && usage.used_bytes == 50 * 1000);
+    }
+    // A region that nobody popped ends with the saver.
+    OK(memsaver_push_region(saver, "one"));
+    OK(memsaver_push_region(saver, "two"));
+    OK(memsaver_close(saver));
+    memsaver_destroy(saver);
+    saver = made();
+    OK(memsaver_push_region(saver, "one"));
+    memsaver_destroy(saver);
+}
+
+/// Keeps a pause in the middle of it while another thread asks for the same tag.
+typedef struct Held {
+    pthread_barrier_t began, asked;
+    bool first;
+} Held;
+
+static void hold(void* context, const memsaver_event* event) {
+    Held* held = context;
+    if (event->kind != MEMSAVER_EVENT_PROGRESS || !held->first) return;
+    held->first = false;
+    pthread_barrier_wait(&held->began);
+    pthread_barrier_wait(&held->asked);
+}
+
+static void* pause_all(void* saver) {
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    return NULL;
+}
+
+static void test_not_idle(void) {
+    Held held;
+    held.first = true;
+    pthread_barrier_init(&held.began, NULL, 2);
+    pthread_barrier_init(&held.asked, NULL, 2);
+    memsaver_options options = options_of_machine;
+    options.on_event = hold;
+    options.on_event_context = &held;
+    memsaver_saver* saver = NULL;
+    OK(memsaver_create(&options, &saver));
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options keeping = MEMSAVER_ARENA_OPTIONS_INIT;
+    keeping.policy = &keep;
+    OK(memsaver_make_tag(saver, "tag", &keeping));
+    void* block = NULL;
+    OK(memsaver_allocate(saver, "tag", 3 * MIB, 0, &block));
+    put(block, 1, 3 * MIB);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, pause_all, saver) == 0);
+    pthread_barrier_wait(&held.began);
+    memsaver_pause_options soon = MEMSAVER_PAUSE_OPTIONS_INIT;
+    soon.timeout_ns = 1000000;
+    soon.order = MEMSAVER_ALREADY_IDLE;
+    IS(MEMSAVER_NOT_IDLE, memsaver_pause(saver, NULL, 0, &soon, NULL));
+    IS(MEMSAVER_NOT_IDLE, memsaver_trim(saver, NULL, 0, &soon, NULL));
+    pthread_barrier_wait(&held.asked);
+    pthread_join(thread, NULL);
+    OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+
+    // Orders. The default stream is every device's.
+    void* streams[] = {NULL};
+    memsaver_pause_options after = MEMSAVER_PAUSE_OPTIONS_INIT;
+    after.order = MEMSAVER_AFTER_STREAMS;
+    after.streams = streams;
+    after.stream_count = 1;
+    OK(memsaver_pause(saver, NULL, 0, &after, NULL));
+    OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+    OK(memsaver_trim(saver, NULL, 0, &after, NULL));
+    after.stream_count = 0;
+    MISUSE(memsaver_pause(saver, NULL, 0, &after, NULL), "no stream and no event");
+    after.event_count = 1;
+    MISUSE(memsaver_pause(saver, NULL, 0, &after, NULL), "list of events is null");
+    after.events = streams;
+    MISUSE(memsaver_pause(saver, NULL, 0, &after, NULL), "an event is null");
+    after.order = MEMSAVER_AFTER_DEVICE;
+    MISUSE(memsaver_pause(saver, NULL, 0, &after, NULL), "MEMSAVER_AFTER_STREAMS");
+    memsaver_destroy(saver);
+    pthread_barrier_destroy(&held.began);
+    pthread_barrier_destroy(&held.asked);
+}
+
+// --- Nothing, and what cannot be meant ---
+
+static int hook_of_nobody(void* context, const memsaver_hook_event* event) {
+    (void)context;
+    (void)event;
+    return 0;
+}
+
+static void test_null(void) {
+    memsaver_saver* saver = made();
+    memsaver_arena* arena = NULL;
+    OK(memsaver_get_arena(saver, "tag", NULL, &arena));
+    void* p = NULL;
+    char* text = NULL;
+    size_t bytes = 0;
+    char to[4];
+    memsaver_info info = MEMSAVER_INFO_INIT;
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    memsaver_hook* hook = NULL;
+    const char* none[] = {NULL};
+
+    // No handle.
+    MISUSE(memsaver_close(NULL), "saver is null");
+    MISUSE(memsaver_get_info(NULL, &info), "saver is null");
+    MISUSE(memsaver_set_margin(NULL, 0), "saver is null");
+    MISUSE(memsaver_make_tag(NULL, "tag", NULL), "saver is null");
+    memsaver_arena* no_arena = arena;
+    MISUSE(memsaver_get_arena(NULL, "tag", NULL, &no_arena), "saver is null");
+    CHECK(no_arena == NULL);
+    MISUSE(memsaver_drop(NULL, NULL, 0), "saver is null");
+    MISUSE(memsaver_set_capacity(NULL, NULL, 0, 0), "saver is null");
+    MISUSE(memsaver_set_retain(NULL, NULL, 0, true), "saver is null");
+    MISUSE(memsaver_torch_push(NULL), "arena is null");
+    MISUSE(memsaver_torch_pop(), "pushed no arena");
+    CHECK(memsaver_torch_allocate(8, 0, NULL) == NULL);
+    CHECK(strstr(memsaver_last_error(), "pushed no arena") != NULL);
+    memsaver_torch_free(NULL, 8, 0, NULL);
+    MISUSE(memsaver_allocate(NULL, "tag", 1, 0, &p), "saver is null");
+    MISUSE(memsaver_allocate(NULL, "tag", 0, 0, &p), "saver is null");
+    MISUSE(memsaver_allocate_on(NULL, "tag", 1, 0, NULL, &p), "saver is null");
+    MISUSE(memsaver_deallocate(NULL, &p), "saver is null");
+    MISUSE(memsaver_deallocate_on(NULL, &p, NULL), "saver is null");
+    MISUSE(memsaver_deallocate_idle(NULL, &p), "saver is null");
+    MISUSE(memsaver_arena_allocate(NULL, 1, 0, &p), "arena is null");
+    MISUSE(memsaver_arena_allocate_on(NULL, 1, 0, NULL, &p), "arena is null");
+    MISUSE(memsaver_arena_deallocate(NULL, &p), "arena is null");
+    MISUSE(memsaver_arena_deallocate_on(NULL, &p, NULL), "arena is null");
+    MISUSE(memsaver_arena_deallocate_idle(NULL, &p), "arena is null");
+    CHECK(!memsaver_owns(NULL, &p));
+    MISUSE(memsaver_read_backup(NULL, &p, 1, to), "saver is null");
+    MISUSE(memsaver_push_region(NULL, "tag"), "saver is null");
+    MISUSE(memsaver_push_arena(NULL, arena), "saver is null");
+    MISUSE(memsaver_push_outside(NULL), "saver is null");
+    MISUSE(memsaver_pop_region(NULL), "saver is null");
+    MISUSE(memsaver_pause(NULL, NULL, 0, NULL, NULL), "saver is null");
+    MISUSE(memsaver_resume(NULL, NULL, 0, NULL, NULL), "saver is null");
+    MISUSE(memsaver_trim(NULL, NULL, 0, NULL, NULL), "saver is null");
+    MISUSE(memsaver_bytes_to_resume(NULL, NULL, 0, &bytes), "saver is null");
+    MISUSE(memsaver_prepare(NULL, NULL, 0), "saver is null");
+    MISUSE(memsaver_invalidate(NULL, NULL, 0), "saver is null");
+    MISUSE(memsaver_forget_backup(NULL, NULL, 0), "saver is null");
+    MISUSE(memsaver_add_hook(NULL, 0, hook_of_nobody, NULL, &hook), "saver is null");
+    MISUSE(memsaver_get_usage(NULL, NULL, 0, &usage), "saver is null");
+    MISUSE(memsaver_get_arena_usage(NULL, &usage), "arena is null");
+    MISUSE(memsaver_get_usage_json(NULL, &text), "saver is null");
+    memsaver_destroy(NULL);
+    memsaver_release_arena(NULL);
+    memsaver_remove_hook(NULL);
+
+    // Nowhere to write to.
+    MISUSE(memsaver_create(NULL, NULL), "where to is null");
+    MISUSE(memsaver_get_last_error(NULL), "where to is null");
+    MISUSE(memsaver_get_info(saver, NULL), "where to is null");
+    MISUSE(memsaver_get_arena(saver, "tag", NULL, NULL), "where to is null");
+    MISUSE(memsaver_allocate(saver, "tag", 1, 0, NULL), "where to is null");
+    MISUSE(memsaver_allocate_on(saver, "tag", 1, 0, NULL, NULL), "where to is null");
+    MISUSE(memsaver_arena_allocate(arena, 1, 0, NULL), "where to is null");
+    MISUSE(memsaver_arena_allocate_on(arena, 1, 0, NULL, NULL), "where to is null");
+    MISUSE(memsaver_read_backup(saver, &p, 1, NULL), "where to is null");
+    MISUSE(memsaver_bytes_to_resume(saver, NULL, 0, NULL), "where to is null");
+    MISUSE(memsaver_get_usage(saver, NULL, 0, NULL), "where to is null");
+    MISUSE(memsaver_get_arena_usage(arena, NULL), "where to is null");
+    MISUSE(memsaver_get_usage_json(saver, NULL), "where to is null");
+
+    // Names, functions, arenas.
+    MISUSE(memsaver_make_tag(saver, NULL, NULL), "tag is null");
+    MISUSE(memsaver_push_region(saver, NULL), "tag is null");
+    MISUSE(memsaver_push_arena(saver, NULL), "arena is null");
+    MISUSE(memsaver_pop_region(saver), "no region");
+    MISUSE(memsaver_pause(saver, none, 1, NULL, NULL), "name of a tag is null");
+    MISUSE(memsaver_pause(saver, none, MEMSAVER_UNDER, NULL, NULL), "prefix is null");
+    MISUSE(memsaver_pause(saver, NULL, 1, NULL, NULL), "list of tags is null");
+    MISUSE(memsaver_add_hook(saver, 0, NULL, NULL, &hook), "function is null");
+    MISUSE(memsaver_add_hook(saver, 4, hook_of_nobody, NULL, &hook), "moment cannot be 4");
+    MISUSE(memsaver_add_hook(saver, -1, hook_of_nobody, NULL, NULL), "moment cannot be -1");
+    CHECK(hook == NULL);
+    MISUSE(memsaver_allocate(saver, NULL, 1, 0, &p), "no region");
+    MISUSE(memsaver_deallocate(saver, &p), "no tag of this saver has such a pointer");
+    MISUSE(memsaver_read_backup(saver, &p, 1, to), "no tag of this saver has such a pointer");
+
+    memsaver_release_arena(arena);
+    memsaver_destroy(saver);
+}
+
+static void test_structures(void) {
+    memsaver_saver* saver = NULL;
+    memsaver_options options = options_of_machine;
+    options.size = 0;
+    MISUSE(memsaver_create(&options, &saver), "MEMSAVER_..._INIT");
+    CHECK(saver == NULL);
+    options.size = (size_t)-1;
+    MISUSE(memsaver_create(&options, &saver), "MEMSAVER_..._INIT");
+    options = options_of_machine;
+    options.driver = 3;
+    MISUSE(memsaver_create(&options, &saver), "driver cannot be 3");
+    options.driver = options_of_machine.driver;
+    options.export_handles = -1;
+    MISUSE(memsaver_create(&options, &saver), "export_handles cannot be -1");
+    options.export_handles = 0;
+    options.peer_count = 1;
+    MISUSE(memsaver_create(&options, &saver), "list of peers is null");
+
+    // A program of before some fields: they are as by default.
+    options = options_of_machine;
+    options.enabled = true;
+    options.margin = 123;
+    options.size = offsetof(memsaver_options, margin);
+    OK(memsaver_create(&options, &saver));
+
+    // A program of after some more.
+    struct {
+        memsaver_report known;
+        size_t unknown;
+    } report = {MEMSAVER_REPORT_INIT, 5};
+    report.known.size = sizeof report;
+    report.known.released_bytes = 77;
+    void* block = NULL;
+    OK(memsaver_allocate(saver, "tag", MIB, 0, &block));
+    OK(memsaver_pause(saver, NULL, 0, NULL, &report.known));
+    CHECK(report.known.released_bytes >= MIB && report.unknown == 0 && report.known.size == sizeof report);
+    report.known.size = offsetof(memsaver_report, saved_bytes);
+    report.known.saved_bytes = 99;
+    OK(memsaver_pause(saver, NULL, 0, NULL, &report.known));
+    CHECK(report.known.released_bytes == 0 && report.known.saved_bytes == 99);
+    report.known.size = 1;
+    MISUSE(memsaver_resume(saver, NULL, 0, NULL, &report.known), "memsaver_report");
+    struct {
+        memsaver_resume_options known;
+        size_t unknown;
+    } resuming = {MEMSAVER_RESUME_OPTIONS_INIT, 0};
+    resuming.known.size = sizeof resuming;
+    OK(memsaver_resume(saver, NULL, 0, &resuming.known, NULL));
+    resuming.unknown = 1;
+    MISUSE(memsaver_resume(saver, NULL, 0, &resuming.known, NULL), "older than the header");
+
+    // Policies and the rest.
+    memsaver_policy policy = MEMSAVER_POLICY_INIT;
+    memsaver_arena_options arena = MEMSAVER_ARENA_OPTIONS_INIT;
+    arena.policy = &policy;
+    policy.kind = 4;
+    MISUSE(memsaver_make_tag(saver, "new", &arena), "kind cannot be 4");
+    policy.kind = MEMSAVER_FILE_BACKUP;
+    MISUSE(memsaver_make_tag(saver, "new", &arena), "directory");
+    policy.kind = MEMSAVER_DISCARD;
+    policy.poison = 256;
+    MISUSE(memsaver_make_tag(saver, "new", &arena), "poison");
+    policy.poison = -1;
+    policy.refresh = 2;
+    MISUSE(memsaver_make_tag(saver, "new", &arena), "refresh cannot be 2");
+    policy.refresh = 0;
+    policy.storage = -5;
+    MISUSE(memsaver_make_tag(saver, "new", &arena), "storage cannot be -5");
+    policy.storage = 0;
+    policy.size = 3;
+    MISUSE(memsaver_make_tag(saver, "new", &arena), "memsaver_policy: its size field is 3");
+    memsaver_pause_options pausing = MEMSAVER_PAUSE_OPTIONS_INIT;
+    pausing.order = 3;
+    MISUSE(memsaver_pause(saver, NULL, 0, &pausing, NULL), "order cannot be 3");
+    memsaver_destroy(saver);
+}
+
+static void test_errors_text(void) {
+    memsaver_saver* saver = made();
+    char name[3000]; // characters of two bytes, cut between two of them
+    for (size_t i = 0; i + 2 < sizeof name; i += 2) memcpy(name + i, "\xc3\xa4", 2);
+    name[sizeof name - 2] = '\0';
+    const char* names[] = {name};
+    IS(MEMSAVER_MISUSE, memsaver_pause(saver, names, 1, NULL, NULL));
+    const char* text = memsaver_last_error();
+    const size_t size = strlen(text);
+    CHECK(size >= 2000 && size < 2048 && (unsigned char)text[size - 1] == 0xa4);
+    OK(memsaver_close(saver)); // what succeeds leaves the text
+    CHECK(strlen(memsaver_last_error()) == size);
+    memsaver_error error = MEMSAVER_ERROR_INIT;
+    OK(memsaver_get_last_error(&error));
+    CHECK(error.result == MEMSAVER_MISUSE && error.driver_code == 0 && strcmp(error.driver_name, "") == 0);
+    memsaver_destroy(saver);
+}
+
+static void test_fork(void) {
+    memsaver_saver* saver = made();
+    memsaver_arena* arena = NULL;
+    OK(memsaver_get_arena(saver, "tag", NULL, &arena));
+    OK(memsaver_push_region(saver, "tag"));
+    void* block = NULL;
+    OK(memsaver_allocate(saver, NULL, MIB, 0, &block));
+    put(block, 4, MIB);
+    const pid_t child = fork();
+    if (child == 0) {
+        failures = 0;
+        memsaver_info info = MEMSAVER_INFO_INIT;
+        void* other = NULL;
+        char* text = NULL;
+        MISUSE(memsaver_get_info(saver, &info), "fork");
+        MISUSE(memsaver_allocate(saver, "tag", 1, 0, &other), "fork");
+        MISUSE(memsaver_allocate(saver, NULL, 1, 0, &other), "fork");
+        MISUSE(memsaver_deallocate(saver, block), "fork");
+        MISUSE(memsaver_push_region(saver, "tag"), "fork");
+        MISUSE(memsaver_push_outside(saver), "fork");
+        MISUSE(memsaver_pop_region(saver), "fork");
+        MISUSE(memsaver_pause(saver, NULL, 0, NULL, NULL), "fork");
+        MISUSE(memsaver_get_usage_json(saver, &text), "fork");
+        MISUSE(memsaver_add_hook(saver, 0, hook_of_nobody, NULL, NULL), "fork");
+        MISUSE(memsaver_set_margin(saver, 1), "fork");
+        MISUSE(memsaver_close(saver), "fork");
+        CHECK(!memsaver_owns(saver, block));
+        memsaver_release_arena(arena);
+        memsaver_destroy(saver);
+        _exit(failures != 0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(reads(block, 4, MIB));
+    OK(memsaver_pop_region(saver));
+    memsaver_release_arena(arena);
+    memsaver_destroy(saver);
+}
+
+static void test_machines(void) {
+    memsaver_saver* saver = NULL;
+    memsaver_options options = MEMSAVER_OPTIONS_INIT;
+    options.cuda_library = "libmemsaver-has-no-such-driver.so.1";
+    options.driver = MEMSAVER_DRIVER_CUDA;
+    IS(MEMSAVER_UNAVAILABLE, memsaver_create(&options, &saver));
+    CHECK(saver == NULL && strstr(memsaver_last_error(), "no CUDA driver") != NULL);
+    options.driver = MEMSAVER_DRIVER_DEFAULT;
+    options.host_capacity = 64 * MIB;
+    options.host_granularity = 64 << 10;
+    OK(memsaver_create(&options, &saver));
+    memsaver_info info = MEMSAVER_INFO_INIT;
+    OK(memsaver_get_info(saver, &info));
+    CHECK(info.driver == MEMSAVER_DRIVER_HOST && info.total_bytes == 64 * MIB && info.granularity == 64 << 10);
+    memsaver_arena_options arena = MEMSAVER_ARENA_OPTIONS_INIT;
+    arena.device = 5;
+    MISUSE(memsaver_make_tag(saver, "tag", &arena), "no device 5");
+    arena.device = 0;
+    OK(memsaver_make_tag(saver, "tag", &arena));
+    memsaver_destroy(saver);
+    options.host_granularity = 3000;
+    MISUSE(memsaver_create(&options, &saver), "granularity");
+    const memsaver_result gpu = memsaver_gpu_available(0);
+    CHECK(gpu == MEMSAVER_OK || (gpu == MEMSAVER_UNAVAILABLE && strlen(memsaver_last_error()) > 0));
+    CHECK(gpu != MEMSAVER_OK || memsaver_gpu_count() > 0);
+    IS(MEMSAVER_UNAVAILABLE, memsaver_gpu_available(12345));
+    OK(memsaver_create(NULL, &saver));
+    OK(memsaver_get_info(saver, &info));
+    CHECK(info.driver == (gpu == MEMSAVER_OK ? MEMSAVER_DRIVER_CUDA : MEMSAVER_DRIVER_HOST));
+    memsaver_destroy(saver);
+}
+
+// --- A driver that fails as it is told: tests/driver/stub_libcuda.cpp ---
+
+static void test_failing_driver(const char* library) {
+    void* stub = dlopen(library, RTLD_NOW);
+    void (*fail_call)(const char*, int) = NULL;
+    if (stub != NULL) *(void**)&fail_call = dlsym(stub, "memsaver_stub_fail");
+    if (fail_call == NULL) {
+        fail(__LINE__, "there is no stub");
+        return;
+    }
+    memsaver_options options = MEMSAVER_OPTIONS_INIT;
+    options.driver = MEMSAVER_DRIVER_CUDA;
+    options.cuda_library = library;
+    memsaver_saver* saver = NULL;
+    OK(memsaver_create(&options, &saver));
+    memsaver_info info = MEMSAVER_INFO_INIT;
+    OK(memsaver_get_info(saver, &info));
+    CHECK(info.driver == MEMSAVER_DRIVER_CUDA && strstr(info.name, "Stub GPU") != NULL);
+    void* block = NULL;
+    OK(memsaver_allocate(saver, "tag", 100, 0, &block));
+    const char* names[] = {"tag"};
+
+    fail_call("cuMemUnmap", 1); // invalid value
+    memsaver_report report = MEMSAVER_REPORT_INIT;
+    IS(MEMSAVER_DRIVER_ERROR, memsaver_pause(saver, names, 1, NULL, &report));
+    memsaver_error error = MEMSAVER_ERROR_INIT;
+    OK(memsaver_get_last_error(&error));
+    CHECK(error.result == MEMSAVER_DRIVER_ERROR && error.driver_code == 1 && report.released_bytes == 0);
+    CHECK(strcmp(error.driver_name, "CUDA_ERROR_INVALID_VALUE") == 0 && strcmp(error.tag, "tag") == 0);
+    fail_call("cuMemUnmap", 0);
+    OK(memsaver_pause(saver, names, 1, NULL, &report));
+    CHECK(report.released_bytes > 0);
+    fail_call("cuMemCreate", 700); // an illegal address: the context is lost
+    IS(MEMSAVER_DEVICE_LOST, memsaver_resume(saver, names, 1, NULL, NULL));
+    fail_call("cuMemCreate", 2);
+    IS(MEMSAVER_OUT_OF_MEMORY, memsaver_resume(saver, names, 1, NULL, NULL));
+    OK(memsaver_get_last_error(&error));
+    CHECK(strcmp(error.driver_name, "CUDA_ERROR_OUT_OF_MEMORY") == 0 && error.needed_bytes > 0);
+    fail_call("cuMemCreate", 0);
+    OK(memsaver_resume(saver, names, 1, NULL, NULL));
+
+    fail_call("cuMemRelease", 1); // gone for the program, held for the driver
+    IS(MEMSAVER_DRIVER_ERROR, memsaver_pause(saver, names, 1, NULL, &report));
+    CHECK(report.held_bytes > 0);
+    fail_call("cuMemRelease", 0);
+    OK(memsaver_pause(saver, names, 1, NULL, &report));
+    CHECK(report.held_bytes == 0 && report.released_bytes > 0);
+
+    // Another device of the same saver.
+    memsaver_arena_options second = MEMSAVER_ARENA_OPTIONS_INIT;
+    second.device = 1;
+    memsaver_arena* arena = NULL;
+    OK(memsaver_get_arena(saver, "tag", &second, &arena));
+    memsaver_release_arena(arena);
+    second.device = 99;
+    MISUSE(memsaver_get_arena(saver, "tag", &second, &arena), "99");
+    OK(memsaver_close(saver));
+    memsaver_destroy(saver);
+}
+
+// --- The GPU, to put bytes into its memory and to look at them ---
+
+static bool open_gpu(void) {
+    if (memsaver_gpu_available(0) != MEMSAVER_OK) {
+        printf("skipped: %s\n", memsaver_last_error());
+        return false;
+    }
+    void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+    int (*retain)(void**, int) = NULL;
+    int (*set_current)(void*) = NULL;
+    *(void**)&retain = dlsym(driver, "cuDevicePrimaryCtxRetain");
+    *(void**)&set_current = dlsym(driver, "cuCtxSetCurrent");
+    *(void**)&copy_in = dlsym(driver, "cuMemcpyHtoD_v2");
+    *(void**)&copy_out = dlsym(driver, "cuMemcpyDtoH_v2");
+    void* context = NULL;
+    CHECK(retain(&context, 0) == 0 && set_current(context) == 0);
+    return failures == 0;
+}
+
+int main(int count, char** arguments) {
+    const char* machine = count > 1 ? arguments[1] : "host";
+    const bool host = strcmp(machine, "host") == 0;
+    if (strcmp(machine, "stub") == 0 && count == 3) {
+        test_failing_driver(arguments[2]);
+        return failures != 0;
+    }
+    options_of_machine.driver = host ? MEMSAVER_DRIVER_HOST : MEMSAVER_DRIVER_CUDA;
+    options_of_machine.host_capacity = (size_t)1 << 30;
+    if (host) test_fork(); // first: while nothing else has begun
+    if (strcmp(machine, "gpu") == 0 && !open_gpu()) return failures != 0 ? 1 : 77;
+    test_version_and_results();
+    test_pause_and_resume();
+    test_no_bytes();
+    test_arenas();
+    test_torch();
+    test_retain();
+    test_policies();
+    test_usage();
+    test_switched_off();
+    test_hooks();
+    test_throwing_hooks();
+    test_damage();
+    test_threads();
+    test_not_idle();
+    test_null();
+    test_structures();
+    test_errors_text();
+    if (host) {
+        test_no_room();
+        test_machines();
+    }
+    if (failures != 0) fprintf(stderr, "%d failures\n", failures);
+    return failures != 0;
+}

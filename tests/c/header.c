@@ -1,0 +1,18 @@
+// The header first and twice, and every initializer: complete, and without a warning.
+#include <memsaver/c.h>
+
+size_t sizes_of_structures(void);
+
+size_t sizes_of_structures(void) {
+    const memsaver_error error = MEMSAVER_ERROR_INIT;
+    const memsaver_policy policy = MEMSAVER_POLICY_INIT;
+    const memsaver_options options = MEMSAVER_OPTIONS_INIT;
+    const memsaver_info info = MEMSAVER_INFO_INIT;
+    const memsaver_arena_options arena = MEMSAVER_ARENA_OPTIONS_INIT;
+    const memsaver_report report = MEMSAVER_REPORT_INIT;
+    const memsaver_pause_options pause = MEMSAVER_PAUSE_OPTIONS_INIT;
+    const memsaver_resume_options resume = MEMSAVER_RESUME_OPTIONS_INIT;
+    const memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    return error.size + policy.size + options.size + info.size + arena.size + report.size + pause.size + resume.size +
+           usage.size + MEMSAVER_DEFAULT_ALIGNMENT + (options.enabled && policy.retain ? MEMSAVER_UNDER : 0);
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""symbols.py --nm NM --header c.h LIBRARY: LIBRARY shows what c.h declares, each function by a version, and nothing else."""
+import argparse
+import re
+import subprocess
+import sys
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--nm", required=True)
+parser.add_argument("--header", required=True)
+parser.add_argument("library")
+arguments = parser.parse_args()
+
+with open(arguments.header, encoding="utf-8") as header:
+    declared = set(re.findall(r"^MEMSAVER_API\s[^;(]*?\b(\w+)\(", header.read(), re.MULTILINE))
+listed = subprocess.run(
+    [arguments.nm, "--dynamic", "--defined-only", arguments.library], check=True, capture_output=True, text=True
+).stdout
+shown, wrong = set(), []
+for line in listed.splitlines():
+    kind, symbol = line.split()[-2:]
+    if kind == "A" and re.fullmatch(r"MEMSAVER_[\d.]+(@@MEMSAVER_[\d.]+)?", symbol):
+        continue  # the version itself
+    name, _, version = symbol.partition("@")
+    shown.add(name)
+    if kind != "T" or not re.fullmatch(r"@?MEMSAVER_[\d.]+", version):
+        wrong.append(line)
+for what, names in (("shows", shown - declared), ("does not show", declared - shown), ("shows in this way", wrong)):
+    for name in sorted(names):
+        print(f"{arguments.library} {what}: {name}")
+if not declared or wrong or shown != declared:
+    sys.exit(1)
+print(f"{len(shown)} functions")

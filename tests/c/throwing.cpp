@@ -1,0 +1,9 @@
+// A callback that does what it must not: it throws. Nothing of it may leave the library.
+#include <memsaver/c.h>
+
+#include <stdexcept>
+
+extern "C" int throwing_hook(void* context, const memsaver_hook_event*) {
+    if (context != nullptr) throw std::runtime_error{"thrown by a hook"};
+    throw 1;
+}

@@ -1,0 +1,16 @@
+/* What programs do that take the C interface in, compiled as C and as C++. On a GPU where there is one. */
+#include <memsaver/c.h>
+
+#include <stdio.h>
+
+int main(void) {
+    memsaver_saver* saver = NULL;
+    void* block = NULL;
+    const memsaver_result made = memsaver_create(NULL, &saver);
+    const bool well = made == MEMSAVER_OK && memsaver_allocate(saver, "consumer", 3000, 0, &block) == MEMSAVER_OK &&
+                      memsaver_pause(saver, NULL, 0, NULL, NULL) == MEMSAVER_OK &&
+                      memsaver_resume(saver, NULL, 0, NULL, NULL) == MEMSAVER_OK && memsaver_owns(saver, block);
+    if (!well) fprintf(stderr, "%s\n", memsaver_last_error());
+    memsaver_destroy(saver);
+    return well ? 0 : 1;
+}
