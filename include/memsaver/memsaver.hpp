@@ -1,5 +1,6 @@
 // Everything that most programs want. `testing/`, and what in `interop/` is for a library of somebody else's, are for
-// those who ask for them. Shows what programs name, and not what it is made of: that is behind each folder's own header.
+// those who ask for them. Shows what programs name, and not what it is made of: that is behind each folder's own
+// header.
 #pragma once
 
 #include "memsaver/core/form.hpp" // first: it says which C++ is needed, and then nothing else is said

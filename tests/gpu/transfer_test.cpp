@@ -1,6 +1,6 @@
 // Transfers on a GPU: work that follows one range runs once that has come, while the rest is still to come.
-#include "memsaver/backup/backup.hpp"
 #include "gpu/gpu_support.hpp"
+#include "memsaver/backup/backup.hpp"
 #include "support/bytes.hpp"
 
 #include <atomic>

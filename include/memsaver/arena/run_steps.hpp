@@ -2,19 +2,16 @@
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
-#include "memsaver/backup/crew.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/tags.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
-#include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,55 +21,30 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Calls `act(item)` for every item; those of different devices at the same time, those of one device in order. The
-/// first device's run here, each other one's on a thread of its own, near that device, or here too where no thread is
-/// to be had. Where `act` throws, the rest of that device is left out. All have ended when it returns; then the first
-/// exception is thrown again. Throws bad_alloc before anything has run.
+/// Calls `act(i)` for the number of every driver; those of different devices at the same time, those of one device in
+/// order. The first device's run here, each other one's on a thread of its own, near that device, or here too where no
+/// thread is to be had. Where `act` throws, the rest of that device is left out. All have ended when it returns; then
+/// the first exception is thrown again. Throws bad_alloc before anything has run.
+void run_by_device(const std::vector<AnyDriver>& drivers, FunctionRef<void(std::size_t)> act);
+
+/// The same of items, each on its driver: `act(item)`. Errors name the item's tag, if it has one.
 template <class Item, class Act>
 void for_each_device(std::vector<Item>& items, Act&& act) {
-    std::vector<int> device_of; // asked before anything runs: an item that `act` ends on one thread is none to ask
-    std::vector<std::size_t> firsts;
-    device_of.reserve(items.size());
-    for (const Item& item : items) {
-        const int device = item.driver().device();
-        const bool known = std::find(device_of.begin(), device_of.end(), device) != device_of.end();
-        if (!known) firsts.push_back(device_of.size());
-        device_of.push_back(device);
-    }
-    std::mutex mutex;
-    std::exception_ptr failure;
-    const auto run = [&](std::size_t first) noexcept {
-        for (std::size_t i = first; i < items.size(); ++i) {
-            if (device_of[i] != device_of[first]) continue;
+    std::vector<AnyDriver> drivers; // asked before anything runs: an item that `act` ends on one thread is none to ask
+    drivers.reserve(items.size());
+    for (const Item& item : items) drivers.push_back(item.driver());
+    run_by_device(drivers, [&](std::size_t i) {
+        if constexpr (requires { items[i].tag(); }) {
             try {
                 act(items[i]);
             } catch (Error& error) {
-                if constexpr (requires { items[i].tag(); }) name_tag(error, items[i].tag());
-                const std::lock_guard lock{mutex};
-                if (!failure) failure = std::current_exception();
-                return;
-            } catch (...) {
-                const std::lock_guard lock{mutex};
-                if (!failure) failure = std::current_exception();
-                return;
+                name_tag(error, items[i].tag());
+                throw;
             }
+        } else {
+            act(items[i]);
         }
-    };
-    {
-        std::deque<Crew> threads; // which end with it
-        for (std::size_t k = 1; k < firsts.size(); ++k) {
-            const std::size_t first = firsts[k];
-            try {
-                threads.emplace_back(CrewOptions{1, {}, items[first].driver().numa_node()}).start(1, [&run, first] {
-                    run(first);
-                });
-            } catch (...) { // not even memory for a thread; nothing of this device has run
-                run(first);
-            }
-        }
-        if (!firsts.empty()) run(firsts.front());
-    }
-    if (failure) std::rethrow_exception(failure);
+    });
 }
 
 /// What is waited for on one device, and how long that took. Marked first, then waited for.

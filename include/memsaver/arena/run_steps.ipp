@@ -2,10 +2,13 @@
 #pragma once
 
 #include "memsaver/arena/run_steps.hpp"
+#include "memsaver/backup/crew.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +20,47 @@
 namespace memsaver::inline v0_2 {
 
 namespace detail {
+
+MEMSAVER_INLINE void run_by_device(const std::vector<AnyDriver>& drivers, FunctionRef<void(std::size_t)> act) {
+    std::vector<int> device_of;
+    std::vector<std::size_t> firsts;
+    device_of.reserve(drivers.size());
+    for (const AnyDriver& driver : drivers) {
+        const int device = driver.device();
+        const bool known = std::find(device_of.begin(), device_of.end(), device) != device_of.end();
+        if (!known) firsts.push_back(device_of.size());
+        device_of.push_back(device);
+    }
+    std::mutex mutex;
+    std::exception_ptr failure;
+    const auto run = [&](std::size_t first) noexcept {
+        for (std::size_t i = first; i < device_of.size(); ++i) {
+            if (device_of[i] != device_of[first]) continue;
+            try {
+                act(i);
+            } catch (...) {
+                const std::lock_guard lock{mutex};
+                if (!failure) failure = std::current_exception();
+                return;
+            }
+        }
+    };
+    {
+        std::deque<Crew> threads; // which end with it
+        for (std::size_t k = 1; k < firsts.size(); ++k) {
+            const std::size_t first = firsts[k];
+            try {
+                threads.emplace_back(CrewOptions{1, {}, drivers[first].numa_node()}).start(1, [&run, first] {
+                    run(first);
+                });
+            } catch (...) { // not even memory for a thread; nothing of this device has run
+                run(first);
+            }
+        }
+        if (!firsts.empty()) run(firsts.front());
+    }
+    if (failure) std::rethrow_exception(failure);
+}
 
 MEMSAVER_INLINE void IdleWait::mark(StreamRef stream) {
     bool capturing = false;

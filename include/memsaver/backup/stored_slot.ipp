@@ -168,12 +168,13 @@ MEMSAVER_INLINE Status StoredSlot::NotedWork::wait() {
     return status;
 }
 
-MEMSAVER_INLINE Ticket StoredSlot::NotedWork::ticket(std::shared_ptr<StoredBooks> books, std::unique_ptr<Ticket::Work> work,
-                                                     const std::vector<Unit>& units, std::vector<Saved> saved,
-                                                     StoredBooks::UnderWay under_way) {
+MEMSAVER_INLINE Ticket StoredSlot::NotedWork::ticket(std::shared_ptr<StoredBooks> books,
+                                                     std::unique_ptr<Ticket::Work> work, const std::vector<Unit>& units,
+                                                     std::vector<Saved> saved, StoredBooks::UnderWay under_way) {
     std::size_t bytes = 0;
     for (const Unit& unit : units) bytes += unit.bytes;
-    return {std::make_unique<NotedWork>(std::move(books), std::move(under_way), std::move(work), std::move(saved)), bytes};
+    return {std::make_unique<NotedWork>(std::move(books), std::move(under_way), std::move(work), std::move(saved)),
+            bytes};
 }
 
 MEMSAVER_INLINE std::vector<LiveBlock> StoredSlot::sorted(const LiveSet& live) {

@@ -10,13 +10,21 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE Status SystemMemory::map_host(std::size_t bytes, void*& out) const noexcept { return SystemPages::map(bytes, out); }
+MEMSAVER_INLINE Status SystemMemory::map_host(std::size_t bytes, void*& out) const noexcept {
+    return SystemPages::map(bytes, out);
+}
 
-MEMSAVER_INLINE Status SystemMemory::unmap_host(void* pages, std::size_t bytes) const noexcept { return SystemPages::unmap(pages, bytes); }
+MEMSAVER_INLINE Status SystemMemory::unmap_host(void* pages, std::size_t bytes) const noexcept {
+    return SystemPages::unmap(pages, bytes);
+}
 
-MEMSAVER_INLINE Status SystemMemory::populate_host(void* pages, std::size_t bytes) const noexcept { return SystemPages::populate(pages, bytes); }
+MEMSAVER_INLINE Status SystemMemory::populate_host(void* pages, std::size_t bytes) const noexcept {
+    return SystemPages::populate(pages, bytes);
+}
 
-MEMSAVER_INLINE Status SystemMemory::open_file(const char* directory, FileRef& file) const noexcept { return SystemFiles::open(directory, file); }
+MEMSAVER_INLINE Status SystemMemory::open_file(const char* directory, FileRef& file) const noexcept {
+    return SystemFiles::open(directory, file);
+}
 
 MEMSAVER_INLINE Status SystemMemory::close_file(FileRef file) const noexcept { return SystemFiles::close(file); }
 

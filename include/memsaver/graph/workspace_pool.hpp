@@ -6,8 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <iosfwd>
+#include <memory>
 #include <string_view>
 
 namespace memsaver::inline v0_2 {
@@ -48,7 +48,9 @@ struct WorkspaceStats {
     std::uint64_t growths = 0;    ///< and those that did
 
     /// What the names would take by themselves and did not, in whole workspaces: never negative.
-    [[nodiscard]] std::size_t saved_bytes() const noexcept { return asked_bytes - (asked_bytes < mapped_bytes ? asked_bytes : mapped_bytes); }
+    [[nodiscard]] std::size_t saved_bytes() const noexcept {
+        return asked_bytes - (asked_bytes < mapped_bytes ? asked_bytes : mapped_bytes);
+    }
 
     /// "3 workspaces in 1 place: 96.00 MiB asked for, 48.00 MiB taken, 0 B lent, reuse saved 48.00 MiB"
     friend std::ostream& operator<<(std::ostream& out, const WorkspaceStats& stats);

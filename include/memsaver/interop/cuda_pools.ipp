@@ -58,7 +58,8 @@ MEMSAVER_INLINE void TrimCudaPools::run(detail::SaverCore& core, Report& report)
     });
 }
 
-MEMSAVER_INLINE void TrimCudaPools::note(const EventSink& events, int device, const TrimmedPools& trimmed, Report& report) {
+MEMSAVER_INLINE void TrimCudaPools::note(const EventSink& events, int device, const TrimmedPools& trimmed,
+                                         Report& report) {
     const std::size_t released = trimmed.before_bytes - std::min(trimmed.before_bytes, trimmed.after_bytes);
     detail::tell(events, [&] {
         return Event{EventKind::trimmed,
@@ -78,7 +79,9 @@ MEMSAVER_INLINE void TrimCudaPools::note(const EventSink& events, int device, co
     report.add(std::move(row));
 }
 
-MEMSAVER_INLINE TrimmedPools TrimCudaPoolsByDefault::trim(const AnyDriver& driver) const { return TrimCudaPools{}.trim(driver); }
+MEMSAVER_INLINE TrimmedPools TrimCudaPoolsByDefault::trim(const AnyDriver& driver) const {
+    return TrimCudaPools{}.trim(driver);
+}
 
 MEMSAVER_INLINE Hook TrimCudaPoolsByDefault::install_after_pause(detail::SaverCore& core) const {
     return TrimCudaPools{}.install_after_pause(core);

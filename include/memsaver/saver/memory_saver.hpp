@@ -187,10 +187,14 @@ public:
     /// The same for hooks that come as a whole, such as `trim_cuda_pools`: they add what they want to run, and where.
     template <class Parts>
     requires requires(const Parts& parts, detail::SaverCore& core) { parts.install_after_pause(core); }
-    [[nodiscard]] Hook after_pause(const Parts& parts) { return used().install("after_pause", [&] { return parts.install_after_pause(used()); }); }
+    [[nodiscard]] Hook after_pause(const Parts& parts) {
+        return used().install("after_pause", [&] { return parts.install_after_pause(used()); });
+    }
     template <class Parts>
     requires requires(const Parts& parts, detail::SaverCore& core) { parts.install_after_resume(core); }
-    [[nodiscard]] Hook after_resume(const Parts& parts) { return used().install("after_resume", [&] { return parts.install_after_resume(used()); }); }
+    [[nodiscard]] Hook after_resume(const Parts& parts) {
+        return used().install("after_resume", [&] { return parts.install_after_resume(used()); });
+    }
 
     /// Who holds what, by tag and device, and what the whole devices hold. Printable.
     [[nodiscard]] Usage usage() const { return used().usage(); }

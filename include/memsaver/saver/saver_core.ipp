@@ -59,7 +59,9 @@ MEMSAVER_INLINE SaverCore::~SaverCore() = default;
 
 MEMSAVER_INLINE void SaverCore::require_parent(const char* what) const { state_->fork_->require_parent(what); }
 
-MEMSAVER_INLINE void SaverCore::name_tag_of(const ArenaBase& arena, Error& error) noexcept { name_tag(error, arena.tag()); }
+MEMSAVER_INLINE void SaverCore::name_tag_of(const ArenaBase& arena, Error& error) noexcept {
+    name_tag(error, arena.tag());
+}
 
 MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
     : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, options_} {}
@@ -115,7 +117,8 @@ MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
 }
 
 MEMSAVER_INLINE void* SaverCore::allocate(ArenaBase& arena, const Request& request) {
-    return boundary("allocate", arena, [&] { return state_->with_room(arena, [&] { return arena.allocate(request); }); });
+    return boundary("allocate", arena,
+                    [&] { return state_->with_room(arena, [&] { return arena.allocate(request); }); });
 }
 
 MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, const FreeOrder& order) {
@@ -159,7 +162,8 @@ MEMSAVER_INLINE bool SaverCore::owns(const void* pointer) {
 
 MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size_t bytes) {
     require_parent("backup_view");
-    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return backup_view(*arena, pointer, bytes);
+    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
+        return backup_view(*arena, pointer, bytes);
     return boundary("backup_view", [&]() -> BackupView {
         throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
                      "): no tag of this saver has such a pointer"};
@@ -219,7 +223,8 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         require_keeps_nothing(options);
         state_->tags_.require("resume", tags);
         if (!enabled()) return {};
-        ResumeEvent event{state_->names_for(tags, !state_->before_resume_.empty() || !state_->after_resume_.empty()), {}};
+        ResumeEvent event{state_->names_for(tags, !state_->before_resume_.empty() || !state_->after_resume_.empty()),
+                          {}};
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
         event.report = state_->resume_with_room(tags, options);
@@ -281,8 +286,8 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         std::optional<OpenCaptures::KeepOut> no_captures; // which its wait would break
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "trim");
         state_->tags_.retry_leftovers();
-        const TagTable::Members members =
-            state_->tags_.members(tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+        const TagTable::Members members = state_->tags_.members(
+            tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
         std::vector<TrimStep> steps;
         steps.reserve(members.size());
@@ -367,8 +372,8 @@ MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
     return boundary("bytes_to_resume", [&] {
         state_->tags_.require("bytes_to_resume", tags);
         std::size_t bytes = 0;
-        const TagTable::Members members =
-            state_->tags_.members(tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
+        const TagTable::Members members = state_->tags_.members(
+            tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
         for (const auto& member : members) bytes += member->core != nullptr ? member->core->bytes_to_resume() : 0;
         return bytes;
     });
@@ -475,9 +480,7 @@ MEMSAVER_INLINE Hook SaverCore::after_resume(std::function<void(ResumeEvent&)> f
     });
 }
 
-MEMSAVER_INLINE Hook SaverCore::install(const char* what, FunctionRef<Hook()> parts) {
-    return boundary(what, parts);
-}
+MEMSAVER_INLINE Hook SaverCore::install(const char* what, FunctionRef<Hook()> parts) { return boundary(what, parts); }
 
 // --- for graphs and adapters ---
 
@@ -550,7 +553,7 @@ MEMSAVER_INLINE bool SaverState::wait_for_others(int device) {
 }
 
 MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device, const std::string& tag,
-                                             unsigned asked) {
+                                              unsigned asked) {
     constexpr unsigned often_enough = 100; // a program that always says yes and never frees anything
     if (!options_.on_no_room || asked >= often_enough || asking_.here()) return false;
     const HookThreads::Mark mark{asking_};
@@ -560,7 +563,7 @@ MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int devi
 // --- what operations are made of ---
 
 MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members, const Deadline& deadline,
-                                                       const char* what) {
+                                                         const char* what) {
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (members[i]->core != nullptr) order.push_back(i);

@@ -253,7 +253,8 @@ MEMSAVER_INLINE void TagTable::require_open_locked(const std::string& what) cons
     if (closed_) throw Misuse{what + ": the saver has been closed"};
 }
 
-MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const WantedTag& wanted, const AnyDriver& driver) {
+MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const WantedTag& wanted,
+                                                                        const AnyDriver& driver) {
     const auto known = tags_.find(wanted.tag);
     if (known == tags_.end()) return nullptr;
     if (wanted.policy && !(*wanted.policy == known->second.policy)) {
