@@ -4,6 +4,7 @@
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/sizes.hpp" // for those who write sizes
 
 #include <chrono>
 #include <cstddef>
