@@ -202,6 +202,7 @@ MEMSAVER_INLINE Status ArenaPages::create_all(std::vector<Extent>& extents) noex
 MEMSAVER_INLINE void ArenaPages::raise_no_room(const Status& status, const char* what, std::size_t needed) const {
     DeviceMemory memory;
     (void)driver_.memory(memory);
+    if (status.kind != StatusKind::out_of_memory) raise(status, what, "tag \"" + tag_ + "\" on " + driver_.name());
     raise(status, what,
           "tag \"" + tag_ + "\" on " + driver_.name() + " needs " + format_bytes(needed) + ", " +
               format_bytes(memory.free_bytes) + " are free" +

@@ -190,7 +190,12 @@ MEMSAVER_INLINE void raise_no_room(const std::vector<ResumeStep>& steps, const R
     }
     DeviceMemory memory;
     (void)there.driver.memory(memory);
-    OutOfMemory error{there.error.what(), needed, memory.free_bytes, there.error.status()};
+    std::string text = there.error.what();
+    if (steps.size() > 1) {
+        text += "; the resume needs " + format_bytes(needed) + " there in all, " + format_bytes(memory.free_bytes) +
+                " were free";
+    }
+    OutOfMemory error{text, needed, memory.free_bytes, there.error.status()};
     name_tag(error, there.error.tag());
     throw error;
 }
