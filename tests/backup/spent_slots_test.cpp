@@ -26,6 +26,7 @@ public:
     void invalidate() noexcept override {}
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept override { return 0; }
     [[nodiscard]] BackupView view(std::uint64_t, std::size_t, std::size_t) const override { return {}; }
+    bool set_retain(bool) noexcept override { return false; }
     Status close() noexcept override { return failures_-- > 0 ? Status{StatusKind::other, 7, "stubborn"} : Status{}; }
 
 private:
