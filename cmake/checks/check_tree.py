@@ -8,7 +8,7 @@
 The rules, each a function below: includes point up the list of layers; each layer has a door, a header named like
 it, that shows the whole layer; adapters in interop/ stand alone, and the umbrella shows only those that need nobody
 else's header; no header of the CUDA toolkit is included; a header ends with its .ipp file, which defines for both forms
-of the library; the listed headers are those of the tree, and so are the files of the compiled form; headers are guarded
+of the library; what memsaver.hpp shows of declarations is quick to read; the listed headers are those of the tree, and so are the files of the compiled form; headers are guarded
 and introduced; nothing in the library ends the process; headers for C include C's, and declare what the shared library
 shows; test cases stand where the build looks for them, each file's in a namespace of its own.
 """
@@ -35,6 +35,11 @@ C_HEADERS = {"stdbool.h", "stddef.h", "stdint.h"}
 C_SYMBOLS = "cmake/compiled_c/memsaver.map"
 # Headers of the toolkit that say what driver/cuda_abi.hpp says for everybody.
 CUDA_HEADER = re.compile(r"(cuda|cudaTypedefs|cuda_runtime\w*|driver_types)\.h")
+
+# What no header of the umbrella reads, each for 50 ms and more of every unit: only definitions, and what stands behind them.
+UMBRELLA = "memsaver.hpp"
+SLOW_HEADERS = {"algorithm", "condition_variable", "deque", "fstream", "future", "iomanip", "iostream", "list", "map", "mutex",
+                "ostream", "ranges", "regex", "set", "shared_mutex", "span", "sstream", "thread", "unordered_map"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 ENDS_PROCESS = re.compile(
@@ -192,6 +197,20 @@ def check_definition_files(tree):
                 yield f"{name}:{line}: {target} is included by {header_of(target)} alone"
 
 
+def check_umbrella_is_quick(tree):
+    seen, todo = set(), [UMBRELLA]
+    while todo:
+        name = todo.pop()
+        if name in seen or name not in tree.headers:
+            continue
+        seen.add(name)
+        for line, own, target, _ in tree.includes_of(name):
+            if own:
+                todo.append(target)  # .ipp files are no headers: the compiled form does not read them
+            elif target in SLOW_HEADERS:
+                yield f"{name}:{line}: <{target}> is read by every unit that includes {UMBRELLA}: it belongs into an .ipp file"
+
+
 def statement_before(text, end):
     """The text from the end of the statement before."""
     return text[max(text.rfind(mark, 0, end) for mark in ";{}") + 1 : end]
@@ -216,6 +235,7 @@ def check_definitions(tree):
             marked = re.search(r"\bMEMSAVER_INLINE\b", said) is not None
             if marked and not overrides:
                 yield f"{name}: MEMSAVER_INLINE is for .ipp files; what a header defines is inline in both forms"
+    for name, text in tree.files.items():
         for match in re.finditer(r"^(.*)\boverride;", code_of(text), re.M):
             definitions = name.replace(".hpp", ".ipp")
             wanted = "inline" if always_inline(definitions) else "MEMSAVER_INLINE"
@@ -339,6 +359,7 @@ RULES = [
     check_cuda_header,
     check_definition_files,
     check_definitions,
+    check_umbrella_is_quick,
     check_header_list,
     check_compiled,
     check_form,

@@ -86,6 +86,17 @@ class CheckTree(unittest.TestCase):
         self.list_headers()
         self.assert_found("cannot be reached")
 
+    def test_umbrella_that_is_slow_to_read(self):
+        self.write("include/memsaver/driver/driver.ipp", definitions("driver/driver", "<mutex>"))
+        self.assertEqual(check_tree.violations(self.root), [])
+        self.write("include/memsaver/driver/cuda_api.hpp", header("<mutex>", '"memsaver/core/core.hpp"'))
+        self.assert_found("<mutex> is read by every unit")
+
+    def test_virtual_function_of_a_class_in_a_definition_file(self):
+        inside = "class A : public B {\n    void f() override;\n};\nMEMSAVER_INLINE void A::f() {}"
+        self.write("include/memsaver/driver/driver.ipp", definitions("driver/driver", body=inside))
+        self.assert_found("or each unit has the vtable")
+
     def test_adapter_that_knows_another(self):
         self.write("include/memsaver/interop/no_throw.hpp", header())
         self.write("include/memsaver/interop/first.hpp", header("<first.h>", '"memsaver/interop/no_throw.hpp"'))
