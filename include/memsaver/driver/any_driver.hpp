@@ -87,7 +87,7 @@ protected:
 
 /// An optional part of a driver that can be called but breaks its concept would be taken for absent: it is refused.
 template <class D>
-constexpr void require_sound_parts() {
+struct SoundParts {
     static_assert(StreamOwners<D> || !requires(const D d, StreamRef s, bool& yes) { d.owns_stream(s, yes); },
                   "owns_stream of the driver must be as the concept StreamOwners says: const, noexcept, a Status");
     static_assert(Lanes<D> || !requires(const D d, Direction to, StreamRef& s) { d.lane(to, s); },
@@ -109,12 +109,12 @@ constexpr void require_sound_parts() {
         d.open_file(path, file); d.close_file(file); d.write_file(file, at, n, n); d.read_file(file, at, n, n);
         d.allocate_file(file, n, n); d.punch_file(file, n, n); },
                   "what keeps files in the driver must be as the concept Files says: const, noexcept, a Status");
-}
+};
 
 template <class D>
 class MachineOf final : public Machine {
 public:
-    explicit MachineOf(D of) : driver{std::move(of)} { require_sound_parts<D>(); }
+    explicit MachineOf(D of) : driver{std::move(of)} { static_assert(sizeof(SoundParts<D>) != 0); }
 
     [[nodiscard]] int device() const noexcept override { return driver.device(); }
     [[nodiscard]] std::string name() const override { return driver.name(); }

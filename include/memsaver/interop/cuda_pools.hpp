@@ -50,12 +50,17 @@ private:
     static void note(const EventSink& events, int device, const TrimmedPools& trimmed, Report& report);
 };
 
-/// The hook with everything as it is by default; costs nothing where it is not used.
+/// The type of `trim_cuda_pools`; costs nothing where that is not used. Its methods are those of a TrimCudaPools{}.
 struct TrimCudaPoolsByDefault {
+    /// As TrimCudaPools::trim.
     [[nodiscard]] TrimmedPools trim(const AnyDriver& driver) const;
+    /// As TrimCudaPools::install_after_pause.
     [[nodiscard]] Hook install_after_pause(detail::SaverCore& core) const;
+    /// As TrimCudaPools::install_after_resume.
     [[nodiscard]] Hook install_after_resume(detail::SaverCore& core) const;
 };
+
+/// What CUDA's own pools keep goes back after every pause and every resume: `saver.after_pause(trim_cuda_pools)`.
 inline constexpr TrimCudaPoolsByDefault trim_cuda_pools{};
 
 } // namespace memsaver::inline v0_2

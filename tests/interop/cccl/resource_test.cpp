@@ -128,7 +128,7 @@ TEST_CASE_TEMPLATE("copies are equal and keep the memory alive, beyond region an
     CHECK(machine.driver.everything_given_back());
 }
 
-TEST_CASE("a freed block is used again only when its stream has passed") {
+TEST_CASE("a freed block is its own stream's at once, and others' when that has passed") {
     for (const Free& free : stream_ordered_frees()) {
         const Checked<HostMachine2G> machine;
         HeldStream mine{machine.driver.inner()};
@@ -138,10 +138,13 @@ TEST_CASE("a freed block is used again only when its stream has passed") {
         const ::cuda::stream_ref stream{mine.as_cuda()};
         void* const block = resource.allocate(stream, 2_MiB);
         free(resource, block, 2_MiB, stream);
-        for (int i = 0; i < 8; ++i) CHECK(resource.allocate(stream, 2_MiB) != block);
+        const ::cuda::stream_ref elsewhere{other.as_cuda()};
+        for (int i = 0; i < 8; ++i) CHECK(resource.allocate(elsewhere, 2_MiB) != block);
+        CHECK(resource.allocate(stream, 2_MiB) == block);
+        free(resource, block, 2_MiB, stream);
         mine.finish();
         std::set<void*> later;
-        for (int i = 0; i < 64; ++i) later.insert(resource.allocate(::cuda::stream_ref{other.as_cuda()}, 2_MiB));
+        for (int i = 0; i < 64; ++i) later.insert(resource.allocate(elsewhere, 2_MiB));
         CHECK(later.contains(block)); // while the other stream is still held
         other.finish();
     }
