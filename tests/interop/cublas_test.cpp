@@ -1,5 +1,6 @@
 // The guard that keeps cuBLAS on a workspace of a tag's, with a cuBLAS of our own. static/interop_test.cpp compiles it
 // with the real one.
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/interop/cublas.hpp"
 
