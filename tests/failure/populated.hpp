@@ -353,7 +353,7 @@ private:
     static SaverOptions saver_options(const Setting& where) {
         SaverOptions options{.enabled = where.enabled, .margin = 1_MiB};
         options.on_no_room = [](const NoRoom& need) { // nobody has any
-            CHECK(need.bytes != 0);
+            CHECK(need.device >= 0);
             return false;
         };
         return options;

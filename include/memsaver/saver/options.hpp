@@ -13,7 +13,7 @@ namespace memsaver::inline v0_2 {
 
 /// What SaverOptions::on_no_room is told: a call found no room, though memory that nobody uses was given back first.
 struct NoRoom {
-    std::size_t bytes = 0; ///< that the call wants to take, of the device
+    std::size_t bytes = 0; ///< that the call wants to take, of the device; 0 where what failed was no request for bytes
     int device = 0;
     std::size_t free_bytes = 0; ///< of the device, when it was asked
     std::string tag;            ///< whose memory it would be; empty where several tags are resumed
