@@ -1,7 +1,7 @@
 // error: trim_pool of the driver must be as the concept Trims says
 // few: the method is named
 // A driver whose `trim_pool`, which it need not have, is not noexcept.
-#include "support/gullible.hpp"
+#include "whole_driver.hpp"
 
 #include "memsaver/saver/saver.hpp"
 
@@ -11,7 +11,8 @@
 #define PROMISE
 #endif
 
-struct Part : test::Gullible {
+struct Part : memsaver::WholeDriver {
+    memsaver::Status pool_memory(memsaver::PoolRef, std::size_t&) const noexcept { return {}; }
     memsaver::Status trim_pool(memsaver::PoolRef, std::size_t) const PROMISE { return {}; }
 };
 
