@@ -268,7 +268,7 @@ TEST_CASE("RingTransfer: an error says whose bytes, how many and where") {
 }
 
 TEST_CASE("Ring: a buffer that cannot be given back is used again, or tried again") {
-    Setup s;
+    Setup s{8_MiB, 1}; // one pair: another thread's would be there once that has moved bytes
     CHECK(s.move(Direction::out).ok());
     const std::size_t held = s.driver.pinned_bytes();
     s.driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
