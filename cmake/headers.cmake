@@ -5,6 +5,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/arena_base.ipp
   include/memsaver/arena/arena_core.hpp
   include/memsaver/arena/arena_core.ipp
+  include/memsaver/arena/exchange.hpp
+  include/memsaver/arena/exchange.ipp
   include/memsaver/arena/options.hpp
   include/memsaver/arena/options.ipp
   include/memsaver/arena/pages.hpp

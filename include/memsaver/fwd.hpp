@@ -32,6 +32,7 @@ class Graph;
 class WorkspacePool;
 
 struct ArenaOptions;
+struct ExchangeOptions;
 struct PauseOptions;
 struct ResumeOptions;
 struct SaverOptions;

@@ -265,17 +265,36 @@ public:
     void enqueue();
     [[nodiscard]] Ticket& ticket() noexcept { return ticket_; }
 
+    /// What it takes away, until `release`.
+    [[nodiscard]] const std::vector<Extent>& extents() const noexcept { return extents_; }
+    /// Room for `hand`. Throws bad_alloc.
+    void plan_heirs();
+    /// `release` leaves these pages to an extent of another arena, in its books, that has them mapped too.
+    void hand(std::size_t extent, Extent& heir, ArenaPages& books) noexcept { heirs_[extent] = {&heir, &books}; }
+    [[nodiscard]] bool hands_on() const noexcept;
+
     /// Waits until every byte has been saved. Throws if one could not be.
     void wait();
 
-    /// Gives the pages back. What fails is kept, and reported by `commit`.
+    /// Gives the pages back, or hands them on. What fails is kept, and reported by `commit`.
     void release() noexcept;
+    /// Where not everything could be saved: gives back only what has been, and is not good any more. Nothing is handed
+    /// on, and the rest stays active.
+    void release_only(const std::vector<bool>& extents) noexcept;
 
     /// Ends the operation. The first failure of `release`, if any, is in `status`.
     TagReport commit(Status& status);
 
 private:
+    /// Pages that change hands.
+    struct Heir {
+        Extent* extent = nullptr;
+        ArenaPages* books = nullptr;
+    };
+
     void note(const Status& status) noexcept;
+    /// `last`: it is gone whatever the driver says, and what fails is held.
+    void release(Extent& extent, Heir heir, bool last) noexcept;
 
     TagReport finish() noexcept;
 
@@ -283,10 +302,13 @@ private:
     ArenaCore* core_;
     bool once_;
     bool enqueued_ = false;
+    bool in_part_ = false; // what is away was saved, but not all was
+    bool keeps_;           // something is kept of the bytes
     std::shared_ptr<AnySlot> slot_;
     std::uint64_t fence_;
     std::vector<Range> ranges_;   // of all extents concerned, sorted
     std::vector<Extent> extents_; // taken from the arena, active
+    std::vector<Heir> heirs_;     // of each extent, if any has one
     std::vector<Extent> left_;    // those that could not be unmapped
     std::vector<Range> paused_;   // those that were
     Ticket ticket_;
@@ -312,8 +334,23 @@ public:
     [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
     /// Nothing to bring back, and nothing to tell: it has not even given back what an earlier call had to hold.
     [[nodiscard]] bool empty() const noexcept { return kept_.empty() && row_.released_bytes == 0; }
+    /// Physical bytes that are still to be taken.
     [[nodiscard]] std::size_t needed_bytes() const noexcept;
+    /// Whether the bytes come from where they were kept.
+    [[nodiscard]] bool brings_bytes() const noexcept { return !once_ && core_->policy_.keeps_bytes(); }
 
+    /// What comes back, sorted.
+    [[nodiscard]] const std::vector<Range>& ranges() const noexcept { return kept_; }
+    /// That these, which are all of `ranges()`, are brought back as one extent each where they are not too large. At
+    /// the beginning. May throw; then nothing changed.
+    void plan(const std::vector<Range>& ranges) { core_->pages_.plan_again(extents_, ranges); }
+    [[nodiscard]] std::vector<Extent>& extents() noexcept { return extents_; }
+    [[nodiscard]] ArenaPages& books() noexcept { return core_->pages_; }
+    /// Maps another arena's pages, which that one will hand on. Throws what a failing driver call stands for.
+    void map_of(Extent& extent, const Extent& owner);
+
+    /// Whether `create` is to take nothing, for now.
+    void put_off(bool yes) noexcept { put_off_ = yes; }
     /// Takes all physical memory that the resume needs, or none: then throws OutOfMemory, and may be called again.
     void create();
 
@@ -323,8 +360,9 @@ public:
     /// Brings the pages in sight. Throws what a failing driver call stands for.
     void map();
 
-    /// Starts bringing the bytes back. Throws what a policy throws.
-    void enqueue();
+    /// Starts bringing the bytes back, of what is mapped and has not been begun. Throws what a policy throws.
+    /// `before_write`: see LiveSet.
+    void enqueue(const std::function<Status(Range)>& before_write = {});
     [[nodiscard]] std::vector<Ticket>& tickets() noexcept { return tickets_; }
 
     /// Waits until every byte is back. Throws if one could not be brought.
@@ -344,7 +382,10 @@ private:
     std::shared_ptr<AnySlot> once_;
     std::vector<Range> kept_;     // what comes back, sorted
     std::vector<Extent> extents_; // for it
+    bool put_off_ = false;
+    std::vector<Range> begun_; // what `enqueue` has begun
     std::vector<Ticket> tickets_;
+    std::size_t waited_ = 0; // for so many of them
     Span restoring_;
     TagReport row_;
 };

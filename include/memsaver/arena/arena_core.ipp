@@ -744,6 +744,7 @@ MEMSAVER_INLINE void ArenaCore::Growing::refuse(std::size_t bytes, const std::st
 
 MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once)
     : turn_{std::move(turn)}, core_{&core}, once_{once.has_value()},
+      keeps_{(once ? *once : core.policy_).keeps_bytes()},
       slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver())} : core.own_}, fence_{
                                                                                          core.heaps_.fences().begin()} {
     row_.tag = core.tag();
@@ -770,10 +771,11 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
 
 MEMSAVER_INLINE ArenaCore::Pause::Pause(Pause&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
-      enqueued_{other.enqueued_}, slot_{std::move(other.slot_)}, fence_{other.fence_},
-      ranges_{std::move(other.ranges_)}, extents_{std::move(other.extents_)}, left_{std::move(other.left_)},
-      paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)}, saving_{std::move(other.saving_)},
-      row_{std::move(other.row_)}, failure_{other.failure_} {}
+      enqueued_{other.enqueued_}, in_part_{other.in_part_}, keeps_{other.keeps_}, slot_{std::move(other.slot_)},
+      fence_{other.fence_}, ranges_{std::move(other.ranges_)}, extents_{std::move(other.extents_)}, heirs_{std::move(
+                                                                                                        other.heirs_)},
+      left_{std::move(other.left_)}, paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)},
+      saving_{std::move(other.saving_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
 
 MEMSAVER_INLINE ArenaCore::Pause::~Pause() {
     if (core_ != nullptr) (void)finish();
@@ -789,31 +791,60 @@ MEMSAVER_INLINE void ArenaCore::Pause::enqueue() {
     saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
     if (once_) core_->own_->invalidate(); // what it may hold of these bytes is not what they will be
     enqueued_ = true;
-    ticket_ = slot_->save(core_->live_set(ranges_, "saving"));
+    LiveSet live = core_->live_set(ranges_, "saving");
+    live.handed_on = hands_on();
+    ticket_ = slot_->save(live);
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::plan_heirs() { heirs_.resize(extents_.size()); }
+
+MEMSAVER_INLINE bool ArenaCore::Pause::hands_on() const noexcept {
+    return std::any_of(heirs_.begin(), heirs_.end(), [](const Heir& heir) { return heir.extent != nullptr; });
 }
 
 MEMSAVER_INLINE void ArenaCore::Pause::wait() {
     core_->check_moved(ticket_.wait(), "save bytes", ticket_.bytes());
-    row_.saved_bytes = ticket_.bytes();
+    row_.saved_bytes = keeps_ ? ticket_.bytes() : 0; // else it was poison
     saving_.end();
 }
 
 MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
-    for (Extent& extent : extents_) {
-        if (const Status status = extent.unmap(); !status.ok()) {
-            note(status);
-            left_.push_back(std::move(extent)); // stays active
-            continue;
-        }
-        paused_.push_back({extent.address(), extent.bytes()});
-        if (const Status status = core_->pages_.release(extent); !status.ok()) {
-            note(status);
-            core_->pages_.hold(std::move(extent), false, status);
+    for (std::size_t i = 0; i < extents_.size(); ++i) {
+        release(extents_[i], heirs_.empty() ? Heir{} : heirs_[i], false);
+    }
+    extents_ = std::move(left_);
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::release_only(const std::vector<bool>& extents) noexcept {
+    for (std::size_t i = 0; i < extents_.size(); ++i) {
+        if (extents[i]) {
+            release(extents_[i], {}, true);
         } else {
-            row_.released_bytes += extent.bytes();
+            left_.push_back(std::move(extents_[i]));
         }
     }
     extents_ = std::move(left_);
+    in_part_ = true;
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::release(Extent& extent, Heir heir, bool last) noexcept {
+    const Status unmapped = extent.unmap();
+    if (!unmapped.ok()) note(unmapped);
+    if (!unmapped.ok() && heir.extent == nullptr && !last) return left_.push_back(std::move(extent)); // stays active
+    paused_.push_back({extent.address(), extent.bytes()});
+    if (heir.extent != nullptr) { // who may have written there: it is gone
+        heir.books->take_over(*heir.extent, core_->pages_, extent);
+        row_.handed_bytes += extent.bytes();
+        if (!unmapped.ok()) core_->pages_.hold(std::move(extent), false, unmapped);
+        return;
+    }
+    const Status status = unmapped.ok() ? core_->pages_.release(extent) : unmapped;
+    if (!status.ok()) {
+        note(status);
+        core_->pages_.hold(std::move(extent), false, status);
+    } else {
+        row_.released_bytes += extent.bytes();
+    }
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
@@ -832,6 +863,7 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
     const bool whole = extents_.empty();
     if (!whole && enqueued_) slot_->invalidate(); // what stays may change before it is saved again
     sort_by_address(paused_);
+    if (in_part_ && enqueued_) slot_->saved_in_part(paused_);
     ranges_ = {};
     {
         const std::lock_guard lock{core.pages_.mutex};
@@ -864,7 +896,8 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
 
 MEMSAVER_INLINE ArenaCore::Resume::Resume(Resume&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{std::move(other.once_)},
-      kept_{std::move(other.kept_)}, extents_{std::move(other.extents_)}, tickets_{std::move(other.tickets_)},
+      kept_{std::move(other.kept_)}, extents_{std::move(other.extents_)}, put_off_{other.put_off_},
+      begun_{std::move(other.begun_)}, tickets_{std::move(other.tickets_)}, waited_{other.waited_},
       restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
 
 MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
@@ -877,11 +910,17 @@ MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
 
 MEMSAVER_INLINE std::size_t ArenaCore::Resume::needed_bytes() const noexcept {
     std::size_t bytes = 0;
-    for (const Range& range : kept_) bytes += range.bytes;
+    for (const Extent& extent : extents_) bytes += extent.state() == ExtentState::active ? 0 : extent.bytes();
     return bytes;
 }
 
+MEMSAVER_INLINE void ArenaCore::Resume::map_of(Extent& extent, const Extent& owner) {
+    check(extent.map(core_->driver(), owner), "map handed pages at their address", extent.bytes(), extent.address());
+    row_.mapped_bytes += extent.bytes();
+}
+
 MEMSAVER_INLINE void ArenaCore::Resume::create() {
+    if (put_off_) return;
     const Status status = core_->pages_.create_all(extents_);
     if (status.ok()) return;
     uncreate();
@@ -890,24 +929,39 @@ MEMSAVER_INLINE void ArenaCore::Resume::create() {
 
 MEMSAVER_INLINE void ArenaCore::Resume::map() {
     for (Extent& extent : extents_) {
+        if (extent.state() != ExtentState::held) continue; // another arena's, or still to be created
         check(extent.map(core_->driver()), "map pages at their address", extent.bytes(), extent.address());
         row_.mapped_bytes += extent.bytes();
     }
 }
 
-MEMSAVER_INLINE void ArenaCore::Resume::enqueue() {
-    if (kept_.empty()) return;
-    restoring_ = Span{core_->options().events, core_->tag(), core_->device(), "restore"};
-    tickets_.reserve(core_->pages_.paused.size());
-    for (const auto& batch : core_->pages_.paused) { // under the turn, nobody else touches it
-        std::vector<Range> ranges = intersection(batch.ranges, kept_);
-        if (ranges.empty()) continue;
-        tickets_.push_back((once_ ? once_ : batch.slot)->restore(core_->live_set(std::move(ranges), "restoring")));
+MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range)>& before_write) {
+    std::vector<Range> mapped;
+    mapped.reserve(extents_.size());
+    for (const Extent& extent : extents_) {
+        if (extent.state() == ExtentState::active) mapped.push_back({extent.address(), extent.bytes()});
     }
+    const std::vector<Range> now = without(mapped, begun_);
+    if (now.empty()) return;
+    restoring_ = Span{core_->options().events, core_->tag(), core_->device(), "restore"};
+    tickets_.reserve(tickets_.size() + core_->pages_.paused.size());
+    for (const auto& batch : core_->pages_.paused) { // under the turn, nobody else touches it
+        std::vector<Range> ranges = intersection(batch.ranges, now);
+        if (ranges.empty()) continue;
+        AnySlot& slot = once_ ? *once_ : *batch.slot;
+        if (before_write && !slot.asks_before_write()) {
+            for (const Range& range : ranges) core_->check_of_tag(before_write(range), "wait for what is in the way");
+        }
+        LiveSet live = core_->live_set(std::move(ranges), "restoring");
+        live.before_write = before_write;
+        tickets_.push_back(slot.restore(live));
+    }
+    begun_ = std::move(mapped);
 }
 
 MEMSAVER_INLINE void ArenaCore::Resume::wait() {
-    for (Ticket& ticket : tickets_) {
+    for (; waited_ < tickets_.size(); ++waited_) {
+        Ticket& ticket = tickets_[waited_];
         core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes());
         row_.restored_bytes += ticket.bytes();
     }

@@ -50,6 +50,18 @@ struct ResumeOptions {
     std::optional<std::chrono::nanoseconds> room_within{};
 };
 
+/// Written as `{.order = ..., .bytes_out = ...}`.
+struct ExchangeOptions {
+    /// Of the tags that go, as for a pause.
+    Order order{};
+    std::optional<std::chrono::nanoseconds> timeout{};
+    std::optional<AnyPolicy> bytes_out{};
+    /// Of the tags that come, as for a resume: a policy that keeps nothing.
+    std::optional<AnyPolicy> bytes_in{};
+    /// How long to try again where there is no room for what the tags that come have more than those that go.
+    std::optional<std::chrono::nanoseconds> room_within{};
+};
+
 /// Written as `{.order = ..., .timeout = ...}`.
 struct TrimOptions {
     /// What to wait for first, so that blocks that were freed before count as free. As PauseOptions::order.

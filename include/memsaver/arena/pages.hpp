@@ -21,6 +21,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_2 {
@@ -55,7 +56,12 @@ public:
     Status create(const AnyDriver& driver) noexcept { return pages_.open(driver, bytes_); }
 
     /// Maps created pages and allows access. On failure call `unmap`, which undoes as much as was done.
-    Status map(const AnyDriver& driver) noexcept;
+    Status map(const AnyDriver& driver) noexcept { return map(driver, *this); }
+    /// The same of another extent's pages, which has as many bytes and stays their owner.
+    Status map(const AnyDriver& driver, const Extent& owner) noexcept;
+    /// Pages that it has mapped become its own.
+    void take_pages(Extent& owner) noexcept { pages_ = std::move(owner.pages_); }
+    [[nodiscard]] bool owns_pages() const noexcept { return pages_.owns(); }
 
     /// Active to held. On failure it stays active.
     Status unmap() noexcept { return mapping_.close(); }
@@ -176,11 +182,16 @@ public:
     /// Tries again to give back what is held. With the turn held.
     Status retry_held();
 
-    /// Creates pages where there are none, as far as it goes. out_of_memory too if less than the margin would be left.
+    /// Pages of a mapped extent of `from`'s become those of `to`, an extent of this arena that has them mapped too.
+    void take_over(Extent& to, ArenaPages& from, Extent& extent) noexcept;
+    /// Creates pages where there are none and nothing is mapped, as far as it goes. out_of_memory too if less than the
+    /// margin would be left.
     Status create_all(std::vector<Extent>& extents) noexcept;
     [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t needed) const;
     /// Extents without pages for `ranges`. They are in hand until `activate` or `abandon` takes them.
     std::vector<Extent> plan(const std::vector<Range>& ranges);
+    /// Extents that were planned, and have nothing yet, are planned otherwise. May throw; then nothing changed.
+    void plan_again(std::vector<Extent>& extents, const std::vector<Range>& ranges);
     /// Extents in hand become active. With the mutex held.
     void activate(std::vector<Extent>& extents) noexcept;
 
@@ -237,6 +248,8 @@ public:
     Status close() noexcept;
 
 private:
+    void note_peak(std::size_t now) noexcept;
+
     /// Addresses reserved at once. A granule more than is ever used lies between it and the next one, so that no extent
     /// ever spans two.
     struct Segment {

@@ -27,8 +27,8 @@ MEMSAVER_INLINE ExtentState Extent::state() const noexcept {
     return pages_.owns() ? ExtentState::held : ExtentState::paused;
 }
 
-MEMSAVER_INLINE Status Extent::map(const AnyDriver& driver) noexcept {
-    const Status status = mapping_.open(driver, Range{address_, bytes_}, pages_.get().handle);
+MEMSAVER_INLINE Status Extent::map(const AnyDriver& driver, const Extent& owner) noexcept {
+    const Status status = mapping_.open(driver, Range{address_, bytes_}, owner.pages_.get().handle);
     return status.ok() ? driver.allow_access(address_, bytes_) : status;
 }
 
@@ -106,11 +106,21 @@ MEMSAVER_INLINE AddressSpace& ArenaPages::space_of(Range range) noexcept {
 MEMSAVER_INLINE Status ArenaPages::create(Extent& extent) noexcept {
     const Status status = extent.create(driver_);
     if (!status.ok()) return status;
-    const std::size_t now = physical_bytes_.fetch_add(extent.bytes()) + extent.bytes();
+    note_peak(physical_bytes_.fetch_add(extent.bytes()) + extent.bytes());
+    return status;
+}
+
+MEMSAVER_INLINE void ArenaPages::note_peak(std::size_t now) noexcept {
     std::size_t peak = peak_bytes_.load();
     while (peak < now && !peak_bytes_.compare_exchange_weak(peak, now)) {
     }
-    return status;
+}
+
+MEMSAVER_INLINE void ArenaPages::take_over(Extent& to, ArenaPages& from, Extent& extent) noexcept {
+    const std::size_t bytes = extent.physical_bytes();
+    to.take_pages(extent);
+    from.physical_bytes_ -= bytes;
+    note_peak(physical_bytes_.fetch_add(bytes) + bytes);
 }
 
 MEMSAVER_INLINE Status ArenaPages::release(Extent& extent) noexcept {
@@ -184,7 +194,7 @@ MEMSAVER_INLINE Status ArenaPages::retry_held() {
 
 MEMSAVER_INLINE Status ArenaPages::create_all(std::vector<Extent>& extents) noexcept {
     std::size_t needed = 0;
-    for (const Extent& extent : extents) needed += extent.bytes() - extent.physical_bytes();
+    for (const Extent& extent : extents) needed += extent.state() == ExtentState::paused ? extent.bytes() : 0;
     if (const std::size_t margin = this->margin(); margin != 0 && needed != 0) {
         DeviceMemory memory;
         if (const Status status = driver_.memory(memory); !status.ok()) return status;
@@ -192,7 +202,7 @@ MEMSAVER_INLINE Status ArenaPages::create_all(std::vector<Extent>& extents) noex
             return {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
     }
     for (Extent& extent : extents) {
-        if (extent.state() == ExtentState::held) continue; // could not be given back when there was no room
+        if (extent.state() != ExtentState::paused) continue; // could not be given back when there was no room
         const Status status = create(extent);
         if (!status.ok()) return status;
     }
@@ -221,6 +231,13 @@ MEMSAVER_INLINE std::vector<Extent> ArenaPages::plan(const std::vector<Range>& r
     held.reserve(held.size() + active.size() + in_hand + pieces.size());
     in_hand += pieces.size();
     return extents;
+}
+
+MEMSAVER_INLINE void ArenaPages::plan_again(std::vector<Extent>& extents, const std::vector<Range>& ranges) {
+    std::vector<Extent> planned = plan(ranges);
+    const std::lock_guard lock{mutex};
+    in_hand -= extents.size();
+    extents.swap(planned);
 }
 
 MEMSAVER_INLINE void ArenaPages::activate(std::vector<Extent>& extents) noexcept {

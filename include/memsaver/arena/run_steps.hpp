@@ -137,31 +137,36 @@ void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline
     }
 }
 
+/// What failed while a row of a report was made.
+struct FailedRow {
+    Status status;
+    std::size_t row;
+};
+
+/// Ends every step; `report` has room for a row of each. Answers the first that failed.
+template <class Step>
+std::optional<FailedRow> commit_rows(std::vector<Step>& steps, Report& report) {
+    std::optional<FailedRow> first;
+    for (Step& step : steps) {
+        if (step.empty()) continue;
+        Status status;
+        report.add(step.commit(status));
+        if (!first && !status.ok()) first = FailedRow{status, report.tags.size() - 1};
+    }
+    return first;
+}
+
+/// The report, or, with it attached, what the row that failed stands for.
+Report end_report(Report report, const char* what, std::chrono::steady_clock::time_point start,
+                  const std::optional<FailedRow>& failed);
+
 /// Ends every step. Throws what the first that failed stands for, with the whole report attached. `report` has room for
 /// a row of each.
 template <class Step>
 Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::steady_clock::time_point start,
                   Report report) {
-    Status first;
-    std::size_t whose = 0; // row
-    for (Step& step : steps) {
-        if (step.empty()) continue;
-        Status status;
-        report.add(step.commit(status));
-        if (!first.ok() || status.ok()) continue;
-        first = status;
-        whose = report.tags.size() - 1;
-    }
-    report.elapsed = std::chrono::steady_clock::now() - start;
-    if (first.ok()) return report;
-    const TagReport& row = report.tags[whose];
-    try {
-        raise(first, what, "tag \"" + row.tag + "\" on device " + std::to_string(row.device));
-    } catch (Error& error) {
-        name_tag(error, row.tag);
-        error.attach(std::move(report));
-        throw;
-    }
+    const std::optional<FailedRow> failed = commit_rows(steps, report);
+    return end_report(std::move(report), what, start, failed);
 }
 
 /// Enqueues the copies of all steps, in order. An error names its tag.

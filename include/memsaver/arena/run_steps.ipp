@@ -153,6 +153,20 @@ MEMSAVER_INLINE Report report_of(std::size_t rows) {
     return report;
 }
 
+MEMSAVER_INLINE Report end_report(Report report, const char* what, std::chrono::steady_clock::time_point start,
+                                  const std::optional<FailedRow>& failed) {
+    report.elapsed = std::chrono::steady_clock::now() - start;
+    if (!failed) return report;
+    const TagReport& row = report.tags[failed->row];
+    try {
+        raise(failed->status, what, "tag \"" + row.tag + "\" on device " + std::to_string(row.device));
+    } catch (Error& error) {
+        name_tag(error, row.tag);
+        error.attach(std::move(report));
+        throw;
+    }
+}
+
 MEMSAVER_INLINE Report run_pause(std::vector<PauseStep>& steps, const Order& order, const Deadline& deadline,
                                  const std::vector<AnyDriver>& others) {
     const auto start = std::chrono::steady_clock::now();

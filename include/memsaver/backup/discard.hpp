@@ -19,10 +19,11 @@ class Lane;
 /// live blocks in them, and harms nobody.
 class FillSlot {
 public:
-    FillSlot(AnyDriver driver, std::optional<unsigned char> byte);
+    /// `poison`: pages that are handed on read as the byte too.
+    FillSlot(AnyDriver driver, std::optional<unsigned char> byte, bool poison = false);
 
     void prepare(const LiveSet&) {}
-    Ticket save(const LiveSet&) { return {}; }
+    Ticket save(const LiveSet& live);
     Ticket restore(const LiveSet& live);
     void resumed() noexcept {}
     void forget(std::uint64_t) noexcept {}
@@ -32,6 +33,7 @@ public:
 private:
     std::shared_ptr<Lane> lane_; // shared for being declared only; nobody else has it
     std::optional<unsigned char> byte_;
+    bool poison_;
 };
 
 } // namespace detail

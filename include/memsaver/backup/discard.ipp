@@ -12,8 +12,12 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE FillSlot::FillSlot(AnyDriver driver, std::optional<unsigned char> byte)
-    : lane_{std::make_shared<Lane>(std::move(driver))}, byte_{byte} {}
+MEMSAVER_INLINE FillSlot::FillSlot(AnyDriver driver, std::optional<unsigned char> byte, bool poison)
+    : lane_{std::make_shared<Lane>(std::move(driver))}, byte_{byte}, poison_{poison} {}
+
+MEMSAVER_INLINE Ticket FillSlot::save(const LiveSet& live) {
+    return live.handed_on && poison_ && byte_ ? lane_->fill(live.extents, *byte_) : Ticket{};
+}
 
 MEMSAVER_INLINE Ticket FillSlot::restore(const LiveSet& live) {
     return byte_ ? lane_->fill(live.extents, *byte_) : Ticket{};
@@ -22,7 +26,7 @@ MEMSAVER_INLINE Ticket FillSlot::restore(const LiveSet& live) {
 } // namespace detail
 
 MEMSAVER_INLINE detail::FillSlot Discard::open(const AnyDriver& driver) const {
-    return detail::FillSlot{driver, poison};
+    return detail::FillSlot{driver, poison, true};
 }
 
 MEMSAVER_INLINE detail::FillSlot Zero::open(const AnyDriver& driver) const {

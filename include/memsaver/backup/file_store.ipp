@@ -91,8 +91,9 @@ MEMSAVER_INLINE std::vector<Piece> FileStore::cut(std::vector<Unit> units) const
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::start(Direction direction, std::vector<Unit> units,
                                                                const LiveSet& live) {
     if (options_.observer) options_.observer->about(live.tag);
-    auto work = std::make_unique<RingTransfer>(CopyLane{driver_, direction}, cut(std::move(units)), *this, ring_,
-                                               options_.crew, options_.observer.get(), live.progress, of_tag(live.tag));
+    auto work =
+        std::make_unique<RingTransfer>(CopyLane{driver_, direction}, cut(std::move(units)), *this, ring_, options_.crew,
+                                       options_.observer.get(), live.progress, of_tag(live.tag), live.before_write);
     work->start();
     return work;
 }

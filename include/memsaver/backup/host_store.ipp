@@ -141,15 +141,15 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction directi
             auto region = region_of(piece.location());
             cargo.push_back({std::move(piece), std::move(region)});
         }
-        auto work =
-            std::make_unique<PinnedTransfer>(std::move(lane), std::move(cargo), options_.crew, options_.observer.get(),
-                                             live.progress, [this, tell = live.tell] { tell_refused(tell); });
+        auto work = std::make_unique<PinnedTransfer>(
+            std::move(lane), std::move(cargo), options_.crew, options_.observer.get(), live.progress,
+            [this, tell = live.tell] { tell_refused(tell); }, live.before_write);
         work->start();
         return work;
     }
-    auto work =
-        std::make_unique<RingTransfer>(std::move(lane), cut(std::move(units), ring_->buffer_bytes()), *this, ring_,
-                                       options_.crew, options_.observer.get(), live.progress, of_tag(live.tag));
+    auto work = std::make_unique<RingTransfer>(std::move(lane), cut(std::move(units), ring_->buffer_bytes()), *this,
+                                               ring_, options_.crew, options_.observer.get(), live.progress,
+                                               of_tag(live.tag), live.before_write);
     work->start();
     return work;
 }

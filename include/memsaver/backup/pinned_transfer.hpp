@@ -3,13 +3,16 @@
 
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/crew.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/driver/host_memory.hpp"
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace memsaver::inline v0_2 {
@@ -30,7 +33,8 @@ public:
     /// `refused` is called, once, on any thread, if host pages cannot be pinned: the copies go all the same, but
     /// slowly.
     PinnedTransfer(CopyLane lane, std::vector<Cargo> cargo, CrewOptions crew, PieceObserver* observer,
-                   ProgressSink progress, std::function<void()> refused = {});
+                   ProgressSink progress, std::function<void()> refused = {},
+                   std::function<Status(Range)> before_write = {});
 
     MEMSAVER_INLINE ~PinnedTransfer() override;
 
@@ -43,16 +47,25 @@ public:
 
     MEMSAVER_INLINE Status follow(StreamRef stream, Range range) noexcept override;
 
+    MEMSAVER_INLINE Status wait_for(Range range) override;
+
+    [[nodiscard]] bool enqueued() const noexcept override { return at_once_; }
+
 private:
     static std::size_t bytes_of(const std::vector<Cargo>& cargo);
 
     void work();
+    void move_all();
     /// Shows a piece to the observer once it is there.
     void show_saved(std::size_t i);
     void show(const Cargo& cargo, void (PieceObserver::*see)(const Unit&, const std::byte*));
-    Status enqueue(std::size_t i) noexcept;
+    /// May throw what `before_write` throws.
+    Status enqueue(std::size_t i);
     /// After a failure: nothing may still be under way. Where that cannot be waited for either, the host pages know.
     void drain(std::size_t i) noexcept;
+    /// `act(i)` for every cargo with bytes of `range`, once it has been enqueued. Stops at the first answer that is not
+    /// ok, and answers that.
+    Status each_of(Range range, FunctionRef<Status(std::size_t)> act);
     void fail(const Status& status) noexcept;
 
     /// Waits for everything that was enqueued, and tells how far it has come.
@@ -64,12 +77,17 @@ private:
     PieceObserver* observer_;
     Progress progress_;
     std::function<void()> refused_;
+    std::function<Status(Range)> before_write_;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};
     std::atomic<bool> pin_refused_{false};
+    bool at_once_ = false; // all was enqueued by `start`
     bool waited_ = false;
-    Status status_;
     std::exception_ptr failure_;
+    std::mutex mutex_; // over what follows
+    std::condition_variable changed_;
+    std::vector<bool> under_way_; // of each cargo
+    Status status_;
     Crew crew_; // last: it is joined before the rest dies
 };
 

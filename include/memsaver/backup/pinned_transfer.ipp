@@ -3,9 +3,11 @@
 
 #include "memsaver/backup/pinned_transfer.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -15,9 +17,11 @@ namespace detail {
 
 MEMSAVER_INLINE PinnedTransfer::PinnedTransfer(CopyLane lane, std::vector<Cargo> cargo, CrewOptions crew,
                                                PieceObserver* observer, ProgressSink progress,
-                                               std::function<void()> refused)
-    : lane_{std::move(lane)}, cargo_{std::move(cargo)}, marks_(cargo_.size()), observer_{observer},
-      progress_{std::move(progress), bytes_of(cargo_)}, refused_{std::move(refused)}, crew_{std::move(crew)} {}
+                                               std::function<void()> refused, std::function<Status(Range)> before_write)
+    : lane_{std::move(lane)}, cargo_{std::move(cargo)},
+      marks_(cargo_.size()), observer_{observer}, progress_{std::move(progress), bytes_of(cargo_)},
+      refused_{std::move(refused)}, before_write_{std::move(before_write)},
+      under_way_(cargo_.size(), false), crew_{std::move(crew)} {}
 
 MEMSAVER_INLINE PinnedTransfer::~PinnedTransfer() {
     try {
@@ -30,7 +34,10 @@ MEMSAVER_INLINE void PinnedTransfer::start() {
     bool ready = observer_ == nullptr; // else threads are needed to look
     for (const Cargo& cargo : cargo_) ready = ready && cargo.region->ready(cargo.piece.location(), true);
     if (!ready) return crew_.start(cargo_.size(), [this] { work(); });
-    for (std::size_t i = 0; i < cargo_.size() && status_.ok(); ++i) status_ = enqueue(i);
+    Status status;
+    for (std::size_t i = 0; i < cargo_.size() && status.ok(); ++i) status = enqueue(i);
+    at_once_ = status.ok();
+    if (!status.ok()) fail(status);
 }
 
 MEMSAVER_INLINE Status PinnedTransfer::query(bool& done) noexcept {
@@ -50,19 +57,36 @@ MEMSAVER_INLINE Status PinnedTransfer::wait() {
         waited_ = true;
     }
     if (failure_) std::rethrow_exception(failure_);
+    const std::lock_guard lock{mutex_};
     return status_;
 }
 
 MEMSAVER_INLINE Status PinnedTransfer::follow(StreamRef stream, Range range) noexcept {
-    crew_.join(); // copies must be under way to be followed
-    if (!status_.ok()) return status_;
-    if (crew_.failure()) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
+    return each_of(range, [&](std::size_t i) { return lane_.driver().follow(stream, marks_[i].get()); });
+}
+
+MEMSAVER_INLINE Status PinnedTransfer::wait_for(Range range) {
+    return each_of(range, [&](std::size_t i) {
+        const Status status = lane_.driver().wait(marks_[i].get());
+        return status.ok() || !lane_.driver().drain().ok() ? status : Status{};
+    });
+}
+
+MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, FunctionRef<Status(std::size_t)> act) {
+    crew_.help();
     for (std::size_t i = 0; i < cargo_.size(); ++i) {
-        for (const Unit& unit : cargo_[i].piece.units) {
-            if (unit.device >= range.end() || range.address >= unit.device + unit.bytes) continue;
-            if (const Status status = lane_.driver().follow(stream, marks_[i].get()); !status.ok()) return status;
-            break;
+        const auto& units = cargo_[i].piece.units;
+        const bool wanted = std::any_of(units.begin(), units.end(), [&](const Unit& unit) {
+            return unit.device < range.end() && range.address < unit.device + unit.bytes;
+        });
+        if (!wanted) continue;
+        {
+            std::unique_lock lock{mutex_};
+            changed_.wait(lock, [&] { return under_way_[i] || stopped_.load() || crew_.done(); });
+            if (!under_way_[i] && !status_.ok()) return status_;
+            if (!under_way_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
         }
+        if (const Status status = act(i); !status.ok()) return status;
     }
     return {};
 }
@@ -74,6 +98,17 @@ MEMSAVER_INLINE std::size_t PinnedTransfer::bytes_of(const std::vector<Cargo>& c
 }
 
 MEMSAVER_INLINE void PinnedTransfer::work() {
+    try {
+        move_all();
+    } catch (...) {
+        const std::lock_guard lock{mutex_};
+        stopped_ = true;
+        changed_.notify_all();
+        throw;
+    }
+}
+
+MEMSAVER_INLINE void PinnedTransfer::move_all() {
     const bool out = lane_.direction() == Direction::out;
     std::size_t under_way = cargo_.size(); // the last that this thread has enqueued; shown once the next one is
     for (std::size_t i = next_++; i < cargo_.size() && !stopped_.load(); i = next_++) {
@@ -100,23 +135,28 @@ MEMSAVER_INLINE void PinnedTransfer::show_saved(std::size_t i) {
 MEMSAVER_INLINE void PinnedTransfer::show(const Cargo& cargo,
                                           void (PieceObserver::*see)(const Unit&, const std::byte*)) {
     if (observer_ == nullptr) return;
-    try {
-        for (const Unit& unit : cargo.piece.units) {
-            // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
-            (observer_->*see)(unit, reinterpret_cast<const std::byte*>(unit.location));
-        }
-    } catch (...) {
-        stopped_ = true;
-        throw;
+    for (const Unit& unit : cargo.piece.units) {
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
+        (observer_->*see)(unit, reinterpret_cast<const std::byte*>(unit.location));
     }
 }
 
-MEMSAVER_INLINE Status PinnedTransfer::enqueue(std::size_t i) noexcept {
+MEMSAVER_INLINE Status PinnedTransfer::enqueue(std::size_t i) {
     const Cargo& cargo = cargo_[i];
+    if (before_write_) {
+        const Status may = cargo.piece.each_copy([&](const Unit& unit) {
+            return before_write_(Range{unit.device, unit.bytes});
+        });
+        if (!may.ok()) return may;
+    }
     auto* const base = reinterpret_cast<std::byte*>(cargo.region->address()); // NOLINT(performance-no-int-to-ptr)
     const Status status = lane_.enqueue(cargo.piece, base, cargo.region->address(), marks_[i]);
     if (!status.ok()) drain(i);
-    return status;
+    if (!status.ok()) return status;
+    const std::lock_guard lock{mutex_};
+    under_way_[i] = true;
+    changed_.notify_all();
+    return {};
 }
 
 MEMSAVER_INLINE void PinnedTransfer::drain(std::size_t i) noexcept {
@@ -125,7 +165,9 @@ MEMSAVER_INLINE void PinnedTransfer::drain(std::size_t i) noexcept {
 }
 
 MEMSAVER_INLINE void PinnedTransfer::fail(const Status& status) noexcept {
-    if (!stopped_.exchange(true)) status_ = status; // read after the crew has been joined
+    const std::lock_guard lock{mutex_};
+    if (!stopped_.exchange(true)) status_ = status;
+    changed_.notify_all();
 }
 
 MEMSAVER_INLINE void PinnedTransfer::settle() noexcept {
@@ -133,7 +175,10 @@ MEMSAVER_INLINE void PinnedTransfer::settle() noexcept {
         if (!marks_[i].get()) continue;
         const Status status = lane_.driver().wait(marks_[i].get());
         if (!status.ok()) drain(i);
-        if (!status.ok() && status_.ok()) status_ = status;
+        if (!status.ok()) {
+            const std::lock_guard lock{mutex_};
+            if (status_.ok()) status_ = status;
+        }
         progress_.add(cargo_[i].piece.bytes());
     }
 }

@@ -49,6 +49,12 @@ struct LiveSet {
     std::shared_ptr<detail::HostBudget> host_budget{};
     /// Whose memory it is, for the text of errors.
     std::string tag{};
+    /// Of a restore: what the memory held before may still be on its way out. Called on the thread that is about to
+    /// have bytes of a range written, it waits until they may be; where it fails, they may not. May be empty. See
+    /// BackupSlot for who calls it.
+    std::function<Status(Range)> before_write{};
+    /// Of a save: the pages go to another tag of the program, and not back to the device.
+    bool handed_on = false;
 };
 
 /// What a slot's `resumed` may answer: nothing, or the Status of what it could not give back.
@@ -70,6 +76,10 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 /// - `view(serial, offset, bytes)`, if it has it: a BackupView of a part of a block's kept bytes; throws Misuse
 ///   if there are none.
 /// - `set_retain(yes)`, if it has it: noexcept, whether room is kept after the resumes to come, for the next pause.
+/// - `static constexpr bool asks_before_write = true`, if it has it: `restore` calls `live.before_write` for the bytes
+///   that it is about to bring, as late as it can. Otherwise all that is to be written is waited for before `restore`.
+/// - `saved_in_part(ranges)`, if it has it: noexcept; a save failed, but these ranges of it had been saved by then, and
+///   are away. Needed by slots whose tickets know single ranges (`wait_for`). Takes a sorted std::vector<Range>.
 /// - `close()`, if it has it: noexcept, gives everything back and answers the first failure; what is left is tried
 ///   again by the next call. The arena keeps a slot whose `close` failed. Without it, the destructor does what it can.
 template <class S>
@@ -118,6 +128,8 @@ public:
     [[nodiscard]] virtual BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const = 0;
     /// False if the slot has no such choice.
     virtual bool set_retain(bool yes) noexcept = 0;
+    [[nodiscard]] virtual bool asks_before_write() const noexcept = 0;
+    virtual void saved_in_part(const std::vector<Range>& away) noexcept = 0;
     virtual Status close() noexcept = 0;
 };
 
@@ -200,6 +212,16 @@ private:
             } else {
                 return false;
             }
+        }
+        [[nodiscard]] bool asks_before_write() const noexcept override {
+            if constexpr (requires { S::asks_before_write; }) {
+                return S::asks_before_write;
+            } else {
+                return false;
+            }
+        }
+        void saved_in_part(const std::vector<Range>& away) noexcept override {
+            if constexpr (requires { slot.saved_in_part(away); }) slot.saved_in_part(away);
         }
         Status close() noexcept override {
             if constexpr (requires {

@@ -85,7 +85,8 @@ private:
 class RingTransfer final : public Ticket::Work {
 public:
     RingTransfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store, std::shared_ptr<Ring> ring,
-                 CrewOptions crew, PieceObserver* observer, ProgressSink progress, std::string whose = {});
+                 CrewOptions crew, PieceObserver* observer, ProgressSink progress, std::string whose = {},
+                 std::function<Status(Range)> before_write = {});
 
     ~RingTransfer() override { crew_.join(); }
 
@@ -94,7 +95,8 @@ public:
     MEMSAVER_INLINE Status query(bool& done) noexcept override;
     MEMSAVER_INLINE Status wait() override;
     /// The bytes pass through this host's hands, so it waits here until they have arrived; not for the rest.
-    MEMSAVER_INLINE Status follow(StreamRef, Range range) noexcept override;
+    Status follow(StreamRef, Range range) noexcept override { return RingTransfer::wait_for(range); }
+    MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
 
 private:
     static std::size_t bytes_of(const std::vector<Piece>& pieces);
@@ -145,6 +147,7 @@ private:
     PieceObserver* observer_;
     Progress progress_;
     std::string whose_;
+    std::function<Status(Range)> before_write_;
     std::mutex mutex_;
     std::condition_variable arrival_;
     std::atomic<std::size_t> next_{0};

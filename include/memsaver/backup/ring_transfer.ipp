@@ -69,10 +69,12 @@ MEMSAVER_INLINE Ring::Pair& Ring::made(std::size_t index, const std::string& who
 
 MEMSAVER_INLINE RingTransfer::RingTransfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store,
                                            std::shared_ptr<Ring> ring, CrewOptions crew, PieceObserver* observer,
-                                           ProgressSink progress, std::string whose)
+                                           ProgressSink progress, std::string whose,
+                                           std::function<Status(Range)> before_write)
     : lane_{std::move(lane)}, pieces_{std::move(pieces)},
       arrived_(pieces_.size(), false), store_{&store}, ring_{std::move(ring)}, observer_{observer},
-      progress_{std::move(progress), bytes_of(pieces_)}, whose_{std::move(whose)}, crew_{std::move(crew)} {}
+      progress_{std::move(progress), bytes_of(pieces_)}, whose_{std::move(whose)},
+      before_write_{std::move(before_write)}, crew_{std::move(crew)} {}
 
 MEMSAVER_INLINE void RingTransfer::start() {
     if (pieces_.empty()) return;
@@ -90,7 +92,7 @@ MEMSAVER_INLINE Status RingTransfer::wait() {
     return {};
 }
 
-MEMSAVER_INLINE Status RingTransfer::follow(StreamRef, Range range) noexcept {
+MEMSAVER_INLINE Status RingTransfer::wait_for(Range range) noexcept {
     crew_.help();
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
         const bool wanted = std::any_of(pieces_[i].units.begin(), pieces_[i].units.end(), [&](const Unit& unit) {
@@ -144,6 +146,12 @@ MEMSAVER_INLINE void RingTransfer::begin(Slot& slot, std::size_t index) {
         if (observer_ != nullptr) {
             for (const Unit& unit : piece.units) observer_->restoring(unit, data + (unit.location - origin(piece)));
         }
+    }
+    if (before_write_ && lane_.direction() == Direction::in) {
+        const Status may = piece.each_copy([&](const Unit& unit) {
+            return before_write_(Range{unit.device, unit.bytes});
+        });
+        check_of(piece, may, "wait for the bytes that are in the way");
     }
     const Status enqueued = lane_.enqueue(piece, data, origin(piece), slot.mark);
     if (!enqueued.ok()) drain(slot);

@@ -24,11 +24,13 @@ namespace detail {
 class StoredBooks {
 public:
     struct Entry {
+        Address device = 0; ///< of the block, once it has been saved
         std::uint64_t location = 0;
         std::size_t bytes = 0;
         std::size_t skipped = 0; ///< of the place, before the location
         bool saved = false;      ///< the place holds the block's bytes
         bool fresh = false;      ///< as the program left them, as far as it has told
+        bool partly = false;     ///< just those of its bytes that are away
         bool forgotten = false;  ///< the block is gone; the place is not free yet
     };
     /// A part of the room, as its block has it.

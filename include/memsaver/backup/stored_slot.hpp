@@ -27,6 +27,9 @@ public:
     Ticket save(const LiveSet& live);
 
     Ticket restore(const LiveSet& live);
+    static constexpr bool asks_before_write = true;
+
+    void saved_in_part(const std::vector<Range>& away) noexcept;
 
     Status resumed() noexcept;
     /// From the next resume on.

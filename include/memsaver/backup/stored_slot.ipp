@@ -25,10 +25,12 @@ public:
         bool whole; ///< else a part of the block was away, and may have been saved by nobody
     };
 
-    NotedWork(std::shared_ptr<StoredBooks> books, StoredBooks::UnderWay under_way, std::unique_ptr<Ticket::Work> work,
+    NotedWork(std::shared_ptr<StoredBooks> books, StoredBooks::UnderWay under_way, Ticket moving,
               std::vector<Saved> saved);
-    Status query(bool& done) noexcept override { return work_->query(done); }
-    Status follow(StreamRef stream, Range range) noexcept override { return work_->follow(stream, range); }
+    Status query(bool& done) noexcept override { return moving_.query(done); }
+    Status follow(StreamRef stream, Range range) noexcept override { return moving_.follow(stream, range); }
+    Status wait_for(Range range) override { return moving_.wait_for(range); }
+    [[nodiscard]] bool enqueued() const noexcept override { return moving_.enqueued(); }
     MEMSAVER_INLINE Status wait() override;
 
     static Ticket ticket(std::shared_ptr<StoredBooks> books, std::unique_ptr<Ticket::Work> work,
@@ -37,8 +39,8 @@ public:
 private:
     std::shared_ptr<StoredBooks> books_;
     StoredBooks::UnderWay under_way_;
-    std::unique_ptr<Ticket::Work> work_; // waits when it dies, which is before the others
-    std::vector<Saved> saved_;           // once it is done
+    Ticket moving_;            // waits when it dies, which is before the others
+    std::vector<Saved> saved_; // once it is done
 };
 
 MEMSAVER_INLINE StoredSlot::StoredSlot(std::shared_ptr<BackupStore> store, StoredSlotOptions options)
@@ -79,6 +81,7 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
             }
             // From here on the place is being written. Where a pause once failed halfway, a part of the block may
             // be away already: that part's bytes stay good.
+            entry.device = block.address;
             const bool whole = books_->add_mapped(block, live, units) == block.bytes;
             if (whole) books_->unsave(entry);
             saved.push_back({block.serial, whole});
@@ -101,6 +104,24 @@ MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
         }
     }
     return NotedWork::ticket(books_, books_->store->in(units, live), units, {}, std::move(under_way));
+}
+
+MEMSAVER_INLINE void StoredSlot::saved_in_part(const std::vector<Range>& away) noexcept {
+    const std::lock_guard lock{books_->mutex};
+    for (auto& [serial, entry] : books_->entries) {
+        if (entry.forgotten || entry.saved) continue;
+        const Range block{entry.device, entry.bytes};
+        std::size_t bytes = 0;
+        for (const Range& range : away) {
+            if (!overlap(range, block)) continue;
+            bytes += std::min(range.end(), block.end()) - std::max(range.address, block.address);
+        }
+        if (bytes == 0) continue;
+        books_->saved_bytes += entry.bytes;
+        entry.saved = true;
+        entry.fresh = false;
+        entry.partly = bytes != entry.bytes;
+    }
 }
 
 MEMSAVER_INLINE Status StoredSlot::resumed() noexcept {
@@ -143,18 +164,20 @@ MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t of
     {
         const std::lock_guard lock{books_->mutex};
         const auto entry = books_->entries.find(serial);
-        if (entry != books_->entries.end() && entry->second.saved) location = entry->second.location + offset;
+        if (entry != books_->entries.end() && entry->second.saved && !entry->second.partly)
+            location = entry->second.location + offset;
     }
     if (location == 0) throw Misuse{"nothing is kept of this block now"};
     return books_->store->view(location, bytes); // a place is not free before the next operation
 }
 
 MEMSAVER_INLINE StoredSlot::NotedWork::NotedWork(std::shared_ptr<StoredBooks> books, StoredBooks::UnderWay under_way,
-                                                 std::unique_ptr<Ticket::Work> work, std::vector<Saved> saved)
-    : books_{std::move(books)}, under_way_{std::move(under_way)}, work_{std::move(work)}, saved_{std::move(saved)} {}
+                                                 Ticket moving, std::vector<Saved> saved)
+    : books_{std::move(books)}, under_way_{std::move(under_way)}, moving_{std::move(moving)}, saved_{std::move(saved)} {
+}
 
 MEMSAVER_INLINE Status StoredSlot::NotedWork::wait() {
-    const Status status = work_->wait();
+    const Status status = moving_.wait();
     if (!status.ok()) return status;
     const std::lock_guard lock{books_->mutex};
     for (const auto& [serial, whole] : saved_) {
@@ -163,6 +186,7 @@ MEMSAVER_INLINE Status StoredSlot::NotedWork::wait() {
         if (!entry->second.saved) books_->saved_bytes += entry->second.bytes;
         entry->second.saved = true;
         entry->second.fresh = whole;
+        entry->second.partly = false;
     }
     saved_.clear();
     return status;
@@ -173,7 +197,8 @@ MEMSAVER_INLINE Ticket StoredSlot::NotedWork::ticket(std::shared_ptr<StoredBooks
                                                      std::vector<Saved> saved, StoredBooks::UnderWay under_way) {
     std::size_t bytes = 0;
     for (const Unit& unit : units) bytes += unit.bytes;
-    return {std::make_unique<NotedWork>(std::move(books), std::move(under_way), std::move(work), std::move(saved)),
+    Ticket moving{std::move(work), bytes};
+    return {std::make_unique<NotedWork>(std::move(books), std::move(under_way), std::move(moving), std::move(saved)),
             bytes};
 }
 

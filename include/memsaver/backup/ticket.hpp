@@ -34,10 +34,12 @@ private:
 } // namespace detail
 
 /// Work that has been enqueued and goes on by itself. Move-only; its destructor waits, so that no byte moves behind
-/// the back of whoever holds the memory. A default Ticket stands for nothing to do, and is done.
+/// the back of whoever holds the memory. A default Ticket stands for nothing to do, and is done. Any thread may ask and
+/// wait, several at once.
 class Ticket {
 public:
-    /// What moves the bytes. `wait` may be called more than once, from one thread at a time, and answers the same.
+    /// What moves the bytes. `wait` may be called more than once, from one thread at a time, and answers the same; the
+    /// others may be called from several threads at once.
     class Work {
     public:
         Work() = default;
@@ -51,6 +53,16 @@ public:
         virtual Status wait() = 0;
         /// Makes later work of `stream` start after the bytes of `range` have arrived; does not wait for the rest.
         virtual Status follow(StreamRef stream, Range range) noexcept = 0;
+        /// Waits until the bytes of `range` have arrived; for the rest too, unless overridden. May throw as `wait`.
+        virtual Status wait_for(Range range);
+        /// Whether all of it is on its streams, so that nothing but the device can keep it from arriving.
+        [[nodiscard]] virtual bool enqueued() const noexcept { return false; }
+
+    private:
+        friend class Ticket;
+        Status wait_in_turn();
+
+        std::atomic<bool> waiting_{false}; // a thread is in `wait`; no mutex, whose header every user would read
     };
 
     Ticket() = default;
@@ -65,7 +77,9 @@ public:
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
     // See Work for what these answer.
     Status query(bool& done) noexcept;
-    Status wait() { return work_ ? work_->wait() : Status{}; }
+    Status wait();
+    Status wait_for(Range range) { return work_ ? work_->wait_for(range) : Status{}; }
+    [[nodiscard]] bool enqueued() const noexcept { return !work_ || work_->enqueued(); }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
 
 private:

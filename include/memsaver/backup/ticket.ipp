@@ -21,6 +21,27 @@ MEMSAVER_INLINE void Progress::add(std::size_t bytes) noexcept {
 
 } // namespace detail
 
+MEMSAVER_INLINE Status Ticket::Work::wait_for(Range) { return wait_in_turn(); }
+
+MEMSAVER_INLINE Status Ticket::Work::wait_in_turn() {
+    struct Turn {
+        explicit Turn(std::atomic<bool>& other) : taken{other} {
+            while (taken.exchange(true)) taken.wait(true);
+        }
+        Turn(const Turn&) = delete;
+        Turn& operator=(const Turn&) = delete;
+        ~Turn() {
+            taken.store(false);
+            taken.notify_one();
+        }
+        std::atomic<bool>& taken;
+    };
+    const Turn turn{waiting_};
+    return wait();
+}
+
+MEMSAVER_INLINE Status Ticket::wait() { return work_ ? work_->wait_in_turn() : Status{}; }
+
 MEMSAVER_INLINE Ticket& Ticket::operator=(Ticket&& other) noexcept {
     if (this != &other) {
         wait_quietly();
@@ -37,7 +58,7 @@ MEMSAVER_INLINE Status Ticket::query(bool& done) noexcept {
 
 MEMSAVER_INLINE void Ticket::wait_quietly() noexcept {
     try {
-        if (work_) (void)work_->wait();
+        (void)wait();
     } catch (...) { // nobody asked how it went
     }
 }

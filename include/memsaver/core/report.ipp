@@ -16,12 +16,17 @@ MEMSAVER_INLINE void Report::add(TagReport row) {
     saved_bytes += row.saved_bytes;
     restored_bytes += row.restored_bytes;
     mapped_bytes += row.mapped_bytes;
+    handed_bytes += row.handed_bytes;
     held_bytes += row.held_bytes;
     tags.push_back(std::move(row));
 }
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Report& report) {
-    if (report.mapped_bytes != 0) {
+    if (report.handed_bytes != 0) {
+        out << "handed over " << format_bytes(report.handed_bytes) << ", released "
+            << format_bytes(report.released_bytes) << ", saved " << format_bytes(report.saved_bytes) << ", mapped "
+            << format_bytes(report.mapped_bytes) << ", restored " << format_bytes(report.restored_bytes);
+    } else if (report.mapped_bytes != 0) {
         out << "mapped " << format_bytes(report.mapped_bytes) << ", restored " << format_bytes(report.restored_bytes);
     } else {
         out << "released " << format_bytes(report.released_bytes) << ", saved " << format_bytes(report.saved_bytes);

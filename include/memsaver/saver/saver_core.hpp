@@ -68,6 +68,7 @@ public:
 
     Report pause(const Tags& tags, const PauseOptions& options);
     Report resume(const Tags& tags, const ResumeOptions& options);
+    Report exchange(const Tags& out, const Tags& in, const ExchangeOptions& options);
     Report trim(const Tags& tags, const TrimOptions& options);
     void prepare(const Tags& tags);
     void invalidate(const Tags& tags);

@@ -227,26 +227,11 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
                           {}};
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
-        event.report = state_->resume_with_room(tags, options);
+        event.report = state_->with_patience(
+            options.room_within, [&](int& refused_by) { return state_->resume_now(tags, options, refused_by); });
         state_->run_hooks(state_->after_resume_, event, true);
         return std::move(event.report);
     });
-}
-
-MEMSAVER_INLINE Report SaverState::resume_with_room(const Tags& tags, const ResumeOptions& options) {
-    unsigned asked = 0;
-    bool waited = false;
-    for (RoomWithin patience{options.room_within};;) {
-        int device = driver_.device();
-        try {
-            return resume_now(tags, options, device);
-        } catch (const OutOfMemory& error) {
-            if (!std::exchange(waited, true) && wait_for_others(device)) continue;
-            if (ask_for_room(error, device, error.tag(), asked++)) continue;
-            if (patience.over()) throw;
-        }
-        patience.sleep(); // others may make room: no turn is held
-    }
 }
 
 MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by) {
@@ -268,6 +253,87 @@ MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOpti
             return again;
         });
         note(members, report);
+        return report;
+    } catch (const Error& error) {
+        note(members, error.report());
+        throw;
+    }
+}
+
+MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, const ExchangeOptions& options) {
+    return boundary("exchange", [&]() -> Report {
+        state_->hook_threads_.refuse("exchange", out);
+        require_keeps_nothing({.bytes = options.bytes_in});
+        state_->tags_.require("exchange", out);
+        state_->tags_.require("exchange", in);
+        const std::vector<std::string> coming = state_->tags_.names(in);
+        for (const std::string& name : state_->tags_.names(out)) {
+            if (std::find(coming.begin(), coming.end(), name) == coming.end()) continue;
+            Misuse error{"exchange: tag \"" + name + "\" is to go and to come"};
+            name_tag(error, name);
+            throw error;
+        }
+        if (!enabled()) return {};
+        state_->captures_.refuse("exchange");
+        state_->tags_.retry_leftovers();
+        PauseEvent going{state_->names_for(out, !state_->before_pause_.empty() || !state_->after_pause_.empty()), {}};
+        ResumeEvent arriving{state_->names_for(in, !state_->before_resume_.empty() || !state_->after_resume_.empty()),
+                             {}};
+        const Span exchanging = state_->span_of(going.tags, "exchange");
+        state_->run_hooks(state_->before_pause_, going, false);
+        state_->run_hooks(state_->before_resume_, arriving, false);
+        Report report = state_->with_patience(
+            options.room_within, [&](int& refused_by) { return state_->exchange_now(out, in, options, refused_by); });
+        going.report = report;
+        arriving.report = report;
+        std::exception_ptr first; // all of them run
+        try {
+            state_->run_hooks(state_->after_pause_, going, true);
+        } catch (...) {
+            first = std::current_exception();
+        }
+        state_->run_hooks(state_->after_resume_, arriving, true);
+        if (first) std::rethrow_exception(first);
+        return report;
+    });
+}
+
+MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options,
+                                                int& refused_by) {
+    const Deadline deadline = deadline_after(options.timeout);
+    const OpenCaptures::KeepOut no_captures{captures_, "exchange"};
+    Members members = tags_.members(out, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+    const std::size_t going = members.size();
+    for (auto& member : tags_.members(in, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); })) {
+        members.push_back(std::move(member));
+    }
+    Turns turns = take_turns(members, deadline, "exchange");
+    std::vector<PauseStep> pauses;
+    std::vector<ResumeStep> resumes; // declared after: what it has mapped of theirs goes first
+    pauses.reserve(going);
+    resumes.reserve(members.size() - going);
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        if (!turns[i]) continue;
+        ArenaCore& core = *members[i]->core;
+        if (i >= going) {
+            resumes.emplace_back(core, std::move(*turns[i]), options.bytes_in);
+            continue;
+        }
+        core.totals.mapped(core.mapped_bytes());
+        pauses.emplace_back(core, std::move(*turns[i]), options.bytes_out);
+    }
+    try {
+        Relief relief;
+        std::uint64_t seen = room_made_.load();
+        Report report =
+            run_exchange(pauses, resumes, options.order, deadline, others_for(options.order), [&](int device) {
+                refused_by = device;
+                const bool again = relief.again([&](bool wait) { return make_room(device, wait, members, seen); });
+                seen = room_made_.load();
+                return again;
+            });
+        note(members, report);
+        warn_of_lost_bytes(report, {.bytes = options.bytes_out});
         return report;
     } catch (const Error& error) {
         note(members, error.report());

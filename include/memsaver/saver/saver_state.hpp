@@ -1,6 +1,7 @@
 // What is behind a SaverCore, for those who work on it.
 #pragma once
 
+#include "memsaver/arena/exchange.hpp"
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/saver/hook_lists.hpp"
 #include "memsaver/saver/open_captures.hpp"
@@ -8,6 +9,7 @@
 #include "memsaver/saver/tag_table.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -74,9 +76,27 @@ class SaverState {
     /// The turns of all, taken in the order that all operations keep.
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what);
     Report pause_now(const Tags& tags, const PauseOptions& options);
-    Report resume_with_room(const Tags& tags, const ResumeOptions& options);
     /// `refused_by`: the device that had no room, where it throws OutOfMemory.
     Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by);
+    /// What finds no room is tried again for as long as somebody makes some: `act(device)`, which sets the device that
+    /// had none where it throws OutOfMemory.
+    template <class Act>
+    Report with_patience(const std::optional<std::chrono::nanoseconds>& room_within, Act&& act) {
+        unsigned asked = 0;
+        bool waited = false;
+        for (RoomWithin patience{room_within};;) {
+            int device = driver_.device();
+            try {
+                return act(device);
+            } catch (const OutOfMemory& error) {
+                if (!std::exchange(waited, true) && wait_for_others(device)) continue;
+                if (ask_for_room(error, device, error.tag(), asked++)) continue;
+                if (patience.over()) throw;
+            }
+            patience.sleep(); // others may make room: no turn is held
+        }
+    }
+    Report exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options, int& refused_by);
     /// Counts what a report says of the arenas concerned.
     static void note(const Members& members, const Report& report) noexcept;
     void warn_of_lost_bytes(const Report& report, const PauseOptions& options);

@@ -1,0 +1,233 @@
+// Definitions of exchange.hpp.
+#pragma once
+
+#include "memsaver/arena/exchange.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// Handles cost the driver about as much whatever their size: below this one it is cheaper to take one large one anew.
+inline constexpr std::size_t least_handed = 16_MiB;
+
+MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<ResumeStep>& in) : out_{out} {
+    struct Offer {
+        std::size_t pause;
+        std::size_t extent;
+    };
+    std::vector<std::size_t> takers(in.size()); // those that bring bytes first: their pages are the first to be saved
+    for (std::size_t i = 0; i < in.size(); ++i) takers[i] = i;
+    std::stable_partition(takers.begin(), takers.end(), [&](std::size_t i) { return in[i].brings_bytes(); });
+    std::multimap<std::size_t, Offer> offers; // by bytes; those of one size in the order in which they are saved
+    written_.resize(out.size());
+    for (std::size_t p = 0; p < out.size(); ++p) {
+        written_[p].resize(out[p].extents().size(), false);
+        out[p].plan_heirs();
+    }
+    for (const std::size_t r : takers) {
+        ResumeStep& step = in[r];
+        offers.clear();
+        for (std::size_t p = 0; p < out.size(); ++p) {
+            if (!(out[p].driver() == step.driver())) continue;
+            const std::vector<Extent>& extents = out[p].extents();
+            std::vector<std::size_t> order(extents.size());
+            for (std::size_t e = 0; e < extents.size(); ++e) order[e] = e;
+            std::sort(order.begin(), order.end(),
+                      [&](std::size_t a, std::size_t b) { return extents[a].address() < extents[b].address(); });
+            for (const std::size_t e : order) {
+                if (!written_[p][e]) offers.emplace(extents[e].bytes(), Offer{p, e}); // here: it is not taken
+            }
+        }
+        std::vector<Range> plan;
+        for (const Range& range : step.ranges()) {
+            Range rest = range;
+            while (rest.bytes != 0) {
+                auto offer = offers.upper_bound(rest.bytes);
+                if (offer == offers.begin()) break;
+                offer = offers.lower_bound(std::prev(offer)->first);
+                const std::size_t bytes = offer->first;
+                if (bytes < least_handed && bytes != rest.bytes) break;
+                const auto [p, e] = offer->second;
+                const Range target{rest.address, bytes};
+                pairs_.push_back({p, e, {out[p].extents()[e].address(), bytes}, r, target, true, false});
+                plan.push_back(target);
+                written_[p][e] = true;
+                offers.erase(offer);
+                rest = {rest.address + bytes, rest.bytes - bytes};
+            }
+            if (rest.bytes != 0) plan.push_back(rest);
+        }
+        if (pairs_.empty() || pairs_.back().resume != r) continue;
+        step.plan(plan);
+        auto extent = step.extents().begin();
+        for (const Pair& pair : pairs_) {
+            if (pair.resume != r) continue;
+            while (extent->address() != pair.target.address) ++extent;
+            step.map_of(*extent, out[pair.pause].extents()[pair.extent]);
+            out[pair.pause].hand(pair.extent, *extent, step.books());
+        }
+    }
+    for (auto& flags : written_) std::fill(flags.begin(), flags.end(), false);
+}
+
+MEMSAVER_INLINE std::size_t Handover::left_over(const AnyDriver& driver) const noexcept {
+    std::size_t bytes = 0;
+    for (const PauseStep& step : out_) {
+        if (!(step.driver() == driver)) continue;
+        for (const Extent& extent : step.extents()) bytes += extent.physical_bytes();
+    }
+    for (const Pair& pair : pairs_) {
+        if (out_[pair.pause].driver() == driver) bytes -= pair.source.bytes;
+    }
+    return bytes;
+}
+
+MEMSAVER_INLINE std::function<Status(Range)> Handover::before_write(std::size_t resume) {
+    return [this, resume](Range range) -> Status {
+        for (Pair& pair : pairs_) {
+            if (pair.resume != resume || !overlap(pair.target, range)) continue;
+            const Address begin = std::max(pair.target.address, range.address);
+            const Address end = std::min(pair.target.end(), range.end());
+            if (const Status status = wait_for(pair, {begin, end - begin}); !status.ok()) return status;
+        }
+        return {};
+    };
+}
+
+MEMSAVER_INLINE Status Handover::wait_for(Pair& pair, Range target) {
+    Ticket& saving = out_[pair.pause].ticket();
+    const Range part{pair.source.address + (target.address - pair.target.address), target.bytes};
+    Status status;
+    try {
+        status = saving.wait_for(saving.enqueued() ? part : pair.source);
+    } catch (const std::exception&) { // whoever waits for all of it throws it again
+        status = {StatusKind::other, 0, "the bytes that were there could not be saved"};
+    }
+    const std::lock_guard lock{mutex_};
+    if (status.ok()) {
+        pair.written = true;
+    } else {
+        save_failed_ = true;
+    }
+    return status;
+}
+
+MEMSAVER_INLINE bool Handover::save_failed() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return save_failed_;
+}
+
+MEMSAVER_INLINE void Handover::release_written() noexcept {
+    for (const Pair& pair : pairs_) written_[pair.pause][pair.extent] = pair.written;
+    for (std::size_t p = 0; p < out_.size(); ++p) {
+        if (std::find(written_[p].begin(), written_[p].end(), true) != written_[p].end())
+            out_[p].release_only(written_[p]);
+    }
+}
+
+/// Takes what no page is handed to. Where the device has no room for it but will have what `out` gives back, that
+/// device's is put off.
+MEMSAVER_INLINE void take_or_put_off(std::vector<ResumeStep>& in, const Handover& handover,
+                                     FunctionRef<bool(int)> relieve) {
+    while (const std::optional<Refused> refused = create_all(in)) {
+        const AnyDriver& driver = refused->driver;
+        std::size_t needed = 0;
+        for (ResumeStep& step : in) {
+            step.uncreate();
+            if (step.driver() == driver) needed += step.needed_bytes();
+        }
+        DeviceMemory memory;
+        const std::size_t coming = driver.memory(memory).ok() ? handover.left_over(driver) : 0;
+        if (coming != 0 && memory.free_bytes + coming >= needed) {
+            for (ResumeStep& step : in) {
+                if (step.driver() == driver) step.put_off(true);
+            }
+        } else if (!relieve(driver.device())) {
+            raise_no_room(in, *refused);
+        }
+    }
+}
+
+/// Takes what was put off, and brings its bytes.
+MEMSAVER_INLINE void bring_rest(std::vector<ResumeStep>& in, FunctionRef<bool(int)> relieve) {
+    for (ResumeStep& step : in) step.put_off(false);
+    while (const std::optional<Refused> refused = create_all(in)) {
+        for (ResumeStep& step : in) step.uncreate();
+        if (!relieve(refused->driver.device())) raise_no_room(in, *refused);
+    }
+    for_each_device(in, [](ResumeStep& step) { step.map(); });
+    enqueue_all(in);
+    for_each_device(in, [](ResumeStep& step) { step.wait(); });
+}
+
+MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<ResumeStep>& in, const Order& order,
+                                    const Deadline& deadline, const std::vector<AnyDriver>& others,
+                                    FunctionRef<bool(int)> relieve) {
+    const auto start = std::chrono::steady_clock::now();
+    Report report = report_of(out.size() + in.size());
+    const auto with_report = [&](std::exception_ptr failure) {
+        report.elapsed = std::chrono::steady_clock::now() - start;
+        try {
+            std::rethrow_exception(std::move(failure));
+        } catch (Error& error) {
+            error.attach(std::move(report));
+            throw;
+        }
+    };
+    wait_for_steps(out, order, deadline, others);
+    Handover handover{out, in};
+    take_or_put_off(in, handover, relieve);
+    for_each_device(in, [](ResumeStep& step) { step.map(); });
+    const auto saved = [&] { for_each_device(out, [](PauseStep& step) { step.wait(); }); };
+    try {
+        translated([&] {
+            enqueue_all(out);
+            for_each_device(in, [&](ResumeStep& step) {
+                step.enqueue(handover.before_write(static_cast<std::size_t>(&step - in.data())));
+            });
+            for_each_device(in, [](ResumeStep& step) { step.wait(); });
+            saved();
+        });
+    } catch (...) {
+        std::exception_ptr failure = std::current_exception();
+        in.clear(); // nothing is on its way into handed pages any more, nor are they mapped there
+        try {
+            if (handover.save_failed()) saved(); // that is why; who waited for it can only say that it waited
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        handover.release_written();
+        (void)commit_rows(out, report);
+        with_report(std::move(failure));
+    }
+    for_each_device(out, [](PauseStep& step) { step.release(); });
+    const std::optional<FailedRow> kept = commit_rows(out, report);
+    try {
+        translated([&] { bring_rest(in, relieve); });
+    } catch (...) {
+        with_report(std::current_exception());
+    }
+    std::mutex mutex;
+    for_each_device(in, [&](ResumeStep& step) {
+        if (step.empty()) return;
+        TagReport row = step.commit();
+        const std::lock_guard lock{mutex};
+        report.add(std::move(row)); // for which there is room
+    });
+    return end_report(std::move(report), "give pages back", start, kept);
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
