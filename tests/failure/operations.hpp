@@ -19,7 +19,7 @@ namespace test {
 inline std::vector<Operation> repeatable() {
     std::vector<Operation> all;
     for (const auto& group : {allocating(), freeing(), pausing(), resuming(), ending(), graphs(), workspaces(),
-                              of_one_arena(), with_hooks()}) {
+                              exchanging(), of_one_arena(), with_hooks()}) {
         all.insert(all.end(), group.begin(), group.end());
     }
     return all;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -127,6 +128,72 @@ inline std::vector<Operation> resuming() {
              CHECK(Populated::same(view.data(), expected_bytes(block.bytes, block.seed)));
          },
          resumed},
+    };
+}
+
+/// Both have pages that are worth handing over, and some that are not.
+inline void make_exchangeable(Populated& world) {
+    world.allocate("swept", 512_KiB);
+    world.resume("away");
+    world.allocate("away", 576_KiB);
+}
+
+inline std::vector<Operation> exchanging() {
+    using Names = std::vector<std::string>;
+    const auto away_waits = [](Populated& world) {
+        make_exchangeable(world);
+        world.pause("away");
+    };
+    const auto swept_waits = [](Populated& world) {
+        make_exchangeable(world);
+        world.pause("swept");
+    };
+    const auto tight = [](Populated& world) { // what the one has more than the other, and the margin
+        DeviceMemory memory;
+        REQUIRE(world.driver.inner().memory(memory).ok());
+        world.ballast.emplace(world.driver, memory.free_bytes - 1_MiB - 256_KiB);
+    };
+    const auto went = [](Populated& world) {
+        CHECK(world.is("paused"));
+        CHECK(world.is("active", "away"));
+        world.check_bytes("swept");
+        world.check_bytes("away");
+    };
+    const auto came = [](Populated& world) {
+        CHECK(world.is("active"));
+        CHECK(world.is("paused", "away"));
+        world.check_bytes("swept");
+        world.check_bytes("away");
+    };
+    const auto goes = [](Populated& world) { world.exchange({"swept"}, {"away"}); };
+    const auto comes = [](Populated& world) { world.exchange({"away"}, {"swept"}); };
+    return {
+        {"exchange: goes", away_waits, goes, went, About::all},
+        {"exchange: comes", swept_waits, comes, came, About::all},
+        {"exchange: goes, without room beside", [=](Populated& world) { away_waits(world), tight(world); }, goes, went,
+         About::all},
+        {"exchange: comes, without room beside", [=](Populated& world) { swept_waits(world), tight(world); }, comes,
+         came, About::all},
+        {"exchange: goes with another",
+         [=](Populated& world) {
+             world.allocate("beside", 700'000);
+             away_waits(world);
+         },
+         [](Populated& world) {
+             world.exchange(Names{"beside", "swept"}, {"away"});
+         },
+         [went](Populated& world) {
+             went(world);
+             CHECK(world.is("paused", "beside"));
+             world.check_bytes("beside");
+         },
+         About::all},
+        {"exchange: back and forth", away_waits,
+         [](Populated& world) {
+             world.exchange({"swept"}, {"away"});
+             world.exchange({"away"}, {"swept"});
+         },
+         came, About::all},
     };
 }
 

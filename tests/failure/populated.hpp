@@ -123,6 +123,16 @@ public:
             }
         }
     }
+    /// Where it fails, of what drops its bytes there is no saying which extents have gone.
+    void exchange(const std::vector<std::string>& out, const std::vector<std::string>& in,
+                  const ExchangeOptions& options = {}) {
+        (void)saver->exchange(out, in, options);
+        for (const std::string& name : out) {
+            for (Block& block : tags[name].blocks) {
+                if (setting.enabled && tags[name].becomes != Becomes::kept) block.content = tags[name].becomes;
+            }
+        }
+    }
     void pause(const char* tag) { pause(std::vector<std::string>{tag}); }
     void pause_all() { pause({"swept", "beside", "away"}); }
     void resume(const std::vector<std::string>& names) { (void)saver->resume(names); }

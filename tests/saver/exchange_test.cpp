@@ -1,16 +1,18 @@
 // One tag steps aside for another: whose pages pass, whose bytes come and go, and what is left after a failure.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
+#include "support/manual_backup.hpp"
 
 #include "memsaver/backup/verified.hpp"
 
 #include <doctest/doctest.h>
 
 #include <array>
-#include <chrono>
 #include <cstddef>
-#include <optional>
+#include <cstdint>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,13 @@ struct Tag {
         for (std::size_t i = 0; i < blocks.size(); ++i) {
             if (read_bytes(driver, blocks[i].data(), blocks[i].size()) != pattern(blocks[i].size(), first + i))
                 return false;
+        }
+        return true;
+    }
+
+    [[nodiscard]] static bool away(MemorySaver<D>& saver, const std::string& name) {
+        for (const ArenaUsage& each : saver.usage()) {
+            if (each.tag == name && each.state != "paused") return false;
         }
         return true;
     }
@@ -100,6 +109,327 @@ TEST_CASE_TEMPLATE("exchange: there is no room beside the two", M, MEMSAVER_TEST
             CHECK(b.whole());
         }
         check_given_back(driver);
+    }
+}
+
+
+TEST_CASE_TEMPLATE("exchange: only the difference is taken, or given back", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Tag large{machine.driver, saver.arena("large", HostBackup{}), 5, 1};
+    saver.pause("large");
+    const Tag small{machine.driver, saver.arena("small", HostBackup{}), 2, 11};
+    Report report = saver.exchange("small", "large");
+    CHECK(report.handed_bytes == 2 * block);
+    CHECK(report.mapped_bytes == 5 * block);
+    CHECK(report.released_bytes == 0);
+    CHECK(machine.driver.handle_bytes() == 5 * block);
+    CHECK(large.whole());
+    report = saver.exchange("large", "small");
+    CHECK(report.handed_bytes + report.released_bytes == 5 * block);
+    CHECK(report.mapped_bytes == 2 * block);
+    CHECK(machine.driver.handle_bytes() == 2 * block);
+    CHECK(small.whole());
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE_TEMPLATE("exchange: lists of tags, whose bytes are kept, dropped, zeroed or poisoned", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Tag kept{machine.driver, saver.arena("out/kept", HostBackup{}), 2, 1};
+    const Tag dropped{machine.driver, saver.arena("out/dropped", Discard{.poison = 0x77}), 2, 11};
+    const Tag weights{machine.driver, saver.arena("in/weights", HostBackup{}), 1, 21};
+    const Tag zero{machine.driver, saver.arena("in/zero", Zero{}), 1, 31};
+    const Tag cache{machine.driver, saver.arena("in/cache", Discard{}), 1, 41};
+    saver.pause({"in/cache", "in/weights", "in/zero"});
+    const Report report = saver.exchange({"out/kept", "out/dropped"}, {"in/cache", "in/zero", "in/weights"});
+    CHECK(report.saved_bytes == 2 * block);
+    CHECK(report.restored_bytes == 2 * block); // one filled
+    CHECK(report.handed_bytes == 3 * block);
+    CHECK(weights.whole());
+    CHECK(read_bytes(machine.driver, zero.blocks[0].data(), block) == std::vector<unsigned char>(block, 0));
+    saver.exchange({"in/cache", "in/zero", "in/weights"}, {"out/kept", "out/dropped"});
+    CHECK(kept.whole());
+    for (const auto& buffer : dropped.blocks)
+        CHECK(read_bytes(machine.driver, buffer.data(), block) == std::vector<unsigned char>(block, 0x77));
+    saver.resume();
+    CHECK(weights.whole());
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE_TEMPLATE("exchange: what a poisoned tag hands on reads as poison, where nothing is brought", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Tag next{machine.driver, saver.arena("next", Discard{}), 1, 1};
+    saver.pause("next");
+    const Tag poisoned{machine.driver, saver.arena("poisoned", Discard{.poison = 0x77}), 1, 11};
+    const Report report = saver.exchange("poisoned", "next");
+    CHECK(report.handed_bytes == block);
+    CHECK(report.saved_bytes == 0);
+    CHECK(read_bytes(machine.driver, next.blocks[0].data(), block) == std::vector<unsigned char>(block, 0x77));
+}
+
+TEST_CASE_TEMPLATE("exchange: bytes dropped this once, on either side", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
+    saver.pause("a");
+    const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
+    Report report = saver.exchange("b", "a", {.bytes_out = Discard{}, .bytes_in = Zero{}});
+    CHECK(report.saved_bytes == 0);
+    CHECK(read_bytes(machine.driver, a.blocks[0].data(), block) == std::vector<unsigned char>(block, 0));
+    a.fill();
+    report = saver.exchange("a", "b", {.order = already_idle});
+    CHECK(report.saved_bytes == block);
+    CHECK(report.restored_bytes == 0);
+    saver.exchange("b", "a");
+    CHECK(a.whole());
+    CHECK_THROWS_AS(saver.exchange("a", "b", {.bytes_in = HostBackup{}}), Misuse);
+    CHECK(a.whole());
+}
+
+TEST_CASE_TEMPLATE("exchange: what is paused, and what is active, stays so", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
+    const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
+    saver.pause();
+    CHECK(saver.exchange("a", "b").mapped_bytes == block); // both paused: a resume
+    CHECK(b.whole());
+    saver.resume("a");
+    const Report report = saver.exchange("a", "b"); // both active: a pause
+    CHECK(report.handed_bytes == 0);
+    CHECK(report.released_bytes == block);
+    CHECK(b.whole());
+    CHECK(saver.exchange("a", "b").tags.empty());
+    CHECK(saver.exchange("b", "a").handed_bytes == block);
+    CHECK(a.whole());
+}
+
+TEST_CASE_TEMPLATE("exchange: blocks freed and allocated meanwhile, and what is left active", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("a", HostBackup{});
+    Tag a{machine.driver, arena, 3, 1};
+    saver.pause("a");
+    a.blocks.erase(a.blocks.begin()); // freed while it is away
+    a.first += 1;
+    const Tag b{machine.driver, saver.arena("b", HostBackup{}), 3, 11};
+    const Report report = saver.exchange("b", "a");
+    CHECK(report.mapped_bytes == 2 * block);
+    CHECK(a.whole());
+    saver.exchange("a", "b");
+    const Tag more{machine.driver, arena, 1, 21, 1_MiB}; // active beside what is paused
+    CHECK(b.whole());
+    saver.exchange("b", "a");
+    CHECK(a.whole());
+    CHECK(more.whole());
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("exchange: misuse changes nothing") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
+    const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
+    saver.pause("b");
+    const auto refused = [&](const Tags& out, const Tags& in, const char* why) {
+        try {
+            saver.exchange(out, in);
+            FAIL_CHECK("accepted");
+        } catch (const Misuse& error) {
+            CHECK_MESSAGE(std::string{error.what()}.find(why) != std::string::npos, error.what());
+        }
+        CHECK(a.whole());
+    };
+    refused("a", "a", "tag \"a\" is to go and to come");
+    refused({"a", "b"}, "b", "tag \"b\" is to go and to come");
+    refused("c", "b", "c");
+    refused("a", "c", "c");
+    {
+        const Hook hook = saver.before_pause([&](PauseEvent&) { refused("a", "b", "hook"); });
+        saver.exchange("a", "b");
+    }
+    CHECK(b.whole());
+    saver.close();
+    CHECK_THROWS_AS(saver.exchange("a", "b"), Misuse);
+    MemorySaver off{machine.driver, {.enabled = false}};
+    const Buffer<char> plain{off.arena("a"), 1 << 20};
+    (void)off.arena("b");
+    CHECK(off.exchange("a", "b").tags.empty());
+}
+
+TEST_CASE("exchange: hooks of both, in order; one that throws before keeps all as it was") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
+    const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
+    saver.pause("b");
+    std::string ran;
+    bool refuse = true;
+    const std::array hooks{
+        saver.before_pause([&](PauseEvent& event) { ran += "p:" + event.tags.front() + ' '; }),
+        saver.before_resume([&](ResumeEvent& event) {
+            ran += "r:" + event.tags.front() + ' ';
+            if (refuse) throw std::runtime_error{"not now"};
+        }),
+        saver.after_pause([&](PauseEvent& event) {
+            ran += "P" + std::to_string(event.report.handed_bytes / block) + ' ';
+            throw std::runtime_error{"after"};
+        }),
+        saver.after_resume([&](ResumeEvent& event) {
+            ran += "R" + std::to_string(event.report.restored_bytes / block);
+        }),
+    };
+    CHECK_THROWS_WITH(saver.exchange("a", "b"), "not now");
+    CHECK(a.whole());
+    refuse = false;
+    ran.clear();
+    CHECK_THROWS_WITH(saver.exchange("a", "b"), "after");
+    CHECK(ran == "p:a r:b P1 R1");
+    CHECK(b.whole());
+}
+
+TEST_CASE("exchange: without room for the difference nothing changes") {
+    FaultyDriver<HostDriver> driver{HostDriver{64_MiB}};
+    {
+        MemorySaver saver{driver};
+        const Tag large{driver, saver.arena("large", HostBackup{}), 3, 1};
+        saver.pause("large");
+        const Tag small{driver, saver.arena("small", HostBackup{}), 1, 11};
+        const Tag other{driver, saver.arena("other", HostBackup{}), 2, 21};
+        try {
+            saver.exchange("small", "large");
+            FAIL_CHECK("there was room");
+        } catch (const OutOfMemory& error) {
+            CHECK(error.needed_bytes() == 2 * block);
+            CHECK(error.free_bytes() == 16_MiB);
+            CHECK(error.tag() == "large");
+        }
+        CHECK(small.whole());
+        CHECK(other.whole());
+        CHECK(saver.exchange({"small", "other"}, "large").handed_bytes == 3 * block);
+        CHECK(large.whole());
+    }
+    check_given_back(driver);
+}
+
+TEST_CASE("exchange: pages that no tag can have as they are make room for new ones") {
+    FaultyDriver<HostDriver> driver{HostDriver{64_MiB}};
+    {
+        MemorySaver saver{driver};
+        const Tag many{driver, saver.arena("many", HostBackup{}), 3, 1};
+        saver.pause("many");
+        const Tag one{driver, saver.arena("one", HostBackup{}), 1, 11, 3 * block};
+        CHECK(saver.exchange("one", "many").handed_bytes == 3 * block); // neighbours come back as one
+        CHECK(many.whole());
+        std::vector<Buffer<char>> cuts; // holes that are cut out: what comes back is in smaller handles
+        saver.exchange("many", "one");
+        const Tag halves{driver, saver.arena("halves", HostBackup{}), 1, 21, 8_MiB};
+        saver.pause("halves");
+        const Report report = saver.exchange("one", "halves"); // 48 MiB do not fit into 8
+        CHECK(report.handed_bytes == 0);
+        CHECK(halves.whole());
+        saver.exchange("halves", "one");
+        CHECK(one.whole());
+    }
+    check_given_back(driver);
+}
+
+TEST_CASE("exchange: what does not fit as it is waits until the rest has gone") {
+    FaultyDriver<HostDriver> driver{HostDriver{52_MiB}};
+    {
+        MemorySaver saver{driver};
+        const Tag one{driver, saver.arena("one", HostBackup{}), 1, 1, 40_MiB};
+        saver.pause("one");
+        const Tag two{driver, saver.arena("two", HostBackup{}), 1, 11, 48_MiB};
+        const Report report = saver.exchange("two", "one"); // a handle of 48 MiB, and room for 4 beside it
+        CHECK(report.handed_bytes == 0);
+        CHECK(report.released_bytes == 48_MiB);
+        CHECK(one.whole());
+        CHECK(saver.exchange("one", "two").handed_bytes == 40_MiB);
+        CHECK(two.whole());
+    }
+    check_given_back(driver);
+}
+
+TEST_CASE("exchange: between devices each has its own pages") {
+    const Checked<HostMachine2G> first{0};
+    const Checked<HostMachine2G> second{1};
+    MemorySaver saver{AnyDriver{first.driver}};
+    std::vector<Tag<FaultyDriver<HostDriver>>> tags;
+    for (const char* name : {"a", "b"}) {
+        const auto seed = static_cast<std::uint64_t>(*name);
+        tags.emplace_back(first.driver, saver.arena(name, HostBackup{}), 2, seed);
+        tags.emplace_back(second.driver, saver.arena(name, HostBackup{}, second.driver), 1, seed + 100);
+        if (*name == 'a') saver.pause("a");
+    }
+    const Report report = saver.exchange("b", "a");
+    CHECK(report.handed_bytes == 3 * block);
+    CHECK(report.tags.size() == 4);
+    CHECK(tags[0].whole());
+    CHECK(tags[1].whole());
+    saver.exchange("a", "b");
+    CHECK(tags[2].whole());
+    CHECK(tags[3].whole());
+}
+
+TEST_CASE("exchange: policies of the program's own, which know nothing of it") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const ManualBackup manual;
+    manual.copies->held = false;
+    const Tag a{machine.driver, saver.arena("a", manual), 2, 1};
+    const Tag c{machine.driver, saver.arena("c", HostBackup{}), 2, 11};
+    saver.pause("c");
+    CHECK(saver.exchange("a", "c").handed_bytes == 2 * block);
+    CHECK(c.whole());
+    CHECK(saver.exchange("c", "a").handed_bytes == 2 * block);
+    CHECK(a.whole());
+
+    manual.copies->fails = true; // its ticket answers a failure: nothing was handed over
+    CHECK_THROWS_AS(saver.exchange("a", "c"), Error);
+    CHECK(a.whole());
+    manual.copies->fails = false;
+    manual.copies->throws = true;
+    CHECK_THROWS_AS(saver.exchange("a", "c"), Error);
+    CHECK(a.whole());
+    manual.copies->throws = false;
+    saver.exchange("a", "c");
+    CHECK(c.whole());
+    manual.copies->throws = true; // now it cannot be brought: it stays away, and the other one may have gone
+    CHECK_THROWS_AS(saver.exchange("c", "a"), Error);
+    manual.copies->throws = false;
+    saver.exchange("c", "a");
+    CHECK(a.whole());
+    saver.exchange("a", "c");
+    CHECK(c.whole());
+}
+
+TEST_CASE("exchange: a save that fails in the middle leaves every page as it was, or saved") {
+    for (int n = 1; n <= 12; ++n) {
+        const Checked<HostMachine2G> machine;
+        MemorySaver saver{machine.driver};
+        Tag a{machine.driver, saver.arena("a", HostBackup{.threads = 1}), 1, 1, 100_MiB};
+        Tag b{machine.driver, saver.arena("b", HostBackup{.threads = 1}), 7, 11};
+        saver.pause("b"); // 112 MiB in pages that a has not
+        CAPTURE(n);
+        machine.driver.fail({.call = Call::copy_to_host, .nth = static_cast<std::uint64_t>(n)});
+        try {
+            saver.exchange("a", "b");
+        } catch (const Error& error) {
+            const Report& report = error.report();
+            CHECK(report.handed_bytes == 0);
+            CHECK(b.away(saver, "b"));
+        }
+        machine.driver.heal();
+        saver.exchange("a", "b");
+        CHECK(b.whole());
+        saver.exchange("b", "a");
+        CHECK(a.whole());
     }
 }
 

@@ -271,16 +271,17 @@ public:
     void plan_heirs();
     /// `release` leaves these pages to an extent of another arena, in its books, that has them mapped too.
     void hand(std::size_t extent, Extent& heir, ArenaPages& books) noexcept { heirs_[extent] = {&heir, &books}; }
-    [[nodiscard]] bool hands_on() const noexcept;
+    /// Whether something is kept of the bytes; else a ticket with bytes writes poison over what is handed on.
+    [[nodiscard]] bool keeps_bytes() const noexcept { return keeps_; }
 
     /// Waits until every byte has been saved. Throws if one could not be.
     void wait();
 
     /// Gives the pages back, or hands them on. What fails is kept, and reported by `commit`.
     void release() noexcept;
-    /// Where not everything could be saved: gives back only what has been, and is not good any more. Nothing is handed
-    /// on, and the rest stays active.
-    void release_only(const std::vector<bool>& extents) noexcept;
+    /// After a failure: gives back just those extents that have been written over. Nothing is handed on, and the rest
+    /// stays active. `saved`: what they held is kept.
+    void release_only(const std::vector<bool>& extents, bool saved) noexcept;
 
     /// Ends the operation. The first failure of `release`, if any, is in `status`.
     TagReport commit(Status& status);

@@ -790,17 +790,15 @@ MEMSAVER_INLINE void ArenaCore::Pause::enqueue() {
     if (ranges_.empty()) return;
     saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
     if (once_) core_->own_->invalidate(); // what it may hold of these bytes is not what they will be
-    enqueued_ = true;
     LiveSet live = core_->live_set(ranges_, "saving");
-    live.handed_on = hands_on();
+    for (std::size_t i = 0; i < heirs_.size(); ++i) {
+        if (heirs_[i].extent != nullptr) live.handed_on.push_back({extents_[i].address(), extents_[i].bytes()});
+    }
+    enqueued_ = true;
     ticket_ = slot_->save(live);
 }
 
 MEMSAVER_INLINE void ArenaCore::Pause::plan_heirs() { heirs_.resize(extents_.size()); }
-
-MEMSAVER_INLINE bool ArenaCore::Pause::hands_on() const noexcept {
-    return std::any_of(heirs_.begin(), heirs_.end(), [](const Heir& heir) { return heir.extent != nullptr; });
-}
 
 MEMSAVER_INLINE void ArenaCore::Pause::wait() {
     core_->check_moved(ticket_.wait(), "save bytes", ticket_.bytes());
@@ -815,16 +813,21 @@ MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
     extents_ = std::move(left_);
 }
 
-MEMSAVER_INLINE void ArenaCore::Pause::release_only(const std::vector<bool>& extents) noexcept {
+MEMSAVER_INLINE void ArenaCore::Pause::release_only(const std::vector<bool>& extents, bool saved) noexcept {
+    const Status drained = driver().drain(); // copies of either direction may be under way
+    if (!drained.ok()) note(drained);
     for (std::size_t i = 0; i < extents_.size(); ++i) {
-        if (extents[i]) {
+        if (!extents[i]) {
+            left_.push_back(std::move(extents_[i]));
+        } else if (drained.ok()) {
             release(extents_[i], {}, true);
         } else {
-            left_.push_back(std::move(extents_[i]));
+            paused_.push_back({extents_[i].address(), extents_[i].bytes()});
+            core_->pages_.hold(std::move(extents_[i]), false, drained);
         }
     }
     extents_ = std::move(left_);
-    in_part_ = true;
+    in_part_ = saved;
 }
 
 MEMSAVER_INLINE void ArenaCore::Pause::release(Extent& extent, Heir heir, bool last) noexcept {

@@ -37,6 +37,8 @@ public:
     /// Bytes of a device's that are given back because no resume can have them as they are.
     [[nodiscard]] std::size_t left_over(const AnyDriver& driver) const noexcept;
 
+    /// Starts saving. Throws what a policy throws.
+    void save();
     /// LiveSet::before_write of a resume. Any thread.
     [[nodiscard]] std::function<Status(Range)> before_write(std::size_t resume);
     /// Whether a save kept bytes from being written.
@@ -62,6 +64,7 @@ private:
     std::vector<PauseStep>& out_;
     std::deque<Pair> pairs_;
     std::vector<std::vector<bool>> written_; // of each pause's extents; filled in the end
+    std::vector<bool> safe_;                 // of each pause: the device was not lost before all was saved
     mutable std::mutex mutex_;
     bool save_failed_ = false; // guarded by it
 };

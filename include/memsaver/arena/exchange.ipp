@@ -18,8 +18,9 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Handles cost the driver about as much whatever their size: below this one it is cheaper to take one large one anew.
-inline constexpr std::size_t least_handed = 16_MiB;
+/// Handles cost the driver about as much whatever their size: below so many granules, which is 16 MiB on a GPU, it is
+/// cheaper to take one large one anew.
+inline constexpr std::size_t least_handed = 8;
 
 MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<ResumeStep>& in) : out_{out} {
     struct Offer {
@@ -31,6 +32,7 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
     std::stable_partition(takers.begin(), takers.end(), [&](std::size_t i) { return in[i].brings_bytes(); });
     std::multimap<std::size_t, Offer> offers; // by bytes; those of one size in the order in which they are saved
     written_.resize(out.size());
+    safe_.resize(out.size(), true);
     for (std::size_t p = 0; p < out.size(); ++p) {
         written_[p].resize(out[p].extents().size(), false);
         out[p].plan_heirs();
@@ -57,7 +59,7 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
                 if (offer == offers.begin()) break;
                 offer = offers.lower_bound(std::prev(offer)->first);
                 const std::size_t bytes = offer->first;
-                if (bytes < least_handed && bytes != rest.bytes) break;
+                if (bytes < least_handed * step.books().granularity() && bytes != rest.bytes) break;
                 const auto [p, e] = offer->second;
                 const Range target{rest.address, bytes};
                 pairs_.push_back({p, e, {out[p].extents()[e].address(), bytes}, r, target, true, false});
@@ -91,6 +93,30 @@ MEMSAVER_INLINE std::size_t Handover::left_over(const AnyDriver& driver) const n
         if (out_[pair.pause].driver() == driver) bytes -= pair.source.bytes;
     }
     return bytes;
+}
+
+MEMSAVER_INLINE void Handover::save() {
+    for (std::size_t p = 0; p < out_.size(); ++p) {
+        bool threw = true;
+        struct AtEnd { // poison is written over what is handed on
+            ~AtEnd() {
+                if (out.keeps_bytes() || (!threw && out.ticket().bytes() == 0)) return;
+                for (Pair& pair : pairs) pair.written = pair.written || pair.pause == p;
+            }
+            PauseStep& out;
+            std::deque<Pair>& pairs;
+            std::size_t p;
+            const bool& threw;
+        };
+        const AtEnd note_poison{out_[p], pairs_, p, threw};
+        try {
+            out_[p].enqueue();
+        } catch (Error& error) {
+            name_tag(error, out_[p].tag());
+            throw;
+        }
+        threw = false;
+    }
 }
 
 MEMSAVER_INLINE std::function<Status(Range)> Handover::before_write(std::size_t resume) {
@@ -129,10 +155,20 @@ MEMSAVER_INLINE bool Handover::save_failed() const noexcept {
 }
 
 MEMSAVER_INLINE void Handover::release_written() noexcept {
-    for (const Pair& pair : pairs_) written_[pair.pause][pair.extent] = pair.written;
+    std::vector<bool>& safe = safe_; // of each pause
+    for (const Pair& pair : pairs_) {
+        if (!pair.written) continue;
+        written_[pair.pause][pair.extent] = true;
+        Status status;
+        try {
+            status = out_[pair.pause].ticket().wait_for(pair.source);
+        } catch (const std::exception&) { // as it is, the device answered
+        }
+        if (status.kind == StatusKind::gone) safe[pair.pause] = false;
+    }
     for (std::size_t p = 0; p < out_.size(); ++p) {
         if (std::find(written_[p].begin(), written_[p].end(), true) != written_[p].end())
-            out_[p].release_only(written_[p]);
+            out_[p].release_only(written_[p], safe[p]);
     }
 }
 
@@ -192,7 +228,7 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
     const auto saved = [&] { for_each_device(out, [](PauseStep& step) { step.wait(); }); };
     try {
         translated([&] {
-            enqueue_all(out);
+            handover.save();
             for_each_device(in, [&](ResumeStep& step) {
                 step.enqueue(handover.before_write(static_cast<std::size_t>(&step - in.data())));
             });

@@ -16,7 +16,7 @@ MEMSAVER_INLINE FillSlot::FillSlot(AnyDriver driver, std::optional<unsigned char
     : lane_{std::make_shared<Lane>(std::move(driver))}, byte_{byte}, poison_{poison} {}
 
 MEMSAVER_INLINE Ticket FillSlot::save(const LiveSet& live) {
-    return live.handed_on && poison_ && byte_ ? lane_->fill(live.extents, *byte_) : Ticket{};
+    return poison_ && byte_ ? lane_->fill(live.handed_on, *byte_) : Ticket{};
 }
 
 MEMSAVER_INLINE Ticket FillSlot::restore(const LiveSet& live) {

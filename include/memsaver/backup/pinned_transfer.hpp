@@ -63,9 +63,9 @@ private:
     Status enqueue(std::size_t i);
     /// After a failure: nothing may still be under way. Where that cannot be waited for either, the host pages know.
     void drain(std::size_t i) noexcept;
-    /// `act(i)` for every cargo with bytes of `range`, once it has been enqueued. Stops at the first answer that is not
-    /// ok, and answers that.
-    Status each_of(Range range, FunctionRef<Status(std::size_t)> act);
+    /// `act(i)` for every cargo with bytes of `range`, once `so_far` says that it is so far. Stops at the first answer
+    /// that is not ok, and answers that.
+    Status each_of(Range range, const std::vector<bool>& so_far, FunctionRef<Status(std::size_t)> act);
     void fail(const Status& status) noexcept;
 
     /// Waits for everything that was enqueued, and tells how far it has come.
@@ -86,7 +86,8 @@ private:
     std::exception_ptr failure_;
     std::mutex mutex_; // over what follows
     std::condition_variable changed_;
-    std::vector<bool> under_way_; // of each cargo
+    std::vector<bool> under_way_; // of each cargo: its copies are on their stream
+    std::vector<bool> shown_;     // of each cargo: it has been saved, and the observer has seen it
     Status status_;
     Crew crew_; // last: it is joined before the rest dies
 };

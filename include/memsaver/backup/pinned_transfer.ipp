@@ -20,8 +20,8 @@ MEMSAVER_INLINE PinnedTransfer::PinnedTransfer(CopyLane lane, std::vector<Cargo>
                                                std::function<void()> refused, std::function<Status(Range)> before_write)
     : lane_{std::move(lane)}, cargo_{std::move(cargo)},
       marks_(cargo_.size()), observer_{observer}, progress_{std::move(progress), bytes_of(cargo_)},
-      refused_{std::move(refused)}, before_write_{std::move(before_write)},
-      under_way_(cargo_.size(), false), crew_{std::move(crew)} {}
+      refused_{std::move(refused)}, before_write_{std::move(before_write)}, under_way_(cargo_.size(), false),
+      shown_(cargo_.size(), false), crew_{std::move(crew)} {}
 
 MEMSAVER_INLINE PinnedTransfer::~PinnedTransfer() {
     try {
@@ -62,17 +62,19 @@ MEMSAVER_INLINE Status PinnedTransfer::wait() {
 }
 
 MEMSAVER_INLINE Status PinnedTransfer::follow(StreamRef stream, Range range) noexcept {
-    return each_of(range, [&](std::size_t i) { return lane_.driver().follow(stream, marks_[i].get()); });
+    return each_of(range, under_way_, [&](std::size_t i) { return lane_.driver().follow(stream, marks_[i].get()); });
 }
 
 MEMSAVER_INLINE Status PinnedTransfer::wait_for(Range range) {
-    return each_of(range, [&](std::size_t i) {
+    const bool seen = observer_ != nullptr && lane_.direction() == Direction::out;
+    return each_of(range, seen ? shown_ : under_way_, [&](std::size_t i) {
         const Status status = lane_.driver().wait(marks_[i].get());
         return status.ok() || !lane_.driver().drain().ok() ? status : Status{};
     });
 }
 
-MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, FunctionRef<Status(std::size_t)> act) {
+MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, const std::vector<bool>& so_far,
+                                               FunctionRef<Status(std::size_t)> act) {
     crew_.help();
     for (std::size_t i = 0; i < cargo_.size(); ++i) {
         const auto& units = cargo_[i].piece.units;
@@ -82,9 +84,9 @@ MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, FunctionRef<Status(s
         if (!wanted) continue;
         {
             std::unique_lock lock{mutex_};
-            changed_.wait(lock, [&] { return under_way_[i] || stopped_.load() || crew_.done(); });
-            if (!under_way_[i] && !status_.ok()) return status_;
-            if (!under_way_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
+            changed_.wait(lock, [&] { return so_far[i] || stopped_.load() || crew_.done(); });
+            if (!so_far[i] && !status_.ok()) return status_;
+            if (!so_far[i]) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
         }
         if (const Status status = act(i); !status.ok()) return status;
     }
@@ -130,6 +132,9 @@ MEMSAVER_INLINE void PinnedTransfer::show_saved(std::size_t i) {
     if (observer_ == nullptr || i == cargo_.size() || stopped_.load()) return;
     if (const Status status = lane_.driver().wait(marks_[i].get()); !status.ok()) return fail(status);
     show(cargo_[i], &PieceObserver::saved);
+    const std::lock_guard lock{mutex_};
+    shown_[i] = true;
+    changed_.notify_all();
 }
 
 MEMSAVER_INLINE void PinnedTransfer::show(const Cargo& cargo,

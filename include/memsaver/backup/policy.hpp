@@ -53,8 +53,8 @@ struct LiveSet {
     /// have bytes of a range written, it waits until they may be; where it fails, they may not. May be empty. See
     /// BackupSlot for who calls it.
     std::function<Status(Range)> before_write{};
-    /// Of a save: the pages go to another tag of the program, and not back to the device.
-    bool handed_on = false;
+    /// Of a save: the pages of these, some of `extents`, go to another tag of the program, and not back to the device.
+    std::vector<Range> handed_on{};
 };
 
 /// What a slot's `resumed` may answer: nothing, or the Status of what it could not give back.
