@@ -115,6 +115,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/heap/live_block.hpp
   include/memsaver/host/default_driver.hpp
   include/memsaver/host/default_driver.ipp
+  include/memsaver/host/fault_names.hpp
+  include/memsaver/host/fault_names.ipp
   include/memsaver/host/host.hpp
   include/memsaver/host/host_driver.hpp
   include/memsaver/host/host_driver.ipp

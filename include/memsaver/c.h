@@ -165,7 +165,8 @@ typedef enum memsaver_driver {
     MEMSAVER_DRIVER_DEFAULT = 0, ///< the GPU where there is a usable one, host memory elsewhere
     MEMSAVER_DRIVER_CUDA = 1,    ///< the GPU; MEMSAVER_UNAVAILABLE where there is none
     /// Host memory: pointers are memory of this process, which the CPU may read and write while it is not paused.
-    /// Touching paused memory is a segmentation fault.
+    /// Touching paused memory is a segmentation fault, before which a line on stderr names the tag. A handler of SIGSEGV
+    /// is there for that while a tag has addresses; it hands on to the one that it found.
     MEMSAVER_DRIVER_HOST = 2
 } memsaver_driver;
 
