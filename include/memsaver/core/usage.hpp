@@ -43,7 +43,9 @@ struct DeviceUsage {
     bool known = true;                 ///< whether the driver said so; else all but `mapped_bytes` is 0
 };
 
-/// A range of ArenaUsage, in the order in which the arenas were made; printable as a table.
+/// A range of ArenaUsage, in the order in which the arenas were made; printable as a table. Its columns: *reserved* are
+/// addresses (not the option `reserve`, which takes memory), *mapped* is the device's memory now and *peak* the most of
+/// it so far, *used* are live blocks, *backed up* is what the policy keeps on the host or in files.
 class Usage {
 public:
     Usage(std::vector<ArenaUsage> arenas, std::vector<DeviceUsage> devices)

@@ -14,13 +14,13 @@
 namespace memsaver::inline v0_2 {
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) {
-    constexpr std::size_t columns = 8;
+    constexpr std::size_t columns = 9;
     using Line = std::array<std::string, columns>;
-    std::vector<Line> lines{{"tag", "device", "policy", "state", "reserved", "mapped", "used", "backed up"}};
+    std::vector<Line> lines{{"tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up"}};
     for (const ArenaUsage& row : usage) {
         lines.push_back({row.tag, std::to_string(row.device), row.policy, row.state, format_bytes(row.reserved_bytes),
-                         format_bytes(row.mapped_bytes), format_bytes(row.used_bytes),
-                         format_bytes(row.backed_up_bytes)});
+                         format_bytes(row.mapped_bytes), format_bytes(row.peak_mapped_bytes),
+                         format_bytes(row.used_bytes), format_bytes(row.backed_up_bytes)});
     }
     std::array<std::size_t, columns> widths{};
     for (const Line& line : lines) {
