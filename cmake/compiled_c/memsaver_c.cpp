@@ -377,7 +377,8 @@ memsaver_usage sum_of(const Usage& usage, const Tags& tags) {
         for (const ArenaUsage& row : usage) known.push_back(row.tag);
         for (const std::string& name : names) {
             if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-            throw Misuse{"memsaver_get_usage: unknown tag \"" + name + '"' + detail::did_you_mean(name, known)};
+            throw detail::about_tag(
+                name, Misuse{"memsaver_get_usage: unknown tag \"" + name + '"' + detail::did_you_mean(name, known)});
         }
     }
     for (const ArenaUsage& row : usage) {
@@ -835,7 +836,8 @@ memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena
         memsaver_saver& handle = given(saver, "memsaver_push_arena", "the saver");
         const Arena& pushed = given(arena, "memsaver_push_arena", "the arena").arena;
         if (&pushed.saver() != handle.saver.core().get()) {
-            throw Misuse{"memsaver_push_arena: tag \"" + pushed.tag() + "\": the arena is another saver's"};
+            throw detail::about_tag(pushed.tag(), Misuse{"memsaver_push_arena: tag \"" + pushed.tag() +
+                                                         "\": the arena is another saver's"});
         }
         push(handle, pushed);
     });

@@ -12,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,6 +64,13 @@ MEMSAVER_INLINE void SaverCore::name_tag_of(const ArenaBase& arena, Error& error
     name_tag(error, arena.tag());
 }
 
+MEMSAVER_INLINE void SaverCore::name_tag_of(const Tags& tags, Error& error) noexcept {
+    try {
+        name_tag(error, only_tag(tags));
+    } catch (const std::bad_alloc&) { // then its text has to do
+    }
+}
+
 MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
     : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, options_} {}
 
@@ -70,10 +78,12 @@ MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
 
 MEMSAVER_INLINE Arena SaverCore::arena(const WantedTag& wanted) {
     return boundary("arena", [&] {
-        const auto member = state_->tags_.get(wanted, [&](ArenaCore& core) {
-            state_->with_room(core, [&] { core.reserve(); }); // the arena is in our hands, should there be no room
+        return naming(std::string{wanted.tag}, [&] {
+            const auto member = state_->tags_.get(wanted, [&](ArenaCore& core) {
+                state_->with_room(core, [&] { core.reserve(); }); // the arena is in our hands, should there be no room
+            });
+            return Arena{shared_from_this(), member->arena};
         });
-        return Arena{shared_from_this(), member->arena};
     });
 }
 
@@ -177,7 +187,7 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaBase& arena, const void* 
 // --- operations ---
 
 MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& options) {
-    return boundary("pause", [&]() -> Report {
+    return boundary("pause", tags, [&]() -> Report {
         state_->hook_threads_.refuse("pause", tags);
         state_->tags_.require("pause", tags);
         if (!enabled()) return {};
@@ -218,7 +228,7 @@ MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOption
 }
 
 MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& options) {
-    return boundary("resume", [&]() -> Report {
+    return boundary("resume", tags, [&]() -> Report {
         state_->hook_threads_.refuse("resume", tags);
         require_keeps_nothing(options);
         state_->tags_.require("resume", tags);
@@ -276,7 +286,7 @@ MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOpti
 }
 
 MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& options) {
-    return boundary("trim", [&]() -> Report {
+    return boundary("trim", tags, [&]() -> Report {
         state_->hook_threads_.refuse("trim", tags);
         state_->tags_.require("trim", tags);
         if (!enabled()) return {};
@@ -307,7 +317,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
 }
 
 MEMSAVER_INLINE void SaverCore::prepare(const Tags& tags) {
-    boundary("prepare", [&] {
+    boundary("prepare", tags, [&] {
         for (const auto& member : state_->keeping("prepare", tags)) {
             if (member->core != nullptr) boundary("prepare", *member->arena, [&] { member->core->prepare(); });
         }
@@ -315,7 +325,7 @@ MEMSAVER_INLINE void SaverCore::prepare(const Tags& tags) {
 }
 
 MEMSAVER_INLINE void SaverCore::invalidate(const Tags& tags) {
-    boundary("invalidate", [&] {
+    boundary("invalidate", tags, [&] {
         for (const auto& member : state_->keeping("invalidate", tags)) {
             if (member->core != nullptr) member->core->invalidate();
         }
@@ -323,7 +333,7 @@ MEMSAVER_INLINE void SaverCore::invalidate(const Tags& tags) {
 }
 
 MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
-    boundary("forget_backup", [&] {
+    boundary("forget_backup", tags, [&] {
         state_->tags_.require("forget_backup", tags);
         for (const auto& member : state_->tags_.members(tags)) {
             if (member->core != nullptr) member->core->forget_backup();
@@ -342,7 +352,7 @@ MEMSAVER_INLINE void SaverState::remember(std::exception_ptr& first, const Membe
 }
 
 MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
-    boundary("drop", [&] {
+    boundary("drop", tags, [&] {
         state_->hook_threads_.refuse("drop", tags);
         state_->tags_.require("drop", tags);
         const OpenCaptures::KeepOut no_captures{state_->captures_, "drop"};
@@ -369,7 +379,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
 }
 
 MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
-    return boundary("bytes_to_resume", [&] {
+    return boundary("bytes_to_resume", tags, [&] {
         state_->tags_.require("bytes_to_resume", tags);
         std::size_t bytes = 0;
         const TagTable::Members members = state_->tags_.members(
@@ -406,7 +416,7 @@ MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaBase& arena) {
 }
 
 MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
-    boundary("set_retain", [&] {
+    boundary("set_retain", tags, [&] {
         for (const auto& member : state_->keeping("set_retain", tags)) {
             if (member->core != nullptr) boundary("set_retain", *member->arena, [&] { member->core->set_retain(yes); });
         }
@@ -414,7 +424,7 @@ MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
 }
 
 MEMSAVER_INLINE void SaverCore::set_capacity(const Tags& tags, std::size_t bytes) {
-    boundary("set_capacity", [&] {
+    boundary("set_capacity", tags, [&] {
         state_->tags_.require("set_capacity", tags);
         state_->tags_.set_capacity(state_->tags_.members(tags), bytes);
     });

@@ -137,7 +137,7 @@ MEMSAVER_INLINE void TagTable::require(const char* what, const Tags& tags) {
         if (tags_.contains(name)) continue;
         std::vector<std::string> known;
         for (const auto& [other, tag] : tags_) known.push_back(other);
-        throw Misuse{std::string{what} + ": unknown tag \"" + name + '"' + did_you_mean(name, known)};
+        throw about_tag(name, Misuse{std::string{what} + ": unknown tag \"" + name + '"' + did_you_mean(name, known)});
     }
 }
 
