@@ -963,7 +963,12 @@ memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* 
         const Arena& of = given(arena, "memsaver_get_arena_usage", "the arena").arena;
         const Out<memsaver_usage> out{not_null(usage, "memsaver_get_arena_usage", "where to"), "memsaver_usage"};
         memsaver_usage sum = MEMSAVER_USAGE_INIT;
-        add(sum, of.usage());
+        const ArenaUsage row = of.usage();
+        if (row.state == "dropped") {
+            throw detail::about_tag(row.tag,
+                                    Misuse{"memsaver_get_arena_usage: tag \"" + row.tag + "\" has been dropped"});
+        }
+        add(sum, row);
         out.put(sum);
     });
 }

@@ -165,8 +165,8 @@ typedef enum memsaver_driver {
     MEMSAVER_DRIVER_DEFAULT = 0, ///< the GPU where there is a usable one, host memory elsewhere
     MEMSAVER_DRIVER_CUDA = 1,    ///< the GPU; MEMSAVER_UNAVAILABLE where there is none
     /// Host memory: pointers are memory of this process, which the CPU may read and write while it is not paused.
-    /// Touching paused memory is a segmentation fault, before which a line on stderr names the tag. A handler of SIGSEGV
-    /// is there for that while a tag has addresses; it hands on to the one that it found.
+    /// Touching paused memory is a segmentation fault, before which a line on stderr names the tag. A handler of
+    /// SIGSEGV is there for that while a tag has addresses; it hands on to the one that it found.
     MEMSAVER_DRIVER_HOST = 2
 } memsaver_driver;
 
@@ -556,7 +556,8 @@ typedef struct memsaver_usage {
 /// includes plain memory.
 MEMSAVER_API memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
                                                 memsaver_usage* usage) MEMSAVER_NOEXCEPT;
-/// One arena's.
+/// One arena's, also once the saver has been closed. Of a tag that was dropped it is MEMSAVER_MISUSE: the handle stands
+/// for nothing, also where the name has been made anew.
 MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) MEMSAVER_NOEXCEPT;
 
 /// All of it as JSON, in one line:

@@ -616,7 +616,7 @@ class Arena:
         return self.saver.region(self)
 
     def usage(self) -> Totals:
-        """This arena's usage."""
+        """This arena's usage, also once the saver is closed. Of a tag that was dropped it is `Misuse`."""
         sums = _abi.Usage()
         call(library().memsaver_get_arena_usage, self._handle, byref(sums))
         return totals_of(sums)

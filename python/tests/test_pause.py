@@ -193,9 +193,17 @@ def test_drop(saver: Saver) -> None:
     assert not saver.owns(pointer)
     with pytest.raises(memsaver.Misuse):
         saver.pause("a")
-    with pytest.raises(memsaver.Misuse):
+    with pytest.raises(memsaver.Misuse, match="has been dropped"):
         arena.allocate(1)
     saver.arena("a", Zero())  # the name is free again
+    with pytest.raises(memsaver.Misuse, match="has been dropped") as raised:
+        arena.usage()  # nor is it the new one's
+    assert raised.value.tag == "a"
+    arena = saver.arena("b")
+    saver.close()
+    assert arena.usage().arenas == 1
+    saver = memsaver.Saver("host", host_capacity=256 * MIB)
+    saver.arena("a")
     saver.drop(None)
     assert [row.tag for row in saver.usage() if row.state != "plain"] == []
 

@@ -304,6 +304,9 @@ static void test_torch(void) {
     // What was freed late, after its tag had gone, does not free what has the address now.
     const char* names[] = {"outer"};
     OK(memsaver_drop(saver, names, 1));
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    MISUSE(memsaver_get_arena_usage(outer, &usage), "tag \"outer\" has been dropped");
+    CHECK(usage.arenas == 0);
     memsaver_release_arena(outer);
     OK(memsaver_get_arena(saver, "outer", NULL, &outer));
     OK(memsaver_torch_push(outer));

@@ -137,7 +137,8 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, const FreeOrder& order
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return deallocate(*arena, pointer, order);
     boundary("deallocate", [&] {
         throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
-                     "): no tag of this saver has such a pointer; if it was its plain memory, it was freed before"};
+                     "): no tag of this saver has such a pointer; its tag may have been dropped, or it was plain "
+                     "memory and was freed before"};
     });
 }
 
@@ -358,7 +359,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         const OpenCaptures::KeepOut no_captures{state_->captures_, "drop"};
         std::exception_ptr first;
         for (const auto& member : state_->tags_.members(tags)) {
-            member->dropped.store(true); // who waits for its turn meanwhile has nothing to do then
+            member->arena->dropped.store(true); // who waits for its turn meanwhile has nothing to do then
             try {
                 if (member->core != nullptr) {
                     member->core->close([&] { state_->tags_.forget_addresses(*member); });
@@ -370,7 +371,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
                 if (member->plain != nullptr) check(member->plain->close(), "free plain memory");
                 state_->tags_.remove(*member);
             } catch (const std::exception& error) { // it is still there, so that the call can be repeated
-                if (member->core != nullptr && !member->core->closed()) member->dropped.store(false);
+                if (member->core != nullptr && !member->core->closed()) member->arena->dropped.store(false);
                 SaverState::remember(first, *member);
             }
         }
@@ -585,7 +586,7 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
         try {
             (void)turns[i].emplace(members[i]->core->take_turn(deadline, what));
         } catch (Misuse& error) {
-            if (members[i]->dropped.load()) continue; // meanwhile: there is nothing to do
+            if (members[i]->arena->dropped.load()) continue; // meanwhile: there is nothing to do
             name_tag(error, members[i]->tag);
             throw;
         } catch (Error& error) {

@@ -49,7 +49,6 @@ public:
         PlainArena* plain; ///< the same; null when switched on
         ArenaOptions options;
         bool own_margin; ///< not the saver's
-        std::atomic<bool> dropped{false};
     };
     using Members = std::vector<std::shared_ptr<Member>>;
 
