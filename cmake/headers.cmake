@@ -70,6 +70,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/core/sizes.hpp
   include/memsaver/core/sizes.ipp
   include/memsaver/core/status.hpp
+  include/memsaver/core/status.ipp
   include/memsaver/core/tags.hpp
   include/memsaver/core/tags.ipp
   include/memsaver/core/usage.hpp
