@@ -396,64 +396,6 @@ memsaver_usage sum_of(const Usage& usage, const Tags& tags) {
     return sum;
 }
 
-/// Rows of one object after the other.
-class Json {
-public:
-    void begin() { text_ += text_.empty() || text_.back() == '[' ? "{" : ",{"; }
-    void end() { text_ += '}'; }
-    void raw(const char* text) { text_ += text; }
-    void field(const char* name, const std::string& value) {
-        if (text_.back() != '{') text_ += ',';
-        text_ += detail::json_quoted(name) + ':' + value;
-    }
-    void text(const char* name, const std::string& value) { field(name, detail::json_quoted(value)); }
-    void number(const char* name, std::size_t value) { field(name, std::to_string(value)); }
-
-    [[nodiscard]] const std::string& all() const noexcept { return text_; }
-
-private:
-    std::string text_;
-};
-
-std::string json_of(const Usage& usage) {
-    Json json;
-    json.raw("{\"arenas\":[");
-    for (const ArenaUsage& row : usage) {
-        json.begin();
-        json.text("tag", row.tag);
-        json.field("device", std::to_string(row.device));
-        json.text("policy", row.policy);
-        json.text("state", row.state);
-        json.number("reserved_bytes", row.reserved_bytes);
-        json.number("mapped_bytes", row.mapped_bytes);
-        json.number("held_bytes", row.held_bytes);
-        json.number("used_bytes", row.used_bytes);
-        json.number("paused_bytes", row.paused_bytes);
-        json.number("backed_up_bytes", row.backed_up_bytes);
-        json.number("blocks", row.blocks);
-        json.number("peak_mapped_bytes", row.peak_mapped_bytes);
-        json.number("pauses", row.pauses);
-        json.number("resumes", row.resumes);
-        json.number("released_total_bytes", row.released_total_bytes);
-        json.number("saved_total_bytes", row.saved_total_bytes);
-        json.number("restored_total_bytes", row.restored_total_bytes);
-        json.end();
-    }
-    json.raw("],\"devices\":[");
-    for (const DeviceUsage& row : usage.devices()) {
-        json.begin();
-        json.field("device", std::to_string(row.device));
-        json.number("total_bytes", row.total_bytes);
-        json.number("used_bytes", row.used_bytes);
-        json.number("mapped_bytes", row.mapped_bytes);
-        json.number("unexplained_bytes", row.unexplained_bytes);
-        json.field("known", row.known ? "true" : "false");
-        json.end();
-    }
-    json.raw("]}");
-    return json.all();
-}
-
 char* copy_of(const std::string& text) {
     auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
     if (copy == nullptr) throw std::bad_alloc{};
@@ -978,7 +920,7 @@ memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) noex
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_get_usage_json", "the saver");
         (void)not_null(json, "memsaver_get_usage_json", "where to");
-        *json = copy_of(json_of(handle.saver.usage()));
+        *json = copy_of(to_json(handle.saver.usage()));
     });
 }
 
