@@ -414,6 +414,9 @@ static_assert(static_cast<int>(EventKind::ignored) == MEMSAVER_EVENT_IGNORED &&
               static_cast<int>(EventKind::ended) == MEMSAVER_EVENT_ENDED &&
               static_cast<int>(EventKind::progress) == MEMSAVER_EVENT_PROGRESS);
 
+static_assert(static_cast<int>(NewTags::allowed) == MEMSAVER_NEW_TAGS_ALLOWED &&
+              static_cast<int>(NewTags::with_policy) == MEMSAVER_NEW_TAGS_WITH_POLICY);
+
 EventSink sink_of(memsaver_event_function function, void* context) {
     if (function == nullptr) return {};
     return [function, context](const Event& event) {
@@ -590,6 +593,7 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
         wanted.enabled = from.enabled;
         wanted.margin = from.margin;
         wanted.default_policy = policy_of(from.default_policy);
+        wanted.new_tags = static_cast<NewTags>(enumerator(from.new_tags, 2, "memsaver_options.new_tags"));
         wanted.on_no_room = asker_of(from.on_no_room, from.on_no_room_context);
         wanted.events = sink_of(from.on_event, from.on_event_context);
         auto made = std::make_unique<memsaver_saver>(

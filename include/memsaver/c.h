@@ -177,6 +177,13 @@ typedef enum memsaver_export {
     MEMSAVER_EXPORT_FABRIC = 2
 } memsaver_export;
 
+/// Which uses of a name that no tag has make a tag.
+typedef enum memsaver_new_tags {
+    MEMSAVER_NEW_TAGS_ALLOWED = 0,
+    /// Those that name a policy; any other is MEMSAVER_MISUSE, for the name may be mistyped.
+    MEMSAVER_NEW_TAGS_WITH_POLICY = 1
+} memsaver_new_tags;
+
 typedef enum memsaver_event_kind {
     MEMSAVER_EVENT_IGNORED = 0,   ///< a failure where nothing could be returned
     MEMSAVER_EVENT_RETRIED = 1,   ///< the device had no room; unused memory was given back and the call tried again
@@ -246,12 +253,13 @@ typedef struct memsaver_options {
     /// Null: nobody is told. It and its context must outlive the saver and its arenas.
     memsaver_event_function on_event;
     void* on_event_context;
+    int32_t new_tags; ///< memsaver_new_tags
 } memsaver_options;
 
 #define MEMSAVER_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(memsaver_options), MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0, NULL,  \
-            0, NULL, NULL, NULL, NULL, NULL                                                                            \
+            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED                                                 \
     }
 
 /// MEMSAVER_OK where a saver can be made with MEMSAVER_DRIVER_CUDA on this device; else MEMSAVER_UNAVAILABLE, and

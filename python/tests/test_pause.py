@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,25 @@ def test_default_policy() -> None:
         saver.pause()
         saver.resume()
         assert not array.any()
+
+
+def test_new_tags() -> None:
+    with Saver("host", host_capacity=1 << 24, new_tags="with_policy") as saver:
+        arena = saver.arena("weights", Zero())
+        saver.allocate(1, "weights")
+        assert saver.arena("weights").usage() == arena.usage()
+        uses: list[Callable[[str], object]] = [
+            saver.arena,
+            lambda tag: saver.allocate(1, tag),
+            lambda tag: saver.region(tag).__enter__(),
+        ]
+        for use in uses:
+            with pytest.raises(memsaver.Misuse, match='did you mean "weights"') as raised:
+                use("weigths")
+            assert raised.value.tag == "weigths"
+        assert [row.tag for row in saver.usage()] == ["weights"]
+    with pytest.raises(memsaver.Misuse, match="new_tags"):
+        Saver("host", new_tags="never")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,42 @@ TEST_CASE("messages: a default policy is what new tags get") {
     CHECK(saver.arena("z", Zero{}).usage().policy == "zero");
 }
 
+TEST_CASE("new tags: with NewTags::with_policy only a use that names a policy makes one") {
+    for (const bool enabled : {true, false}) {
+        CAPTURE(enabled);
+        MemorySaver saver{HostDriver{64_MiB}, {.enabled = enabled, .new_tags = NewTags::with_policy}};
+        const Arena weights = saver.arena("weights", HostBackup{});
+        CHECK(saver.arena("weights") == weights);
+        {
+            const Region region = saver.region("weights");
+            saver.deallocate(saver.allocate(100));
+        }
+        const std::string text = text_of<Misuse>([&] { (void)saver.arena("weigths"); });
+        CHECK(text == "unknown tag \"weigths\": did you mean \"weights\"? A new tag of this saver names its policy "
+                      "(NewTags::with_policy)");
+        CHECK(text_of<Misuse>([&] { (void)saver.arena("activations"); }) ==
+              "unknown tag \"activations\". A new tag of this saver names its policy (NewTags::with_policy)");
+        CHECK(text_of<Misuse>([&] { const Region region = saver.region("weigths"); }) == text);
+        CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("x", ArenaOptions{.capacity = 2_MiB}); }), "\"x\""));
+        CHECK(contains(text_of<Misuse>([&] { (void)capture(saver, "graph", StreamRef{}, [] {}); }), "\"graph\""));
+        CHECK(saver.usage().size() == 1);
+        const Region kv = saver.region("kv", Discard{});
+        saver.drop("weights");
+        CHECK_THROWS_AS((void)saver.arena("weights"), Misuse); // unknown again
+        CHECK(saver.arena("weights", Zero{}).tag() == "weights");
+    }
+}
+
+TEST_CASE("new tags: a default policy is not one that was named, and a second device makes no new tag") {
+    const HostDriver second{64_MiB, {.device = 1}};
+    MemorySaver saver{HostDriver{64_MiB}, {.default_policy = Zero{}, .new_tags = NewTags::with_policy}};
+    CHECK_THROWS_AS((void)saver.arena("w"), Misuse);
+    (void)saver.arena("w", Zero{});
+    CHECK(saver.arena("w", Zero{}, second).device() == 1);
+    MemorySaver allowed{HostDriver{64_MiB}};
+    CHECK(allowed.arena("w").usage().policy == "discard");
+}
+
 TEST_CASE("messages: errors name the tag") {
     MemorySaver saver{HostDriver{64_MiB}};
     const Arena arena = saver.arena("w");
