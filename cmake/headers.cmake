@@ -72,6 +72,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/core/sizes.hpp
   include/memsaver/core/sizes.ipp
   include/memsaver/core/status.hpp
+  include/memsaver/core/status.ipp
   include/memsaver/core/tags.hpp
   include/memsaver/core/tags.ipp
   include/memsaver/core/usage.hpp
@@ -117,6 +118,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/heap/live_block.hpp
   include/memsaver/host/default_driver.hpp
   include/memsaver/host/default_driver.ipp
+  include/memsaver/host/fault_names.hpp
+  include/memsaver/host/fault_names.ipp
   include/memsaver/host/host.hpp
   include/memsaver/host/host_driver.hpp
   include/memsaver/host/host_driver.ipp

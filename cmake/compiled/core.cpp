@@ -8,5 +8,6 @@
 #include "memsaver/core/ranges.ipp"
 #include "memsaver/core/report.ipp"
 #include "memsaver/core/sizes.ipp"
+#include "memsaver/core/status.ipp"
 #include "memsaver/core/tags.ipp"
 #include "memsaver/core/usage.ipp"

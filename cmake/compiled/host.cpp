@@ -3,6 +3,7 @@
 #include "memsaver/host/host.hpp"
 
 #include "memsaver/host/default_driver.ipp"
+#include "memsaver/host/fault_names.ipp"
 #include "memsaver/host/host_driver.ipp"
 #include "memsaver/host/host_engine.ipp"
 #include "memsaver/host/host_memory.ipp"

@@ -377,7 +377,8 @@ memsaver_usage sum_of(const Usage& usage, const Tags& tags) {
         for (const ArenaUsage& row : usage) known.push_back(row.tag);
         for (const std::string& name : names) {
             if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-            throw Misuse{"memsaver_get_usage: unknown tag \"" + name + '"' + detail::did_you_mean(name, known)};
+            throw detail::about_tag(
+                name, Misuse{"memsaver_get_usage: unknown tag \"" + name + '"' + detail::did_you_mean(name, known)});
         }
     }
     for (const ArenaUsage& row : usage) {
@@ -393,64 +394,6 @@ memsaver_usage sum_of(const Usage& usage, const Tags& tags) {
         add(sum, row);
     }
     return sum;
-}
-
-/// Rows of one object after the other.
-class Json {
-public:
-    void begin() { text_ += text_.empty() || text_.back() == '[' ? "{" : ",{"; }
-    void end() { text_ += '}'; }
-    void raw(const char* text) { text_ += text; }
-    void field(const char* name, const std::string& value) {
-        if (text_.back() != '{') text_ += ',';
-        text_ += detail::json_quoted(name) + ':' + value;
-    }
-    void text(const char* name, const std::string& value) { field(name, detail::json_quoted(value)); }
-    void number(const char* name, std::size_t value) { field(name, std::to_string(value)); }
-
-    [[nodiscard]] const std::string& all() const noexcept { return text_; }
-
-private:
-    std::string text_;
-};
-
-std::string json_of(const Usage& usage) {
-    Json json;
-    json.raw("{\"arenas\":[");
-    for (const ArenaUsage& row : usage) {
-        json.begin();
-        json.text("tag", row.tag);
-        json.field("device", std::to_string(row.device));
-        json.text("policy", row.policy);
-        json.text("state", row.state);
-        json.number("reserved_bytes", row.reserved_bytes);
-        json.number("mapped_bytes", row.mapped_bytes);
-        json.number("held_bytes", row.held_bytes);
-        json.number("used_bytes", row.used_bytes);
-        json.number("paused_bytes", row.paused_bytes);
-        json.number("backed_up_bytes", row.backed_up_bytes);
-        json.number("blocks", row.blocks);
-        json.number("peak_mapped_bytes", row.peak_mapped_bytes);
-        json.number("pauses", row.pauses);
-        json.number("resumes", row.resumes);
-        json.number("released_total_bytes", row.released_total_bytes);
-        json.number("saved_total_bytes", row.saved_total_bytes);
-        json.number("restored_total_bytes", row.restored_total_bytes);
-        json.end();
-    }
-    json.raw("],\"devices\":[");
-    for (const DeviceUsage& row : usage.devices()) {
-        json.begin();
-        json.field("device", std::to_string(row.device));
-        json.number("total_bytes", row.total_bytes);
-        json.number("used_bytes", row.used_bytes);
-        json.number("mapped_bytes", row.mapped_bytes);
-        json.number("unexplained_bytes", row.unexplained_bytes);
-        json.field("known", row.known ? "true" : "false");
-        json.end();
-    }
-    json.raw("]}");
-    return json.all();
 }
 
 char* copy_of(const std::string& text) {
@@ -470,6 +413,9 @@ static_assert(static_cast<int>(EventKind::ignored) == MEMSAVER_EVENT_IGNORED &&
               static_cast<int>(EventKind::began) == MEMSAVER_EVENT_BEGAN &&
               static_cast<int>(EventKind::ended) == MEMSAVER_EVENT_ENDED &&
               static_cast<int>(EventKind::progress) == MEMSAVER_EVENT_PROGRESS);
+
+static_assert(static_cast<int>(NewTags::allowed) == MEMSAVER_NEW_TAGS_ALLOWED &&
+              static_cast<int>(NewTags::with_policy) == MEMSAVER_NEW_TAGS_WITH_POLICY);
 
 EventSink sink_of(memsaver_event_function function, void* context) {
     if (function == nullptr) return {};
@@ -647,6 +593,7 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
         wanted.enabled = from.enabled;
         wanted.margin = from.margin;
         wanted.default_policy = policy_of(from.default_policy);
+        wanted.new_tags = static_cast<NewTags>(enumerator(from.new_tags, 2, "memsaver_options.new_tags"));
         wanted.on_no_room = asker_of(from.on_no_room, from.on_no_room_context);
         wanted.events = sink_of(from.on_event, from.on_event_context);
         auto made = std::make_unique<memsaver_saver>(
@@ -835,7 +782,8 @@ memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena
         memsaver_saver& handle = given(saver, "memsaver_push_arena", "the saver");
         const Arena& pushed = given(arena, "memsaver_push_arena", "the arena").arena;
         if (&pushed.saver() != handle.saver.core().get()) {
-            throw Misuse{"memsaver_push_arena: tag \"" + pushed.tag() + "\": the arena is another saver's"};
+            throw detail::about_tag(pushed.tag(), Misuse{"memsaver_push_arena: tag \"" + pushed.tag() +
+                                                         "\": the arena is another saver's"});
         }
         push(handle, pushed);
     });
@@ -961,7 +909,12 @@ memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* 
         const Arena& of = given(arena, "memsaver_get_arena_usage", "the arena").arena;
         const Out<memsaver_usage> out{not_null(usage, "memsaver_get_arena_usage", "where to"), "memsaver_usage"};
         memsaver_usage sum = MEMSAVER_USAGE_INIT;
-        add(sum, of.usage());
+        const ArenaUsage row = of.usage();
+        if (row.state == "dropped") {
+            throw detail::about_tag(row.tag,
+                                    Misuse{"memsaver_get_arena_usage: tag \"" + row.tag + "\" has been dropped"});
+        }
+        add(sum, row);
         out.put(sum);
     });
 }
@@ -971,7 +924,7 @@ memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) noex
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_get_usage_json", "the saver");
         (void)not_null(json, "memsaver_get_usage_json", "where to");
-        *json = copy_of(json_of(handle.saver.usage()));
+        *json = copy_of(to_json(handle.saver.usage()));
     });
 }
 

@@ -165,7 +165,8 @@ typedef enum memsaver_driver {
     MEMSAVER_DRIVER_DEFAULT = 0, ///< the GPU where there is a usable one, host memory elsewhere
     MEMSAVER_DRIVER_CUDA = 1,    ///< the GPU; MEMSAVER_UNAVAILABLE where there is none
     /// Host memory: pointers are memory of this process, which the CPU may read and write while it is not paused.
-    /// Touching paused memory is a segmentation fault.
+    /// Touching paused memory is a segmentation fault, before which a line on stderr names the tag. A handler of
+    /// SIGSEGV is there for that while a tag has addresses; it hands on to the one that it found.
     MEMSAVER_DRIVER_HOST = 2
 } memsaver_driver;
 
@@ -175,6 +176,13 @@ typedef enum memsaver_export {
     MEMSAVER_EXPORT_FILE_DESCRIPTOR = 1,
     MEMSAVER_EXPORT_FABRIC = 2
 } memsaver_export;
+
+/// Which uses of a name that no tag has make a tag.
+typedef enum memsaver_new_tags {
+    MEMSAVER_NEW_TAGS_ALLOWED = 0,
+    /// Those that name a policy; any other is MEMSAVER_MISUSE, for the name may be mistyped.
+    MEMSAVER_NEW_TAGS_WITH_POLICY = 1
+} memsaver_new_tags;
 
 typedef enum memsaver_event_kind {
     MEMSAVER_EVENT_IGNORED = 0,   ///< a failure where nothing could be returned
@@ -245,12 +253,13 @@ typedef struct memsaver_options {
     /// Null: nobody is told. It and its context must outlive the saver and its arenas.
     memsaver_event_function on_event;
     void* on_event_context;
+    int32_t new_tags; ///< memsaver_new_tags
 } memsaver_options;
 
 #define MEMSAVER_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(memsaver_options), MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0, NULL,  \
-            0, NULL, NULL, NULL, NULL, NULL                                                                            \
+            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED                                                 \
     }
 
 /// MEMSAVER_OK where a saver can be made with MEMSAVER_DRIVER_CUDA on this device; else MEMSAVER_UNAVAILABLE, and
@@ -555,7 +564,8 @@ typedef struct memsaver_usage {
 /// includes plain memory.
 MEMSAVER_API memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
                                                 memsaver_usage* usage) MEMSAVER_NOEXCEPT;
-/// One arena's.
+/// One arena's, also once the saver has been closed. Of a tag that was dropped it is MEMSAVER_MISUSE: the handle stands
+/// for nothing, also where the name has been made anew.
 MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) MEMSAVER_NOEXCEPT;
 
 /// All of it as JSON, in one line:

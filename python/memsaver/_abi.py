@@ -114,6 +114,7 @@ class Options(Sized):
         ("on_no_room_context", c_void_p),
         ("on_event", EventFunction),
         ("on_event_context", c_void_p),
+        ("new_tags", c_int32),
     )
 
 

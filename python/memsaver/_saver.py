@@ -214,6 +214,7 @@ class Saver:
         host_granularity: int = 0,
         enabled: bool = True,
         default_policy: Policy | None = None,
+        new_tags: Literal["allowed", "with_policy"] = "allowed",
         margin: int = 0,
         rdma: bool = False,
         export: Literal["none", "file_descriptor", "fabric"] = "none",
@@ -229,6 +230,8 @@ class Saver:
         host_granularity: on host memory, the unit of pages in bytes, a power of two (0: 2 MiB).
         enabled: False: plain allocations; pause and resume check their tags and do nothing.
         default_policy: what a tag gets that names none. None: `Discard()`, and a warning event at its first pause.
+        new_tags: "with_policy": only `arena` with a policy makes a tag, and every other use of a name that none has is
+            `Misuse`, for it may be mistyped. "allowed": every use makes one.
         margin: bytes of each device's memory that allocations and resumes leave free.
         rdma, export, peers: of GPU pages: that other devices reach them; in which form other processes can be handed them;
             the numbers of other GPUs that may use them.
@@ -251,6 +254,9 @@ class Saver:
         exports = {"none": 0, "file_descriptor": 1, "fabric": 2}
         if export not in exports:
             raise Misuse(f"export is one of {', '.join(map(repr, exports))}, not {export!r}")
+        made_by = {"allowed": 0, "with_policy": 1}
+        if new_tags not in made_by:
+            raise Misuse(f"new_tags is one of {', '.join(map(repr, made_by))}, not {new_tags!r}")
         if device is not None and device != "host" and not isinstance(device, int):
             raise Misuse(f'a device is the number of a GPU, "host" or None, not {device!r}')
         number = device if isinstance(device, int) else 0
@@ -261,6 +267,7 @@ class Saver:
             rdma=rdma,
             export_handles=exports[export],
             margin=bytes_of(margin, "margin"),
+            new_tags=made_by[new_tags],
             host_capacity=bytes_of(host_capacity, "host_capacity"),
             host_granularity=bytes_of(host_granularity, "host_granularity"),
             peers=(c_int * len(peers))(*map(_device, peers)),
@@ -616,7 +623,7 @@ class Arena:
         return self.saver.region(self)
 
     def usage(self) -> Totals:
-        """This arena's usage."""
+        """This arena's usage, also once the saver is closed. Of a tag that was dropped it is `Misuse`."""
         sums = _abi.Usage()
         call(library().memsaver_get_arena_usage, self._handle, byref(sums))
         return totals_of(sums)

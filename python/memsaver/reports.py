@@ -100,7 +100,11 @@ class DeviceUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """Who holds what. `print(saver.usage())` is a table; iterating gives the arenas' rows."""
+    """Who holds what. `print(saver.usage())` is a table; iterating gives the arenas' rows.
+
+    In the table *reserved* are addresses, *mapped* is the device's memory now and *peak* the most of it so far, *used* are
+    live blocks, and *backed up* is what the policy keeps on the host or in files.
+    """
 
     arenas: list[ArenaUsage] = field(default_factory=list)
     devices: list[DeviceUsage] = field(default_factory=list)
@@ -116,12 +120,12 @@ class Usage:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        lines = [("tag", "device", "policy", "state", "reserved", "mapped", "used", "backed up")]
+        lines = [("tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up")]
         for row in self.arenas:
-            sizes = (row.reserved_bytes, row.mapped_bytes, row.used_bytes, row.backed_up_bytes)
+            sizes = (row.reserved_bytes, row.mapped_bytes, row.peak_mapped_bytes, row.used_bytes, row.backed_up_bytes)
             tag, device, policy, state = row.tag, str(row.device), row.policy, row.state
-            reserved, mapped, used, backed_up = map(format_bytes, sizes)
-            lines.append((tag, device, policy, state, reserved, mapped, used, backed_up))
+            reserved, mapped, peak, used, backed_up = map(format_bytes, sizes)
+            lines.append((tag, device, policy, state, reserved, mapped, peak, used, backed_up))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = []
         for number, line in enumerate(lines):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -193,9 +194,17 @@ def test_drop(saver: Saver) -> None:
     assert not saver.owns(pointer)
     with pytest.raises(memsaver.Misuse):
         saver.pause("a")
-    with pytest.raises(memsaver.Misuse):
+    with pytest.raises(memsaver.Misuse, match="has been dropped"):
         arena.allocate(1)
     saver.arena("a", Zero())  # the name is free again
+    with pytest.raises(memsaver.Misuse, match="has been dropped") as raised:
+        arena.usage()  # nor is it the new one's
+    assert raised.value.tag == "a"
+    arena = saver.arena("b")
+    saver.close()
+    assert arena.usage().arenas == 1
+    saver = memsaver.Saver("host", host_capacity=256 * MIB)
+    saver.arena("a")
     saver.drop(None)
     assert [row.tag for row in saver.usage() if row.state != "plain"] == []
 
@@ -254,6 +263,25 @@ def test_default_policy() -> None:
         saver.pause()
         saver.resume()
         assert not array.any()
+
+
+def test_new_tags() -> None:
+    with Saver("host", host_capacity=1 << 24, new_tags="with_policy") as saver:
+        arena = saver.arena("weights", Zero())
+        saver.allocate(1, "weights")
+        assert saver.arena("weights").usage() == arena.usage()
+        uses: list[Callable[[str], object]] = [
+            saver.arena,
+            lambda tag: saver.allocate(1, tag),
+            lambda tag: saver.region(tag).__enter__(),
+        ]
+        for use in uses:
+            with pytest.raises(memsaver.Misuse, match='did you mean "weights"') as raised:
+                use("weigths")
+            assert raised.value.tag == "weigths"
+        assert [row.tag for row in saver.usage()] == ["weights"]
+    with pytest.raises(memsaver.Misuse, match="new_tags"):
+        Saver("host", new_tags="never")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,13 @@ TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they a
             CHECK(contains(text, "not what was saved"));
             CHECK(contains(text, "tag \"weights\""));
             CHECK(row_of(saver, "weights").state == "paused");
-            CHECK_THROWS_AS((void)saver.resume({"other", "weights"}), BackupDamaged);
+            std::string named;
+            try {
+                (void)saver.resume({"other", "weights"});
+            } catch (const BackupDamaged& error) {
+                named = error.tag();
+            }
+            CHECK(named == "weights");
             CHECK(row_of(saver, "weights").state == "paused");
             corruption.turn(block, in_file);
         }

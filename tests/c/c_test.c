@@ -304,6 +304,9 @@ static void test_torch(void) {
     // What was freed late, after its tag had gone, does not free what has the address now.
     const char* names[] = {"outer"};
     OK(memsaver_drop(saver, names, 1));
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    MISUSE(memsaver_get_arena_usage(outer, &usage), "tag \"outer\" has been dropped");
+    CHECK(usage.arenas == 0);
     memsaver_release_arena(outer);
     OK(memsaver_get_arena(saver, "outer", NULL, &outer));
     OK(memsaver_torch_push(outer));
@@ -418,6 +421,21 @@ static void test_policies(void) {
     OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
     CHECK(reads(block, 0, MIB));
     memsaver_destroy(saver);
+
+    options.new_tags = MEMSAVER_NEW_TAGS_WITH_POLICY; // which a default is not
+    OK(memsaver_create(&options, &saver));
+    memsaver_arena_options named = MEMSAVER_ARENA_OPTIONS_INIT;
+    named.policy = &policies[1];
+    OK(memsaver_make_tag(saver, "weights", &named));
+    OK(memsaver_allocate(saver, "weights", MIB, 0, &block));
+    OK(memsaver_make_tag(saver, "weights", NULL));
+    MISUSE(memsaver_allocate(saver, "weigths", MIB, 0, &block), "did you mean \"weights\"");
+    CHECK(block == NULL);
+    MISUSE(memsaver_push_region(saver, "weigths"), "unknown tag \"weigths\"");
+    MISUSE(memsaver_make_tag(saver, "other", NULL), "unknown tag \"other\"");
+    memsaver_destroy(saver);
+    options.new_tags = 2;
+    MISUSE(memsaver_create(&options, &saver), "memsaver_options.new_tags cannot be 2");
 }
 
 static void test_usage(void) {

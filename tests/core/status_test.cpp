@@ -1,9 +1,11 @@
 // A status is a small value; equality is of kind and code, not of where the name's text lies.
-#include "memsaver/core/status.hpp"
+#include "memsaver/core/error.hpp"
 
 #include <doctest/doctest.h>
 
 #include <initializer_list>
+#include <sstream>
+#include <string>
 #include <type_traits>
 
 namespace core_status_test {
@@ -26,6 +28,26 @@ TEST_CASE("two statuses are equal if kind and code are") {
     CHECK(one == Status{.kind = StatusKind::other, .code = 1, .name = "B"});
     CHECK(one != Status{.kind = StatusKind::other, .code = 2, .name = "A"});
     CHECK(one != Status{.kind = StatusKind::gone, .code = 1, .name = "A"});
+}
+
+TEST_CASE("a status is printed as the texts of errors end") {
+    const Status failed{.kind = StatusKind::other, .code = 1, .name = "CUDA_ERROR_INVALID_VALUE"};
+    CHECK(to_string(failed) == "CUDA_ERROR_INVALID_VALUE (1)");
+    CHECK(detail::failure_text(failed, "map pages").starts_with("map pages failed: " + to_string(failed)));
+    CHECK(to_string(Status{}) == "ok");
+    CHECK(to_string(Status{.kind = StatusKind::ok, .code = 7, .name = "CUDA_SUCCESS"}) == "ok");
+    CHECK(to_string(Status{.kind = StatusKind::gone, .name = "lost"}) == "lost");
+    std::ostringstream out;
+    out << failed << ", " << Status{};
+    CHECK(out.str() == "CUDA_ERROR_INVALID_VALUE (1), ok");
+}
+
+TEST_CASE("a status without a name says what its kind means") {
+    CHECK(to_string(Status{.kind = StatusKind::out_of_memory, .code = 2}) == "out of memory (2)");
+    CHECK(to_string(Status{.kind = StatusKind::out_of_host_memory}) == "out of host memory");
+    CHECK(to_string(Status{.kind = StatusKind::gone, .name = nullptr}) == "device lost");
+    CHECK(to_string(Status{.kind = StatusKind::unsupported}) == "unsupported");
+    CHECK(to_string(Status{.kind = StatusKind::other, .code = 5}) == "error (5)");
 }
 
 } // namespace core_status_test

@@ -59,4 +59,13 @@ TEST_CASE("tags: which names are near") {
     CHECK(did_you_mean("x", {"y"}).empty()); // nothing of it is left
 }
 
+TEST_CASE("the only tag that is named") {
+    CHECK(detail::only_tag("w") == "w");
+    CHECK(detail::only_tag({"w", "w"}) == "w");
+    CHECK(detail::only_tag({"w", "kv"}).empty());
+    CHECK(detail::only_tag(Tags::under("w")).empty());
+    CHECK(detail::only_tag(Tags::all()).empty());
+    CHECK(detail::only_tag({}).empty());
+}
+
 } // namespace core_tags_test

@@ -64,8 +64,8 @@ static_assert(Driver<Poor> && !Plain<Poor> && !Captures<Poor> && !HostPages<Poor
 } // namespace
 
 static_assert(Driver<AnyDriver> && Plain<AnyDriver> && Captures<AnyDriver> && Trims<AnyDriver>);
-static_assert(Shared<AnyDriver> && StreamOwners<AnyDriver> && Lanes<AnyDriver> && HostPages<AnyDriver> &&
-              Files<AnyDriver>);
+static_assert(Shared<AnyDriver> && Named<AnyDriver> && StreamOwners<AnyDriver> && Lanes<AnyDriver> &&
+              HostPages<AnyDriver> && Files<AnyDriver>);
 static_assert(std::is_nothrow_copy_constructible_v<AnyDriver> && std::is_nothrow_copy_assignable_v<AnyDriver>);
 static_assert(!std::is_constructible_v<AnyDriver, int> && !std::is_default_constructible_v<AnyDriver>);
 
@@ -112,6 +112,13 @@ TEST_CASE("AnyDriver: what a driver lacks is unsupported, what it has is not") {
     CHECK(any.owns_event({}, yes).kind == StatusKind::unsupported);
     CHECK_THROWS_AS(check(any.map_host(page, pages), "map host pages"), Unavailable);
     CHECK(AnyDriver{Gullible{}}.owns_event({}, yes).kind == StatusKind::unsupported);
+    any.name_addresses(page, page, "nobody"); // does nothing
+}
+
+TEST_CASE("AnyDriver: names of addresses arrive") {
+    const Gullible inside;
+    AnyDriver{FaultyDriver{inside}}.name_addresses(page, 3 * page, "weights");
+    CHECK(inside.state().heard == "name " + std::to_string(3 * page) + '\n');
 }
 
 TEST_CASE("AnyDriver: equal where type and value are, and finds the driver that it was made from") {

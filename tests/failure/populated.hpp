@@ -212,7 +212,7 @@ public:
             mapped += row.mapped_bytes;
             CHECK(row.held_bytes <= row.mapped_bytes);
             const auto tag = tags.find(row.tag);
-            if (tag == tags.end() || over || !counted || row.state == "closed") continue;
+            if (tag == tags.end() || over || !counted || row.state == "closed" || row.state == "dropped") continue;
             std::size_t used = 0;
             std::size_t blocks = 0;
             for (const Block& block : tag->second.blocks) {

@@ -44,7 +44,7 @@ TEST_CASE_TEMPLATE("drop: everything of a tag goes, and its name is unknown agai
     CHECK(saver.owns(other.data()));
     buffer.reset(); // quiet
     CHECK(gone.tag() == "lora.1");
-    CHECK(gone.usage().state == "closed");
+    CHECK(gone.usage().state == "dropped");
 
     const Arena again = saver.arena("lora.1", Discard{}); // with whatever policy
     CHECK(!(again == gone));
@@ -91,6 +91,53 @@ TEST_CASE("drop: handles and graphs of it are quiet, whatever dies first") {
     buffer.reset();
     arena = {};
     CHECK(told.empty());
+}
+
+TEST_CASE("drop: what outlives the tag says that it was dropped, and not that anything was closed") {
+    for (const bool enabled : {true, false}) {
+        CAPTURE(enabled);
+        const Checked<HostMachine2G> machine;
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
+        const Arena gone = saver.arena("lora");
+        const Arena there = saver.arena("there");
+        void* const block = gone.allocate(1_MiB);
+        Buffer<char> buffer{gone, 1 << 20};
+        WorkspacePool pool{gone};
+        saver.drop("lora");
+        (void)saver.arena("lora"); // another one
+        const std::string dropped = "tag \"lora\" has been dropped";
+        CHECK(contains(text_of<Misuse>([&] { (void)gone.allocate(1_MiB); }), dropped));
+        CHECK(contains(text_of<Misuse>([&] { (void)Buffer<char>{gone, 10}; }), dropped));
+        CHECK(contains(text_of<Misuse>([&] { gone.deallocate(block); }), "dropped"));
+        CHECK(contains(text_of<Misuse>([&] { buffer.reset(StreamRef{}); }), "dropped"));
+        CHECK(contains(text_of<Misuse>([&] { (void)pool.get("w", 100); }), "dropped"));
+        CHECK(contains(text_of<Misuse>([&] { saver.deallocate(block); }), "dropped"));
+        if (enabled) CHECK(contains(text_of<Misuse>([&] { (void)gone.backup_view(block, 1); }), dropped));
+        {
+            const Region region{gone};
+            CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(1_MiB); }), dropped));
+        }
+        buffer.reset(); // quiet
+        CHECK(gone.usage().state == "dropped");
+        CHECK(gone.usage().mapped_bytes == 0);
+        for (const ArenaUsage& row : saver.usage()) CHECK(row.state != "dropped");
+        saver.close();
+        CHECK(gone.usage().state == "dropped");
+        CHECK(there.usage().state == "closed");
+        CHECK(contains(text_of<Misuse>([&] { (void)there.allocate(1_MiB); }), "has been closed"));
+    }
+}
+
+TEST_CASE("drop: a tag whose drop failed before anything went is as it was") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("a");
+    (void)arena.allocate(1_MiB);
+    machine.driver.fail({.call = Call::drain});
+    CHECK_THROWS_AS(saver.drop("a"), DriverError);
+    CHECK(arena.usage().state == "active");
+    saver.close();
+    CHECK(arena.usage().state == "closed");
 }
 
 TEST_CASE("drop: switched off, and inside a hook") {

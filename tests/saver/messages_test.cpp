@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -92,6 +94,42 @@ TEST_CASE("messages: a default policy is what new tags get") {
     CHECK(saver.arena("z", Zero{}).usage().policy == "zero");
 }
 
+TEST_CASE("new tags: with NewTags::with_policy only a use that names a policy makes one") {
+    for (const bool enabled : {true, false}) {
+        CAPTURE(enabled);
+        MemorySaver saver{HostDriver{64_MiB}, {.enabled = enabled, .new_tags = NewTags::with_policy}};
+        const Arena weights = saver.arena("weights", HostBackup{});
+        CHECK(saver.arena("weights") == weights);
+        {
+            const Region region = saver.region("weights");
+            saver.deallocate(saver.allocate(100));
+        }
+        const std::string text = text_of<Misuse>([&] { (void)saver.arena("weigths"); });
+        CHECK(text == "unknown tag \"weigths\": did you mean \"weights\"? A new tag of this saver names its policy "
+                      "(NewTags::with_policy)");
+        CHECK(text_of<Misuse>([&] { (void)saver.arena("activations"); }) ==
+              "unknown tag \"activations\". A new tag of this saver names its policy (NewTags::with_policy)");
+        CHECK(text_of<Misuse>([&] { const Region region = saver.region("weigths"); }) == text);
+        CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("x", ArenaOptions{.capacity = 2_MiB}); }), "\"x\""));
+        CHECK(contains(text_of<Misuse>([&] { (void)capture(saver, "graph", StreamRef{}, [] {}); }), "\"graph\""));
+        CHECK(saver.usage().size() == 1);
+        const Region kv = saver.region("kv", Discard{});
+        saver.drop("weights");
+        CHECK_THROWS_AS((void)saver.arena("weights"), Misuse); // unknown again
+        CHECK(saver.arena("weights", Zero{}).tag() == "weights");
+    }
+}
+
+TEST_CASE("new tags: a default policy is not one that was named, and a second device makes no new tag") {
+    const HostDriver second{64_MiB, {.device = 1}};
+    MemorySaver saver{HostDriver{64_MiB}, {.default_policy = Zero{}, .new_tags = NewTags::with_policy}};
+    CHECK_THROWS_AS((void)saver.arena("w"), Misuse);
+    (void)saver.arena("w", Zero{});
+    CHECK(saver.arena("w", Zero{}, second).device() == 1);
+    MemorySaver allowed{HostDriver{64_MiB}};
+    CHECK(allowed.arena("w").usage().policy == "discard");
+}
+
 TEST_CASE("messages: errors name the tag") {
     MemorySaver saver{HostDriver{64_MiB}};
     const Arena arena = saver.arena("w");
@@ -114,6 +152,110 @@ TEST_CASE("messages: errors name the tag") {
     const Buffer<char> kept{other.arena("kept", HostBackup{}), 100};
     const Buffer<char> lost{other.arena("lost", FileBackup{.directory = "/nowhere/at/all"}), 100};
     CHECK(tag_of([&] { (void)other.pause(); }) == "lost");
+}
+
+std::string tag_named(const std::function<void()>& act) {
+    try {
+        act();
+    } catch (const Error& error) {
+        return error.tag();
+    }
+    return "nothing was thrown";
+}
+
+TEST_CASE("messages: errors name the tag that is unknown, or made wrongly") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    (void)saver.arena("w", HostBackup{});
+    (void)saver.arena("kv", Discard{});
+    CHECK(tag_named([&] { (void)saver.pause("weigths"); }) == "weigths");
+    CHECK(tag_named([&] { (void)saver.resume({"w", "weigths"}); }) == "weigths"); // one of them, and it is this one
+    CHECK(tag_named([&] { (void)saver.trim("x"); }) == "x");
+    CHECK(tag_named([&] { saver.drop("x"); }) == "x");
+    CHECK(tag_named([&] { (void)saver.bytes_to_resume("x"); }) == "x");
+    CHECK(tag_named([&] { saver.set_capacity("x", 1); }) == "x");
+    CHECK(tag_named([&] { saver.prepare({"w", "kv"}); }) == "kv");
+    CHECK(tag_named([&] { saver.invalidate("kv"); }) == "kv");
+    CHECK(tag_named([&] { (void)saver.arena("w", Zero{}); }) == "w");
+    CHECK(tag_named([&] { (void)saver.arena("w", HostBackup{}, ArenaOptions{.capacity = 2_MiB}); }) == "w");
+    CHECK(tag_named([&] { (void)saver.arena("n", Zero{}, ArenaOptions{.capacity = 2_MiB, .reserve = 4_MiB}); }) == "n");
+    CHECK(tag_named([&] { (void)saver.arena(""); }).empty());
+    const Arena arena = saver.arena("w");
+    CHECK(tag_named([&] { (void)Buffer<int>{arena, -1}; }) == "w");
+    saver.close();
+    CHECK(tag_named([&] { (void)saver.pause("w"); }) == "w");
+    CHECK(tag_named([&] { (void)saver.pause({"w", "w"}); }) == "w");
+    CHECK(tag_named([&] { (void)saver.pause({"w", "kv"}); }).empty());
+    CHECK(tag_named([&] { (void)saver.pause(); }).empty());
+    CHECK(tag_named([&] { (void)saver.pause(Tags::under("w")); }).empty());
+    CHECK(tag_named([&] { (void)saver.arena("z"); }) == "z");
+    CHECK(tag_named([&] { (void)arena.allocate(1); }) == "w");
+}
+
+TEST_CASE("messages: misuse in a hook names the tag, and several none") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    (void)saver.arena("a");
+    (void)saver.arena("b");
+    std::vector<std::string> named;
+    const Hook hook = saver.before_pause([&](PauseEvent&) {
+        named.push_back(tag_named([&] { (void)saver.resume("b"); }));
+        named.push_back(tag_named([&] { saver.drop("a"); }));
+        named.push_back(tag_named([&] { (void)saver.trim({"a", "b"}); }));
+        named.push_back(tag_named([&] { (void)saver.pause(); }));
+    });
+    (void)saver.pause("a");
+    CHECK(named == std::vector<std::string>{"b", "a", "", ""});
+}
+
+TEST_CASE("messages: NotIdle of one tag names it, of several none; and so does what cannot be waited for") {
+    const HostDriver driver{256_MiB};
+    MemorySaver saver{driver};
+    const Buffer<char> a{saver.arena("a"), 100};
+    StreamRef stream;
+    REQUIRE(driver.open_stream(stream).ok());
+    REQUIRE(driver.hold(stream).ok());
+    REQUIRE(driver.enqueue(stream, [] {}).ok());
+    const PauseOptions at_once{.timeout = std::chrono::nanoseconds{0}};
+    CHECK(tag_named([&] { (void)saver.pause("a", at_once); }) == "a");
+    CHECK(tag_named([&] { (void)saver.pause({}, at_once); }) == "nothing was thrown");
+    CHECK(tag_named([&] { (void)saver.pause(Tags::all(), at_once); }) == "a"); // the only one that has anything
+    const Buffer<char> b{saver.arena("b"), 100};
+    CHECK(tag_named([&] { (void)saver.pause({"a", "b"}, at_once); }).empty());
+    REQUIRE(driver.let_go(stream).ok());
+    REQUIRE(driver.drain().ok());
+    REQUIRE(driver.begin_capture(stream, CaptureMode::relaxed).ok());
+    CHECK(tag_named([&] { (void)saver.pause("b", {.order = after(stream)}); }) == "b");
+    GraphRef graph;
+    REQUIRE(driver.end_capture(stream, graph).ok());
+    REQUIRE(driver.close_graph(graph).ok());
+    REQUIRE(driver.close_stream(stream).ok());
+}
+
+TEST_CASE("messages: what an open capture refuses names the tag that is captured") {
+    const HostDriver driver{64_MiB};
+    MemorySaver saver{driver};
+    (void)saver.arena("w");
+    StreamRef stream;
+    REQUIRE(driver.open_stream(stream).ok());
+    std::vector<std::string> named;
+    {
+        const Graph graph = capture(saver, "graph", stream, [&] {
+            named.push_back(tag_named([&] { (void)saver.pause("w"); }));
+            named.push_back(tag_named([&] { saver.drop("w"); }));
+            named.push_back(tag_named([&] { (void)capture(saver, "second", stream, [] {}); }));
+        });
+    }
+    CHECK(named == std::vector<std::string>{"graph", "graph", "second"});
+    REQUIRE(driver.close_stream(stream).ok());
+}
+
+TEST_CASE("messages: bytes that changed though they were saved once name their tag, also among others") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    const Buffer<char> other{saver.arena("other", HostBackup{}), 100};
+    const Buffer<char> frozen{saver.arena("frozen", HostBackup{.refresh = Refresh::once, .check = true}), 100};
+    (void)saver.pause();
+    (void)saver.resume();
+    frozen.data()[0] = static_cast<char>(frozen.data()[0] + 1);
+    CHECK(tag_named([&] { (void)saver.pause(); }) == "frozen");
 }
 
 TEST_CASE("messages: regions that end elsewhere") {

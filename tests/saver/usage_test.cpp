@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace saver_usage_test {
 
@@ -77,11 +78,34 @@ TEST_CASE_TEMPLATE("the table names everything", M, MEMSAVER_TEST_MACHINES) {
     out << saver.usage();
     const std::string text = out.str();
     for (const char* part :
-         {"tag", "device", "policy", "state", "reserved", "mapped", "used", "backed up", "weights", "zero", "paused",
-          "6.00 MiB", "kv_cache", "discard", "active", "10.00 MiB", "by these tags"}) {
+         {"tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up", "weights", "zero",
+          "paused", "6.00 MiB", "kv_cache", "discard", "active", "10.00 MiB", "by these tags"}) {
         CHECK_MESSAGE(contains(text, part), part << " in\n" << text);
     }
     CHECK(!contains(text, "could not be given back"));
+}
+
+TEST_CASE("the table has the peak of what was mapped, also of what is away") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag");
+    void* const block = arena.allocate(48_MiB);
+    (void)arena.allocate(6_MiB);
+    arena.deallocate(block);
+    (void)saver.pause();
+    std::ostringstream out;
+    out << saver.usage();
+    const std::string text = out.str();
+    const std::string row = text.substr(text.find('\n') + 1, text.find("\ndevice") - text.find('\n') - 1);
+    std::istringstream words{row};
+    std::vector<std::string> read;
+    for (std::string word; words >> word;) read.push_back(word);
+    // tag, device, policy, state, reserved, mapped 0 B, peak 54 MiB, used 6 MiB, backed up 0 B
+    REQUIRE(read.size() == 14);
+    CHECK(read[6] + ' ' + read[7] == "0 B");
+    CHECK(read[8] + ' ' + read[9] == format_bytes(row_of(saver, "tag").peak_mapped_bytes));
+    CHECK(row_of(saver, "tag").peak_mapped_bytes >= 54_MiB);
+    CHECK(read[10] + ' ' + read[11] == "6.00 MiB");
 }
 
 TEST_CASE("a very long tag does not break the table") {

@@ -15,7 +15,7 @@ using Whole = test::Gullible;
 
 static_assert(Driver<Whole> && Pages<Whole> && Streams<Whole> && Copies<Whole>);
 static_assert(Plain<Whole> && Captures<Whole> && Lanes<Whole> && Trims<Whole> && StreamOwners<Whole>);
-static_assert(HostPages<Whole> && Files<Whole> && Shared<Whole>);
+static_assert(HostPages<Whole> && Files<Whole> && Shared<Whole> && Named<Whole>);
 
 // A member of the same name hides the inherited one.
 // clang-format off
@@ -29,6 +29,7 @@ struct Lane : Whole { void lane() = delete; };
 struct TrimPool : Whole { void trim_pool() = delete; };
 struct OwnsStream : Whole { void owns_stream() = delete; };
 struct NeighboursOf : Whole { void neighbours() = delete; };
+struct NameAddresses : Whole { void name_addresses() = delete; };
 struct HostAvailable : Whole { void host_available() = delete; };
 struct PunchFile : Whole { void punch_file() = delete; };
 struct Name : Whole { void name(int) = delete; };
@@ -48,6 +49,7 @@ struct ChangingDrain : Whole { Status drain() noexcept { return {}; } };
 struct ChangingWrite : Whole { // what is written is const
     Status write_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return {}; }
 };
+struct ThrowingName : Whole { void name_addresses(Address, std::size_t, const char*) const {} };
 struct VoidRelease : Whole { void release(PageHandle) const noexcept {} };
 struct BoolQuery : Whole { bool query(EventRef, bool&) const noexcept { return true; } };
 struct NumberName : Whole { int name() const { return 0; } };
@@ -68,8 +70,10 @@ static_assert(!StreamOwners<lacking::OwnsStream> && Driver<lacking::OwnsStream>)
 static_assert(!HostPages<lacking::HostAvailable> && Driver<lacking::HostAvailable>);
 static_assert(!Files<lacking::PunchFile> && Driver<lacking::PunchFile>);
 static_assert(!Shared<lacking::NeighboursOf> && Driver<lacking::NeighboursOf>);
+static_assert(!Named<lacking::NameAddresses> && Driver<lacking::NameAddresses>);
 
 static_assert(!Pages<wrong::ThrowingMap> && !Driver<wrong::ThrowingDevice> && !HostPages<wrong::ThrowingPin>);
+static_assert(!Named<wrong::ThrowingName>);
 static_assert(!Streams<wrong::ChangingDrain> && !Files<wrong::ChangingWrite>);
 static_assert(!Pages<wrong::VoidRelease> && !Streams<wrong::BoolQuery> && !Driver<wrong::NumberName>);
 
@@ -83,6 +87,7 @@ static_assert(!Captures<Faulty<lacking::UpdateGraph>> && Plain<Faulty<lacking::U
 static_assert(!Lanes<Faulty<lacking::Lane>> && !Trims<Faulty<lacking::TrimPool>>);
 static_assert(!StreamOwners<Faulty<lacking::OwnsStream>> && !HostPages<Faulty<lacking::HostAvailable>>);
 static_assert(Shared<Faulty<Whole>> && !Shared<Faulty<lacking::NeighboursOf>>);
+static_assert(Named<Faulty<Whole>> && !Named<Faulty<lacking::NameAddresses>>);
 static_assert(!Files<Faulty<lacking::PunchFile>> && Driver<Faulty<Faulty<Whole>>>);
 static_assert(std::is_constructible_v<AnyDriver, lacking::FreePlain>);
 static_assert(!std::is_constructible_v<AnyDriver, lacking::Fill> && !std::is_constructible_v<AnyDriver, int>);

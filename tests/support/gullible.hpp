@@ -101,6 +101,7 @@ public:
     Status close_graph(GraphRef) const noexcept { return made(); }
 
     Neighbours* neighbours() const noexcept { return nullptr; }
+    void name_addresses(Address, std::size_t bytes, const char*) const noexcept { hear("name", bytes); }
     Status lane(Direction direction, StreamRef& stream) const noexcept {
         return made([&] { stream = reinterpret_cast<HostStream*>(direction == Direction::out ? 0x10 : 0x20); });
     }

@@ -140,6 +140,11 @@ public:
     // For the table of a saver's tags, which looks only at the arenas that may hold something.
     std::uint64_t arena_serial = 0;
     std::atomic<bool> listed{true};
+
+    /// The tag has been dropped, or is about to be; told where a closed arena is.
+    std::atomic<bool> dropped{false};
+    /// What has become of an arena that is closed, for texts: itself, or its tag.
+    [[nodiscard]] const char* end() const noexcept { return dropped.load() ? "dropped" : "closed"; }
 };
 
 } // namespace detail

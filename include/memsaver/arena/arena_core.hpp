@@ -216,7 +216,7 @@ private:
         if (!fork_mark_.forked() && !closed_.load()) return;
         const std::string wanted = what();
         fork_mark_.require_parent(wanted.c_str());
-        throw Misuse{wanted + ": tag \"" + tag() + "\" has been closed"};
+        throw Misuse{wanted + ": tag \"" + tag() + "\" has been " + end()};
     }
     /// Throws what a failing driver call stands for, with the tag in the text.
     void check_of_tag(const Status& status, const Attempt& attempt) const;

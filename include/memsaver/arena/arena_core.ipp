@@ -310,7 +310,7 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
     }
     const bool some_active = row.mapped_bytes > row.held_bytes;
     totals.fill(row);
-    row.state = closed_.load()          ? "closed"
+    row.state = closed_.load()          ? end()
                 : row.paused_bytes == 0 ? (some_active ? "active" : "empty")
                                         : (some_active ? "partly paused" : "paused");
     return row;

@@ -265,6 +265,7 @@ MEMSAVER_INLINE Range ArenaPages::take_addresses(std::size_t bytes, std::size_t 
     }
     check(status, "reserve addresses", wanted, 0);
     const Range all{reservation.get().address, wanted};
+    driver_.name_addresses(all.address, reservation.get().bytes, ("tag \"" + tag_ + '"').c_str());
     AddressSpace space{all};
     const Address address = space.take(bytes, alignment);
     {

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -111,21 +112,21 @@ void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline
         if (!step.takes()) continue;
         if (std::find(drivers.begin(), drivers.end(), step.driver()) == drivers.end()) drivers.push_back(step.driver());
     }
-    const auto whose = [&](const Error& error) {
+    const auto named = [&](const auto& error) {
         std::vector<std::string> tags;
         for (const Step& step : steps) {
             const bool known = std::find(tags.begin(), tags.end(), step.tag()) != tags.end();
             if (step.takes() && !known) tags.push_back(step.tag());
         }
-        return quoted_tags(tags) + ": " + error.what();
+        return about_tag(only_tag(tags), std::remove_cvref_t<decltype(error)>{quoted_tags(tags) + ": " + error.what()});
     };
     std::vector<IdleWait> waits;
     try {
         waits = wait_until_idle(drivers, order, deadline, others);
     } catch (const NotIdle& error) {
-        throw NotIdle{whose(error)};
+        throw named(error);
     } catch (const Misuse& error) {
-        throw Misuse{whose(error)};
+        throw named(error);
     }
     for (Step& step : steps) {
         if (!step.takes()) continue;
@@ -172,14 +173,7 @@ Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::stead
 /// Enqueues the copies of all steps, in order. An error names its tag.
 template <class Step>
 void enqueue_all(std::vector<Step>& steps) {
-    for (Step& step : steps) {
-        try {
-            step.enqueue();
-        } catch (Error& error) {
-            name_tag(error, step.tag());
-            throw;
-        }
-    }
+    for (Step& step : steps) naming(step.tag(), [&] { step.enqueue(); });
 }
 
 /// An empty report with room for `rows`, so that no host memory is needed once something has been done.

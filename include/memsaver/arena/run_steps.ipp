@@ -230,8 +230,8 @@ MEMSAVER_INLINE void require_keeps_nothing(const ResumeOptions& options) {
 
 MEMSAVER_INLINE void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::string& tag) {
     if (policy.keeps_bytes()) return;
-    throw Misuse{std::string{what} + ": tag \"" + tag + "\" has the policy \"" + std::string{policy.name()} +
-                 "\", which keeps no bytes"};
+    throw about_tag(tag, Misuse{std::string{what} + ": tag \"" + tag + "\" has the policy \"" +
+                                std::string{policy.name()} + "\", which keeps no bytes"});
 }
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy,

@@ -176,6 +176,24 @@ std::string failure_text(const Status& status, const Attempt& attempt, const std
 /// An exception of an operation on one tag says which.
 void name_tag(Error& error, const std::string& tag) noexcept;
 
+/// Answers what `act()` answers; an error that names no tag names this one.
+template <class Act>
+decltype(auto) naming(const std::string& tag, Act&& act) {
+    try {
+        return act();
+    } catch (Error& error) {
+        name_tag(error, tag);
+        throw;
+    }
+}
+
+/// The same error, which names this tag.
+template <class E>
+E about_tag(const std::string& tag, E error) noexcept {
+    name_tag(error, tag);
+    return error;
+}
+
 /// Throws OutOfHostMemory for the language's std::bad_alloc.
 [[noreturn]] void raise_no_host_memory();
 

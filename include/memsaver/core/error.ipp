@@ -55,8 +55,7 @@ MEMSAVER_INLINE std::string SourcePlace::text() const {
 MEMSAVER_INLINE std::string failure_text(const Status& status, const Attempt& attempt, const std::string& detail) {
     std::string text = attempt.what;
     if (!detail.empty()) text += " (" + detail + ")";
-    return text + " failed: " + (*status.name != '\0' ? status.name : "error") +
-           (status.code != 0 ? " (" + std::to_string(status.code) + ")" : "") +
+    return text + " failed: " + (status.ok() ? "error" : to_string(status)) +
            (attempt.place.internal() ? "" : " [" + attempt.place.text() + "]");
 }
 

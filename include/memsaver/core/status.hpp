@@ -2,6 +2,11 @@
 // Below `check` (error.hpp) the library speaks in these; above it, in exceptions.
 #pragma once
 
+#include "memsaver/core/form.hpp"
+
+#include <iosfwd>
+#include <string>
+
 namespace memsaver::inline v0_2 {
 
 /// What an answer means to whoever gets it, on whatever machine.
@@ -25,6 +30,17 @@ struct [[nodiscard]] Status {
     friend constexpr bool operator==(const Status& a, const Status& b) noexcept {
         return a.kind == b.kind && a.code == b.code;
     }
+
+    /// As `to_string`.
+    friend std::ostream& operator<<(std::ostream& out, const Status& status);
 };
 
+/// As the texts of errors end: "CUDA_ERROR_INVALID_VALUE (1)". Where there is no native name, what the kind means, "out
+/// of memory"; "ok" for success.
+[[nodiscard]] std::string to_string(const Status& status);
+
 } // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/core/status.ipp"
+#endif

@@ -92,6 +92,9 @@ namespace detail {
 /// `tag "weights"`, or `tags "weights", "kv_cache"`; `every tag`, `every tag under "model/"`, `no tag`.
 std::string quoted_tags(const Tags& tags);
 
+/// The one tag that is named, however often; empty for several, and for those that nobody named.
+std::string only_tag(const Tags& tags);
+
 /// How many characters have to be changed, put in or taken out to make one of the other.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 

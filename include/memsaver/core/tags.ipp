@@ -43,6 +43,14 @@ MEMSAVER_INLINE std::string quoted_tags(const Tags& tags) {
     return text;
 }
 
+MEMSAVER_INLINE std::string only_tag(const Tags& tags) {
+    if (tags.kind() != Tags::Kind::named || tags.size() == 0) return {};
+    for (const std::string& name : tags.names()) {
+        if (name != tags[0]) return {};
+    }
+    return tags[0];
+}
+
 MEMSAVER_INLINE std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1); // the distances of a's beginning to each beginning of b
     for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;

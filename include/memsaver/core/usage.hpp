@@ -16,7 +16,9 @@ struct ArenaUsage {
     std::string tag;
     int device = 0;
     std::string policy;
-    std::string state; ///< "active", "paused", "partly paused", "empty", "plain" (switched off) or "closed"
+    /// "active", "paused", "partly paused", "empty", "plain" (switched off), "closed", or, of an Arena that outlives
+    /// its tag, "dropped".
+    std::string state;
     std::size_t reserved_bytes = 0;  ///< addresses
     std::size_t mapped_bytes = 0;    ///< physical memory owned: the sum of the handles that live, held ones included
     std::size_t held_bytes = 0;      ///< of these, what the driver refused to take back so far
@@ -43,7 +45,9 @@ struct DeviceUsage {
     bool known = true;                 ///< whether the driver said so; else all but `mapped_bytes` is 0
 };
 
-/// A range of ArenaUsage, in the order in which the arenas were made; printable as a table.
+/// A range of ArenaUsage, in the order in which the arenas were made; printable as a table. Its columns: *reserved* are
+/// addresses (not the option `reserve`, which takes memory), *mapped* is the device's memory now and *peak* the most of
+/// it so far, *used* are live blocks, *backed up* is what the policy keeps on the host or in files.
 class Usage {
 public:
     Usage(std::vector<ArenaUsage> arenas, std::vector<DeviceUsage> devices)
@@ -62,6 +66,13 @@ private:
     std::vector<ArenaUsage> arenas_;
     std::vector<DeviceUsage> devices_;
 };
+
+/// All of it as JSON, in one line:
+/// {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
+///  "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true}, ...]}
+/// The fields are those of ArenaUsage and of DeviceUsage, all of them. Bytes of a tag's name that are no UTF-8 pass as
+/// they are.
+[[nodiscard]] std::string to_json(const Usage& usage);
 
 } // namespace memsaver::inline v0_2
 

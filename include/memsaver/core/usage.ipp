@@ -1,6 +1,7 @@
 // Definitions of usage.hpp.
 #pragma once
 
+#include "memsaver/core/event.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/usage.hpp"
 
@@ -13,14 +14,37 @@
 
 namespace memsaver::inline v0_2 {
 
+namespace detail {
+
+/// Rows of one object after the other.
+class JsonRows {
+public:
+    void begin() { text_ += text_.empty() || text_.back() == '[' ? "{" : ",{"; }
+    void end() { text_ += '}'; }
+    void raw(const char* text) { text_ += text; }
+    void field(const char* name, const std::string& value) {
+        if (text_.back() != '{') text_ += ',';
+        text_ += json_quoted(name) + ':' + value;
+    }
+    void text(const char* name, const std::string& value) { field(name, json_quoted(value)); }
+    void number(const char* name, std::size_t value) { field(name, std::to_string(value)); }
+
+    [[nodiscard]] const std::string& all() const noexcept { return text_; }
+
+private:
+    std::string text_;
+};
+
+} // namespace detail
+
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) {
-    constexpr std::size_t columns = 8;
+    constexpr std::size_t columns = 9;
     using Line = std::array<std::string, columns>;
-    std::vector<Line> lines{{"tag", "device", "policy", "state", "reserved", "mapped", "used", "backed up"}};
+    std::vector<Line> lines{{"tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up"}};
     for (const ArenaUsage& row : usage) {
         lines.push_back({row.tag, std::to_string(row.device), row.policy, row.state, format_bytes(row.reserved_bytes),
-                         format_bytes(row.mapped_bytes), format_bytes(row.used_bytes),
-                         format_bytes(row.backed_up_bytes)});
+                         format_bytes(row.mapped_bytes), format_bytes(row.peak_mapped_bytes),
+                         format_bytes(row.used_bytes), format_bytes(row.backed_up_bytes)});
     }
     std::array<std::size_t, columns> widths{};
     for (const Line& line : lines) {
@@ -48,6 +72,45 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) 
             << " by others\n";
     }
     return out;
+}
+
+MEMSAVER_INLINE std::string to_json(const Usage& usage) {
+    detail::JsonRows json;
+    json.raw("{\"arenas\":[");
+    for (const ArenaUsage& row : usage) {
+        json.begin();
+        json.text("tag", row.tag);
+        json.field("device", std::to_string(row.device));
+        json.text("policy", row.policy);
+        json.text("state", row.state);
+        json.number("reserved_bytes", row.reserved_bytes);
+        json.number("mapped_bytes", row.mapped_bytes);
+        json.number("held_bytes", row.held_bytes);
+        json.number("used_bytes", row.used_bytes);
+        json.number("paused_bytes", row.paused_bytes);
+        json.number("backed_up_bytes", row.backed_up_bytes);
+        json.number("blocks", row.blocks);
+        json.number("peak_mapped_bytes", row.peak_mapped_bytes);
+        json.number("pauses", row.pauses);
+        json.number("resumes", row.resumes);
+        json.number("released_total_bytes", row.released_total_bytes);
+        json.number("saved_total_bytes", row.saved_total_bytes);
+        json.number("restored_total_bytes", row.restored_total_bytes);
+        json.end();
+    }
+    json.raw("],\"devices\":[");
+    for (const DeviceUsage& row : usage.devices()) {
+        json.begin();
+        json.field("device", std::to_string(row.device));
+        json.number("total_bytes", row.total_bytes);
+        json.number("used_bytes", row.used_bytes);
+        json.number("mapped_bytes", row.mapped_bytes);
+        json.number("unexplained_bytes", row.unexplained_bytes);
+        json.field("known", row.known ? "true" : "false");
+        json.end();
+    }
+    json.raw("]}");
+    return json.all();
 }
 
 } // namespace memsaver::inline v0_2

@@ -31,6 +31,7 @@ public:
     [[nodiscard]] virtual bool equals(const Machine& other) const = 0;
     [[nodiscard]] virtual Neighbours* neighbours() const noexcept = 0;
     [[nodiscard]] virtual const void* target(const std::type_info& type) const noexcept = 0;
+    virtual void name_addresses(Address, std::size_t, const char*) const noexcept = 0;
     virtual Status granularity(std::size_t&) const noexcept = 0;
     virtual Status memory(DeviceMemory&) const noexcept = 0;
     virtual Status reserve(std::size_t, std::size_t, Address&) const noexcept = 0;
@@ -94,6 +95,8 @@ struct SoundParts {
                   "lane of the driver must be as the concept Lanes says: const, noexcept, a Status");
     static_assert(Shared<D> || !requires(const D d) { d.neighbours(); },
                   "neighbours of the driver must be as the concept Shared says: const, noexcept, a Neighbours*");
+    static_assert(Named<D> || !requires(const D d, Address a, std::size_t n, const char* name) { d.name_addresses(a, n, name); },
+                  "name_addresses of the driver must be as the concept Named says: const, noexcept, void");
     static_assert(Plain<D> || !requires(const D d, std::size_t n, Address& a) { d.allocate_plain(n, a); d.free_plain(a); },
                   "allocate_plain and free_plain of the driver must be as the concept Plain says: const, noexcept, a Status");
     static_assert(Captures<D> || !requires(const D d, StreamRef s, CaptureMode mode, GraphRef& g) {
@@ -129,6 +132,9 @@ public:
     [[nodiscard]] Neighbours* neighbours() const noexcept override {
         if constexpr (Shared<D>) return driver.neighbours();
         else return nullptr;
+    }
+    void name_addresses(Address address, std::size_t bytes, const char* name) const noexcept override {
+        if constexpr (Named<D>) driver.name_addresses(address, bytes, name);
     }
     [[nodiscard]] const void* target(const std::type_info& type) const noexcept override {
         return type == typeid(D) ? &driver : nullptr;
@@ -281,6 +287,10 @@ public:
     [[nodiscard]] int numa_node() const noexcept { return machine_->numa_node(); }
     /// Who else takes memory of the machine through copies of the driver; null if nobody knows.
     [[nodiscard]] Neighbours* neighbours() const noexcept { return machine_->neighbours(); }
+    /// Names what was reserved, for machines that tell people of faults; nothing with others.
+    void name_addresses(Address address, std::size_t bytes, const char* name) const noexcept {
+        machine_->name_addresses(address, bytes, name);
+    }
     /// The driver that this was made from, if it is a D; else null.
     template <class D>
     [[nodiscard]] const D* target() const noexcept {

@@ -136,6 +136,13 @@ concept Shared = requires(const D d) {
     { d.neighbours() } noexcept -> std::same_as<Neighbours*>;
 };
 
+/// A machine that tells people of faults: `name_addresses(address, bytes, name)`, what to call what was reserved there until
+/// it is unreserved. The text is the driver's own to copy; a driver that cannot does without.
+template <class D>
+concept Named = requires(const D d, Address a, std::size_t n, const char* name) {
+    { d.name_addresses(a, n, name) } noexcept -> std::same_as<void>;
+};
+
 /// Pages of the host for bytes that wait there.
 ///
 /// - `map_host(bytes, pages&)` / `unmap_host(pages, bytes)`: addresses at a multiple of 2 MiB, huge pages where the

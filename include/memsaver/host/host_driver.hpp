@@ -21,7 +21,7 @@ class HostMachine;
 
 /// A machine in host memory: addresses that stay, pages that really come and go, a capacity that runs out, streams that
 /// run late on threads of their own, captures. Device addresses are pointers that the CPU may use as well; touching
-/// paused memory is a segmentation fault.
+/// paused memory is a segmentation fault, before which a line on stderr names the tag (HostDriverOptions::tell_faults).
 ///
 /// It is not polite. Work on memory without pages or access, and unmapping under unfinished work, lose the machine as
 /// an illegal address loses a CUDA context. Errors of bookkeeping that a CUDA driver lets pass are answered with an
@@ -75,6 +75,7 @@ public:
 
     Status lane(Direction direction, StreamRef& out) const noexcept;
     [[nodiscard]] Neighbours* neighbours() const noexcept;
+    void name_addresses(Address address, std::size_t bytes, const char* name) const noexcept;
 
     Status owns_stream(StreamRef stream, bool& yes) const noexcept;
     /// `yes`: whether this machine opened `event`, and it is not closed. Also on a lost machine.
@@ -141,7 +142,7 @@ private:
 
 static_assert(Driver<HostDriver> && Plain<HostDriver> && Captures<HostDriver>);
 
-static_assert(Trims<HostDriver> && StreamOwners<HostDriver>);
+static_assert(Trims<HostDriver> && StreamOwners<HostDriver> && Named<HostDriver>);
 
 static_assert(Lanes<HostDriver> && HostPages<HostDriver> && Files<HostDriver>);
 

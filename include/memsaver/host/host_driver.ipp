@@ -120,6 +120,13 @@ MEMSAVER_INLINE Status HostDriver::lane(Direction direction, StreamRef& out) con
 
 MEMSAVER_INLINE Neighbours* HostDriver::neighbours() const noexcept { return &machine_->neighbours; }
 
+MEMSAVER_INLINE void HostDriver::name_addresses(Address address, std::size_t bytes, const char* name) const noexcept {
+    (void)machine_->with_memory([&](detail::HostMemory& m) {
+        m.name({address, bytes}, name);
+        return detail::HostStatus::ok;
+    });
+}
+
 MEMSAVER_INLINE Status HostDriver::owns_stream(StreamRef stream, bool& yes) const noexcept {
     yes = machine_->owns(stream.native()); // a question: no violation
     return {};

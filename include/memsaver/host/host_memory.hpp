@@ -5,6 +5,7 @@
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/system.hpp"
+#include "memsaver/host/fault_names.hpp"
 #include "memsaver/host/host_options.hpp"
 
 #include <sys/mman.h>
@@ -149,7 +150,8 @@ private:
 class HostMemory {
 public:
     HostMemory(std::size_t capacity, const HostDriverOptions& options, HostViolations& violations)
-        : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison}, violations_{violations} {}
+        : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison},
+          tell_faults_{options.tell_faults}, violations_{violations} {}
 
     ~HostMemory();
     HostMemory(const HostMemory&) = delete;
@@ -164,6 +166,9 @@ public:
     Status reserve(std::size_t bytes, std::size_t alignment, Address& out);
 
     Status unreserve(HostRange range);
+
+    /// What a fault in a whole reservation is told with; in anything else, nothing is.
+    void name(HostRange range, const char* name) noexcept;
 
     Status create(std::size_t bytes, PageHandle& out);
 
@@ -203,6 +208,10 @@ private:
         std::size_t mappings = 0;
         bool released = false;
     };
+    struct Reserved {
+        std::size_t bytes = 0;
+        FaultName name{};
+    };
     using PagesTable = std::unordered_map<std::uint64_t, Pages>;
 
     Status misuse(const char* what, HostRange where) noexcept;
@@ -224,9 +233,10 @@ private:
     std::size_t capacity_;
     std::size_t granularity_;
     bool poison_;
+    bool tell_faults_;
     HostViolations& violations_;
     HostPageFile file_;
-    std::map<Address, std::size_t> reservations_;
+    std::map<Address, Reserved> reservations_;
     PagesTable pages_; // also what is released but still mapped
     HostMappings mappings_;
     std::vector<HostRange> scraps_;

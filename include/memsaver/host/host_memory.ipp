@@ -128,7 +128,10 @@ MEMSAVER_INLINE void HostMappings::unpin(HostRange range, std::uint64_t pinned) 
 MEMSAVER_INLINE HostMemory::~HostMemory() {
     for (const auto& [address, mapping] : mappings_.table())
         if (mapping.plain()) std::free(reinterpret_cast<void*>(address));
-    for (const auto& [address, bytes] : reservations_) ::munmap(reinterpret_cast<void*>(address), bytes);
+    for (auto& [address, reserved] : reservations_) {
+        reserved.name = {};
+        ::munmap(reinterpret_cast<void*>(address), reserved.bytes);
+    }
     for (const HostRange& range : abandoned_) ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
 }
 
@@ -150,7 +153,7 @@ MEMSAVER_INLINE Status HostMemory::reserve(std::size_t bytes, std::size_t alignm
     const auto begin = reinterpret_cast<Address>(at);
     const Address address = align_up(begin, alignment);
     try {
-        reservations_.emplace(address, bytes);
+        reservations_.emplace(address, Reserved{bytes});
     } catch (...) {
         ::munmap(at, room);
         throw;
@@ -164,15 +167,23 @@ MEMSAVER_INLINE Status HostMemory::reserve(std::size_t bytes, std::size_t alignm
 
 MEMSAVER_INLINE Status HostMemory::unreserve(HostRange range) {
     const auto found = reservations_.find(range.address);
-    if (found == reservations_.end() || found->second != range.bytes)
+    if (found == reservations_.end() || found->second.bytes != range.bytes)
         return misuse("unreserve of what is not a reservation", range);
     if (mappings_.touch(range)) return misuse("unreserve of addresses with pages", range);
-    if (has_scraps(range)) // work still writes there: let nobody else have the addresses
+    found->second.name = {}; // before the addresses are somebody else's
+    if (has_scraps(range))   // work still writes there: let nobody else have the addresses
         abandoned_.push_back(range);
     else
         ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
     reservations_.erase(found);
     return HostStatus::ok;
+}
+
+MEMSAVER_INLINE void HostMemory::name(HostRange range, const char* name) noexcept {
+    const auto found = reservations_.find(range.address);
+    if (!tell_faults_ || found == reservations_.end() || found->second.bytes != range.bytes) return;
+    found->second.name = {}; // of two names at once the handler might find the older
+    found->second.name = FaultName{range.address, range.bytes, name};
 }
 
 MEMSAVER_INLINE Status HostMemory::create(std::size_t bytes, PageHandle& out) {
@@ -296,7 +307,7 @@ MEMSAVER_INLINE bool HostMemory::reserved(HostRange range) const noexcept {
     auto it = reservations_.upper_bound(range.address);
     if (it == reservations_.begin()) return false;
     --it;
-    return range.end() <= it->first + it->second;
+    return range.end() <= it->first + it->second.bytes;
 }
 
 MEMSAVER_INLINE void HostMemory::discard(PagesTable::iterator pages) noexcept {

@@ -51,7 +51,7 @@ public:
     /// The number of its device.
     [[nodiscard]] int device() const;
     /// What it holds and has done, as a row of MemorySaver::usage; also once its tag has been dropped or the saver
-    /// closed.
+    /// closed, and then its state says which.
     [[nodiscard]] ArenaUsage usage() const;
 
     [[nodiscard]] explicit operator bool() const noexcept { return arena_ != nullptr; }

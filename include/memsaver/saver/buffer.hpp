@@ -77,8 +77,9 @@ private:
         const auto size = static_cast<std::size_t>(count);
         if (!std::in_range<std::size_t>(count) || size == 0 ||
             size > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
-            throw Misuse{"Buffer in tag \"" + arena.tag() + "\": " + std::to_string(count) + " elements of " +
-                         std::to_string(sizeof(T)) + " bytes cannot be"};
+            throw detail::about_tag(arena.tag(),
+                                    Misuse{"Buffer in tag \"" + arena.tag() + "\": " + std::to_string(count) +
+                                           " elements of " + std::to_string(sizeof(T)) + " bytes cannot be"});
         }
         return size;
     }

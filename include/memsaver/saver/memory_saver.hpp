@@ -48,7 +48,8 @@ public:
 
     // --- where memory comes from ---
 
-    /// The memory of a tag on this saver's device, made if there is none. A new tag has the saver's default policy.
+    /// The memory of a tag on this saver's device, made if there is none. A new tag has the saver's default policy; a
+    /// saver with `NewTags::with_policy` throws Misuse for one.
     [[nodiscard]] Arena arena(TagName tag) { return used().arena(tag); }
     /// The same with a policy, which must be the tag's if it exists.
     [[nodiscard]] Arena arena(TagName tag, AnyPolicy policy) { return used().arena(tag, std::move(policy)); }

@@ -70,8 +70,9 @@ MEMSAVER_INLINE const OpenCaptures::Open* OpenCaptures::on_this_thread() const n
 
 MEMSAVER_INLINE void OpenCaptures::refuse_locked(const char* what) const {
     if (open_.empty()) return;
-    throw Misuse{std::string{what} + ": tag \"" + open_.back().tag +
-                 "\" is being captured; the capture has to end first"};
+    const std::string& tag = open_.back().tag;
+    throw about_tag(
+        tag, Misuse{std::string{what} + ": tag \"" + tag + "\" is being captured; the capture has to end first"});
 }
 
 } // namespace detail

@@ -19,6 +19,12 @@ struct NoRoom {
     std::string tag;            ///< whose memory it would be; empty where several tags are resumed
 };
 
+/// Which uses of a name that no tag has make a tag.
+enum class NewTags : unsigned char {
+    allowed,     ///< every use
+    with_policy, ///< one that names a policy; any other is Misuse, for the name may be mistyped
+};
+
 /// Options of a MemorySaver, written as `{.margin = 1_GiB, .events = stderr_sink()}`.
 struct SaverOptions {
     /// Off: the same program runs with plain allocations; pause and resume check their tags and do nothing.
@@ -28,6 +34,9 @@ struct SaverOptions {
     /// What a new tag gets that names no policy. None: `Discard{}`, and a tag that has it so is told of as `warned` at
     /// its first pause.
     std::optional<AnyPolicy> default_policy{};
+    /// With `NewTags::with_policy`, `arena`, `region` and `capture` of an unknown tag that name no policy are Misuse,
+    /// whose text says which tags are near.
+    NewTags new_tags = NewTags::allowed;
     /// Called before OutOfMemory is thrown, on the thread that wants the memory, with no lock held: it may free, pause
     /// and drop. True: something was done, try again. What it throws comes out of the call.
     std::function<bool(const NoRoom&)> on_no_room{};

@@ -225,7 +225,7 @@ MEMSAVER_INLINE ArenaUsage PlainArena::usage() {
     row.tag = tag_;
     row.device = device();
     row.policy = "never paused";
-    row.state = closed_ ? "closed" : "plain";
+    row.state = closed_ ? end() : "plain";
     row.mapped_bytes = leaving_bytes_;
     for (const auto& [address, block] : blocks_) {
         row.mapped_bytes += block.physical();
@@ -317,14 +317,14 @@ MEMSAVER_INLINE PlainArena::Blocks::const_iterator PlainArena::block_over(Addres
 }
 
 MEMSAVER_INLINE void PlainArena::require_open_locked(const std::string& what) const {
-    if (closed_) throw Misuse{what + ": tag \"" + tag_ + "\" has been closed"};
+    if (closed_) throw Misuse{what + ": tag \"" + tag_ + "\" has been " + end()};
 }
 
 MEMSAVER_INLINE void PlainArena::refuse(Address address) const {
     std::string why = "no block starts here; it may have been freed before";
     const auto block = block_over(address);
     if (block == blocks_.end()) {
-        if (closed_) why = "it has been closed";
+        if (closed_) why = std::string{"it has been "} + end();
     } else if (block->second.pages) {
         why = "it lies in a block that grows, such as a workspace; its owner gives it back";
     } else if (block->second.kept) {

@@ -124,6 +124,17 @@ public:
             throw;
         }
     }
+    /// The same of tags': where it is one, an error names it.
+    template <class Act>
+    decltype(auto) boundary(const char* what, const Tags& tags, Act&& act) const {
+        require_parent(what);
+        try {
+            return translated(std::forward<Act>(act));
+        } catch (Error& error) {
+            name_tag_of(tags, error);
+            throw;
+        }
+    }
 
 private:
     SaverCore(AnyDriver driver, SaverOptions options);
@@ -132,6 +143,7 @@ private:
     /// Throws Misuse in a forked child.
     void require_parent(const char* what) const;
     static void name_tag_of(const ArenaBase& arena, Error& error) noexcept;
+    static void name_tag_of(const Tags& tags, Error& error) noexcept;
 
     std::unique_ptr<SaverState> state_;
 };

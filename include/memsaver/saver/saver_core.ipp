@@ -12,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,6 +64,13 @@ MEMSAVER_INLINE void SaverCore::name_tag_of(const ArenaBase& arena, Error& error
     name_tag(error, arena.tag());
 }
 
+MEMSAVER_INLINE void SaverCore::name_tag_of(const Tags& tags, Error& error) noexcept {
+    try {
+        name_tag(error, only_tag(tags));
+    } catch (const std::bad_alloc&) { // then its text has to do
+    }
+}
+
 MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
     : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, options_} {}
 
@@ -70,10 +78,12 @@ MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
 
 MEMSAVER_INLINE Arena SaverCore::arena(const WantedTag& wanted) {
     return boundary("arena", [&] {
-        const auto member = state_->tags_.get(wanted, [&](ArenaCore& core) {
-            state_->with_room(core, [&] { core.reserve(); }); // the arena is in our hands, should there be no room
+        return naming(std::string{wanted.tag}, [&] {
+            const auto member = state_->tags_.get(wanted, [&](ArenaCore& core) {
+                state_->with_room(core, [&] { core.reserve(); }); // the arena is in our hands, should there be no room
+            });
+            return Arena{shared_from_this(), member->arena};
         });
-        return Arena{shared_from_this(), member->arena};
     });
 }
 
@@ -127,7 +137,8 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, const FreeOrder& order
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return deallocate(*arena, pointer, order);
     boundary("deallocate", [&] {
         throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
-                     "): no tag of this saver has such a pointer; if it was its plain memory, it was freed before"};
+                     "): no tag of this saver has such a pointer; its tag may have been dropped, or it was plain "
+                     "memory and was freed before"};
     });
 }
 
@@ -177,7 +188,7 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaBase& arena, const void* 
 // --- operations ---
 
 MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& options) {
-    return boundary("pause", [&]() -> Report {
+    return boundary("pause", tags, [&]() -> Report {
         state_->hook_threads_.refuse("pause", tags);
         state_->tags_.require("pause", tags);
         if (!enabled()) return {};
@@ -218,7 +229,7 @@ MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOption
 }
 
 MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& options) {
-    return boundary("resume", [&]() -> Report {
+    return boundary("resume", tags, [&]() -> Report {
         state_->hook_threads_.refuse("resume", tags);
         require_keeps_nothing(options);
         state_->tags_.require("resume", tags);
@@ -342,7 +353,7 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
 }
 
 MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& options) {
-    return boundary("trim", [&]() -> Report {
+    return boundary("trim", tags, [&]() -> Report {
         state_->hook_threads_.refuse("trim", tags);
         state_->tags_.require("trim", tags);
         if (!enabled()) return {};
@@ -373,7 +384,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
 }
 
 MEMSAVER_INLINE void SaverCore::prepare(const Tags& tags) {
-    boundary("prepare", [&] {
+    boundary("prepare", tags, [&] {
         for (const auto& member : state_->keeping("prepare", tags)) {
             if (member->core != nullptr) boundary("prepare", *member->arena, [&] { member->core->prepare(); });
         }
@@ -381,7 +392,7 @@ MEMSAVER_INLINE void SaverCore::prepare(const Tags& tags) {
 }
 
 MEMSAVER_INLINE void SaverCore::invalidate(const Tags& tags) {
-    boundary("invalidate", [&] {
+    boundary("invalidate", tags, [&] {
         for (const auto& member : state_->keeping("invalidate", tags)) {
             if (member->core != nullptr) member->core->invalidate();
         }
@@ -389,7 +400,7 @@ MEMSAVER_INLINE void SaverCore::invalidate(const Tags& tags) {
 }
 
 MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
-    boundary("forget_backup", [&] {
+    boundary("forget_backup", tags, [&] {
         state_->tags_.require("forget_backup", tags);
         for (const auto& member : state_->tags_.members(tags)) {
             if (member->core != nullptr) member->core->forget_backup();
@@ -408,13 +419,13 @@ MEMSAVER_INLINE void SaverState::remember(std::exception_ptr& first, const Membe
 }
 
 MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
-    boundary("drop", [&] {
+    boundary("drop", tags, [&] {
         state_->hook_threads_.refuse("drop", tags);
         state_->tags_.require("drop", tags);
         const OpenCaptures::KeepOut no_captures{state_->captures_, "drop"};
         std::exception_ptr first;
         for (const auto& member : state_->tags_.members(tags)) {
-            member->dropped.store(true); // who waits for its turn meanwhile has nothing to do then
+            member->arena->dropped.store(true); // who waits for its turn meanwhile has nothing to do then
             try {
                 if (member->core != nullptr) {
                     member->core->close([&] { state_->tags_.forget_addresses(*member); });
@@ -426,7 +437,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
                 if (member->plain != nullptr) check(member->plain->close(), "free plain memory");
                 state_->tags_.remove(*member);
             } catch (const std::exception& error) { // it is still there, so that the call can be repeated
-                if (member->core != nullptr && !member->core->closed()) member->dropped.store(false);
+                if (member->core != nullptr && !member->core->closed()) member->arena->dropped.store(false);
                 SaverState::remember(first, *member);
             }
         }
@@ -435,7 +446,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
 }
 
 MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
-    return boundary("bytes_to_resume", [&] {
+    return boundary("bytes_to_resume", tags, [&] {
         state_->tags_.require("bytes_to_resume", tags);
         std::size_t bytes = 0;
         const TagTable::Members members = state_->tags_.members(
@@ -472,7 +483,7 @@ MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaBase& arena) {
 }
 
 MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
-    boundary("set_retain", [&] {
+    boundary("set_retain", tags, [&] {
         for (const auto& member : state_->keeping("set_retain", tags)) {
             if (member->core != nullptr) boundary("set_retain", *member->arena, [&] { member->core->set_retain(yes); });
         }
@@ -480,7 +491,7 @@ MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
 }
 
 MEMSAVER_INLINE void SaverCore::set_capacity(const Tags& tags, std::size_t bytes) {
-    boundary("set_capacity", [&] {
+    boundary("set_capacity", tags, [&] {
         state_->tags_.require("set_capacity", tags);
         state_->tags_.set_capacity(state_->tags_.members(tags), bytes);
     });
@@ -641,7 +652,7 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
         try {
             (void)turns[i].emplace(members[i]->core->take_turn(deadline, what));
         } catch (Misuse& error) {
-            if (members[i]->dropped.load()) continue; // meanwhile: there is nothing to do
+            if (members[i]->arena->dropped.load()) continue; // meanwhile: there is nothing to do
             name_tag(error, members[i]->tag);
             throw;
         } catch (Error& error) {

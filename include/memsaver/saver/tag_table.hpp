@@ -49,7 +49,6 @@ public:
         PlainArena* plain; ///< the same; null when switched on
         ArenaOptions options;
         bool own_margin; ///< not the saver's
-        std::atomic<bool> dropped{false};
     };
     using Members = std::vector<std::shared_ptr<Member>>;
 
@@ -129,6 +128,8 @@ private:
     void clean_list() noexcept;
     [[nodiscard]] Members::iterator member_at(std::uint64_t serial) noexcept;
     void require_open_locked(const std::string& what) const;
+    /// That no tag has this name, and which are near.
+    [[nodiscard]] std::string unknown_locked(std::string_view name) const;
     /// What is wanted, if it is there; throws Misuse if it cannot be.
     [[nodiscard]] std::shared_ptr<Member> find_locked(const WantedTag& wanted, const AnyDriver& driver);
     void add_locked(const std::shared_ptr<Member>& member, bool said);

@@ -46,6 +46,11 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
         made_.wait(lock);
     }
     const auto known = tags_.find(wanted.tag);
+    if (known == tags_.end() && !wanted.policy && options_.new_tags == NewTags::with_policy) {
+        const std::string unknown = unknown_locked(wanted.tag);
+        throw Misuse{unknown + (unknown.back() == '?' ? "" : ".") +
+                     " A new tag of this saver names its policy (NewTags::with_policy)"};
+    }
     const bool said = wanted.policy || wanted.of_new_graphs || options_.default_policy || known != tags_.end();
     AnyPolicy policy = wanted.policy             ? *wanted.policy
                        : known != tags_.end()    ? known->second.policy
@@ -135,10 +140,14 @@ MEMSAVER_INLINE void TagTable::require(const char* what, const Tags& tags) {
     if (tags.kind() != Tags::Kind::named) return;
     for (const std::string& name : tags.names()) {
         if (tags_.contains(name)) continue;
-        std::vector<std::string> known;
-        for (const auto& [other, tag] : tags_) known.push_back(other);
-        throw Misuse{std::string{what} + ": unknown tag \"" + name + '"' + did_you_mean(name, known)};
+        throw about_tag(name, Misuse{std::string{what} + ": " + unknown_locked(name)});
     }
+}
+
+MEMSAVER_INLINE std::string TagTable::unknown_locked(std::string_view name) const {
+    std::vector<std::string> known;
+    for (const auto& [other, tag] : tags_) known.push_back(other);
+    return "unknown tag \"" + std::string{name} + '"' + did_you_mean(name, known);
 }
 
 MEMSAVER_INLINE std::vector<std::string> TagTable::names(const Tags& tags) {

@@ -30,6 +30,11 @@ public:
 
     [[nodiscard]] Neighbours* neighbours() const noexcept requires Shared<D> { return inner().neighbours(); }
 
+    /// Cannot fail, so it is neither counted nor failed.
+    void name_addresses(Address address, std::size_t bytes, const char* name) const noexcept requires Named<D> {
+        inner().name_addresses(address, bytes, name);
+    }
+
     Status owns_stream(StreamRef stream, bool& yes) const noexcept requires StreamOwners<D> {
         return call({.call = Call::owns_stream, .stream = stream},
                     [&](CallRecord&) { return inner().owns_stream(stream, yes); });

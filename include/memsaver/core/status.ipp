@@ -1,0 +1,30 @@
+// Definitions of status.hpp.
+#pragma once
+
+#include "memsaver/core/status.hpp"
+
+#include <ostream>
+#include <string>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE std::string to_string(const Status& status) {
+    const auto of_kind = [&] {
+        switch (status.kind) {
+        case StatusKind::ok: break;
+        case StatusKind::out_of_memory: return "out of memory";
+        case StatusKind::out_of_host_memory: return "out of host memory";
+        case StatusKind::gone: return "device lost";
+        case StatusKind::unsupported: return "unsupported";
+        case StatusKind::other: return "error";
+        }
+        return "ok";
+    };
+    const bool named = !status.ok() && status.name != nullptr && *status.name != '\0';
+    const std::string code = status.ok() || status.code == 0 ? "" : " (" + std::to_string(status.code) + ")";
+    return (named ? status.name : of_kind()) + code;
+}
+
+MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Status& status) { return out << to_string(status); }
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,139 @@
+// Definitions of fault_names.hpp.
+#pragma once
+
+#include "memsaver/host/fault_names.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+struct FaultName::Entry {
+    std::atomic<Address> begin{0};
+    std::atomic<Address> end{0}; // no more than `begin` while nobody has it
+    std::array<char, 160> name{};
+    Entry* next = nullptr;      // in the list, for ever
+    Entry* next_free = nullptr; // under the lock
+};
+
+struct FaultName::Shared {
+    std::atomic<Entry*> first{nullptr};
+    std::mutex mutex{}; // over what follows
+    Entry* free = nullptr;
+    std::size_t named = 0;
+    bool installed = false;
+    struct sigaction previous {}; // changes only while the handler is not there
+};
+
+MEMSAVER_INLINE constinit FaultName::Shared FaultName::shared_{};
+
+MEMSAVER_INLINE FaultName::FaultName(Address address, std::size_t bytes, const char* name) noexcept {
+    const std::lock_guard lock{shared_.mutex};
+    entry_ = shared_.free;
+    const bool fresh = entry_ == nullptr;
+    if (fresh) entry_ = new (std::nothrow) Entry;
+    if (entry_ == nullptr) return;
+    if (!fresh) shared_.free = entry_->next_free;
+    std::strncpy(entry_->name.data(), name, entry_->name.size() - 1); // its last stays 0
+    entry_->begin.store(address);
+    entry_->end.store(address + bytes);
+    if (fresh) {
+        entry_->next = shared_.first.load();
+        shared_.first.store(entry_);
+    }
+    if (++shared_.named == 1) install();
+}
+
+MEMSAVER_INLINE FaultName::~FaultName() {
+    if (entry_ == nullptr) return;
+    const std::lock_guard lock{shared_.mutex};
+    entry_->end.store(0);
+    entry_->next_free = std::exchange(shared_.free, entry_);
+    if (--shared_.named == 0) uninstall();
+}
+
+MEMSAVER_INLINE void FaultName::install() noexcept {
+    if (shared_.installed) return; // beneath another one: to install it twice might close a circle
+    if (::sigaction(SIGSEGV, nullptr, &shared_.previous) != 0) return;
+    struct sigaction ours = shared_.previous;
+    const bool handled =
+        (ours.sa_flags & SA_SIGINFO) != 0 || (ours.sa_handler != SIG_DFL && ours.sa_handler != SIG_IGN);
+    ours.sa_flags = handled ? ours.sa_flags & ~static_cast<int>(SA_RESETHAND) : SA_ONSTACK;
+    ours.sa_flags |= SA_SIGINFO;
+    ours.sa_sigaction = on_fault;
+    shared_.installed = ::sigaction(SIGSEGV, &ours, nullptr) == 0;
+}
+
+MEMSAVER_INLINE void FaultName::uninstall() noexcept {
+    struct sigaction now {};
+    if (!shared_.installed || ::sigaction(SIGSEGV, nullptr, &now) != 0) return;
+    if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_fault) return;
+    shared_.installed = ::sigaction(SIGSEGV, &shared_.previous, nullptr) != 0;
+}
+
+MEMSAVER_INLINE void FaultName::tell(Address address) noexcept {
+    const Entry* entry = shared_.first.load();
+    while (entry != nullptr && (address < entry->begin.load() || entry->end.load() <= address)) entry = entry->next;
+    if (entry == nullptr) return;
+    std::array<char, 512> line{};
+    std::size_t size = 0;
+    const auto put = [&](const char* text) {
+        for (; *text != '\0' && size < line.size(); ++text) line[size++] = *text;
+    };
+    std::array<char, 2 * sizeof(Address) + 1> digits{};
+    std::size_t at = digits.size() - 1;
+    for (Address rest = address; rest != 0; rest >>= 4U) digits[--at] = "0123456789abcdef"[rest & 0xFU];
+    put("memsaver: ");
+    put(entry->name.data());
+    put(": 0x");
+    put(&digits[at]);
+    put(" was touched, and has no memory now: it is paused (resume the tag first), or is no address of a block\n");
+    for (std::size_t done = 0; done < size;) {
+        const ssize_t written = ::write(STDERR_FILENO, &line[done], size - done);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return;
+        done += static_cast<std::size_t>(written);
+    }
+}
+
+MEMSAVER_INLINE void FaultName::on_fault(int signal, siginfo_t* info, void* context) {
+    const int saved = errno;
+    if (info->si_code > 0) tell(reinterpret_cast<Address>(info->si_addr)); // else somebody has sent it
+    errno = saved;
+    hand_on(signal, info, context);
+}
+
+MEMSAVER_INLINE void FaultName::hand_on(int signal, siginfo_t* info, void* context) {
+    const struct sigaction& to = shared_.previous;
+    const bool asked = (to.sa_flags & SA_SIGINFO) != 0;
+    const bool ignored = !asked && to.sa_handler == SIG_IGN;
+    const bool handled = asked || (to.sa_handler != SIG_DFL && !ignored);
+    const bool sent = info->si_code <= 0;
+    if (ignored && sent) return;
+    if (!handled || (to.sa_flags & static_cast<int>(SA_RESETHAND)) != 0) {
+        struct sigaction none {};
+        none.sa_handler = SIG_DFL;
+        (void)::sigaction(signal, &none, nullptr);
+    }
+    if (asked) {
+        to.sa_sigaction(signal, info, context);
+    } else if (handled) {
+        to.sa_handler(signal);
+    } else if (sent) {
+        (void)::raise(signal); // comes when this returns; a fault comes again by itself
+    }
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

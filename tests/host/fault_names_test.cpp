@@ -1,0 +1,249 @@
+// A fault in memory of a tag is told of with its name, and is otherwise what it would have been: for programs that
+// handle faults, and for those that do not.
+#include "process/process_support.hpp"
+
+#include "memsaver/memsaver.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+namespace host_fault_names_test {
+
+using namespace memsaver;
+using process_test::Child;
+
+void use_action(const struct sigaction& action) { (void)::sigaction(SIGSEGV, &action, nullptr); }
+
+/// As in a program without a handler: doctest has one.
+void use_default() {
+    struct sigaction none {};
+    none.sa_handler = SIG_DFL;
+    use_action(none);
+}
+
+struct sigaction current() {
+    struct sigaction now {};
+    (void)::sigaction(SIGSEGV, nullptr, &now);
+    return now;
+}
+
+volatile sig_atomic_t mask_was_kept = 0;
+
+void leave_with_7(int) { ::_exit(7); }
+
+void leave_with_8(int signal, siginfo_t* info, void* context) {
+    sigset_t blocked{};
+    (void)::sigprocmask(SIG_BLOCK, nullptr, &blocked);
+    mask_was_kept = sigismember(&blocked, SIGUSR1);
+    ::_exit(signal == SIGSEGV && info->si_addr != nullptr && context != nullptr && mask_was_kept == 1 ? 8 : 9);
+}
+
+int touch(const void* pointer) { return *static_cast<const volatile unsigned char*>(pointer); }
+
+/// Pauses a tag of a machine and touches it.
+int touch_paused(HostDriverOptions options = {}) {
+    MemorySaver saver{HostDriver{64_MiB, options}};
+    void* const block = saver.arena("kv_cache").allocate(1_MiB);
+    (void)saver.pause("kv_cache");
+    return touch(block) & 0;
+}
+
+TEST_CASE("a fault: the tag is named, and the process ends as ever") {
+    Child child{[] {
+        use_default();
+        return touch_paused();
+    }};
+    const std::string told = child.rest();
+    CHECK(told.starts_with("memsaver: tag \"kv_cache\": 0x"));
+    CHECK(told.find("paused (resume the tag first)") != std::string::npos);
+    CHECK(told.find('\n') == told.size() - 1);
+    CHECK(child.wait() == -SIGSEGV);
+}
+
+TEST_CASE("a fault: of each tag its own, of a TaggedArena too, and of names that were given back the later one") {
+    for (const char* touched : {"first", "second", "alone"}) {
+        CAPTURE(touched);
+        Child child{[&] {
+            use_default();
+            const HostDriver driver{256_MiB};
+            MemorySaver saver{driver};
+            TaggedArena alone{driver, "alone", Discard{}};
+            (void)saver.arena("earlier").allocate(1_MiB);
+            saver.drop("earlier");
+            void* const first = saver.arena("first").allocate(1_MiB);
+            void* const second = saver.arena("second").allocate(64_MiB);
+            void* const third = alone.allocate(1_MiB);
+            (void)saver.pause();
+            (void)alone.pause();
+            return touch(*touched == 'f' ? first : *touched == 's' ? second : third) & 0;
+        }};
+        CHECK(child.rest().starts_with(std::string{"memsaver: tag \""} + touched + "\": 0x"));
+        CHECK(child.wait() == -SIGSEGV);
+    }
+}
+
+TEST_CASE("a fault: a long name is cut") {
+    Child child{[] {
+        use_default();
+        const HostDriver driver{64_MiB};
+        MemorySaver saver{driver};
+        const std::string tag(1000, 'x');
+        void* const block = saver.arena(tag).allocate(1_MiB);
+        (void)saver.pause();
+        return touch(block) & 0;
+    }};
+    const std::string told = child.rest();
+    CHECK(told.size() < 500);
+    CHECK(told.starts_with("memsaver: tag \"xxxx"));
+    CHECK(told.ends_with("of a block\n"));
+    CHECK(child.wait() == -SIGSEGV);
+}
+
+TEST_CASE("a fault elsewhere, and with tell_faults off: nothing is told") {
+    Child elsewhere{[] {
+        use_default();
+        MemorySaver saver{HostDriver{64_MiB}};
+        (void)saver.arena("weights").allocate(1_MiB);
+        return touch(::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) & 0;
+    }};
+    CHECK(elsewhere.rest().empty());
+    CHECK(elsewhere.wait() == -SIGSEGV);
+    Child off{[] {
+        use_default();
+        return touch_paused({.tell_faults = false});
+    }};
+    CHECK(off.rest().empty());
+    CHECK(off.wait() == -SIGSEGV);
+}
+
+TEST_CASE("a fault: the program's own handler comes next, with its mask and its arguments") {
+    Child plain{[] {
+        struct sigaction action {};
+        action.sa_handler = leave_with_7;
+        use_action(action);
+        return touch_paused();
+    }};
+    CHECK(plain.rest().starts_with("memsaver: tag \"kv_cache\""));
+    CHECK(plain.wait() == 7);
+    Child informed{[] {
+        struct sigaction action {};
+        action.sa_sigaction = leave_with_8;
+        action.sa_flags = SA_SIGINFO;
+        (void)sigaddset(&action.sa_mask, SIGUSR1);
+        use_action(action);
+        return touch_paused();
+    }};
+    CHECK(informed.rest().starts_with("memsaver: tag \"kv_cache\""));
+    CHECK(informed.wait() == 8);
+}
+
+void* mended = nullptr;
+
+void mend(int) { (void)::mprotect(mended, 4096, PROT_READ); }
+
+TEST_CASE("a fault: a handler that mends it goes on; one that is for once is for once") {
+    for (const bool once : {false, true}) {
+        CAPTURE(once);
+        Child child{[&] {
+            struct sigaction action {};
+            action.sa_handler = mend;
+            action.sa_flags = once ? static_cast<int>(SA_RESETHAND) : 0;
+            use_action(action);
+            MemorySaver saver{HostDriver{64_MiB}};
+            (void)saver.arena("weights").allocate(1_MiB);
+            for (int round = 0; round < 2; ++round) {
+                mended = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                (void)touch(mended);
+            }
+            return 0;
+        }};
+        CHECK(child.rest().empty());
+        CHECK(child.wait() == (once ? -SIGSEGV : 0));
+    }
+}
+
+TEST_CASE("a signal that was sent is no fault: it ends the process, or is ignored, as it would have been") {
+    Child ends{[] {
+        use_default();
+        MemorySaver saver{HostDriver{64_MiB}};
+        (void)saver.arena("weights").allocate(1_MiB);
+        (void)::raise(SIGSEGV);
+        return 0;
+    }};
+    CHECK(ends.rest().empty());
+    CHECK(ends.wait() == -SIGSEGV);
+    Child ignores{[] {
+        struct sigaction action {};
+        action.sa_handler = SIG_IGN;
+        use_action(action);
+        MemorySaver saver{HostDriver{64_MiB}};
+        void* const block = saver.arena("weights").allocate(1_MiB);
+        (void)::raise(SIGSEGV);
+        (void)::write(STDERR_FILENO, "still here\n", 11);
+        (void)saver.pause();
+        return touch(block) & 0; // which nobody can ignore
+    }};
+    const std::string told = ignores.rest();
+    CHECK(told.starts_with("still here\nmemsaver: tag \"weights\""));
+    CHECK(ignores.wait() == -SIGSEGV);
+}
+
+TEST_CASE("the handler is there while a tag has addresses, and what was there before comes back") {
+    Child child{[] {
+        struct sigaction action {};
+        action.sa_handler = leave_with_7;
+        action.sa_flags = SA_RESTART;
+        use_action(action);
+        const auto kept = [] { return current().sa_handler == leave_with_7 && (current().sa_flags & SA_RESTART) != 0; };
+        const HostDriver driver{64_MiB};
+        if (!kept()) return 1;
+        std::optional<MemorySaver<HostDriver>> one{driver};
+        std::optional<MemorySaver<HostDriver>> other{driver};
+        if (!kept()) return 2; // no tag has addresses
+        (void)one->arena("a").allocate(1_MiB);
+        (void)other->arena("a").allocate(1_MiB);
+        if (kept() || (current().sa_flags & SA_RESTART) == 0) return 3;
+        one.reset();
+        if (kept()) return 4;
+        other->close();
+        if (!kept()) return 5;
+        return 0;
+    }};
+    CHECK(child.rest().empty());
+    CHECK(child.wait() == 0);
+}
+
+TEST_CASE("a handler that came later stays, and hands on to ours while and after there are tags") {
+    Child child{[] {
+        use_default();
+        static struct sigaction beneath {};
+        std::optional<MemorySaver<HostDriver>> saver{HostDriver{64_MiB}};
+        (void)saver->arena("a").allocate(1_MiB);
+        struct sigaction above {};
+        above.sa_flags = SA_SIGINFO;
+        above.sa_sigaction = [](int signal, siginfo_t* info, void* context) {
+            (void)::write(STDERR_FILENO, "above\n", 6);
+            beneath.sa_sigaction(signal, info, context);
+        };
+        (void)::sigaction(SIGSEGV, &above, &beneath);
+        saver.reset();
+        if (current().sa_sigaction != above.sa_sigaction) return 1;
+        saver.emplace(HostDriver{64_MiB});
+        void* const block = saver->arena("b").allocate(1_MiB);
+        (void)saver->pause();
+        if (current().sa_sigaction != above.sa_sigaction) return 2; // installed twice, they would call each other
+        return touch(block) & 0;
+    }};
+    CHECK(child.rest().starts_with("above\nmemsaver: tag \"b\": 0x"));
+    CHECK(child.wait() == -SIGSEGV);
+}
+
+} // namespace host_fault_names_test
