@@ -69,7 +69,7 @@ public:
         } else if (what < 87) {
             pause();
         } else if (what < 96) {
-            resume();
+            random_.below(3) == 0 ? exchange() : resume();
         } else if (what < 98) {
             (void)saver_.trim();
         } else {
@@ -132,13 +132,31 @@ private:
         model_.pause(tag);
         CHECK(row_of(saver_, tag).mapped_bytes == 0);
     }
+    void exchange() {
+        const std::string in = any_tag();
+        const std::string out = any_tag();
+        if (in == out) return;
+        const std::size_t need = saver_.bytes_to_resume(in);
+        const std::size_t before = driver_.handle_bytes();
+        const Report report = saver_.exchange(out, in);
+        CHECK(report.mapped_bytes == need);
+        CHECK(report.handed_bytes <= need);
+        CHECK(driver_.handle_bytes() + report.released_bytes + report.handed_bytes == before + need);
+        CHECK(row_of(saver_, out).mapped_bytes == 0);
+        model_.pause(out);
+        resumed(in);
+    }
     void resume() {
         const std::string tag = any_tag();
         const bool all = random_.below(4) == 0;
         const std::size_t need = all ? saver_.bytes_to_resume() : saver_.bytes_to_resume(tag);
         CHECK((all ? saver_.resume() : saver_.resume(tag)).mapped_bytes == need);
+        resumed(all ? "" : tag);
+    }
+    /// One tag, or all.
+    void resumed(const std::string& tag) {
         for (const char* other : tags) {
-            if (!all && other != tag) continue;
+            if (!tag.empty() && other != tag) continue;
             if (!keeps(other)) model_.resume(other, tag_becomes(other));
             for (auto& [address, block] : model_.blocks()) {
                 if (block.tag == other) block.paused = false; // and is what it was, if that is still to be said

@@ -3,11 +3,11 @@
 // framework.
 //
 // Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
-// another policy this once), resume (also without the bytes this once), drop, forget_backup, another capacity, trim,
-// prepare, invalidate, views of backups; writes by the processor, and by the device as late as nobody waits for them;
-// capturing, launching, updating and dropping graphs; a pool of workspaces; the loss of the device; the end. Not played
-// are: several threads, several devices, hooks, timeouts, regions of tags, misuse but for what is refused of paused
-// memory, and running out of memory but by failures.
+// another policy this once), resume (also without the bytes this once), exchange, drop, forget_backup, another
+// capacity, trim, prepare, invalidate, views of backups; writes by the processor, and by the device as late as nobody
+// waits for them; capturing, launching, updating and dropping graphs; a pool of workspaces; the loss of the device; the
+// end. Not played are: several threads, several devices, hooks, timeouts, regions of tags, misuse but for what is
+// refused of paused memory, and running out of memory but by failures.
 #pragma once
 
 #include "memsaver/backup/verified.hpp"
@@ -53,7 +53,7 @@ public:
     explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
 
     void step() {
-        switch (choices_.below(28)) {
+        switch (choices_.below(30)) {
         case 0:
         case 1:
         case 2:
@@ -81,6 +81,8 @@ public:
         case 24: return forget_backup();
         case 25: return resume_without_bytes();
         case 26: return set_capacity();
+        case 27:
+        case 28: return exchange();
         default: return choices_.below(4) == 0 ? lose_device() : drop_workspaces();
         }
     }
@@ -299,6 +301,35 @@ private:
         bring_back(chosen);
         for (const auto& [address, block] : blocks_) {
             if (contains(chosen, block.tag)) check_bytes(address, block);
+        }
+    }
+
+    /// Some step aside for others.
+    void exchange() {
+        const std::vector<std::size_t> in = some_tags();
+        std::vector<std::size_t> out = some_tags();
+        std::erase_if(out, [&](std::size_t tag) { return contains(in, tag); });
+        if (out.empty()) return;
+        const std::vector<std::string> going = names_of(out);
+        const std::vector<std::string> coming = names_of(in);
+        const auto act = [&] { (void)saver_->exchange(going, coming); };
+        const bool done = attempt(act);
+        const bool again = done || choices_.below(2) == 0;
+        if (!done && again) repeat(act);
+        for (auto& [address, block] : blocks_) {
+            if (block.away || !contains(out, block.tag)) continue;
+            const Holds becomes = tags_[block.tag].becomes;
+            if (again) {
+                block.pause(becomes);
+                block.late = false;
+            } else if (becomes != Holds::written) {
+                block.holds = Holds::lost;
+            }
+        }
+        if (!again) bring_back(out);
+        bring_back(in);
+        for (const auto& [address, block] : blocks_) {
+            if (contains(in, block.tag)) check_bytes(address, block);
         }
     }
 
