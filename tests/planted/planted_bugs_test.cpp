@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace planted_planted_bugs_test {
@@ -323,6 +325,48 @@ TEST_CASE("memory given up as idle, and paused as idle, that is not") {
     };
     CHECK(paused(false).violations.empty());
     CHECK(paused(true).says("unmap under work that is not done"));
+}
+
+/// A HostBackup that says that it asks before it writes, and does not.
+struct Rude {
+    struct Slot {
+        void prepare(const LiveSet& live) { kept.prepare(live); }
+        Ticket save(const LiveSet& live) { return kept.save(live); }
+        Ticket restore(LiveSet live) {
+            live.before_write = {};
+            return kept.restore(live);
+        }
+        static constexpr bool asks_before_write = true;
+        Status resumed() noexcept { return kept.resumed(); }
+        void forget(std::uint64_t serial) noexcept { kept.forget(serial); }
+        void invalidate() noexcept { kept.invalidate(); }
+        [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return kept.backed_up_bytes(); }
+        StoredSlot kept;
+    };
+    [[nodiscard]] std::string_view name() const noexcept { return "rude"; }
+    [[nodiscard]] Slot open(const AnyDriver& driver) const { return {HostBackup{}.open(driver)}; }
+    friend bool operator==(const Rude&, const Rude&) = default;
+};
+
+TEST_CASE("a page written to before its bytes were safe") {
+    const auto program = [](const AnyPolicy& comes) {
+        return run(Lie::none, [&](Machine& machine) {
+            MemorySaver saver{machine.lying};
+            void* const a = saver.arena("a", comes).allocate(32_MiB);
+            write_pattern(machine.honest, a, 32_MiB, 1);
+            saver.pause("a");
+            void* const b = saver.arena("b", HostBackup{}).allocate(32_MiB);
+            write_pattern(machine.honest, b, 32_MiB, 2);
+            for (int i = 0; i < 2; ++i) { // the second time all host memory is there
+                CHECK(saver.exchange("b", "a").handed_bytes == 32_MiB);
+                machine.expect_pattern(a, 32_MiB, 1);
+                saver.exchange("a", "b");
+                machine.expect_pattern(b, 32_MiB, 2);
+            }
+        });
+    };
+    CHECK(program(HostBackup{}).right_bytes);
+    CHECK(!program(Rude{}).right_bytes);
 }
 
 TEST_CASE("bytes thought to survive a pause that discards them") {

@@ -1,4 +1,5 @@
-// What a pause, a resume or a trim did, in bytes and time. Exceptions carry one too: what was done before the failure.
+// What a pause, a resume, an exchange or a trim did, in bytes and time. Exceptions carry one too: what was done before
+// the failure.
 #pragma once
 
 #include "memsaver/core/form.hpp"
