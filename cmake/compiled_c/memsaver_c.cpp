@@ -333,6 +333,7 @@ memsaver_report report_of(const Report& from) noexcept {
     to.saved_bytes = from.saved_bytes;
     to.restored_bytes = from.restored_bytes;
     to.mapped_bytes = from.mapped_bytes;
+    to.handed_bytes = from.handed_bytes;
     to.held_bytes = from.held_bytes;
     to.elapsed_ns = from.elapsed.count();
     for (const TagReport& row : from.tags) to.waited_ns = std::max<std::int64_t>(to.waited_ns, row.waited.count());
@@ -824,6 +825,28 @@ memsaver_result memsaver_resume(memsaver_saver* saver, const char* const* names,
         wanted.bytes = policy_of(from.bytes);
         wanted.room_within = duration_of(from.room_within_ns);
         return handle.saver.resume(tags_of(names, count, "memsaver_resume"), wanted);
+    });
+}
+
+memsaver_result memsaver_exchange(memsaver_saver* saver, const char* const* out_names, size_t out_count,
+                                  const char* const* in_names, size_t in_count,
+                                  const memsaver_exchange_options* options, memsaver_report* report) noexcept {
+    return operate(report, [&] {
+        memsaver_saver& handle = given(saver, "memsaver_exchange", "the saver");
+        const memsaver_exchange_options from =
+            read(options, MEMSAVER_EXCHANGE_OPTIONS_INIT, "memsaver_exchange_options");
+        const memsaver_pause_options pausing =
+            read(from.pausing, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
+        const memsaver_resume_options resuming =
+            read(from.resuming, MEMSAVER_RESUME_OPTIONS_INIT, "memsaver_resume_options");
+        ExchangeOptions wanted;
+        wanted.order = order_of(pausing, "memsaver_exchange");
+        wanted.timeout = duration_of(pausing.timeout_ns);
+        wanted.bytes_out = policy_of(pausing.bytes);
+        wanted.bytes_in = policy_of(resuming.bytes);
+        wanted.room_within = duration_of(resuming.room_within_ns);
+        return handle.saver.exchange(tags_of(out_names, out_count, "memsaver_exchange"),
+                                     tags_of(in_names, in_count, "memsaver_exchange"), wanted);
     });
 }
 

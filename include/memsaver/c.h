@@ -408,16 +408,17 @@ typedef struct memsaver_report {
     size_t released_bytes; ///< given back to the device, those held so far included
     size_t saved_bytes;    ///< copied to backups
     size_t restored_bytes; ///< copied, or filled, from backups
-    size_t mapped_bytes;   ///< taken from the device
+    size_t mapped_bytes;   ///< taken from the device, or from a tag that went
+    size_t handed_bytes;   ///< of these, passed on by a tag that went, and never released (memsaver_exchange)
     size_t held_bytes;     ///< that could not be given back yet; the next call tries again
     int64_t elapsed_ns;    ///< the whole call, hooks excluded
     int64_t waited_ns;     ///< for devices' work before anything was done: the longest of all tags
 } memsaver_report;
 
 #define MEMSAVER_REPORT_INIT                                                                                           \
-    { sizeof(memsaver_report), 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(memsaver_report), 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/// What a pause or a trim waits for.
+/// What a pause, a trim or an exchange waits for.
 typedef enum memsaver_order {
     /// All work that every device concerned was given before the call. Breaks a stream capture that is open then.
     MEMSAVER_AFTER_DEVICE = 0,
@@ -479,6 +480,32 @@ MEMSAVER_API memsaver_result memsaver_resume(memsaver_saver* saver, const char* 
                                              const memsaver_resume_options* options,
                                              memsaver_report* report) MEMSAVER_NOEXCEPT;
 
+/// How an exchange goes about it.
+typedef struct memsaver_exchange_options {
+    size_t size;
+    const memsaver_pause_options* pausing;   ///< of the tags that go. Null: all defaults
+    const memsaver_resume_options* resuming; ///< of the tags that come. Null: all defaults
+} memsaver_exchange_options;
+
+#define MEMSAVER_EXCHANGE_OPTIONS_INIT                                                                                 \
+    { sizeof(memsaver_exchange_options), NULL, NULL }
+
+/// Pauses the tags of `out` and resumes those of `in`, so that one steps aside for the other: pages pass from tag to
+/// tag, as whole handles, without being released, and bytes are saved and restored at the same time. Only what `in` has
+/// more is taken from the device, only what it has less is given back. Waits, runs hooks and is refused as a pause of
+/// `out` followed by a resume of `in`; what is paused of `out` and active of `in` stays so. Until it returns, nothing
+/// of either may be touched; then every stream sees the bytes of `in`. `report` may be null.
+///
+/// Without room for what `in` has more it is MEMSAVER_OUT_OF_MEMORY and nothing changes, unless others took what `out`
+/// gave back. After another failure `in` is paused and its backup whole; of `out`, what the report says was handed on
+/// or released is paused and saved, the rest is active; repeating the call goes on from there.
+///
+/// Errors: as memsaver_resume(). A tag in both lists is MEMSAVER_MISUSE.
+MEMSAVER_API memsaver_result memsaver_exchange(memsaver_saver* saver, const char* const* out_names, size_t out_count,
+                                               const char* const* in_names, size_t in_count,
+                                               const memsaver_exchange_options* options,
+                                               memsaver_report* report) MEMSAVER_NOEXCEPT;
+
 /// Physical bytes that resuming these tags would take now.
 MEMSAVER_API memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, const char* const* names, size_t count,
                                                       size_t* bytes) MEMSAVER_NOEXCEPT;
@@ -521,10 +548,10 @@ typedef struct memsaver_hook_event {
     const memsaver_report* report; ///< what was done; all 0 before
 } memsaver_hook_event;
 
-/// Runs on the thread that pauses or resumes, with no lock held. It may allocate and free, but not pause, resume, trim,
-/// drop or close. 0: go on. Non-zero: before, the operation is refused, nothing happens and the hooks after it do not
-/// run; after, the operation is done, and all others still run. Either way the call is MEMSAVER_HOOK_FAILED, and its
-/// text has the number. A hook must not throw C++ exceptions nor leave by longjmp.
+/// Runs on the thread that pauses or resumes, with no lock held. It may allocate and free, but not pause, resume,
+/// exchange, trim, drop or close. 0: go on. Non-zero: before, the operation is refused, nothing happens and the hooks
+/// after it do not run; after, the operation is done, and all others still run. Either way the call is
+/// MEMSAVER_HOOK_FAILED, and its text has the number. A hook must not throw C++ exceptions nor leave by longjmp.
 typedef int (*memsaver_hook_function)(void* context, const memsaver_hook_event* event);
 
 /// Adds a hook at a `moment` (memsaver_moment); hooks of one moment run in the order in which they were added. Those

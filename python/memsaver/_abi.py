@@ -156,6 +156,7 @@ class Report(Sized):
         ("saved_bytes", c_size_t),
         ("restored_bytes", c_size_t),
         ("mapped_bytes", c_size_t),
+        ("handed_bytes", c_size_t),
         ("held_bytes", c_size_t),
         ("elapsed_ns", c_int64),
         ("waited_ns", c_int64),
@@ -177,6 +178,10 @@ class PauseOptions(Sized):
 
 class ResumeOptions(Sized):
     _fields_ = (("size", c_size_t), ("bytes", POINTER(Policy)), ("room_within_ns", c_int64))
+
+
+class ExchangeOptions(Sized):
+    _fields_ = (("size", c_size_t), ("pausing", POINTER(PauseOptions)), ("resuming", POINTER(ResumeOptions)))
 
 
 class HookEvent(Sized):
@@ -227,6 +232,7 @@ STRUCTURES: dict[str, type[Sized]] = {
     "memsaver_report": Report,
     "memsaver_pause_options": PauseOptions,
     "memsaver_resume_options": ResumeOptions,
+    "memsaver_exchange_options": ExchangeOptions,
     "memsaver_hook_event": HookEvent,
     "memsaver_usage": Usage,
 }
@@ -272,6 +278,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "memsaver_pop_region": (c_int, (_handle,)),
     "memsaver_pause": (c_int, (_handle, _names, c_size_t, POINTER(PauseOptions), POINTER(Report))),
     "memsaver_resume": (c_int, (_handle, _names, c_size_t, POINTER(ResumeOptions), POINTER(Report))),
+    "memsaver_exchange": (c_int, (_handle, _names, c_size_t, _names, c_size_t, POINTER(ExchangeOptions), POINTER(Report))),
     "memsaver_bytes_to_resume": (c_int, (_handle, _names, c_size_t, POINTER(c_size_t))),
     "memsaver_trim": (c_int, (_handle, _names, c_size_t, POINTER(PauseOptions), POINTER(Report))),
     "memsaver_prepare": (c_int, (_handle, _names, c_size_t)),

@@ -104,6 +104,13 @@ def _pause_options(
     return options
 
 
+def _resume_options(policy: Policy | None, room_within: float | None) -> _abi.ResumeOptions:
+    options = _abi.ResumeOptions(room_within_ns=_nanoseconds(room_within))
+    if policy is not None:
+        options.bytes = ctypes.pointer(_c_policy(policy))
+    return options
+
+
 def _c_policy(policy: Policy) -> _abi.Policy:
     made = policies.to_c(policy)
     assert made is not None
@@ -482,7 +489,7 @@ class Saver:
         what was done before; calling again goes on from there.
         """
         options = _pause_options(streams, events, idle, timeout, policy)
-        return self._operate(library().memsaver_pause, tags, options)
+        return self._operate(library().memsaver_pause, options, tags)
 
     def resume(self, tags: TagList = None, *, policy: Policy | None = None, room_within: float | None = None) -> Report:
         """Fresh pages at the same addresses, and the bytes that the policies kept. On return every stream sees them.
@@ -495,10 +502,40 @@ class Saver:
 
         Raises also what `pause()` raises, and `BackupDamaged`.
         """
-        options = _abi.ResumeOptions(room_within_ns=_nanoseconds(room_within))
-        if policy is not None:
-            options.bytes = ctypes.pointer(_c_policy(policy))
-        return self._operate(library().memsaver_resume, tags, options)
+        return self._operate(library().memsaver_resume, _resume_options(policy, room_within), tags)
+
+    def exchange(
+        self,
+        out: TagList,
+        in_: TagList,
+        *,
+        streams: Iterable[Stream] | None = None,
+        events: Iterable[Any] | None = None,
+        idle: bool = False,
+        timeout: float | None = None,
+        policy_out: Policy | None = None,
+        policy_in: Policy | None = None,
+        room_within: float | None = None,
+    ) -> Report:
+        """Pauses the tags of `out` and resumes those of `in_`, so that one steps aside for the other.
+
+        Pages pass from tag to tag, as whole handles, without being released, and bytes are saved and restored at the same
+        time. Only what `in_` has more is taken from the device, only what it has less is given back. Waits, runs hooks and
+        is refused as a pause of `out` followed by a resume of `in_`; what is paused of `out` and active of `in_` stays so.
+        Until it returns, nothing of either may be touched; then every stream sees the bytes of `in_`.
+
+        streams, events, idle, timeout, policy_out: for the tags that go, as those of `pause()`.
+        policy_in, room_within: for the tags that come, as those of `resume()`.
+
+        Raises what `resume()` raises, and `Misuse` for a tag in both lists. Without room for what `in_` has more it is
+        `OutOfMemory` and nothing changes, unless others took what `out` gave back. After another failure `in_` is paused
+        and its backup whole; of `out`, what the error's `report` says was handed on or released is paused and saved, the
+        rest is active; calling again goes on from there.
+        """
+        options = _abi.ExchangeOptions()
+        options.pausing = ctypes.pointer(_pause_options(streams, events, idle, timeout, policy_out))
+        options.resuming = ctypes.pointer(_resume_options(policy_in, room_within))
+        return self._operate(library().memsaver_exchange, options, out, in_)
 
     def trim(
         self,
@@ -510,11 +547,12 @@ class Saver:
         timeout: float | None = None,
     ) -> Report:
         """Gives back memory in which no block lives. Waits as `pause()` does, so that blocks freed before count."""
-        return self._operate(library().memsaver_trim, tags, _pause_options(streams, events, idle, timeout, None))
+        return self._operate(library().memsaver_trim, _pause_options(streams, events, idle, timeout, None), tags)
 
-    def _operate(self, function: Any, tags: TagList, options: Any) -> Report:
+    def _operate(self, function: Any, options: Any, *lists: TagList) -> Report:
         report = _abi.Report()
-        call(function, self._handle, *_names(tags), byref(options), byref(report), report=report)
+        names = [part for tags in lists for part in _names(tags)]
+        call(function, self._handle, *names, byref(options), byref(report), report=report)
         return report_of(report)
 
     def bytes_to_resume(self, tags: TagList = None) -> int:
@@ -546,10 +584,10 @@ class Saver:
     def add_hook(self, moment: Moment, function: Callable[[HookEvent], object]) -> Hook:
         """Runs `function` at a moment, on the thread that pauses or resumes; hooks of one moment in the order of adding.
 
-        It may allocate and free, but not pause, resume, trim, drop or close. What it raises, the caller of the pause or
-        resume gets. Before, it refuses the operation: nothing happens, and later hooks do not run. After, the operation is
-        done, and all other hooks still run; of several exceptions the caller gets the first, and `sys.unraisablehook` the
-        others. Hooks that run after do not run when the operation failed.
+        It may allocate and free, but not pause, resume, exchange, trim, drop or close. What it raises, the caller of the
+        pause or resume gets. Before, it refuses the operation: nothing happens, and later hooks do not run. After, the
+        operation is done, and all other hooks still run; of several exceptions the caller gets the first, and
+        `sys.unraisablehook` the others. Hooks that run after do not run when the operation failed.
         """
         if not isinstance(moment, Moment):
             raise TypeError(f"a hook runs at a Moment, not at {moment!r}")

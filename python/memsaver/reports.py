@@ -25,19 +25,26 @@ def format_bytes(count: int) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """What a pause, resume or trim did. Sums over all tags concerned; physical bytes where nothing else is said."""
+    """What a pause, resume, exchange or trim did. Sums over all tags; physical bytes where nothing else is said."""
 
     released_bytes: int = 0  #: given back to the device, those held so far included
     saved_bytes: int = 0  #: copied to backups
     restored_bytes: int = 0  #: copied, or filled, from backups
-    mapped_bytes: int = 0  #: taken from the device
+    mapped_bytes: int = 0  #: taken from the device, or from a tag that went
+    handed_bytes: int = 0  #: of these, passed on by a tag that went, and never released
     held_bytes: int = 0  #: that could not be given back yet; the next call tries again
     elapsed_ns: int = 0  #: the whole call in nanoseconds, hooks excluded
     waited_ns: int = 0  #: for devices' work before anything was done, in nanoseconds: the longest of all tags
 
     def __str__(self) -> str:
-        names = ("released", "saved", "mapped", "restored", "held")
-        counts = {name: getattr(self, f"{name}_bytes") for name in names}
+        counts = {
+            "handed over": self.handed_bytes,
+            "released": self.released_bytes,
+            "saved": self.saved_bytes,
+            "mapped": self.mapped_bytes,
+            "restored": self.restored_bytes,
+            "held": self.held_bytes,
+        }
         parts = [f"{name} {format_bytes(count)}" for name, count in counts.items() if count]
         return ", ".join([*(parts or ["nothing to do"]), f"{self.elapsed_ns / 1e6:.3g} ms"])
 

@@ -43,6 +43,25 @@ def test_backups_and_their_bytes() -> None:
         assert hasattr(saver.view(pointer, MIB), "__cuda_array_interface__")
 
 
+def test_one_tag_steps_aside_for_another() -> None:
+    with Saver(0) as saver:
+        pointers = {}
+        for tag, byte in (("a", 7), ("b", 9)):
+            saver.arena(tag, memsaver.Discard(poison=byte))
+            pointers[tag] = saver.allocate(64 * MIB, tag)
+            saver.pause(tag)
+            saver.resume(tag)
+            saver.pause(tag, policy=HostBackup())
+        saver.resume("b")
+        mapped = saver.totals().mapped_bytes
+        for out, in_, saved in (("b", "a", b"\x09"), ("a", "b", b"\x07")):
+            report = saver.exchange(out, in_, policy_out=HostBackup())
+            assert report.handed_bytes >= 64 * MIB
+            assert (report.saved_bytes, report.restored_bytes) == (64 * MIB, 64 * MIB)
+            assert saver.read_backup(pointers[out], 64 * MIB) == saved * (64 * MIB)
+            assert saver.totals().mapped_bytes == mapped
+
+
 def test_arrays_in_pytorch(torch: Any) -> None:
     with Saver(0) as saver:
         saver.arena("a", HostBackup())

@@ -181,6 +181,77 @@ def test_orders(saver: Saver) -> None:
         saver.pause("a", events=["x"])
 
 
+def test_exchange(saver: Saver) -> None:
+    a = filled(saver, "lora/a", HostBackup())
+    saver.pause("lora/a")
+    b = filled(saver, "lora/b", HostBackup())
+    for _ in range(2):
+        report = saver.exchange("lora/b", "lora/a")
+        assert report.handed_bytes == report.mapped_bytes >= SIZE
+        assert report.released_bytes == 0
+        assert report.saved_bytes >= SIZE
+        assert report.restored_bytes >= SIZE
+        assert str(report).startswith("handed over 1.")
+        assert kept(a)
+        saver.exchange(["lora/a"], iter(["lora/b"]))
+        assert kept(b)
+
+    # What is asked of either side.
+    saver.exchange("lora/b", "lora/a", streams=[0], timeout=60, room_within=5)
+    report = saver.exchange("lora/a", "lora/b", idle=True, policy_out=Discard(), policy_in=Zero())
+    assert report.saved_bytes == 0
+    assert not b.any()
+
+    # An empty list leaves a pause, or a resume.
+    assert saver.exchange("lora/b", []).released_bytes >= SIZE
+    report = saver.exchange([], Under("lora/"))
+    assert report.handed_bytes == 0
+    assert report.mapped_bytes >= 2 * SIZE
+
+
+def test_exchange_that_cannot_be_meant(saver: Saver) -> None:
+    filled(saver, "a", HostBackup())
+    saver.pause("a")
+    b = filled(saver, "b", HostBackup())
+    for out, in_ in (("a", "a"), (["b", "a"], "a"), (None, None), ("b", Under(""))):
+        with pytest.raises(memsaver.Misuse, match="is to go and to come") as raised:
+            saver.exchange(out, in_)
+        assert raised.value.tag in ("a", "b")
+    for out, in_ in (("c", "a"), ("b", "c")):
+        with pytest.raises(memsaver.Misuse, match='unknown tag "c"') as raised:
+            saver.exchange(out, in_)
+        assert raised.value.report == memsaver.Report()
+    with pytest.raises(memsaver.Misuse):
+        saver.exchange("b", "a", policy_in=HostBackup())
+    with pytest.raises(memsaver.Misuse):
+        saver.exchange("b", "a", streams=[])
+    with pytest.raises(memsaver.Misuse):
+        saver.exchange("b", "a", timeout=-1)
+    with pytest.raises(memsaver.Misuse):
+        saver.exchange("b", "a", room_within=-1)
+    with pytest.raises(TypeError):
+        saver.exchange("b", [1])  # type: ignore[list-item]
+    assert kept(b)
+    saver.close()
+    with pytest.raises(memsaver.Misuse, match="closed"):
+        saver.exchange("b", "a")
+
+
+def test_exchange_without_room(saver: Saver) -> None:
+    saver.arena("large", HostBackup())
+    saver.allocate(150 * MIB, "large")
+    saver.pause("large")
+    b = filled(saver, "b", HostBackup())
+    saver.allocate(150 * MIB, "other")
+    with pytest.raises(memsaver.OutOfMemory) as raised:
+        saver.exchange("b", "large", room_within=0.02)
+    assert raised.value.tag == "large"
+    assert raised.value.report is not None
+    assert raised.value.report.handed_bytes == 0
+    assert kept(b)
+    assert saver.exchange(["b", "other"], "large").handed_bytes > 0
+
+
 def test_trim(saver: Saver) -> None:
     saver.free(saver.allocate(8 * MIB, "a"))
     assert saver.trim("a").released_bytes >= 8 * MIB

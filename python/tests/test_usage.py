@@ -78,6 +78,8 @@ def test_reports_as_text(saver: Saver) -> None:
     assert str(memsaver.Report()) == "nothing to do, 0 ms"
     done = memsaver.Report(released_bytes=64 << 20, held_bytes=1, elapsed_ns=1_500_000)
     assert str(done) == "released 64.00 MiB, held 1 B, 1.5 ms"
+    exchanged = memsaver.Report(saved_bytes=1, restored_bytes=3, mapped_bytes=5 << 20, handed_bytes=4 << 20)
+    assert str(exchanged) == "handed over 4.00 MiB, saved 1 B, mapped 5.00 MiB, restored 3 B, 0 ms"
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,131 @@ static void test_pause_and_resume(void) {
     memsaver_destroy(saver);
 }
 
+static memsaver_usage usage_of(memsaver_saver* saver, const char* tag) {
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    OK(memsaver_get_usage(saver, &tag, 1, &usage));
+    return usage;
+}
+
+static void* kept_block(memsaver_saver* saver, const char* tag, size_t bytes, unsigned char byte) {
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &keep;
+    OK(memsaver_make_tag(saver, tag, &options));
+    void* block = NULL;
+    OK(memsaver_allocate(saver, tag, bytes, 0, &block));
+    put(block, byte, bytes);
+    return block;
+}
+
+static void test_exchange(void) {
+    memsaver_saver* saver = made();
+    const size_t size = 16 * MIB;
+    const char* a[] = {"lora/a"};
+    const char* b[] = {"lora/b"};
+    const char* both[] = {"lora/b", "lora/a"};
+    const char* under[] = {"lora/"};
+    const char* none[] = {NULL};
+    void* first = kept_block(saver, a[0], size, 3);
+    OK(memsaver_pause(saver, a, 1, NULL, NULL));
+    void* second = kept_block(saver, b[0], size, 5);
+
+    // There and back: pages pass, and the bytes of both are right.
+    memsaver_report report = MEMSAVER_REPORT_INIT;
+    for (int round = 0; round < 2; ++round) {
+        OK(memsaver_exchange(saver, b, 1, a, 1, NULL, &report));
+        CHECK(report.handed_bytes >= size && report.mapped_bytes >= size && report.released_bytes == 0);
+        CHECK(report.saved_bytes == size && report.restored_bytes == size && report.held_bytes == 0);
+        CHECK(report.elapsed_ns > 0 && report.waited_ns >= 0 && report.size == sizeof report);
+        CHECK(usage_of(saver, a[0]).mapped_bytes >= size && usage_of(saver, b[0]).mapped_bytes == 0);
+        CHECK(reads(first, 3, size));
+        OK(memsaver_exchange(saver, a, 1, b, 1, NULL, NULL));
+        CHECK(usage_of(saver, a[0]).mapped_bytes == 0 && reads(second, 5, size));
+    }
+
+    // Options of both sides: other bytes this once, and what to wait for.
+    memsaver_policy policies[] = {MEMSAVER_POLICY_INIT, MEMSAVER_POLICY_INIT, MEMSAVER_POLICY_INIT};
+    policies[1].kind = MEMSAVER_ZERO;
+    policies[2].kind = MEMSAVER_HOST_BACKUP;
+    memsaver_pause_options pausing = MEMSAVER_PAUSE_OPTIONS_INIT;
+    memsaver_resume_options resuming = MEMSAVER_RESUME_OPTIONS_INIT;
+    memsaver_exchange_options options = MEMSAVER_EXCHANGE_OPTIONS_INIT;
+    void* streams[] = {NULL};
+    OK(memsaver_exchange(saver, b, 1, a, 1, &options, NULL));
+    options.pausing = &pausing;
+    options.resuming = &resuming;
+    pausing.bytes = &policies[0];
+    resuming.bytes = &policies[1];
+    OK(memsaver_exchange(saver, a, 1, b, 1, &options, &report));
+    CHECK(report.saved_bytes == 0 && reads(second, 0, size));
+    put(second, 5, size);
+    pausing.bytes = NULL;
+    resuming.bytes = NULL;
+    pausing.order = MEMSAVER_AFTER_STREAMS;
+    pausing.streams = streams;
+    pausing.stream_count = 1;
+    pausing.timeout_ns = (int64_t)60 * 1000000000;
+    OK(memsaver_exchange(saver, b, 1, a, 1, &options, &report));
+    CHECK(report.saved_bytes == size && report.restored_bytes == 0);
+    put(first, 3, size);
+
+    // A list without names: what is left is a pause, a resume, nothing.
+    OK(memsaver_exchange(saver, a, 1, none, 0, NULL, &report));
+    CHECK(report.handed_bytes == 0 && report.released_bytes >= size && report.saved_bytes == size);
+    OK(memsaver_exchange(saver, none, 0, under, MEMSAVER_UNDER, NULL, &report));
+    CHECK(report.handed_bytes == 0 && report.mapped_bytes >= 2 * size && report.restored_bytes == 2 * size);
+    OK(memsaver_exchange(saver, none, 0, NULL, 0, NULL, &report));
+    CHECK(report.mapped_bytes == 0 && report.released_bytes == 0);
+
+    // What cannot be meant changes nothing.
+    OK(memsaver_pause(saver, a, 1, NULL, NULL));
+    MISUSE(memsaver_exchange(saver, a, 1, a, 1, NULL, NULL), "tag \"lora/a\" is to go and to come");
+    memsaver_error error = MEMSAVER_ERROR_INIT;
+    OK(memsaver_get_last_error(&error));
+    CHECK(strcmp(error.tag, "lora/a") == 0);
+    MISUSE(memsaver_exchange(saver, both, 2, a, 1, NULL, NULL), "is to go and to come");
+    MISUSE(memsaver_exchange(saver, b, 1, under, MEMSAVER_UNDER, NULL, NULL), "is to go and to come");
+    MISUSE(memsaver_exchange(saver, NULL, 0, NULL, 0, NULL, NULL), "is to go and to come");
+    const char* near[] = {"lora/c"};
+    MISUSE(memsaver_exchange(saver, near, 1, a, 1, NULL, NULL), "exchange: unknown tag \"lora/c\"");
+    MISUSE(memsaver_exchange(saver, b, 1, near, 1, NULL, &report), "exchange: unknown tag \"lora/c\"");
+    CHECK(report.size == sizeof report && report.handed_bytes == 0 && report.released_bytes == 0);
+    MISUSE(memsaver_exchange(saver, none, 1, a, 1, NULL, NULL), "memsaver_exchange: the name of a tag is null");
+    MISUSE(memsaver_exchange(saver, b, 1, NULL, 1, NULL, NULL), "memsaver_exchange: the list of tags is null");
+    MISUSE(memsaver_exchange(saver, b, 1, none, MEMSAVER_UNDER, NULL, NULL), "the prefix is null");
+    resuming.bytes = &policies[2];
+    MISUSE(memsaver_exchange(saver, b, 1, a, 1, &options, NULL), "");
+    resuming.bytes = NULL;
+    pausing.order = MEMSAVER_AFTER_DEVICE;
+    MISUSE(memsaver_exchange(saver, b, 1, a, 1, &options, NULL), "memsaver_exchange: streams and events are for");
+    pausing.order = 3;
+    MISUSE(memsaver_exchange(saver, b, 1, a, 1, &options, NULL), "order cannot be 3");
+    pausing.size = 0;
+    MISUSE(memsaver_exchange(saver, b, 1, a, 1, &options, NULL), "memsaver_pause_options: its size field is 0");
+    options.pausing = NULL;
+    resuming.size = 0;
+    MISUSE(memsaver_exchange(saver, b, 1, a, 1, &options, NULL), "memsaver_resume_options: its size field is 0");
+    options.resuming = NULL;
+    options.size = 1;
+    MISUSE(memsaver_exchange(saver, b, 1, a, 1, &options, NULL), "memsaver_exchange_options: its size field is 1");
+    struct {
+        memsaver_exchange_options known;
+        size_t unknown;
+    } later = {MEMSAVER_EXCHANGE_OPTIONS_INIT, 1};
+    later.known.size = sizeof later;
+    MISUSE(memsaver_exchange(saver, b, 1, a, 1, &later.known, NULL), "older than the header");
+    report.size = 0;
+    MISUSE(memsaver_exchange(saver, b, 1, a, 1, NULL, &report), "memsaver_report: its size field is 0");
+    CHECK(usage_of(saver, a[0]).mapped_bytes == 0 && reads(second, 5, size));
+    later.unknown = 0;
+    OK(memsaver_exchange(saver, b, 1, a, 1, &later.known, NULL));
+    CHECK(reads(first, 3, size));
+    OK(memsaver_close(saver));
+    MISUSE(memsaver_exchange(saver, a, 1, b, 1, NULL, NULL), "closed");
+    memsaver_destroy(saver);
+}
+
 static void test_no_bytes(void) {
     memsaver_saver* saver = made();
     memsaver_arena* arena = NULL;
@@ -496,6 +621,10 @@ static void test_switched_off(void) {
     CHECK(reads(block, 9, 1000));
     const char* names[] = {"unknown"};
     MISUSE(memsaver_pause(saver, names, 1, NULL, NULL), "unknown");
+    const char* tag[] = {"tag"};
+    OK(memsaver_exchange(saver, tag, 1, names, 0, NULL, NULL));
+    MISUSE(memsaver_exchange(saver, tag, 1, names, 1, NULL, NULL), "unknown");
+    CHECK(reads(block, 9, 1000));
     OK(memsaver_deallocate(saver, block));
     memsaver_destroy(saver);
 }
@@ -509,6 +638,7 @@ typedef struct Noted {
     int32_t moment;
     size_t tag_count;
     size_t released;
+    size_t handed;
     char first_tag[32];
     memsaver_result nested;
 } Noted;
@@ -519,6 +649,7 @@ static int note(void* context, const memsaver_hook_event* event) {
     noted->moment = event->moment;
     noted->tag_count = event->tag_count;
     noted->released = event->report->released_bytes;
+    noted->handed = event->report->handed_bytes;
     snprintf(noted->first_tag, sizeof noted->first_tag, "%s", event->tag_count > 0 ? event->tags[0] : "");
     if (noted->saver != NULL) noted->nested = memsaver_pause(noted->saver, NULL, 0, NULL, NULL);
     return noted->answer;
@@ -561,6 +692,22 @@ static void test_hooks(void) {
     memsaver_remove_hook(hooks[MEMSAVER_BEFORE_RESUME]);
     OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
     CHECK(noted[MEMSAVER_BEFORE_RESUME].calls == 2);
+
+    // An exchange runs those of both.
+    noted[MEMSAVER_AFTER_PAUSE] = (Noted){0};
+    noted[MEMSAVER_AFTER_RESUME] = (Noted){0};
+    const char* out[] = {"tag"};
+    const char* in[] = {"other"};
+    OK(memsaver_allocate(saver, "other", 3 * MIB, 0, &block));
+    OK(memsaver_pause(saver, in, 1, NULL, NULL));
+    OK(memsaver_exchange(saver, out, 1, in, 1, NULL, &report));
+    CHECK(noted[MEMSAVER_AFTER_PAUSE].calls == 2 && strcmp(noted[MEMSAVER_AFTER_PAUSE].first_tag, "tag") == 0);
+    CHECK(noted[MEMSAVER_AFTER_RESUME].calls == 1 && strcmp(noted[MEMSAVER_AFTER_RESUME].first_tag, "other") == 0);
+    CHECK(noted[MEMSAVER_AFTER_RESUME].handed == report.handed_bytes && report.handed_bytes > 0);
+    noted[MEMSAVER_BEFORE_PAUSE].answer = 5;
+    IS(MEMSAVER_HOOK_FAILED, memsaver_exchange(saver, in, 1, out, 1, NULL, &report));
+    CHECK(report.handed_bytes == 0 && usage_of(saver, "tag").mapped_bytes == 0);
+    noted[MEMSAVER_BEFORE_PAUSE].answer = 0;
 
     memsaver_remove_hook(hooks[MEMSAVER_BEFORE_PAUSE]);
     memsaver_remove_hook(hooks[MEMSAVER_AFTER_PAUSE]);
@@ -649,6 +796,25 @@ static void test_no_room(void) {
     IS(MEMSAVER_OUT_OF_MEMORY, memsaver_resume(saver, names, 1, &resuming, NULL));
     OK(memsaver_deallocate(saver, taken));
     OK(memsaver_resume(saver, names, 1, NULL, NULL));
+
+    // One that is larger than what goes and what is free.
+    void* larger = kept_block(saver, "larger", 24 * MIB, 6);
+    const char* small[] = {"small"};
+    const char* large[] = {"larger"};
+    OK(memsaver_pause(saver, large, 1, NULL, NULL));
+    void* smaller = kept_block(saver, "small", 16 * MIB, 7);
+    OK(memsaver_allocate(saver, "spare", 8 * MIB, 0, &taken));
+    memsaver_exchange_options exchanging = MEMSAVER_EXCHANGE_OPTIONS_INIT;
+    exchanging.resuming = &resuming; // which tries again
+    IS(MEMSAVER_OUT_OF_MEMORY, memsaver_exchange(saver, small, 1, large, 1, &exchanging, &report));
+    CHECK(report.handed_bytes == 0 && report.mapped_bytes == 0 && report.released_bytes == 0);
+    OK(memsaver_get_last_error(&error));
+    CHECK(strcmp(error.tag, "larger") == 0 && error.needed_bytes == 8 * MIB && error.free_bytes == 0);
+    CHECK(reads(smaller, 7, 16 * MIB));
+    OK(memsaver_deallocate_idle(saver, taken));
+    OK(memsaver_exchange(saver, small, 1, large, 1, &exchanging, &report));
+    CHECK(report.handed_bytes == 16 * MIB && report.mapped_bytes == 24 * MIB && reads(larger, 6, 24 * MIB));
+    OK(memsaver_drop(saver, large, 1));
 
     OK(memsaver_set_margin(saver, 64 * MIB));
     IS(MEMSAVER_OUT_OF_MEMORY, memsaver_allocate(saver, "other", 4 * MIB, 0, &taken));
@@ -835,6 +1001,11 @@ static void test_not_idle(void) {
     soon.order = MEMSAVER_ALREADY_IDLE;
     IS(MEMSAVER_NOT_IDLE, memsaver_pause(saver, NULL, 0, &soon, NULL));
     IS(MEMSAVER_NOT_IDLE, memsaver_trim(saver, NULL, 0, &soon, NULL));
+    const char* names[] = {"tag"};
+    memsaver_exchange_options exchanging = MEMSAVER_EXCHANGE_OPTIONS_INIT;
+    exchanging.pausing = &soon;
+    IS(MEMSAVER_NOT_IDLE, memsaver_exchange(saver, names, 1, names, 0, &exchanging, NULL));
+    IS(MEMSAVER_NOT_IDLE, memsaver_exchange(saver, names, 0, names, 1, &exchanging, NULL));
     pthread_barrier_wait(&held.asked);
     pthread_join(thread, NULL);
     OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
@@ -917,6 +1088,7 @@ static void test_null(void) {
     MISUSE(memsaver_pop_region(NULL), "saver is null");
     MISUSE(memsaver_pause(NULL, NULL, 0, NULL, NULL), "saver is null");
     MISUSE(memsaver_resume(NULL, NULL, 0, NULL, NULL), "saver is null");
+    MISUSE(memsaver_exchange(NULL, NULL, 0, NULL, 0, NULL, NULL), "saver is null");
     MISUSE(memsaver_trim(NULL, NULL, 0, NULL, NULL), "saver is null");
     MISUSE(memsaver_bytes_to_resume(NULL, NULL, 0, &bytes), "saver is null");
     MISUSE(memsaver_prepare(NULL, NULL, 0), "saver is null");
@@ -1082,6 +1254,8 @@ static void test_fork(void) {
         MISUSE(memsaver_push_outside(saver), "fork");
         MISUSE(memsaver_pop_region(saver), "fork");
         MISUSE(memsaver_pause(saver, NULL, 0, NULL, NULL), "fork");
+        const char* names[] = {"tag"};
+        MISUSE(memsaver_exchange(saver, names, 1, names, 0, NULL, NULL), "fork");
         MISUSE(memsaver_get_usage_json(saver, &text), "fork");
         MISUSE(memsaver_add_hook(saver, 0, hook_of_nobody, NULL, NULL), "fork");
         MISUSE(memsaver_set_margin(saver, 1), "fork");
@@ -1223,6 +1397,7 @@ int main(int count, char** arguments) {
     if (strcmp(machine, "gpu") == 0 && !open_gpu()) return failures != 0 ? 1 : 77;
     test_version_and_results();
     test_pause_and_resume();
+    test_exchange();
     test_no_bytes();
     test_arenas();
     test_torch();

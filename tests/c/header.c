@@ -12,7 +12,9 @@ size_t sizes_of_structures(void) {
     const memsaver_report report = MEMSAVER_REPORT_INIT;
     const memsaver_pause_options pause = MEMSAVER_PAUSE_OPTIONS_INIT;
     const memsaver_resume_options resume = MEMSAVER_RESUME_OPTIONS_INIT;
+    const memsaver_exchange_options exchange = MEMSAVER_EXCHANGE_OPTIONS_INIT;
     const memsaver_usage usage = MEMSAVER_USAGE_INIT;
     return error.size + policy.size + options.size + info.size + arena.size + report.size + pause.size + resume.size +
-           usage.size + MEMSAVER_DEFAULT_ALIGNMENT + (options.enabled && policy.retain ? MEMSAVER_UNDER : 0);
+           exchange.size + usage.size + MEMSAVER_DEFAULT_ALIGNMENT +
+           (options.enabled && policy.retain ? MEMSAVER_UNDER : 0);
 }
