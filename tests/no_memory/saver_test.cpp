@@ -164,6 +164,19 @@ TEST_CASE("MemorySaver: resume, whatever host memory it lacks") {
     CHECK(sweep_reported(paused, [](World& w) { (void)w.saver->resume(); }) > 30);
 }
 
+TEST_CASE("MemorySaver: exchange, whatever host memory it lacks") {
+    const auto beside = [](World& w) { // as large as what goes, so that pages pass
+        (void)w.plain.allocate(192_KiB);
+        (void)w.saver->pause("dropped");
+    };
+    CHECK(sweep_reported(beside, [](World& w) { (void)w.saver->exchange("kept", "dropped"); }) > 40);
+    const auto reverse = [](World& w) {
+        (void)w.plain.allocate(192_KiB);
+        (void)w.saver->pause("kept");
+    };
+    CHECK(sweep_reported(reverse, [](World& w) { (void)w.saver->exchange("dropped", "kept"); }) > 40);
+}
+
 TEST_CASE("MemorySaver: trim, whatever host memory it lacks") {
     const auto unused = [](World& w) {
         for (const HostDriver& driver : w.drivers) {

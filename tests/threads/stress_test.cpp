@@ -111,7 +111,8 @@ private:
         const std::size_t what = any(100);
         if (what < 36) return allocate_one();
         if (what < 64) return free_one();
-        if (what < 70) return unless_captured([&] { pause_some(); });
+        if (what < 68) return unless_captured([&] { pause_some(); });
+        if (what < 70) return unless_captured([&] { exchange_some(); });
         if (what < 76) return (void)(any(3) == 0 ? saver_.resume() : saver_.resume(tags[any(std::size(tags))]));
         if (what < 78) return unless_captured([&] { (void)(any(2) == 0 ? saver_.trim() : saver_.trim(any_tag())); });
         if (what < 80) return saver_.invalidate(any_kept_tag());
@@ -124,6 +125,11 @@ private:
         if (what < 96) return workspace();
         if (what < 98) return own_pool();
         hook();
+    }
+    void exchange_some() {
+        const char* const out = any_tag();
+        const char* const in = any_tag();
+        if (out != in) (void)saver_.exchange(out, in);
     }
     /// While anybody captures, what a capture does not survive is refused.
     template <class Act>

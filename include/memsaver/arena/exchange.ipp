@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -195,6 +196,16 @@ MEMSAVER_INLINE void take_or_put_off(std::vector<ResumeStep>& in, const Handover
     }
 }
 
+/// `act`, which never throws, for every step: one after the other where there is no host memory to do it side by side.
+template <class Step, class Act>
+void for_each_device_surely(std::vector<Step>& steps, const Act& act) {
+    try {
+        for_each_device(steps, act);
+    } catch (const std::bad_alloc&) { // before anything has run
+        for (Step& step : steps) act(step);
+    }
+}
+
 /// Takes what was put off, and brings its bytes.
 MEMSAVER_INLINE void bring_rest(std::vector<ResumeStep>& in, FunctionRef<bool(int)> relieve) {
     for (ResumeStep& step : in) step.put_off(false);
@@ -239,7 +250,7 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
         std::exception_ptr failure = std::current_exception();
         in.clear(); // nothing is on its way into handed pages any more, nor are they mapped there
         try {
-            if (handover.save_failed()) saved(); // that is why; who waited for it can only say that it waited
+            if (handover.save_failed()) translated(saved); // that is why; who waited for it can only say that it waited
         } catch (...) {
             failure = std::current_exception();
         }
@@ -247,7 +258,7 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
         (void)commit_rows(out, report);
         with_report(std::move(failure));
     }
-    for_each_device(out, [](PauseStep& step) { step.release(); });
+    for_each_device_surely(out, [](PauseStep& step) { step.release(); });
     const std::optional<FailedRow> kept = commit_rows(out, report);
     try {
         translated([&] { bring_rest(in, relieve); });
@@ -255,7 +266,7 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
         with_report(std::current_exception());
     }
     std::mutex mutex;
-    for_each_device(in, [&](ResumeStep& step) {
+    for_each_device_surely(in, [&](ResumeStep& step) {
         if (step.empty()) return;
         TagReport row = step.commit();
         const std::lock_guard lock{mutex};

@@ -115,10 +115,11 @@ public:
 
     /// Pauses `out` and resumes `in`, so that one steps aside for the other: pages pass from tag to tag without being
     /// released, and bytes are saved and restored at the same time, so that it takes about as long as the slower of the
-    /// two. Pages pass between tags of equal drivers, as whole handles; only what `in` has more is taken from the
-    /// device, only what it has less is given back. Waits, runs hooks and is refused as a pause of `out` followed by a
-    /// resume of `in`; tags of `out` that are paused and tags of `in` that are active stay so. Before it returns,
-    /// nothing of either may be touched; then every stream sees the bytes of `in`.
+    /// two. Pages pass between tags of equal drivers, as whole handles (those of less than 16 MiB only where one fills
+    /// a range); only what `in` has more is taken from the device, only what it has less is given back. Waits, runs
+    /// hooks and is refused as a pause of `out` followed by a resume of `in`; tags of `out` that are paused and tags of
+    /// `in` that are active stay so. Before it returns, nothing of either may be touched; then every stream sees the
+    /// bytes of `in`.
     ///
     /// Throws Misuse for a tag in both lists. Without room for what `in` has more, nothing changes (OutOfMemory),
     /// unless it was others that took what `out` gave back. After another failure `in` is paused and its backup whole;

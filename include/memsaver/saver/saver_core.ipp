@@ -293,19 +293,18 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         const Span exchanging = state_->span_of(going.tags, "exchange");
         state_->run_hooks(state_->before_pause_, going, false);
         state_->run_hooks(state_->before_resume_, arriving, false);
-        Report report = state_->with_patience(
+        going.report = state_->with_patience(
             options.room_within, [&](int& refused_by) { return state_->exchange_now(out, in, options, refused_by); });
-        going.report = report;
-        arriving.report = report;
         std::exception_ptr first; // all of them run
         try {
             state_->run_hooks(state_->after_pause_, going, true);
         } catch (...) {
             first = std::current_exception();
         }
+        arriving.report = std::move(going.report); // a copy would need host memory
         state_->run_hooks(state_->after_resume_, arriving, true);
         if (first) std::rethrow_exception(first);
-        return report;
+        return std::move(arriving.report);
     });
 }
 
