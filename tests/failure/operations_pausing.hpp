@@ -116,6 +116,19 @@ inline std::vector<Operation> resuming() {
              CHECK(Populated::same(view.data(), expected_bytes(block.bytes, block.seed)));
          },
          [](Populated& world) { CHECK(world.is("paused")); }},
+        {"write_backup", pause_swept,
+         [](Populated& world) {
+             auto& block = world.tags["swept"].blocks[2];
+             if (world.policy.becomes != Becomes::kept || !world.setting.enabled) return;
+             block.seed = 55; // whatever comes of it, it has been the program's to say
+             block.kept = false;
+             world.saver->write_backup(block.at, expected_bytes(block.bytes, block.seed).data(), block.bytes);
+             block.kept = true;
+         },
+         [](Populated& world) {
+             CHECK(world.is("paused"));
+             world.check_bytes("swept");
+         }},
         {"backup_view: after a resume, while it is kept",
          [](Populated& world) {
              world.pause("swept");

@@ -4,7 +4,7 @@
 //
 // Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
 // another policy this once), resume (also without the bytes this once), exchange, drop, forget_backup, another
-// capacity, trim, prepare, invalidate, views of backups; writes by the processor, and by the device as late as nobody
+// capacity, trim, prepare, invalidate, views of backups and changes to them; writes by the processor, and by the device as late as nobody
 // waits for them; capturing, launching, updating and dropping graphs; a pool of workspaces; the loss of the device; the
 // end. Not played are: several threads, several devices, hooks, timeouts, regions of tags, misuse but for what is
 // refused of paused memory, and running out of memory but by failures.
@@ -387,10 +387,21 @@ private:
     /// The program changes bytes, and says so.
     void rewrite() {
         const auto block = any();
-        if (block == blocks_.end() || block->second.away) return;
+        if (block == blocks_.end()) return;
+        if (block->second.away) return rewrite_backup(block->first, block->second);
         settle();
         write(block->second, block->first);
         invalidate(block->second.tag);
+    }
+    /// The same of what is away, where it is kept.
+    void rewrite_backup(Address address, PlayedBlock& block) {
+        if (!block.kept()) return;
+        block.seed = ++seeds_;
+        block.flat = false;
+        std::vector<unsigned char> bytes(block.bytes);
+        block.write(bytes.data());
+        const auto act = [&] { saver_->write_backup(pointer(address), bytes.data(), bytes.size()); };
+        if (!attempt(act)) repeat(act);
     }
     /// The same on the device, which takes its time.
     void write_late() {

@@ -102,6 +102,9 @@ public:
     /// as the policy keeps them. Throws Misuse that says why there are none.
     [[nodiscard]] virtual BackupView backup_view(const void* pointer, std::size_t bytes) = 0;
 
+    /// Other bytes for memory that is away. See MemorySaver::write_backup.
+    virtual void write_backup(void* pointer, const void* from, std::size_t bytes) = 0;
+
     /// Whether an address lies in this arena.
     [[nodiscard]] virtual bool contains(const void* pointer) const noexcept = 0;
 

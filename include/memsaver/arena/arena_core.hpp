@@ -95,6 +95,7 @@ public:
     [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
     MEMSAVER_INLINE void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
     [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
+    MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
 
     MEMSAVER_INLINE void require_open(const char* what) const override;
     MEMSAVER_INLINE void require_resumed(const char* what) override;

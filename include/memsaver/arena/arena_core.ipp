@@ -367,6 +367,35 @@ MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size
     }
 }
 
+MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, std::size_t bytes) {
+    const Range range{address_of(pointer), bytes};
+    const auto text = [&] {
+        return "write_backup(" + format_address(range.address) + ", " + format_bytes(bytes) + ')';
+    };
+    require_open_for(text);
+    const auto turn = take_turn({}, "write_backup");
+    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
+    if (bytes == 0) throw refusal("there is nothing to write");
+    if (from == nullptr) throw refusal("the new bytes are null");
+    if (!contains(pointer)) throw refusal("it is no address of this tag");
+    const std::optional<LiveBlock> block = heaps_.block_holding(range.address);
+    if (!block) throw refusal("no live block holds this address");
+    const std::size_t offset = range.address - block->address;
+    if (bytes > block->bytes - offset) throw refusal("it reaches past the end of its block");
+    if (!covers(pages_.paused_ranges(), range)) throw refusal("it is not paused: write to the memory itself");
+    const auto* const bytes_at = static_cast<const std::byte*>(from);
+    for (const auto& batch : pages_.paused) { // under the turn, nobody else touches it
+        for (const Range& part : intersection(batch.ranges, {range})) {
+            try {
+                batch.slot->write(*block, part.address - block->address, bytes_at + (part.address - range.address),
+                                  part.bytes);
+            } catch (const Misuse& error) {
+                throw refusal(error.what());
+            }
+        }
+    }
+}
+
 MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     fork_mark_.require_parent("close");
     const auto turn = turn_.take();

@@ -35,6 +35,7 @@ public:
     void invalidate() const;
     void forget_backup() const;
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const;
+    void write_backup(void* pointer, const void* from, std::size_t bytes) const;
     [[nodiscard]] std::size_t bytes_to_resume() const;
     [[nodiscard]] ArenaUsage usage() const;
     void close() const;
@@ -102,6 +103,8 @@ public:
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) {
         return arena_.backup_view(pointer, bytes);
     }
+    /// See MemorySaver::write_backup.
+    void write_backup(void* pointer, const void* from, std::size_t bytes) { arena_.write_backup(pointer, from, bytes); }
     /// Physical bytes that a resume would take now.
     [[nodiscard]] std::size_t bytes_to_resume() const { return arena_.bytes_to_resume(); }
     /// What it holds now, and what it has done so far; also after `close()`.

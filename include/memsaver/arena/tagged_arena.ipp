@@ -131,6 +131,10 @@ MEMSAVER_INLINE BackupView OwnedArena::backup_view(const void* pointer, std::siz
     return run([&](ArenaCore& arena) { return arena.backup_view(pointer, bytes); });
 }
 
+MEMSAVER_INLINE void OwnedArena::write_backup(void* pointer, const void* from, std::size_t bytes) const {
+    run([&](ArenaCore& arena) { arena.write_backup(pointer, from, bytes); });
+}
+
 MEMSAVER_INLINE std::size_t OwnedArena::bytes_to_resume() const {
     return run([](ArenaCore& arena) { return arena.bytes_to_resume(); });
 }

@@ -35,6 +35,9 @@ public:
     MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live) override;
 
     /// A copy of the bytes.
+    MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
+                                std::size_t bytes) override;
+
     [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     // ByteStore
@@ -44,6 +47,7 @@ public:
 
 private:
     [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units) const;
+    void check_file(const Status& status, const Attempt& attempt, std::size_t bytes) const;
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
 
     AnyDriver driver_;

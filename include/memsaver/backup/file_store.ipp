@@ -3,8 +3,10 @@
 
 #include "memsaver/backup/file_store.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -61,6 +63,30 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::in(std::vector<Unit> un
 
 MEMSAVER_INLINE void FileStore::compare(std::vector<Unit> units, const LiveSet& live) {
     compare_with(*this, driver_, units, cut(units), ring_, options_.crew, live.tag);
+}
+
+MEMSAVER_INLINE void FileStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
+    const std::uint64_t first = unit.location + offset;
+    const auto copy = views_->make(driver_, ring_->buffer_bytes() + 2 * page, {}, whose_);
+    check_file(copy->take(), "take host pages", bytes);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
+    auto* const data = reinterpret_cast<std::byte*>(copy->address());
+    each_unit_in(cut({unit}), first, bytes, [&](const Unit& part) {
+        const std::uint64_t begin = std::max(part.location, first);
+        const std::uint64_t end = std::min(part.location + part.bytes, first + bytes);
+        // The observer sees whole parts; else only the pages that change.
+        const std::uint64_t from_page = align_down(options_.observer ? part.location : begin, page);
+        const std::uint64_t to_page = align_up(options_.observer ? part.location + part.bytes : end, page);
+        const auto span = static_cast<std::size_t>(to_page - from_page);
+        check_file(get(data, from_page, span), "read a backup file", bytes);
+        std::memcpy(data + (begin - from_page), from + (begin - first), end - begin);
+        check_file(put(data, from_page, span), "write a backup file", bytes);
+        if (options_.observer) options_.observer->saved(part, data + (part.location - from_page));
+    });
+}
+
+MEMSAVER_INLINE void FileStore::check_file(const Status& status, const Attempt& attempt, std::size_t bytes) const {
+    if (!status.ok()) raise(status, attempt, whose_ + format_bytes(bytes), bytes);
 }
 
 MEMSAVER_INLINE BackupView FileStore::view(std::uint64_t location, std::size_t bytes) const {

@@ -37,6 +37,9 @@ public:
 
     MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live) override;
 
+    MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
+                                std::size_t bytes) override;
+
     [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     // ByteStore, for bytes that come through the ring

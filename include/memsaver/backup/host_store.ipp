@@ -83,6 +83,13 @@ MEMSAVER_INLINE void HostStore::compare(std::vector<Unit> units, const LiveSet& 
     compare_with(*this, driver_, units, cut(units, ring_->buffer_bytes()), ring_, options_.crew, live.tag);
 }
 
+MEMSAVER_INLINE void HostStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
+    std::memcpy(at(unit.location + offset), from, bytes);
+    if (!options_.observer) return;
+    each_unit_in(cut({unit}, pinned_ ? HostRegion::cell_bytes : ring_->buffer_bytes()), unit.location + offset, bytes,
+                 [&](const Unit& part) { options_.observer->saved(part, at(part.location)); });
+}
+
 MEMSAVER_INLINE BackupView HostStore::view(std::uint64_t location, std::size_t bytes) const {
     return {region_of(location), at(location), bytes};
 }

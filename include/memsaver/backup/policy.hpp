@@ -75,6 +75,9 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 /// - `backed_up_bytes()`: what is held, in bytes.
 /// - `view(serial, offset, bytes)`, if it has it: a BackupView of a part of a block's kept bytes; throws Misuse
 ///   if there are none.
+/// - `write(block, offset, from, bytes)`, if it has it: other bytes for a part of a LiveBlock that is away; throws
+/// Misuse
+///   if nothing is kept of it.
 /// - `set_retain(yes)`, if it has it: noexcept, whether room is kept after the resumes to come, for the next pause.
 /// - `static constexpr bool asks_before_write = true`, if it has it: `restore` calls `live.before_write` for the bytes
 ///   that it is about to bring, as late as it can. Otherwise all that is to be written is waited for before `restore`.
@@ -126,6 +129,7 @@ public:
     virtual void invalidate() noexcept = 0;
     [[nodiscard]] virtual std::size_t backed_up_bytes() const noexcept = 0;
     [[nodiscard]] virtual BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const = 0;
+    virtual void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes) = 0;
     /// False if the slot has no such choice.
     virtual bool set_retain(bool yes) noexcept = 0;
     [[nodiscard]] virtual bool asks_before_write() const noexcept = 0;
@@ -200,6 +204,13 @@ private:
                 return slot.view(serial, offset, bytes);
             } else {
                 throw Misuse{"the tag's policy keeps no bytes"};
+            }
+        }
+        void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes) override {
+            if constexpr (requires { slot.write(block, offset, from, bytes); }) {
+                slot.write(block, offset, from, bytes);
+            } else {
+                throw Misuse{"the tag's policy keeps no bytes that could be changed"};
             }
         }
         bool set_retain(bool yes) noexcept override {

@@ -90,6 +90,9 @@ public:
     virtual std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) = 0;
     /// Throws Misuse where the device's bytes differ from the kept ones.
     virtual void compare(std::vector<Unit> units, const LiveSet& live) = 0;
+    /// Other bytes for a part of a unit that is kept, as `out` was given it, from `offset` on; the observer sees what
+    /// it has seen of it again. If it throws, some of them may be in place.
+    virtual void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) = 0;
     /// Host memory with these bytes, and what keeps it alive.
     [[nodiscard]] virtual BackupView view(std::uint64_t location, std::size_t bytes) const = 0;
 };
@@ -115,6 +118,16 @@ private:
     const ByteStore& store_;
     mutable std::atomic<std::uint64_t> first_{none};
 };
+
+/// `act(part)` for the parts of pieces that have any of the range of locations.
+template <class Act>
+void each_unit_in(const std::vector<Piece>& pieces, std::uint64_t location, std::size_t bytes, Act&& act) {
+    for (const Piece& piece : pieces) {
+        for (const Unit& unit : piece.units) {
+            if (unit.location < location + bytes && location < unit.location + unit.bytes) act(unit);
+        }
+    }
+}
 
 /// What is wrong, with the block in question: the unit that has the location.
 std::string difference_text(const std::vector<Unit>& units, std::uint64_t location, const std::string& tag);

@@ -42,6 +42,9 @@ public:
 
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept;
 
+    /// Other bytes for a part of a block that is away. Throws Misuse if nothing is kept of it.
+    void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes);
+
     /// The kept bytes of a part of a block. Throws what reading them may throw; Misuse if there are none.
     [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const;
 

@@ -159,6 +159,19 @@ MEMSAVER_INLINE void StoredSlot::invalidate() noexcept {
     for (auto& [serial, entry] : books_->entries) entry.fresh = false;
 }
 
+MEMSAVER_INLINE void StoredSlot::write(const LiveBlock& block, std::size_t offset, const std::byte* from,
+                                       std::size_t bytes) {
+    const StoredBooks::UnderWay under_way{books_}; // its place stays
+    Unit unit;
+    {
+        const std::lock_guard lock{books_->mutex};
+        const auto entry = books_->entries.find(block.serial);
+        if (entry != books_->entries.end() && entry->second.saved) unit = books_->unit(block);
+    }
+    if (unit.bytes == 0) throw Misuse{"nothing is kept of this block now"};
+    books_->store->change(unit, offset, from, bytes);
+}
+
 MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
     std::uint64_t location = 0;
     {

@@ -45,6 +45,8 @@ public:
 
     /// See MemorySaver::backup_view.
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const;
+    /// See MemorySaver::write_backup.
+    void write_backup(void* pointer, const void* from, std::size_t bytes) const;
 
     /// The name of its tag; "outside" for plain memory.
     [[nodiscard]] const std::string& tag() const;

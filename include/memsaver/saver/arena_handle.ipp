@@ -37,6 +37,10 @@ MEMSAVER_INLINE BackupView Arena::backup_view(const void* pointer, std::size_t b
     return saver().backup_view(*arena_, pointer, bytes);
 }
 
+MEMSAVER_INLINE void Arena::write_backup(void* pointer, const void* from, std::size_t bytes) const {
+    saver().write_backup(*arena_, pointer, from, bytes);
+}
+
 MEMSAVER_INLINE const std::string& Arena::tag() const { return base().tag(); }
 
 MEMSAVER_INLINE int Arena::device() const { return base().device(); }

@@ -160,6 +160,14 @@ public:
         return used().backup_view(pointer, bytes);
     }
 
+    /// Other bytes, from the host, for `bytes` at `pointer` (or inside its block), whose memory is paused: they are
+    /// changed where the policy keeps them, so that a weight update can come while its tag is away. The next resume
+    /// brings them; with Refresh::once they count as saved. Waits for an operation on the tag that is under way. Throws
+    /// Misuse for memory that is active, and where nothing is kept; if a file cannot be written, some of the bytes may
+    /// be the new ones, and the same call goes on. Switched off, when nothing is ever away, writes to the memory
+    /// itself.
+    void write_backup(void* pointer, const void* from, std::size_t bytes) { used().write_backup(pointer, from, bytes); }
+
     // --- the life of a tag ---
 
     /// Ends these tags: waits for the device, then gives back their blocks, pages, addresses and backups. The names are

@@ -123,6 +123,21 @@ MEMSAVER_INLINE BackupView PlainArena::backup_view(const void* pointer, std::siz
                  ") in tag \"" + tag_ + "\": this is plain memory, which is never paused"};
 }
 
+MEMSAVER_INLINE void PlainArena::write_backup(void* pointer, const void* from, std::size_t bytes) {
+    const auto address = reinterpret_cast<Address>(pointer);
+    if (bytes == 0 || from == nullptr || !holds(pointer, bytes)) {
+        throw Misuse{"write_backup(" + format_address(address) + ", " + format_bytes(bytes) + ") in tag \"" + tag_ +
+                     "\": these are not bytes of a live block, or there are none to write"};
+    }
+    OwnedStream stream;
+    OwnedEvent event;
+    check(stream.open(driver_), "open a stream");
+    check(event.open(driver_, stream.get()), "open an event");
+    check(driver_.copy_to_device(address, static_cast<const std::byte*>(from), bytes, stream.get()), "copy bytes in");
+    const Status marked = driver_.record(event.get(), stream.get());
+    check(marked.ok() ? driver_.wait(event.get()) : driver_.drain(), "wait for a copy");
+}
+
 MEMSAVER_INLINE std::unique_ptr<GrowingBlock> PlainArena::reserve_block(std::size_t cap) {
     const std::size_t granularity = granularity_of(driver_);
     if (cap == 0 || !can_align_up(cap, granularity)) {

@@ -63,6 +63,8 @@ public:
     [[nodiscard]] bool owns(const void* pointer);
     BackupView backup_view(const void* pointer, std::size_t bytes);
     BackupView backup_view(ArenaBase& arena, const void* pointer, std::size_t bytes);
+    void write_backup(void* pointer, const void* from, std::size_t bytes);
+    void write_backup(ArenaBase& arena, void* pointer, const void* from, std::size_t bytes);
 
     // --- operations ---
 

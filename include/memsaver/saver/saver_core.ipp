@@ -185,6 +185,20 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaBase& arena, const void* 
     return boundary("backup_view", arena, [&] { return arena.backup_view(pointer, bytes); });
 }
 
+MEMSAVER_INLINE void SaverCore::write_backup(void* pointer, const void* from, std::size_t bytes) {
+    require_parent("write_backup");
+    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
+        return write_backup(*arena, pointer, from, bytes);
+    boundary("write_backup", [&] {
+        throw Misuse{"write_backup(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
+                     "): no tag of this saver has such a pointer"};
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::write_backup(ArenaBase& arena, void* pointer, const void* from, std::size_t bytes) {
+    boundary("write_backup", arena, [&] { arena.write_backup(pointer, from, bytes); });
+}
+
 // --- operations ---
 
 MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& options) {

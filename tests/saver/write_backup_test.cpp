@@ -1,0 +1,130 @@
+// Bytes of paused memory changed where they are kept.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include "backup/backup_support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace saver_write_backup_test {
+
+using namespace test;
+
+using Bytes = std::vector<unsigned char>;
+
+TEST_CASE_TEMPLATE("write_backup: a resume brings the new bytes, and the others", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    constexpr std::size_t size = 9'000'000; // over several extents, cells and units
+    for (const auto& [name, policy] : keepers()) {
+        CAPTURE(name);
+        const Arena arena = saver.arena(name, policy);
+        const Buffer<unsigned char> small{arena, 5000};
+        const Buffer<unsigned char> block{arena, size};
+        Bytes is = pattern(size, 1);
+        write_bytes(machine.driver, block.data(), is);
+        write_bytes(machine.driver, small.data(), pattern(5000, 2));
+        for (int round = 0; round < 2; ++round) {
+            saver.pause(name);
+            const std::pair<std::size_t, std::size_t> parts[] = {
+                {0, 1}, {size - 1, 1}, {4095, 2}, {100'001, 70'000}, {3'000'000, 5'000'000}};
+            for (const auto& [offset, bytes] : parts) {
+                const Bytes fresh = pattern(bytes, 10 * offset + bytes + static_cast<std::size_t>(round));
+                saver.write_backup(block.data() + offset, fresh.data(), bytes);
+                std::memcpy(is.data() + offset, fresh.data(), bytes);
+            }
+            const BackupView view = saver.backup_view(block.data(), size);
+            CHECK(std::memcmp(view.data(), is.data(), size) == 0);
+            saver.resume(name);
+            CHECK(read_bytes(machine.driver, block.data(), size) == is);
+            CHECK(read_bytes(machine.driver, small.data(), 5000) == pattern(5000, 2));
+        }
+        saver.pause(name); // of bytes that count as saved, where they are saved once
+        saver.resume(name);
+        CHECK(read_bytes(machine.driver, block.data(), size) == is);
+        const Bytes all = pattern(size, 77);
+        saver.pause(name);
+        arena.write_backup(block.data(), all.data(), size);
+        saver.resume(name);
+        CHECK(read_bytes(machine.driver, block.data(), size) == all);
+    }
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("write_backup: kept for one pause alone, and in an arena without a saver") {
+    const Checked<HostMachine2G> machine;
+    const Bytes fresh = pattern(300, 5);
+    {
+        MemorySaver saver{machine.driver};
+        const Buffer<unsigned char> block{saver.arena("a", Discard{}), 1 << 20};
+        saver.pause("a", {.bytes = HostBackup{}});
+        saver.write_backup(block.data() + 7, fresh.data(), fresh.size());
+        saver.resume("a");
+        CHECK(read_bytes(machine.driver, block.data() + 7, fresh.size()) == fresh);
+    }
+    TaggedArena alone{machine.driver, "alone", HostBackup{}};
+    void* const block = alone.allocate(1_MiB);
+    alone.pause();
+    alone.write_backup(block, fresh.data(), fresh.size());
+    alone.resume();
+    CHECK(read_bytes(machine.driver, block, fresh.size()) == fresh);
+    alone.deallocate(block);
+}
+
+TEST_CASE("write_backup: misuse says why, and changes nothing") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("a", HostBackup{});
+    Buffer<unsigned char> block{arena, 1 << 20};
+    Buffer<unsigned char> lost{saver.arena("lost", Discard{}), 1 << 20};
+    Buffer<unsigned char> freed{arena, 1 << 20};
+    write_bytes(machine.driver, block.data(), pattern(1 << 20, 1));
+    const Bytes fresh = pattern(4096, 5);
+    const auto refused = [&](void* to, const void* from, std::size_t bytes, const char* why) {
+        try {
+            saver.write_backup(to, from, bytes);
+            FAIL_CHECK("accepted");
+        } catch (const Misuse& error) {
+            CHECK_MESSAGE(std::string{error.what()}.find(why) != std::string::npos, error.what());
+        }
+    };
+    refused(block.data(), fresh.data(), 4096, "it is not paused");
+    saver.pause();
+    refused(block.data(), fresh.data(), 0, "nothing to write");
+    refused(block.data(), nullptr, 4096, "null");
+    refused(block.data() + (1 << 20) - 1, fresh.data(), 4096, "past the end");
+    refused(lost.data(), fresh.data(), 4096, "keeps no bytes");
+    int mine = 0;
+    refused(&mine, fresh.data(), 4, "no tag of this saver");
+    unsigned char* const gone = freed.data();
+    freed.reset();
+    refused(gone, fresh.data(), 4096, "no live block");
+    saver.forget_backup("a");
+    refused(block.data(), fresh.data(), 4096, "keeps no bytes");
+    saver.resume("a");
+    write_bytes(machine.driver, block.data(), pattern(1 << 20, 1));
+    saver.pause("a");
+    saver.resume("a");
+    CHECK(read_bytes(machine.driver, block.data(), 1 << 20) == pattern(1 << 20, 1));
+    saver.close();
+    refused(block.data(), fresh.data(), 4096, "");
+}
+
+TEST_CASE("write_backup: switched off, the memory itself") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver, {.enabled = false}};
+    const Buffer<unsigned char> block{saver.arena("a", HostBackup{}), 1 << 20};
+    saver.pause("a");
+    const Bytes fresh = pattern(4096, 5);
+    saver.write_backup(block.data() + 10, fresh.data(), fresh.size());
+    CHECK(read_bytes(machine.driver, block.data() + 10, fresh.size()) == fresh);
+    CHECK_THROWS_AS(saver.write_backup(block.data() + (1 << 20), fresh.data(), 1), Misuse);
+}
+
+} // namespace saver_write_backup_test
