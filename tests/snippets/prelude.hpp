@@ -29,6 +29,7 @@ extern const cudaMemPool_t my_pool;
 extern cudaGraph_t graph; // one that the program captured by itself
 
 extern const cublasHandle_t handle;
+extern const void* const new_bytes;
 extern const int count;
 extern const float factor;
 extern float* const values;

@@ -280,6 +280,9 @@ public:
 
     /// Gives the pages back, or hands them on. What fails is kept, and reported by `commit`.
     void release() noexcept;
+    /// Gives pages back as they are saved, instead of `wait` and `release`: for tickets all of whose work is on its
+    /// streams. Throws if bytes could not be saved; then what has gone is saved and paused, the rest is active.
+    void release_as_saved();
     /// After a failure: gives back just those extents that have been written over. Nothing is handed on, and the rest
     /// stays active. `saved`: what they held is kept.
     void release_only(const std::vector<bool>& extents, bool saved) noexcept;

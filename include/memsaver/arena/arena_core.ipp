@@ -842,6 +842,38 @@ MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
     extents_ = std::move(left_);
 }
 
+MEMSAVER_INLINE void ArenaCore::Pause::release_as_saved() {
+    // Enough for others to wait for, and few enough waits: 256 MiB on a GPU.
+    const std::size_t together = 128 * core_->pages_.granularity();
+    // Releasing while copies run slows both: not worth it for small handles.
+    const std::size_t large = 16 * core_->pages_.granularity();
+    const auto small =
+        std::partition(extents_.begin(), extents_.end(), [&](const Extent& extent) { return extent.bytes() >= large; });
+    std::sort(extents_.begin(), small, [](const Extent& a, const Extent& b) { return a.address() < b.address(); });
+    const auto ready = static_cast<std::size_t>(small - extents_.begin());
+    in_part_ = true;
+    Status status;
+    std::size_t gone = 0;
+    for (std::size_t end = 0; status.ok() && gone < ready; gone = end) {
+        for (std::size_t bytes = 0; end < ready && bytes < together; ++end) bytes += extents_[end].bytes();
+        const Address first = extents_[gone].address();
+        status = ticket_.wait_for({first, extents_[end - 1].end() - first});
+        if (!status.ok()) break;
+        for (std::size_t i = gone; i < end; ++i) release(extents_[i], {}, false);
+    }
+    try {
+        core_->check_moved(status, "save bytes", ticket_.bytes());
+        wait();
+        in_part_ = false;
+    } catch (...) {
+        for (; gone < extents_.size(); ++gone) left_.push_back(std::move(extents_[gone]));
+        extents_ = std::move(left_);
+        throw;
+    }
+    for (; gone < extents_.size(); ++gone) release(extents_[gone], {}, false);
+    extents_ = std::move(left_);
+}
+
 MEMSAVER_INLINE void ArenaCore::Pause::release_only(const std::vector<bool>& extents, bool saved) noexcept {
     const Status drained = driver().drain(); // copies of either direction may be under way
     if (!drained.ok()) note(drained);
