@@ -9,5 +9,8 @@
 #include "memsaver/saver/open_captures.ipp"
 #include "memsaver/saver/plain_arena.ipp"
 #include "memsaver/saver/region_stacks.ipp"
+#include "memsaver/saver/residency.ipp"
+#include "memsaver/saver/residents.ipp"
 #include "memsaver/saver/saver_core.ipp"
 #include "memsaver/saver/tag_table.ipp"
+#include "memsaver/saver/use.ipp"

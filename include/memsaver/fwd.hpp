@@ -27,22 +27,28 @@ class Hook;
 class Region;
 class TagName;
 class Tags;
+class Use;
 
 class Graph;
 class WorkspacePool;
 
 struct ArenaOptions;
 struct PauseOptions;
+struct ReclaimOptions;
 struct ResumeOptions;
 struct SaverOptions;
 struct TrimOptions;
+struct UseOptions;
 
 struct ArenaUsage;
 struct BackupView;
 struct Event;
+struct Holder;
 struct NoRoom;
 struct PauseEvent;
+struct Reclaimed;
 struct Report;
+struct ResidencyUsage;
 struct ResumeEvent;
 struct TagReport;
 class Usage;
