@@ -163,6 +163,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/tag_table.ipp
   include/memsaver/saver/use.hpp
   include/memsaver/saver/use.ipp
+  include/memsaver/saver/use_options.hpp
+  include/memsaver/saver/use_options.ipp
   include/memsaver/testing/books.hpp
   include/memsaver/testing/call_log.hpp
   include/memsaver/testing/failure.hpp

@@ -14,3 +14,4 @@
 #include "memsaver/saver/saver_core.ipp"
 #include "memsaver/saver/tag_table.ipp"
 #include "memsaver/saver/use.ipp"
+#include "memsaver/saver/use_options.ipp"

@@ -7,7 +7,7 @@
 #include "memsaver/core/tags.hpp"
 #include "memsaver/saver/residents.hpp"
 #include "memsaver/saver/saver_state.hpp"
-#include "memsaver/saver/use.hpp"
+#include "memsaver/saver/use_options.hpp"
 
 #include <cstddef>
 #include <exception>

@@ -19,3 +19,4 @@
 #include "memsaver/saver/stream_mark.hpp"
 #include "memsaver/saver/tag_table.hpp"
 #include "memsaver/saver/use.hpp"
+#include "memsaver/saver/use_options.hpp"
