@@ -313,7 +313,14 @@ TEST_CASE("use: an eviction waits for the marks of the uses, and not for the dev
         use.until(stream.get());
     }
     CHECK_THROWS_AS((void)saver.use("d", {.timeout = 1ms}), NotIdle);
-    CHECK_THROWS_AS((void)saver.use("d", {.room_within = 1ms}), OutOfMemory);
+    try {
+        const Use use = saver.use("d", {.room_within = 1ms});
+        FAIL("there is no room");
+    } catch (const OutOfMemory& error) {
+        CHECK(error.holders().size() == 3);
+        CHECK(error.needed_bytes() == each);
+        CHECK(contains(error.what(), "had not passed"));
+    }
     CHECK(world.states({"a", "b", "c", "d"}) == "1110");
     stream.let_go();
     const Use use = saver.use("d");
@@ -387,6 +394,23 @@ TEST_CASE("use: on_no_room is asked where nothing else makes room") {
     const Use use = world.saver->use("a");
     CHECK(asked == 1);
     CHECK(world.whole("a"));
+}
+
+TEST_CASE("use: on_no_room may use, reclaim and pause") {
+    std::optional<Buffer<char>> kept;
+    std::optional<MemorySaver<D>>* saver = nullptr;
+    World world{{"a", "b"}, SaverOptions{.on_no_room = [&](const NoRoom&) {
+                    CHECK_THROWS_AS((void)(*saver)->use("b"), OutOfMemory); // which has no room either
+                    CHECK((*saver)->reclaim(1).bytes() == 0);
+                    return (*saver)->pause("kept").released_bytes != 0;
+                }}};
+    saver = &world.saver;
+    kept.emplace(world.saver->arena("kept"), 30_MiB);
+    {
+        const Use use = world.saver->use("a");
+        CHECK(world.whole("a"));
+    }
+    kept.reset();
 }
 
 TEST_CASE("use: moves between threads, and is held by the one that has it") {

@@ -76,8 +76,9 @@ private:
     /// Runs the after-hooks of what was done, all of them; keeps the first exception.
     template <class What>
     void tell(const HookList<What>& hooks, What& event, std::exception_ptr& first);
-    /// What is mapped now, but for tags that were passed by.
+    /// What is mapped now, but for tags that were passed by; the rows of a tag side by side.
     [[nodiscard]] std::vector<Held> held_now();
+    [[nodiscard]] static ResidentList each_once(const std::vector<Held>& held);
 
     SaverState& state_;
     Residents& books_;

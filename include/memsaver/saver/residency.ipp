@@ -206,18 +206,27 @@ MEMSAVER_INLINE std::vector<Residency::Held> Residency::held_now() {
             held.push_back({member->resident, member->driver.device(), bytes});
         }
     }
+    std::stable_sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.resident < b.resident; });
     return held;
+}
+
+MEMSAVER_INLINE ResidentList Residency::each_once(const std::vector<Held>& held) {
+    ResidentList all;
+    for (const Held& row : held) {
+        if (all.empty() || all.back() != row.resident) all.push_back(row.resident);
+    }
+    return all;
 }
 
 MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shortages, bool all_or_none) {
     const std::vector<Held> held = held_now();
-    ResidentList there;
-    for (const Held& row : held) {
-        if (!among(there, row.resident)) there.push_back(row.resident);
-    }
     const auto given = [&](const std::shared_ptr<Resident>& tag, int device) {
         std::size_t bytes = 0;
-        for (const Held& row : held) bytes += row.resident == tag && row.device == device ? row.bytes : 0;
+        const auto before = [](const Held& row, const std::shared_ptr<Resident>& one) { return row.resident < one; };
+        for (auto row = std::lower_bound(held.begin(), held.end(), tag, before);
+             row != held.end() && row->resident == tag; ++row) {
+            bytes += row->device == device ? row->bytes : 0;
+        }
         return bytes;
     };
     std::vector<std::size_t> got(shortages.size());
@@ -228,7 +237,7 @@ MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shor
         return true;
     };
     ResidentList chosen;
-    for (const Residents::Candidate& candidate : books_.candidates(there)) {
+    for (const Residents::Candidate& candidate : books_.candidates(each_once(held))) {
         if (enough()) break;
         if (!candidate.idle) continue;
         bool of_use = false;
@@ -259,20 +268,20 @@ MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shor
 }
 
 MEMSAVER_INLINE bool Residency::others_could_make_room(const Tags& in, const ResidentList& residents) {
-    const std::vector<Held> held = held_now();
-    ResidentList others;
-    for (const Held& row : held) {
-        if (!among(residents, row.resident) && !among(others, row.resident)) others.push_back(row.resident);
-    }
-    const std::vector<Residents::Candidate> candidates = books_.candidates(others);
+    std::vector<Held> held = held_now();
+    std::erase_if(held, [&](const Held& row) { return among(residents, row.resident); });
     bool any_busy = false; // what is idle was not enough
-    for (const Residents::Candidate& candidate : candidates) any_busy = any_busy || !candidate.idle;
+    ResidentList evictable;
+    for (Residents::Candidate& candidate : books_.candidates(each_once(held))) {
+        any_busy = any_busy || !candidate.idle;
+        evictable.push_back(std::move(candidate.resident));
+    }
+    std::sort(evictable.begin(), evictable.end());
     for (const Shortage& lack : shortages(in)) {
         std::size_t could = 0;
         for (const Held& row : held) {
-            const bool evictable = std::any_of(candidates.begin(), candidates.end(),
-                                               [&](const auto& c) { return c.resident == row.resident; });
-            if (evictable && row.device == lack.device) could += row.bytes;
+            if (row.device != lack.device) continue;
+            if (std::binary_search(evictable.begin(), evictable.end(), row.resident)) could += row.bytes;
         }
         if (could < lack.bytes) return false;
     }
@@ -314,9 +323,11 @@ MEMSAVER_INLINE void Residency::raise_no_room(const Tags& in, const char* why) {
         if (needed == 0 && member->driver.memory(memory).ok()) free = memory.free_bytes;
         needed += member->core->bytes_to_resume();
     }
-    throw OutOfMemory{"use of " + quoted_tags(in) + " needs " + format_bytes(needed) + ", " + format_bytes(free) +
+    OutOfMemory error{"use of " + quoted_tags(in) + " needs " + format_bytes(needed) + ", " + format_bytes(free) +
                           " were free: " + why,
                       needed, free};
+    state_.say_who_holds(error);
+    throw error;
 }
 
 // --- reclaim ---

@@ -114,7 +114,7 @@ public:
     void add_mark(UseRecord& use, const std::shared_ptr<const WorkMark>& mark);
     /// The devices that the tags of a use live on.
     [[nodiscard]] std::vector<AnyDriver> drivers_of(const UseRecord& use);
-    /// Whether this thread holds a use.
+    /// Whether this thread holds a use, or waits for one already: then it must not queue.
     [[nodiscard]] bool holds_any();
 
     /// A use that has to wait, in the queue from construction to the end.
@@ -143,6 +143,7 @@ public:
         Residents& books_;
         const ResidentList& tags_;
         const bool holds_;
+        const std::thread::id thread_ = std::this_thread::get_id();
         bool moves_ = false; // and its tags are counted as in use
         bool waited_ = false;
         bool awaits_ = false;

@@ -150,8 +150,12 @@ MEMSAVER_INLINE std::vector<AnyDriver> Residents::drivers_of(const UseRecord& us
 }
 
 MEMSAVER_INLINE bool Residents::holds_any() {
+    const std::thread::id here = std::this_thread::get_id();
     const std::lock_guard lock{mutex_};
-    return held_by(std::this_thread::get_id());
+    for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) {
+        if (waiter->thread_ == here) return true; // what on_no_room does for it
+    }
+    return held_by(here);
 }
 
 MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& books, const ResidentList& tags)
