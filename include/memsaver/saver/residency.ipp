@@ -124,6 +124,8 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
         state_.run_hooks(state_.before_resume_, event, false);
     }
     const Tags going = tags_of(out);
+    PauseEvent gone{going.names(), {}}; // now: what has been done needs no host memory to be told
+    ResumeEvent come{in.names(), {}};
     Moved moved;
     std::exception_ptr first;
     std::optional<OutOfMemory> refused;
@@ -139,12 +141,12 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     books_.count_eviction(moved.out);
     books_.count_arrival(moved.in);
     if (!moved.out.tags.empty()) {
-        PauseEvent event{going.names(), std::move(moved.out)};
-        tell(state_.after_pause_, event, first);
+        gone.report = std::move(moved.out);
+        tell(state_.after_pause_, gone, first);
     }
     if (arrived) {
-        ResumeEvent event{in.names(), std::move(moved.in)};
-        tell(state_.after_resume_, event, first);
+        come.report = std::move(moved.in);
+        tell(state_.after_resume_, come, first);
     }
     if (first) std::rethrow_exception(first);
     return refused;
@@ -361,7 +363,8 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOpt
             passed_by_.insert(passed_by_.end(), claim.tags().begin(), claim.tags().end());
             continue;
         }
-        const Tags going = tags_of(claim.tags());
+        PauseEvent event{tags_of(claim.tags()).names(), {}};
+        const Tags going{event.tags};
         Report report;
         {
             const Span pausing = state_.span_of(going.names(), "pause");
@@ -375,7 +378,7 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOpt
             got.report.add(row);
         }
         got.evicted_bytes += released;
-        PauseEvent event{going.names(), std::move(report)};
+        event.report = std::move(report);
         state_.run_hooks(state_.after_pause_, event, true);
         if (released == 0) break; // what is held is not had by asking again
     }

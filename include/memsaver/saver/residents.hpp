@@ -149,6 +149,7 @@ public:
         bool awaits_ = false;
         std::size_t passed_ = 0;
         std::uint64_t seen_ = 0;
+        std::unique_ptr<UseRecord> spare_; // what `settle` answers: once the tags are here it needs no host memory
         Waiter* before_ = nullptr;
         Waiter* after_ = nullptr;
     };

@@ -199,6 +199,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
                 books_.holder_moved_ = holds_;
                 seen_ = books_.changes_;
                 for (const auto& tag : tags_) tag->users += 1;
+                spare_ = std::move(use);
                 return nullptr;
             }
         }
@@ -221,15 +222,13 @@ MEMSAVER_INLINE void Residents::Waiter::stop_moving() noexcept {
 }
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::settle() {
-    auto use = std::make_unique<UseRecord>();
-    use->of_.reserve(tags_.size());
     const std::lock_guard lock{books_.mutex_};
     for (const auto& tag : tags_) tag->users -= 1;
     books_.moving_ = moves_ = false;
     books_.tell_all();
     books_.require_open(tags_);
     if (!all_there(tags_)) return nullptr;
-    return books_.grant(tags_, std::move(use));
+    return books_.grant(tags_, std::move(spare_));
 }
 
 MEMSAVER_INLINE void Residents::Waiter::await_change(const Deadline& deadline) {
