@@ -7,13 +7,18 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,6 +33,9 @@ namespace {
 using D = FaultyDriver<HostDriver>;
 
 constexpr std::size_t each = 12_MiB;
+
+static_assert(std::is_nothrow_move_constructible_v<Use> && std::is_nothrow_move_assignable_v<Use>);
+static_assert(std::is_nothrow_default_constructible_v<Use> && !std::is_copy_constructible_v<Use>);
 
 /// A machine in which three tags of 12 MiB have room, and some that keep their bytes, all paused.
 class World {
@@ -297,6 +305,7 @@ TEST_CASE_TEMPLATE("use: until a stream or an event has passed", Machine, HostMa
         use.release(); // quiet
         CHECK(!use);
         CHECK_THROWS_AS(use.until(event), Misuse);
+        CHECK_THROWS_AS(saver.use("a").until(EventRef{}), Misuse);
         CHECK_THROWS_AS(use.until(stream.get()), Misuse);
     }
     REQUIRE(checked.driver.close_event(event).ok());
@@ -436,6 +445,37 @@ TEST_CASE("use: moves between threads, and is held by the one that has it") {
     CHECK(!target); // NOLINT(bugprone-use-after-move): what is left of it
     source = Use{};
     CHECK(row_of(saver, "d").users == 1);
+}
+
+TEST_CASE("use: a tag on two devices goes from both for the one that lacks room") {
+    const D first{HostDriver{40_MiB}};
+    const D second{HostDriver{40_MiB, {.device = 1}}};
+    {
+        MemorySaver saver{first};
+        const HostBackup kept{.threads = 1};
+        const Buffer<char> here{saver.arena("both", kept), 4_MiB};
+        const Buffer<char> there{saver.arena("both", kept, second), 24_MiB};
+        const Buffer<char> only{saver.arena("first", kept), 20_MiB};
+        { const Use use = saver.use({"both", "first"}); }
+        { const Use use = saver.use("both"); } // "first" is older, but its going would not help
+        (void)saver.pause("both");
+        const Buffer<char> wanted{saver.arena("second", kept, second), 20_MiB};
+        (void)saver.pause("second");
+        StreamRef stream;
+        REQUIRE(second.open_stream(stream).ok());
+        {
+            Use use = saver.use("both");
+            use.until(stream); // of the second device
+            use.until(nullptr);
+        }
+        { const Use use = saver.use("second"); }
+        for (const ArenaUsage& row : saver.usage()) CHECK(row.state == (row.tag == "both" ? "paused" : "active"));
+        CHECK(saver.reclaim(1_MiB, {.device = 1}).evicted_bytes == 20_MiB);
+        CHECK(row_of(saver, "first").state == "active");
+        REQUIRE(second.close_stream(stream).ok());
+    }
+    check_given_back(first);
+    check_given_back(second);
 }
 
 TEST_CASE("use: inside a capture a hit works and a miss is Misuse") {

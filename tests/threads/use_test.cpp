@@ -177,6 +177,34 @@ TEST_CASE("threads: uses of what is here pass one that waits, but not for ever")
     CHECK(saver.usage().residency().most_passed <= bound);
 }
 
+TEST_CASE("threads: just so many uses pass one that waits, and the next one queues behind it") {
+    World world{{}};
+    auto& saver = *world.saver;
+    std::optional<Use> all{saver.use({name_of(0), name_of(1), name_of(2)})};
+    const auto waits = [&] { return saver.usage().residency().waits; };
+    Doing waiting{[&] {
+        const Use use = saver.use(name_of(7));
+        CHECK(world.whole(7));
+    }};
+    while (waits() < 1) std::this_thread::yield();
+    std::atomic<std::size_t> passed{0};
+    Doing passing{[&] {
+        for (std::size_t n = 0; n < 3 * bound; ++n) {
+            const Use use = saver.use(name_of(0));
+            passed += 1;
+        }
+    }};
+    while (waits() < 2 && !passing.over()) std::this_thread::yield();
+    CHECK(passed.load() == bound);
+    CHECK(!waiting.over());
+    const Use held = saver.use(name_of(0)); // of a thread that holds one already: never waits
+    all.reset();
+    waiting.join();
+    passing.join();
+    CHECK(passed.load() == 3 * bound);
+    CHECK(saver.usage().residency().most_passed == bound);
+}
+
 TEST_CASE("threads: a pause gets its turn among uses that overlap") {
     World world{{}};
     auto& saver = *world.saver;

@@ -495,6 +495,7 @@ MEMSAVER_INLINE void SaverCore::until(UseRecord& use, StreamRef stream) {
 
 MEMSAVER_INLINE void SaverCore::until(UseRecord& use, EventRef event) {
     boundary("until", [&] {
+        if (!event) throw Misuse{"until(event): there is no event"};
         for (const AnyDriver& driver : state_->owners_of(use, event)) {
             state_->tags_.residents().add_mark(use, std::make_shared<StreamMark>(driver, event));
         }

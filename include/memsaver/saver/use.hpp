@@ -4,6 +4,7 @@
 #include "memsaver/core/handles.hpp"
 #include "memsaver/saver/use_options.hpp"
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ public:
     /// and can be called for several. The stream may be closed afterwards. A stream that is being captured, and a use
     /// that holds nothing, are Misuse; throws what a failing driver call stands for, and then the use is as it was.
     void until(StreamRef stream);
+    /// The same for the default stream of each of the tags' devices.
+    void until(std::nullptr_t) { until(StreamRef{}); }
     /// The same for an event that was recorded, which may be recorded anew or closed afterwards.
     void until(EventRef event);
 
