@@ -272,10 +272,8 @@ MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shor
 MEMSAVER_INLINE bool Residency::others_could_make_room(const Tags& in, const ResidentList& residents) {
     std::vector<Held> held = held_now();
     std::erase_if(held, [&](const Held& row) { return among(residents, row.resident); });
-    bool any_busy = false; // what is idle was not enough
-    ResidentList evictable;
+    ResidentList evictable; // idle or not: what was in use when others were chosen may be idle by now
     for (Residents::Candidate& candidate : books_.candidates(each_once(held))) {
-        any_busy = any_busy || !candidate.idle;
         evictable.push_back(std::move(candidate.resident));
     }
     std::sort(evictable.begin(), evictable.end());
@@ -287,7 +285,7 @@ MEMSAVER_INLINE bool Residency::others_could_make_room(const Tags& in, const Res
         }
         if (could < lack.bytes) return false;
     }
-    return any_busy;
+    return true;
 }
 
 MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {

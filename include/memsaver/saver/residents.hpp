@@ -189,7 +189,7 @@ public:
         std::shared_ptr<Resident> resident;
         int priority;
         Resident::Clock::time_point last_use;
-        bool idle; ///< nobody uses it, nor takes it away
+        bool idle; ///< nobody uses it, takes it away, or waits to
     };
     /// Those of `tags` that may be evicted, in the order in which they should be.
     [[nodiscard]] std::vector<Candidate> candidates(const ResidentList& tags);

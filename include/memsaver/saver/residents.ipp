@@ -353,7 +353,7 @@ MEMSAVER_INLINE std::vector<Residents::Candidate> Residents::candidates(const Re
         const std::lock_guard lock{mutex_};
         for (const auto& tag : tags) {
             if (!tag->may_be_evicted() || tag->gone) continue;
-            const bool idle = tag->users == 0 && tag->leaving == std::thread::id{};
+            const bool idle = tag->users == 0 && tag->pausers == 0 && tag->leaving == std::thread::id{};
             found.push_back({tag, tag->priority, tag->last_use, idle});
         }
     }
