@@ -270,22 +270,25 @@ MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shor
 }
 
 MEMSAVER_INLINE bool Residency::others_could_make_room(const Tags& in, const ResidentList& residents) {
-    std::vector<Held> held = held_now();
-    std::erase_if(held, [&](const Held& row) { return among(residents, row.resident); });
-    ResidentList evictable; // idle or not: what was in use when others were chosen may be idle by now
-    for (Residents::Candidate& candidate : books_.candidates(each_once(held))) {
-        evictable.push_back(std::move(candidate.resident));
-    }
-    std::sort(evictable.begin(), evictable.end());
-    for (const Shortage& lack : shortages(in)) {
-        std::size_t could = 0;
-        for (const Held& row : held) {
-            if (row.device != lack.device) continue;
-            if (std::binary_search(evictable.begin(), evictable.end(), row.resident)) could += row.bytes;
+    const auto enough = [&](std::vector<Held> held, const std::vector<Shortage>& shortages) {
+        std::erase_if(held, [&](const Held& row) { return among(residents, row.resident); });
+        ResidentList evictable; // idle or not: what was in use when others were chosen may be idle by now
+        for (Residents::Candidate& candidate : books_.candidates(each_once(held))) {
+            evictable.push_back(std::move(candidate.resident));
         }
-        if (could < lack.bytes) return false;
-    }
-    return true;
+        std::sort(evictable.begin(), evictable.end());
+        return std::all_of(shortages.begin(), shortages.end(), [&](const Shortage& lack) {
+            std::size_t could = 0;
+            for (const Held& row : held) {
+                if (row.device != lack.device) continue;
+                if (std::binary_search(evictable.begin(), evictable.end(), row.resident)) could += row.bytes;
+            }
+            return could >= lack.bytes;
+        });
+    };
+    std::vector<Held> before = held_now(); // what comes or goes between two looks is seen by one of them
+    const std::vector<Shortage> lack = shortages(in);
+    return enough(std::move(before), lack) || enough(held_now(), lack);
 }
 
 MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
