@@ -155,12 +155,21 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/plain_arena.ipp
   include/memsaver/saver/region_stacks.hpp
   include/memsaver/saver/region_stacks.ipp
+  include/memsaver/saver/residency.hpp
+  include/memsaver/saver/residency.ipp
+  include/memsaver/saver/residents.hpp
+  include/memsaver/saver/residents.ipp
   include/memsaver/saver/saver.hpp
   include/memsaver/saver/saver_core.hpp
   include/memsaver/saver/saver_core.ipp
   include/memsaver/saver/saver_state.hpp
+  include/memsaver/saver/stream_mark.hpp
   include/memsaver/saver/tag_table.hpp
   include/memsaver/saver/tag_table.ipp
+  include/memsaver/saver/use.hpp
+  include/memsaver/saver/use.ipp
+  include/memsaver/saver/use_options.hpp
+  include/memsaver/saver/use_options.ipp
   include/memsaver/testing/books.hpp
   include/memsaver/testing/call_log.hpp
   include/memsaver/testing/failure.hpp

@@ -8,6 +8,7 @@
 #include "failure/operations_hooked.hpp"
 #include "failure/operations_memory.hpp"
 #include "failure/operations_pausing.hpp"
+#include "failure/operations_residency.hpp"
 
 #include <initializer_list>
 #include <string_view>
@@ -19,7 +20,7 @@ namespace test {
 inline std::vector<Operation> repeatable() {
     std::vector<Operation> all;
     for (const auto& group : {allocating(), freeing(), pausing(), resuming(), ending(), graphs(), workspaces(),
-                              exchanging(), of_one_arena(), with_hooks()}) {
+                              exchanging(), of_one_arena(), with_hooks(), residency()}) {
         all.insert(all.end(), group.begin(), group.end());
     }
     return all;

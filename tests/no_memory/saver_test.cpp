@@ -236,6 +236,20 @@ TEST_CASE("MemorySaver, Arena: their other calls, whatever host memory they lack
     CHECK(sweep(paused, [](World& w) { w.saver->deallocate(w.plain.allocate(1000)); }) > 0);
 }
 
+TEST_CASE("Use, reclaim: whatever host memory they lack") {
+    const auto use = [](World& w) {
+        Use used = w.saver->use({"kept", "dropped"});
+        (void)used.lost();
+        used.until(w.stream);
+        used.until(w.other);
+    };
+    CHECK(sweep(nothing, use) > 3);
+    CHECK(sweep_reported(paused, [](World& w) { (void)w.saver->use("kept"); }) > 30);
+    const auto evictable = [](World& w) { w.saver->set_evictable("kept", true); };
+    CHECK(sweep(evictable, [](World& w) { (void)w.saver->reclaim(1_GiB); }) > 30);
+    CHECK(sweep(evictable, [](World& w) { (void)w.saver->pause("kept", {.order = already_idle}); }) > 30);
+}
+
 TEST_CASE("TaggedArena: its life, whatever host memory it lacks") {
     const int failures = sweep(nothing, [](World& w) {
         TaggedArena<HostDriver, HostBackup> arena{w.drivers[0], "alone", {.threads = 1}};

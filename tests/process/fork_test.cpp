@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -35,6 +36,7 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
         std::memset(blocks.back().first, blocks.back().second, bytes);
     }
     (void)saver.pause({"weights", "files"});
+    Use held = saver.use("active");
 
     Child child{[&] {
         int wrong = 0;
@@ -42,6 +44,11 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
         expect([&] { (void)saver.resume(); });
         expect([&] { (void)saver.pause(); });
         expect([&] { (void)saver.trim(); });
+        expect([&] { (void)saver.use("active"); });
+        expect([&] { held.until(StreamRef{}); });
+        expect([&] { (void)saver.reclaim(1); });
+        expect([&] { saver.set_priority("active", 1); });
+        held.release(); // quiet
         expect([&] { (void)saver.usage(); });
         expect([&] { saver.prepare("active"); });
         expect([&] { saver.invalidate("weights"); });
@@ -58,6 +65,8 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
     CHECK(child.rest().empty());
     CHECK(child.wait() == 0);
 
+    CHECK_THROWS_AS((void)saver.pause("active", {.timeout = std::chrono::milliseconds{1}}), NotIdle); // still in use
+    held.release();
     (void)saver.resume();
     for (const auto& [block, value] : blocks) {
         CHECK(std::all_of(static_cast<unsigned char*>(block), static_cast<unsigned char*>(block) + bytes,

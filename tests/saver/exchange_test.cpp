@@ -112,7 +112,6 @@ TEST_CASE_TEMPLATE("exchange: there is no room beside the two", M, MEMSAVER_TEST
     }
 }
 
-
 TEST_CASE_TEMPLATE("exchange: only the difference is taken, or given back", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
@@ -280,9 +279,8 @@ TEST_CASE("exchange: hooks of both, in order; one that throws before keeps all a
             ran += "P" + std::to_string(event.report.handed_bytes / block) + ' ';
             throw std::runtime_error{"after"};
         }),
-        saver.after_resume([&](ResumeEvent& event) {
-            ran += "R" + std::to_string(event.report.restored_bytes / block);
-        }),
+        saver.after_resume(
+            [&](ResumeEvent& event) { ran += "R" + std::to_string(event.report.restored_bytes / block); }),
     };
     CHECK_THROWS_WITH(saver.exchange("a", "b"), "not now");
     CHECK(a.whole());

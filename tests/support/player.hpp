@@ -3,11 +3,11 @@
 // framework.
 //
 // Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
-// another policy this once), resume (also without the bytes this once), exchange, drop, forget_backup, another
-// capacity, trim, prepare, invalidate, views of backups and changes to them; writes by the processor, and by the device as late as nobody
-// waits for them; capturing, launching, updating and dropping graphs; a pool of workspaces; the loss of the device; the
-// end. Not played are: several threads, several devices, hooks, timeouts, regions of tags, misuse but for what is
-// refused of paused memory, and running out of memory but by failures.
+// another policy this once), resume (also without the bytes this once), exchange, uses, reclaims, drop, forget_backup,
+// another capacity, trim, prepare, invalidate, views of backups and changes to them; writes by the processor, and by
+// the device as late as nobody waits for them; capturing, launching, updating and dropping graphs; a pool of
+// workspaces; the loss of the device; the end. Not played are: several threads, several devices, hooks, timeouts,
+// regions of tags, misuse but for what is refused of paused memory, and running out of memory but by failures.
 #pragma once
 
 #include "memsaver/backup/verified.hpp"
@@ -53,7 +53,7 @@ public:
     explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
 
     void step() {
-        switch (choices_.below(30)) {
+        switch (choices_.below(32)) {
         case 0:
         case 1:
         case 2:
@@ -83,6 +83,8 @@ public:
         case 26: return set_capacity();
         case 27:
         case 28: return exchange();
+        case 29: return use();
+        case 30: return reclaim();
         default: return choices_.below(4) == 0 ? lose_device() : drop_workspaces();
         }
     }
@@ -331,6 +333,52 @@ private:
         for (const auto& [address, block] : blocks_) {
             if (contains(in, block.tag)) check_bytes(address, block);
         }
+    }
+    /// What is used may be evicted from then on: by a reclaim, or where the device is said to have no room.
+    void use() {
+        const std::vector<std::size_t> chosen = some_tags();
+        const std::vector<std::string> names = names_of(chosen);
+        const bool marked = choices_.below(2) == 0;
+        settle(); // the end of a use says that its work is done
+        (void)attempt([&] {
+            Use use = saver_->use(names);
+            for (const ArenaUsage& row : saver_->usage()) {
+                if (std::find(names.begin(), names.end(), row.tag) == names.end()) continue;
+                hold(row.users == 1 && row.paused_bytes == 0, "what is in use is here: " + row.tag);
+            }
+            if (marked) use.until(stream_);
+        });
+        note_evictions();
+        bring_back(chosen);
+        for (const auto& [address, block] : blocks_) {
+            if (contains(chosen, block.tag)) check_bytes(address, block);
+        }
+    }
+    void reclaim() {
+        settle();
+        const auto act = [&] { (void)saver_->reclaim(1_GiB); };
+        if (!attempt(act)) repeat(act);
+        for (const ArenaUsage& row : saver_->usage()) {
+            hold(!row.evictable || row.mapped_bytes == 0, "a reclaim of all takes all that is idle: " + row.tag);
+        }
+        note_evictions();
+    }
+    /// Tags that may have been evicted are as their states say; one that stayed in between is brought back.
+    void note_evictions() {
+        std::vector<std::size_t> between;
+        for (const ArenaUsage& row : saver_->usage()) {
+            if (!row.evictable || row.paused_bytes == 0) continue;
+            for (auto& [address, block] : blocks_) {
+                if (tags_[block.tag].name != row.tag || block.away) continue;
+                if (row.state == "paused") {
+                    block.pause(tags_[block.tag].becomes);
+                } else if (tags_[block.tag].becomes != Holds::written) {
+                    block.holds = Holds::lost;
+                }
+                if (row.state != "paused" && !contains(between, block.tag)) between.push_back(block.tag);
+            }
+        }
+        if (!between.empty()) bring_back(between);
     }
 
     /// Nothing is brought this once: new bytes are coming anyway.

@@ -111,6 +111,7 @@ public:
     [[nodiscard]] const ArenaOptions& options() const noexcept { return pages_.options(); }
     void set_capacity(std::size_t bytes) noexcept { pages_.set_capacity(bytes); }
     void set_margin(std::size_t bytes) noexcept { pages_.set_margin(bytes); }
+    [[nodiscard]] std::size_t margin() const noexcept { return pages_.margin(); }
 
     /// The right to run one operation. Throws NotIdle once the deadline has passed; Misuse, beginning with `what`,
     /// after `close`.
@@ -132,6 +133,8 @@ public:
     [[nodiscard]] bool idle_for_pause() const noexcept { return mapped_bytes() == 0 && spent_.empty(); }
     /// A resume would find nothing to do.
     [[nodiscard]] bool nothing_paused() noexcept;
+    /// Nothing is away, nor going away; what could not be given back so far does not count.
+    [[nodiscard]] bool all_there() noexcept;
 
     /// Whether this process is a child of the one that made the arena: whoever owns it must then let it be, for its
     /// memory and files are the parent's.

@@ -333,6 +333,11 @@ MEMSAVER_INLINE bool ArenaCore::nothing_paused() noexcept {
     return pages_.paused.empty() && pages_.held.empty() && !pausing_ && spent_.empty();
 }
 
+MEMSAVER_INLINE bool ArenaCore::all_there() noexcept {
+    const std::lock_guard lock{pages_.mutex};
+    return pages_.paused.empty() && !pausing_;
+}
+
 MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const char* what) {
     fork_mark_.require_parent(what); // before any lock: a child may find it taken for ever
     auto hold = turn_.take(deadline, tag());

@@ -28,6 +28,12 @@ struct ArenaOptions {
     EventSink events{};
     /// Shared by arenas that may take host memory at the same time; a saver's arenas share the saver's.
     std::shared_ptr<detail::HostBudget> host_budget{};
+    /// Of a saver's tag, on all of its devices: whether `use` of other tags and `reclaim` may pause it while nobody
+    /// uses it, though it was never named in a `use`. Outside of its uses no work may then touch it.
+    bool evictable = false;
+    /// Of a saver's tag, on all of its devices: those of the lowest priority are paused first, and of these the one
+    /// that was used longest ago.
+    int priority = 0;
 };
 
 /// Written as `{.order = ..., .timeout = ...}`.

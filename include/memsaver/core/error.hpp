@@ -5,6 +5,7 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/status.hpp"
+#include "memsaver/core/usage.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace memsaver::inline v0_2 {
 
@@ -57,6 +59,10 @@ public:
     /// What a pause, resume or trim had done before it failed; empty for other calls.
     [[nodiscard]] const Report& report() const noexcept { return facts_->report; }
 
+    /// Who holds what, where a saver throws OutOfMemory or NotIdle: a row for each tag and device with memory. Else
+    /// empty.
+    [[nodiscard]] const std::vector<Holder>& holders() const noexcept { return facts_->holders; }
+
     /// The line that wanted the call that failed, "memsaver/arena/pages.ipp:205", for a report of a bug; empty where no
     /// driver call failed.
     [[nodiscard]] std::string place() const { return facts_->place.text(); }
@@ -65,13 +71,16 @@ public:
     void attach(const detail::SourcePlace& place) noexcept { facts_->place = place; }
     /// Gives the exception, and the copies that were made of it, another report.
     void attach(Report report) { facts_->report = std::move(report); }
+    void attach(std::vector<Holder> holders) { facts_->holders = std::move(holders); }
+    /// Puts more at the end of the text. May throw bad_alloc; then the text is as it was.
+    virtual void append(const std::string& text) = 0;
     /// Names the tag concerned, unless one has been named before.
     void attach_tag(const std::string& tag) {
         if (facts_->tag.empty()) facts_->tag = tag;
     }
 
 protected:
-    explicit Error(Status status) : facts_{std::make_shared<Facts>(Facts{{}, status, {}, {}})} {}
+    explicit Error(Status status) : facts_{std::make_shared<Facts>(Facts{{}, status, {}, {}, {}})} {}
     Error(const Error&) noexcept = default; // never a move: an exception always has its facts
     Error& operator=(const Error&) noexcept = default;
 
@@ -81,6 +90,7 @@ private:
         Status status;
         Report report;
         detail::SourcePlace place;
+        std::vector<Holder> holders;
     };
     std::shared_ptr<Facts> facts_; // shared by copies: copying an exception does not throw
 };
@@ -93,6 +103,7 @@ public:
         : Error{status}, text_{what}, needed_bytes_{needed_bytes}, free_bytes_{free_bytes} {}
 
     [[nodiscard]] const char* what() const noexcept override { return text_.what(); }
+    void append(const std::string& text) override { text_ = std::runtime_error{text_.what() + text}; }
     /// Physical bytes that the call wanted to take, of the device that refused.
     [[nodiscard]] std::size_t needed_bytes() const noexcept { return needed_bytes_; }
     /// Physical bytes that were free on the device when it was asked after the failure.
@@ -111,6 +122,9 @@ class [[gnu::visibility("default")]] RuntimeError : public Error, public std::ru
     public : explicit RuntimeError(const std::string& what, Status status = {}) : Error{status},
     std::runtime_error{what} {} [[nodiscard]] const char* what()
         const noexcept override{return std::runtime_error::what();
+}
+void append(const std::string& text) override {
+    static_cast<std::runtime_error&>(*this) = std::runtime_error{std::runtime_error::what() + text};
 }
 };
 
@@ -136,7 +150,7 @@ class [[gnu::visibility("default")]] Unavailable : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
 
-/// The device was still at work when the time allowed ran out. Nothing changed.
+/// The device was still at work, or a tag still in use, when the time allowed ran out. Nothing changed.
 class [[gnu::visibility("default")]] NotIdle : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };

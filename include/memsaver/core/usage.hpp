@@ -3,6 +3,7 @@
 
 #include "memsaver/core/form.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <iosfwd>
 #include <string>
@@ -33,7 +34,45 @@ struct ArenaUsage {
     std::size_t released_total_bytes = 0; ///< physical memory that pauses gave back to the device, summed up
     std::size_t saved_total_bytes = 0;    ///< copied to the backup
     std::size_t restored_total_bytes = 0; ///< copied, or filled, from it
+    // Of the tag, whatever its devices:
+    std::size_t users = 0;  ///< living `Use`s that name it
+    bool evictable = false; ///< whether `use` and `reclaim` may pause it while nobody uses it
+    int priority = 0;       ///< those of the lowest are paused first
+    /// Since its last use began or ended; 0 if it was never in one.
+    std::chrono::nanoseconds age{0};
 };
+
+/// What `use` has done since the saver was made.
+struct ResidencyUsage {
+    std::size_t hits = 0;           ///< uses whose tags were all there
+    std::size_t misses = 0;         ///< uses that had to bring something, or to wait for who did
+    std::size_t waits = 0;          ///< uses that waited for other threads' uses, pauses or moves
+    std::size_t evictions = 0;      ///< tags that `use` and `reclaim` paused
+    std::size_t brought_bytes = 0;  ///< physical memory that uses took from the device
+    std::size_t restored_bytes = 0; ///< of backups, that uses brought back
+    std::size_t evicted_bytes = 0;  ///< physical memory that evictions gave back
+    std::size_t saved_bytes = 0;    ///< that evictions copied to backups
+    std::size_t most_passed = 0;    ///< the most later uses that one waiting use was ever passed by
+};
+
+/// A row of what an exception says about who holds a device's memory: one tag on one device.
+struct Holder {
+    std::string tag;
+    int device = 0;
+    std::size_t bytes = 0; ///< physical memory
+    std::size_t users = 0; ///< living `Use`s that name the tag
+    std::string state;     ///< "in use", "idle" (may be evicted), "moving" (is being paused) or "kept" (is not evicted)
+
+    /// `"weights" 1.00 GiB in use by 2`
+    friend std::ostream& operator<<(std::ostream& out, const Holder& row);
+};
+
+namespace detail {
+
+/// One line about the largest of them: `held: "a" 1.00 GiB in use by 2, "b" 2.00 MiB idle, and 3 more`.
+[[nodiscard]] std::string line_of(const std::vector<Holder>& holders);
+
+} // namespace detail
 
 /// A whole device, in bytes, whoever holds them.
 struct DeviceUsage {
@@ -50,8 +89,8 @@ struct DeviceUsage {
 /// it so far, *used* are live blocks, *backed up* is what the policy keeps on the host or in files.
 class Usage {
 public:
-    Usage(std::vector<ArenaUsage> arenas, std::vector<DeviceUsage> devices)
-        : arenas_{std::move(arenas)}, devices_{std::move(devices)} {}
+    Usage(std::vector<ArenaUsage> arenas, std::vector<DeviceUsage> devices, const ResidencyUsage& residency = {})
+        : arenas_{std::move(arenas)}, devices_{std::move(devices)}, residency_{residency} {}
 
     [[nodiscard]] auto begin() const noexcept { return arenas_.begin(); }
     [[nodiscard]] auto end() const noexcept { return arenas_.end(); }
@@ -60,11 +99,16 @@ public:
     /// Of a temporary by value, so that `for (auto& device : saver.usage().devices())` has what to run over.
     [[nodiscard]] std::vector<DeviceUsage> devices() && noexcept { return std::move(devices_); }
 
+    /// What `use` and `reclaim` have done so far.
+    [[nodiscard]] const ResidencyUsage& residency() const noexcept { return residency_; }
+
+    /// Users, age and priority are shown where some tag has been used, or may be evicted.
     friend std::ostream& operator<<(std::ostream& out, const Usage& usage);
 
 private:
     std::vector<ArenaUsage> arenas_;
     std::vector<DeviceUsage> devices_;
+    ResidencyUsage residency_;
 };
 
 /// All of it as JSON, in one line:

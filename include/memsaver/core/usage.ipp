@@ -6,9 +6,11 @@
 #include "memsaver/core/usage.hpp"
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -37,16 +39,47 @@ private:
 
 } // namespace detail
 
-MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) {
-    constexpr std::size_t columns = 9;
-    using Line = std::array<std::string, columns>;
-    std::vector<Line> lines{{"tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up"}};
-    for (const ArenaUsage& row : usage) {
-        lines.push_back({row.tag, std::to_string(row.device), row.policy, row.state, format_bytes(row.reserved_bytes),
-                         format_bytes(row.mapped_bytes), format_bytes(row.peak_mapped_bytes),
-                         format_bytes(row.used_bytes), format_bytes(row.backed_up_bytes)});
+MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Holder& row) {
+    out << '"' << row.tag << "\" " << format_bytes(row.bytes) << ' ' << row.state;
+    return row.users == 0 ? out : out << " by " << row.users;
+}
+
+namespace detail {
+
+MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders) {
+    constexpr std::size_t shown = 4;
+    std::vector<const Holder*> sorted;
+    for (const Holder& row : holders) {
+        if (row.bytes != 0) sorted.push_back(&row);
     }
-    std::array<std::size_t, columns> widths{};
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const Holder* a, const Holder* b) { return a->bytes > b->bytes; });
+    std::ostringstream text;
+    for (std::size_t i = 0; i < std::min(shown, sorted.size()); ++i) text << (i == 0 ? "held: " : ", ") << *sorted[i];
+    if (sorted.size() > shown) text << ", and " << sorted.size() - shown << " more";
+    return text.str();
+}
+
+} // namespace detail
+
+MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) {
+    using Line = std::vector<std::string>;
+    const bool residency = std::any_of(usage.begin(), usage.end(), [](const ArenaUsage& row) { return row.evictable; });
+    std::vector<Line> lines{{"tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up"}};
+    if (residency) lines[0].insert(lines[0].end(), {"users", "age", "priority"});
+    for (const ArenaUsage& row : usage) {
+        Line& line = lines.emplace_back(Line{row.tag, std::to_string(row.device), row.policy, row.state,
+                                             format_bytes(row.reserved_bytes), format_bytes(row.mapped_bytes),
+                                             format_bytes(row.peak_mapped_bytes), format_bytes(row.used_bytes),
+                                             format_bytes(row.backed_up_bytes)});
+        if (!residency) continue;
+        char age[32];
+        std::snprintf(age, sizeof age, "%.1f s", std::chrono::duration<double>{row.age}.count());
+        line.insert(line.end(), {std::to_string(row.users), row.evictable ? age : "-",
+                                 row.evictable ? std::to_string(row.priority) : "-"});
+    }
+    const std::size_t columns = lines[0].size();
+    std::vector<std::size_t> widths(columns);
     for (const Line& line : lines) {
         for (std::size_t i = 0; i < columns; ++i) widths[i] = std::max(widths[i], line[i].size());
     }

@@ -5,6 +5,7 @@
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/buffer.hpp"
 #include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/use.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -167,6 +168,36 @@ public:
     /// be the new ones, and the same call goes on. Switched off, when nothing is ever away, writes to the memory
     /// itself.
     void write_backup(void* pointer, const void* from, std::size_t bytes) { used().write_backup(pointer, from, bytes); }
+
+    // --- residency: more tags than memory ---
+
+    /// Brings these tags, and keeps them here for as long as the Use lives and what its `until` marked has not passed.
+    /// A pause or a drop of them meanwhile waits (or throws NotIdle at its timeout); without a timeout it is Misuse on
+    /// a thread that would wait for itself. What is here already costs no driver call.
+    ///
+    /// Room is made by pausing tags that nobody uses, as a whole, of the lowest priority first and of these the one
+    /// that was used longest ago: only tags that were once named in a `use`, or made evictable. That waits for what
+    /// their uses marked, not for the whole device: the end of a use says that all else of it has passed. Hooks run on
+    /// this thread; a tag whose before-hook throws stays, and another one goes. Where idle tags do not make enough
+    /// room, this waits for other threads' uses to end, first come, first served; uses of what is here pass by, a
+    /// bounded number of times. OutOfMemory, at once, where no end of theirs could make enough, and on a thread that
+    /// holds a Use, which never waits for another. NotIdle once `timeout` has passed. Both carry who holds what
+    /// (Error::holders). Misuse inside a hook, and inside a capture where not all is here already.
+    ///
+    /// On return, every stream sees the bytes. Switched off, uses are counted and nothing moves.
+    [[nodiscard]] Use use(const Tags& tags, const UseOptions& options = {}) { return used().use(tags, options); }
+
+    /// Gives `bytes` or more back to a device: first what nobody uses (waiting for the device's work, if freed blocks
+    /// wait for that), then idle tags, whole ones, in the order in which `use` would evict them. Never waits for a use.
+    /// Less than that is no failure: the answer says what was got, and why not more. Throws what a failing pause
+    /// throws, and Misuse inside a hook and for a device on which no tag lives.
+    Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options = {}) { return used().reclaim(bytes, options); }
+
+    /// Whether `use` of other tags and `reclaim` may pause these tags while nobody uses them. A tag that was named in a
+    /// `use` is so from then on; `false` takes that back until the next one.
+    void set_evictable(const Tags& tags, bool yes) { used().set_evictable(tags, yes); }
+    /// As ArenaOptions::priority, from now on.
+    void set_priority(const Tags& tags, int priority) { used().set_priority(tags, priority); }
 
     // --- the life of a tag ---
 

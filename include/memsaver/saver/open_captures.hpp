@@ -47,6 +47,8 @@ public:
     class KeepOut {
     public:
         KeepOut(OpenCaptures& captures, const char* what);
+        /// Waits until none is open instead. Throws NotIdle once the deadline has passed.
+        KeepOut(OpenCaptures& captures, const Deadline& deadline);
         KeepOut(const KeepOut&) = delete;
         KeepOut& operator=(const KeepOut&) = delete;
         ~KeepOut();
@@ -57,6 +59,10 @@ public:
 
     /// Throws Misuse, beginning with `what`, while a capture is open.
     void refuse(const char* what);
+
+    [[nodiscard]] bool open() const noexcept { return count_.load() != 0; }
+    /// Whether this thread has one open.
+    [[nodiscard]] bool here();
 
     /// A number for a graph that is to be captured; never 0.
     [[nodiscard]] std::uint64_t new_graph() noexcept { return last_graph_.fetch_add(1) + 1; }

@@ -30,6 +30,19 @@ MEMSAVER_INLINE OpenCaptures::Mark::~Mark() {
     const std::lock_guard lock{captures_.mutex_};
     std::erase_if(captures_.open_, [&](const Open& open) { return open.mark == this; });
     captures_.count_.store(captures_.open_.size());
+    captures_.free_.notify_all();
+}
+
+MEMSAVER_INLINE OpenCaptures::KeepOut::KeepOut(OpenCaptures& captures, const Deadline& deadline) : captures_{captures} {
+    std::unique_lock lock{captures_.mutex_};
+    const auto none = [&] { return captures_.open_.empty(); };
+    if (!deadline) {
+        captures_.free_.wait(lock, none);
+    } else if (!captures_.free_.wait_until(lock, *deadline, none)) {
+        throw NotIdle{"tag \"" + captures_.open_.back().tag +
+                      "\" was still being captured when the time allowed ran out; nothing has changed"};
+    }
+    captures_.kept_out_ += 1;
 }
 
 MEMSAVER_INLINE OpenCaptures::KeepOut::KeepOut(OpenCaptures& captures, const char* what) : captures_{captures} {
@@ -48,6 +61,12 @@ MEMSAVER_INLINE OpenCaptures::KeepOut::~KeepOut() {
 MEMSAVER_INLINE void OpenCaptures::refuse(const char* what) {
     const std::lock_guard lock{mutex_};
     refuse_locked(what);
+}
+
+MEMSAVER_INLINE bool OpenCaptures::here() {
+    if (count_.load() == 0) return false;
+    const std::lock_guard lock{mutex_};
+    return on_this_thread() != nullptr;
 }
 
 MEMSAVER_INLINE FreeOrder OpenCaptures::order_now(FreeOrder order) noexcept {

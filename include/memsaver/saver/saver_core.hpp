@@ -26,6 +26,7 @@ namespace detail {
 class ArenaBase;
 class GrowingBlock;
 class OpenCaptures;
+class UseRecord;
 class SaverState; // what a saver has, and what its operations are made of
 struct WantedTag;
 
@@ -83,6 +84,16 @@ public:
     void set_retain(const Tags& tags, bool yes);
     void set_margin(std::size_t bytes);
     void close();
+
+    // --- residency ---
+
+    Use use(const Tags& tags, const UseOptions& options);
+    void until(UseRecord& use, StreamRef stream);
+    void until(UseRecord& use, EventRef event);
+    void end(std::unique_ptr<UseRecord> use) noexcept;
+    Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options);
+    void set_evictable(const Tags& tags, bool yes);
+    void set_priority(const Tags& tags, int priority);
 
     // --- hooks ---
 

@@ -2,8 +2,11 @@
 #pragma once
 
 #include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/residency.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/saver_state.hpp"
+#include "memsaver/saver/stream_mark.hpp"
+#include "memsaver/saver/use.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -21,23 +24,6 @@
 namespace memsaver::inline v0_2 {
 
 namespace detail {
-
-/// The work that a stream of some driver's device has been given so far.
-class StreamMark final : public WorkMark {
-public:
-    /// Throws what a failing driver call stands for.
-    StreamMark(AnyDriver driver, StreamRef stream) : driver_{std::move(driver)} {
-        check(event_.open(driver_, stream), "open an event");
-        check(driver_.record(event_.get(), stream), "record an event");
-    }
-
-    Status query(bool& passed) const noexcept override { return driver_.query(event_.get(), passed); }
-    Status wait() const noexcept override { return driver_.wait(event_.get()); }
-
-private:
-    AnyDriver driver_;
-    OwnedEvent event_;
-};
 
 MEMSAVER_INLINE SaverCore& used(const std::shared_ptr<SaverCore>& core) {
     if (core == nullptr) [[unlikely]]
@@ -211,7 +197,12 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
         PauseEvent event{state_->names_for(tags, !state_->before_pause_.empty() || !state_->after_pause_.empty()), {}};
         const Span pausing = state_->span_of(event.tags, "pause");
         state_->run_hooks(state_->before_pause_, event, false);
-        event.report = state_->pause_now(tags, options);
+        try {
+            event.report = state_->pause_now(tags, options);
+        } catch (NotIdle& error) {
+            state_->say_who_holds(error);
+            throw;
+        }
         state_->run_hooks(state_->after_pause_, event, true);
         return std::move(event.report);
     });
@@ -219,9 +210,10 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
 
 MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOptions& options) {
     const Deadline deadline = deadline_after(options.timeout);
-    const OpenCaptures::KeepOut no_captures{captures_, "pause"};
     const Members members =
         tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+    const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
+    const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // later: who uses a tag may be about to capture
     Turns turns = take_turns(members, deadline, "pause");
     std::vector<PauseStep> steps;
     steps.reserve(members.size());
@@ -234,10 +226,12 @@ MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOption
     try {
         Report report = run_pause(steps, options.order, deadline, others_for(options.order));
         note(members, report);
+        note_losses(members, report, options.bytes);
         warn_of_lost_bytes(report, options);
         return report;
     } catch (const Error& error) {
         note(members, error.report());
+        note_losses(members, error.report(), options.bytes);
         throw;
     }
 }
@@ -259,7 +253,8 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
     });
 }
 
-MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by) {
+MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by,
+                                              bool may_wait) {
     const Members members =
         tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
     Turns turns = take_turns(members, {}, "resume");
@@ -273,14 +268,17 @@ MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOpti
         std::uint64_t seen = room_made_.load();
         Report report = run_resume(steps, [&](int device) {
             refused_by = device;
-            const bool again = relief.again([&](bool wait) { return make_room(device, wait, members, seen); });
+            const bool again =
+                relief.again([&](bool wait) { return (may_wait || !wait) && make_room(device, wait, members, seen); });
             seen = room_made_.load();
             return again;
         });
         note(members, report);
+        if (options.bytes) note_losses(members, report, options.bytes);
         return report;
     } catch (const Error& error) {
         note(members, error.report());
+        if (options.bytes) note_losses(members, error.report(), options.bytes);
         throw;
     }
 }
@@ -307,8 +305,14 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         const Span exchanging = state_->span_of(going.tags, "exchange");
         state_->run_hooks(state_->before_pause_, going, false);
         state_->run_hooks(state_->before_resume_, arriving, false);
-        going.report = state_->with_patience(
-            options.room_within, [&](int& refused_by) { return state_->exchange_now(out, in, options, refused_by); });
+        try {
+            going.report = state_->with_patience(options.room_within, [&](int& refused_by) {
+                return state_->exchange_now(out, in, options, refused_by);
+            });
+        } catch (NotIdle& error) {
+            state_->say_who_holds(error);
+            throw;
+        }
         std::exception_ptr first; // all of them run
         try {
             state_->run_hooks(state_->after_pause_, going, true);
@@ -323,14 +327,15 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
 }
 
 MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options,
-                                                int& refused_by) {
+                                                int& refused_by, bool may_wait) {
     const Deadline deadline = deadline_after(options.timeout);
-    const OpenCaptures::KeepOut no_captures{captures_, "exchange"};
     Members members = tags_.members(out, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+    const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "exchange"};
+    const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // later: who uses a tag may be about to capture
+    const Members leaving = members;
     const std::size_t going = members.size();
-    for (auto& member : tags_.members(in, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); })) {
-        members.push_back(std::move(member));
-    }
+    const Members coming = tags_.members(in, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
+    members.insert(members.end(), coming.begin(), coming.end());
     Turns turns = take_turns(members, deadline, "exchange");
     std::vector<PauseStep> pauses;
     std::vector<ResumeStep> resumes; // declared after: what it has mapped of theirs goes first
@@ -352,15 +357,20 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
         Report report =
             run_exchange(pauses, resumes, options.order, deadline, others_for(options.order), [&](int device) {
                 refused_by = device;
-                const bool again = relief.again([&](bool wait) { return make_room(device, wait, members, seen); });
+                const bool again = relief.again(
+                    [&](bool wait) { return (may_wait || !wait) && make_room(device, wait, members, seen); });
                 seen = room_made_.load();
                 return again;
             });
         note(members, report);
+        note_losses(leaving, report, options.bytes_out);
+        if (options.bytes_in) note_losses(coming, report, options.bytes_in);
         warn_of_lost_bytes(report, {.bytes = options.bytes_out});
         return report;
     } catch (const Error& error) {
         note(members, error.report());
+        note_losses(leaving, error.report(), options.bytes_out);
+        if (options.bytes_in) note_losses(coming, error.report(), options.bytes_in);
         throw;
     }
 }
@@ -416,7 +426,10 @@ MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
     boundary("forget_backup", tags, [&] {
         state_->tags_.require("forget_backup", tags);
         for (const auto& member : state_->tags_.members(tags)) {
-            if (member->core != nullptr) member->core->forget_backup();
+            if (member->core == nullptr) continue;
+            const bool away = !member->core->all_there();
+            member->core->forget_backup();
+            if (away && member->resident != nullptr) state_->tags_.residents().lose(*member->resident);
         }
     });
 }
@@ -435,10 +448,14 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
     boundary("drop", tags, [&] {
         state_->hook_threads_.refuse("drop", tags);
         state_->tags_.require("drop", tags);
+        const TagTable::Members members = state_->tags_.members(tags);
+        Residents& residents = state_->tags_.residents();
+        const Residents::Claim unused{residents, SaverState::residents_of(members), {}, "drop"};
         const OpenCaptures::KeepOut no_captures{state_->captures_, "drop"};
         std::exception_ptr first;
-        for (const auto& member : state_->tags_.members(tags)) {
+        for (const auto& member : members) {
             member->arena->dropped.store(true); // who waits for its turn meanwhile has nothing to do then
+            residents.set_gone(*member->resident, true);
             try {
                 if (member->core != nullptr) {
                     member->core->close([&] { state_->tags_.forget_addresses(*member); });
@@ -450,7 +467,10 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
                 if (member->plain != nullptr) check(member->plain->close(), "free plain memory");
                 state_->tags_.remove(*member);
             } catch (const std::exception& error) { // it is still there, so that the call can be repeated
-                if (member->core != nullptr && !member->core->closed()) member->arena->dropped.store(false);
+                if (member->core != nullptr && !member->core->closed()) {
+                    member->arena->dropped.store(false);
+                    residents.set_gone(*member->resident, false);
+                }
                 SaverState::remember(first, *member);
             }
         }
@@ -472,7 +492,10 @@ MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
 MEMSAVER_INLINE Usage SaverCore::usage() {
     return boundary("usage", [&] {
         std::vector<ArenaUsage> rows;
-        for (const auto& member : state_->tags_.members(Tags::all())) rows.push_back(member->arena->usage());
+        for (const auto& member : state_->tags_.members(Tags::all())) {
+            rows.push_back(member->arena->usage());
+            state_->tags_.residents().fill(*member->resident, rows.back());
+        }
         for (const auto& member : state_->tags_.leftovers()) rows.push_back(member->arena->usage());
         if (ArenaUsage row = state_->tags_.outside_usage(); row.mapped_bytes != 0) rows.push_back(std::move(row));
         std::vector<DeviceUsage> devices;
@@ -487,12 +510,16 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
             device.unexplained_bytes = device.used_bytes - std::min(device.used_bytes, device.mapped_bytes);
             devices.push_back(device);
         }
-        return Usage{std::move(rows), std::move(devices)};
+        return Usage{std::move(rows), std::move(devices), state_->tags_.residents().counts()};
     });
 }
 
 MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaBase& arena) {
-    return boundary("usage", arena, [&] { return arena.usage(); });
+    return boundary("usage", arena, [&] {
+        ArenaUsage row = arena.usage();
+        if (const auto resident = state_->tags_.resident_of(arena)) state_->tags_.residents().fill(*resident, row);
+        return row;
+    });
 }
 
 MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
@@ -521,6 +548,7 @@ MEMSAVER_INLINE void SaverCore::close() {
     boundary("close", [&] {
         state_->hook_threads_.refuse("close", Tags::all());
         state_->tags_.close();
+        state_->tags_.residents().close();
         std::exception_ptr first;
         Status status;
         TagTable::Members members = state_->tags_.members(Tags::all());
@@ -538,6 +566,66 @@ MEMSAVER_INLINE void SaverCore::close() {
         if (first) std::rethrow_exception(first);
         check(status, "free plain memory");
     });
+}
+
+// --- residency ---
+
+MEMSAVER_INLINE Use SaverCore::use(const Tags& tags, const UseOptions& options) {
+    return boundary("use", [&] {
+        state_->hook_threads_.refuse("use", tags);
+        const ResidentList residents = state_->tags_.residents("use", tags);
+        auto record = state_->tags_.residents().try_use(residents, state_->captures_.here());
+        if (record == nullptr) record = Residency{*state_}.use(tags, residents, options);
+        return Use{shared_from_this(), std::move(record)};
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::until(UseRecord& use, StreamRef stream) {
+    boundary("until", [&] {
+        for (const AnyDriver& driver : state_->owners_of(use, stream)) {
+            bool capturing = false;
+            check(driver.capturing(stream, capturing), "ask whether a stream is being captured");
+            if (capturing)
+                throw Misuse{"until(stream): the stream is being captured, so its work cannot be waited for"};
+            state_->tags_.residents().add_mark(use, std::make_shared<StreamMark>(driver, stream));
+        }
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::until(UseRecord& use, EventRef event) {
+    boundary("until", [&] {
+        if (!event) throw Misuse{"until(event): there is no event"};
+        for (const AnyDriver& driver : state_->owners_of(use, event)) {
+            state_->tags_.residents().add_mark(use, std::make_shared<StreamMark>(driver, event));
+        }
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::end(std::unique_ptr<UseRecord> use) noexcept {
+    if (forked()) return (void)use.release(); // the parent's
+    state_->tags_.residents().end(std::move(use));
+}
+
+MEMSAVER_INLINE Reclaimed SaverCore::reclaim(std::size_t bytes, const ReclaimOptions& options) {
+    return boundary("reclaim", [&] {
+        state_->hook_threads_.refuse("reclaim", Tags::all());
+        state_->tags_.require_open("reclaim");
+        if (enabled()) return Residency{*state_}.reclaim(bytes, options);
+        Reclaimed none;
+        none.wanted_bytes = bytes;
+        none.why_not_more = "the saver is switched off";
+        return none;
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::set_evictable(const Tags& tags, bool yes) {
+    boundary("set_evictable",
+             [&] { state_->tags_.residents().set_evictable(state_->tags_.residents("set_evictable", tags), yes); });
+}
+
+MEMSAVER_INLINE void SaverCore::set_priority(const Tags& tags, int priority) {
+    boundary("set_priority",
+             [&] { state_->tags_.residents().set_priority(state_->tags_.residents("set_priority", tags), priority); });
 }
 
 // --- hooks ---
@@ -601,6 +689,17 @@ MEMSAVER_INLINE void SaverCore::ignore(const ArenaBase& arena, const Status& sta
 // --- room ---
 
 MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members& busy, std::uint64_t seen) {
+    const std::size_t released = give_unused(device, wait, busy);
+    if (released == 0) return room_made_.load() != seen;
+    room_made_ += 1;
+    tell(options_.events, [&] {
+        return Event{EventKind::retried, "", device,
+                     "no room: gave back " + format_bytes(released) + " that nobody used"};
+    });
+    return true;
+}
+
+MEMSAVER_INLINE std::size_t SaverState::give_unused(int device, bool wait, const Members& busy) {
     const auto turn = room_turn_.take();
     std::size_t released = 0;
     for (const auto& member :
@@ -613,13 +712,7 @@ MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members&
         released += trim_now(*member->core, wait);
     }
     if (released == 0 || wait) released += room_of_others(device, wait); // the last try takes all there is
-    if (released == 0) return room_made_.load() != seen;
-    room_made_ += 1;
-    tell(options_.events, [&] {
-        return Event{EventKind::retried, "", device,
-                     "no room: gave back " + format_bytes(released) + " that nobody used"};
-    });
-    return true;
+    return released;
 }
 
 MEMSAVER_INLINE std::size_t SaverState::room_of_others(int device, bool wait) {

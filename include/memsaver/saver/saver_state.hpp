@@ -26,6 +26,7 @@ namespace detail {
 /// What a SaverCore has, and what its operations are made of.
 class SaverState {
     friend class SaverCore;
+    friend class Residency;
 
     SaverState(AnyDriver driver, SaverOptions options);
 
@@ -50,12 +51,15 @@ class SaverState {
             const std::uint64_t seen = room_made_.load();
             try {
                 return act();
-            } catch (const OutOfMemory& error) {
+            } catch (OutOfMemory& error) {
                 if (relief.again([&](bool wait) { return make_room(arena.device(), wait, {}, seen); },
                                  [&] { return wait_for_others(arena.device()); })) {
                     continue;
                 }
-                if (!ask_for_room(error, arena.device(), arena.tag(), asked++)) throw;
+                if (!ask_for_room(error, arena.device(), arena.tag(), asked++)) {
+                    say_who_holds(error);
+                    throw;
+                }
                 relief = {}; // what the program has freed may have to be waited for
             }
         }
@@ -63,6 +67,8 @@ class SaverState {
     /// Gives back memory that nobody uses on a device. `busy`: arenas whose turns the caller holds. Whether there was
     /// any since `seen` was read.
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
+    /// The same; the bytes that it gave back.
+    std::size_t give_unused(int device, bool wait, const Members& busy);
     /// What nobody uses of other savers and arenas on the same machine; the bytes that they gave back.
     std::size_t room_of_others(int device, bool wait);
     /// Waits for the operations that other threads have under way on a device: what they have in hand may be what is
@@ -76,8 +82,6 @@ class SaverState {
     /// The turns of all, taken in the order that all operations keep.
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what);
     Report pause_now(const Tags& tags, const PauseOptions& options);
-    /// `refused_by`: the device that had no room, where it throws OutOfMemory.
-    Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by);
     /// What finds no room is tried again for as long as somebody makes some: `act(device)`, which sets the device that
     /// had none where it throws OutOfMemory.
     template <class Act>
@@ -88,15 +92,45 @@ class SaverState {
             int device = driver_.device();
             try {
                 return act(device);
-            } catch (const OutOfMemory& error) {
+            } catch (OutOfMemory& error) {
                 if (!std::exchange(waited, true) && wait_for_others(device)) continue;
                 if (ask_for_room(error, device, error.tag(), asked++)) continue;
-                if (patience.over()) throw;
+                if (patience.over()) {
+                    say_who_holds(error);
+                    throw;
+                }
             }
             patience.sleep(); // others may make room: no turn is held
         }
     }
-    Report exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options, int& refused_by);
+    /// `refused_by` and `may_wait` as for `resume_now`.
+    Report exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options, int& refused_by,
+                        bool may_wait = true);
+    /// `refused_by`: the device that had no room, where it throws OutOfMemory. `may_wait`: for the device, rather than
+    /// find no room.
+    Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by, bool may_wait = true);
+    /// The devices among those of a use's tags, or else of the saver's, whose a stream or an event is; of the default
+    /// stream, all those of the tags. None where the saver is switched off.
+    template <class Mark>
+    std::vector<AnyDriver> owners_of(const UseRecord& use, const Mark& mark) {
+        const std::vector<AnyDriver> drivers = tags_.residents().drivers_of(use);
+        if (drivers.empty() || mark == Mark{} || !tags_.several_devices()) return drivers;
+        const std::vector<AnyDriver> all = tags_.drivers();
+        Status unknown;
+        for (const std::vector<AnyDriver>* const some : {&drivers, &all}) {
+            if (const AnyDriver* const owner = owner_among(*some, mark, unknown)) return {*owner};
+        }
+        check(unknown, "ask whose stream or event it is");
+        return {drivers.front()};
+    }
+    /// Each tag once.
+    [[nodiscard]] static ResidentList residents_of(const Members& members);
+    /// Notes whose bytes a pause or a resume has dropped, where `once` or the tag's policy keeps none.
+    void note_losses(const Members& members, const Report& report, const std::optional<AnyPolicy>& once) noexcept;
+    /// Who holds memory now: a row for each tag and device.
+    [[nodiscard]] std::vector<Holder> holders();
+    /// Attaches that, and a line of it where residency is in play. Needs host memory, or does nothing.
+    void say_who_holds(Error& error) noexcept;
     /// Counts what a report says of the arenas concerned.
     static void note(const Members& members, const Report& report) noexcept;
     void warn_of_lost_bytes(const Report& report, const PauseOptions& options);

@@ -7,6 +7,7 @@
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/options.hpp"
 #include "memsaver/saver/plain_arena.hpp"
+#include "memsaver/saver/residents.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -48,7 +49,8 @@ public:
         ArenaCore* core;   ///< the same; null when switched off
         PlainArena* plain; ///< the same; null when switched on
         ArenaOptions options;
-        bool own_margin; ///< not the saver's
+        bool own_margin;                      ///< not the saver's
+        std::shared_ptr<Resident> resident{}; ///< the tag's, from when it can be seen
     };
     using Members = std::vector<std::shared_ptr<Member>>;
 
@@ -86,6 +88,12 @@ public:
     void note_use(const ArenaBase& arena) noexcept {
         if (!arena.listed.load()) list(arena);
     }
+    /// Who uses these tags, each once. Throws as `require`.
+    [[nodiscard]] ResidentList residents(const char* what, const Tags& tags);
+    /// The books of that.
+    [[nodiscard]] Residents& residents() noexcept { return residents_; }
+    /// Of an arena's tag; null where it has been dropped.
+    [[nodiscard]] std::shared_ptr<Resident> resident_of(const ArenaBase& arena);
     /// Forgets an arena: the tag is unknown again once it has none.
     void remove(const Member& member) noexcept;
     /// Forgets where its addresses are, for they may soon be somebody else's.
@@ -118,6 +126,7 @@ private:
         AnyPolicy policy;
         bool said; ///< the program named the policy, or has been told that it did not
         Members members;
+        std::shared_ptr<Resident> resident;
     };
 
     void list(const ArenaBase& arena) noexcept;
@@ -135,12 +144,13 @@ private:
     void add_locked(const std::shared_ptr<Member>& member, bool said);
     /// Throws Misuse for an option that is asked for, and that the tag has not. What is left as it is by default is not
     /// asked for.
-    static void require_same(const Member& member, const ArenaOptions& asked);
+    void require_same(const Member& member, const ArenaOptions& asked);
 
     /// Gives back what making a tag took. Without the lock held.
     void undo(std::shared_ptr<Member> member) noexcept;
     std::shared_ptr<Member> make(const WantedTag& wanted, const AnyDriver& driver, AnyPolicy policy);
 
+    Residents residents_; // whose lock is taken after this one's
     Directory directory_; // declared before the arenas that it knows, so that it dies later
     std::shared_ptr<HostBudget> host_budget_ = std::make_shared<HostBudget>();
     std::mutex mutex_; // guards what follows

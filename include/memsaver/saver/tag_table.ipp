@@ -182,6 +182,43 @@ MEMSAVER_INLINE TagTable::Members TagTable::members(const Tags& tags, bool (*of_
     return chosen;
 }
 
+MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& tags) {
+    for (;;) {
+        ResidentList found;
+        bool unknown = false;
+        {
+            const std::lock_guard lock{mutex_};
+            if (tags.kind() != Tags::Kind::named) {
+                for (const auto& [name, tag] : tags_) {
+                    if (tags.kind() == Tags::Kind::all || name.starts_with(tags[0])) found.push_back(tag.resident);
+                }
+            } else {
+                found.reserve(tags.size());
+                std::set<const Resident*> seen; // of long lists
+                for (const std::string& name : tags.names()) {
+                    const auto tag = tags_.find(name);
+                    unknown = unknown || tag == tags_.end();
+                    if (tag == tags_.end()) continue;
+                    const auto& resident = tag->second.resident;
+                    if (tags.size() > 8 ? seen.insert(resident.get()).second
+                                        : std::find(found.begin(), found.end(), resident) == found.end()) {
+                        found.push_back(resident);
+                    }
+                }
+            }
+            if (!unknown && !closed_) return found;
+        }
+        require(what, tags); // which throws, unless the tag has just been made
+    }
+}
+
+MEMSAVER_INLINE std::shared_ptr<Resident> TagTable::resident_of(const ArenaBase& arena) {
+    const std::lock_guard lock{mutex_};
+    const auto member = member_at(arena.arena_serial);
+    if (member == members_.end() || (*member)->arena.get() != &arena) return nullptr;
+    return (*member)->resident;
+}
+
 MEMSAVER_INLINE void TagTable::list(const ArenaBase& arena) noexcept {
     const std::lock_guard lock{mutex_};
     const auto member = member_at(arena.arena_serial);
@@ -213,6 +250,7 @@ MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
     const auto is = [&](const std::shared_ptr<Member>& other) { return other.get() == &member; };
     const auto tag = tags_.find(member.tag);
     if (tag == tags_.end()) return;
+    if (member.resident != nullptr) residents_.remove(*member.resident, member.core);
     std::erase_if(tag->second.members, is);
     if (tag->second.members.empty()) tags_.erase(tag);
     std::erase_if(listed_, is);
@@ -296,6 +334,12 @@ MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOpt
     compare("reserve", member.options.reserve, asked.reserve, "none");
     compare("margin", member.options.margin, asked.margin, "none");
     if (asked.events) refuse("and an event sink can be named only when it is made"); // two cannot be compared
+    ArenaUsage is;
+    if (member.resident != nullptr) residents_.fill(*member.resident, is);
+    if (asked.evictable && !is.evictable) refuse("and is not evictable; set_evictable makes it so");
+    if (asked.priority != 0 && asked.priority != is.priority) {
+        refuse("with the priority " + std::to_string(is.priority) + ", not " + std::to_string(asked.priority));
+    }
     if (asked.host_budget && asked.host_budget != member.options.host_budget) refuse("with another host budget");
 }
 
@@ -341,13 +385,22 @@ MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member,
     listed_.reserve(members_.capacity());
     auto tag = tags_.find(member->tag);
     const bool new_tag = tag == tags_.end();
-    if (new_tag) tag = tags_.emplace(member->tag, Tag{member->policy, said, {}}).first;
+    if (new_tag) {
+        auto resident = std::make_shared<Resident>();
+        resident->tag = member->tag;
+        resident->evictable = member->options.evictable;
+        resident->priority = member->options.priority;
+        tag = tags_.emplace(member->tag, Tag{member->policy, said, {}, std::move(resident)}).first;
+    }
     try {
-        tag->second.members.push_back(member); // the last that may throw
+        tag->second.members.reserve(tag->second.members.size() + 1);
+        residents_.add(*tag->second.resident, member->core); // the last that may throw
     } catch (...) {
         if (new_tag) tags_.erase(tag);
         throw;
     }
+    tag->second.members.push_back(member);
+    member->resident = tag->second.resident;
     member->serial = member->arena->arena_serial = ++last_serial_;
     members_.push_back(member);
     listed_.push_back(member);

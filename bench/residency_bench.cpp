@@ -1,0 +1,190 @@
+// What does a use cost whose tags are there, and what do eight models cost in the room of three?
+//
+// The floor of the second is one plain pinned copy of the bytes that had to come in: evictions of what was saved before
+// (Refresh::once) copy nothing. A run of its own compares every byte at every use.
+#include "backup_baselines.hpp"
+
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace bench;
+
+constexpr unsigned models = 8;
+constexpr unsigned seed = 17;
+
+/// Uses and ends of one tag, and of two, with nobody else there.
+template <Driver D>
+void use_hit(benchmark::State& state, const D& driver, std::size_t tags) try {
+    MemorySaver<D> saver{driver};
+    std::vector<Buffer<char>> blocks;
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < tags; ++i) {
+        names.push_back("model." + std::to_string(i));
+        blocks.emplace_back(saver.arena(names.back()), 1_MiB);
+    }
+    const Tags wanted{names};
+    constexpr int batch = 100;
+    std::vector<double> nanoseconds;
+    for (auto _ : state) {
+        const double took = milliseconds([&] {
+            for (int i = 0; i < batch; ++i) {
+                const Use use = saver.use(wanted);
+            }
+        });
+        state.SetIterationTime(took / 1000);
+        nanoseconds.push_back(took * 1e6 / batch);
+    }
+    state.counters["use_ns"] = median(nanoseconds);
+    state.counters["use_ns_p99"] = quantile(nanoseconds, 0.99);
+} catch (const std::exception& error) {
+    state.SkipWithError(error.what());
+}
+
+/// A row of requests: model k is wanted as often as 1 / (k + 1)^0.9.
+std::vector<unsigned> requests(std::size_t count) {
+    std::array<double, models> weights{};
+    for (unsigned k = 0; k < models; ++k) weights[k] = std::pow(k + 1, -0.9);
+    std::discrete_distribution<unsigned> zipf(weights.begin(), weights.end());
+    std::mt19937 random{seed};
+    std::vector<unsigned> row(count);
+    for (unsigned& model : row) model = zipf(random);
+    return row;
+}
+
+template <Driver D>
+void eight_models(benchmark::State& state, const D& driver, std::size_t each, std::size_t count, bool compare) try {
+    const std::size_t free = memory_of(driver).free_bytes;
+    const std::size_t room = 3 * each + each / 2;
+    std::optional<MemorySaver<D>> saver;
+    saver.emplace(driver, SaverOptions{.margin = free - room, .on_no_room = [&](const NoRoom& need) {
+                                           return saver->reclaim(need.bytes).bytes() != 0;
+                                       }});
+    std::vector<Buffer<unsigned char>> blocks;
+    const auto pattern = [](std::byte* to, std::size_t bytes, unsigned model) {
+        for (std::size_t at = 0; at + 8 <= bytes; at += 8) {
+            const std::uint64_t word = (at + model + 1) * 0x9E3779B97F4A7C15U;
+            std::memcpy(to + at, &word, 8);
+        }
+    };
+    double copy_ms = 0;
+    {
+        PinnedBuffer host{driver, each};
+        OwnedStream stream;
+        check(stream.open(driver), "open a stream");
+        for (unsigned model = 0; model < models; ++model) {
+            blocks.emplace_back(saver->arena("model." + std::to_string(model), HostBackup{.refresh = Refresh::once},
+                                             ArenaOptions{.evictable = true}),
+                                each);
+            if (compare) pattern(host.data(), each, model);
+            const auto to = reinterpret_cast<Address>(blocks.back().data());
+            check(driver.copy_to_device(to, host.data(), each, stream.get()), "copy in");
+            OwnedEvent event;
+            check(event.open(driver, stream.get()), "open an event");
+            check(driver.record(event.get(), stream.get()), "record");
+            check(driver.wait(event.get()), "wait for a copy");
+        }
+    }
+    for (unsigned model = 0; model < models; ++model) { // all are saved once before the clock runs
+        const std::string name = "model." + std::to_string(model);
+        { const Use use = saver->use(name); }
+        saver->pause(name, {.order = already_idle});
+    }
+    { // what the link gives
+        const std::string name = "model.0";
+        const Use use = saver->use(name);
+        std::vector<double> times;
+        PlainCopy<D> copy{driver, blocks[0].data(), each};
+        copy.out(); // the same bytes go in again
+        for (int i = 0; i < 5; ++i) times.push_back(milliseconds([&] { copy.in(); }));
+        copy_ms = median(times);
+    }
+    const std::vector<unsigned> row = requests(count);
+    for (auto _ : state) {
+        const ResidencyUsage before = saver->usage().residency();
+        std::atomic<std::size_t> next{0};
+        std::atomic<std::size_t> wrong{0};
+        const double took = milliseconds([&] {
+            std::vector<std::thread> threads;
+            for (int i = 0; i < 4; ++i) {
+                threads.emplace_back([&] {
+                    std::optional<PinnedBuffer> got;
+                    std::vector<std::byte> expected(compare ? each : 0);
+                    OwnedStream stream;
+                    if (compare) {
+                        got.emplace(driver, each);
+                        check(stream.open(driver), "open a stream");
+                    }
+                    for (std::size_t n = next++; n < row.size(); n = next++) {
+                        const Use use = saver->use("model." + std::to_string(row[n]));
+                        if (!compare) continue;
+                        const auto from = reinterpret_cast<Address>(blocks[row[n]].data());
+                        check(driver.copy_to_host(got->data(), from, each, stream.get()), "copy out");
+                        OwnedEvent event;
+                        check(event.open(driver, stream.get()), "open an event");
+                        check(driver.record(event.get(), stream.get()), "record");
+                        check(driver.wait(event.get()), "wait for a copy");
+                        pattern(expected.data(), each, row[n]);
+                        wrong += std::memcmp(expected.data(), got->data(), each) == 0 ? 0 : 1;
+                    }
+                });
+            }
+            for (std::thread& thread : threads) thread.join();
+        });
+        state.SetIterationTime(took / 1000);
+        const ResidencyUsage after = saver->usage().residency();
+        const auto in = static_cast<double>(after.restored_bytes - before.restored_bytes);
+        auto& counters = state.counters;
+        counters["requests"] = static_cast<double>(count);
+        counters["seed"] = seed;
+        counters["bytes_each"] = static_cast<double>(each);
+        counters["hits"] = static_cast<double>(after.hits - before.hits);
+        counters["misses"] = static_cast<double>(after.misses - before.misses);
+        counters["evictions"] = static_cast<double>(after.evictions - before.evictions);
+        counters["most_passed"] = static_cast<double>(after.most_passed);
+        counters["ours_ms"] = took;
+        counters["floor_ms"] = in / static_cast<double>(each) * copy_ms;
+        if (!compare) counters["ratio"] = took / (in / static_cast<double>(each) * copy_ms);
+        if (wrong != 0) throw std::runtime_error{std::to_string(wrong) + " uses found other bytes"};
+    }
+} catch (const std::exception& error) {
+    state.SkipWithError(error.what());
+}
+
+template <Driver D>
+void register_all(const D& driver) {
+    for (const std::size_t tags : {std::size_t{1}, std::size_t{2}}) {
+        fixed(benchmark::RegisterBenchmark(("use_hit/" + std::to_string(tags)).c_str(),
+                                           [driver, tags](benchmark::State& s) { use_hit(s, driver, tags); }),
+              1001);
+    }
+    struct Size {
+        std::size_t each;
+        std::size_t count;
+        bool compare;
+    };
+    const std::size_t large = on_host<D> ? 4_MiB : 12_GiB;
+    const std::size_t small = on_host<D> ? 4_MiB : 256_MiB;
+    for (const Size& size : {Size{large, on_host<D> ? 200U : 2000U, false}, Size{small, 200, true}}) {
+        if (3 * size.each + size.each / 2 > memory_of(driver).free_bytes) continue;
+        const std::string name =
+            "eight_models/" + format_bytes(size.each) + (size.compare ? " each, every byte compared" : " each");
+        fixed(benchmark::RegisterBenchmark(name.c_str(),
+                                           [driver, size](benchmark::State& s) {
+                                               eight_models(s, driver, size.each, size.count, size.compare);
+                                           }),
+              1);
+    }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    return bench::run(argc, argv, [](const auto& driver) { register_all(driver); });
+}

@@ -1,0 +1,457 @@
+// Definitions of residency.hpp.
+#pragma once
+
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/saver/residency.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE Tags tags_of(const ResidentList& residents) {
+    std::vector<std::string> names;
+    names.reserve(residents.size());
+    for (const auto& resident : residents) names.push_back(resident->tag);
+    return Tags{names};
+}
+
+/// The earlier of two; none: never.
+MEMSAVER_INLINE Deadline earlier(const Deadline& a, const Deadline& b) { return !a ? b : !b ? a : std::min(*a, *b); }
+
+MEMSAVER_INLINE bool over(const Deadline& deadline) {
+    return deadline && std::chrono::steady_clock::now() >= *deadline;
+}
+
+/// Whether a list has it.
+MEMSAVER_INLINE bool among(const ResidentList& list, const std::shared_ptr<Resident>& one) {
+    return std::find(list.begin(), list.end(), one) != list.end();
+}
+
+// --- use ---
+
+MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, const ResidentList& residents,
+                                                          const UseOptions& options) {
+    if (state_.captures_.here()) {
+        throw Misuse{"use of " + quoted_tags(tags) +
+                     " inside a capture: not all of it is here, and what is brought now would be gone in a replay; use "
+                     "it before the capture begins"};
+    }
+    const Deadline room = deadline_after(options.room_within);
+    const Deadline both = earlier(room, deadline_after(options.timeout));
+    unsigned asked = 0;
+    for (Residents::Waiter waiter{books_, residents};;) {
+        int device = state_.driver_.device();
+        try {
+            if (auto used = waiter.await(both)) return used;
+            Brought brought = bring(tags, both, options.order, false);
+            if (!brought.done && !waiter.holds_any() && others_could_make_room(tags, residents)) {
+                waiter.stop_moving();
+                if (over(room)) raise_no_room(tags, "other threads' uses did not make enough within the time allowed");
+                waiter.await_change(room);
+                continue;
+            }
+            if (!brought.done) brought = bring(tags, both, options.order, true);
+            if (brought.done) {
+                if (auto used = waiter.settle()) return used;
+                continue; // another device's arena of the tag came about meanwhile, or the like
+            }
+            waiter.stop_moving(); // what the program does now may need what this one holds
+            device = brought.device;
+            if (state_.ask_for_room(*brought.error, device, brought.error->tag(), asked++)) continue;
+            throw OutOfMemory{*brought.error};
+        } catch (NotIdle& error) {
+            waiter.stop_moving();
+            if (over(room)) raise_no_room(tags, error.what());
+            state_.say_who_holds(error);
+            throw;
+        } catch (OutOfMemory& error) {
+            waiter.stop_moving();
+            if (error.holders().empty()) state_.say_who_holds(error);
+            throw;
+        }
+    }
+}
+
+MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadline& deadline, const Order& order,
+                                                    bool at_last) {
+    mispredicted_.clear();
+    if (at_last) {
+        auto refused = move({}, in, order, true);
+        return refused ? Brought{false, refused_by_, std::move(refused)} : Brought{true};
+    }
+    constexpr unsigned often_enough = 8; // devices that say that there is room, and have none
+    for (unsigned tries = 0; tries < often_enough;) {
+        std::vector<Shortage> lack = shortages(in);
+        if (!lack.empty()) {
+            for (const Shortage& there : lack) (void)state_.make_room(there.device, false, {}, 0);
+            lack = shortages(in);
+        }
+        ResidentList out;
+        if (!lack.empty()) {
+            out = choose(lack, true);
+            if (out.empty()) return {false};
+            if (!hooks_agree(out)) continue; // others, then
+        }
+        std::optional<OpenCaptures::KeepOut> no_captures;
+        if (!out.empty()) no_captures.emplace(state_.captures_, deadline);
+        Residents::Claim claim = books_.try_claim(out);
+        if (claim.tags().size() < out.size()) continue; // somebody began to use one: it is no candidate now
+        claim.wait_for_marks(deadline);
+        const std::optional<OutOfMemory> refused = move(out, in, order, false);
+        if (!refused) return {true};
+        tries += 1;
+        const std::size_t more =
+            refused->needed_bytes() > refused->free_bytes() ? refused->needed_bytes() - refused->free_bytes() : 2_MiB;
+        mispredicted_.push_back({refused_by_, more});
+    }
+    return {false};
+}
+
+MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& out, const Tags& in, const Order& order,
+                                                           bool at_last) {
+    if (!std::exchange(resume_hooks_ran_, true)) {
+        ResumeEvent event{in.names(), {}};
+        state_.run_hooks(state_.before_resume_, event, false);
+    }
+    const Tags going = tags_of(out);
+    PauseEvent gone{going.names(), {}}; // now: what has been done needs no host memory to be told
+    ResumeEvent come{in.names(), {}};
+    Moved moved;
+    std::exception_ptr first;
+    std::optional<OutOfMemory> refused;
+    bool arrived = false;
+    try {
+        make_way(going, in, order, at_last, moved);
+        arrived = true;
+    } catch (const OutOfMemory& error) {
+        refused = error;
+    } catch (...) {
+        first = std::current_exception();
+    }
+    books_.count_eviction(moved.out);
+    books_.count_arrival(moved.in);
+    if (!moved.out.tags.empty()) {
+        gone.report = std::move(moved.out);
+        tell(state_.after_pause_, gone, first);
+    }
+    if (arrived) {
+        come.report = std::move(moved.in);
+        tell(state_.after_resume_, come, first);
+    }
+    if (first) std::rethrow_exception(first);
+    return refused;
+}
+
+MEMSAVER_INLINE void Residency::make_way(const Tags& out, const Tags& in, const Order& order, bool at_last,
+                                         Moved& moved) {
+    refused_by_ = state_.driver_.device();
+    if (out.size() != 0) {
+        const std::vector<std::string>& going = out.names();
+        moved.out.tags.reserve(state_.tags_.members(out).size());
+        moved.in.tags.reserve(state_.tags_.members(in).size());
+        const auto split = [&](Report report) {
+            for (TagReport& row : report.tags) {
+                const bool goes = std::find(going.begin(), going.end(), row.tag) != going.end();
+                (goes ? moved.out : moved.in).add(std::move(row));
+            }
+            moved.out.elapsed = moved.in.elapsed = report.elapsed;
+        };
+        const Span exchanging = state_.span_of(going, "exchange");
+        try {
+            split(state_.exchange_now(out, in, {.order = order}, refused_by_, at_last));
+        } catch (const Error& error) {
+            split(error.report());
+            throw;
+        }
+        return;
+    }
+    const Span resuming = state_.span_of(in.names(), "resume");
+    try {
+        moved.in = state_.resume_now(in, {}, refused_by_, at_last);
+    } catch (const Error& error) {
+        moved.in = error.report();
+        throw;
+    }
+}
+
+MEMSAVER_INLINE std::vector<Residency::Shortage> Residency::shortages(const Tags& in) {
+    struct Need {
+        AnyDriver driver;
+        std::size_t bytes;
+        std::size_t margin;
+    };
+    std::vector<Need> needs;
+    for (const auto& member : state_.tags_.members(in)) {
+        if (member->core == nullptr || member->core->all_there()) continue;
+        auto need = std::find_if(needs.begin(), needs.end(),
+                                 [&](const Need& n) { return n.driver.device() == member->driver.device(); });
+        if (need == needs.end()) need = needs.insert(needs.end(), Need{member->driver, 0, 0});
+        need->bytes += member->core->bytes_to_resume();
+        need->margin = std::max(need->margin, member->core->margin());
+    }
+    std::vector<Shortage> lack;
+    for (const Need& need : needs) {
+        DeviceMemory memory;
+        if (!need.driver.memory(memory).ok()) continue; // then the resume finds out
+        std::size_t wanted = need.bytes + need.margin;
+        for (const Shortage& more : mispredicted_) wanted += more.device == need.driver.device() ? more.bytes : 0;
+        if (wanted > memory.free_bytes) lack.push_back({need.driver.device(), wanted - memory.free_bytes});
+    }
+    return lack;
+}
+
+MEMSAVER_INLINE std::vector<Residency::Held> Residency::held_now() {
+    std::vector<Held> held;
+    for (const auto& member :
+         state_.tags_.members(Tags::all(), [](TagTable::Member& m) { return m.core != nullptr; })) {
+        const std::size_t bytes = member->core->mapped_bytes();
+        if (bytes != 0 && !among(passed_by_, member->resident)) {
+            held.push_back({member->resident, member->driver.device(), bytes});
+        }
+    }
+    std::stable_sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.resident < b.resident; });
+    return held;
+}
+
+MEMSAVER_INLINE ResidentList Residency::each_once(const std::vector<Held>& held) {
+    ResidentList all;
+    for (const Held& row : held) {
+        if (all.empty() || all.back() != row.resident) all.push_back(row.resident);
+    }
+    return all;
+}
+
+MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shortages, bool all_or_none) {
+    const std::vector<Held> held = held_now();
+    const auto given = [&](const std::shared_ptr<Resident>& tag, int device) {
+        std::size_t bytes = 0;
+        const auto before = [](const Held& row, const std::shared_ptr<Resident>& one) { return row.resident < one; };
+        for (auto row = std::lower_bound(held.begin(), held.end(), tag, before);
+             row != held.end() && row->resident == tag; ++row) {
+            bytes += row->device == device ? row->bytes : 0;
+        }
+        return bytes;
+    };
+    std::vector<std::size_t> got(shortages.size());
+    const auto enough = [&] {
+        for (std::size_t i = 0; i < shortages.size(); ++i) {
+            if (got[i] < shortages[i].bytes) return false;
+        }
+        return true;
+    };
+    ResidentList chosen;
+    for (const Residents::Candidate& candidate : books_.candidates(each_once(held))) {
+        if (enough()) break;
+        if (!candidate.idle) continue;
+        bool of_use = false;
+        for (std::size_t i = 0; i < shortages.size(); ++i) {
+            const std::size_t bytes = given(candidate.resident, shortages[i].device);
+            of_use = of_use || (bytes != 0 && got[i] < shortages[i].bytes);
+            got[i] += bytes;
+        }
+        if (of_use) chosen.push_back(candidate.resident);
+    }
+    if (all_or_none && !enough()) return {};
+    if (!enough()) return chosen;
+    for (std::size_t n = chosen.size(); n-- > 0;) { // the last ones are wanted soonest: let them be if that goes
+        const auto without = [&](bool back) {
+            for (std::size_t i = 0; i < shortages.size(); ++i) {
+                const std::size_t bytes = given(chosen[n], shortages[i].device);
+                got[i] = back ? got[i] + bytes : got[i] - bytes;
+            }
+        };
+        without(false);
+        if (enough()) {
+            chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(n));
+        } else {
+            without(true);
+        }
+    }
+    return chosen;
+}
+
+MEMSAVER_INLINE bool Residency::others_could_make_room(const Tags& in, const ResidentList& residents) {
+    const auto enough = [&](std::vector<Held> held, const std::vector<Shortage>& shortages) {
+        std::erase_if(held, [&](const Held& row) { return among(residents, row.resident); });
+        ResidentList evictable; // idle or not: what was in use when others were chosen may be idle by now
+        for (Residents::Candidate& candidate : books_.candidates(each_once(held))) {
+            evictable.push_back(std::move(candidate.resident));
+        }
+        std::sort(evictable.begin(), evictable.end());
+        return std::all_of(shortages.begin(), shortages.end(), [&](const Shortage& lack) {
+            std::size_t could = 0;
+            for (const Held& row : held) {
+                if (row.device != lack.device) continue;
+                if (std::binary_search(evictable.begin(), evictable.end(), row.resident)) could += row.bytes;
+            }
+            return could >= lack.bytes;
+        });
+    };
+    std::vector<Held> before = held_now(); // what comes or goes between two looks is seen by one of them
+    const std::vector<Shortage> lack = shortages(in);
+    return enough(std::move(before), lack) || enough(held_now(), lack);
+}
+
+MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
+    bool all = true;
+    if (state_.before_pause_.empty()) return all;
+    for (const auto& tag : chosen) {
+        if (among(asked_, tag)) continue;
+        PauseEvent event{{tag->tag}, {}};
+        try {
+            state_.run_hooks(state_.before_pause_, event, false);
+            asked_.push_back(tag);
+        } catch (...) { // whatever a program throws: this one stays
+            passed_by_.push_back(tag);
+            all = false;
+        }
+    }
+    return all;
+}
+
+template <class What>
+void Residency::tell(const HookList<What>& hooks, What& event, std::exception_ptr& first) {
+    try {
+        state_.run_hooks(hooks, event, true);
+    } catch (...) {
+        if (!first) first = std::current_exception();
+    }
+}
+
+MEMSAVER_INLINE void Residency::raise_no_room(const Tags& in, const char* why) {
+    std::size_t needed = 0;
+    std::size_t free = 0;
+    for (const auto& member : state_.tags_.members(in)) {
+        DeviceMemory memory;
+        if (member->core == nullptr) continue;
+        if (needed == 0 && member->driver.memory(memory).ok()) free = memory.free_bytes;
+        needed += member->core->bytes_to_resume();
+    }
+    OutOfMemory error{"use of " + quoted_tags(in) + " needs " + format_bytes(needed) + ", " + format_bytes(free) +
+                          " were free: " + why,
+                      needed, free};
+    state_.say_who_holds(error);
+    throw error;
+}
+
+// --- reclaim ---
+
+MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOptions& options) {
+    const int device = options.device.value_or(state_.driver_.device());
+    const std::vector<AnyDriver> drivers = state_.tags_.drivers();
+    if (std::none_of(drivers.begin(), drivers.end(), [&](const AnyDriver& d) { return d.device() == device; })) {
+        throw Misuse{"reclaim: no tag lives on device " + std::to_string(device)};
+    }
+    Reclaimed got;
+    got.wanted_bytes = bytes;
+    const auto start = std::chrono::steady_clock::now();
+    const char* in_the_way = "";
+    for (const bool wait : {false, true}) {
+        if (got.bytes() < bytes) got.unused_bytes += state_.give_unused(device, wait, {});
+    }
+    while (got.bytes() < bytes) {
+        const ResidentList out = choose({{device, bytes - got.bytes()}}, false);
+        if (out.empty()) break;
+        if (!hooks_agree(out)) continue;
+        if (state_.captures_.open()) {
+            in_the_way = "a capture is open, which no pause may meet; ";
+            break;
+        }
+        Residents::Claim claim = books_.try_claim(out);
+        if (claim.tags().empty()) continue; // in use by now, and no candidate any more
+        try {
+            claim.wait_for_marks(deadline_after(options.timeout));
+        } catch (const NotIdle&) {
+            passed_by_.insert(passed_by_.end(), claim.tags().begin(), claim.tags().end());
+            continue;
+        }
+        PauseEvent event{tags_of(claim.tags()).names(), {}};
+        const Tags going{event.tags};
+        Report report;
+        {
+            const Span pausing = state_.span_of(going.names(), "pause");
+            report = state_.pause_now(going, {.order = options.order});
+        }
+        { const Residents::Claim ended = std::move(claim); } // before hooks run
+        books_.count_eviction(report);
+        std::size_t released = 0;
+        for (const TagReport& row : report.tags) {
+            if (row.device == device) released += row.released_bytes;
+            got.report.add(row);
+        }
+        got.evicted_bytes += released;
+        event.report = std::move(report);
+        state_.run_hooks(state_.after_pause_, event, true);
+        if (released == 0) break; // what is held is not had by asking again
+    }
+    got.report.elapsed = std::chrono::steady_clock::now() - start;
+    for (Holder& row : state_.holders()) {
+        if (row.device == device) got.holders.push_back(std::move(row));
+    }
+    if (got.bytes() < bytes) {
+        const std::string held = line_of(got.holders);
+        got.why_not_more = in_the_way + (held.empty() ? std::string{"these tags hold nothing more"} : held);
+    }
+    return got;
+}
+
+// --- who holds what ---
+
+MEMSAVER_INLINE ResidentList SaverState::residents_of(const Members& members) {
+    ResidentList all;
+    all.reserve(members.size());
+    for (const auto& member : members) {
+        if (member->resident != nullptr) all.push_back(member->resident);
+    }
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
+}
+
+MEMSAVER_INLINE void SaverState::note_losses(const Members& members, const Report& report,
+                                             const std::optional<AnyPolicy>& once) noexcept {
+    for (const TagReport& row : report.tags) {
+        if (row.released_bytes == 0 && row.mapped_bytes == 0 && row.handed_bytes == 0) continue;
+        for (const auto& member : members) {
+            if (member->tag != row.tag || member->driver.device() != row.device) continue;
+            if (!(once ? *once : member->policy).keeps_bytes()) tags_.residents().lose(*member->resident);
+            break;
+        }
+    }
+}
+
+MEMSAVER_INLINE std::vector<Holder> SaverState::holders() {
+    std::vector<Holder> rows;
+    for (const auto& member : tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr; })) {
+        const std::size_t bytes = member->core->mapped_bytes();
+        if (bytes == 0) continue;
+        Holder& row = rows.emplace_back(tags_.residents().holder_of(*member->resident));
+        row.device = member->driver.device();
+        row.bytes = bytes;
+    }
+    return rows;
+}
+
+MEMSAVER_INLINE void SaverState::say_who_holds(Error& error) noexcept {
+    try {
+        std::vector<Holder> rows = holders();
+        const std::string line = tags_.residents().in_play() ? line_of(rows) : std::string{};
+        error.attach(std::move(rows));
+        if (!line.empty()) error.append("; " + line);
+    } catch (const std::bad_alloc&) { // then it says the rest
+    }
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,501 @@
+// Definitions of residents.hpp.
+#pragma once
+
+#include "memsaver/saver/residents.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// Of an intrusive list with `before` and `after`.
+template <class Node, Node* Node::*Before, Node* Node::*After>
+void link_in(Node*& first, Node& node) noexcept {
+    node.*Before = nullptr;
+    node.*After = first;
+    if (first != nullptr) first->*Before = &node;
+    first = &node;
+}
+template <class Node, Node* Node::*Before, Node* Node::*After>
+void link_out(Node*& first, Node& node) noexcept {
+    (node.*Before != nullptr ? node.*Before->*After : first) = node.*After;
+    if (node.*After != nullptr) node.*After->*Before = node.*Before;
+}
+
+// --- tags ---
+
+MEMSAVER_INLINE void Residents::add(Resident& tag, ArenaCore* core) {
+    const std::lock_guard lock{mutex_};
+    if (tag.evictable) in_play_.store(true, std::memory_order_relaxed);
+    if (core != nullptr) tag.cores.push_back(core);
+}
+
+MEMSAVER_INLINE void Residents::remove(Resident& tag, const ArenaCore* core) noexcept {
+    const std::lock_guard lock{mutex_};
+    std::erase(tag.cores, core);
+}
+
+MEMSAVER_INLINE void Residents::set_evictable(const ResidentList& tags, bool yes) {
+    const std::lock_guard lock{mutex_};
+    for (const auto& tag : tags) {
+        tag->evictable = yes;
+        if (!yes) tag->used = false; // until it is named in a use again
+    }
+    if (yes) in_play_.store(true, std::memory_order_relaxed);
+    tell_all();
+}
+
+MEMSAVER_INLINE void Residents::set_priority(const ResidentList& tags, int priority) {
+    const std::lock_guard lock{mutex_};
+    for (const auto& tag : tags) tag->priority = priority;
+}
+
+MEMSAVER_INLINE void Residents::lose(Resident& tag) noexcept {
+    const std::lock_guard lock{mutex_};
+    tag.losses += 1;
+}
+
+MEMSAVER_INLINE void Residents::set_gone(Resident& tag, bool gone) noexcept {
+    const std::lock_guard lock{mutex_};
+    tag.gone = gone;
+    tell_all();
+}
+
+MEMSAVER_INLINE void Residents::fill(const Resident& tag, ArenaUsage& row) noexcept {
+    const std::lock_guard lock{mutex_};
+    row.users = tag.users;
+    row.evictable = tag.may_be_evicted();
+    row.priority = tag.priority;
+    if (tag.last_use != Resident::Clock::time_point{}) row.age = Resident::Clock::now() - tag.last_use;
+}
+
+MEMSAVER_INLINE Holder Residents::holder_of(const Resident& tag) {
+    const std::lock_guard lock{mutex_};
+    const char* const state = tag.users != 0                     ? "in use"
+                              : tag.leaving != std::thread::id{} ? "moving"
+                              : tag.may_be_evicted()             ? "idle"
+                                                                 : "kept";
+    return {tag.tag, 0, 0, tag.users, state};
+}
+
+MEMSAVER_INLINE void Residents::close() noexcept {
+    const std::lock_guard lock{mutex_};
+    closed_ = true;
+    tell_all();
+}
+
+// --- uses ---
+
+MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::try_use(const ResidentList& tags, bool capture) {
+    auto use = std::make_unique<UseRecord>();
+    use->of_.reserve(tags.size());
+    const std::lock_guard lock{mutex_};
+    require_open(tags);
+    if (!all_there(tags)) return nullptr;
+    const bool passes = capture || (!blocked(tags, false) && may_pass(nullptr));
+    const bool holds = capture || (!passes && held_by(std::this_thread::get_id()));
+    if (!passes && !holds) return nullptr;
+    if (holds && blocked(tags, true)) return nullptr;
+    if (!holds) note_pass(nullptr);
+    use = grant(tags, std::move(use));
+    counts_.hits += 1;
+    return use;
+}
+
+MEMSAVER_INLINE void Residents::end(std::unique_ptr<UseRecord> use) noexcept {
+    if (use == nullptr) return;
+    const auto now = Resident::Clock::now();
+    const std::lock_guard lock{mutex_};
+    link_out<UseRecord, &UseRecord::before_, &UseRecord::after_>(living_, *use);
+    for (const UseRecord::Of& of : use->of_) {
+        Resident& tag = *of.resident;
+        tag.users -= 1;
+        tag.last_use = now;
+        tag.told = std::max(tag.told, of.losses);
+    }
+    tell_all();
+}
+
+MEMSAVER_INLINE void Residents::add_mark(UseRecord& use, const std::shared_ptr<const WorkMark>& mark) {
+    const std::lock_guard lock{mutex_};
+    for (const UseRecord::Of& of : use.of_) {
+        auto& marks = of.resident->marks;
+        bool passed = true;
+        while (!marks.empty() && marks.front()->query(passed).ok() && passed) marks.pop_front();
+        if (marks.empty() || marks.back() != mark) marks.push_back(mark);
+    }
+}
+
+MEMSAVER_INLINE std::vector<AnyDriver> Residents::drivers_of(const UseRecord& use) {
+    std::vector<AnyDriver> drivers;
+    const std::lock_guard lock{mutex_};
+    for (const UseRecord::Of& of : use.of_) {
+        for (const ArenaCore* const core : of.resident->cores) {
+            if (std::find(drivers.begin(), drivers.end(), core->driver()) == drivers.end()) {
+                drivers.push_back(core->driver());
+            }
+        }
+    }
+    return drivers;
+}
+
+MEMSAVER_INLINE bool Residents::holds_any() {
+    const std::thread::id here = std::this_thread::get_id();
+    const std::lock_guard lock{mutex_};
+    for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) {
+        if (waiter->thread_ == here) return true; // what on_no_room does for it
+    }
+    return held_by(here);
+}
+
+MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& books, const ResidentList& tags)
+    : books_{books}, tags_{tags}, holds_{books.holds_any()} {
+    const std::lock_guard lock{books_.mutex_};
+    books_.counts_.misses += 1;
+    if (holds_) return;
+    before_ = std::exchange(books_.last_, this);
+    (before_ != nullptr ? before_->after_ : books_.first_) = this;
+}
+
+MEMSAVER_INLINE Residents::Waiter::~Waiter() {
+    stop_moving();
+    if (holds_) return;
+    const std::lock_guard lock{books_.mutex_};
+    (before_ != nullptr ? before_->after_ : books_.first_) = after_;
+    (after_ != nullptr ? after_->before_ : books_.last_) = before_;
+    books_.tell_all();
+}
+
+MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadline& deadline) {
+    auto use = std::make_unique<UseRecord>();
+    use->of_.reserve(tags_.size());
+    std::unique_lock lock{books_.mutex_};
+    struct Awaiting {
+        bool& flag;
+        explicit Awaiting(bool& f) : flag{f} { flag = true; }
+        Awaiting(const Awaiting&) = delete;
+        Awaiting& operator=(const Awaiting&) = delete;
+        ~Awaiting() { flag = false; }
+    } const awaiting{awaits_};
+    for (;;) {
+        books_.require_open(tags_);
+        if (!books_.blocked(tags_, holds_)) {
+            if (all_there(tags_) && (holds_ || books_.may_pass(this))) {
+                if (!holds_) books_.note_pass(this);
+                return books_.grant(tags_, std::move(use));
+            }
+            if (books_.may_move(*this)) {
+                books_.moving_ = moves_ = true;
+                books_.holder_moved_ = holds_;
+                seen_ = books_.changes_;
+                for (const auto& tag : tags_) tag->users += 1;
+                spare_ = std::move(use);
+                return nullptr;
+            }
+        }
+        if (!std::exchange(waited_, true)) books_.counts_.waits += 1;
+        if (deadline && std::chrono::steady_clock::now() >= *deadline) {
+            throw NotIdle{"use: other threads' uses, pauses or moves had not ended when the time allowed ran out; "
+                          "nothing has changed"};
+        }
+        books_.wait_for_change(lock, deadline);
+    }
+}
+
+MEMSAVER_INLINE void Residents::Waiter::stop_moving() noexcept {
+    if (!moves_) return;
+    const std::lock_guard lock{books_.mutex_};
+    for (const auto& tag : tags_) tag->users -= 1;
+    books_.moving_ = moves_ = false;
+    books_.tell_all();
+    seen_ += 1; // that was this one's own
+}
+
+MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::settle() {
+    const std::lock_guard lock{books_.mutex_};
+    for (const auto& tag : tags_) tag->users -= 1;
+    books_.moving_ = moves_ = false;
+    books_.tell_all();
+    books_.require_open(tags_);
+    if (!all_there(tags_)) return nullptr;
+    return books_.grant(tags_, std::move(spare_));
+}
+
+MEMSAVER_INLINE void Residents::Waiter::await_change(const Deadline& deadline) {
+    std::unique_lock lock{books_.mutex_};
+    books_.require_open(tags_);
+    if (!std::exchange(waited_, true)) books_.counts_.waits += 1;
+    // What is deallocated, dropped or freed by others is not told here: look now and then.
+    const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds{20};
+    const auto until = deadline && *deadline < soon ? *deadline : soon;
+    while (books_.changes_ == seen_ && std::chrono::steady_clock::now() < until) books_.wait_for_change(lock, until);
+}
+
+// --- what goes away ---
+
+MEMSAVER_INLINE Residents::Claim::Claim(Residents& books, ResidentList tags, const Deadline& deadline, const char* what)
+    : Claim{} {
+    const std::thread::id here = std::this_thread::get_id();
+    std::unique_lock lock{books.mutex_};
+    std::erase_if(tags, [&](const auto& tag) { return tag->leaving == here; });
+    const auto free = [&] {
+        return std::all_of(tags.begin(), tags.end(),
+                           [](const auto& tag) { return tag->users == 0 && tag->leaving == std::thread::id{}; });
+    };
+    if (!free() && !books.closed_) {
+        struct Waiting { // which keeps new uses off
+            Residents& books;
+            Pauser self;
+            Waiting(Residents& of, std::thread::id thread, const ResidentList& of_tags, bool patient)
+                : books{of}, self{thread, of_tags, patient} {
+                link_in<Pauser, &Pauser::before, &Pauser::after>(books.pausing_, self);
+                for (const auto& tag : self.tags) tag->pausers += 1;
+            }
+            Waiting(const Waiting&) = delete;
+            Waiting& operator=(const Waiting&) = delete;
+            ~Waiting() {
+                for (const auto& tag : self.tags) tag->pausers -= 1;
+                link_out<Pauser, &Pauser::before, &Pauser::after>(books.pausing_, self);
+                books.tell_all();
+            }
+        };
+        const Waiting waiting{books, here, tags, !deadline};
+        while (!free() && !books.closed_) {
+            const auto used = std::find_if(tags.begin(), tags.end(), [](const auto& tag) { return tag->users != 0; });
+            if (!deadline && books.circular(tags, here, 64)) {
+                throw Misuse{std::string{what} + ": tag \"" + (used != tags.end() ? *used : tags.front())->tag +
+                             "\" is in use by this thread, or by one that waits for a use of this thread to end: "
+                             "without a timeout that would be for ever"};
+            }
+            if (deadline && std::chrono::steady_clock::now() >= *deadline) {
+                throw NotIdle{"tag \"" + (used != tags.end() ? *used : tags.front())->tag +
+                              (used != tags.end() ? "\" was still in use by " + std::to_string((*used)->users)
+                                                  : std::string{"\" was still being paused"}) +
+                              " when the time allowed ran out; nothing has changed"};
+            }
+            books.wait_for_change(lock, deadline);
+        }
+    }
+    for (const auto& tag : tags) tag->leaving = here;
+    books_ = &books;
+    tags_ = std::move(tags);
+    lock.unlock();
+    wait_for_marks(deadline); // where it throws the claim ends
+}
+
+MEMSAVER_INLINE Residents::Claim::Claim(Claim&& other) noexcept
+    : books_{std::exchange(other.books_, nullptr)}, tags_{std::move(other.tags_)} {}
+
+MEMSAVER_INLINE Residents::Claim::~Claim() {
+    if (books_ == nullptr) return;
+    const std::lock_guard lock{books_->mutex_};
+    for (const auto& tag : tags_) tag->leaving = {};
+    books_->tell_all();
+}
+
+MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) {
+    for (const auto& tag : tags_) {
+        std::deque<std::shared_ptr<const WorkMark>> marks; // closed without the lock
+        {
+            const std::lock_guard lock{books_->mutex_};
+            marks = tag->marks; // nobody adds any while it is claimed
+        }
+        for (const auto& mark : marks) {
+            if (!deadline) {
+                check(mark->wait(), "wait for the work that a use marked");
+                continue;
+            }
+            for (auto pause = std::chrono::microseconds{5};;
+                 pause = std::min(2 * pause, std::chrono::microseconds{500})) {
+                bool passed = false;
+                check(mark->query(passed), "ask for the work that a use marked");
+                if (passed) break;
+                if (std::chrono::steady_clock::now() >= *deadline) {
+                    throw NotIdle{"tag \"" + tag->tag +
+                                  "\": work that a use of it marked with `until` had not passed when the time allowed "
+                                  "ran out; nothing has changed"};
+                }
+                std::this_thread::sleep_for(pause);
+            }
+        }
+        const std::lock_guard lock{books_->mutex_};
+        tag->marks.clear();
+    }
+}
+
+MEMSAVER_INLINE Residents::Claim Residents::try_claim(const ResidentList& tags) {
+    Claim claim;
+    claim.tags_.reserve(tags.size());
+    const std::lock_guard lock{mutex_};
+    for (const auto& tag : tags) {
+        if (tag->users != 0 || tag->pausers != 0 || tag->leaving != std::thread::id{} || tag->gone) continue;
+        tag->leaving = std::this_thread::get_id();
+        claim.tags_.push_back(tag);
+    }
+    claim.books_ = this;
+    return claim;
+}
+
+MEMSAVER_INLINE std::vector<Residents::Candidate> Residents::candidates(const ResidentList& tags) {
+    std::vector<Candidate> found;
+    found.reserve(tags.size());
+    {
+        const std::lock_guard lock{mutex_};
+        for (const auto& tag : tags) {
+            if (!tag->may_be_evicted() || tag->gone) continue;
+            const bool idle = tag->users == 0 && tag->pausers == 0 && tag->leaving == std::thread::id{};
+            found.push_back({tag, tag->priority, tag->last_use, idle});
+        }
+    }
+    std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
+        return a.priority != b.priority ? a.priority < b.priority : a.last_use < b.last_use;
+    });
+    return found;
+}
+
+MEMSAVER_INLINE void Residents::count_eviction(const Report& out) noexcept {
+    const std::lock_guard lock{mutex_};
+    const std::string* last = nullptr;
+    for (const TagReport& row : out.tags) { // a tag's devices follow each other
+        if (row.released_bytes == 0) continue;
+        if (last == nullptr || *last != row.tag) counts_.evictions += 1;
+        last = &row.tag;
+    }
+    counts_.evicted_bytes += out.released_bytes;
+    counts_.saved_bytes += out.saved_bytes;
+}
+
+MEMSAVER_INLINE void Residents::count_arrival(const Report& in) noexcept {
+    const std::lock_guard lock{mutex_};
+    counts_.brought_bytes += in.mapped_bytes;
+    counts_.restored_bytes += in.restored_bytes;
+}
+
+MEMSAVER_INLINE ResidencyUsage Residents::counts() noexcept {
+    const std::lock_guard lock{mutex_};
+    return counts_;
+}
+
+// --- with the lock held ---
+
+MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(const ResidentList& tags, std::unique_ptr<UseRecord> use) {
+    for (const auto& tag : tags) {
+        if (tag->losses > tag->told) use->lost.push_back(tag->tag); // may throw: nothing has changed
+    }
+    const auto now = Resident::Clock::now();
+    for (const auto& tag : tags) {
+        use->of_.push_back({tag, tag->losses}); // there is room
+        tag->users += 1;
+        tag->used = true;
+        tag->last_use = now;
+    }
+    use->thread.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    link_in<UseRecord, &UseRecord::before_, &UseRecord::after_>(living_, *use);
+    in_play_.store(true, std::memory_order_relaxed);
+    return use;
+}
+
+MEMSAVER_INLINE bool Residents::all_there(const ResidentList& tags) noexcept {
+    return std::all_of(tags.begin(), tags.end(), [](const auto& tag) {
+        return std::all_of(tag->cores.begin(), tag->cores.end(), [](ArenaCore* core) { return core->all_there(); });
+    });
+}
+
+MEMSAVER_INLINE bool Residents::blocked(const ResidentList& tags, bool holds) noexcept {
+    return std::any_of(tags.begin(), tags.end(), [&](const auto& tag) {
+        return tag->leaving != std::thread::id{} || (!holds && tag->pausers != 0);
+    });
+}
+
+MEMSAVER_INLINE bool Residents::may_pass(const Waiter* me) const noexcept {
+    for (const Waiter* waiter = first_; waiter != me && waiter != nullptr; waiter = waiter->after_) {
+        if (waiter->passed_ >= most_passing && !blocked(waiter->tags_, false)) return false;
+    }
+    return true;
+}
+
+MEMSAVER_INLINE void Residents::note_pass(const Waiter* me) noexcept {
+    for (Waiter* waiter = first_; waiter != me && waiter != nullptr; waiter = waiter->after_) {
+        if (blocked(waiter->tags_, false)) continue; // it waits for somebody else
+        waiter->passed_ += 1;
+        counts_.most_passed = std::max(counts_.most_passed, waiter->passed_);
+    }
+}
+
+MEMSAVER_INLINE bool Residents::is_first(const Waiter& me) const noexcept {
+    const Waiter* waiter = first_;
+    while (waiter != nullptr && waiter != &me && blocked(waiter->tags_, false)) waiter = waiter->after_;
+    return waiter == &me;
+}
+
+MEMSAVER_INLINE bool Residents::may_move(const Waiter& me) const noexcept {
+    if (moving_) return false;
+    if (!me.holds_) return is_first(me);
+    if (!holder_moved_) return true;
+    for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) { // by turns with those that queue
+        if (waiter->awaits_ && is_first(*waiter)) return false;
+    }
+    return true;
+}
+
+MEMSAVER_INLINE bool Residents::held_by(std::thread::id thread) const noexcept {
+    for (const UseRecord* use = living_; use != nullptr; use = use->after_) {
+        if (!use->of_.empty() && use->thread.load(std::memory_order_relaxed) == thread) return true;
+    }
+    return false;
+}
+
+MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, std::thread::id thread,
+                                         std::size_t depth) const noexcept {
+    if (depth == 0) return false;
+    for (const UseRecord* use = living_; use != nullptr; use = use->after_) {
+        const bool of_these = std::any_of(use->of_.begin(), use->of_.end(), [&](const UseRecord::Of& of) {
+            return std::find(tags.begin(), tags.end(), of.resident) != tags.end();
+        });
+        if (!of_these) continue;
+        const std::thread::id holder = use->thread.load(std::memory_order_relaxed);
+        if (holder == thread) return true;
+        for (const Pauser* pauser = pausing_; pauser != nullptr; pauser = pauser->after) {
+            if (pauser->patient && pauser->thread == holder && circular(pauser->tags, thread, depth - 1)) return true;
+        }
+    }
+    return false;
+}
+
+MEMSAVER_INLINE void Residents::require_open(const ResidentList& tags) const {
+    if (closed_) throw Misuse{"use: the saver has been closed"};
+    for (const auto& tag : tags) {
+        if (tag->gone) throw Misuse{"use: tag \"" + tag->tag + "\" has been dropped"};
+    }
+}
+
+MEMSAVER_INLINE void Residents::wait_for_change(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {
+    const std::uint64_t seen = changes_;
+    const auto changed = [&] { return changes_ != seen; };
+    asleep_ += 1;
+    if (deadline) {
+        changed_.wait_until(lock, *deadline, changed);
+    } else {
+        changed_.wait(lock, changed);
+    }
+    asleep_ -= 1;
+}
+
+MEMSAVER_INLINE void Residents::tell_all() noexcept {
+    changes_ += 1;
+    if (asleep_ != 0) changed_.notify_all();
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,57 @@
+// Definitions of use.hpp.
+#pragma once
+
+#include "memsaver/saver/residents.hpp"
+#include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/use.hpp"
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE Use::Use() noexcept = default;
+
+MEMSAVER_INLINE Use::Use(std::shared_ptr<detail::SaverCore> saver, std::unique_ptr<detail::UseRecord> record) noexcept
+    : saver_{std::move(saver)}, record_{std::move(record)} {}
+
+MEMSAVER_INLINE Use::Use(Use&& other) noexcept : saver_{std::move(other.saver_)}, record_{std::move(other.record_)} {
+    if (record_ != nullptr) record_->thread.store(std::this_thread::get_id(), std::memory_order_relaxed);
+}
+
+MEMSAVER_INLINE Use& Use::operator=(Use&& other) noexcept {
+    if (this == &other) return *this;
+    release();
+    saver_ = std::move(other.saver_);
+    record_ = std::move(other.record_);
+    if (record_ != nullptr) record_->thread.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    return *this;
+}
+
+MEMSAVER_INLINE Use::~Use() { release(); }
+
+MEMSAVER_INLINE void Use::until(StreamRef stream) {
+    if (record_ == nullptr) throw Misuse{"until(stream) of a use that holds nothing"};
+    saver_->until(*record_, stream);
+}
+
+MEMSAVER_INLINE void Use::until(EventRef event) {
+    if (record_ == nullptr) throw Misuse{"until(event) of a use that holds nothing"};
+    saver_->until(*record_, event);
+}
+
+MEMSAVER_INLINE std::vector<std::string> Use::lost() const {
+    return record_ == nullptr ? std::vector<std::string>{}
+                              : detail::translated([&] { return record_->lost; }); // may lack host memory
+}
+
+MEMSAVER_INLINE void Use::release() noexcept {
+    if (record_ == nullptr) return;
+    saver_->end(std::move(record_));
+    saver_.reset();
+}
+
+} // namespace memsaver::inline v0_2

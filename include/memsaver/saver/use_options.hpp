@@ -1,0 +1,61 @@
+// What `use` and `reclaim` are asked, and what `reclaim` answers.
+#pragma once
+
+#include "memsaver/core/order.hpp"
+#include "memsaver/core/report.hpp"
+#include "memsaver/core/usage.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+/// Options of MemorySaver::use, written as `{.room_within = 2s}`.
+struct UseOptions {
+    /// How long to wait for room that other threads' uses hold; then OutOfMemory. None: as long as it takes. Where
+    /// their ends cannot make enough, `use` does not wait at all.
+    std::optional<std::chrono::nanoseconds> room_within{};
+    /// How long to wait for everything else: pauses that are under way on these tags, and the work that uses of evicted
+    /// tags marked; then NotIdle. None: as long as it takes.
+    std::optional<std::chrono::nanoseconds> timeout{};
+    /// What evictions wait for besides the ends of uses and what these marked. For programs whose work outside of every
+    /// use may touch what is evicted.
+    Order order = already_idle;
+};
+
+/// Options of MemorySaver::reclaim.
+struct ReclaimOptions {
+    /// The number of the device that is to have more; none: the saver's own.
+    std::optional<int> device{};
+    /// As UseOptions::order.
+    Order order = already_idle;
+    /// How long to wait for work that uses of evicted tags marked; then the tag is passed by. None: as long as it
+    /// takes.
+    std::optional<std::chrono::nanoseconds> timeout{};
+};
+
+/// What MemorySaver::reclaim got, and why not more. Bytes of physical memory. Printable.
+struct Reclaimed {
+    std::size_t wanted_bytes = 0;
+    std::size_t unused_bytes = 0;  ///< given back of what nobody used
+    std::size_t evicted_bytes = 0; ///< given back by pausing idle tags
+    Report report;                 ///< of those pauses: a row for each tag and device
+    std::vector<Holder> holders;   ///< who still holds the device's memory
+    std::string why_not_more;      ///< empty where as much was got as was wanted
+
+    /// What the device got back in all.
+    [[nodiscard]] std::size_t bytes() const noexcept { return unused_bytes + evicted_bytes; }
+
+    /// "reclaimed 8.00 GiB of 10.0 GiB: 2.00 GiB unused, 6.00 GiB of idle tags; held: ..."
+    friend std::ostream& operator<<(std::ostream& out, const Reclaimed& what);
+};
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/saver/use_options.ipp"
+#endif

@@ -1,0 +1,17 @@
+// Definitions of use_options.hpp.
+#pragma once
+
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/saver/use_options.hpp"
+
+#include <ostream>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Reclaimed& what) {
+    out << "reclaimed " << format_bytes(what.bytes()) << " of " << format_bytes(what.wanted_bytes) << ": "
+        << format_bytes(what.unused_bytes) << " unused, " << format_bytes(what.evicted_bytes) << " of idle tags";
+    return what.why_not_more.empty() ? out : out << "; " << what.why_not_more;
+}
+
+} // namespace memsaver::inline v0_2

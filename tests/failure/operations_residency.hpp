@@ -1,0 +1,73 @@
+// Uses and reclaims: what comes, what goes for it, and what stays while it is in use.
+#pragma once
+
+#include "failure/operation_states.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace test {
+
+/// A tag that has no room beside "swept", and may be evicted. The margin stands for a full device.
+inline void with_rival(Populated& world) {
+    world.tags["rival"].becomes = Becomes::kept;
+    (void)world.saver->arena("rival", HostBackup{.threads = 1}, ArenaOptions{.evictable = true});
+    world.allocate("rival", 3_MiB);
+    if (!world.setting.enabled) return;
+    DeviceMemory memory;
+    REQUIRE(world.driver.inner().memory(memory).ok());
+    world.saver->set_margin(memory.free_bytes - world.saver->bytes_to_resume("swept") + 64_KiB);
+}
+
+/// Brings "swept" by a use, and marks what a stream was given for it.
+inline void use_swept(Populated& world) {
+    Use use = world.saver->use("swept");
+    CHECK((!world.setting.enabled || world.is("active")));
+    use.until(world.stream);
+}
+
+inline void reclaim_all(Populated& world) {
+    (void)world.saver->reclaim(1_GiB);
+    Populated::Tag& tag = world.tags["swept"];
+    for (Populated::Block& block : tag.blocks) {
+        if (world.setting.enabled && tag.becomes != Becomes::kept) block.content = tag.becomes;
+    }
+}
+
+inline std::vector<Operation> residency() {
+    const auto resumed = [](Populated& world) {
+        world.saver->set_margin(0);
+        CHECK(world.is("active"));
+        CHECK(row_of(*world.saver, "swept").users == 0);
+        world.check_bytes("swept");
+    };
+    const auto paused = [](Populated& world) {
+        CHECK(world.is("paused"));
+        CHECK(swept_bytes(world) == 0);
+        world.check_bytes("swept");
+    };
+    return {
+        {"use: of what is away", pause_swept, use_swept, resumed},
+        {"use: of what is here", [](Populated& world) { use_swept(world); }, use_swept, resumed},
+        {"use: for which another tag has to go",
+         [](Populated& world) {
+             pause_swept(world);
+             with_rival(world);
+         },
+         use_swept,
+         [resumed](Populated& world) {
+             CHECK(world.is("paused", "rival"));
+             resumed(world);
+             world.check_bytes("rival");
+         }},
+        {"pause: of what uses have marked", nothing,
+         [](Populated& world) {
+             use_swept(world);
+             world.pause({"swept"}, PauseOptions{.order = already_idle});
+         },
+         paused},
+        {"reclaim", [](Populated& world) { world.saver->set_evictable("swept", true); }, reclaim_all, paused},
+    };
+}
+
+} // namespace test

@@ -1,0 +1,130 @@
+// Reclaims: so much back to the device, from what is unused and then from idle tags.
+#include "support/bytes.hpp"
+#include "support/gate.hpp"
+#include "support/held_stream.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace saver_reclaim_test {
+
+using namespace test;
+
+using namespace std::chrono_literals;
+
+namespace {
+
+std::string printed(const Reclaimed& got) {
+    std::ostringstream text;
+    text << got;
+    return text.str();
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("reclaim: what is unused first, then idle tags, and it says why not more", Machine, HostMachine2G,
+                   NastyHostMachine) {
+    const Checked<Machine> checked;
+    MemorySaver saver{checked.driver};
+    const Buffer<char> kept{saver.arena("kept"), 8_MiB};
+    const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 8_MiB};
+    const Buffer<char> b{saver.arena("b", HostBackup{.threads = 1}), 8_MiB};
+    write_pattern(checked.driver, a.data(), 8_MiB, 1);
+    { const Use use = saver.use({"a", "b"}); }
+    { const Use later = saver.use("a"); }
+    { const Buffer<char> gone{saver.arena("kept"), 8_MiB}; }
+
+    const std::size_t before = checked.free_bytes();
+    const Reclaimed first = saver.reclaim(4_MiB);
+    CHECK(first.unused_bytes == 8_MiB);
+    CHECK(first.evicted_bytes == 0);
+    CHECK(first.why_not_more.empty());
+    CHECK(checked.free_bytes() == before + 8_MiB);
+
+    const Reclaimed second = saver.reclaim(4_MiB);
+    CHECK(second.evicted_bytes == 8_MiB);
+    CHECK(row_of(saver, "b").state == "paused"); // used longer ago
+    CHECK(row_of(saver, "a").state == "active");
+    CHECK(second.report.released_bytes == 8_MiB);
+    CHECK(second.report.saved_bytes == 8_MiB);
+
+    const Reclaimed third = saver.reclaim(1_GiB);
+    CHECK(third.bytes() == 8_MiB);
+    REQUIRE(third.holders.size() == 1);
+    CHECK(third.holders[0].tag == "kept");
+    CHECK(third.holders[0].state == "kept");
+    CHECK(
+        contains(printed(third), "reclaimed 8.00 MiB of 1.00 GiB: 0 B unused, 8.00 MiB of idle tags; held: \"kept\""));
+    CHECK(saver.usage().residency().evictions == 2);
+    {
+        const Use use = saver.use("a");
+        CHECK(has_pattern(checked.driver, a.data(), 8_MiB, 1));
+    }
+    CHECK(saver.reclaim(0).bytes() == 0);
+}
+
+TEST_CASE("reclaim: what is in use stays, also until its marks have passed") {
+    const Checked<HostMachine2G> checked;
+    HeldStream stream{checked.driver.inner()};
+    MemorySaver saver{checked.driver};
+    const Buffer<char> a{saver.arena("a"), 8_MiB};
+    Use use = saver.use("a");
+    const Reclaimed none = saver.reclaim(1_MiB);
+    CHECK(none.bytes() == 0);
+    REQUIRE(none.holders.size() == 1);
+    CHECK(none.holders[0].users == 1);
+    CHECK(contains(none.why_not_more, "in use by 1"));
+    use.until(stream.get());
+    use.release();
+    CHECK(saver.reclaim(1_MiB, {.timeout = 1ms}).bytes() == 0);
+    stream.let_go();
+    CHECK(saver.reclaim(1_MiB, {.timeout = 10min}).bytes() == 8_MiB);
+    CHECK_THROWS_AS((void)saver.reclaim(1, {.device = 5}), Misuse);
+}
+
+TEST_CASE("reclaim: a before-hook that throws keeps its tag, an after-hook's exception comes out") {
+    const Checked<HostMachine2G> checked;
+    MemorySaver saver{checked.driver};
+    const Buffer<char> a{saver.arena("a", ArenaOptions{.evictable = true}), 8_MiB};
+    const Buffer<char> b{saver.arena("b", ArenaOptions{.evictable = true}), 8_MiB};
+    {
+        const Hook keeps = saver.before_pause([](PauseEvent& event) {
+            if (event.tags.at(0) == "a") throw std::runtime_error{"not this one"};
+        });
+        const Reclaimed got = saver.reclaim(1_GiB);
+        CHECK(got.bytes() == 8_MiB);
+        CHECK(row_of(saver, "a").state == "active");
+        CHECK(row_of(saver, "b").state == "paused");
+    }
+    const Hook told = saver.after_pause([](PauseEvent&) { throw std::runtime_error{"afterwards"}; });
+    CHECK_THROWS_AS((void)saver.reclaim(8_MiB), std::runtime_error);
+    CHECK(row_of(saver, "a").state == "paused");
+}
+
+TEST_CASE("reclaim: on_no_room makes room with it") {
+    HostDriver driver{40_MiB};
+    std::optional<MemorySaver<HostDriver>> saver;
+    saver.emplace(driver, SaverOptions{.on_no_room = [&](const NoRoom& need) {
+                      return saver->reclaim(need.bytes).bytes() != 0;
+                  }});
+    std::vector<Buffer<char>> models;
+    for (const char* name : {"a", "b", "c", "d", "e"}) { // of which three have room
+        models.emplace_back(saver->arena(name, HostBackup{.threads = 1}, ArenaOptions{.evictable = true}), 12_MiB);
+        const Use use = saver->use(name);
+    }
+    CHECK(saver->usage().residency().evictions == 2);
+    CHECK(row_of(*saver, "a").state == "paused");
+    CHECK(row_of(*saver, "b").state == "paused");
+    models.clear();
+}
+
+} // namespace saver_reclaim_test

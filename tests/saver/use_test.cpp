@@ -1,0 +1,573 @@
+// Uses: what is away comes, what nobody uses goes, what is in use stays.
+#include "graph/graph_support.hpp"
+#include "support/bytes.hpp"
+#include "support/gate.hpp"
+#include "support/held_stream.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace saver_use_test {
+
+using namespace test;
+
+using namespace std::chrono_literals;
+
+namespace {
+
+using D = FaultyDriver<HostDriver>;
+
+constexpr std::size_t each = 12_MiB;
+
+static_assert(std::is_nothrow_move_constructible_v<Use> && std::is_nothrow_move_assignable_v<Use>);
+static_assert(std::is_nothrow_default_constructible_v<Use> && !std::is_copy_constructible_v<Use>);
+
+/// A machine in which three tags of 12 MiB have room, and some that keep their bytes, all paused.
+class World {
+public:
+    explicit World(const std::vector<std::string>& names, SaverOptions options = {}, HostDriverOptions machine = {})
+        : driver{HostDriver{40_MiB, machine}}, saver{std::in_place, driver, std::move(options)} {
+        for (const std::string& name : names) add(name, HostBackup{.threads = 1});
+    }
+    World(const World&) = delete;
+    World& operator=(const World&) = delete;
+    ~World() {
+        saver.reset();
+        check_given_back(driver);
+    }
+
+    void add(const std::string& name, const AnyPolicy& policy, const ArenaOptions& options = {}) {
+        blocks[name] = saver->arena(name, policy, options).allocate(each);
+        write_pattern(driver, blocks[name], each, blocks.size());
+        seeds[name] = blocks.size();
+        (void)saver->pause(name, {.order = already_idle});
+    }
+    [[nodiscard]] bool whole(const std::string& name) { return has_pattern(driver, blocks[name], each, seeds[name]); }
+    [[nodiscard]] std::string states(std::initializer_list<const char*> names) {
+        std::string text;
+        for (const char* name : names) text += row_of(*saver, name).state == "active" ? '1' : '0';
+        return text;
+    }
+    [[nodiscard]] ResidencyUsage counts() { return saver->usage().residency(); }
+
+    D driver;
+    std::optional<MemorySaver<D>> saver;
+    std::map<std::string, void*> blocks;
+    std::map<std::string, std::uint64_t> seeds;
+};
+
+} // namespace
+
+TEST_CASE("use: what is away comes, and room is made by what was used longest ago") {
+    World world{{"a", "b", "c", "d"}};
+    auto& saver = *world.saver;
+    for (const char* name : {"a", "b", "c"}) {
+        const Use use = saver.use(name);
+        CHECK(use);
+        CHECK(world.whole(name));
+    }
+    CHECK(world.states({"a", "b", "c", "d"}) == "1110");
+    { const Use again = saver.use("a"); } // b is now the oldest
+    {
+        const Use use = saver.use("d");
+        CHECK(world.whole("d"));
+        CHECK(row_of(saver, "d").users == 1);
+    }
+    CHECK(world.states({"a", "b", "c", "d"}) == "1011");
+    const ResidencyUsage counts = world.counts();
+    CHECK(counts.hits == 1);
+    CHECK(counts.misses == 4);
+    CHECK(counts.evictions == 1);
+    CHECK(counts.waits == 0);
+    CHECK(counts.brought_bytes == 4 * each);
+    CHECK(counts.restored_bytes == 4 * each);
+    CHECK(counts.evicted_bytes == each);
+    CHECK(counts.saved_bytes == each);
+    const ArenaUsage row = row_of(saver, "b");
+    CHECK(row.users == 0);
+    CHECK(row.evictable);
+    CHECK(row.age > 0ns);
+    std::ostringstream table;
+    table << saver.usage();
+    CHECK(contains(table.str(), "users"));
+}
+
+TEST_CASE("use: a hit makes no driver call") {
+    World world{{"a", "b"}};
+    { const Use first = world.saver->use({"a", "b"}); }
+    const std::uint64_t before = world.driver.calls();
+    { const Use hit = world.saver->use({"a", "b", "a"}); }
+    CHECK(world.driver.calls() == before);
+    CHECK(row_of(*world.saver, "a").users == 0);
+}
+
+TEST_CASE("use: several tags come together, and whole ones go") {
+    World world{{"a", "b", "c", "d"}};
+    auto& saver = *world.saver;
+    { const Use use = saver.use({"a", "b", "c"}); }
+    CHECK(world.states({"a", "b", "c", "d"}) == "1110");
+    { const Use use = saver.use({"d", "c"}); }
+    CHECK(world.states({"c", "d"}) == "11");
+    CHECK(world.counts().evictions == 1);
+    CHECK(world.whole("c"));
+    CHECK(world.whole("d"));
+}
+
+TEST_CASE("use: of idle tags those go that make enough room together, not each that is older") {
+    HostDriver driver{40_MiB};
+    MemorySaver saver{driver};
+    const Buffer<char> small{saver.arena("small"), 2_MiB};
+    const Buffer<char> large{saver.arena("large"), 30_MiB};
+    { const Use first = saver.use("small"); }
+    { const Use second = saver.use("large"); }
+    (void)saver.pause("large");
+    const Buffer<char> wanted{saver.arena("wanted"), 28_MiB};
+    (void)saver.pause("wanted");
+    { const Use back = saver.use("large"); }
+    { const Use use = saver.use("wanted"); } // needs 20 MiB more than there is
+    CHECK(row_of(saver, "small").state == "active");
+    CHECK(row_of(saver, "large").state == "paused");
+}
+
+TEST_CASE("use: those of the lowest priority go first; those that are not evictable never do") {
+    World world{{"a", "b", "c"}};
+    auto& saver = *world.saver;
+    saver.set_priority("a", -1);
+    for (const char* name : {"b", "c", "a"}) {
+        const Use use = saver.use(name);
+    }
+    world.saver->set_evictable("b", false);
+    (void)saver.pause("c");
+    world.add("d", HostBackup{.threads = 1}, {.evictable = true, .priority = -2});
+    (void)saver.resume("d");
+    CHECK(world.states({"a", "b", "c", "d"}) == "1101");
+    { const Use use = saver.use("c"); } // d was never used, but made evictable
+    CHECK(world.states({"a", "b", "c", "d"}) == "1110");
+    { const Use use = saver.use("d"); }
+    CHECK(world.states({"a", "b", "c", "d"}) == "0111");
+    CHECK_THROWS_AS((void)saver.arena("d", ArenaOptions{.priority = 7}), Misuse);
+    CHECK_THROWS_AS((void)saver.arena("b", ArenaOptions{.evictable = true}), Misuse);
+    CHECK_NOTHROW((void)saver.arena("d", ArenaOptions{.evictable = true, .priority = -2}));
+}
+
+TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who holds what") {
+    World world{{"a", "b", "c", "d"}};
+    auto& saver = *world.saver;
+    const Use held = saver.use("a");
+    const auto refused = [&](const Tags& tags) {
+        try {
+            const Use use = saver.use(tags);
+            FAIL("it cannot fit");
+        } catch (const OutOfMemory& error) {
+            CHECK(error.needed_bytes() >= each);
+            REQUIRE(!error.holders().empty());
+            CHECK(error.holders()[0].tag == "a");
+            CHECK(error.holders()[0].bytes == each);
+            CHECK(error.holders()[0].users == 1);
+            CHECK(error.holders()[0].state == "in use");
+            CHECK(contains(error.what(), "held: \"a\" 12.00 MiB in use by 1"));
+        }
+    };
+    refused({"b", "c", "d"});                            // by the thread that holds the other one
+    Doing other{[&] { refused({"a", "b", "c", "d"}); }}; // and by one that holds none: no end of a use would help
+    other.join();
+    CHECK(world.states({"a", "b", "c", "d"}) == "1000");
+    CHECK(row_of(saver, "b").users == 0);
+}
+
+TEST_CASE("use: what never was in a use, nor made evictable, is in the way for good") {
+    World world{{"a"}};
+    auto& saver = *world.saver;
+    const Buffer<char> kept{saver.arena("kept"), 30_MiB};
+    const std::string text = text_of<OutOfMemory>([&] { const Use use = saver.use("a", {.room_within = 1h}); });
+    CHECK(!contains(text, "held:")); // nothing was ever used
+}
+
+TEST_CASE("use: waits for room that another thread's use holds, and for no longer than it may") {
+    World world{{"a", "b", "c", "d"}};
+    auto& saver = *world.saver;
+    std::optional<Use> held{saver.use({"a", "b", "c"})};
+    {
+        Doing impatient{[&] {
+            try {
+                const Use use = saver.use("d", {.room_within = 1ms});
+                FAIL("there is no room");
+            } catch (const OutOfMemory& error) {
+                CHECK(error.holders().size() == 3);
+            }
+        }};
+        impatient.join();
+    }
+    Doing other{[&] {
+        const Use use = saver.use("d");
+        CHECK(world.whole("d"));
+    }};
+    while (world.counts().waits < 2) std::this_thread::yield();
+    held.reset();
+    other.join();
+    CHECK(world.states({"d"}) == "1");
+}
+
+TEST_CASE("use: a pause of what is in use waits, or is NotIdle; by the holder it is Misuse") {
+    World world{{"a", "b"}};
+    auto& saver = *world.saver;
+    std::optional<Use> held{saver.use("a")};
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.pause("a"); }), "in use by this thread"));
+    CHECK_THROWS_AS((void)saver.pause(), Misuse);
+    CHECK_THROWS_AS(saver.drop("a"), Misuse);
+    try {
+        (void)saver.pause({"a", "b"}, {.timeout = 1ms});
+        FAIL("it is in use");
+    } catch (const NotIdle& error) {
+        CHECK(contains(error.what(), "still in use by 1"));
+        REQUIRE(error.holders().size() == 1);
+        CHECK(error.holders()[0].users == 1);
+    }
+    CHECK(world.whole("a"));
+    {
+        Doing pausing{[&] { (void)saver.pause("a"); }};
+        Doing fresh{[&] { // waits for the pause, which it may not pass
+            while (row_of(saver, "a").state == "active" && !pausing.over()) std::this_thread::yield();
+            const Use use = saver.use("a");
+            CHECK(world.whole("a"));
+        }};
+        std::this_thread::yield();
+        held.reset();
+        pausing.join();
+        fresh.join();
+    }
+    CHECK(row_of(saver, "a").pauses == 2);
+}
+
+TEST_CASE("use: two threads that hold one tag each and pause the other's: one of them is told") {
+    World world{{"a", "b"}};
+    auto& saver = *world.saver;
+    Gate both;
+    std::atomic<int> told{0};
+    const auto cross = [&](const char* own, const char* others) {
+        Use use = saver.use(own);
+        both.pass();
+        try {
+            (void)saver.pause(others);
+        } catch (const Misuse&) {
+            told += 1;
+        }
+    };
+    Doing one{[&] { cross("a", "b"); }};
+    Doing two{[&] { cross("b", "a"); }};
+    both.await(2);
+    both.open();
+    one.join();
+    two.join();
+    CHECK(told == 1);
+}
+
+TEST_CASE_TEMPLATE("use: until a stream or an event has passed", Machine, HostMachine2G, NastyHostMachine) {
+    const Checked<Machine> checked;
+    HeldStream stream{checked.driver.inner()};
+    MemorySaver saver{checked.driver};
+    const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 1_MiB};
+    const auto check_holds = [&] {
+        CHECK(contains(text_of<NotIdle>([&] { (void)saver.pause("a", {.order = already_idle, .timeout = 1ms}); }),
+                       "had not passed"));
+        stream.let_go();
+        CHECK(saver.pause("a", {.order = already_idle}).released_bytes != 0);
+    };
+    {
+        Use use = saver.use("a");
+        use.until(stream.get());
+    }
+    check_holds();
+    REQUIRE(checked.driver.inner().hold(stream.get()).ok());
+    REQUIRE(checked.driver.inner().enqueue(stream.get(), [] {}).ok());
+    EventRef event;
+    REQUIRE(checked.driver.open_event(stream.get(), event).ok());
+    REQUIRE(checked.driver.record(event, stream.get()).ok());
+    {
+        Use use = saver.use("a");
+        use.until(event);
+        use.release();
+        use.release(); // quiet
+        CHECK(!use);
+        CHECK_THROWS_AS(use.until(event), Misuse);
+        CHECK_THROWS_AS(saver.use("a").until(EventRef{}), Misuse);
+        CHECK_THROWS_AS(use.until(stream.get()), Misuse);
+    }
+    REQUIRE(checked.driver.close_event(event).ok());
+    check_holds();
+}
+
+TEST_CASE("use: an eviction waits for the marks of the uses, and not for the device") {
+    World world{{"a", "b", "c", "d"}};
+    auto& saver = *world.saver;
+    HeldStream busy{world.driver.inner()}; // never mentioned: nobody waits for it
+    HeldStream stream{world.driver.inner()};
+    {
+        Use use = saver.use({"a", "b", "c"});
+        use.until(stream.get());
+    }
+    CHECK_THROWS_AS((void)saver.use("d", {.timeout = 1ms}), NotIdle);
+    try {
+        const Use use = saver.use("d", {.room_within = 1ms});
+        FAIL("there is no room");
+    } catch (const OutOfMemory& error) {
+        CHECK(error.holders().size() == 3);
+        CHECK(error.needed_bytes() == each);
+        CHECK(contains(error.what(), "had not passed"));
+    }
+    CHECK(world.states({"a", "b", "c", "d"}) == "1110");
+    stream.let_go();
+    const Use use = saver.use("d");
+    CHECK(world.whole("d"));
+}
+
+TEST_CASE("use: lost bytes are told until a use that was told has ended") {
+    World world{{"kept"}};
+    auto& saver = *world.saver;
+    world.add("dropped", Discard{});
+    CHECK(saver.use("kept").lost().empty());
+    {
+        const Use use = saver.use({"kept", "dropped"});
+        CHECK(use.lost() == std::vector<std::string>{"dropped"});
+        CHECK(saver.use("dropped").lost().size() == 1); // beside it: not filled yet
+    }
+    CHECK(saver.use("dropped").lost().empty());
+    (void)saver.pause("kept", {.bytes = Discard{}});
+    CHECK(saver.use("kept").lost().size() == 1);
+    CHECK(saver.use("kept").lost().empty());
+    (void)saver.pause("kept");
+    saver.forget_backup("kept");
+    CHECK(saver.use("kept").lost().size() == 1);
+    (void)saver.pause("kept");
+    (void)saver.resume("kept", {.bytes = Discard{}});
+    CHECK(saver.use("kept").lost().size() == 1);
+    CHECK(Use{}.lost().empty());
+}
+
+TEST_CASE("use: hooks run around evictions, and one that throws keeps its tag") {
+    World world{{"a", "b", "c", "d"}};
+    auto& saver = *world.saver;
+    for (const char* name : {"a", "b", "c"}) {
+        const Use use = saver.use(name);
+    }
+    std::string log;
+    const Hook before = saver.before_pause([&](PauseEvent& event) {
+        log += "<" + event.tags.at(0);
+        if (event.tags.at(0) == "a") throw std::runtime_error{"not this one"};
+        CHECK_THROWS_AS((void)saver.use("b"), Misuse);
+        CHECK_THROWS_AS((void)saver.reclaim(1), Misuse);
+    });
+    const Hook after = saver.after_pause([&](PauseEvent& event) {
+        log += ">" + event.tags.at(0);
+        CHECK(event.report.released_bytes == each);
+    });
+    const Hook coming = saver.before_resume([&](ResumeEvent& event) { log += "(" + event.tags.at(0); });
+    const Hook come = saver.after_resume([&](ResumeEvent& event) {
+        log += ")" + event.tags.at(0);
+        CHECK(event.report.mapped_bytes == each);
+    });
+    { const Use use = saver.use("d"); }
+    CHECK(log == "<a<b(d>b)d");
+    CHECK(world.states({"a", "b", "c", "d"}) == "1011");
+    const Hook refuses = saver.before_resume([](ResumeEvent&) { throw 7; });
+    CHECK_THROWS_AS((void)saver.use("b"), int);
+    CHECK(row_of(saver, "b").users == 0);
+    CHECK(row_of(saver, "b").state == "paused");
+}
+
+TEST_CASE("use: on_no_room is asked where nothing else makes room") {
+    std::optional<Buffer<char>> kept;
+    int asked = 0;
+    World world{{"a"}, SaverOptions{.on_no_room = [&](const NoRoom& need) {
+                    asked += 1;
+                    CHECK(need.bytes >= each);
+                    kept.reset();
+                    return asked == 1;
+                }}};
+    kept.emplace(world.saver->arena("kept"), 30_MiB);
+    const Use use = world.saver->use("a");
+    CHECK(asked == 1);
+    CHECK(world.whole("a"));
+}
+
+TEST_CASE("use: on_no_room may use, reclaim and pause") {
+    std::optional<Buffer<char>> kept;
+    std::optional<MemorySaver<D>>* saver = nullptr;
+    World world{{"a", "b"}, SaverOptions{.on_no_room = [&](const NoRoom&) {
+                    CHECK_THROWS_AS((void)(*saver)->use("b"), OutOfMemory); // which has no room either
+                    CHECK((*saver)->reclaim(1).bytes() == 0);
+                    return (*saver)->pause("kept").released_bytes != 0;
+                }}};
+    saver = &world.saver;
+    kept.emplace(world.saver->arena("kept"), 30_MiB);
+    {
+        const Use use = world.saver->use("a");
+        CHECK(world.whole("a"));
+    }
+    kept.reset();
+}
+
+TEST_CASE("use: moves between threads, and is held by the one that has it") {
+    World world{{"a", "b", "c", "d"}};
+    auto& saver = *world.saver;
+    std::optional<Use> held{saver.use({"a", "b", "c"})};
+    CHECK_THROWS_AS((void)saver.use("d"), OutOfMemory); // this thread would wait for itself
+    Gate gate;
+    Doing other{[&] {
+        Use mine = std::move(*held);
+        held.reset();
+        gate.pass();
+        mine.release();
+    }};
+    gate.await();
+    gate.open();
+    const Use use = saver.use("d"); // this one holds none now
+    other.join();
+    CHECK(world.whole("d"));
+    Use target;
+    target = saver.use("d");
+    Use source = std::move(target);
+    CHECK(!target); // NOLINT(bugprone-use-after-move): what is left of it
+    source = Use{};
+    CHECK(row_of(saver, "d").users == 1);
+}
+
+TEST_CASE("use: a tag on two devices goes from both for the one that lacks room") {
+    const D first{HostDriver{40_MiB}};
+    const D second{HostDriver{40_MiB, {.device = 1}}};
+    {
+        MemorySaver saver{first};
+        const HostBackup kept{.threads = 1};
+        const Buffer<char> here{saver.arena("both", kept), 4_MiB};
+        const Buffer<char> there{saver.arena("both", kept, second), 24_MiB};
+        const Buffer<char> only{saver.arena("first", kept), 20_MiB};
+        { const Use use = saver.use({"both", "first"}); }
+        { const Use use = saver.use("both"); } // "first" is older, but its going would not help
+        (void)saver.pause("both");
+        const Buffer<char> wanted{saver.arena("second", kept, second), 20_MiB};
+        (void)saver.pause("second");
+        StreamRef stream;
+        REQUIRE(second.open_stream(stream).ok());
+        {
+            Use use = saver.use("both");
+            use.until(stream); // of the second device
+            use.until(nullptr);
+        }
+        { const Use use = saver.use("second"); }
+        for (const ArenaUsage& row : saver.usage()) CHECK(row.state == (row.tag == "both" ? "paused" : "active"));
+        CHECK(saver.reclaim(1_MiB, {.device = 1}).evicted_bytes == 20_MiB);
+        CHECK(row_of(saver, "first").state == "active");
+        REQUIRE(second.close_stream(stream).ok());
+    }
+    check_given_back(first);
+    check_given_back(second);
+}
+
+TEST_CASE("use: inside a capture a hit works and a miss is Misuse") {
+    World world{{"a", "b"}};
+    auto& saver = *world.saver;
+    StreamRef stream;
+    REQUIRE(world.driver.open_stream(stream).ok());
+    { const Use use = saver.use("a"); }
+    {
+        Graph graph = capture(saver, "graph", stream, [&] {
+            Use use = saver.use("a");
+            CHECK(use);
+            CHECK_THROWS_AS(use.until(stream), Misuse);
+            CHECK(contains(text_of<Misuse>([&] { (void)saver.use("b"); }), "inside a capture"));
+        });
+    }
+    REQUIRE(world.driver.close_stream(stream).ok());
+}
+
+TEST_CASE("use: bad input") {
+    World world{{"a"}};
+    auto& saver = *world.saver;
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.use("b"); }), "unknown tag \"b\""));
+    CHECK_THROWS_AS((void)saver.use({"a", "b"}), Misuse);
+    CHECK_THROWS_AS(saver.set_priority("b", 1), Misuse);
+    CHECK_THROWS_AS(saver.set_evictable("b", true), Misuse);
+    { const Use none = saver.use(Tags::under("x")); }
+    Use used = saver.use("a");
+    saver.close();
+    CHECK_THROWS_AS((void)saver.use("a"), Misuse);
+    CHECK_THROWS_AS((void)saver.reclaim(1), Misuse);
+    CHECK_NOTHROW(used.release());
+}
+
+TEST_CASE("use: a tag that another thread drops waits for its uses, and is unknown then") {
+    World world{{"a"}};
+    auto& saver = *world.saver;
+    std::optional<Use> use{saver.use("a")};
+    Doing dropping{[&] { saver.drop("a"); }};
+    std::this_thread::yield();
+    CHECK(world.whole("a"));
+    use.reset();
+    dropping.join();
+    CHECK_THROWS_AS((void)saver.use("a"), Misuse);
+}
+
+TEST_CASE("use: outlives the saver") {
+    Use use;
+    HostDriver driver{40_MiB};
+    {
+        MemorySaver saver{driver};
+        const Buffer<char> block{saver.arena("a"), 1_MiB};
+        use = saver.use("a");
+    }
+    CHECK(use);
+}
+
+TEST_CASE("use: switched off, uses are counted and nothing moves") {
+    World world{{}, {.enabled = false}};
+    auto& saver = *world.saver;
+    const Buffer<char> block{saver.arena("a"), 1_MiB};
+    StreamRef stream;
+    REQUIRE(world.driver.open_stream(stream).ok());
+    Use use = saver.use("a");
+    use.until(stream);
+    CHECK(row_of(saver, "a").users == 1);
+    CHECK_NOTHROW((void)saver.pause("a"));
+    CHECK(use.lost().empty());
+    CHECK(saver.reclaim(1_MiB).bytes() == 0);
+    CHECK_THROWS_AS((void)saver.use("b"), Misuse);
+    use.release();
+    REQUIRE(world.driver.close_stream(stream).ok());
+}
+
+TEST_CASE("use: a failing eviction or resume leaves nothing in use, and the same call goes on") {
+    for (const Call call :
+         {Call::create, Call::map, Call::unmap, Call::release, Call::copy_to_host, Call::copy_to_device}) {
+        World world{{"a", "b", "c", "d"}};
+        auto& saver = *world.saver;
+        for (const char* name : {"a", "b", "c"}) {
+            const Use use = saver.use(name);
+        }
+        world.driver.fail({.call = call, .nth = 1});
+        try {
+            const Use use = saver.use("d");
+        } catch (const Error&) {
+        }
+        world.driver.heal();
+        CHECK(row_of(saver, "d").users == 0);
+        const Use use = saver.use("d");
+        CHECK(world.whole("d"));
+    }
+}
+
+} // namespace saver_use_test

@@ -1,0 +1,241 @@
+// Many threads that use more tags than there is room for: bytes are right at every use, nothing deadlocks, and nobody
+// who waits is passed by more often than is said.
+#include "support/bytes.hpp"
+#include "support/gate.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace threads_use_test {
+
+using namespace test;
+
+using namespace std::chrono_literals;
+
+namespace {
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+using D = FaultyDriver<HostDriver>;
+
+constexpr std::size_t each = 1_MiB;
+constexpr unsigned tags = 8;
+constexpr std::size_t bound = 64; // of uses that may pass one that waits
+
+std::string name_of(unsigned tag) { return "model." + std::to_string(tag); }
+
+/// Eight tags in the room of three, full of patterns.
+class World {
+public:
+    explicit World(HostDriverOptions machine) : driver{HostDriver{3 * growth, machine}}, saver{std::in_place, driver} {
+        for (unsigned tag = 0; tag < tags; ++tag) {
+            (void)saver->reclaim(growth);
+            blocks[tag] =
+                saver->arena(name_of(tag), HostBackup{.threads = 1}, ArenaOptions{.evictable = true}).allocate(each);
+            write_pattern(driver, blocks[tag], each, tag);
+        }
+    }
+    World(const World&) = delete;
+    World& operator=(const World&) = delete;
+    ~World() {
+        saver.reset();
+        check_given_back(driver);
+    }
+    [[nodiscard]] bool whole(unsigned tag) { // a word of it: the bytes are compared elsewhere
+        const std::size_t at = 8 * (tag + 1);
+        return read_bytes(driver, static_cast<char*>(blocks[tag]) + at, 64) == [&] {
+            const auto all = pattern(at + 64, tag);
+            return std::vector<unsigned char>{all.begin() + static_cast<std::ptrdiff_t>(at), all.end()};
+        }();
+    }
+
+    static constexpr std::size_t growth = 2_MiB; // what a tag of one block takes
+    D driver;
+    std::optional<MemorySaver<D>> saver;
+    std::array<void*, tags> blocks{};
+};
+
+template <class Machine>
+HostDriverOptions options_of() {
+    return {.poison = std::is_same_v<Machine, NastyHostMachine>, .late = std::is_same_v<Machine, NastyHostMachine>};
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("threads: sixteen of them use eight tags in the room of three", Machine, MEMSAVER_TEST_HOSTS) {
+    World world{options_of<Machine>()};
+    auto& saver = *world.saver;
+    constexpr int threads = 16;
+    constexpr int rounds = 60;
+    std::atomic<int> wrong{0};
+    std::atomic<int> served{0};
+    std::atomic<int> refused{0};
+    std::vector<std::unique_ptr<Doing>> crew;
+    for (int thread = 0; thread < threads; ++thread) {
+        crew.push_back(std::make_unique<Doing>([&, thread] {
+            std::mt19937 random{static_cast<unsigned>(thread) + 1};
+            StreamRef stream;
+            if (!world.driver.open_stream(stream).ok()) return;
+            const auto upto = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
+            for (int round = 0; round < rounds; ++round) {
+                const unsigned tag = std::min(upto(tags), upto(tags)); // some are wanted more often
+                try {
+                    switch (upto(12)) {
+                    case 0: (void)saver.reclaim(World::growth); break;
+                    case 1: (void)saver.pause(name_of(tag), {.order = already_idle, .timeout = 1s}); break;
+                    case 2: {
+                        const unsigned other = upto(tags);
+                        Use both = saver.use({name_of(tag), name_of(other)});
+                        wrong += world.whole(tag) && world.whole(other) ? 0 : 1;
+                        both.until(stream);
+                        break;
+                    }
+                    case 3: { // a second use while it holds one: never waits for another thread's
+                        const Use outer = saver.use(name_of(tag));
+                        const Use inner = saver.use(name_of(upto(tags)));
+                        wrong += world.whole(tag) ? 0 : 1;
+                        break;
+                    }
+                    case 4: {
+                        const Use patient = saver.use(name_of(tag), {.room_within = 1ms, .timeout = 1s});
+                        wrong += world.whole(tag) ? 0 : 1;
+                        break;
+                    }
+                    case 5: (void)saver.usage(); break;
+                    default: {
+                        Use use = saver.use(name_of(tag));
+                        wrong += world.whole(tag) ? 0 : 1;
+                        if (upto(2) == 0) use.until(stream);
+                        served += 1;
+                    }
+                    }
+                } catch (const OutOfMemory&) {
+                    refused += 1;
+                } catch (const NotIdle&) {
+                    refused += 1;
+                }
+            }
+            CHECK(world.driver.close_stream(stream).ok());
+        }));
+    }
+    for (const auto& one : crew) one->join();
+    CHECK(wrong == 0);
+    CHECK(served > 0);
+    const ResidencyUsage counts = saver.usage().residency();
+    CHECK(counts.evictions > 0);
+    CHECK(counts.most_passed <= bound);
+    for (const ArenaUsage& row : saver.usage()) CHECK(row.users == 0);
+    MESSAGE(served.load() << " served, " << refused.load() << " refused, " << counts.hits << " hits, " << counts.misses
+                          << " misses, " << counts.waits << " waits, passed by " << counts.most_passed << " at most");
+}
+
+TEST_CASE("threads: uses of what is here pass one that waits, but not for ever") {
+    World world{{}};
+    auto& saver = *world.saver;
+    for (unsigned tag = 0; tag < 3; ++tag) {
+        const Use use = saver.use(name_of(tag));
+    }
+    std::atomic<bool> stop{false};
+    std::atomic<bool> got{false};
+    std::atomic<int> after{0};
+    Gate ready;
+    // Three threads that keep three tags in use without a gap: each begins its next use before the other's has ended.
+    std::vector<std::unique_ptr<Doing>> busy;
+    for (int thread = 0; thread < 6; ++thread) {
+        busy.push_back(std::make_unique<Doing>([&, thread] {
+            const std::string tag = name_of(static_cast<unsigned>(thread % 3));
+            ready.pass();
+            while (!stop) {
+                const Use use = saver.use(tag);
+                if (got) after += 1;
+                std::this_thread::yield();
+            }
+        }));
+    }
+    ready.await(6);
+    ready.open();
+    CHECK_NOTHROW([&] {
+        const Use wanted = saver.use(name_of(7)); // would never come if they always passed
+        got = true;
+        CHECK(world.whole(7));
+    }());
+    stop = true;
+    for (const auto& one : busy) one->join();
+    CHECK(saver.usage().residency().most_passed <= bound);
+}
+
+TEST_CASE("threads: just so many uses pass one that waits, and the next one queues behind it") {
+    World world{{}};
+    auto& saver = *world.saver;
+    std::optional<Use> all{saver.use({name_of(0), name_of(1), name_of(2)})};
+    const auto waits = [&] { return saver.usage().residency().waits; };
+    Doing waiting{[&] {
+        const Use use = saver.use(name_of(7));
+        CHECK(world.whole(7));
+    }};
+    while (waits() < 1) std::this_thread::yield();
+    std::atomic<std::size_t> passed{0};
+    Doing passing{[&] {
+        for (std::size_t n = 0; n < 3 * bound; ++n) {
+            const Use use = saver.use(name_of(0));
+            passed += 1;
+        }
+    }};
+    while (waits() < 2 && !passing.over()) std::this_thread::yield();
+    CHECK(passed.load() == bound);
+    CHECK(!waiting.over());
+    const Use held = saver.use(name_of(0)); // of a thread that holds one already: never waits
+    all.reset();
+    waiting.join();
+    passing.join();
+    CHECK(passed.load() == 3 * bound);
+    CHECK(saver.usage().residency().most_passed == bound);
+}
+
+TEST_CASE("threads: a pause gets its turn among uses that overlap") {
+    World world{{}};
+    auto& saver = *world.saver;
+    std::atomic<bool> stop{false};
+    std::atomic<int> used{0};
+    std::vector<std::unique_ptr<Doing>> busy;
+    for (int thread = 0; thread < 4; ++thread) {
+        busy.push_back(std::make_unique<Doing>([&] {
+            while (!stop) {
+                const Use use = saver.use(name_of(0));
+                used += 1;
+                std::this_thread::yield();
+            }
+        }));
+    }
+    while (used < 10) std::this_thread::yield();
+    for (int round = 0; round < 5; ++round) CHECK_NOTHROW((void)saver.pause(name_of(0), {.order = already_idle}));
+    stop = true;
+    for (const auto& one : busy) one->join();
+    const Use use = saver.use(name_of(0));
+    CHECK(world.whole(0));
+}
+
+TEST_CASE("threads: closing wakes those who wait") {
+    World world{{}};
+    auto& saver = *world.saver;
+    std::optional<Use> held{saver.use({name_of(0), name_of(1), name_of(2)})};
+    Doing waiting{[&] { CHECK_THROWS_AS((void)saver.use(name_of(3)), Misuse); }};
+    while (saver.usage().residency().waits == 0) std::this_thread::yield();
+    saver.close();
+    waiting.join();
+}
+
+} // namespace threads_use_test
