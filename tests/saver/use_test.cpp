@@ -495,6 +495,17 @@ TEST_CASE("use: inside a capture a hit works and a miss is Misuse") {
     REQUIRE(world.driver.close_stream(stream).ok());
 }
 
+TEST_CASE("use: a device that refuses what it says it has is OutOfMemory, and not waited for") {
+    World world{{"a", "b"}};
+    auto& saver = *world.saver;
+    { const Use use = saver.use("b"); }
+    world.driver.fail({.call = Call::create, .lasting = Lasting::onwards, .kind = StatusKind::out_of_memory});
+    CHECK_THROWS_AS((void)saver.use("a"), OutOfMemory);
+    world.driver.heal();
+    const Use use = saver.use("a");
+    CHECK(world.whole("a"));
+}
+
 TEST_CASE("use: bad input") {
     World world{{"a"}};
     auto& saver = *world.saver;

@@ -46,6 +46,7 @@ private:
     };
     struct Brought {
         bool done;
+        bool refused = false;               ///< by a device, time and again, though it said that it has room
         int device = 0;                     ///< that had no room
         std::optional<OutOfMemory> error{}; ///< what it said, where it was asked at last
     };
@@ -57,8 +58,8 @@ private:
         std::size_t bytes;
     };
 
-    /// Brings what is away of `in`, evicting what has to go. Not done: the idle tags do not make enough room.
-    /// `at_last`: evicts nothing, and waits for the device, if that is what it takes.
+    /// Brings what is away of `in`, evicting what has to go. Not done and not refused: the idle tags do not make enough
+    /// room. `at_last`: evicts nothing, and waits for the device, if that is what it takes.
     Brought bring(const Tags& in, const Deadline& deadline, const Order& order, bool at_last);
     /// One try of it: these go, then those come. Answers what a device without room said.
     std::optional<OutOfMemory> move(const ResidentList& out, const Tags& in, const Order& order, bool at_last);

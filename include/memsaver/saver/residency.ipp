@@ -54,7 +54,8 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
         try {
             if (auto used = waiter.await(both)) return used;
             Brought brought = bring(tags, both, options.order, false);
-            if (!brought.done && !waiter.holds_any() && others_could_make_room(tags, residents)) {
+            const bool too_few = !brought.done && !brought.refused; // idle tags: not a device that refuses what it has
+            if (too_few && !waiter.holds_any() && others_could_make_room(tags, residents)) {
                 waiter.stop_moving();
                 if (over(room)) raise_no_room(tags, "other threads' uses did not make enough within the time allowed");
                 waiter.await_change(room);
@@ -87,7 +88,7 @@ MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadli
     mispredicted_.clear();
     if (at_last) {
         auto refused = move({}, in, order, true);
-        return refused ? Brought{false, refused_by_, std::move(refused)} : Brought{true};
+        return refused ? Brought{false, true, refused_by_, std::move(refused)} : Brought{true};
     }
     constexpr unsigned often_enough = 8; // devices that say that there is room, and have none
     for (unsigned tries = 0; tries < often_enough;) {
@@ -114,7 +115,7 @@ MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadli
             refused->needed_bytes() > refused->free_bytes() ? refused->needed_bytes() - refused->free_bytes() : 2_MiB;
         mispredicted_.push_back({refused_by_, more});
     }
-    return {false};
+    return {false, true};
 }
 
 MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& out, const Tags& in, const Order& order,
