@@ -769,6 +769,13 @@ memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer,
     });
 }
 
+memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from, size_t bytes) noexcept {
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_write_backup", "the saver");
+        handle.saver.write_backup(pointer, not_null(from, "memsaver_write_backup", "where from"), bytes);
+    });
+}
+
 // --- Regions ---
 
 memsaver_result memsaver_push_region(memsaver_saver* saver, const char* tag) noexcept {

@@ -387,6 +387,14 @@ MEMSAVER_API bool memsaver_owns(memsaver_saver* saver, const void* pointer) MEMS
 MEMSAVER_API memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                   void* to) MEMSAVER_NOEXCEPT;
 
+/// Other bytes, `from` host memory, for `bytes` at `pointer` (or inside its block), whose memory is paused: they are
+/// changed where the policy keeps them, and the next resume brings them; with MEMSAVER_ONCE they count as saved. Waits
+/// for an operation on the tag that is under way. MEMSAVER_MISUSE for memory that is active, and where nothing is kept.
+/// If a file cannot be written, some of the bytes may be the new ones, and the same call goes on. Of a saver that is
+/// switched off, whose memory is never away, it writes to the memory itself.
+MEMSAVER_API memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from,
+                                                   size_t bytes) MEMSAVER_NOEXCEPT;
+
 // --- Regions: where a thread's memsaver_allocate(saver, NULL, ...) goes ---
 
 /// From here to the matching pop, this thread's allocations without a tag go to `tag`, which is made if there is none.

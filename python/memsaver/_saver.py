@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from memsaver import _abi, _callbacks, policies
 from memsaver._callbacks import Callback, Handle, call
@@ -22,6 +22,9 @@ from memsaver.errors import Error, Misuse
 from memsaver.events import Event, HookEvent, Moment, NoRoom
 from memsaver.policies import Policy
 from memsaver.reports import Info, Report, Totals, Usage, report_of, totals_of, usage_of
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 __all__ = ["Arena", "Hook", "Region", "Saver", "Stream", "TagList", "Under", "gpu_available", "gpu_count", "version"]
 
@@ -464,6 +467,29 @@ class Saver:
         at = (ctypes.c_char * len(to)).from_buffer(to)
         call(library().memsaver_read_backup, self._handle, _pointer(pointer), len(to), at)
         return to
+
+    def write_backup(self, pointer: int, data: ReadableBuffer) -> None:
+        """Other bytes for paused memory at `pointer` (or inside its block), changed where the policy keeps them.
+
+        The next resume brings them; with `refresh="once"` they count as saved. Waits for an operation on the tag that is
+        under way.
+
+        data: bytes, or whatever has a contiguous buffer in host memory, as a NumPy array does: as many bytes as it has, of
+            whatever type. A read-only buffer that is not bytes is copied first.
+
+        Raises `Misuse` for memory that is active, and where nothing is kept. If a file cannot be written, some of the bytes
+        may be the new ones, and the same call goes on. Of a saver with `enabled=False`, whose memory is never away, it writes
+        to the memory itself.
+        """
+        view = memoryview(data)
+        if not view.c_contiguous:
+            raise TypeError("new bytes are of one piece, in C's order; this buffer is not contiguous")
+        # ctypes takes the address of bytes, and of what it could write to
+        if isinstance(data, bytes):
+            new: Any = data
+        else:
+            new = view.tobytes() if view.readonly else (ctypes.c_char * view.nbytes).from_buffer(view)
+        call(library().memsaver_write_backup, self._handle, _pointer(pointer), new, view.nbytes)
 
     # --- Pause and resume ---
 

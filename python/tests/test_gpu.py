@@ -40,6 +40,10 @@ def test_backups_and_their_bytes() -> None:
         saver.resume("a")
         saver.pause("a", policy=HostBackup())
         assert saver.read_backup(pointer, 3) == b"\7\7\7"
+        saver.write_backup(pointer + 1, b"\5")
+        saver.resume("a")
+        saver.pause("a", policy=HostBackup())
+        assert saver.read_backup(pointer, 3) == b"\7\5\7"
         assert hasattr(saver.view(pointer, MIB), "__cuda_array_interface__")
 
 

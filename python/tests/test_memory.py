@@ -193,3 +193,70 @@ def test_read_backup(saver: Saver) -> None:
     saver.forget_backup("a")
     with pytest.raises(memsaver.Misuse):
         saver.read_backup(buffer.pointer, 10)
+
+
+READ_ONLY = numpy.arange(6, dtype="<f4").reshape(2, 3)
+READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"0123",
+        bytearray(b"0123"),
+        memoryview(b"0123")[1:3],
+        memoryview(bytearray(b"0123"))[1:3],
+        numpy.arange(6, dtype="<f4").reshape(2, 3),
+        numpy.arange(6, dtype=">f8"),
+        numpy.array(5, dtype="<c8"),
+        READ_ONLY,
+    ],
+)
+def test_what_new_bytes_can_be(saver: Saver, data: Any) -> None:
+    saver.arena("a", memsaver.HostBackup())
+    buffer = saver.buffer(100, tag="a")
+    saver.pause("a")
+    saver.write_backup(buffer.pointer + 1, data)
+    wanted = memoryview(data).tobytes()
+    assert saver.read_backup(buffer.pointer + 1, len(wanted)) == wanted
+    if isinstance(data, bytearray):
+        data.append(0)  # nothing holds it any more
+
+
+def test_new_bytes_that_cannot_be(saver: Saver) -> None:
+    saver.arena("a", memsaver.HostBackup())
+    buffer = saver.buffer(1024, tag="a")
+    numpy.asarray(buffer)[:] = 7
+    lost = saver.allocate(1000, "lost")
+    with pytest.raises(memsaver.Misuse, match="it is not paused"):
+        saver.write_backup(buffer.pointer, b"0")
+    saver.pause()
+    without: list[Any] = [b"", bytearray(), numpy.zeros((0, 4))]
+    for nothing in without:
+        with pytest.raises(memsaver.Misuse, match="nothing to write"):
+            saver.write_backup(buffer.pointer, nothing)
+    with pytest.raises(memsaver.Misuse, match="past the end"):
+        saver.write_backup(buffer.pointer + 1023, b"01")
+    with pytest.raises(memsaver.Misuse, match="keeps no bytes") as raised:
+        saver.write_backup(lost, b"0")
+    assert raised.value.tag == "lost"
+    for pointer in (0, 4096):
+        with pytest.raises(memsaver.Misuse, match="no tag of this saver"):
+            saver.write_backup(pointer, b"0")
+    with pytest.raises(memsaver.Misuse):
+        saver.write_backup(-1, b"0")
+    scattered: list[Any] = [numpy.zeros(10)[::2], memoryview(b"0123")[::2]]
+    for data in scattered:
+        with pytest.raises(TypeError, match="not contiguous"):
+            saver.write_backup(buffer.pointer, data)
+    with pytest.raises(TypeError):
+        saver.write_backup(buffer.pointer, "0")  # type: ignore[arg-type]
+    saver.resume("a")
+    assert (numpy.asarray(buffer) == 7).all()
+    saver.pause("a")
+    saver.forget_backup("a")
+    with pytest.raises(memsaver.Misuse, match="keeps no bytes"):
+        saver.write_backup(buffer.pointer, b"0")
+    saver.close()
+    with pytest.raises(memsaver.Misuse):
+        saver.write_backup(buffer.pointer, b"0")

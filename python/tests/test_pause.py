@@ -64,6 +64,25 @@ def test_backups_keep_bytes(saver: Saver, tmp_path: Path, number: int) -> None:
         assert kept(array)
 
 
+@pytest.mark.parametrize("number", range(8))
+def test_backups_take_new_bytes(saver: Saver, tmp_path: Path, number: int) -> None:
+    try:
+        array = filled(saver, "a", backups(tmp_path)[number])
+    except memsaver.Unavailable as why:  # built without xxHash
+        pytest.skip(str(why))
+    pointer, wanted = array.ctypes.data, bytearray(array.tobytes())
+    for offset in (0, MIB + 5, array.nbytes - 3):
+        saver.pause("a")
+        saver.write_backup(pointer + offset, b"new")
+        wanted[offset : offset + 3] = b"new"
+        assert saver.read_backup(pointer, len(wanted)) == wanted
+        saver.resume("a")
+        assert array.tobytes() == wanted
+    saver.pause("a")  # what was saved once is of the new bytes
+    saver.resume("a")
+    assert array.tobytes() == wanted
+
+
 def test_the_policies_are_what_they_are_called(saver: Saver, tmp_path: Path) -> None:
     rows: dict[str, Policy] = {
         "discard": Discard(),
@@ -326,6 +345,8 @@ def test_switched_off() -> None:
         assert saver.pause("a").released_bytes == 0
         assert kept(array)
         assert not saver.info().enabled
+        saver.write_backup(array.ctypes.data + 5, b"new")  # to the memory itself
+        assert array.tobytes()[4:9] == b"\4new\10"
 
 
 def test_default_policy() -> None:

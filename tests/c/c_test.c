@@ -325,6 +325,60 @@ static void test_exchange(void) {
     memsaver_destroy(saver);
 }
 
+static void test_write_backup(void) {
+    memsaver_saver* saver = made();
+    const size_t size = 5 * MIB;
+    const size_t offset = 2 * MIB + 1000;
+    unsigned char fresh[3000];
+    unsigned char kept[sizeof fresh];
+    memset(fresh, 9, sizeof fresh);
+    const char* names[] = {"kept"};
+    unsigned char* block = kept_block(saver, names[0], size, 3);
+    void* lost = NULL;
+    OK(memsaver_allocate(saver, "lost", size, 0, &lost));
+    MISUSE(memsaver_write_backup(saver, block, fresh, sizeof fresh), "it is not paused");
+    CHECK(reads(block, 3, size));
+
+    // A part of a block, its end, all of it.
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    OK(memsaver_write_backup(saver, block + offset, fresh, sizeof fresh));
+    OK(memsaver_write_backup(saver, block + size - 1, fresh, 1));
+    OK(memsaver_read_backup(saver, block + offset, sizeof kept, kept));
+    CHECK(memcmp(kept, fresh, sizeof fresh) == 0);
+
+    // What cannot be meant changes nothing.
+    memset(fresh, 1, sizeof fresh);
+    MISUSE(memsaver_write_backup(saver, block, fresh, 0), "nothing to write");
+    MISUSE(memsaver_write_backup(saver, block, NULL, 1), "memsaver_write_backup: where from is null");
+    MISUSE(memsaver_write_backup(saver, block + size - 1, fresh, 2), "past the end");
+    MISUSE(memsaver_write_backup(saver, block, fresh, (size_t)-1), "past the end");
+    MISUSE(memsaver_write_backup(saver, lost, fresh, 1), "tag \"lost\"");
+    memsaver_error error = MEMSAVER_ERROR_INIT;
+    OK(memsaver_get_last_error(&error));
+    CHECK(strcmp(error.tag, "lost") == 0);
+    MISUSE(memsaver_write_backup(saver, kept, fresh, 1), "no tag of this saver has such a pointer");
+    MISUSE(memsaver_write_backup(saver, NULL, fresh, 1), "no tag of this saver has such a pointer");
+    OK(memsaver_resume(saver, names, 1, NULL, NULL));
+    CHECK(reads(block, 3, offset) && reads(block + offset, 9, sizeof fresh));
+    CHECK(reads(block + offset + sizeof fresh, 3, size - offset - sizeof fresh - 1) && reads(block + size - 1, 9, 1));
+    MISUSE(memsaver_write_backup(saver, block, fresh, 1), "it is not paused");
+
+    OK(memsaver_pause(saver, names, 1, NULL, NULL));
+    unsigned char* all = malloc(size);
+    memset(all, 6, size);
+    OK(memsaver_write_backup(saver, block, all, size));
+    free(all); // it was copied
+    OK(memsaver_resume(saver, names, 1, NULL, NULL));
+    CHECK(reads(block, 6, size));
+
+    OK(memsaver_pause(saver, names, 1, NULL, NULL));
+    OK(memsaver_forget_backup(saver, names, 1));
+    MISUSE(memsaver_write_backup(saver, block, fresh, 1), "keeps no bytes");
+    OK(memsaver_close(saver));
+    MISUSE(memsaver_write_backup(saver, block, fresh, 1), "");
+    memsaver_destroy(saver);
+}
+
 static void test_no_bytes(void) {
     memsaver_saver* saver = made();
     memsaver_arena* arena = NULL;
@@ -625,6 +679,9 @@ static void test_switched_off(void) {
     OK(memsaver_exchange(saver, tag, 1, names, 0, NULL, NULL));
     MISUSE(memsaver_exchange(saver, tag, 1, names, 1, NULL, NULL), "unknown");
     CHECK(reads(block, 9, 1000));
+    OK(memsaver_write_backup(saver, (char*)block + 10, "\5\5", 2)); // the memory itself
+    CHECK(reads(block, 9, 10) && reads((char*)block + 10, 5, 2) && reads((char*)block + 12, 9, 988));
+    MISUSE(memsaver_write_backup(saver, (char*)block + 999, "\5\5", 2), "tag \"tag\"");
     OK(memsaver_deallocate(saver, block));
     memsaver_destroy(saver);
 }
@@ -1082,6 +1139,7 @@ static void test_null(void) {
     MISUSE(memsaver_arena_deallocate_idle(NULL, &p), "arena is null");
     CHECK(!memsaver_owns(NULL, &p));
     MISUSE(memsaver_read_backup(NULL, &p, 1, to), "saver is null");
+    MISUSE(memsaver_write_backup(NULL, &p, to, 1), "saver is null");
     MISUSE(memsaver_push_region(NULL, "tag"), "saver is null");
     MISUSE(memsaver_push_arena(NULL, arena), "saver is null");
     MISUSE(memsaver_push_outside(NULL), "saver is null");
@@ -1256,6 +1314,7 @@ static void test_fork(void) {
         MISUSE(memsaver_pause(saver, NULL, 0, NULL, NULL), "fork");
         const char* names[] = {"tag"};
         MISUSE(memsaver_exchange(saver, names, 1, names, 0, NULL, NULL), "fork");
+        MISUSE(memsaver_write_backup(saver, block, "", 1), "fork");
         MISUSE(memsaver_get_usage_json(saver, &text), "fork");
         MISUSE(memsaver_add_hook(saver, 0, hook_of_nobody, NULL, NULL), "fork");
         MISUSE(memsaver_set_margin(saver, 1), "fork");
@@ -1398,6 +1457,7 @@ int main(int count, char** arguments) {
     test_version_and_results();
     test_pause_and_resume();
     test_exchange();
+    test_write_backup();
     test_no_bytes();
     test_arenas();
     test_torch();

@@ -367,11 +367,11 @@ MEMSAVER_INLINE void Residents::count_eviction(const Report& out) noexcept {
     const std::lock_guard lock{mutex_};
     const std::string* last = nullptr;
     for (const TagReport& row : out.tags) { // a tag's devices follow each other
-        if (row.released_bytes == 0) continue;
+        if (row.released_bytes == 0 && row.handed_bytes == 0) continue;
         if (last == nullptr || *last != row.tag) counts_.evictions += 1;
         last = &row.tag;
     }
-    counts_.evicted_bytes += out.released_bytes;
+    counts_.evicted_bytes += out.released_bytes + out.handed_bytes;
     counts_.saved_bytes += out.saved_bytes;
 }
 
