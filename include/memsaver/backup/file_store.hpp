@@ -43,7 +43,7 @@ public:
     MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
 
 private:
-    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units) const;
+    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, const std::vector<Range>& first = {}) const;
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
 
     AnyDriver driver_;
