@@ -128,8 +128,9 @@ public:
     /// Throws Misuse, beginning with `what`, after `close`.
     virtual void require_open(const char* what) const = 0;
 
-    /// Throws Misuse, beginning with `what`, if any of the memory is paused or being paused, or the arena closed.
-    virtual void require_resumed(const char* what) = 0;
+    /// Throws Misuse, beginning with `what`, if any of the memory is paused or being paused, or the arena closed. Where
+    /// bytes are being brought back, `stream` waits for them; Misuse if they could not be brought.
+    virtual void require_resumed(const char* what, StreamRef stream) = 0;
 
     [[nodiscard]] virtual ArenaUsage usage() = 0;
     [[nodiscard]] virtual const std::string& tag() const noexcept = 0;
