@@ -71,6 +71,8 @@ class ArenaTotals {
 public:
     /// A pause's or a resume's row of a report: of memory that went, or that came.
     void note(const TagReport& row) noexcept;
+    /// Bytes that were saved ahead of a pause.
+    void saved_ahead(std::size_t bytes) noexcept;
     /// To be told before memory goes, so that no peak is missed.
     void mapped(std::size_t bytes) noexcept;
     void fill(ArenaUsage& row) noexcept;

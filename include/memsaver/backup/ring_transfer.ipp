@@ -107,6 +107,12 @@ MEMSAVER_INLINE Status RingTransfer::wait_for(Range range) noexcept {
     return {};
 }
 
+MEMSAVER_INLINE void RingTransfer::cancel() noexcept {
+    const std::lock_guard lock{mutex_};
+    stopped_ = true;
+    arrival_.notify_all();
+}
+
 MEMSAVER_INLINE std::size_t RingTransfer::bytes_of(const std::vector<Piece>& pieces) {
     std::size_t sum = 0;
     for (const Piece& piece : pieces) sum += piece.bytes();

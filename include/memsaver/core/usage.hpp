@@ -16,7 +16,9 @@ struct ArenaUsage {
     std::string tag;
     int device = 0;
     std::string policy;
-    std::string state; ///< "active", "paused", "partly paused", "empty", "plain" (switched off) or "closed"
+    /// "active", "paused", "partly paused", "arriving" (mapped, its bytes on their way, or they could not be brought),
+    /// "empty", "plain" (switched off) or "closed".
+    std::string state;
     std::size_t reserved_bytes = 0;  ///< addresses
     std::size_t mapped_bytes = 0;    ///< physical memory owned: the sum of the handles that live, held ones included
     std::size_t held_bytes = 0;      ///< of these, what the driver refused to take back so far

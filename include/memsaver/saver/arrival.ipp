@@ -69,7 +69,9 @@ MEMSAVER_INLINE void ArrivalState::before(StreamRef stream, const void* pointer,
 MEMSAVER_INLINE void ArrivalState::before(StreamRef stream) {
     saver_->boundary("before", [&] {
         require_open("before");
-        for (const Part& part : parts_) refuse_captured(part, stream);
+        for (const Part& part : parts_) {
+            if (part.arriving) refuse_captured(part, stream);
+        }
         for (const Part& part : parts_) {
             if (part.arriving) part.arriving->follow(stream, {0, ~std::size_t{0}});
         }
@@ -141,7 +143,8 @@ MEMSAVER_INLINE void ArrivalState::refuse_captured(const Part& part, StreamRef s
 MEMSAVER_INLINE const ArrivalState::Part& ArrivalState::part_of(const char* what, const void* pointer,
                                                                 std::size_t bytes) const {
     for (const Part& part : parts_) {
-        if (bytes != 0 && part.member->arena->holds(pointer, bytes)) return part;
+        ArenaBase& arena = *part.member->arena;
+        if (bytes != 0 && arena.contains(pointer) && arena.holds(pointer, bytes)) return part;
     }
     std::string names;
     for (const Part& part : parts_) names += (names.empty() ? "\"" : ", \"") + part.member->tag + '"';
