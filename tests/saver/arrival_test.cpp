@@ -104,7 +104,7 @@ TEST_CASE_TEMPLATE("resume_async: memory is there at once, each layer's bytes be
                 saver.resume_async(tag, {.first = {{weights.at(3), layer}, {weights.at(1), 2 * layer}}});
             CHECK(row_of(saver, tag).mapped_bytes == need);
             check_books(saver, machine.driver);
-            for (const std::size_t l : {3, 1, 4, 0, 2}) CHECK(weights.right_behind(coming, l));
+            for (const std::size_t l : {3U, 1U, 4U, 0U, 2U}) CHECK(weights.right_behind(coming, l));
             coming.wait(weights.at(2), layer);
             coming.wait();
             CHECK(coming.done());
