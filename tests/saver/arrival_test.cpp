@@ -299,6 +299,30 @@ TEST_CASE_TEMPLATE("the same thread holds an arrival and pauses, trims, drops, e
     check_books(saver, machine.driver);
 }
 
+TEST_CASE_TEMPLATE("one of an arrival's tags is dropped: the others' bytes are waited for", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const ManualBackup policy;
+    const Layers stays{machine.driver, saver.arena("stays", policy), 1};
+    (void)saver.arena("goes", HostBackup{}).allocate(layer);
+    policy.copies->held = false;
+    saver.pause();
+    policy.copies->held = true;
+    std::optional<Arrival> coming{saver.resume_async()};
+    CHECK_FALSE(coming->done());
+    policy.copies->finish(); // a drop waits for the device
+    saver.drop("goes");
+    CHECK(stays.right_behind(*coming, 0));
+    const OwnStream stream{machine.driver};
+    coming->before(stream);
+    SUBCASE("waited for") { CHECK(coming->report().restored_bytes == layer); }
+    SUBCASE("not waited for") {}
+    coming.reset();
+    CHECK(row_of(saver, "stays").state == "active");
+    CHECK(stays.whole());
+    policy.copies->held = false;
+}
+
 TEST_CASE_TEMPLATE("bytes that cannot be brought: pages stay, waits say so, the next resume or pause recovers", M,
                    MEMSAVER_TEST_HOSTS) {
     const Checked<M> machine;

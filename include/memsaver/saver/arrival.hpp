@@ -22,8 +22,9 @@ class ArrivalState;
 /// Misuse.
 ///
 /// Its end waits as `wait()` does and never throws: what could not be brought and nobody has been told of goes to the
-/// saver's event sink. After `close`, or once one of its tags has been dropped, `before` and `wait` are Misuse and its
-/// end is quiet; in a forked child every call is Misuse. Of a saver that is switched off it is done from the beginning.
+/// saver's event sink. Bytes of tags that have been dropped are waited for no more. After `close`, or once all of its
+/// tags have been dropped, `before` and `wait` are Misuse and its end is quiet; in a forked child every call is Misuse.
+/// Of a saver that is switched off it is done from the beginning.
 class [[nodiscard]] Arrival {
 public:
     Arrival() = default;

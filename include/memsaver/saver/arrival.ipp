@@ -73,7 +73,7 @@ MEMSAVER_INLINE void ArrivalState::before(StreamRef stream) {
             if (part.arriving) refuse_captured(part, stream);
         }
         for (const Part& part : parts_) {
-            if (part.arriving) part.arriving->follow(stream, {0, ~std::size_t{0}});
+            if (part.arriving && !gone(part)) part.arriving->follow(stream, {0, ~std::size_t{0}});
         }
     });
 }
@@ -113,9 +113,6 @@ MEMSAVER_INLINE Report ArrivalState::report() {
 MEMSAVER_INLINE void ArrivalState::end() noexcept {
     if (saver_->forked() || told_.load()) return;
     try {
-        for (const Part& part : parts_) {
-            if (part.arriving && part.member->core->closed()) return;
-        }
         translated([&] { finish(); });
     } catch (const std::exception& error) {
         const auto* const known = dynamic_cast<const Error*>(&error);
@@ -127,7 +124,14 @@ MEMSAVER_INLINE void ArrivalState::end() noexcept {
 }
 
 MEMSAVER_INLINE void ArrivalState::require_open(const char* what) const {
-    for (const Part& part : parts_) part.member->arena->require_open(what);
+    const bool all_gone = std::all_of(parts_.begin(), parts_.end(), gone);
+    for (const Part& part : parts_) {
+        if (all_gone || !gone(part)) part.member->arena->require_open(what);
+    }
+}
+
+MEMSAVER_INLINE bool ArrivalState::gone(const Part& part) noexcept {
+    return part.member->dropped.load() && (part.member->core == nullptr || part.member->core->closed());
 }
 
 MEMSAVER_INLINE void ArrivalState::refuse_captured(const Part& part, StreamRef stream) {
@@ -156,7 +160,7 @@ MEMSAVER_INLINE const ArrivalState::Part& ArrivalState::part_of(const char* what
 MEMSAVER_INLINE void ArrivalState::finish() {
     std::exception_ptr first;
     for (const Part& part : parts_) {
-        if (!part.arriving) continue;
+        if (!part.arriving || part.member->core->closed()) continue; // dropped: nobody asks for its bytes
         try {
             part.arriving->end();
         } catch (...) {
@@ -172,7 +176,7 @@ MEMSAVER_INLINE void ArrivalState::finish() {
         event = event_;
         event.report = report_of(parts_.size());
         for (const Part& part : parts_) {
-            if (part.arriving) event.report.add(part.arriving->row());
+            if (part.arriving && !part.member->core->closed()) event.report.add(part.arriving->row());
         }
         elapsed_ = std::chrono::steady_clock::now() - start_;
         event.report.elapsed = elapsed_;

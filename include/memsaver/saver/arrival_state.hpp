@@ -47,6 +47,8 @@ public:
 
 private:
     void require_open(const char* what) const;
+    /// Its tag has been dropped.
+    [[nodiscard]] static bool gone(const Part& part) noexcept;
     static void refuse_captured(const Part& part, StreamRef stream);
     /// The part that has these bytes. Throws Misuse.
     const Part& part_of(const char* what, const void* pointer, std::size_t bytes) const;
