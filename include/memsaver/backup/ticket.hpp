@@ -81,9 +81,12 @@ public:
     // See Work for what these answer.
     Status query(bool& done) noexcept;
     Status wait();
+    /// Waits until the bytes of `range` have arrived.
     Status wait_for(Range range) { return work_ ? work_->wait_for(range) : Status{}; }
+    /// Whether nothing but the device can keep the bytes from arriving.
     [[nodiscard]] bool enqueued() const noexcept { return !work_ || work_->enqueued(); }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
+    /// Nobody wants the bytes any more.
     void cancel() noexcept {
         if (work_) work_->cancel();
     }
