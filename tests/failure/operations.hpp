@@ -19,8 +19,8 @@ namespace test {
 /// Those that may be repeated, on one device.
 inline std::vector<Operation> repeatable() {
     std::vector<Operation> all;
-    for (const auto& group : {allocating(), freeing(), pausing(), resuming(), arriving(), ending(), graphs(), workspaces(),
-                              of_one_arena(), with_hooks()}) {
+    for (const auto& group : {allocating(), freeing(), pausing(), resuming(), arriving(), ending(), graphs(),
+                              workspaces(), of_one_arena(), with_hooks()}) {
         all.insert(all.end(), group.begin(), group.end());
     }
     return all;

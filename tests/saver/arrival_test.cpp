@@ -290,6 +290,14 @@ TEST_CASE_TEMPLATE("the same thread holds an arrival and pauses, trims, drops, e
         CHECK(other.whole());
     }
     {
+        saver.pause("other");
+        saver.resume("weights");
+        const Arrival coming = saver.resume_async("other");
+        saver.exchange("weights", "other");
+        CHECK(other.whole());
+        CHECK(row_of(saver, "weights").state == "paused");
+    }
+    {
         const Arrival coming = saver.resume_async("weights");
         weights.reset();
         saver.drop("weights");
