@@ -5,6 +5,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/arena_base.ipp
   include/memsaver/arena/arena_core.hpp
   include/memsaver/arena/arena_core.ipp
+  include/memsaver/arena/arriving.hpp
+  include/memsaver/arena/arriving.ipp
   include/memsaver/arena/exchange.hpp
   include/memsaver/arena/exchange.ipp
   include/memsaver/arena/options.hpp
@@ -140,6 +142,9 @@ set(MEMSAVER_HEADERS
   include/memsaver/memsaver.hpp
   include/memsaver/saver/arena_handle.hpp
   include/memsaver/saver/arena_handle.ipp
+  include/memsaver/saver/arrival.hpp
+  include/memsaver/saver/arrival.ipp
+  include/memsaver/saver/arrival_state.hpp
   include/memsaver/saver/buffer.hpp
   include/memsaver/saver/directory.hpp
   include/memsaver/saver/directory.ipp

@@ -3,6 +3,7 @@
 #include "memsaver/saver/saver.hpp"
 
 #include "memsaver/saver/arena_handle.ipp"
+#include "memsaver/saver/arrival.ipp"
 #include "memsaver/saver/directory.ipp"
 #include "memsaver/saver/hook_lists.ipp"
 #include "memsaver/saver/hooks.ipp"

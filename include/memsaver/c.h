@@ -606,8 +606,9 @@ MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, mem
 /// All of it as JSON, in one line:
 /// {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
 ///  "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true}, ...]}
-/// Arenas have the fields of memsaver_usage and a state: "active", "paused", "partly paused", "empty", "plain" or
-/// "closed". Bytes of a tag's name that are no UTF-8 pass as they are. Give the text back with memsaver_free_text().
+/// Arenas have the fields of memsaver_usage and a state: "active", "paused", "partly paused", "arriving", "empty",
+/// "plain" or "closed". Bytes of a tag's name that are no UTF-8 pass as they are. Give the text back with
+/// memsaver_free_text().
 MEMSAVER_API memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) MEMSAVER_NOEXCEPT;
 
 /// Gives back a text that the library made. Null does nothing.

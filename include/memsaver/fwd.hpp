@@ -23,6 +23,7 @@ class TaggedArena;
 template <class T>
 class Buffer;
 class Arena;
+class Arrival;
 class Hook;
 class Region;
 class TagName;
@@ -33,10 +34,13 @@ class Graph;
 class WorkspacePool;
 
 struct ArenaOptions;
+struct BytesAt;
 struct ExchangeOptions;
 struct PauseOptions;
 struct ReclaimOptions;
+struct ResumeAsyncOptions;
 struct ResumeOptions;
+struct SaveOptions;
 struct SaverOptions;
 struct TrimOptions;
 struct UseOptions;

@@ -76,7 +76,7 @@ class ArenaUsage:
     tag: str
     device: int
     policy: str
-    #: "active", "paused", "partly paused", "empty", "plain" (switched off, or plain memory) or "closed".
+    #: "active", "paused", "partly paused", "arriving", "empty", "plain" (switched off, or plain memory) or "closed".
     state: str
     reserved_bytes: int = 0
     mapped_bytes: int = 0

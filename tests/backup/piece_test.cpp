@@ -92,4 +92,28 @@ TEST_CASE("Piece: neighbours in both places are one copy; the first failure ends
     CHECK(calls == 2);
 }
 
+TEST_CASE("in_wanted_order: a group for each range that has bytes, in that order, and one for the rest") {
+    const std::vector<Unit> units{{1000, 10, 100}, {2000, 500, 50}};
+    const auto device_bytes = [](const std::vector<std::vector<Unit>>& groups) {
+        std::vector<std::vector<Range>> ranges;
+        for (const auto& group : groups) {
+            auto& all = ranges.emplace_back();
+            for (const Unit& unit : group) {
+                CHECK((unit.device < 2000 ? unit.device - 1000 + 10 : unit.device - 2000 + 500) == unit.location);
+                all.push_back({unit.device, unit.bytes});
+            }
+        }
+        return ranges;
+    };
+    using Ranges = std::vector<std::vector<Range>>;
+    CHECK(device_bytes(in_wanted_order(units, {}, true)) == Ranges{{{1000, 100}, {2000, 50}}});
+    CHECK(device_bytes(in_wanted_order(units, {{5000, 10}}, true)) == Ranges{{{1000, 100}, {2000, 50}}});
+    CHECK(device_bytes(in_wanted_order(units, {{2000, 50}, {1040, 20}, {990, 60}}, true)) ==
+          Ranges{{{2000, 50}}, {{1040, 20}}, {{1000, 40}}, {{1060, 40}}});
+    CHECK(device_bytes(in_wanted_order(units, {{1090, 2000}}, true)) == Ranges{{{1090, 10}, {2000, 50}}, {{1000, 90}}});
+    CHECK(device_bytes(in_wanted_order(units, {{1040, 20}, {1000, 1010}}, false)) ==
+          Ranges{{{1000, 100}}, {{2000, 50}}});
+    CHECK(sum(cut_in_wanted_order(units, 32, {{1040, 20}, {2049, 1}}, true, never)) == 150);
+}
+
 } // namespace backup_piece_test

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace backup_spent_slots_test {
 
@@ -26,7 +27,11 @@ public:
     void invalidate() noexcept override {}
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept override { return 0; }
     [[nodiscard]] BackupView view(std::uint64_t, std::size_t, std::size_t) const override { return {}; }
+    void write(const LiveBlock&, std::size_t, const std::byte*, std::size_t) override {}
     bool set_retain(bool) noexcept override { return false; }
+    [[nodiscard]] bool asks_before_write() const noexcept override { return false; }
+    void saved_in_part(const std::vector<Range>&) noexcept override {}
+    [[nodiscard]] bool saves_once() const noexcept override { return false; }
     Status close() noexcept override { return failures_-- > 0 ? Status{StatusKind::other, 7, "stubborn"} : Status{}; }
 
 private:

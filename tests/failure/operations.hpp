@@ -2,6 +2,7 @@
 #pragma once
 
 #include "failure/operations_alone.hpp"
+#include "failure/operations_arriving.hpp"
 #include "failure/operations_devices.hpp"
 #include "failure/operations_ending.hpp"
 #include "failure/operations_graphs.hpp"
@@ -19,8 +20,8 @@ namespace test {
 /// Those that may be repeated, on one device.
 inline std::vector<Operation> repeatable() {
     std::vector<Operation> all;
-    for (const auto& group : {allocating(), freeing(), pausing(), resuming(), ending(), graphs(), workspaces(),
-                              exchanging(), of_one_arena(), with_hooks(), residency()}) {
+    for (const auto& group : {allocating(), freeing(), pausing(), resuming(), arriving(), ending(), graphs(),
+                              workspaces(), exchanging(), of_one_arena(), with_hooks(), residency()}) {
         all.insert(all.end(), group.begin(), group.end());
     }
     return all;

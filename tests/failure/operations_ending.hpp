@@ -27,6 +27,12 @@ inline std::vector<Operation> ending() {
         {"close: active", busy, close, closed, About::the_end},
         {"close: paused", pause_swept, close, closed, About::the_end},
         {"close: paused in part", paused_in_batches, close, closed, About::the_end},
+        {"close: bytes on their way",
+         [](Populated& world) {
+             world.pause("swept");
+             world.coming = world.saver->resume_async("swept");
+         },
+         close, closed, About::the_end},
         {"~Buffer, ~Arena", with_handles,
          [](Populated& world) {
              world.buffer.reset();

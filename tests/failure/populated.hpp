@@ -324,6 +324,7 @@ public:
     std::optional<WorkspacePool> pool{};
     std::optional<Buffer<unsigned char>> buffer{};
     Arena handle{};
+    Arrival coming{};
     std::optional<AloneArena> alone{};
     std::vector<Hook> hooks{};
     int begun = 0; ///< hooks that ran before an operation

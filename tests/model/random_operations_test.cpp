@@ -87,6 +87,7 @@ public:
         for (const ArenaUsage& row : saver_.usage()) CHECK(row.used_bytes == model_.live_bytes(row.tag));
     }
     void end() {
+        coming_ = {};
         while (!model_.blocks().empty()) deallocate();
         (void)saver_.resume();
         (void)saver_.trim();
@@ -150,7 +151,24 @@ private:
         const std::string tag = any_tag();
         const bool all = random_.below(4) == 0;
         const std::size_t need = all ? saver_.bytes_to_resume() : saver_.bytes_to_resume(tag);
-        CHECK((all ? saver_.resume() : saver_.resume(tag)).mapped_bytes == need);
+        if (random_.below(2) == 0) {
+            CHECK((all ? saver_.resume() : saver_.resume(tag)).mapped_bytes == need);
+        } else { // each block is waited for where it is looked at; the arrival ends some time later, or is ended
+            ResumeAsyncOptions options;
+            const auto wanted = model_.any(random_);
+            const bool concerned = wanted != model_.blocks().end() && (all || wanted->second.tag == tag);
+            if (concerned) options.first.push_back({pointer(wanted->first), wanted->second.bytes});
+            const Tags tags_of = all ? Tags::all() : Tags{tag};
+            coming_ = saver_.resume_async(tags_of, options);
+            CHECK(saver_.bytes_to_resume(tags_of) == 0);
+            for (const auto& [address, block] : model_.blocks()) {
+                if (all || block.tag == tag) coming_.wait(pointer(address), block.bytes);
+            }
+            if (random_.below(2) == 0) {
+                CHECK(coming_.report().mapped_bytes == need);
+                coming_ = {};
+            }
+        }
         resumed(all ? "" : tag);
     }
     /// One tag, or all.
@@ -202,6 +220,7 @@ private:
     MemorySaver<typename M::Driver> saver_{driver_};
     StreamRef stream_;
     Model model_;
+    Arrival coming_;
 };
 
 } // namespace

@@ -177,6 +177,38 @@ TEST_CASE("MemorySaver: exchange, whatever host memory it lacks") {
     CHECK(sweep_reported(reverse, [](World& w) { (void)w.saver->exchange("dropped", "kept"); }) > 40);
 }
 
+TEST_CASE("MemorySaver: bytes on their way, whatever host memory it lacks") {
+    ResumeAsyncOptions options; // the program's own
+    const auto paused_and_wanted = [&](World& w) {
+        paused(w);
+        options.first = {{w.blocks[1] + 1000, 100'000}};
+    };
+    const auto waited = [&](World& w) {
+        const Arrival coming = w.saver->resume_async("kept", options);
+        coming.before(w.stream, w.blocks[0], 1000);
+        coming.wait(w.blocks[2], 1000);
+        coming.wait();
+        (void)coming.report();
+    };
+    CHECK(sweep(paused_and_wanted, waited) > 30);
+    const auto joined = [](World& w) {
+        const Arrival coming = w.saver->resume_async("kept");
+        const Arrival more = w.saver->resume_async();
+        (void)w.saver->pause("kept");
+    };
+    CHECK(sweep(paused, joined) > 30);
+    const auto ended = [](World& w) { const Arrival coming = w.saver->resume_async("kept"); };
+    CHECK(sweep(paused, ended) > 30);
+    const auto ahead = [](World& w) {
+        (void)w.saver->arena("frozen", HostBackup{.refresh = Refresh::once, .threads = 1}).allocate(100_KiB);
+    };
+    const auto saved = [](World& w) {
+        w.saver->save("frozen").wait();
+        (void)w.saver->pause("frozen");
+    };
+    CHECK(sweep(ahead, saved) > 30);
+}
+
 TEST_CASE("MemorySaver: trim, whatever host memory it lacks") {
     const auto unused = [](World& w) {
         for (const HostDriver& driver : w.drivers) {

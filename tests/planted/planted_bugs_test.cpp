@@ -184,6 +184,48 @@ TEST_CASE("a stream that does not follow") {
     CHECK(!planted_in(Lie::follow_forgotten, program).right_bytes);
 }
 
+TEST_CASE("a stream that does not wait for what arrives") {
+    const auto program = [](Machine& machine) {
+        MemorySaver saver{machine.lying};
+        const OpenStream stream{machine};
+        const Arena arena = saver.arena("arriving", HostBackup{.threads = 1});
+        void* const block = arena.allocate(4_MiB);
+        write_pattern(machine.honest, block, 4_MiB, 1);
+        (void)saver.pause();
+        std::vector<unsigned char> seen(4_MiB);
+        const Arrival coming = saver.resume_async("arriving");
+        coming.before(stream, block, 4_MiB);
+        CHECK(machine.honest.copy_to_host(seen.data(), address_of(block), seen.size(), stream).ok());
+        EventRef event;
+        REQUIRE(machine.honest.open_event(stream, event).ok());
+        CHECK(machine.honest.record(event, stream).ok());
+        CHECK(machine.honest.wait(event).ok());
+        CHECK(machine.honest.close_event(event).ok());
+        machine.outcome.right_bytes = seen == pattern(4_MiB, 1);
+    };
+    CHECK(!planted_in(Lie::follow_forgotten, program).right_bytes);
+}
+
+TEST_CASE("an inbound piece that starts too early: what was there has not been saved yet") {
+    const auto program = [](Machine& machine) {
+        MemorySaver saver{machine.lying};
+        const AnyPolicy policy = HostBackup{.threads = 1};
+        void* const coming = saver.arena("coming", policy).allocate(32_MiB);
+        write_pattern(machine.honest, coming, 32_MiB, 1);
+        (void)saver.pause("coming");
+        void* const going = saver.arena("going", policy).allocate(32_MiB);
+        write_pattern(machine.honest, going, 32_MiB, 2);
+        CHECK(saver.exchange("going", "coming").handed_bytes != 0);
+        CHECK(machine.honest.drain().ok());
+        machine.expect_pattern(coming, 32_MiB, 1);
+        (void)saver.pause("coming");
+        (void)saver.resume("going");
+        CHECK(machine.honest.drain().ok());
+        machine.expect_pattern(going, 32_MiB, 2);
+    };
+    CHECK(!planted_in(Lie::wait_returns_at_once, program).right_bytes);
+}
+
 TEST_CASE("a stale block after reuse: the device was not waited for") {
     const auto program = [](Machine& machine) {
         ArenaOf<> arena{machine.lying, "device reuse"};

@@ -37,10 +37,18 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
     }
     (void)saver.pause({"weights", "files"});
     Use held = saver.use("active");
+    Arrival coming = saver.resume_async("weights");
 
     Child child{[&] {
         int wrong = 0;
         const auto expect = [&](const std::function<void()>& use) { wrong += refused(use) ? 0 : 1; };
+        expect([&] { coming.wait(); });
+        expect([&] { coming.wait(blocks[0].first, 1); });
+        expect([&] { coming.before(nullptr); });
+        expect([&] { (void)coming.done(); });
+        coming = {}; // quiet
+        expect([&] { (void)saver.resume_async("weights"); });
+        expect([&] { (void)saver.save("weights"); });
         expect([&] { (void)saver.resume(); });
         expect([&] { (void)saver.pause(); });
         expect([&] { (void)saver.trim(); });

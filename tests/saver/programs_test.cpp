@@ -34,6 +34,8 @@ TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
     SUBCASE("13") { program_13_held_by_a_class(device); }
     SUBCASE("14") { program_14_stream_ordered(device, StreamRef{}); }
     SUBCASE("15") { program_15_the_life_of_a_tag(device); }
+    SUBCASE("16") { program_16_saving_ahead(device); }
+    SUBCASE("17") { program_17_streamed_resume(device, StreamRef{}); }
     REQUIRE(machine.driver.close_stream(stream).ok());
 }
 

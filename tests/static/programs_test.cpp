@@ -22,6 +22,8 @@ void all_programs(Device device, StreamRef stream) {
     program_13_held_by_a_class(device);
     program_14_stream_ordered(device, stream);
     program_15_the_life_of_a_tag(device);
+    program_16_saving_ahead(device);
+    program_17_streamed_resume(device, stream);
 }
 
 [[maybe_unused]] void on_a_gpu(CUstream_st* stream) {

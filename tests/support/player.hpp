@@ -3,11 +3,12 @@
 // framework.
 //
 // Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
-// another policy this once), resume (also without the bytes this once), exchange, uses, reclaims, drop, forget_backup,
-// another capacity, trim, prepare, invalidate, views of backups and changes to them; writes by the processor, and by
-// the device as late as nobody waits for them; capturing, launching, updating and dropping graphs; a pool of
-// workspaces; the loss of the device; the end. Not played are: several threads, several devices, hooks, timeouts,
-// regions of tags, misuse but for what is refused of paused memory, and running out of memory but by failures.
+// another policy this once), resume (also without the bytes this once, and streamed), saving ahead, exchange, uses,
+// reclaims, drop, forget_backup, another capacity, trim, prepare, invalidate, views of backups and changes to them;
+// writes by the processor, and by the device as late as nobody waits for them; capturing, launching, updating and
+// dropping graphs; a pool of workspaces; the loss of the device; the end. Not played are: several threads, several
+// devices, hooks, timeouts, regions of tags, misuse but for what is refused of paused memory, and running out of memory
+// but by failures.
 #pragma once
 
 #include "memsaver/backup/verified.hpp"
@@ -53,7 +54,7 @@ public:
     explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
 
     void step() {
-        switch (choices_.below(32)) {
+        switch (choices_.below(34)) {
         case 0:
         case 1:
         case 2:
@@ -85,6 +86,8 @@ public:
         case 28: return exchange();
         case 29: return use();
         case 30: return reclaim();
+        case 31: return resume_streamed();
+        case 32: return save_ahead();
         default: return choices_.below(4) == 0 ? lose_device() : drop_workspaces();
         }
     }
@@ -380,6 +383,37 @@ private:
         }
         if (!between.empty()) bring_back(between);
     }
+    /// Bytes are on their way when it returns: they are waited for, or the next call ends it.
+    void resume_streamed() {
+        const std::vector<std::size_t> chosen = some_tags();
+        const std::vector<std::string> names = names_of(chosen);
+        ResumeAsyncOptions options;
+        const auto wanted = any();
+        if (wanted != blocks_.end() && contains(chosen, wanted->second.tag)) {
+            options.first.push_back({pointer(wanted->first), wanted->second.bytes});
+        }
+        Arrival coming;
+        const std::size_t how = choices_.below(4);
+        (void)attempt([&] {
+            coming = saver_->resume_async(names, options);
+            if (how == 0) coming.wait();
+            if (how == 1) coming.before(stream_);
+            if (how == 2) saver_->prepare("once");
+        });
+        bring_back(chosen);
+        for (const auto& [address, block] : blocks_) {
+            if (contains(chosen, block.tag)) check_bytes(address, block);
+        }
+    }
+
+    /// So that the next pause copies nothing.
+    void save_ahead() {
+        const auto act = [&] {
+            const Arrival saved = saver_->save("once");
+            if (choices_.below(2) == 0) saved.wait();
+        };
+        (void)attempt(act);
+    }
 
     /// Nothing is brought this once: new bytes are coming anyway.
     void resume_without_bytes() {
@@ -443,7 +477,7 @@ private:
     }
     /// The same of what is away, where it is kept.
     void rewrite_backup(Address address, PlayedBlock& block) {
-        if (!block.kept()) return;
+        if (!block.kept() || block.workspace) return; // a workspace is several blocks
         block.seed = ++seeds_;
         block.flat = false;
         std::vector<unsigned char> bytes(block.bytes);

@@ -199,4 +199,28 @@ void program_15_the_life_of_a_tag(Device device) {
     const Buffer<float> kept{strict.arena("kept"), 1 << 20};
 }
 
+template <class Device>
+void program_16_saving_ahead(Device device) {
+    MemorySaver saver{device(0)};
+    const Buffer<float> frozen{saver.arena("frozen", HostBackup{.refresh = Refresh::once}), 1 << 20};
+    Arrival saved = saver.save("frozen");
+    (void)saved.done();
+    saved.wait();
+    saver.pause("frozen");
+}
+
+template <class Device>
+void program_17_streamed_resume(Device device, StreamRef stream) {
+    MemorySaver saver{device(0)};
+    Arena weights = saver.arena("weights", HostBackup{});
+    const std::size_t bytes0 = 1_MiB;
+    const std::size_t bytes1 = 2_MiB;
+    float* layer0 = static_cast<float*>(weights.allocate(bytes0));
+    void* layer1 = weights.allocate(bytes1);
+    saver.pause("weights");
+    Arrival coming = saver.resume_async("weights", {.first = {{layer0, bytes0}, {layer1, bytes1}}});
+    coming.before(stream, layer0, bytes0);
+    coming.wait(layer0, bytes0);
+}
+
 } // namespace test

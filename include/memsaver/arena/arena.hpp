@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/arriving.hpp"
 #include "memsaver/arena/exchange.hpp"
 #include "memsaver/arena/options.hpp"
 #include "memsaver/arena/pages.hpp"

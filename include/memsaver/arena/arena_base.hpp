@@ -71,6 +71,8 @@ class ArenaTotals {
 public:
     /// A pause's or a resume's row of a report: of memory that went, or that came.
     void note(const TagReport& row) noexcept;
+    /// Bytes that were saved ahead of a pause.
+    void saved_ahead(std::size_t bytes) noexcept;
     /// To be told before memory goes, so that no peak is missed.
     void mapped(std::size_t bytes) noexcept;
     void fill(ArenaUsage& row) noexcept;
@@ -131,8 +133,9 @@ public:
     /// Throws Misuse, beginning with `what`, after `close`.
     virtual void require_open(const char* what) const = 0;
 
-    /// Throws Misuse, beginning with `what`, if any of the memory is paused or being paused, or the arena closed.
-    virtual void require_resumed(const char* what) = 0;
+    /// Throws Misuse, beginning with `what`, if any of the memory is paused or being paused, or the arena closed. Where
+    /// bytes are being brought back, `stream` waits for them; Misuse if they could not be brought.
+    virtual void require_resumed(const char* what, StreamRef stream) = 0;
 
     [[nodiscard]] virtual ArenaUsage usage() = 0;
     [[nodiscard]] virtual const std::string& tag() const noexcept = 0;

@@ -19,6 +19,11 @@ MEMSAVER_INLINE void ArenaTotals::note(const TagReport& row) noexcept {
     sums_.restored_total_bytes += row.restored_bytes;
 }
 
+MEMSAVER_INLINE void ArenaTotals::saved_ahead(std::size_t bytes) noexcept {
+    const std::lock_guard lock{mutex_};
+    sums_.saved_total_bytes += bytes;
+}
+
 MEMSAVER_INLINE void ArenaTotals::mapped(std::size_t bytes) noexcept {
     const std::lock_guard lock{mutex_};
     sums_.peak_mapped_bytes = std::max(sums_.peak_mapped_bytes, bytes);

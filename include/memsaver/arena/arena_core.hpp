@@ -77,6 +77,8 @@ public:
     class Pause; // the operations, in steps; run_steps.hpp runs those of many arenas
     class Resume;
     class Trim;
+    class SaveAhead;
+    class Arriving; // bytes that are on their way while no operation has the turn: arriving.hpp
 
     /// `on_segment` is told of every range of addresses before blocks come from it. Throws Misuse for impossible
     /// options, or what a failing driver call stands for.
@@ -98,7 +100,7 @@ public:
     MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
 
     MEMSAVER_INLINE void require_open(const char* what) const override;
-    MEMSAVER_INLINE void require_resumed(const char* what) override;
+    MEMSAVER_INLINE void require_resumed(const char* what, StreamRef stream) override;
     [[nodiscard]] MEMSAVER_INLINE bool owns_stream(StreamRef stream) const override;
     [[nodiscard]] MEMSAVER_INLINE bool contains(const void* pointer) const noexcept override;
     [[nodiscard]] MEMSAVER_INLINE bool holds(const void* pointer, std::size_t bytes) override;
@@ -113,13 +115,23 @@ public:
     void set_margin(std::size_t bytes) noexcept { pages_.set_margin(bytes); }
     [[nodiscard]] std::size_t margin() const noexcept { return pages_.margin(); }
 
-    /// The right to run one operation. Throws NotIdle once the deadline has passed; Misuse, beginning with `what`,
-    /// after `close`.
-    Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use");
+    /// The right to run one operation, once what is on its way has arrived (or could not). Throws NotIdle once the
+    /// deadline has passed; Misuse, beginning with `what`, after `close`. `join`: bytes that are being brought back may
+    /// go on meanwhile.
+    Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use", bool join = false);
     /// The same if it is to be had at once.
     std::optional<Turn::Hold> try_turn();
-    /// Waits for the operation that another thread has under way here, if there is one; answers whether there was.
-    bool wait_for_others() noexcept override { return turn_.wait_for_others(); }
+    /// Waits for the operation that another thread has under way here, and for what is on its way, if there is any;
+    /// answers whether there was.
+    bool wait_for_others() noexcept override { return turn_.wait_for_others() || finish_arriving(); }
+
+    /// What is on its way, if anything is; also what could not be brought, until the next pause or resume.
+    [[nodiscard]] std::shared_ptr<Arriving> arriving() noexcept;
+    /// Waits until it has arrived, if anything is on its way, and ends it; answers whether anything was. Takes the
+    /// turn. What failed is told to whoever waits for the arrival.
+    bool finish_arriving() noexcept;
+    /// With the turn held: this goes on without it.
+    void set_arriving(std::shared_ptr<Arriving> arriving) noexcept;
 
     /// What the arenas of other savers on the machine may have; see Neighbours.
     MEMSAVER_INLINE std::size_t give_room(bool wait) noexcept override;
@@ -185,6 +197,19 @@ private:
     /// The parts of paused ranges that a resume leaves out: whole granules in which no block lives.
     [[nodiscard]] std::vector<Range> dead_ranges(const std::vector<Range>& paused);
     [[nodiscard]] std::vector<Range> ranges_to_resume();
+    /// Whether bytes are being brought back, or could not be.
+    [[nodiscard]] bool coming_back() noexcept;
+    /// Has the stream wait for bytes that are being brought back; answers whether any are. See require_resumed.
+    bool follow_arriving(StreamRef stream, const char* what);
+    void cancel_arriving() noexcept;
+    // What is on its way, with the turn held.
+    /// Waits for it, and ends it. Throws NotIdle once the deadline has passed. `join`: but not for bytes that are being
+    /// brought back.
+    void settle_arriving(const Deadline& deadline = {}, bool join = false);
+    /// The same if that is to be had at once; answers whether nothing is on its way now.
+    bool try_settle_arriving() noexcept;
+    /// What could not be brought is paused again: its pages go once the device has passed them.
+    void give_up_failed_arrival() noexcept;
     /// Paused ranges in which no block lives are dropped, and slots that are left with nothing. With the turn held. May
     /// throw bad_alloc; what has been dropped by then was nobody's.
     void drop_dead(const std::vector<Range>& dead);
@@ -238,9 +263,10 @@ private:
     std::mutex growing_;
     std::atomic<std::uint64_t> growths_{0};
     std::atomic<bool> reserved_{false};
-    bool pausing_ = false;         // guarded by the pages' mutex: a pause has begun and not ended
-    bool unfinished_ = false;      // under the turn: the last operation left memory shut that is not paused
-    std::shared_ptr<AnySlot> own_; // the tag's; changed under the heaps' locks only, and at the end
+    bool pausing_ = false;               // guarded by the pages' mutex: a pause has begun and not ended
+    bool unfinished_ = false;            // under the turn: the last operation left memory shut that is not paused
+    std::shared_ptr<AnySlot> own_;       // the tag's; changed under the heaps' locks only, and at the end
+    std::shared_ptr<Arriving> arriving_; // changed under the turn and the pages' mutex
     SpentSlots spent_;
 };
 
@@ -368,6 +394,12 @@ public:
     /// Brings the pages in sight. Throws what a failing driver call stands for.
     void map();
 
+    /// Which bytes are wanted first: see LiveSet. Before `enqueue`.
+    void bring_first(std::vector<Range> ranges) noexcept { first_ = std::move(ranges); }
+    /// Gives the turn up and goes on without it, and the program may use what it brings. From here on `wait` may be
+    /// called as ever, and `commit` and the destructor by who has the turn.
+    void go_on_alone() noexcept;
+
     /// Starts bringing the bytes back, of what is mapped and has not been begun. Throws what a policy throws.
     /// `before_write`: see LiveSet.
     void enqueue(const std::function<Status(Range)>& before_write = {});
@@ -391,6 +423,8 @@ private:
     std::vector<Range> kept_;     // what comes back, sorted
     std::vector<Extent> extents_; // for it
     bool put_off_ = false;
+    bool alone_ = false;       // without the turn
+    std::vector<Range> first_; // bytes that are wanted first
     std::vector<Range> begun_; // what `enqueue` has begun
     std::vector<Ticket> tickets_;
     std::size_t waited_ = 0; // for so many of them

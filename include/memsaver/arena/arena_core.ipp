@@ -271,6 +271,7 @@ MEMSAVER_INLINE std::unique_ptr<GrowingBlock> ArenaCore::reserve_block(std::size
 MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef stream) {
     const Range range{address_of(pointer), bytes};
     require_open_for([&] { return "zero " + format_bytes(bytes) + " at " + format_address(range.address); });
+    if (any_away(range)) (void)finish_arriving();
     if (bytes == 0 || !contains(pointer) || range.end() < range.address || !heaps_.contains(range.end() - 1) ||
         any_away(range)) {
         throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
@@ -293,6 +294,7 @@ MEMSAVER_INLINE bool ArenaCore::holds(const void* pointer, std::size_t bytes) {
 MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
     fork_mark_.require_parent("usage");
     const auto sums = heaps_.sums();
+    const bool arriving = coming_back();
     ArenaUsage row;
     row.tag = tag();
     row.device = device();
@@ -310,7 +312,9 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
     }
     const bool some_active = row.mapped_bytes > row.held_bytes;
     totals.fill(row);
+    if (arriving) row.paused_bytes = 0;
     row.state = closed_.load()          ? end()
+                : arriving              ? "arriving"
                 : row.paused_bytes == 0 ? (some_active ? "active" : "empty")
                                         : (some_active ? "partly paused" : "paused");
     return row;
@@ -320,8 +324,9 @@ MEMSAVER_INLINE void ArenaCore::require_open(const char* what) const {
     require_open_for([&] { return std::string{what}; });
 }
 
-MEMSAVER_INLINE void ArenaCore::require_resumed(const char* what) {
+MEMSAVER_INLINE void ArenaCore::require_resumed(const char* what, StreamRef stream) {
     require_open(what);
+    if (follow_arriving(stream, what)) return;
     const std::lock_guard lock{pages_.mutex};
     if (pages_.paused.empty() && !pausing_) return;
     throw Misuse{std::string{what} + ": tag \"" + tag() + "\" is " +
@@ -338,10 +343,11 @@ MEMSAVER_INLINE bool ArenaCore::all_there() noexcept {
     return pages_.paused.empty() && !pausing_;
 }
 
-MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const char* what) {
+MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const char* what, bool join) {
     fork_mark_.require_parent(what); // before any lock: a child may find it taken for ever
     auto hold = turn_.take(deadline, tag());
     require_open(what);
+    settle_arriving(deadline, join);
     (void)spent_.retry();
     return hold;
 }
@@ -403,7 +409,10 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
 
 MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     fork_mark_.require_parent("close");
+    cancel_arriving();
     const auto turn = turn_.take();
+    settle_arriving();
+    give_up_failed_arrival();
     const std::lock_guard growing{growing_};
     if (!closed_.exchange(true)) {
         const Status drained = driver().drain(); // memory that work still uses is not pulled away
@@ -470,7 +479,7 @@ MEMSAVER_INLINE void ArenaCore::drop_dead(const std::vector<Range>& dead) {
 }
 
 MEMSAVER_INLINE void ArenaCore::drop_all_dead() {
-    if (pages_.paused.empty()) return;
+    if (pages_.paused.empty() || arriving_ != nullptr) return; // what could not be brought has pages there
     drop_dead(without(dead_ranges(pages_.paused_ranges()), pages_.mapped_and_held()));
 }
 
@@ -626,7 +635,10 @@ MEMSAVER_INLINE bool ArenaCore::owns_stream(StreamRef stream) const {
 }
 
 MEMSAVER_INLINE std::optional<Turn::Hold> ArenaCore::try_turn() {
-    return closed_.load() || forked() ? std::optional<Turn::Hold>{} : turn_.try_take();
+    if (closed_.load() || forked()) return {};
+    auto hold = turn_.try_take();
+    if (hold && !try_settle_arriving()) hold.reset();
+    return hold;
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::give_room(bool wait) noexcept {
@@ -643,6 +655,7 @@ MEMSAVER_INLINE std::size_t ArenaCore::give_room(bool wait) noexcept {
 
 MEMSAVER_INLINE std::size_t ArenaCore::bytes_to_resume() {
     std::size_t bytes = 0;
+    if (coming_back()) return 0; // it has them
     for (const Range& range : ranges_to_resume()) bytes += range.bytes;
     return bytes;
 }
@@ -701,6 +714,7 @@ MEMSAVER_INLINE ArenaCore::Growing::~Growing() {
 MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
     if (bytes <= bytes_) return;
     if (bytes > cap()) refuse(bytes, "its cap is " + format_bytes(cap()));
+    if (core_.any_away({address(), bytes_})) (void)core_.finish_arriving();
     const Range more{address() + bytes_, align_up(bytes, core_.pages_.granularity()) - bytes_};
     clear_the_way(more);
     parts_.reserve(parts_.size() + 1);
@@ -783,6 +797,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
                                                                                          core.heaps_.fences().begin()} {
     row_.tag = core.tag();
     row_.device = core.device();
+    core.give_up_failed_arrival();
     // What an earlier call could not give back belongs to this one: it has not done its work while that is held.
     if (const Status status = core.retry_held(row_.released_bytes); !status.ok()) note(status);
     core.drop_all_dead();
@@ -950,6 +965,7 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
     : turn_{std::move(turn)}, core_{&core}, once_{once ? once->open(core.driver()) : nullptr} {
     row_.tag = core.tag();
     row_.device = core.device();
+    core.give_up_failed_arrival();
     if (const Status status = core.retry_held(row_.released_bytes); !status.ok() && in_the_way()) {
         core.check_of_tag(status, "give back what is still held, before a resume");
     }
@@ -966,12 +982,13 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
 MEMSAVER_INLINE ArenaCore::Resume::Resume(Resume&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{std::move(other.once_)},
       kept_{std::move(other.kept_)}, extents_{std::move(other.extents_)}, put_off_{other.put_off_},
-      begun_{std::move(other.begun_)}, tickets_{std::move(other.tickets_)}, waited_{other.waited_},
-      restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
+      alone_{other.alone_}, first_{std::move(other.first_)}, begun_{std::move(other.begun_)}, tickets_{std::move(
+                                                                                                  other.tickets_)},
+      waited_{other.waited_}, restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
 
 MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
     if (core_ == nullptr) return;
-    const bool in_use = !tickets_.empty();
+    const bool in_use = alone_ || !tickets_.empty();
     tickets_.clear();
     core_->pages_.abandon(extents_, false, in_use);
     core_->end_operation(true);
@@ -1023,9 +1040,15 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
         }
         LiveSet live = core_->live_set(std::move(ranges), "restoring");
         live.before_write = before_write;
+        live.first = first_;
         tickets_.push_back(slot.restore(live));
     }
     begun_ = std::move(mapped);
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::go_on_alone() noexcept {
+    alone_ = true;
+    const Turn::Hold given_up{std::move(turn_)};
 }
 
 MEMSAVER_INLINE void ArenaCore::Resume::wait() {
@@ -1044,8 +1067,9 @@ MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
         const std::lock_guard lock{core.pages_.mutex};
         core.pages_.activate(extents_);
     }
-    core.end_operation(true); // while it is still known which ranges were paused
-    // Nothing is launched before it is open: what is given up in shut memory counts as out of reach of all work.
+    if (!alone_) core.end_operation(true); // while it is still known which ranges were paused
+    // Unless it was alone, nothing is launched before it is open: what is given up in shut memory counts as out of
+    // reach of all work.
     core.open_all();
     decltype(core.pages_.paused) done;
     {
@@ -1177,3 +1201,5 @@ MEMSAVER_INLINE std::size_t trim_now(ArenaCore& core, bool wait) {
 } // namespace detail
 
 } // namespace memsaver::inline v0_2
+
+#include "memsaver/arena/arriving.hpp" // at the end: it defines what is used above

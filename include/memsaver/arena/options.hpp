@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace memsaver::inline v0_2 {
 
@@ -54,6 +55,31 @@ struct ResumeOptions {
     std::optional<AnyPolicy> bytes{};
     /// How long to try again where there is no room, so that others can make some. None: not at all.
     std::optional<std::chrono::nanoseconds> room_within{};
+};
+
+/// `bytes` of memory at `pointer`, which may point into a block; they may be a part of one or reach over several.
+struct BytesAt {
+    const void* pointer = nullptr;
+    std::size_t bytes = 0;
+};
+
+/// Written as `{.first = {{layer0, bytes0}, {layer1, bytes1}}, .room_within = ...}`.
+struct ResumeAsyncOptions {
+    /// Bytes that are wanted first, in this order, of any of the tags; those that are not paused are there already. The
+    /// rest comes after. Policies of the program's own may know no order.
+    std::vector<BytesAt> first{};
+    /// As ResumeOptions::bytes.
+    std::optional<AnyPolicy> bytes{};
+    /// As ResumeOptions::room_within.
+    std::optional<std::chrono::nanoseconds> room_within{};
+};
+
+/// Written as `{.order = ..., .timeout = ...}`.
+struct SaveOptions {
+    /// What to wait for before bytes are read: the work that has written them. As PauseOptions::order.
+    Order order{};
+    /// As PauseOptions::timeout.
+    std::optional<std::chrono::nanoseconds> timeout{};
 };
 
 /// Written as `{.order = ..., .bytes_out = ...}`.

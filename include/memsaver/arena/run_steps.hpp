@@ -247,6 +247,18 @@ void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::s
 std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
                                            std::function<void(Range)> on_segment = {});
 
+/// Takes the memory of all steps, maps it and enqueues its bytes. `relieve` as for `run_resume`. If it throws, the
+/// steps are to be dropped.
+template <class Relieve>
+void begin_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
+    while (const std::optional<Refused> refused = create_all(steps)) {
+        for (ResumeStep& step : steps) step.uncreate();
+        if (!relieve(refused->driver.device())) raise_no_room(steps, *refused);
+    }
+    for_each_device(steps, [](ResumeStep& step) { step.map(); });
+    enqueue_all(steps);
+}
+
 /// Runs resumes to their end: all memory is taken first, then all is mapped, then all is copied. Where there is no
 /// room, `relieve(device)` may give some back: for as long as it answers true, taking is tried again. Bytes arrive in
 /// the order of the steps, and each step ends when its own have. If it throws, those that its report names are resumed;
@@ -255,12 +267,7 @@ template <class Relieve>
 Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
-    while (const std::optional<Refused> refused = create_all(steps)) {
-        for (ResumeStep& step : steps) step.uncreate();
-        if (!relieve(refused->driver.device())) raise_no_room(steps, *refused);
-    }
-    for_each_device(steps, [](ResumeStep& step) { step.map(); });
-    enqueue_all(steps);
+    begin_resume(steps, relieve);
     std::mutex mutex;
     try {
         translated([&] { // the host's bad_alloc too carries the report

@@ -46,7 +46,7 @@ public:
     MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
 
 private:
-    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units) const;
+    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, const std::vector<Range>& first = {}) const;
     void check_file(const Status& status, const Attempt& attempt, std::size_t bytes) const;
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
 

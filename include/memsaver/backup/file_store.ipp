@@ -109,17 +109,19 @@ MEMSAVER_INLINE Status FileStore::get(std::byte* to, std::uint64_t location, std
     return driver_.read_file(file_.get(), to, bytes, location - page);
 }
 
-MEMSAVER_INLINE std::vector<Piece> FileStore::cut(std::vector<Unit> units) const {
-    return cut_into_pieces(cut_for_observer(std::move(units), options_, driver_), ring_->buffer_bytes(),
-                           [](const Unit&, const Unit&) { return false; });
+MEMSAVER_INLINE std::vector<Piece> FileStore::cut(std::vector<Unit> units, const std::vector<Range>& first) const {
+    return cut_in_wanted_order(cut_for_observer(std::move(units), options_, driver_), ring_->buffer_bytes(), first,
+                               !options_.observer, [](const Unit&, const Unit&) { return false; });
 }
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::start(Direction direction, std::vector<Unit> units,
                                                                const LiveSet& live) {
     if (options_.observer) options_.observer->about(live.tag);
-    auto work =
-        std::make_unique<RingTransfer>(CopyLane{driver_, direction}, cut(std::move(units)), *this, ring_, options_.crew,
-                                       options_.observer.get(), live.progress, of_tag(live.tag), live.before_write);
+    const std::vector<Range> none;
+    const std::vector<Range>& first = direction == Direction::in ? live.first : none;
+    auto work = std::make_unique<RingTransfer>(CopyLane{driver_, direction}, cut(std::move(units), first), *this, ring_,
+                                               options_.crew, options_.observer.get(), live.progress, of_tag(live.tag),
+                                               live.before_write);
     work->start();
     return work;
 }

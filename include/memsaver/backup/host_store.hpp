@@ -54,7 +54,8 @@ private:
 
     static std::byte* at(std::uint64_t location) noexcept;
     [[nodiscard]] std::shared_ptr<HostRegion> region_of(std::uint64_t location) const;
-    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell) const;
+    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell,
+                                         const std::vector<Range>& first = {}) const;
 
     void check_taken(const Status& status, std::size_t bytes) const;
     /// Once for all: it will not get better.

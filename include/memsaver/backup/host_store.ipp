@@ -123,9 +123,10 @@ MEMSAVER_INLINE std::shared_ptr<HostRegion> HostStore::region_of(std::uint64_t l
     return {};
 }
 
-MEMSAVER_INLINE std::vector<Piece> HostStore::cut(std::vector<Unit> units, std::size_t cell) const {
-    return cut_into_pieces(
-        cut_for_observer(std::move(units), options_, driver_), cell,
+MEMSAVER_INLINE std::vector<Piece> HostStore::cut(std::vector<Unit> units, std::size_t cell,
+                                                  const std::vector<Range>& first) const {
+    return cut_in_wanted_order(
+        cut_for_observer(std::move(units), options_, driver_), cell, first, !options_.observer,
         [&](const Unit& a, const Unit& b) { return region_of(a.location) != region_of(b.location); });
 }
 
@@ -142,9 +143,11 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction directi
     if (std::exchange(fell_back_, false)) tell_refused(live.tell);
     if (options_.observer) options_.observer->about(live.tag);
     CopyLane lane{driver_, direction};
+    const std::vector<Range> none;
+    const std::vector<Range>& first = direction == Direction::in ? live.first : none;
     if (pinned_) {
         std::vector<PinnedTransfer::Cargo> cargo;
-        for (Piece& piece : cut(std::move(units), HostRegion::cell_bytes)) {
+        for (Piece& piece : cut(std::move(units), HostRegion::cell_bytes, first)) {
             auto region = region_of(piece.location());
             cargo.push_back({std::move(piece), std::move(region)});
         }
@@ -154,8 +157,8 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction directi
         work->start();
         return work;
     }
-    auto work = std::make_unique<RingTransfer>(std::move(lane), cut(std::move(units), ring_->buffer_bytes()), *this,
-                                               ring_, options_.crew, options_.observer.get(), live.progress,
+    auto work = std::make_unique<RingTransfer>(std::move(lane), cut(std::move(units), ring_->buffer_bytes(), first),
+                                               *this, ring_, options_.crew, options_.observer.get(), live.progress,
                                                of_tag(live.tag), live.before_write);
     work->start();
     return work;

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_2 {
@@ -50,6 +52,11 @@ struct Piece {
 /// Cuts units at every multiple of `step` of the device's addresses: where a part of a block may come or go alone.
 std::vector<Unit> cut_at_addresses(const std::vector<Unit>& units, std::size_t step);
 
+/// The units in the order in which their bytes are wanted: a group for each of `first` that has any, which may overlap,
+/// and one for the rest. Where `cut`, at the borders of these ranges; else a unit goes with the first that has any of
+/// it.
+std::vector<std::vector<Unit>> in_wanted_order(std::vector<Unit> units, const std::vector<Range>& first, bool cut);
+
 /// Cuts units at every multiple of `cell` (of their location) and wherever `apart(a, b)` says that two neighbours are
 /// not to be together. The same block always falls into the same units.
 template <class Apart>
@@ -66,6 +73,19 @@ std::vector<Piece> cut_into_pieces(std::vector<Unit> units, std::size_t cell, Ap
             pieces.back().units.push_back(part);
             unit = {unit.device + part.bytes, unit.location + part.bytes, unit.bytes - part.bytes};
         }
+    }
+    return pieces;
+}
+
+/// The same of units in the order in which their bytes are wanted. `at_borders`: cut there too, so that what is wanted
+/// first waits for nothing else; a block then falls into other units each time.
+template <class Apart>
+std::vector<Piece> cut_in_wanted_order(std::vector<Unit> units, std::size_t cell, const std::vector<Range>& first,
+                                       bool at_borders, Apart&& apart) {
+    std::vector<Piece> pieces;
+    for (std::vector<Unit>& group : in_wanted_order(std::move(units), first, at_borders)) {
+        std::vector<Piece> more = cut_into_pieces(std::move(group), cell, apart);
+        pieces.insert(pieces.end(), std::move_iterator{more.begin()}, std::move_iterator{more.end()});
     }
     return pieces;
 }

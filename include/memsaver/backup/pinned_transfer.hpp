@@ -51,6 +51,8 @@ public:
 
     [[nodiscard]] bool enqueued() const noexcept override { return at_once_; }
 
+    MEMSAVER_INLINE void cancel() noexcept override;
+
 private:
     static std::size_t bytes_of(const std::vector<Cargo>& cargo);
 

@@ -73,6 +73,10 @@ MEMSAVER_INLINE Status PinnedTransfer::wait_for(Range range) {
     });
 }
 
+MEMSAVER_INLINE void PinnedTransfer::cancel() noexcept {
+    if (!at_once_ && !crew_.done()) fail({StatusKind::other, 0, "the transfer was cancelled"});
+}
+
 MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, const std::vector<bool>& so_far,
                                                FunctionRef<Status(std::size_t)> act) {
     crew_.help();

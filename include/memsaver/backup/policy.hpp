@@ -55,6 +55,9 @@ struct LiveSet {
     std::function<Status(Range)> before_write{};
     /// Of a save: the pages of these, some of `extents`, go to another tag of the program, and not back to the device.
     std::vector<Range> handed_on{};
+    /// Of a restore: ranges whose bytes are wanted first, in this order; they may overlap, and reach beyond `extents`.
+    /// What is moved in any other order is right as well, and slower for whoever waits for these.
+    std::vector<Range> first{};
 };
 
 /// What a slot's `resumed` may answer: nothing, or the Status of what it could not give back.
@@ -81,6 +84,8 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 /// - `set_retain(yes)`, if it has it: noexcept, whether room is kept after the resumes to come, for the next pause.
 /// - `static constexpr bool asks_before_write = true`, if it has it: `restore` calls `live.before_write` for the bytes
 ///   that it is about to bring, as late as it can. Otherwise all that is to be written is waited for before `restore`.
+/// - `saves_once()`, if it has it: noexcept, whether what was saved is good until `invalidate`, so that it can be saved
+///   ahead of the pause: `save` may then be called while the memory is active and stays so. Else it may not.
 /// - `saved_in_part(ranges)`, if it has it: noexcept; a save failed, but these ranges of it had been saved by then, and
 ///   are away. Needed by slots whose tickets know single ranges (`wait_for`). Takes a sorted std::vector<Range>.
 /// - `close()`, if it has it: noexcept, gives everything back and answers the first failure; what is left is tried
@@ -134,6 +139,7 @@ public:
     virtual bool set_retain(bool yes) noexcept = 0;
     [[nodiscard]] virtual bool asks_before_write() const noexcept = 0;
     virtual void saved_in_part(const std::vector<Range>& away) noexcept = 0;
+    [[nodiscard]] virtual bool saves_once() const noexcept = 0;
     virtual Status close() noexcept = 0;
 };
 
@@ -233,6 +239,13 @@ private:
         }
         void saved_in_part(const std::vector<Range>& away) noexcept override {
             if constexpr (requires { slot.saved_in_part(away); }) slot.saved_in_part(away);
+        }
+        [[nodiscard]] bool saves_once() const noexcept override {
+            if constexpr (requires { slot.saves_once(); }) {
+                return slot.saves_once();
+            } else {
+                return false;
+            }
         }
         Status close() noexcept override {
             if constexpr (requires {

@@ -97,6 +97,7 @@ public:
     /// The bytes pass through this host's hands, so it waits here until they have arrived; not for the rest.
     Status follow(StreamRef, Range range) noexcept override { return RingTransfer::wait_for(range); }
     MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
+    MEMSAVER_INLINE void cancel() noexcept override;
 
 private:
     static std::size_t bytes_of(const std::vector<Piece>& pieces);

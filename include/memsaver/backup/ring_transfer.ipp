@@ -89,7 +89,9 @@ MEMSAVER_INLINE Status RingTransfer::query(bool& done) noexcept {
 MEMSAVER_INLINE Status RingTransfer::wait() {
     crew_.join();
     if (const auto failure = crew_.failure()) std::rethrow_exception(failure);
-    return {};
+    const std::lock_guard lock{mutex_};
+    const bool all = std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end();
+    return all ? Status{} : Status{StatusKind::other, 0, "the transfer was cancelled"};
 }
 
 MEMSAVER_INLINE Status RingTransfer::wait_for(Range range) noexcept {
@@ -103,6 +105,12 @@ MEMSAVER_INLINE Status RingTransfer::wait_for(Range range) noexcept {
         if (wanted && !arrived_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
     }
     return {};
+}
+
+MEMSAVER_INLINE void RingTransfer::cancel() noexcept {
+    const std::lock_guard lock{mutex_};
+    stopped_ = true;
+    arrival_.notify_all();
 }
 
 MEMSAVER_INLINE std::size_t RingTransfer::bytes_of(const std::vector<Piece>& pieces) {

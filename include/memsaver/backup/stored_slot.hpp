@@ -31,6 +31,8 @@ public:
 
     void saved_in_part(const std::vector<Range>& away) noexcept;
 
+    [[nodiscard]] bool saves_once() const noexcept;
+
     Status resumed() noexcept;
     /// From the next resume on.
     void set_retain(bool yes) noexcept;

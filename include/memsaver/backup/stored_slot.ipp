@@ -31,6 +31,7 @@ public:
     Status follow(StreamRef stream, Range range) noexcept override { return moving_.follow(stream, range); }
     Status wait_for(Range range) override { return moving_.wait_for(range); }
     [[nodiscard]] bool enqueued() const noexcept override { return moving_.enqueued(); }
+    void cancel() noexcept override { moving_.cancel(); }
     MEMSAVER_INLINE Status wait() override;
 
     static Ticket ticket(std::shared_ptr<StoredBooks> books, std::unique_ptr<Ticket::Work> work,
@@ -123,6 +124,8 @@ MEMSAVER_INLINE void StoredSlot::saved_in_part(const std::vector<Range>& away) n
         entry.partly = bytes != entry.bytes;
     }
 }
+
+MEMSAVER_INLINE bool StoredSlot::saves_once() const noexcept { return books_->options.refresh == Refresh::once; }
 
 MEMSAVER_INLINE Status StoredSlot::resumed() noexcept {
     if (!books_->options.retain && books_->options.refresh != Refresh::once) return books_->clear();

@@ -57,6 +57,9 @@ public:
         virtual Status wait_for(Range range);
         /// Whether all of it is on its streams, so that nothing but the device can keep it from arriving.
         [[nodiscard]] virtual bool enqueued() const noexcept { return false; }
+        /// Nobody wants it any more: what is not on its streams need not go, and `wait` then answers a failure. Any
+        /// time, any thread; does not wait.
+        virtual void cancel() noexcept {}
 
     private:
         friend class Ticket;
@@ -78,9 +81,15 @@ public:
     // See Work for what these answer.
     Status query(bool& done) noexcept;
     Status wait();
+    /// Waits until the bytes of `range` have arrived.
     Status wait_for(Range range) { return work_ ? work_->wait_for(range) : Status{}; }
+    /// Whether nothing but the device can keep the bytes from arriving.
     [[nodiscard]] bool enqueued() const noexcept { return !work_ || work_->enqueued(); }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
+    /// Nobody wants the bytes any more.
+    void cancel() noexcept {
+        if (work_) work_->cancel();
+    }
 
 private:
     void wait_quietly() noexcept;

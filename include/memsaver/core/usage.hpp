@@ -17,8 +17,8 @@ struct ArenaUsage {
     std::string tag;
     int device = 0;
     std::string policy;
-    /// "active", "paused", "partly paused", "empty", "plain" (switched off), "closed", or, of an Arena that outlives
-    /// its tag, "dropped".
+    /// "active", "paused", "partly paused", "arriving" (mapped, its bytes on their way, or they could not be brought),
+    /// "empty", "plain" (switched off), "closed", or, of an Arena that outlives its tag, "dropped".
     std::string state;
     std::size_t reserved_bytes = 0;  ///< addresses
     std::size_t mapped_bytes = 0;    ///< physical memory owned: the sum of the handles that live, held ones included

@@ -68,7 +68,7 @@ MEMSAVER_INLINE CapturedGraph::~CapturedGraph() {
 
 MEMSAVER_INLINE void CapturedGraph::launch(StreamRef stream) {
     arena_.saver().boundary("launch of a graph", arena_.base(), [&] {
-        arena_.base().require_resumed("launch of a graph");
+        arena_.base().require_resumed("launch of a graph", stream);
         check(driver_.launch(graph_, stream), "launch a graph");
     });
 }

@@ -3,6 +3,7 @@
 
 #include "memsaver/fwd.hpp"
 #include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/arrival.hpp"
 #include "memsaver/saver/buffer.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/use.hpp"
@@ -113,6 +114,35 @@ public:
     /// block lives any more is not brought back. Bytes arrive in the order of the list.
     Report resume(const ResumeOptions& options = {}) { return used().resume(Tags::all(), options); }
     Report resume(const Tags& tags, const ResumeOptions& options = {}) { return used().resume(tags, options); }
+
+    /// As `resume`, but does not wait for the bytes: when it returns, all memory has been taken and is mapped, and
+    /// bytes are on their way, those of `.first` first. Until a block's bytes have come it must not be touched but by
+    /// work of a stream that `Arrival::before` was called with, or after `Arrival::wait`: it may be freed at any time,
+    /// and then stays out of use until the bytes have arrived and the device's work has passed it. Graph::launch has
+    /// its stream wait for its own tag. Meanwhile a `resume` of the tag waits for the bytes and a `resume_async` joins:
+    /// its Arrival is of the same bytes, whatever its options say. Pause, exchange, trim, invalidate and prepare wait
+    /// for them; `close` and `drop` keep back what is not on its way yet. A saver's hooks `before_resume` run first,
+    /// those `after_resume` once the bytes are here: see Arrival::wait.
+    ///
+    /// Throws as `resume`, and Misuse for ranges in `.first` that are not in live blocks of the tags; then nothing has
+    /// changed.
+    [[nodiscard]] Arrival resume_async(const ResumeAsyncOptions& options = {}) {
+        return used().resume_async(Tags::all(), options);
+    }
+    [[nodiscard]] Arrival resume_async(const Tags& tags, const ResumeAsyncOptions& options = {}) {
+        return used().resume_async(tags, options);
+    }
+
+    /// Saves what a pause of these tags would save, ahead of it: copies while the engine works, so that the pause only
+    /// gives pages back. For policies that save once. Waits for `.order` here, then starts; the memory stays active,
+    /// and may be read; allocations and frees go on. What is written after `.order`, or to a new block, is for the
+    /// program to tell: `invalidate`, as ever with Refresh::once, which waits for the copies and undoes them. Other
+    /// operations on the tags wait for them too. Blocks that are allocated meanwhile are saved by the pause.
+    ///
+    /// Throws Misuse for a tag that was named and whose policy keeps nothing, or saves at every pause; NotIdle,
+    /// OutOfHostMemory, and what `pause` throws for failures of the driver. Nothing has changed then.
+    [[nodiscard]] Arrival save(const SaveOptions& options = {}) { return used().save(Tags::all(), options); }
+    [[nodiscard]] Arrival save(const Tags& tags, const SaveOptions& options = {}) { return used().save(tags, options); }
 
     /// Pauses `out` and resumes `in`, so that one steps aside for the other: pages pass from tag to tag without being
     /// released, and bytes are saved and restored at the same time, so that it takes about as long as the slower of the

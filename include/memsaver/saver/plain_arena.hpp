@@ -45,7 +45,7 @@ public:
     [[nodiscard]] MEMSAVER_INLINE bool holds(const void* pointer, std::size_t bytes) override;
     MEMSAVER_INLINE void let_go(std::uint64_t graph) noexcept override;
     MEMSAVER_INLINE void require_open(const char* what) const override;
-    void require_resumed(const char* what) override { require_open(what); }
+    void require_resumed(const char* what, StreamRef) override { require_open(what); }
     [[nodiscard]] MEMSAVER_INLINE ArenaUsage usage() override;
     [[nodiscard]] const std::string& tag() const noexcept override { return tag_; }
     [[nodiscard]] int device() const noexcept override { return driver_.device(); }

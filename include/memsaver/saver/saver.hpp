@@ -3,6 +3,8 @@
 
 #include "memsaver/backup/discard.hpp" // what a tag does by default
 #include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/arrival.hpp"
+#include "memsaver/saver/arrival_state.hpp"
 #include "memsaver/saver/buffer.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/hook_lists.hpp"

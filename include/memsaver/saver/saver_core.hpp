@@ -24,6 +24,7 @@ namespace memsaver::inline v0_2 {
 namespace detail {
 
 class ArenaBase;
+class ArrivalState;
 class GrowingBlock;
 class OpenCaptures;
 class UseRecord;
@@ -71,6 +72,9 @@ public:
 
     Report pause(const Tags& tags, const PauseOptions& options);
     Report resume(const Tags& tags, const ResumeOptions& options);
+    Arrival resume_async(const Tags& tags, const ResumeAsyncOptions& options); // these two: arrival.ipp
+    Arrival save(const Tags& tags, const SaveOptions& options);
+    void run_after_resume(ResumeEvent& event);
     Report exchange(const Tags& out, const Tags& in, const ExchangeOptions& options);
     Report trim(const Tags& tags, const TrimOptions& options);
     void prepare(const Tags& tags);

@@ -746,7 +746,7 @@ MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int devi
 // --- what operations are made of ---
 
 MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members, const Deadline& deadline,
-                                                         const char* what) {
+                                                         const char* what, bool join) {
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (members[i]->core != nullptr) order.push_back(i);
@@ -756,7 +756,7 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
     Turns turns(members.size());
     for (const std::size_t i : order) {
         try {
-            (void)turns[i].emplace(members[i]->core->take_turn(deadline, what));
+            (void)turns[i].emplace(members[i]->core->take_turn(deadline, what, join));
         } catch (Misuse& error) {
             if (members[i]->arena->dropped.load()) continue; // meanwhile: there is nothing to do
             name_tag(error, members[i]->tag);

@@ -80,12 +80,13 @@ class SaverState {
     // --- operations ---
 
     /// The turns of all, taken in the order that all operations keep.
-    Turns take_turns(const Members& members, const Deadline& deadline, const char* what);
+    /// `join`: see ArenaCore::take_turn.
+    Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
     Report pause_now(const Tags& tags, const PauseOptions& options);
     /// What finds no room is tried again for as long as somebody makes some: `act(device)`, which sets the device that
     /// had none where it throws OutOfMemory.
     template <class Act>
-    Report with_patience(const std::optional<std::chrono::nanoseconds>& room_within, Act&& act) {
+    decltype(auto) with_patience(const std::optional<std::chrono::nanoseconds>& room_within, Act&& act) {
         unsigned asked = 0;
         bool waited = false;
         for (RoomWithin patience{room_within};;) {
@@ -103,6 +104,10 @@ class SaverState {
             patience.sleep(); // others may make room: no turn is held
         }
     }
+    void resume_async_now(ArrivalState& arrival, const Tags& tags, const ResumeAsyncOptions& options,
+                          const std::vector<std::string>& told, int& refused_by);
+    /// Throws Misuse for ranges that are not in live blocks of these.
+    static void require_parts_of(const char* what, const Members& members, const std::vector<BytesAt>& ranges);
     /// `refused_by` and `may_wait` as for `resume_now`.
     Report exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options, int& refused_by,
                         bool may_wait = true);

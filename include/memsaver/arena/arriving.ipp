@@ -1,0 +1,308 @@
+// Definitions of arriving.hpp, and of what an ArenaCore does with what is on its way.
+#pragma once
+
+#include "memsaver/arena/arriving.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+// --- saving ahead ---
+
+MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(ArenaCore& core, Turn::Hold turn)
+    : turn_{std::move(turn)}, core_{&core}, able_{core.own_->saves_once()} {
+    const std::lock_guard lock{core.pages_.mutex};
+    for (const Extent& extent : core.pages_.active) ranges_.push_back({extent.address(), extent.bytes()});
+    sort_by_address(ranges_);
+}
+
+MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
+    if (ranges_.empty()) return;
+    saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
+    LiveSet live = core_->live_set(ranges_, "saving");
+    live.blocks = [core = core_, ranges = ranges_] { // a block that reaches into newer memory is as new
+        std::vector<LiveBlock> blocks = core->heaps_.live_blocks(ranges);
+        std::erase_if(blocks, [&](const LiveBlock& block) { return !covers(ranges, {block.address, block.bytes}); });
+        return blocks;
+    };
+    ticket_ = core_->own_->save(live);
+}
+
+// --- what is on its way ---
+
+/// While one lives, so do the tickets; if it is one.
+class ArenaCore::Arriving::Use {
+public:
+    explicit Use(Arriving& arriving) : arriving_{arriving} {
+        std::unique_lock lock{arriving_.mutex_};
+        arriving_.changed_.wait(lock, [&] { return !arriving_.shut_; });
+        counts_ = arriving_.state_ != State::over;
+        if (counts_) arriving_.uses_ += 1;
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() {
+        if (!counts_) return;
+        const std::lock_guard lock{arriving_.mutex_};
+        arriving_.uses_ -= 1;
+        arriving_.changed_.notify_all();
+    }
+    [[nodiscard]] explicit operator bool() const noexcept { return counts_; }
+
+private:
+    Arriving& arriving_;
+    bool counts_ = false;
+};
+
+MEMSAVER_INLINE ArenaCore::Arriving::Arriving(ArenaCore& core) : core_{core} {
+    row_.tag = core.tag();
+    row_.device = core.device();
+    saving_.reserve(1);
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::begin(const std::shared_ptr<Arriving>& arriving, Resume&& coming) noexcept {
+    arriving->coming_back_ = true;
+    arriving->coming_.emplace(std::move(coming));
+    arriving->core_.set_arriving(arriving);
+    arriving->coming_->go_on_alone();
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::begin(const std::shared_ptr<Arriving>& arriving,
+                                                SaveAhead&& saving) noexcept {
+    arriving->row_.waited = saving.waited_;
+    arriving->saving_.push_back(std::move(saving.ticket_)); // for which there is room
+    arriving->span_ = std::move(saving.saving_);
+    arriving->core_.set_arriving(arriving);
+    const Turn::Hold given_up{std::move(saving.turn_)};
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::settle(const Deadline& deadline) {
+    if (!in(State::under_way)) return;
+    if (deadline) poll_until(deadline);
+    std::exception_ptr failure;
+    try {
+        named([&] { wait_for_all(); });
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    if (failure) {
+        for (Ticket& ticket : tickets()) { // nothing moves any more, whatever has failed
+            try {
+                (void)ticket.wait();
+            } catch (...) { // the first failure counts
+            }
+        }
+        if (coming_back_) return finish(State::failed, std::move(failure));
+    }
+    shut_out();
+    if (coming_) {
+        row_ = coming_->commit();
+        coming_.reset();
+        core_.totals.note(row_);
+    } else {
+        saving_.clear();
+        span_.end();
+        core_.totals.saved_ahead(row_.saved_bytes);
+    }
+    finish(State::over, std::move(failure));
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::give_up() noexcept {
+    if (!in(State::failed)) return;
+    shut_out();
+    coming_.reset();
+    finish(State::over, failure_);
+}
+
+MEMSAVER_INLINE bool ArenaCore::Arriving::done() noexcept {
+    const Use use{*this};
+    if (!use) return true;
+    for (Ticket& ticket : tickets()) {
+        bool done = false;
+        if (ticket.query(done).ok() && !done) return false;
+    }
+    return true;
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::follow(StreamRef stream, Range range) {
+    const bool under_way = each_ticket("have a stream wait for bytes on their way", range,
+                                       [&](Ticket& ticket) { return ticket.follow(stream, range); });
+    if (!under_way) throw_failure();
+}
+
+MEMSAVER_INLINE bool ArenaCore::Arriving::follow_all(StreamRef stream, const char* what) {
+    if (failed()) {
+        throw Misuse{std::string{what} + ": the bytes of tag \"" + core_.tag() +
+                     "\" could not be brought back; resume it again first"};
+    }
+    const Range all{0, ~std::size_t{0}};
+    return each_ticket(what, all, [&](Ticket& ticket) { return ticket.follow(stream, all); });
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::wait_for(Range range) {
+    const bool under_way =
+        each_ticket("wait for bytes on their way", range, [&](Ticket& ticket) { return ticket.wait_for(range); });
+    if (!under_way) throw_failure();
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::end() {
+    while (in(State::under_way)) (void)core_.finish_arriving();
+    throw_failure();
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::cancel() noexcept {
+    const Use use{*this};
+    if (!use) return;
+    for (Ticket& ticket : tickets()) ticket.cancel();
+}
+
+MEMSAVER_INLINE bool ArenaCore::Arriving::in(State state) noexcept {
+    const std::lock_guard lock{mutex_};
+    return state_ == state;
+}
+
+template <class Act>
+MEMSAVER_INLINE void ArenaCore::Arriving::named(Act&& act) {
+    try {
+        act();
+    } catch (Error& error) {
+        const std::lock_guard lock{mutex_};
+        if (error.tag() != core_.tag()) name_tag(error, core_.tag());
+        throw;
+    }
+}
+
+template <class Act>
+MEMSAVER_INLINE bool ArenaCore::Arriving::each_ticket(const char* what, Range range, Act&& act) {
+    const Use use{*this};
+    if (!use) return false;
+    for (Ticket& ticket : tickets()) {
+        named([&] {
+            const Status status = act(ticket);
+            if (status.ok()) return;
+            core_.check_moved(ticket.wait(), what, ticket.bytes()); // it knows best
+            core_.check_moved(status, what, range.bytes);
+        });
+    }
+    return true;
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::poll_until(const Deadline& deadline) {
+    for (auto pause = std::chrono::microseconds{5}; !done();
+         pause = std::min(2 * pause, std::chrono::microseconds{500})) {
+        if (std::chrono::steady_clock::now() >= *deadline) {
+            throw NotIdle{"tag \"" + core_.tag() +
+                          "\": its bytes were still on their way when the time allowed ran out; nothing has changed"};
+        }
+        std::this_thread::sleep_for(pause);
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::wait_for_all() {
+    if (coming_) return coming_->wait();
+    for (Ticket& ticket : saving_) {
+        core_.check_moved(ticket.wait(), "save bytes ahead", ticket.bytes());
+        row_.saved_bytes += ticket.bytes();
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::shut_out() noexcept {
+    std::unique_lock lock{mutex_};
+    shut_ = true;
+    changed_.wait(lock, [&] { return uses_ == 0; });
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::finish(State state, std::exception_ptr failure) noexcept {
+    const std::lock_guard lock{mutex_};
+    state_ = state;
+    shut_ = false;
+    failure_ = std::move(failure);
+    changed_.notify_all();
+}
+
+MEMSAVER_INLINE void ArenaCore::Arriving::throw_failure() {
+    std::exception_ptr failure;
+    {
+        const std::lock_guard lock{mutex_};
+        failure = failure_;
+    }
+    if (failure) std::rethrow_exception(failure);
+}
+
+// --- the arena's part ---
+
+MEMSAVER_INLINE std::shared_ptr<ArenaCore::Arriving> ArenaCore::arriving() noexcept {
+    const std::lock_guard lock{pages_.mutex};
+    return arriving_;
+}
+
+MEMSAVER_INLINE bool ArenaCore::coming_back() noexcept {
+    const auto coming = arriving();
+    return coming != nullptr && coming->brings_back();
+}
+
+MEMSAVER_INLINE bool ArenaCore::finish_arriving() noexcept {
+    if (forked()) return false;
+    const auto coming = arriving();
+    if (coming == nullptr || coming->failed()) return false;
+    try {
+        const auto turn = turn_.take();
+        settle_arriving();
+        return true;
+    } catch (const std::exception&) { // nothing that waits without a deadline throws
+        return false;
+    }
+}
+
+MEMSAVER_INLINE bool ArenaCore::follow_arriving(StreamRef stream, const char* what) {
+    const auto coming = arriving();
+    return coming != nullptr && coming->brings_back() && coming->follow_all(stream, what);
+}
+
+MEMSAVER_INLINE void ArenaCore::cancel_arriving() noexcept {
+    if (const auto coming = arriving()) coming->cancel();
+}
+
+MEMSAVER_INLINE void ArenaCore::set_arriving(std::shared_ptr<Arriving> arriving) noexcept {
+    const std::lock_guard lock{pages_.mutex};
+    arriving_ = std::move(arriving);
+}
+
+MEMSAVER_INLINE void ArenaCore::settle_arriving(const Deadline& deadline, bool join) {
+    const auto coming = arriving_; // under the turn, nobody else changes it
+    if (coming == nullptr || (join && coming->can_be_joined() && !coming->done())) return;
+    coming->settle(deadline);
+    if (!coming->failed()) set_arriving(nullptr);
+}
+
+MEMSAVER_INLINE bool ArenaCore::try_settle_arriving() noexcept {
+    const auto coming = arriving_;
+    if (coming == nullptr || coming->failed()) return true;
+    if (!coming->done()) return false;
+    coming->settle({});
+    if (!coming->failed()) set_arriving(nullptr);
+    return true;
+}
+
+MEMSAVER_INLINE void ArenaCore::give_up_failed_arrival() noexcept {
+    const auto failed = arriving_;
+    if (failed == nullptr) return;
+    failed->give_up();
+    set_arriving(nullptr);
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,353 @@
+// Definitions of arrival.hpp, and the operations that answer one.
+#pragma once
+
+#include "memsaver/saver/arrival.hpp"
+#include "memsaver/saver/arrival_state.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE Arrival& Arrival::operator=(Arrival&& other) noexcept {
+    if (this != &other) {
+        end();
+        state_ = std::move(other.state_);
+    }
+    return *this;
+}
+
+MEMSAVER_INLINE void Arrival::before(StreamRef stream, const void* pointer, std::size_t bytes) const {
+    state().before(stream, pointer, bytes);
+}
+
+MEMSAVER_INLINE void Arrival::before(StreamRef stream) const { state().before(stream); }
+
+MEMSAVER_INLINE void Arrival::wait(const void* pointer, std::size_t bytes) const { state().wait(pointer, bytes); }
+
+MEMSAVER_INLINE void Arrival::wait() const { state().wait(); }
+
+MEMSAVER_INLINE bool Arrival::done() const { return state().done(); }
+
+MEMSAVER_INLINE Report Arrival::report() const { return state().report(); }
+
+MEMSAVER_INLINE detail::ArrivalState& Arrival::state() const {
+    if (state_ == nullptr) throw Misuse{"an Arrival that stands for nothing was used"};
+    return *state_;
+}
+
+MEMSAVER_INLINE void Arrival::end() noexcept {
+    if (state_ == nullptr) return;
+    state_->end();
+    state_.reset();
+}
+
+namespace detail {
+
+MEMSAVER_INLINE void ArrivalState::begin(std::vector<Part> parts, std::vector<std::string> told) noexcept {
+    parts_ = std::move(parts);
+    event_.tags = std::move(told);
+}
+
+MEMSAVER_INLINE void ArrivalState::before(StreamRef stream, const void* pointer, std::size_t bytes) {
+    saver_->boundary("before", [&] {
+        require_open("before");
+        const Part& part = part_of("before", pointer, bytes);
+        refuse_captured(part, stream);
+        if (part.arriving) part.arriving->follow(stream, {reinterpret_cast<Address>(pointer), bytes});
+    });
+}
+
+MEMSAVER_INLINE void ArrivalState::before(StreamRef stream) {
+    saver_->boundary("before", [&] {
+        require_open("before");
+        for (const Part& part : parts_) {
+            if (part.arriving) refuse_captured(part, stream);
+        }
+        for (const Part& part : parts_) {
+            if (part.arriving && !gone(part)) part.arriving->follow(stream, {0, ~std::size_t{0}});
+        }
+    });
+}
+
+MEMSAVER_INLINE void ArrivalState::wait(const void* pointer, std::size_t bytes) {
+    saver_->boundary("wait for bytes", [&] {
+        require_open("wait for bytes");
+        const Part& part = part_of("wait", pointer, bytes);
+        if (part.arriving) part.arriving->wait_for({reinterpret_cast<Address>(pointer), bytes});
+    });
+}
+
+MEMSAVER_INLINE void ArrivalState::wait() {
+    saver_->boundary("wait for bytes", [&] {
+        require_open("wait for bytes");
+        finish();
+    });
+}
+
+MEMSAVER_INLINE bool ArrivalState::done() {
+    return saver_->boundary("ask for bytes", [&] {
+        return std::all_of(parts_.begin(), parts_.end(),
+                           [](const Part& part) { return part.arriving == nullptr || part.arriving->done(); });
+    });
+}
+
+MEMSAVER_INLINE Report ArrivalState::report() {
+    return saver_->boundary("report", [&] {
+        finish();
+        const std::lock_guard lock{mutex_};
+        Report report = event_.report; // hooks may have written into it
+        report.elapsed = elapsed_;
+        return report;
+    });
+}
+
+MEMSAVER_INLINE void ArrivalState::end() noexcept {
+    if (saver_->forked() || told_.load()) return;
+    try {
+        translated([&] { finish(); });
+    } catch (const std::exception& error) {
+        const auto* const known = dynamic_cast<const Error*>(&error);
+        tell(saver_->events(), [&] {
+            return Event{EventKind::ignored, known != nullptr ? known->tag() : std::string{}, saver_->driver().device(),
+                         error.what()};
+        });
+    }
+}
+
+MEMSAVER_INLINE void ArrivalState::require_open(const char* what) const {
+    const bool all_gone = std::all_of(parts_.begin(), parts_.end(), gone);
+    for (const Part& part : parts_) {
+        if (all_gone || !gone(part)) part.member->arena->require_open(what);
+    }
+}
+
+MEMSAVER_INLINE bool ArrivalState::gone(const Part& part) noexcept {
+    return part.member->arena->dropped.load() && (part.member->core == nullptr || part.member->core->closed());
+}
+
+MEMSAVER_INLINE void ArrivalState::refuse_captured(const Part& part, StreamRef stream) {
+    if (part.member->core == nullptr) return;
+    bool capturing = false;
+    check(part.member->driver.capturing(stream, capturing), "ask whether a stream is being captured");
+    if (!capturing) return;
+    throw Misuse{
+        "before: the stream is being captured, and replays would wait for nothing; have the stream wait when it "
+        "launches the graph"};
+}
+
+MEMSAVER_INLINE const ArrivalState::Part& ArrivalState::part_of(const char* what, const void* pointer,
+                                                                std::size_t bytes) const {
+    for (const Part& part : parts_) {
+        ArenaBase& arena = *part.member->arena;
+        if (bytes != 0 && arena.contains(pointer) && arena.holds(pointer, bytes)) return part;
+    }
+    std::string names;
+    for (const Part& part : parts_) names += (names.empty() ? "\"" : ", \"") + part.member->tag + '"';
+    throw Misuse{std::string{what} + ": " + format_bytes(bytes) + " at " +
+                 format_address(reinterpret_cast<Address>(pointer)) +
+                 " are not in live blocks of the tags concerned (" + names + ')'};
+}
+
+MEMSAVER_INLINE void ArrivalState::finish() {
+    std::exception_ptr first;
+    for (const Part& part : parts_) {
+        if (!part.arriving || part.member->core->closed()) continue; // dropped: nobody asks for its bytes
+        try {
+            part.arriving->end();
+        } catch (...) {
+            if (!first) first = std::current_exception();
+        }
+    }
+    told_ = true;
+    if (first) std::rethrow_exception(first);
+    ResumeEvent event;
+    {
+        const std::lock_guard lock{mutex_};
+        if (ended_) return;
+        event = event_;
+        event.report = report_of(parts_.size());
+        for (const Part& part : parts_) {
+            if (part.arriving && !part.member->core->closed()) event.report.add(part.arriving->row());
+        }
+        elapsed_ = std::chrono::steady_clock::now() - start_;
+        event.report.elapsed = elapsed_;
+        event_.report = event.report;
+        ended_ = true;
+    }
+    const bool here = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+        return part.member->core == nullptr || part.member->core->nothing_paused();
+    });
+    if (event.tags.empty() || !here) return;
+    saver_->run_after_resume(event);
+    const std::lock_guard lock{mutex_};
+    event_.report = std::move(event.report);
+}
+
+// --- the operations ---
+
+MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAsyncOptions& options) {
+    return boundary("resume_async", [&] {
+        state_->hook_threads_.refuse("resume_async", tags);
+        require_keeps_nothing({.bytes = options.bytes});
+        state_->tags_.require("resume_async", tags);
+        state_->require_parts_of("resume_async", state_->tags_.members(tags), options.first);
+        auto arrival = std::make_shared<ArrivalState>(shared_from_this());
+        if (!enabled()) {
+            std::vector<ArrivalState::Part> parts;
+            for (auto& member : state_->tags_.members(tags)) parts.push_back({std::move(member)});
+            arrival->begin(std::move(parts));
+            return Arrival{std::move(arrival)};
+        }
+        const bool hooks = !state_->before_resume_.empty() || !state_->after_resume_.empty();
+        ResumeEvent event{state_->names_for(tags, hooks), {}};
+        const Span resuming = state_->span_of(event.tags, "resume");
+        state_->run_hooks(state_->before_resume_, event, false);
+        state_->with_patience(options.room_within, [&](int& refused_by) {
+            state_->resume_async_now(*arrival, tags, options, event.tags, refused_by);
+        });
+        return Arrival{std::move(arrival)};
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::run_after_resume(ResumeEvent& event) {
+    state_->run_hooks(state_->after_resume_, event, true);
+}
+
+MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Members& members,
+                                                  const std::vector<BytesAt>& ranges) {
+    for (const BytesAt& range : ranges) {
+        const bool known = range.bytes != 0 && std::any_of(members.begin(), members.end(), [&](const auto& member) {
+                               return member->arena->holds(range.pointer, range.bytes);
+                           });
+        if (known) continue;
+        throw Misuse{std::string{what} + " with .first: " + format_bytes(range.bytes) + " at " +
+                     format_address(reinterpret_cast<Address>(range.pointer)) +
+                     " are not in live blocks of the tags concerned"};
+    }
+}
+
+MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const Tags& tags,
+                                                  const ResumeAsyncOptions& options,
+                                                  const std::vector<std::string>& told, int& refused_by) {
+    using Arriving = ArenaCore::Arriving;
+    std::vector<ArrivalState::Part> parts;
+    std::vector<std::vector<Range>> firsts; // of each part
+    Members members = tags_.members(tags);
+    const auto has = [](const std::shared_ptr<Member>& member, const BytesAt& range) {
+        return member->arena->contains(range.pointer);
+    };
+    for (const BytesAt& range : options.first) { // whose bytes are wanted first comes first
+        const auto whose =
+            std::find_if(members.begin(), members.end(), [&](const auto& m) { return m && has(m, range); });
+        if (whose != members.end()) parts.push_back({std::move(*whose)});
+    }
+    for (auto& member : members) {
+        if (member) parts.push_back({std::move(member)});
+    }
+    for (const auto& part : parts) {
+        auto& first = firsts.emplace_back();
+        for (const BytesAt& range : options.first) {
+            if (has(part.member, range)) first.push_back({reinterpret_cast<Address>(range.pointer), range.bytes});
+        }
+    }
+    Members busy(parts.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        ArenaCore* const core = parts[i].member->core;
+        if (core != nullptr && !core->nothing_paused()) busy[i] = parts[i].member;
+    }
+    std::vector<std::size_t> of; // the part of each step
+    Members ours;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (busy[i] == nullptr) continue;
+        of.push_back(i);
+        ours.push_back(busy[i]);
+    }
+    Turns turns = take_turns(ours, {}, "resume_async", true);
+    std::vector<ResumeStep> steps;
+    std::vector<std::shared_ptr<Arriving>> arriving; // of each step
+    Members stepping;
+    steps.reserve(ours.size());
+    for (std::size_t k = 0; k < ours.size(); ++k) {
+        if (!turns[k]) continue;
+        ArenaCore& core = *ours[k]->core;
+        if (auto coming = core.arriving(); coming != nullptr && coming->can_be_joined()) {
+            parts[of[k]].arriving = std::move(coming);
+            turns[k].reset();
+            continue;
+        }
+        arriving.push_back(std::make_shared<Arriving>(core));
+        stepping.push_back(ours[k]);
+        steps.emplace_back(core, std::move(*turns[k]), options.bytes);
+        steps.back().bring_first(std::move(firsts[of[k]]));
+        parts[of[k]].arriving = arriving.back();
+    }
+    Relief relief;
+    std::uint64_t seen = room_made_.load();
+    std::vector<std::string> names = told;
+    begin_resume(steps, [&](int device) {
+        refused_by = device;
+        const bool again = relief.again([&](bool wait) { return make_room(device, wait, stepping, seen); });
+        seen = room_made_.load();
+        return again;
+    });
+    if (options.bytes) { // what was kept is not brought
+        for (const auto& member : stepping) tags_.residents().lose(*member->resident);
+    }
+    for (std::size_t k = 0; k < steps.size(); ++k) Arriving::begin(arriving[k], std::move(steps[k]));
+    arrival.begin(std::move(parts), std::move(names));
+}
+
+MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& options) {
+    return boundary("save", [&] {
+        using Arriving = ArenaCore::Arriving;
+        const Deadline deadline = deadline_after(options.timeout);
+        const SaverState::Members members = state_->keeping("save", tags);
+        auto arrival = std::make_shared<ArrivalState>(shared_from_this());
+        std::vector<ArrivalState::Part> parts;
+        for (const auto& member : members) parts.push_back({member});
+        if (!enabled()) {
+            arrival->begin(std::move(parts));
+            return Arrival{std::move(arrival)};
+        }
+        const std::vector<std::string> names = state_->names_for(tags, false);
+        const Span saving = state_->span_of(names, "save ahead");
+        std::optional<OpenCaptures::KeepOut> no_captures; // which its wait would break
+        if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "save");
+        SaverState::Turns turns = state_->take_turns(members, deadline, "save");
+        std::vector<SaveAheadStep> steps;
+        std::vector<std::shared_ptr<Arriving>> arriving;
+        steps.reserve(members.size());
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            if (!turns[i]) continue;
+            SaveAheadStep step{*members[i]->core, std::move(*turns[i])};
+            if (!step.able() && tags.kind() == Tags::Kind::named) {
+                Misuse error{"save: the policy \"" + std::string{members[i]->policy.name()} + "\" of tag \"" +
+                             members[i]->tag +
+                             "\" saves at every pause, so nothing can be saved ahead; Refresh::once is what can"};
+                name_tag(error, members[i]->tag);
+                throw error;
+            }
+            if (!step.able() || !step.takes()) continue;
+            parts[i].arriving = arriving.emplace_back(std::make_shared<Arriving>(*members[i]->core));
+            steps.push_back(std::move(step));
+        }
+        wait_for_steps(steps, options.order, deadline, state_->others_for(options.order));
+        enqueue_all(steps);
+        for (std::size_t k = 0; k < steps.size(); ++k) Arriving::begin(arriving[k], std::move(steps[k]));
+        arrival->begin(std::move(parts));
+        return Arrival{std::move(arrival)};
+    });
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

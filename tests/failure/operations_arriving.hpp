@@ -1,0 +1,88 @@
+// Operations whose bytes are on their way when they return.
+#pragma once
+
+#include "failure/operation_states.hpp"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace test {
+
+inline std::vector<Operation> arriving() {
+    const auto arrived = [](Populated& world) {
+        CHECK(world.is("active"));
+        world.check_bytes("swept");
+    };
+    const auto coming = [](Populated& world) { // what comes first: a late block, and a part of an early one
+        const auto& blocks = world.tags["swept"].blocks;
+        const auto* const early = static_cast<const char*>(blocks[2].at);
+        return world.saver->resume_async("swept", {.first = {{blocks[3].at, 70'000}, {early + 100, 66'000}}});
+    };
+    // Of what saves at every pause, and of what keeps nothing, it is misuse.
+    const auto save = [](Populated& world) {
+        std::optional<Arrival> saved;
+        try {
+            saved = world.saver->save("swept", {.order = after(world.stream)});
+        } catch (const Misuse&) {
+            CHECK(!contains(world.policy.name, "once"));
+        }
+        return saved;
+    };
+    return {
+        {"resume_async, wait", pause_swept, [coming](Populated& world) { coming(world).wait(); }, arrived},
+        {"resume_async: batches with holes", paused_in_batches,
+         [](Populated& world) { world.saver->resume_async("swept").wait(); }, arrived},
+        {"resume_async: a stream and the thread wait for parts, a second one joins", pause_swept,
+         [coming](Populated& world) {
+             const Arrival first = coming(world);
+             const Arrival second = world.saver->resume_async({"swept", "beside"});
+             const auto& blocks = world.tags["swept"].blocks;
+             first.before(world.stream, blocks[3].at, 1000);
+             second.wait(blocks[1].at, 6912);
+             second.before(world.stream);
+             (void)second.done();
+             second.wait();
+             first.wait();
+         },
+         arrived},
+        {"resume_async, then a resume", pause_swept,
+         [coming](Populated& world) {
+             const Arrival arrival = coming(world);
+             world.resume("swept");
+         },
+         arrived},
+        {"resume_async, then a pause", pause_swept,
+         [coming](Populated& world) {
+             const Arrival arrival = coming(world);
+             world.pause("swept");
+         },
+         [](Populated& world) {
+             CHECK(world.is("paused"));
+             CHECK((swept_bytes(world) == 0 || !world.setting.enabled));
+             world.check_bytes("swept");
+         }},
+        {"resume_async: nobody waits", pause_swept,
+         [coming](Populated& world) {
+             { const Arrival arrival = coming(world); }
+             world.resume("swept"); // what failed was told to the event sink
+         },
+         arrived},
+        {"save ahead", nothing,
+         [save](Populated& world) {
+             if (const auto saved = save(world)) saved->wait();
+         },
+         arrived},
+        {"save ahead, then a pause", nothing,
+         [save](Populated& world) {
+             const auto saved = save(world);
+             world.pause("swept");
+         },
+         [](Populated& world) {
+             CHECK(world.is("paused"));
+             world.check_bytes("swept");
+         }},
+    };
+}
+
+} // namespace test

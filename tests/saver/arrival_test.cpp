@@ -1,0 +1,625 @@
+// Bytes that are on their way while the program goes on: streamed resumes, and saving ahead.
+#include "graph/graph_support.hpp"
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+#include "support/manual_backup.hpp"
+
+#include "memsaver/backup/verified.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace saver_arrival_test {
+
+using namespace test;
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+constexpr std::size_t layer = 3_MiB;
+
+/// A block of `count` layers, each with a pattern of its own.
+template <class D>
+struct Layers {
+    Layers(const D& on, const Arena& arena, std::size_t count, std::uint64_t seed = 1)
+        : driver{on}, first{seed}, block{arena, count * layer} {
+        for (std::size_t i = 0; i < count; ++i) write_bytes(driver, at(i), pattern(layer, first + i));
+    }
+    [[nodiscard]] char* at(std::size_t i) const { return block.data() + i * layer; }
+    [[nodiscard]] std::size_t count() const { return block.size() / layer; }
+    [[nodiscard]] bool whole() const {
+        for (std::size_t i = 0; i < count(); ++i) {
+            if (read_bytes(driver, at(i), layer) != pattern(layer, first + i)) return false;
+        }
+        return true;
+    }
+    /// What work of a stream reads that was told to wait for this layer alone.
+    [[nodiscard]] bool right_behind(const Arrival& arrival, std::size_t i) const {
+        const OwnStream stream{driver};
+        std::vector<unsigned char> bytes(layer);
+        EventRef event;
+        REQUIRE(driver.open_event(stream, event).ok());
+        arrival.before(stream, at(i), layer);
+        CHECK(driver.copy_to_host(bytes.data(), address_of(at(i)), layer, stream).ok());
+        CHECK(driver.record(event, stream).ok());
+        CHECK(driver.wait(event).ok());
+        CHECK(driver.close_event(event).ok());
+        return bytes == pattern(layer, first + i);
+    }
+
+    const D& driver;
+    std::uint64_t first;
+    Buffer<char> block;
+};
+
+/// Keeps the copies of one direction from being made until it dies.
+class HeldLane {
+public:
+    HeldLane(const FaultyDriver<HostDriver>& driver, Direction direction) : host_{driver.inner()} {
+        REQUIRE(host_.lane(direction, lane_).ok());
+        REQUIRE(host_.hold(lane_).ok());
+    }
+    HeldLane(const HeldLane&) = delete;
+    HeldLane& operator=(const HeldLane&) = delete;
+    ~HeldLane() { let_go(); }
+    void let_go() { CHECK(host_.let_go(lane_).ok()); }
+
+private:
+    HostDriver host_;
+    StreamRef lane_;
+};
+
+/// Every policy that keeps bytes, and moves them in another way.
+std::vector<AnyPolicy> policies() {
+    return {HostBackup{},
+            HostBackup{.refresh = Refresh::once},
+            HostBackup{.retain = false},
+            HostBackup{.storage = Storage::pageable, .threads = 2},
+            FileBackup{.directory = "/tmp", .threads = 1},
+            Verified<HostBackup>{},
+            Verified<FileBackup>{{.directory = "/tmp"}}};
+}
+
+TEST_CASE_TEMPLATE("resume_async: memory is there at once, each layer's bytes behind its own wait", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    for (std::size_t i = 0; i < policies().size(); ++i) {
+        const std::string tag = "weights" + std::to_string(i);
+        CAPTURE(tag);
+        const Layers weights{machine.driver, saver.arena(tag, policies()[i]), 5, 10 * i};
+        for (int round = 0; round < 2; ++round) {
+            saver.pause(tag);
+            const std::size_t need = saver.bytes_to_resume(tag);
+            const Arrival coming =
+                saver.resume_async(tag, {.first = {{weights.at(3), layer}, {weights.at(1), 2 * layer}}});
+            CHECK(row_of(saver, tag).mapped_bytes == need);
+            check_books(saver, machine.driver);
+            for (const std::size_t l : {3U, 1U, 4U, 0U, 2U}) CHECK(weights.right_behind(coming, l));
+            coming.wait(weights.at(2), layer);
+            coming.wait();
+            CHECK(coming.done());
+            CHECK(coming.report().restored_bytes == 5 * layer);
+            CHECK(coming.report().mapped_bytes == need);
+            CHECK(row_of(saver, tag).state == "active");
+            CHECK(weights.whole());
+        }
+        saver.pause(tag);
+    }
+    saver.resume();
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("resume_async: bytes arrive in the order asked for") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    for (const AnyPolicy& policy :
+         {AnyPolicy{HostBackup{}}, AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1}},
+          AnyPolicy{FileBackup{.directory = "/tmp", .threads = 1}}, AnyPolicy{Verified<HostBackup>{{.threads = 1}}}}) {
+        const Layers one{machine.driver, saver.arena("one", policy), 4};
+        const Layers two{machine.driver, saver.arena("two", policy), 2};
+        saver.pause();
+        std::mutex mutex;
+        std::vector<Range> seen;
+        machine.driver.on_call([&](const CallRecord& made) {
+            if (made.call != Call::copy_to_device) return;
+            const std::lock_guard lock{mutex};
+            seen.push_back({made.address, made.bytes});
+        });
+        const std::vector<BytesAt> first{{two.at(1), layer}, {one.at(2), layer}, {one.at(0), 2 * layer}};
+        const Arrival coming = saver.resume_async({"one", "two"}, {.first = first});
+        coming.wait();
+        machine.driver.on_call({});
+        const auto when = [&](const char* at) { // a layer's first copy came
+            return std::find_if(seen.begin(), seen.end(),
+                                [&](const Range& range) {
+                                    return range.address < address_of(at) + layer && address_of(at) < range.end();
+                                }) -
+                   seen.begin();
+        };
+        const bool cut = !(policy == AnyPolicy{Verified<HostBackup>{{.threads = 1}}}); // else by pages
+        if (cut) CHECK(when(one.at(2)) < when(one.at(3)));
+        CHECK(when(one.at(2)) <= when(one.at(0)));
+        if (cut) CHECK(when(one.at(1)) <= when(one.at(3)));
+        CHECK(when(two.at(1)) <= when(two.at(0)));
+        if (policy == AnyPolicy{HostBackup{}})
+            CHECK(when(two.at(1)) < when(one.at(2))); // whose bytes are wanted first comes first
+        CHECK(one.whole());
+        CHECK(two.whole());
+        saver.drop({"one", "two"});
+    }
+}
+
+TEST_CASE_TEMPLATE("an arrival is done when its bytes are, and not before", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const ManualBackup policy;
+    const Arena arena = saver.arena("manual", policy);
+    const Layers a{machine.driver, arena, 1, 1};
+    const Layers b{machine.driver, arena, 1, 2};
+    policy.copies->held = false;
+    saver.pause("manual");
+    policy.copies->held = true;
+    std::optional<Arrival> coming{saver.resume_async("manual", {.first = {{b.at(0), layer}}})};
+    CHECK_FALSE(coming->done());
+    CHECK(row_of(saver, "manual").state == "arriving");
+    CHECK(saver.bytes_to_resume("manual") == 0);
+    policy.copies->finish(b.at(0));
+    CHECK(b.right_behind(*coming, 0));
+    CHECK_FALSE(coming->done());
+    CHECK(row_of(saver, "manual").state == "arriving");
+
+    SUBCASE("a pause that may not wait") {
+        CHECK_THROWS_AS(saver.pause("manual", {.timeout = std::chrono::milliseconds{1}}), NotIdle);
+        CHECK_FALSE(coming->done());
+        policy.copies->finish();
+    }
+    SUBCASE("a second arrival of the same bytes") {
+        const Arrival joined = saver.resume_async("manual");
+        CHECK_FALSE(joined.done());
+        policy.copies->finish();
+        CHECK(a.right_behind(joined, 0));
+        joined.wait();
+        CHECK(joined.report().restored_bytes == 2 * layer);
+        CHECK(policy.copies->seen(Way::back).size() == 2);
+    }
+    SUBCASE("new blocks, and blocks that are given up, meanwhile") {
+        void* const more = arena.allocate(1_MiB);
+        write_bytes(machine.driver, more, pattern(1_MiB, 7));
+        void* const gone = arena.allocate(layer);
+        saver.deallocate(gone);
+        policy.copies->finish();
+        coming->wait();
+        CHECK(read_bytes(machine.driver, more, 1_MiB) == pattern(1_MiB, 7));
+        saver.deallocate(more);
+    }
+    SUBCASE("its end, on another thread") {
+        std::thread other{[&] { coming.reset(); }};
+        policy.copies->finish();
+        other.join();
+        CHECK(row_of(saver, "manual").state == "active");
+    }
+    SUBCASE("an operation ends it") {
+        std::thread other{[&] { (void)saver.resume("manual"); }};
+        policy.copies->finish();
+        other.join();
+        CHECK(row_of(saver, "manual").state == "active");
+    }
+    SUBCASE("an allocation of another tag has no room: it waits, and says so") {
+        const auto out = saver.arena("other");
+        std::thread other{[&] { CHECK_THROWS_AS((void)out.allocate(3_GiB), OutOfMemory); }};
+        policy.copies->finish();
+        other.join();
+    }
+    coming.reset();
+    CHECK(a.whole());
+    CHECK(b.whole());
+    policy.copies->held = false;
+    saver.pause("manual");
+    saver.resume("manual");
+    CHECK(a.whole());
+}
+
+TEST_CASE_TEMPLATE("a block that is given up while it arrives waits for the work behind it", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const ManualBackup policy;
+    const Arena arena = saver.arena("manual", policy);
+    void* const block = arena.allocate(4_MiB);
+    const Layers other{machine.driver, arena, 1};
+    policy.copies->held = false;
+    saver.pause("manual");
+    policy.copies->held = true;
+    const Arrival coming = saver.resume_async("manual");
+    const OwnStream stream{machine.driver};
+    REQUIRE(machine.driver.inner().hold(stream).ok());
+    coming.before(stream, block, 4_MiB);
+    REQUIRE(machine.driver.fill(address_of(block), 1, 4_MiB, stream).ok()); // still reads and writes there
+    saver.deallocate(block);
+    CHECK_THROWS_AS(coming.before(stream, block, 4_MiB), Misuse);
+    policy.copies->finish();
+    coming.wait();
+    void* const fresh = arena.allocate(4_MiB);
+    CHECK(fresh != block);
+    REQUIRE(machine.driver.inner().let_go(stream).ok());
+    CHECK(machine.driver.drain().ok());
+    CHECK(other.whole());
+    saver.deallocate(fresh);
+}
+
+TEST_CASE_TEMPLATE("the same thread holds an arrival and pauses, trims, drops, exchanges", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("weights", HostBackup{});
+    std::optional<Layers<typename M::Driver>> weights{std::in_place, machine.driver, arena, 4};
+    const Layers other{machine.driver, saver.arena("other", HostBackup{}), 4, 50};
+    saver.pause("weights");
+    {
+        const Arrival coming = saver.resume_async("weights");
+        CHECK(saver.pause("weights").saved_bytes == 4 * layer);
+        CHECK(coming.done());
+        coming.wait();
+        CHECK(row_of(saver, "weights").state == "paused");
+    }
+    {
+        const Arrival coming = saver.resume_async("weights");
+        saver.trim("weights");
+        CHECK(row_of(saver, "weights").state == "active");
+        CHECK(weights->whole());
+    }
+    saver.pause("weights");
+    {
+        const Arrival coming = saver.resume_async("weights");
+        saver.invalidate("weights");
+        saver.prepare("weights");
+    }
+    saver.pause("other");
+    {
+        saver.pause("weights");
+        const Arrival coming = saver.resume_async("weights");
+        saver.exchange("weights", "other");
+        CHECK(other.whole());
+    }
+    {
+        saver.pause("other");
+        saver.resume("weights");
+        const Arrival coming = saver.resume_async("other");
+        saver.exchange("weights", "other");
+        CHECK(other.whole());
+        CHECK(row_of(saver, "weights").state == "paused");
+    }
+    {
+        const Arrival coming = saver.resume_async("weights");
+        weights.reset();
+        saver.drop("weights");
+        CHECK(coming.done());
+        CHECK(contains(text_of<Misuse>([&] { coming.wait(); }), "has been dropped"));
+    }
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE_TEMPLATE("one of an arrival's tags is dropped: the others' bytes are waited for", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const ManualBackup policy;
+    const Layers stays{machine.driver, saver.arena("stays", policy), 1};
+    (void)saver.arena("goes", HostBackup{}).allocate(layer);
+    policy.copies->held = false;
+    saver.pause();
+    policy.copies->held = true;
+    std::optional<Arrival> coming{saver.resume_async()};
+    CHECK_FALSE(coming->done());
+    policy.copies->finish(); // a drop waits for the device
+    saver.drop("goes");
+    CHECK(stays.right_behind(*coming, 0));
+    const OwnStream stream{machine.driver};
+    coming->before(stream);
+    SUBCASE("waited for") { CHECK(coming->report().restored_bytes == layer); }
+    SUBCASE("not waited for") {}
+    coming.reset();
+    CHECK(row_of(saver, "stays").state == "active");
+    CHECK(stays.whole());
+    policy.copies->held = false;
+}
+
+TEST_CASE_TEMPLATE("bytes that cannot be brought: pages stay, waits say so, the next resume or pause recovers", M,
+                   MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    std::vector<Event> events;
+    MemorySaver saver{machine.driver, {.events = [&](const Event& event) { events.push_back(event); }}};
+    const ManualBackup policy;
+    const Layers a{machine.driver, saver.arena("manual", policy), 2};
+    const OwnStream stream{machine.driver};
+    Graph graph = capture(saver, "manual", stream,
+                          [&] { check(machine.driver.fill(address_of(a.at(0)), 7, 1, stream), "fill"); });
+    policy.copies->held = false;
+    saver.pause("manual");
+    policy.copies->fails = true;
+    enum class How : unsigned char { resume, resume_async, pause, close } how = How::resume;
+    SUBCASE("a resume") {}
+    SUBCASE("a streamed resume") { how = How::resume_async; }
+    SUBCASE("a pause") { how = How::pause; }
+    SUBCASE("close") { how = How::close; }
+    const bool told = how == How::resume || how == How::pause;
+    {
+        std::optional<Arrival> coming{saver.resume_async("manual")};
+        if (told) {
+            CHECK(contains(text_of<DriverError>([&] { coming->wait(); }), "manual"));
+            CHECK_THROWS_AS((void)coming->report(), DriverError);
+            CHECK(coming->done());
+        }
+        if (!told) { // nobody asked
+            coming.reset();
+            CHECK(std::any_of(events.begin(), events.end(),
+                              [](const Event& event) { return event.kind == EventKind::ignored; }));
+        }
+        CHECK(row_of(saver, "manual").state == "arriving");
+        CHECK(row_of(saver, "manual").mapped_bytes != 0);
+        CHECK(contains(text_of<Misuse>([&] { graph.launch(stream); }), "could not be brought back"));
+        saver.trim();
+        CHECK(row_of(saver, "manual").mapped_bytes != 0);
+    }
+    check_books(saver, machine.driver);
+    policy.copies->fails = false;
+    if (how == How::close) return saver.close();
+    if (how == How::pause) {
+        (void)saver.pause("manual");
+        CHECK(row_of(saver, "manual").mapped_bytes == 0);
+    }
+    if (how == How::resume_async) {
+        saver.resume_async("manual").wait();
+    } else {
+        CHECK(saver.resume("manual").restored_bytes == 2 * layer);
+    }
+    CHECK(a.whole());
+    graph.launch(stream);
+    CHECK(machine.driver.drain().ok());
+}
+
+TEST_CASE_TEMPLATE("a graph's launch waits in its stream for its own tag", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    Outbox outbox{machine.driver, layer};
+    const Layers weights{machine.driver, saver.arena("graph", HostBackup{}), 1};
+    Graph graph = capture(saver, "graph", stream, [&] { outbox.fetch(weights.at(0), stream); });
+    saver.pause("graph");
+    CHECK_THROWS_AS(graph.launch(stream), Misuse);
+    const Arrival coming = saver.resume_async("graph");
+    graph.launch(stream);
+    CHECK(machine.driver.drain().ok());
+    CHECK(outbox.bytes() == pattern(layer, weights.first));
+}
+
+TEST_CASE_TEMPLATE("close while bytes are on their way: what is not enqueued does not come", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    for (const bool pageable : {false, true}) {
+        MemorySaver saver{machine.driver};
+        const AnyPolicy policy =
+            pageable ? HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB} : HostBackup{};
+        const Layers weights{machine.driver, saver.arena("weights", policy), 8};
+        saver.pause("weights");
+        const OwnStream stream{machine.driver};
+        const Arrival coming = saver.resume_async("weights");
+        std::optional<Arrival> quiet{saver.resume_async("weights")};
+        saver.close();
+        CHECK(coming.done());
+        CHECK_THROWS_AS(coming.wait(), Misuse);
+        CHECK_THROWS_AS(coming.wait(weights.at(0), layer), Misuse);
+        CHECK_THROWS_AS(coming.before(stream), Misuse);
+        CHECK_THROWS_AS(coming.before(stream, weights.at(0), layer), Misuse);
+        quiet.reset();
+    }
+}
+
+TEST_CASE("what cannot be meant of arrivals") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Layers weights{machine.driver, saver.arena("weights", HostBackup{}), 2};
+    const Layers other{machine.driver, saver.arena("other", HostBackup{}), 1};
+    saver.pause("weights");
+    const auto first = [&](const void* at, std::size_t bytes) {
+        return text_of<Misuse>([&] { (void)saver.resume_async("weights", {.first = {{at, bytes}}}); });
+    };
+    CHECK(contains(first(other.at(0), layer), "are not in live blocks"));
+    CHECK(contains(first(weights.at(1), 2 * layer), "are not in live blocks"));
+    CHECK(contains(first(weights.at(1), 0), "are not in live blocks"));
+    CHECK(contains(first(nullptr, 4), "are not in live blocks"));
+    CHECK(row_of(saver, "weights").state == "paused");
+    CHECK_THROWS_AS((void)saver.resume_async("nobody"), Misuse);
+    CHECK_THROWS_AS((void)saver.resume_async("weights", {.bytes = HostBackup{}}), Misuse);
+    const OwnStream stream{machine.driver};
+    Arrival coming = saver.resume_async("weights");
+    CHECK(contains(text_of<Misuse>([&] { coming.before(stream, other.at(0), 4); }), "tags concerned (\"weights\")"));
+    CHECK_THROWS_AS(coming.wait(weights.at(1), layer + 1), Misuse);
+    REQUIRE(machine.driver.begin_capture(stream, CaptureMode::relaxed).ok());
+    CHECK(contains(text_of<Misuse>([&] { coming.before(stream); }), "being captured"));
+    GraphRef graph;
+    REQUIRE(machine.driver.end_capture(stream, graph).ok());
+    REQUIRE(machine.driver.close_graph(graph).ok());
+    const Arrival moved = std::move(coming);
+    CHECK_THROWS_AS(coming.wait(), Misuse); // NOLINT(bugprone-use-after-move): that is what it is about
+    CHECK_FALSE(static_cast<bool>(coming));
+    moved.before(stream);
+    coming = saver.resume_async({"weights", "other"}, {.first = {{other.at(0), layer}}}); // other is there already
+    coming.wait(other.at(0), layer);
+    CHECK(coming.report().tags.size() == 1);
+    CHECK_THROWS_AS((void)saver.save("weights"), Misuse);
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.save("weights"); }), "saves at every pause"));
+    (void)saver.arena("dropped", Discard{});
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.save("dropped"); }), "keeps no bytes"));
+    saver.save().wait(); // of all tags: those that can
+    saver.close();
+    CHECK_THROWS_AS((void)saver.resume_async("weights"), Misuse);
+    CHECK_THROWS_AS((void)saver.save("weights"), Misuse);
+}
+
+TEST_CASE("switched off, an arrival is done") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver, {.enabled = false}};
+    const Layers weights{machine.driver, saver.arena("weights", HostBackup{.refresh = Refresh::once}), 1};
+    const OwnStream stream{machine.driver};
+    const Arrival coming = saver.resume_async("weights", {.first = {{weights.at(0), layer}}});
+    CHECK(coming.done());
+    coming.before(stream, weights.at(0), layer);
+    coming.before(stream);
+    coming.wait(weights.at(0), layer);
+    coming.wait();
+    CHECK(coming.report().tags.empty());
+    CHECK_THROWS_AS(coming.wait(&saver, 1), Misuse);
+    const Arrival saved = saver.save("weights");
+    CHECK(saved.done());
+    saved.wait();
+}
+
+TEST_CASE("no room for a streamed resume: nothing changes") {
+    FaultyDriver<HostDriver> driver{HostDriver{64_MiB}};
+    {
+        MemorySaver saver{driver};
+        const Layers weights{driver, saver.arena("weights", HostBackup{}), 10};
+        saver.pause("weights");
+        {
+            const Buffer<char> big{saver.arena("big"), 50_MiB};
+            CHECK_THROWS_AS((void)saver.resume_async("weights"), OutOfMemory);
+            CHECK(row_of(saver, "weights").state == "paused");
+        }
+        saver.resume_async("weights").wait();
+        CHECK(weights.whole());
+    }
+    check_given_back(driver);
+}
+
+TEST_CASE("hooks around a streamed resume: those after it run once the bytes are here") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const ManualBackup policy;
+    const Layers a{machine.driver, saver.arena("manual", policy), 1};
+    policy.copies->held = false;
+    saver.pause("manual");
+    policy.copies->held = true;
+    int before = 0;
+    int after = 0;
+    const Hook first = saver.before_resume([&](ResumeEvent& event) {
+        CHECK(event.tags == std::vector<std::string>{"manual"});
+        ++before;
+    });
+    const Hook last = saver.after_resume([&](ResumeEvent& event) {
+        CHECK(event.report.restored_bytes == layer);
+        CHECK(a.whole());
+        ++after;
+    });
+    {
+        const Arrival coming = saver.resume_async("manual");
+        CHECK(before == 1);
+        CHECK(after == 0);
+        policy.copies->finish();
+        coming.wait();
+        CHECK(after == 1);
+        coming.wait();
+        (void)coming.report();
+    }
+    CHECK(after == 1);
+    policy.copies->held = false;
+    saver.pause("manual");
+    {
+        const Arrival coming = saver.resume_async("manual");
+        saver.pause("manual");
+    }
+    CHECK(after == 1); // it is away again
+}
+
+TEST_CASE_TEMPLATE("saved ahead: the pause copies nothing", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const std::vector<AnyPolicy> once{
+        HostBackup{.refresh = Refresh::once}, HostBackup{.storage = Storage::pageable, .refresh = Refresh::once},
+        FileBackup{.directory = "/tmp", .refresh = Refresh::once}, Verified<HostBackup>{{.refresh = Refresh::once}}};
+    for (std::size_t i = 0; i < once.size(); ++i) {
+        const std::string tag = "frozen" + std::to_string(i);
+        CAPTURE(tag);
+        const Arena arena = saver.arena(tag, once[i]);
+        const Layers frozen{machine.driver, arena, 4, 10 * i};
+        {
+            const OwnStream stream{machine.driver};
+            const Arrival saved = saver.save(tag, {.order = after(stream)});
+            CHECK(frozen.whole()); // it may be read all the while
+            saved.wait();
+            CHECK(saved.report().saved_bytes == 4 * layer);
+        }
+        CHECK(saver.save(tag).report().saved_bytes == 0);
+        CHECK(row_of(saver, tag).backed_up_bytes == 4 * layer);
+        CHECK(saver.pause(tag).saved_bytes == 0);
+        saver.resume(tag);
+        CHECK(frozen.whole());
+
+        const Layers more{machine.driver, arena, 1, 10 * i + 7}; // a new block is saved by the pause
+        CHECK(saver.pause(tag).saved_bytes == layer);
+        saver.resume(tag);
+        CHECK(more.whole());
+        const Arrival undone = saver.save(tag);
+        saver.invalidate(tag);
+        CHECK(saver.pause(tag).saved_bytes == 5 * layer);
+        saver.resume(tag);
+        CHECK(frozen.whole());
+        saver.pause(tag);
+    }
+    saver.resume();
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE_TEMPLATE("saving ahead: blocks come and go meanwhile", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
+    const Layers frozen{machine.driver, arena, 2};
+    void* const gone = arena.allocate(2_MiB);
+    saver.prepare("frozen");
+    std::optional<HeldLane> lane{std::in_place, machine.driver, Direction::out};
+    const Arrival saved = saver.save("frozen");
+    CHECK_FALSE(saved.done());
+    CHECK(row_of(saver, "frozen").state == "active");
+    saver.deallocate(gone, already_idle);
+    const Layers more{machine.driver, arena, 1, 9};
+    CHECK(frozen.whole());
+    CHECK_THROWS_AS(saver.pause("frozen", {.order = already_idle, .timeout = std::chrono::milliseconds{1}}), NotIdle);
+    lane.reset();
+    CHECK(saver.pause("frozen").saved_bytes == layer);
+    saver.resume("frozen");
+    CHECK(frozen.whole());
+    CHECK(more.whole());
+    saved.wait();
+}
+
+TEST_CASE("saving ahead fails: the memory is active, and the pause saves it") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Layers frozen{machine.driver, saver.arena("frozen", HostBackup{.refresh = Refresh::once}), 2};
+    saver.prepare("frozen");
+    {
+        const HeldLane lane{machine.driver, Direction::out};
+        machine.driver.fail({.call = Call::copy_to_host, .kind = StatusKind::other});
+        std::string text;
+        try {
+            saver.save("frozen").wait();
+        } catch (const DriverError& error) {
+            text = error.what();
+        }
+        CHECK(contains(text, "frozen"));
+        machine.driver.heal();
+    }
+    CHECK(row_of(saver, "frozen").state == "active");
+    CHECK(saver.pause("frozen").saved_bytes == 2 * layer);
+    saver.resume("frozen");
+    CHECK(frozen.whole());
+}
+
+} // namespace saver_arrival_test

@@ -1,0 +1,143 @@
+// One arrival in the hands of many threads, while others operate on its tags. For the thread sanitizer.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace threads_arrival_threads_test {
+
+using namespace test;
+
+namespace {
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+constexpr std::size_t block_bytes = 2_MiB;
+constexpr int rounds = 8;
+
+} // namespace
+
+TEST_CASE_TEMPLATE("many threads wait for parts of one arrival, others end it, join it and allocate", M,
+                   MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const auto& driver = machine.driver;
+    MemorySaver saver{driver};
+    for (const AnyPolicy& policy :
+         {AnyPolicy{HostBackup{}}, AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 2}}}) {
+        std::optional<Arena> arena{saver.arena("tag", policy)};
+        std::vector<Buffer<unsigned char>> blocks;
+        for (std::size_t i = 0; i < 3; ++i) {
+            blocks.emplace_back(*arena, block_bytes);
+            write_bytes(driver, blocks[i].data(), pattern(block_bytes, i));
+        }
+        for (int round = 0; round < rounds; ++round) {
+            saver.pause("tag");
+            std::atomic<int> wrong{0};
+            {
+                const Arrival coming = saver.resume_async("tag", {.first = {{blocks[2].data(), block_bytes}}});
+                std::vector<std::thread> threads;
+                for (std::size_t i = 0; i < blocks.size(); ++i) {
+                    threads.emplace_back([&, i] { // reads what it waits for
+                        if (i == 1) {
+                            coming.wait(blocks[i].data(), block_bytes);
+                            wrong += read_bytes(driver, blocks[i].data(), block_bytes) != pattern(block_bytes, i);
+                            return;
+                        }
+                        StreamRef stream;
+                        EventRef event;
+                        std::vector<unsigned char> bytes(block_bytes);
+                        bool ok = driver.open_stream(stream).ok() && driver.open_event(stream, event).ok();
+                        coming.before(stream, blocks[i].data(), block_bytes);
+                        ok = ok &&
+                             driver.copy_to_host(bytes.data(), address_of(blocks[i].data()), block_bytes, stream).ok();
+                        ok = ok && driver.record(event, stream).ok() && driver.wait(event).ok();
+                        ok = driver.close_event(event).ok() && driver.close_stream(stream).ok() && ok;
+                        wrong += !ok || bytes != pattern(block_bytes, i);
+                    });
+                }
+                threads.emplace_back([&] { // ends it, each in another way
+                    if (round % 4 == 0) coming.wait();
+                    if (round % 4 == 1) (void)saver.resume("tag");
+                    if (round % 4 == 2) saver.invalidate("tag");
+                    if (round % 4 == 3) (void)coming.report();
+                });
+                threads.emplace_back([&] {
+                    const Arrival joined = saver.resume_async("tag");
+                    while (!joined.done()) joined.wait(blocks[0].data(), block_bytes);
+                });
+                threads.emplace_back([&] { saver.deallocate(arena->allocate(100'000)); });
+                threads.emplace_back([&] {
+                    (void)saver.usage();
+                    (void)saver.bytes_to_resume();
+                    (void)coming.done();
+                });
+                for (std::thread& thread : threads) thread.join();
+            }
+            CHECK(wrong == 0);
+        }
+        arena.reset();
+        blocks.clear();
+        saver.drop("tag");
+    }
+}
+
+TEST_CASE_TEMPLATE("saving ahead while threads allocate, free, invalidate and pause", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const auto& driver = machine.driver;
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
+    const Buffer<unsigned char> frozen{arena, block_bytes};
+    write_bytes(driver, frozen.data(), pattern(block_bytes, 1));
+    for (int round = 0; round < rounds; ++round) {
+        const Arrival saved = saver.save("frozen");
+        std::thread blocks{[&] {
+            for (int i = 0; i < 20; ++i) saver.deallocate(arena.allocate(10'000));
+        }};
+        std::thread other{[&] {
+            if (round % 2 == 0) saver.invalidate("frozen");
+            (void)saver.save("frozen").report();
+        }};
+        std::thread asker{[&] {
+            (void)saved.done();
+            saved.wait(frozen.data(), block_bytes);
+        }};
+        if (round % 2 == 1) saved.wait();
+        for (std::thread* const thread : {&blocks, &other, &asker}) thread->join();
+        saver.pause("frozen");
+        saver.resume("frozen");
+        CHECK(read_bytes(driver, frozen.data(), block_bytes) == pattern(block_bytes, 1));
+    }
+}
+
+TEST_CASE_TEMPLATE("a saver is closed while threads wait for what arrives", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    for (int round = 0; round < rounds; ++round) {
+        MemorySaver saver{machine.driver};
+        const AnyPolicy policy = round % 2 == 0 ? HostBackup{} : HostBackup{.storage = Storage::pageable, .threads = 1};
+        const Buffer<unsigned char> block{saver.arena("tag", policy), 4 * block_bytes};
+        saver.pause("tag");
+        const Arrival coming = saver.resume_async("tag");
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 3; ++i) {
+            threads.emplace_back([&, i] {
+                try {
+                    if (i == 0) coming.wait();
+                    if (i == 1) coming.wait(block.data() + block_bytes, block_bytes);
+                    if (i == 2) (void)coming.report();
+                } catch (const Error&) { // closed, or kept back
+                }
+            });
+        }
+        saver.close();
+        for (std::thread& thread : threads) thread.join();
+        CHECK(coming.done());
+    }
+}
+
+} // namespace threads_arrival_threads_test
