@@ -1,10 +1,17 @@
-// Bytes that are on their way, under every policy, with the 1st, 2nd, ... last call failing in each way.
+// Bytes that are on their way, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations_arriving.hpp"
 
 namespace failure_arrival_sweep_test {
 
 using namespace test;
 
-TEST_CASE("sweep: arriving") { sweep_all(arriving()); }
+TEST_CASE("sweep: arriving, under every sort of policy") {
+    sweep_all(arriving(), {.policies = some_policies(1), .kinds = {StatusKind::other, StatusKind::gone}});
+}
+
+TEST_CASE("sweep: arriving, without memory") {
+    sweep_all(arriving(), {.policies = some_policies(1, {"pinned"}),
+                           .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory}});
+}
 
 } // namespace failure_arrival_sweep_test

@@ -1,10 +1,17 @@
-// Uses and reclaims, under every policy, with the 1st, 2nd, ... last call failing in each way.
+// Uses and reclaims, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations_residency.hpp"
 
 namespace failure_use_sweep_test {
 
 using namespace test;
 
-TEST_CASE("sweep: using and reclaiming") { sweep_all(residency()); }
+TEST_CASE("sweep: using and reclaiming, under every sort of policy") {
+    sweep_all(residency(), {.policies = some_policies(1), .kinds = {StatusKind::other, StatusKind::gone}});
+}
+
+TEST_CASE("sweep: using and reclaiming, without memory") {
+    sweep_all(residency(), {.policies = some_policies(1, {"pinned"}),
+                            .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory}});
+}
 
 } // namespace failure_use_sweep_test
