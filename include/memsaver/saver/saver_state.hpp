@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/exchange.hpp"
 #include "memsaver/arena/run_steps.hpp"
+#include "memsaver/fwd.hpp"
 #include "memsaver/saver/hook_lists.hpp"
 #include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/region_stacks.hpp"
@@ -22,6 +23,8 @@
 namespace memsaver::inline v0_2 {
 
 namespace detail {
+
+class ArrivalState;
 
 /// What a SaverCore has, and what its operations are made of.
 class SaverState {
