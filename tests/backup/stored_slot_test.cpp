@@ -34,7 +34,7 @@ private:
 
 /// Has room for anything from location 4096 on.
 struct Place final : BackupStore {
-    std::vector<Unit> saved, restored, prepared, compared;
+    std::vector<Unit> saved, restored, prepared, compared, changed;
     std::vector<std::uint64_t> discarded;
     std::size_t room = 0;
     int clears = 0;
@@ -69,6 +69,9 @@ struct Place final : BackupStore {
         return std::make_unique<Done>(status);
     }
     void compare(std::vector<Unit> units, const LiveSet&) override { compared = std::move(units); }
+    void change(const Unit& unit, std::size_t offset, const std::byte*, std::size_t bytes) override {
+        changed.push_back({unit.device + offset, unit.location + offset, bytes});
+    }
     [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
         return {nullptr, reinterpret_cast<const std::byte*>(location), bytes}; // NOLINT(performance-no-int-to-ptr)
     }
@@ -254,6 +257,32 @@ TEST_CASE("StoredSlot: a view is of the part that is asked for") {
     const BackupView view = f.slot.view(1, 100, 7);
     CHECK(reinterpret_cast<std::uintptr_t>(view.data()) == f.place->saved[0].location + 100);
     CHECK(view.size_bytes == 7);
+}
+
+TEST_CASE("StoredSlot: bytes of a block that is away are changed in its place") {
+    Fixture f;
+    CHECK_THROWS_AS(f.slot.write(f.blocks[0], 0, nullptr, 1), Misuse); // nothing is kept of it
+    REQUIRE(f.save().ok());
+    f.slot.write(f.blocks[0], 10, nullptr, 20);
+    REQUIRE(f.place->changed.size() == 1);
+    CHECK(f.place->changed[0].device == base + 10);
+    CHECK(f.place->changed[0].location == f.place->saved.at(0).location + 10);
+    CHECK(f.place->changed[0].bytes == 20);
+}
+
+TEST_CASE("StoredSlot: what was saved of a block before its save failed is restored, and is not shown as the whole") {
+    Fixture f;
+    f.place->status = {StatusKind::other, 1, "failed"};
+    CHECK_FALSE(f.save().ok());
+    CHECK(f.slot.backed_up_bytes() == 0);
+    f.slot.saved_in_part({{base, 256}});
+    CHECK(f.slot.backed_up_bytes() == 512);
+    CHECK_THROWS_AS((void)f.slot.view(1, 0, 1), Misuse);
+    f.place->status = {};
+    CHECK(f.restore().ok());
+    CHECK(f.place->restored.size() == 1);
+    CHECK(f.save().ok());
+    CHECK(f.slot.view(1, 0, 1).size_bytes == 1);
 }
 
 } // namespace backup_stored_slot_test

@@ -874,14 +874,14 @@ MEMSAVER_INLINE void ArenaCore::Pause::release_as_saved() {
     in_part_ = true;
     Status status;
     std::size_t gone = 0;
-    for (std::size_t end = 0; status.ok() && gone < ready; gone = end) {
-        for (std::size_t bytes = 0; end < ready && bytes < together; ++end) bytes += extents_[end].bytes();
-        const Address first = extents_[gone].address();
-        status = ticket_.wait_for({first, extents_[end - 1].end() - first});
-        if (!status.ok()) break;
-        for (std::size_t i = gone; i < end; ++i) release(extents_[i], {}, false);
-    }
     try {
+        for (std::size_t end = 0; gone < ready; gone = end) {
+            for (std::size_t bytes = 0; end < ready && bytes < together; ++end) bytes += extents_[end].bytes();
+            const Address first = extents_[gone].address();
+            status = ticket_.wait_for({first, extents_[end - 1].end() - first});
+            if (!status.ok()) break;
+            for (std::size_t i = gone; i < end; ++i) release(extents_[i], {}, false);
+        }
         core_->check_moved(status, "save bytes", ticket_.bytes());
         wait();
         in_part_ = false;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -42,7 +43,8 @@ private:
     Turn::Hold turn_;
     ArenaCore* core_;
     bool able_;
-    std::vector<Range> ranges_; // of active memory, sorted
+    std::vector<Range> ranges_;         // of active memory, sorted
+    std::vector<std::uint64_t> living_; // serials of the blocks in it when it began, sorted
     Ticket ticket_;
     Span saving_;
     std::chrono::nanoseconds waited_{0};

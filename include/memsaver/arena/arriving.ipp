@@ -23,18 +23,26 @@ namespace detail {
 
 MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(ArenaCore& core, Turn::Hold turn)
     : turn_{std::move(turn)}, core_{&core}, able_{core.own_->saves_once()} {
-    const std::lock_guard lock{core.pages_.mutex};
-    for (const Extent& extent : core.pages_.active) ranges_.push_back({extent.address(), extent.bytes()});
+    core.give_up_failed_arrival();
+    {
+        const std::lock_guard lock{core.pages_.mutex};
+        for (const Extent& extent : core.pages_.active) ranges_.push_back({extent.address(), extent.bytes()});
+    }
     sort_by_address(ranges_);
+    for (const LiveBlock& block : core.heaps_.live_blocks(ranges_)) living_.push_back(block.serial);
+    std::sort(living_.begin(), living_.end());
 }
 
 MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
     if (ranges_.empty()) return;
     saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
     LiveSet live = core_->live_set(ranges_, "saving");
-    live.blocks = [core = core_, ranges = ranges_] { // a block that reaches into newer memory is as new
+    live.blocks = [core = core_, ranges = ranges_, living = living_] { // what is new is the pause's
         std::vector<LiveBlock> blocks = core->heaps_.live_blocks(ranges);
-        std::erase_if(blocks, [&](const LiveBlock& block) { return !covers(ranges, {block.address, block.bytes}); });
+        std::erase_if(blocks, [&](const LiveBlock& block) {
+            return !covers(ranges, {block.address, block.bytes}) ||
+                   !std::binary_search(living.begin(), living.end(), block.serial);
+        });
         return blocks;
     };
     ticket_ = core_->own_->save(live);

@@ -61,8 +61,12 @@ private:
     /// Brings what is away of `in`, evicting what has to go. Not done and not refused: the idle tags do not make enough
     /// room. `at_last`: evicts nothing, and waits for the device, if that is what it takes.
     Brought bring(const Tags& in, const Deadline& deadline, const Order& order, bool at_last);
-    /// One try of it: these go, then those come. Answers what a device without room said.
-    std::optional<OutOfMemory> move(const ResidentList& out, const Tags& in, const Order& order, bool at_last);
+    /// Runs the before-hooks of what comes, once.
+    void tell_coming(const Tags& in);
+    /// One try of it: these go, then those come; then `let_go()`, and after-hooks. Answers what a device without room
+    /// said.
+    std::optional<OutOfMemory> move(const ResidentList& out, const Tags& in, const Order& order, bool at_last,
+                                    FunctionRef<void()> let_go);
     /// What the devices lack for bringing these, or nothing.
     [[nodiscard]] std::vector<Shortage> shortages(const Tags& in);
     /// Idle tags, in their order, that make up for all shortages together; those that are not needed for it are left

@@ -46,22 +46,26 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                      " inside a capture: not all of it is here, and what is brought now would be gone in a replay; use "
                      "it before the capture begins"};
     }
+    const Tags in = tags.kind() == Tags::Kind::named ? tags : tags_of(residents); // not those that are made meanwhile
     const Deadline room = deadline_after(options.room_within);
-    const Deadline both = earlier(room, deadline_after(options.timeout));
+    Deadline rest = deadline_after(options.timeout); // for all but room
     unsigned asked = 0;
     for (Residents::Waiter waiter{books_, residents};;) {
         int device = state_.driver_.device();
+        const Deadline both = earlier(room, rest);
         try {
             if (auto used = waiter.await(both)) return used;
-            Brought brought = bring(tags, both, options.order, false);
+            Brought brought = bring(in, both, options.order, false);
             const bool too_few = !brought.done && !brought.refused; // idle tags: not a device that refuses what it has
-            if (too_few && !waiter.holds_any() && others_could_make_room(tags, residents)) {
+            if (too_few && !waiter.holds_any() && others_could_make_room(in, residents)) {
                 waiter.stop_moving();
-                if (over(room)) raise_no_room(tags, "other threads' uses did not make enough within the time allowed");
+                if (over(room)) raise_no_room(in, "other threads' uses did not make enough within the time allowed");
+                const auto since = std::chrono::steady_clock::now();
                 waiter.await_change(room);
+                if (rest) *rest += std::chrono::steady_clock::now() - since;
                 continue;
             }
-            if (!brought.done) brought = bring(tags, both, options.order, true);
+            if (!brought.done) brought = bring(in, both, options.order, true);
             if (brought.done) {
                 if (auto used = waiter.settle()) return used;
                 continue; // another device's arena of the tag came about meanwhile, or the like
@@ -72,7 +76,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             throw OutOfMemory{*brought.error};
         } catch (NotIdle& error) {
             waiter.stop_moving();
-            if (over(room)) raise_no_room(tags, error.what());
+            if (over(room)) raise_no_room(in, error.what());
             state_.say_who_holds(error);
             throw;
         } catch (OutOfMemory& error) {
@@ -87,7 +91,8 @@ MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadli
                                                     bool at_last) {
     mispredicted_.clear();
     if (at_last) {
-        auto refused = move({}, in, order, true);
+        tell_coming(in);
+        auto refused = move({}, in, order, true, [] {});
         return refused ? Brought{false, true, refused_by_, std::move(refused)} : Brought{true};
     }
     constexpr unsigned often_enough = 8; // devices that say that there is room, and have none
@@ -103,27 +108,31 @@ MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadli
             if (out.empty()) return {false};
             if (!hooks_agree(out)) continue; // others, then
         }
+        tell_coming(in);
         std::optional<OpenCaptures::KeepOut> no_captures;
         if (!out.empty()) no_captures.emplace(state_.captures_, deadline);
         Residents::Claim claim = books_.try_claim(out);
         if (claim.tags().size() < out.size()) continue; // somebody began to use one: it is no candidate now
         claim.wait_for_marks(deadline);
-        const std::optional<OutOfMemory> refused = move(out, in, order, false);
+        const std::optional<OutOfMemory> refused = move(out, in, order, false, [&] { // no hook runs with either
+            const Residents::Claim over = std::move(claim);
+            no_captures.reset();
+        });
         if (!refused) return {true};
-        tries += 1;
-        const std::size_t more =
-            refused->needed_bytes() > refused->free_bytes() ? refused->needed_bytes() - refused->free_bytes() : 2_MiB;
-        mispredicted_.push_back({refused_by_, more});
+        tries += 1; // what is free is looked at again; only what it does not show is to be added
+        if (refused->needed_bytes() <= refused->free_bytes()) mispredicted_.push_back({refused_by_, 2_MiB});
     }
     return {false, true};
 }
 
+MEMSAVER_INLINE void Residency::tell_coming(const Tags& in) {
+    if (std::exchange(resume_hooks_ran_, true)) return;
+    ResumeEvent event{in.names(), {}};
+    state_.run_hooks(state_.before_resume_, event, false);
+}
+
 MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& out, const Tags& in, const Order& order,
-                                                           bool at_last) {
-    if (!std::exchange(resume_hooks_ran_, true)) {
-        ResumeEvent event{in.names(), {}};
-        state_.run_hooks(state_.before_resume_, event, false);
-    }
+                                                           bool at_last, FunctionRef<void()> let_go) {
     const Tags going = tags_of(out);
     PauseEvent gone{going.names(), {}}; // now: what has been done needs no host memory to be told
     ResumeEvent come{in.names(), {}};
@@ -141,6 +150,7 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     }
     books_.count_eviction(moved.out);
     books_.count_arrival(moved.in);
+    let_go();
     if (!moved.out.tags.empty()) {
         gone.report = std::move(moved.out);
         tell(state_.after_pause_, gone, first);
@@ -203,7 +213,7 @@ MEMSAVER_INLINE std::vector<Residency::Shortage> Residency::shortages(const Tags
     std::vector<Shortage> lack;
     for (const Need& need : needs) {
         DeviceMemory memory;
-        if (!need.driver.memory(memory).ok()) continue; // then the resume finds out
+        if (need.bytes == 0 || !need.driver.memory(memory).ok()) continue; // then the resume finds out
         std::size_t wanted = need.bytes + need.margin;
         for (const Shortage& more : mispredicted_) wanted += more.device == need.driver.device() ? more.bytes : 0;
         if (wanted > memory.free_bytes) lack.push_back({need.driver.device(), wanted - memory.free_bytes});

@@ -312,13 +312,16 @@ MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) 
         }
         for (const auto& mark : marks) {
             if (!deadline) {
-                check(mark->wait(), "wait for the work that a use marked");
+                const Status status = mark->wait(); // a lost device has no work, and who asks it for more finds out
+                if (status.kind != StatusKind::gone) check(status, "wait for the work that a use marked");
                 continue;
             }
             for (auto pause = std::chrono::microseconds{5};;
                  pause = std::min(2 * pause, std::chrono::microseconds{500})) {
                 bool passed = false;
-                check(mark->query(passed), "ask for the work that a use marked");
+                const Status status = mark->query(passed);
+                if (status.kind == StatusKind::gone) break;
+                check(status, "ask for the work that a use marked");
                 if (passed) break;
                 if (std::chrono::steady_clock::now() >= *deadline) {
                     throw NotIdle{"tag \"" + tag->tag +
@@ -443,7 +446,7 @@ MEMSAVER_INLINE bool Residents::may_move(const Waiter& me) const noexcept {
     if (!me.holds_) return is_first(me);
     if (!holder_moved_) return true;
     for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) { // by turns with those that queue
-        if (waiter->awaits_ && is_first(*waiter)) return false;
+        if (waiter->awaits_ && !blocked(waiter->tags_, false) && is_first(*waiter)) return false;
     }
     return true;
 }

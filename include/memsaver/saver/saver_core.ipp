@@ -474,6 +474,9 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
                 SaverState::remember(first, *member);
             }
         }
+        for (const auto& member : members) { // of several devices, one may still have it
+            if (member->core != nullptr && !member->core->closed()) residents.set_gone(*member->resident, false);
+        }
         if (first) std::rethrow_exception(first);
     });
 }
