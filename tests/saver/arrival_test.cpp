@@ -622,4 +622,53 @@ TEST_CASE("saving ahead fails: the memory is active, and the pause saves it") {
     CHECK(frozen.whole());
 }
 
+TEST_CASE("saving ahead after bytes that could not be brought: their pages go first, and the backup is whole") {
+    for (const bool told : {false, true}) {
+        CAPTURE(told);
+        const Checked<HostMachine2G> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once, .threads = 1});
+        const Layers away{machine.driver, arena, 2};
+        saver.pause("frozen");
+        const Layers here{machine.driver, arena, 1, 9};
+        machine.driver.fail({.call = Call::wait, .lasting = Lasting::onwards, .kind = StatusKind::other});
+        std::optional<Arrival> coming{saver.resume_async("frozen")};
+        CHECK_THROWS_AS(coming->wait(), DriverError);
+        machine.driver.heal();
+        if (!told) coming.reset();
+        saver.save("frozen").wait();
+        saver.resume("frozen");
+        CHECK(away.whole());
+        CHECK(here.whole());
+        coming.reset();
+        CHECK(saver.pause("frozen").released_bytes > 0);
+        saver.resume("frozen");
+        CHECK(away.whole());
+        CHECK(here.whole());
+    }
+}
+
+TEST_CASE("saving ahead: a block that comes while it waits for its order is saved by the pause") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
+    const Layers frozen{machine.driver, arena, 2};
+    arena.deallocate(arena.allocate(64'000), already_idle); // room beside it, in the same extents
+    const OwnStream stream{machine.driver};
+    REQUIRE(machine.driver.inner().hold(stream).ok());
+    std::atomic<bool> waits{false};
+    machine.driver.on_call([&](const CallRecord& made) { waits = waits || made.call == Call::record; });
+    std::thread saving{[&] { saver.save("frozen", {.order = after(StreamRef{stream})}).wait(); }};
+    while (!waits) std::this_thread::yield();
+    machine.driver.on_call({});
+    const Buffer<unsigned char> late{arena, 60'000};
+    CHECK(machine.driver.inner().let_go(stream).ok());
+    saving.join();
+    write_bytes(machine.driver, late.data(), pattern(late.size(), 33));
+    saver.pause("frozen");
+    saver.resume("frozen");
+    CHECK(read_bytes(machine.driver, late.data(), late.size()) == pattern(late.size(), 33));
+    CHECK(frozen.whole());
+}
+
 } // namespace saver_arrival_test
