@@ -63,6 +63,9 @@ inline std::vector<Operation> residency() {
         {"pause: of what uses have marked", nothing,
          [](Populated& world) {
              use_swept(world);
+             for (Populated::Block& block : world.tags["swept"].blocks) { // an earlier try may have dropped its bytes
+                 if (world.tags["swept"].becomes != Becomes::kept) block.content = Becomes::unknown;
+             }
              world.pause({"swept"}, PauseOptions{.order = already_idle});
          },
          paused},

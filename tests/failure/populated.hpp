@@ -208,20 +208,26 @@ public:
         if (!saver) return;
         std::size_t mapped = 0;
         const bool over = closed();
+        std::map<std::pair<std::string, int>, std::pair<std::size_t, std::size_t>> sums; // bytes and blocks in use
         for (const ArenaUsage& row : saver->usage()) {
             mapped += row.mapped_bytes;
             CHECK(row.held_bytes <= row.mapped_bytes);
             const auto tag = tags.find(row.tag);
             if (tag == tags.end() || over || !counted || row.state == "closed" || row.state == "dropped") continue;
+            sums[{row.tag, row.device}].first +=
+                row.used_bytes; // beside it there may be what is left of a try to make it
+            sums[{row.tag, row.device}].second += row.blocks;
+        }
+        for (const auto& [whose, sum] : sums) {
             std::size_t used = 0;
             std::size_t blocks = 0;
-            for (const Block& block : tag->second.blocks) {
-                const bool here = block.at != nullptr && block.device == row.device;
+            for (const Block& block : tags[whose.first].blocks) {
+                const bool here = block.at != nullptr && block.device == whose.second;
                 used += here ? block.bytes : 0;
                 blocks += here ? 1 : 0;
             }
-            CHECK(row.used_bytes == used);
-            CHECK(row.blocks == blocks);
+            CHECK(sum.first == used);
+            CHECK(sum.second == blocks);
         }
         if (alone) mapped += alone->usage().mapped_bytes;
         const std::size_t there = well ? well->handle_bytes() + well->plain_bytes() : 0;
