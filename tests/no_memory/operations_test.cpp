@@ -79,8 +79,8 @@ TEST_CASE("pause: where it failed halfway and ends without memory, what is still
             const Machine driver{HostDriver{512_MiB}};
             TaggedArena<Machine> arena{driver, "tag"};
             (void)arena.allocate(20_MiB);
+            void* const block = arena.allocate(20_MiB); // neither the first extent nor the largest
             (void)arena.allocate(20_MiB);
-            void* const block = arena.allocate(20_MiB);
             driver.fail({.call = Call::unmap, .nth = 2, .lasting = Lasting::onwards}); // the first goes, others stay
             const bool again = without_memory(n, [&] { (void)arena.pause(); });
             driver.heal();
