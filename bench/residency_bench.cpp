@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -45,6 +46,13 @@ void use_hit(benchmark::State& state, const D& driver, std::size_t tags) try {
     state.counters["use_ns_p99"] = quantile(nanoseconds, 0.99);
 } catch (const std::exception& error) {
     state.SkipWithError(error.what());
+}
+
+/// 2,000, or what MEMSAVER_BENCH_REQUESTS says.
+std::size_t requests_wanted() {
+    const char* const told = std::getenv("MEMSAVER_BENCH_REQUESTS");
+    const long count = told == nullptr ? 0 : std::strtol(told, nullptr, 10);
+    return count > 0 ? static_cast<std::size_t>(count) : 2000;
 }
 
 /// A row of requests: model k is wanted as often as 1 / (k + 1)^0.9.
@@ -171,7 +179,7 @@ void register_all(const D& driver) {
     };
     const std::size_t large = on_host<D> ? 4_MiB : 12_GiB;
     const std::size_t small = on_host<D> ? 4_MiB : 256_MiB;
-    for (const Size& size : {Size{large, on_host<D> ? 200U : 2000U, false}, Size{small, 200, true}}) {
+    for (const Size& size : {Size{large, on_host<D> ? 200U : requests_wanted(), false}, Size{small, 200, true}}) {
         if (3 * size.each + size.each / 2 > memory_of(driver).free_bytes) continue;
         const std::string name =
             "eight_models/" + format_bytes(size.each) + (size.compare ? " each, every byte compared" : " each");

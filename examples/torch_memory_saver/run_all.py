@@ -112,7 +112,7 @@ class Runner:
         with tempfile.TemporaryDirectory() as folder:
             results = Path(folder) / "results.xml"
             environment = {**self.environment, "PYTHONPATH": f"{self.environment['PYTHONPATH']}:{checkout / 'test'}"}
-            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={results}",
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={results}", "-o", "junit_logging=all",
                        str(checkout / "test" / "test_examples.py")]
             done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
             if not results.exists():
@@ -127,7 +127,8 @@ class Runner:
                     self.note("skipped", "tests", f"{name}: failed as expected: {because}")
                 elif failed is not None:
                     self.note("FAILED", "tests", name)
-                    print((failed.text or "")[-3000:], flush=True)
+                    told = [failed.text or "", *(case.findtext(stream) or "" for stream in ("system-out", "system-err"))]
+                    print("\n".join(text[-3000:] for text in told), flush=True)
                 else:
                     self.note("ok", "tests", name)
 

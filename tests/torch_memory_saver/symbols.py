@@ -15,6 +15,7 @@ tms_set_enable_cpu_backup tms_get_enable_cpu_backup tms_set_cpu_backup_backend t
 tms_set_enable_disk_backup tms_get_enable_disk_backup tms_set_disk_backup_dir
 tms_set_retain_cpu_backup tms_get_retain_cpu_backup set_memory_margin_bytes
 tms_pause tms_resume tms_get_cpu_backup_pointer
+cudaHostGetFlags cudaGetLastError
 """.split()
 OWN = {
     "torch": ["tms_torch_malloc", "tms_torch_free"],
