@@ -297,7 +297,61 @@ def soak(rows):
     return {}, text + [""]
 
 
-PARTS = {"pause_resume": pause_resume, "backup": backup, "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers, "engine": engine, "soak": soak}
+def gib(value):
+    return mib(value / 2**20)
+
+
+def exchange(rows):
+    words = {"kept": "both kept by `HostBackup`", "dropped": "both dropped"}
+    panel, numbers = [], []
+    for name, row in rows.items():
+        _, kind, _ = name.split("/")
+        floor, ratio = ("both_copies_ms", "over_copies") if kind == "kept" else ("driver_ms", "over_driver")
+        size = gib(row["bytes"])
+        panel.append((f"{size}, {kind}", [row["exchange_ms"], row[floor], row["pause_then_resume_ms"]]))
+        numbers.append([f"{size} against as much, {words[kind]}", number(row["exchange_ms"]), number(row[floor]), f"{row[ratio]:.2f}",
+                        number(row["pause_then_resume_ms"])])
+    figures = {"exchange": chart("Exchange of two tags, no room beside them", "ms",
+                                 ["exchange", "its floor", "pause, then resume"], [(name, [(name, values)]) for name, values in panel])}
+    text = ["![Exchange](figures/exchange.svg)", ""]
+    return figures, text + table(["exchange of", "ms", "its floor, ms", "exchange / floor", "pause, then resume, ms"], numbers)
+
+
+def arrival(rows):
+    streamed, saved, gates = [], [], []
+    for name, row in rows.items():
+        kind = name.split("/")[1]
+        if kind == "streamed_resume":
+            streamed.append([f"{gib(row['bytes'])} in {int(row['layers'])} layers", *(number(row[key]) for key in (
+                "returned_ms", "first_layer_ms", "floor_ms", "plain_layer_ms", "first_layer_over_ms", "all_layers_ms", "plain_all_ms"))])
+        elif kind == "saved_ahead":
+            saved.append([gib(row["bytes"]), *(number(row[key]) for key in ("save_returned_ms", "save_ms", "pause_ms", "discard_pause_ms")),
+                          f"{row['ratio_paired']:.2f}"])
+        elif kind == "gates":
+            gates.append([f"{int(row['gates'])} gates", *(number(row[key]) for key in ("plain_us", "gated_us", "gated_later_us", "gate_us", "gate_later_us"))])
+    text = table(["streamed resume of", "`resume_async` returns, ms", "first layer's kernel has ended", "driver's calls", "plain copy of a layer",
+                  "over both", "last layer's kernel has ended", "plain copy of all"], streamed)
+    text += table(["saved ahead", "`save` returns, ms", "bytes are saved", "pause", "a pause that drops them", "ratio"], saved)
+    if gates:
+        text += table(["a replayed graph, nothing on its way", "without, us", "with, us", "after 1,000 resumes, us", "a gate, us", "after 1,000 resumes, us"], gates)
+    return {}, text
+
+
+def residency(rows):
+    hits = [[f"{name.split('/')[1]} tag{'s' if not name.endswith('/1') else ''}", number(row["use_ns"]), number(row["use_ns_p99"])]
+            for name, row in rows.items() if name.startswith("use_hit/")]
+    many = [[f"8 models of {gib(row['bytes_each'])} in the room of three, {int(row['requests'])} requests (seed {int(row['seed'])})",
+             f"{int(row['hits'])} / {int(row['misses'])}", number(row["ours_ms"]), number(row["floor_ms"]), f"{row['ratio']:.2f}"]
+            for row in rows.values() if "ratio" in row]
+    text = table(["a use of tags that are there, and its end", "median, ns", "99th percentile"], hits)
+    text += table(["four threads, no computing", "hits / misses", "ms", "plain copy of what came in, ms", "ratio"], many)
+    compared = [row for name, row in rows.items() if "compared" in name]
+    return {}, text + [f"- Another run, of {int(row['requests'])} requests for models of {gib(row['bytes_each'])}, compares every byte at every use: "
+                       "none was wrong." for row in compared] + ([""] if compared else [])
+
+
+PARTS = {"pause_resume": pause_resume, "backup": backup, "exchange": exchange, "arrival": arrival, "residency": residency,
+         "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers, "engine": engine, "soak": soak}
 
 
 def compile_time(folder):
@@ -345,6 +399,14 @@ def headline(results):
     if None not in pair:
         ours, theirs = (number(row["pause_ms"] + row["resume_ms"]) for row in pair)
         rows.append([f"{shape.replace(' x ', ' tensors of ')}, dropped: a pause and a resume, where torch_memory_saver takes {theirs} ms", f"{ours} ms"])
+    for name, row in (results["exchange"][2] if "exchange" in results else {}).items():
+        if "/kept/" in name:
+            rows.append([f"two tags of {gib(row['bytes'])} kept in host memory change places, where both copies at once take {number(row['both_copies_ms'])} ms",
+                         f"{number(row['exchange_ms'])} ms"])
+    for name, row in (results["residency"][2] if "residency" in results else {}).items():
+        if "ratio" in row:
+            rows.append([f"eight models of {gib(row['bytes_each'])} in the room of three, four threads: beside one plain copy of the bytes that had "
+                         "to come in", f"{row['ratio']:.2f} times"])
     gpus = {results[name][1]["gpu"] for name in ("engine", "backup", "peers") if name in results}
     return table([f"on one {' or '.join(sorted(gpus))}", "measured"], rows)[:-1] if rows else []
 
