@@ -2,6 +2,8 @@
 // on two devices from two threads; all take turns.
 #include "floor.hpp"
 
+#include "memsaver/driver/owned.hpp"
+
 #include <array>
 #include <cstddef>
 #include <functional>
@@ -69,6 +71,46 @@ void driver_alone(benchmark::State& state, const D& first, const D& other, std::
     });
 }
 
+/// Bytes that wait on the other device, prepared: beside plain copies of as many between the two.
+template <Driver D>
+void peer_backup(benchmark::State& state, const D& first, const D& other, std::size_t bytes) {
+    MemorySaver<D> saver{first};
+    void* const block = saver.arena("parked", PeerBackup{other}).allocate(bytes);
+    MemorySaver<D> there{other};
+    void* const target = there.arena("target").allocate(bytes);
+    check(first.reach_peer(reinterpret_cast<Address>(target), bytes), "reach the peer");
+    memsaver::detail::OwnedStream stream;
+    memsaver::detail::OwnedEvent event;
+    check(stream.open(first), "open a stream");
+    check(event.open(first, stream.get()), "open an event");
+    const auto copy = [&](void* to, void* from) {
+        return milliseconds([&] {
+            check(first.copy_peer(reinterpret_cast<Address>(to), reinterpret_cast<Address>(from), bytes, stream.get()),
+                  "copy to a peer");
+            check(first.record(event.get(), stream.get()), "record");
+            check(first.wait(event.get()), "wait for a copy");
+        });
+    };
+    saver.prepare("parked");
+    std::vector<double> out, in, plain_out, plain_in, pages;
+    Floor<D> floor{first, bytes, 1_GiB}; // what giving the pages back and taking them costs by itself
+    for (auto _ : state) {
+        plain_out.push_back(copy(target, block));
+        plain_in.push_back(copy(block, target));
+        pages.push_back(milliseconds([&] { floor.resume(); }) + milliseconds([&] { floor.pause(); }));
+        out.push_back(milliseconds([&] { saver.pause("parked"); }));
+        in.push_back(milliseconds([&] { saver.resume("parked"); }));
+        state.SetIterationTime((out.back() + in.back()) / 1000);
+    }
+    state.counters["bytes"] = static_cast<double>(bytes);
+    state.counters["pause_ms"] = median(out);
+    state.counters["resume_ms"] = median(in);
+    state.counters["plain_out_ms"] = median(plain_out);
+    state.counters["plain_in_ms"] = median(plain_in);
+    state.counters["pages_ms"] = median(pages);
+    state.counters["speed_ratio"] = (median(plain_out) + median(plain_in) + median(pages)) / (median(out) + median(in));
+}
+
 template <Driver D>
 void register_all(const D& first) {
     const std::size_t bytes = on_host<D> ? 64_MiB : 8_GiB;
@@ -93,6 +135,8 @@ void register_all(const D& first) {
     add("HostBackup", [bytes](benchmark::State& state, const D& one, const D& two) {
         savers<D>(state, one, two, bytes, HostBackup{});
     });
+    add("PeerBackup",
+        [bytes](benchmark::State& state, const D& one, const D& two) { peer_backup(state, one, two, bytes); });
 }
 
 } // namespace

@@ -35,6 +35,10 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/host_store.ipp
   include/memsaver/backup/lane.hpp
   include/memsaver/backup/lane.ipp
+  include/memsaver/backup/peer_backup.hpp
+  include/memsaver/backup/peer_backup.ipp
+  include/memsaver/backup/peer_store.hpp
+  include/memsaver/backup/peer_store.ipp
   include/memsaver/backup/pieces.hpp
   include/memsaver/backup/pieces.ipp
   include/memsaver/backup/pinned_transfer.hpp

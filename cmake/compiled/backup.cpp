@@ -10,6 +10,8 @@
 #include "memsaver/backup/host_backup.ipp"
 #include "memsaver/backup/host_store.ipp"
 #include "memsaver/backup/lane.ipp"
+#include "memsaver/backup/peer_backup.ipp"
+#include "memsaver/backup/peer_store.ipp"
 #include "memsaver/backup/pieces.ipp"
 #include "memsaver/backup/pinned_transfer.ipp"
 #include "memsaver/backup/policy.ipp"

@@ -10,6 +10,7 @@
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/file_backup.hpp"
 #include "memsaver/backup/host_backup.hpp"
+#include "memsaver/backup/peer_backup.hpp"
 #include "memsaver/core/core.hpp"
 #include "memsaver/driver/cuda_driver.hpp"
 #include "memsaver/driver/neighbours.hpp"

@@ -354,6 +354,8 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     expect("cuMemcpyDtoHAsync", std::string{host_text} + " 0x10 4 0x100");
     CHECK(driver.copy_to_device(0x10, host, 4, opened).ok());
     expect("cuMemcpyHtoDAsync", "0x10 " + std::string{host_text} + " 4 0x100");
+    CHECK(driver.copy_peer(0x10, 0x20, 4, opened).ok());
+    expect("cuMemcpyDtoDAsync", "0x10 0x20 4 0x100");
     CHECK(driver.fill(0x10, 0xA5, 4, opened).ok());
     expect("cuMemsetD8Async", "0x10 165 4 0x100");
     CHECK(driver.allocate_plain(99, address).ok());

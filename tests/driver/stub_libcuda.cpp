@@ -237,6 +237,9 @@ CUresult copy_to_host(void* host, CUdeviceptr from, std::size_t bytes, CUstream 
 CUresult copy_to_device(CUdeviceptr to, const void* host, std::size_t bytes, CUstream stream) {
     return note("cuMemcpyHtoDAsync", hex(to) + " " + hex(host) + " " + std::to_string(bytes) + " " + hex(stream));
 }
+CUresult copy_on_devices(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    return note("cuMemcpyDtoDAsync", hex(to) + " " + hex(from) + " " + std::to_string(bytes) + " " + hex(stream));
+}
 CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream stream) {
     return note("cuMemsetD8Async",
                 hex(to) + " " + std::to_string(byte) + " " + std::to_string(bytes) + " " + hex(stream));
@@ -322,6 +325,7 @@ const Entry* find(const char* name) {
         {"cuEventSynchronize", 2000, address(event_wait)},
         {"cuMemcpyDtoHAsync", 3020, address(copy_to_host)},
         {"cuMemcpyHtoDAsync", 3020, address(copy_to_device)},
+        {"cuMemcpyDtoDAsync", 3020, address(copy_on_devices)},
         {"cuMemsetD8Async", 3020, address(fill)},
         {"cuStreamBeginCapture", 10010, address(begin_capture)},
         {"cuStreamEndCapture", 10000, address(end_capture)},

@@ -87,6 +87,12 @@ inline std::string files_directory() {
     return std::filesystem::is_directory(in_memory) ? in_memory : directory();
 }
 
+/// A device beside those that are swept, for bytes to wait there.
+inline const HostDriver& quiet_peer() {
+    static const HostDriver peer{1_GiB, {.device = 7}};
+    return peer;
+}
+
 /// Every policy, in small.
 inline std::vector<SweptPolicy> every_policy(unsigned threads) {
     const Small small{files_directory(), threads};
@@ -94,6 +100,8 @@ inline std::vector<SweptPolicy> every_policy(unsigned threads) {
                                  {"discard, poisoned", Discard{.poison = poison}, Becomes::poison},
                                  {"zero", Zero{}, Becomes::zero}};
     for (auto& [name, policy] : keepers(small)) all.push_back({name, policy, Becomes::kept});
+    all.push_back({"peer", PeerBackup{quiet_peer()}, Becomes::kept});
+    all.push_back({"peer, given back", PeerBackup{.peer = quiet_peer(), .retain = false}, Becomes::kept});
     return all;
 }
 

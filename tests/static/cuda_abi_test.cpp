@@ -205,6 +205,7 @@ static_assert(alike<decltype(Api::event_query), PFN_cuEventQuery_v2000>);
 static_assert(alike<decltype(Api::event_wait), PFN_cuEventSynchronize_v2000>);
 static_assert(alike<decltype(Api::copy_to_host), PFN_cuMemcpyDtoHAsync_v3020>);
 static_assert(alike<decltype(Api::copy_to_device), PFN_cuMemcpyHtoDAsync_v3020>);
+static_assert(alike<decltype(Api::copy_on_devices), PFN_cuMemcpyDtoDAsync_v3020>);
 static_assert(alike<decltype(Api::fill), PFN_cuMemsetD8Async_v3020>);
 static_assert(alike<decltype(Api::begin_capture), PFN_cuStreamBeginCapture_v10010>);
 static_assert(alike<decltype(Api::end_capture), PFN_cuStreamEndCapture_v10000>);

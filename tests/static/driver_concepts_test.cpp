@@ -15,7 +15,7 @@ using Whole = test::Gullible;
 
 static_assert(Driver<Whole> && Pages<Whole> && Streams<Whole> && Copies<Whole>);
 static_assert(Plain<Whole> && Captures<Whole> && Lanes<Whole> && Trims<Whole> && StreamOwners<Whole>);
-static_assert(HostPages<Whole> && Files<Whole> && Shared<Whole> && Named<Whole>);
+static_assert(Peers<Whole> && HostPages<Whole> && Files<Whole> && Shared<Whole> && Named<Whole>);
 
 // A member of the same name hides the inherited one.
 // clang-format off
@@ -26,6 +26,7 @@ struct Fill : Whole { void fill() = delete; };
 struct FreePlain : Whole { void free_plain() = delete; };
 struct UpdateGraph : Whole { void update_graph() = delete; };
 struct Lane : Whole { void lane() = delete; };
+struct CopyPeer : Whole { void copy_peer() = delete; };
 struct TrimPool : Whole { void trim_pool() = delete; };
 struct OwnsStream : Whole { void owns_stream() = delete; };
 struct NeighboursOf : Whole { void neighbours() = delete; };
@@ -49,6 +50,7 @@ struct ChangingDrain : Whole { Status drain() noexcept { return {}; } };
 struct ChangingWrite : Whole { // what is written is const
     Status write_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return {}; }
 };
+struct ThrowingReach : Whole { Status reach_peer(Address, std::size_t) const { return {}; } };
 struct ThrowingName : Whole { void name_addresses(Address, std::size_t, const char*) const {} };
 struct VoidRelease : Whole { void release(PageHandle) const noexcept {} };
 struct BoolQuery : Whole { bool query(EventRef, bool&) const noexcept { return true; } };
@@ -65,6 +67,7 @@ static_assert(!Driver<lacking::Name> && !Driver<lacking::Comparison> && !Driver<
 static_assert(!Plain<lacking::FreePlain> && Driver<lacking::FreePlain>);
 static_assert(!Captures<lacking::UpdateGraph> && Driver<lacking::UpdateGraph>);
 static_assert(!Lanes<lacking::Lane> && Driver<lacking::Lane>);
+static_assert(!Peers<lacking::CopyPeer> && Driver<lacking::CopyPeer>);
 static_assert(!Trims<lacking::TrimPool> && Driver<lacking::TrimPool>);
 static_assert(!StreamOwners<lacking::OwnsStream> && Driver<lacking::OwnsStream>);
 static_assert(!HostPages<lacking::HostAvailable> && Driver<lacking::HostAvailable>);
@@ -73,7 +76,7 @@ static_assert(!Shared<lacking::NeighboursOf> && Driver<lacking::NeighboursOf>);
 static_assert(!Named<lacking::NameAddresses> && Driver<lacking::NameAddresses>);
 
 static_assert(!Pages<wrong::ThrowingMap> && !Driver<wrong::ThrowingDevice> && !HostPages<wrong::ThrowingPin>);
-static_assert(!Named<wrong::ThrowingName>);
+static_assert(!Named<wrong::ThrowingName> && !Peers<wrong::ThrowingReach>);
 static_assert(!Streams<wrong::ChangingDrain> && !Files<wrong::ChangingWrite>);
 static_assert(!Pages<wrong::VoidRelease> && !Streams<wrong::BoolQuery> && !Driver<wrong::NumberName>);
 
@@ -84,6 +87,7 @@ static_assert(Driver<Faulty<Whole>> && Plain<Faulty<Whole>> && Captures<Faulty<W
 static_assert(Trims<Faulty<Whole>> && StreamOwners<Faulty<Whole>> && HostPages<Faulty<Whole>> && Files<Faulty<Whole>>);
 static_assert(!Plain<Faulty<lacking::FreePlain>> && Captures<Faulty<lacking::FreePlain>>);
 static_assert(!Captures<Faulty<lacking::UpdateGraph>> && Plain<Faulty<lacking::UpdateGraph>>);
+static_assert(Peers<Faulty<Whole>> && !Peers<Faulty<lacking::CopyPeer>>);
 static_assert(!Lanes<Faulty<lacking::Lane>> && !Trims<Faulty<lacking::TrimPool>>);
 static_assert(!StreamOwners<Faulty<lacking::OwnsStream>> && !HostPages<Faulty<lacking::HostAvailable>>);
 static_assert(Shared<Faulty<Whole>> && !Shared<Faulty<lacking::NeighboursOf>>);

@@ -238,4 +238,28 @@ TEST_CASE("threads: closing wakes those who wait") {
     waiting.join();
 }
 
+TEST_CASE("threads: a tag that comes to a second device while it is dropped can be used") {
+    const HostDriver first{64_MiB};
+    const HostDriver second{64_MiB, {.device = 1}};
+    MemorySaver saver{first};
+    for (int round = 0; round < 300; ++round) {
+        (void)saver.arena("tag").allocate(1_MiB);
+        std::atomic<bool> go{false};
+        Doing making{[&] {
+            while (!go) std::this_thread::yield();
+            (void)saver.arena("tag", AnyDriver{second});
+        }};
+        go = true;
+        saver.drop("tag");
+        making.join();
+        try {
+            { const Use use = saver.use("tag"); }
+            saver.drop("tag");
+        } catch (const Misuse& none) { // made before it was dropped: it went from both
+            CHECK(std::string{none.what()}.find("has been dropped") == std::string::npos);
+        }
+    }
+    saver.close();
+}
+
 } // namespace threads_use_test

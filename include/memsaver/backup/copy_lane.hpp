@@ -15,20 +15,22 @@ namespace detail {
 /// Any thread.
 class CopyLane {
 public:
-    /// Throws what a failing driver call stands for.
-    CopyLane(AnyDriver driver, Direction direction);
+    /// `to_peer`: between the device and memory of a peer, instead of the host's. Throws what a failing driver call
+    /// stands for.
+    explicit CopyLane(AnyDriver driver, Direction direction, bool to_peer = false);
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
     [[nodiscard]] Direction direction() const noexcept { return direction_; }
     [[nodiscard]] StreamRef stream() const noexcept { return stream_; }
 
-    /// Enqueues the copies of a piece between the device and `base + (location - origin)` on the host, and marks their
-    /// end. On failure what was enqueued has passed, unless the device is lost.
+    /// Enqueues the copies of a piece between the device and `base + (location - origin)` on the other side, and marks
+    /// their end. On failure what was enqueued has passed, unless the device is lost.
     Status enqueue(const Piece& piece, std::byte* base, std::uint64_t origin, OwnedEvent& mark) const noexcept;
 
 private:
     AnyDriver driver_;
     Direction direction_;
+    bool to_peer_;
     OwnedStream own_;
     StreamRef stream_;
 };

@@ -13,8 +13,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction)
-    : driver_{std::move(driver)}, direction_{direction} {
+MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction, bool to_peer)
+    : driver_{std::move(driver)}, direction_{direction}, to_peer_{to_peer} {
     const Status lane = driver_.lane(direction, stream_);
     if (lane.kind == StatusKind::unsupported) {
         check(own_.open(driver_), "open a stream for copies");
@@ -30,6 +30,11 @@ MEMSAVER_INLINE Status CopyLane::enqueue(const Piece& piece, std::byte* base, st
     if (!status.ok()) return status;
     status = piece.each_copy([&](const Unit& unit) {
         std::byte* const host = base + (unit.location - origin);
+        if (to_peer_) {
+            const auto peer = reinterpret_cast<Address>(host);
+            return direction_ == Direction::out ? driver_.copy_peer(peer, unit.device, unit.bytes, stream_)
+                                                : driver_.copy_peer(unit.device, peer, unit.bytes, stream_);
+        }
         return direction_ == Direction::out ? driver_.copy_to_host(host, unit.device, unit.bytes, stream_)
                                             : driver_.copy_to_device(unit.device, host, unit.bytes, stream_);
     });

@@ -1,4 +1,4 @@
-// Bytes between the device and host pages that copies reach directly.
+// Bytes between the device and pages that copies reach directly: the host's, or a peer's.
 #pragma once
 
 #include "memsaver/backup/copy_lane.hpp"
@@ -24,10 +24,10 @@ namespace detail {
 /// and are shown to the observer.
 class PinnedTransfer final : public Ticket::Work {
 public:
-    /// A piece and the host pages that it lies in; its units' locations are host addresses.
+    /// A piece and the pages that it lies in; its units' locations are their addresses.
     struct Cargo {
         Piece piece;
-        std::shared_ptr<HostRegion> region;
+        std::shared_ptr<CopyablePages> region;
     };
 
     /// `refused` is called, once, on any thread, if host pages cannot be pinned: the copies go all the same, but

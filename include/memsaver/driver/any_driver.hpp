@@ -57,6 +57,8 @@ public:
     virtual Status fill(Address, unsigned char, std::size_t, StreamRef) const noexcept = 0;
     virtual Status owns_stream(StreamRef, bool&) const noexcept { return unsupported; }
     virtual Status lane(Direction, StreamRef&) const noexcept { return unsupported; }
+    virtual Status reach_peer(Address, std::size_t) const noexcept { return unsupported; }
+    virtual Status copy_peer(Address, Address, std::size_t, StreamRef) const noexcept { return unsupported; }
     virtual Status allocate_plain(std::size_t, Address&) const noexcept { return unsupported; }
     virtual Status free_plain(Address) const noexcept { return unsupported; }
     virtual Status begin_capture(StreamRef, CaptureMode) const noexcept { return unsupported; }
@@ -93,6 +95,8 @@ struct SoundParts {
                   "owns_stream of the driver must be as the concept StreamOwners says: const, noexcept, a Status");
     static_assert(Lanes<D> || !requires(const D d, Direction to, StreamRef& s) { d.lane(to, s); },
                   "lane of the driver must be as the concept Lanes says: const, noexcept, a Status");
+    static_assert(Peers<D> || !requires(const D d, Address a, std::size_t n, StreamRef s) { d.reach_peer(a, n); d.copy_peer(a, a, n, s); },
+                  "reach_peer and copy_peer of the driver must be as the concept Peers says: const, noexcept, a Status");
     static_assert(Shared<D> || !requires(const D d) { d.neighbours(); },
                   "neighbours of the driver must be as the concept Shared says: const, noexcept, a Neighbours*");
     static_assert(Named<D> || !requires(const D d, Address a, std::size_t n, const char* name) { d.name_addresses(a, n, name); },
@@ -169,6 +173,14 @@ public:
     Status lane(Direction direction, StreamRef& stream) const noexcept override {
         if constexpr (Lanes<D>) return driver.lane(direction, stream);
         else return Machine::lane(direction, stream);
+    }
+    Status reach_peer(Address address, std::size_t bytes) const noexcept override {
+        if constexpr (Peers<D>) return driver.reach_peer(address, bytes);
+        else return Machine::reach_peer(address, bytes);
+    }
+    Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept override {
+        if constexpr (Peers<D>) return driver.copy_peer(to, from, bytes, stream);
+        else return Machine::copy_peer(to, from, bytes, stream);
     }
     Status allocate_plain(std::size_t bytes, Address& address) const noexcept override {
         if constexpr (Plain<D>) return driver.allocate_plain(bytes, address);
@@ -339,6 +351,14 @@ public:
     Status owns_stream(StreamRef stream, bool& yes) const noexcept { return machine_->owns_stream(stream, yes); }
     // Lanes
     Status lane(Direction direction, StreamRef& stream) const noexcept { return machine_->lane(direction, stream); }
+
+    // Peers
+    Status reach_peer(Address address, std::size_t bytes) const noexcept {
+        return machine_->reach_peer(address, bytes);
+    }
+    Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept {
+        return machine_->copy_peer(to, from, bytes, stream);
+    }
     // Plain
     Status allocate_plain(std::size_t bytes, Address& address) const noexcept {
         return machine_->allocate_plain(bytes, address);

@@ -129,6 +129,16 @@ concept Lanes = requires(const D d, Direction direction, StreamRef& out) {
     { d.lane(direction, out) } noexcept -> std::same_as<Status>;
 };
 
+/// Other devices of the process whose memory this one reaches over a link of their own.
+///
+/// - `reach_peer(address, bytes)`: what another device has mapped there may be read and written by this one.
+/// - `copy_peer(to, from, bytes, s)`: in the order of `s`; one of the two is memory that a `reach_peer` named.
+template <class D>
+concept Peers = requires(const D d, Address a, std::size_t n, StreamRef s) {
+    { d.reach_peer(a, n) } noexcept -> std::same_as<Status>;
+    { d.copy_peer(a, a, n, s) } noexcept -> std::same_as<Status>;
+};
+
 /// Where those who take memory through copies of the driver find each other: `neighbours()`, the same for all
 /// copies, and alive for as long as any of them; or null.
 template <class D>

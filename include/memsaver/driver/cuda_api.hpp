@@ -164,6 +164,8 @@ struct CudaApi {
     Result (*copy_to_host)(void*, cuda::DevicePtr, Size, cuda::Stream) = library.entry("cuMemcpyDtoHAsync", 3020);
     Result (*copy_to_device)(cuda::DevicePtr, const void*, Size, cuda::Stream) = library.entry("cuMemcpyHtoDAsync",
                                                                                                3020);
+    Result (*copy_on_devices)(cuda::DevicePtr, cuda::DevicePtr, Size, cuda::Stream) = library.entry("cuMemcpyDtoDAsync",
+                                                                                                    3020);
     Result (*fill)(cuda::DevicePtr, unsigned char, Size, cuda::Stream) = library.entry("cuMemsetD8Async", 3020);
 
     Result (*begin_capture)(cuda::Stream, int) = library.entry("cuStreamBeginCapture", 10010);

@@ -85,6 +85,12 @@ public:
     Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) const noexcept;
 
     Status lane(Direction direction, StreamRef& stream) const noexcept;
+
+    // Peers, over NVLink where there is one
+
+    Status reach_peer(Address address, std::size_t bytes) const noexcept;
+    Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
+
     [[nodiscard]] Neighbours* neighbours() const noexcept;
 
     // Host pages, but for what is the system's. Portable: every device reaches them.

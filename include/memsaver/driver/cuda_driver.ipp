@@ -183,6 +183,18 @@ MEMSAVER_INLINE Status CudaDriver::lane(Direction direction, StreamRef& stream) 
     return device_->call([&](const detail::CudaApi&) { return device_->lane(direction, stream); });
 }
 
+MEMSAVER_INLINE Status CudaDriver::reach_peer(Address address, std::size_t bytes) const noexcept {
+    // The first of those that may access this device's pages is the device itself.
+    return device_->call(
+        [&](const detail::CudaApi& api) { return api.mem_set_access(address, bytes, device_->access().data(), 1); });
+}
+
+MEMSAVER_INLINE Status CudaDriver::copy_peer(Address to, Address from, std::size_t bytes,
+                                             StreamRef stream) const noexcept {
+    return device_->call(
+        [&](const detail::CudaApi& api) { return api.copy_on_devices(to, from, bytes, detail::native(stream)); });
+}
+
 MEMSAVER_INLINE Status CudaDriver::pin_host(void* pages, std::size_t bytes) const noexcept {
     const Status status = device_->call([&](const detail::CudaApi& api) {
         return api.host_register(pages, bytes, detail::cuda::host_register_portable);

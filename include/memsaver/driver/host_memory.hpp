@@ -68,10 +68,27 @@ private:
     std::size_t promised_ = 0;
 };
 
+/// Pages that copies of a device reach directly, made ready part by part. Any thread.
+class CopyablePages {
+public:
+    CopyablePages() = default;
+    CopyablePages(const CopyablePages&) = delete;
+    CopyablePages& operator=(const CopyablePages&) = delete;
+    virtual ~CopyablePages() = default;
+
+    [[nodiscard]] virtual std::uintptr_t address() const noexcept = 0;
+    /// Whether the part around an address is ready: taken, and pinned if that is wanted.
+    [[nodiscard]] virtual bool ready(std::uintptr_t at, bool pinned) const noexcept = 0;
+    /// Makes it so.
+    virtual Status prepare(std::uintptr_t at, bool pinned) noexcept = 0;
+    /// Work that could not be waited for may still touch it: it is not given back before the device has been.
+    virtual void unsettle() noexcept = 0;
+};
+
 /// Owns mapped host pages. They are taken, and pinned, in cells: the parts between multiples of `cell_bytes` of the
 /// host address. Not movable; gives everything back when it dies, but what fails then is lost: HostRegions keeps it.
 /// `ready` and `prepare` from any thread; those of different cells do not wait for each other.
-class HostRegion {
+class HostRegion final : public CopyablePages {
 public:
     /// A cell is large enough to be pinned and copied at full speed, and small enough that the first copy starts early.
     static constexpr std::size_t cell_bytes = 64_MiB;
@@ -79,28 +96,24 @@ public:
     /// Addresses for `bytes`, `promise` being the memory; `whose` is for the text of errors. Throws OutOfHostMemory, or
     /// what else a failing call stands for.
     HostRegion(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise = {}, const std::string& whose = {});
-    HostRegion(const HostRegion&) = delete;
-    HostRegion& operator=(const HostRegion&) = delete;
-    ~HostRegion() { (void)release(); }
+    ~HostRegion() override { (void)release(); }
 
     /// Gives everything back, once nobody uses it any more. What fails stays owned, to be tried again by the next call;
     /// answers the first failure. A lost device holds no pins.
     Status release() noexcept;
 
-    [[nodiscard]] std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(pages_); }
+    [[nodiscard]] std::uintptr_t address() const noexcept override { return reinterpret_cast<std::uintptr_t>(pages_); }
     [[nodiscard]] std::uintptr_t end() const noexcept { return address() + bytes_; }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
     /// Takes all of it, and pins nothing.
     Status take() noexcept;
-    /// Work that could not be waited for may still touch it: it is not given back before the device has been.
-    void unsettle() noexcept { unsettled_ = true; }
+    void unsettle() noexcept override { unsettled_ = true; }
     /// So many bytes of it, in cells that nobody prepared, have been touched by who owns it: they count as taken.
     void touched(std::size_t bytes) noexcept { promise_.touched(bytes); }
-    /// Whether the cell of a host address is ready: taken, and pinned if that is wanted.
-    [[nodiscard]] bool ready(std::uintptr_t at, bool pinned) const noexcept;
-    /// Makes it so. A refused pin leaves the cell taken.
-    Status prepare(std::uintptr_t at, bool pinned) noexcept;
+    /// Of the cell of a host address. A refused pin leaves the cell taken.
+    [[nodiscard]] MEMSAVER_INLINE bool ready(std::uintptr_t at, bool pinned) const noexcept override;
+    MEMSAVER_INLINE Status prepare(std::uintptr_t at, bool pinned) noexcept override;
 
 private:
     enum class State : unsigned char { untouched, populated, pinned };

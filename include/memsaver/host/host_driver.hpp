@@ -92,6 +92,8 @@ public:
     // Copies. Both may be plain or mapped device memory; without access they answer HOST_ERROR_INVALID_VALUE.
     Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef stream) const noexcept;
     Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) const noexcept;
+    Status reach_peer(Address address, std::size_t bytes) const noexcept;
+    Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
     Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) const noexcept;
 
     // Captures. A graph is its calls one after another.

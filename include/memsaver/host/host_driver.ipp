@@ -175,6 +175,20 @@ MEMSAVER_INLINE Status HostDriver::copy_to_device(Address to, const void* host, 
     return machine_->submit(stream, std::move(work), true);
 }
 
+MEMSAVER_INLINE Status HostDriver::reach_peer(Address, std::size_t) const noexcept { return {}; }
+
+MEMSAVER_INLINE Status HostDriver::copy_peer(Address to, Address from, std::size_t bytes,
+                                             StreamRef stream) const noexcept {
+    bool out = false; // which end is this machine's; the other's pages are host memory like any other
+    (void)machine_->with_memory([&](detail::HostMemory& m) {
+        out = m.mappings().accessible({from, bytes}, detail::HostAccess::read);
+        return detail::HostStatus::ok;
+    });
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    auto* const other = reinterpret_cast<std::byte*>(out ? to : from);
+    return out ? copy_to_host(other, from, bytes, stream) : copy_to_device(to, other, bytes, stream);
+}
+
 MEMSAVER_INLINE Status HostDriver::fill(Address to, unsigned char byte, std::size_t bytes,
                                         StreamRef stream) const noexcept {
     detail::HostWork work = detail::HostWork::on({to, bytes}, detail::HostWork::Kind::fill);

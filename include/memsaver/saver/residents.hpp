@@ -33,6 +33,7 @@ struct Resident {
     int priority = 0;
     Clock::time_point last_use{}; ///< when one began or ended; the epoch: never
     std::vector<ArenaCore*> cores{};
+    std::size_t arenas = 0; ///< on all devices, those without a core too
     std::size_t users = 0;
     std::size_t pausers = 0;   ///< that wait for its users
     std::thread::id leaving{}; ///< the thread that is pausing or dropping it
@@ -94,8 +95,10 @@ public:
     void set_priority(const ResidentList& tags, int priority);
     /// Its bytes were dropped.
     void lose(Resident& tag) noexcept;
-    /// Marks a tag as dropped, or takes that back.
-    void set_gone(Resident& tag, bool gone) noexcept;
+    /// Marks a tag as dropped, unless it has more than the `arenas` that are: one that was made meanwhile stays.
+    void drop(Resident& tag, std::size_t arenas) noexcept;
+    /// It is not dropped after all.
+    void undrop(Resident& tag) noexcept;
     void fill(const Resident& tag, ArenaUsage& row) noexcept;
     [[nodiscard]] Holder holder_of(const Resident& tag);
     /// Whether anything was ever used, or made evictable: else nobody needs to hear of residency.

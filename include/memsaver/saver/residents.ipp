@@ -38,11 +38,14 @@ MEMSAVER_INLINE void Residents::add(Resident& tag, ArenaCore* core) {
     const std::lock_guard lock{mutex_};
     if (tag.evictable) in_play_.store(true, std::memory_order_relaxed);
     if (core != nullptr) tag.cores.push_back(core);
+    tag.arenas += 1;
+    tag.gone = false;
 }
 
 MEMSAVER_INLINE void Residents::remove(Resident& tag, const ArenaCore* core) noexcept {
     const std::lock_guard lock{mutex_};
     std::erase(tag.cores, core);
+    tag.arenas -= 1;
 }
 
 MEMSAVER_INLINE void Residents::set_evictable(const ResidentList& tags, bool yes) {
@@ -65,9 +68,15 @@ MEMSAVER_INLINE void Residents::lose(Resident& tag) noexcept {
     tag.losses += 1;
 }
 
-MEMSAVER_INLINE void Residents::set_gone(Resident& tag, bool gone) noexcept {
+MEMSAVER_INLINE void Residents::drop(Resident& tag, std::size_t arenas) noexcept {
     const std::lock_guard lock{mutex_};
-    tag.gone = gone;
+    tag.gone = tag.arenas <= arenas;
+    tell_all();
+}
+
+MEMSAVER_INLINE void Residents::undrop(Resident& tag) noexcept {
+    const std::lock_guard lock{mutex_};
+    tag.gone = false;
     tell_all();
 }
 

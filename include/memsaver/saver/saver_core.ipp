@@ -452,10 +452,14 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         Residents& residents = state_->tags_.residents();
         const Residents::Claim unused{residents, SaverState::residents_of(members), {}, "drop"};
         const OpenCaptures::KeepOut no_captures{state_->captures_, "drop"};
+        for (const auto& member : members) {
+            const auto same = [&](const auto& other) { return other->resident == member->resident; };
+            residents.drop(*member->resident,
+                           static_cast<std::size_t>(std::count_if(members.begin(), members.end(), same)));
+        }
         std::exception_ptr first;
         for (const auto& member : members) {
             member->arena->dropped.store(true); // who waits for its turn meanwhile has nothing to do then
-            residents.set_gone(*member->resident, true);
             try {
                 if (member->core != nullptr) {
                     member->core->close([&] { state_->tags_.forget_addresses(*member); });
@@ -469,13 +473,13 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
             } catch (const std::exception& error) { // it is still there, so that the call can be repeated
                 if (member->core != nullptr && !member->core->closed()) {
                     member->arena->dropped.store(false);
-                    residents.set_gone(*member->resident, false);
+                    residents.undrop(*member->resident);
                 }
                 SaverState::remember(first, *member);
             }
         }
         for (const auto& member : members) { // of several devices, one may still have it
-            if (member->core != nullptr && !member->core->closed()) residents.set_gone(*member->resident, false);
+            if (member->core != nullptr && !member->core->closed()) residents.undrop(*member->resident);
         }
         if (first) std::rethrow_exception(first);
     });

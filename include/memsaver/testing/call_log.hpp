@@ -22,7 +22,7 @@ enum class Call : unsigned char {
     begin_capture, end_capture, update_graph, launch, close_graph,
     lane, map_host, unmap_host, populate_host, pin_host, unpin_host, host_available,
     open_file, close_file, write_file, read_file, allocate_file, punch_file,
-    owns_stream, pool_memory, trim_pool,
+    owns_stream, reach_peer, copy_peer, pool_memory, trim_pool,
     // clang-format on
 };
 
@@ -41,7 +41,7 @@ inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::trim_po
         "begin_capture", "end_capture", "update_graph", "launch", "close_graph",
         "lane", "map_host", "unmap_host", "populate_host", "pin_host", "unpin_host", "host_available",
         "open_file", "close_file", "write_file", "read_file", "allocate_file", "punch_file",
-        "owns_stream", "pool_memory", "trim_pool",
+        "owns_stream", "reach_peer", "copy_peer", "pool_memory", "trim_pool",
         // clang-format on
     };
     static_assert(names.back() != nullptr, "a call without a name");

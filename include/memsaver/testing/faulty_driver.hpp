@@ -132,6 +132,15 @@ public:
                     [&](CallRecord&) { return inner().fill(to, byte, bytes, stream); });
     }
 
+    Status reach_peer(Address address, std::size_t bytes) const noexcept requires Peers<D> {
+        return call({.call = Call::reach_peer, .address = address, .bytes = bytes},
+                    [&](CallRecord&) { return inner().reach_peer(address, bytes); });
+    }
+    Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept requires Peers<D> {
+        return call({.call = Call::copy_peer, .address = to, .bytes = bytes, .stream = stream},
+                    [&](CallRecord&) { return inner().copy_peer(to, from, bytes, stream); });
+    }
+
     Status allocate_plain(std::size_t bytes, Address& address) const noexcept requires Plain<D> {
         return call({.call = Call::allocate_plain, .bytes = bytes}, [&](CallRecord& made) {
             const Status status = inner().allocate_plain(bytes, address);

@@ -160,6 +160,9 @@ CUresult copy_to_host(void* host, CUdeviceptr from, std::size_t bytes, CUstream 
 CUresult copy_to_device(CUdeviceptr to, const void* host, std::size_t bytes, CUstream stream) {
     return result(machine().copy_to_device(to, host, bytes, stream_of(stream)));
 }
+CUresult copy_on_devices(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    return result(machine().copy_peer(to, from, bytes, stream_of(stream)));
+}
 CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream stream) {
     return result(machine().fill(to, byte, bytes, stream_of(stream)));
 }
@@ -239,6 +242,7 @@ void* find(const char* name) {
         {"cuEventSynchronize", address(event_wait)},
         {"cuMemcpyDtoHAsync", address(copy_to_host)},
         {"cuMemcpyHtoDAsync", address(copy_to_device)},
+        {"cuMemcpyDtoDAsync", address(copy_on_devices)},
         {"cuMemsetD8Async", address(fill)},
         {"cuStreamBeginCapture", address(never)},
         {"cuStreamEndCapture", address(never)},

@@ -1,0 +1,29 @@
+// Definitions of peer_backup.hpp.
+#pragma once
+
+#include "memsaver/backup/peer_backup.hpp"
+#include "memsaver/backup/peer_store.hpp"
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE std::string PeerBackup::describe() const {
+    return "on " + peer.name() + (refresh == Refresh::once ? ", saved once" : ", saved at every pause") +
+           (retain ? ", retained" : ", given back at every resume") + (check ? ", checked" : "");
+}
+
+MEMSAVER_INLINE std::string_view PeerBackup::name() const noexcept {
+    return refresh == Refresh::once ? "peer, once" : "peer";
+}
+
+MEMSAVER_INLINE detail::StoredSlot PeerBackup::open(const AnyDriver& driver) const {
+    if (peer == driver || peer.device() == driver.device()) {
+        throw Misuse{"PeerBackup: " + peer.name() + " is the device that the tag itself lives on; name another one"};
+    }
+    return {std::make_shared<detail::PeerStore>(driver, peer, detail::StoreOptions{}), {refresh, retain, check}};
+}
+
+} // namespace memsaver::inline v0_2

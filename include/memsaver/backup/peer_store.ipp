@@ -1,0 +1,189 @@
+// Definitions of peer_store.hpp.
+#pragma once
+
+#include "memsaver/backup/peer_store.hpp"
+
+#include "memsaver/driver/owned.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE PeerPages::PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes, const std::string& whose)
+    : driver_{std::move(driver)}, peer_{std::move(peer)} {
+    std::size_t granularity = 0;
+    check(peer_.granularity(granularity), "ask a peer for its granularity");
+    bytes_ = align_up(bytes, granularity);
+    parts_.reserve(bytes_ / largest_handle + 1);
+    const Status status = take();
+    if (status.ok()) return;
+    (void)release(); // a destructor is not called for what was not made
+    const std::string of = whose + format_bytes(bytes_) + " on " + peer_.name();
+    if (status.kind != StatusKind::out_of_memory) raise(status, "take a peer's memory for a backup", of, bytes_);
+    DeviceMemory memory;
+    (void)peer_.memory(memory);
+    throw OutOfMemory{"a backup of " + of + " does not fit: " + format_bytes(memory.free_bytes) + " are free there",
+                      bytes_, memory.free_bytes, status};
+}
+
+MEMSAVER_INLINE Status PeerPages::take() {
+    Status status = peer_.reserve(bytes_, 2_MiB, address_);
+    for (std::size_t at = 0; status.ok() && at < bytes_;) {
+        Part part{{}, std::min(bytes_ - at, largest_handle), false};
+        status = peer_.create(part.bytes, part.handle);
+        if (!status.ok()) break;
+        parts_.push_back(part);
+        status = peer_.map(address_ + at, part.bytes, part.handle);
+        parts_.back().mapped = status.ok();
+        at += part.bytes;
+    }
+    if (status.ok()) status = peer_.allow_access(address_, bytes_);
+    if (status.ok()) status = driver_.reach_peer(address_, bytes_);
+    return status;
+}
+
+MEMSAVER_INLINE Status PeerPages::release() noexcept {
+    Status first = settle(driver_, unsettled_);
+    if (!first.ok()) return first;
+    Address at = address_;
+    for (Part& part : parts_) {
+        Status status = part.mapped ? peer_.unmap(at, part.bytes) : Status{};
+        at += part.bytes;
+        if (status.ok()) part.mapped = false;
+        if (status.ok() && part.handle.value != 0) status = peer_.release(part.handle);
+        if (status.ok()) part.handle = {};
+        if (!status.ok() && first.ok()) first = status;
+    }
+    if (!first.ok()) return first;
+    parts_.clear();
+    if (address_ != 0) first = peer_.unreserve(address_, bytes_);
+    if (first.ok()) address_ = 0;
+    return first;
+}
+
+MEMSAVER_INLINE PeerStore::PeerStore(AnyDriver driver, AnyDriver peer, StoreOptions options)
+    : driver_{std::move(driver)}, peer_{std::move(peer)}, options_{std::move(options)},
+      ring_{std::make_shared<Ring>(driver_, options_.ring_bytes, options_.crew.threads, Ring::least_buffer)} {}
+
+MEMSAVER_INLINE Room PeerStore::grow(std::size_t bytes, const LiveSet& live) {
+    whose_ = of_tag(live.tag);
+    (void)retry(); // what is held there is room as well
+    pages_.reserve(pages_.size() + 1);
+    held_.reserve(pages_.size() + held_.size() + 1);
+    pages_.push_back(std::make_shared<PeerPages>(driver_, peer_, bytes, whose_));
+    return {pages_.back()->address(), pages_.back()->bytes()};
+}
+
+MEMSAVER_INLINE void PeerStore::shrink(LocationSpace& space) {
+    for (auto pages = pages_.begin(); pages != pages_.end();) { // no erase_if: `remove` may throw
+        if (!space.remove((*pages)->address(), (*pages)->bytes())) {
+            ++pages;
+            continue;
+        }
+        if (!(*pages)->release().ok()) held_.push_back(std::move(*pages)); // room was made by `grow`
+        pages = pages_.erase(pages);
+    }
+}
+
+MEMSAVER_INLINE Status PeerStore::clear() noexcept {
+    for (auto& pages : pages_) held_.push_back(std::move(pages)); // room was made by `grow`
+    pages_.clear();
+    const Status ring = ring_->clear();
+    return first_failure({ring, retry()});
+}
+
+MEMSAVER_INLINE Status PeerStore::retry() noexcept {
+    Status first = views_->retry();
+    std::erase_if(held_, [&](const std::shared_ptr<PeerPages>& pages) {
+        const Status status = pages->release();
+        if (!status.ok() && first.ok()) first = status;
+        return status.ok();
+    });
+    return first;
+}
+
+MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::out(std::vector<Unit> units, const LiveSet& live) {
+    return start(Direction::out, std::move(units), live);
+}
+
+MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::in(std::vector<Unit> units, const LiveSet& live) {
+    return start(Direction::in, std::move(units), live);
+}
+
+MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::start(Direction direction, std::vector<Unit> units,
+                                                               const LiveSet& live) {
+    const std::vector<Range> none;
+    std::vector<PinnedTransfer::Cargo> cargo;
+    for (Piece& piece : cut(std::move(units), piece_bytes, direction == Direction::in ? live.first : none)) {
+        auto pages = pages_of(piece.location());
+        cargo.push_back({std::move(piece), std::move(pages)});
+    }
+    auto work = std::make_unique<PinnedTransfer>(CopyLane{driver_, direction, true}, std::move(cargo), options_.crew,
+                                                 nullptr, live.progress, std::function<void()>{}, live.before_write);
+    work->start();
+    return work;
+}
+
+MEMSAVER_INLINE void PeerStore::compare(std::vector<Unit> units, const LiveSet& live) {
+    compare_with(*this, driver_, units, cut(units, ring_->buffer_bytes()), ring_, options_.crew, live.tag);
+}
+
+MEMSAVER_INLINE void PeerStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
+    check(put(from, unit.location + offset, bytes), "write a backup on a peer", bytes, unit.location + offset);
+}
+
+MEMSAVER_INLINE BackupView PeerStore::view(std::uint64_t location, std::size_t bytes) const {
+    const auto copy = views_->make(driver_, bytes, {}, whose_);       // kept out of core dumps
+    auto* const data = reinterpret_cast<std::byte*>(copy->address()); // NOLINT(performance-no-int-to-ptr)
+    Status status = copy->take();
+    if (status.ok()) status = get(data, location, bytes);
+    if (!status.ok()) raise(status, "read a backup on a peer", whose_ + format_bytes(bytes));
+    return {copy, data, bytes};
+}
+
+template <class Copy>
+Status PeerStore::on_peer(Copy&& copy) const noexcept {
+    OwnedStream stream;
+    OwnedEvent event;
+    Status status = stream.open(peer_);
+    if (status.ok()) status = event.open(peer_, stream.get());
+    if (!status.ok()) return status;
+    status = copy(stream.get());
+    const Status marked = peer_.record(event.get(), stream.get());
+    const Status passed = marked.ok() ? peer_.wait(event.get()) : peer_.drain();
+    return first_failure({status, marked, passed});
+}
+
+MEMSAVER_INLINE Status PeerStore::put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {
+    return on_peer([&](StreamRef stream) { return peer_.copy_to_device(location, from, bytes, stream); });
+}
+
+MEMSAVER_INLINE Status PeerStore::get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
+    return on_peer([&](StreamRef stream) { return peer_.copy_to_host(to, location, bytes, stream); });
+}
+
+MEMSAVER_INLINE std::shared_ptr<PeerPages> PeerStore::pages_of(std::uint64_t location) const {
+    for (const auto& pages : pages_) {
+        if (pages->address() <= location && location < pages->address() + pages->bytes()) return pages;
+    }
+    return {};
+}
+
+MEMSAVER_INLINE std::vector<Piece> PeerStore::cut(std::vector<Unit> units, std::size_t piece,
+                                                  const std::vector<Range>& first) const {
+    return cut_in_wanted_order(std::move(units), piece, first, true, [&](const Unit& a, const Unit& b) {
+        return pages_of(a.location) != pages_of(b.location);
+    });
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,199 @@
+// What is special to backups in another device's memory: the room there, who reaches it, and what goes back.
+#include "backup/backup_support.hpp"
+
+#include <array>
+#include <optional>
+
+namespace backup_peer_backup_test {
+
+using namespace test;
+
+namespace {
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+constexpr std::array<std::size_t, 4> sizes{1, 70'000, 3_MiB + 17, 70_MiB};
+
+/// Blocks of many sizes full of patterns, in one tag.
+template <class D>
+struct Blocks {
+    Blocks(const D& on, const Arena& arena) : driver{on} {
+        for (const std::size_t bytes : sizes) {
+            all.push_back(arena.allocate(bytes));
+            write_pattern(driver, all.back(), bytes, all.size());
+        }
+    }
+    void check() const {
+        for (std::size_t i = 0; i < all.size(); ++i) CHECK(has_pattern(driver, all[i], sizes[i], i + 1));
+    }
+    D driver;
+    std::vector<void*> all;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("PeerBackup: bytes wait on the peer, and nothing of them on the host", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const Checked<M> peer{1};
+    for (const Refresh refresh : {Refresh::every_pause, Refresh::once}) {
+        for (const bool retain : {true, false}) {
+            CAPTURE(retain);
+            MemorySaver saver{machine.driver};
+            const Arena arena = saver.arena("parked", PeerBackup{peer.driver, refresh, retain});
+            const Blocks blocks{machine.driver, arena};
+            for (int round = 0; round < 3; ++round) {
+                const Report paused = saver.pause("parked");
+                CHECK(paused.released_bytes > 70_MiB);
+                CHECK((paused.saved_bytes == 0) == (refresh == Refresh::once && round > 0));
+                CHECK(peer.driver.handle_bytes() >= 73_MiB);
+                CHECK(saver.usage().begin()->backed_up_bytes >= 73_MiB);
+                CHECK(machine.driver.calls(Call::map_host) == 0);
+                saver.resume("parked");
+                blocks.check();
+                CHECK((peer.driver.handle_bytes() != 0) == (retain || refresh == Refresh::once));
+            }
+            saver.close();
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("PeerBackup: prepared ahead, saved ahead, streamed back, exchanged", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const Checked<M> peer{1};
+    MemorySaver saver{machine.driver};
+    const Arena first = saver.arena("first", PeerBackup{peer.driver, Refresh::once});
+    const Arena second = saver.arena("second", PeerBackup{peer.driver});
+    const Blocks a{machine.driver, first};
+    const Blocks b{machine.driver, second};
+    saver.prepare({"first", "second"});
+    const std::uint64_t created = peer.driver.calls(Call::create);
+    CHECK(created != 0);
+    saver.save("first").wait();
+    const Report paused = saver.pause("first");
+    CHECK(paused.saved_bytes == 0);
+    saver.exchange("second", "first");
+    a.check();
+    saver.exchange("first", "second");
+    b.check();
+    Arrival coming = saver.resume_async("first", {.first = {{a.all[3], sizes[3]}}});
+    coming.wait(a.all[3], sizes[3]);
+    CHECK(has_pattern(machine.driver, a.all[3], sizes[3], 4));
+    coming.wait();
+    a.check();
+    CHECK(peer.driver.calls(Call::create) == created); // all of it was taken by `prepare`
+}
+
+TEST_CASE_TEMPLATE("PeerBackup: kept bytes can be read and changed while they are away", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const Checked<M> peer{1};
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("parked", PeerBackup{peer.driver});
+    const Blocks blocks{machine.driver, arena};
+    saver.pause("parked");
+    const auto expected = pattern(sizes[1], 2);
+    const BackupView view = arena.backup_view(blocks.all[1], sizes[1]);
+    REQUIRE(view.size_bytes == sizes[1]);
+    CHECK(std::equal(expected.begin(), expected.end(), reinterpret_cast<const unsigned char*>(view.data())));
+    const auto fresh = pattern(sizes[1], 99);
+    saver.write_backup(blocks.all[1], fresh.data(), fresh.size());
+    saver.resume("parked");
+    CHECK(has_pattern(machine.driver, blocks.all[1], sizes[1], 99));
+    CHECK(has_pattern(machine.driver, blocks.all[2], sizes[2], 3));
+}
+
+TEST_CASE_TEMPLATE("PeerBackup: a full peer is OutOfMemory that names it, and the tag stays active", M,
+                   MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const HostDriver small{64_MiB, {.device = 1}};
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("parked", PeerBackup{small});
+    const Blocks blocks{machine.driver, arena};
+    std::string text;
+    try {
+        saver.pause("parked");
+    } catch (const OutOfMemory& error) {
+        text = error.what();
+        CHECK(error.needed_bytes() >= 73_MiB);
+        CHECK(error.free_bytes() == 64_MiB);
+    }
+    CHECK(text.find("tag \"parked\"") != std::string::npos);
+    CHECK(text.find(small.name()) != std::string::npos);
+    blocks.check();
+    CHECK(small.counts().held_bytes == 0);
+    CHECK_THROWS_AS(saver.prepare("parked"), OutOfMemory);
+    arena.deallocate(blocks.all[3]);
+    saver.pause("parked"); // the rest fits
+    saver.resume("parked");
+    CHECK(has_pattern(machine.driver, blocks.all[2], sizes[2], 3));
+}
+
+TEST_CASE("PeerBackup: the tag's own device is Misuse, and other options are another policy") {
+    const HostDriver own{64_MiB};
+    const HostDriver other{64_MiB, {.device = 1}};
+    MemorySaver saver{own};
+    CHECK_THROWS_AS((void)saver.arena("parked", PeerBackup{own}), Misuse);
+    (void)saver.arena("parked", PeerBackup{other}).allocate(1_MiB);
+    CHECK_NOTHROW((void)saver.arena("parked", PeerBackup{other}));
+    CHECK_THROWS_AS((void)saver.arena("parked", PeerBackup{other, Refresh::once}), Misuse);
+    CHECK(std::string{PeerBackup{other}.name()} == "peer");
+    CHECK(PeerBackup{other}.describe() == "on " + other.name() + ", saved at every pause, retained");
+}
+
+TEST_CASE("PeerBackup: Refresh::once with a check finds what changed without a word") {
+    const FaultyDriver driver{HostDriver{256_MiB}};
+    const HostDriver peer{256_MiB, {.device = 1}};
+    MemorySaver saver{driver};
+    void* const block =
+        saver.arena("frozen", PeerBackup{.peer = peer, .refresh = Refresh::once, .check = true}).allocate(3_MiB);
+    write_pattern(driver, block, 3_MiB, 1);
+    saver.pause("frozen");
+    saver.resume("frozen");
+    CHECK_NOTHROW(saver.pause("frozen"));
+    saver.resume("frozen");
+    write_pattern(driver, block, 3_MiB, 2);
+    CHECK_THROWS_AS(saver.pause("frozen"), Misuse);
+    saver.invalidate("frozen");
+    saver.pause("frozen");
+    saver.resume("frozen");
+    CHECK(has_pattern(driver, block, 3_MiB, 2));
+}
+
+TEST_CASE("PeerBackup: each call on either device fails in turn, and no byte is lost nor any memory") {
+    for (const bool peers : {false, true}) {
+        CAPTURE(peers);
+        for (const Call call :
+             {Call::reserve, Call::create, Call::map, Call::allow_access, Call::reach_peer, Call::copy_peer,
+              Call::record, Call::wait, Call::unmap, Call::release, Call::unreserve}) {
+            CAPTURE(call_name(call));
+            for (std::uint64_t nth = 1; nth <= 6; ++nth) {
+                const FaultyDriver driver{HostDriver{256_MiB}};
+                const FaultyDriver peer{HostDriver{256_MiB, {.device = 1}}};
+                const auto& failing = peers ? peer : driver;
+                std::optional<MemorySaver<FaultyDriver<HostDriver>>> saver;
+                saver.emplace(driver);
+                void* const block = saver->arena("parked", PeerBackup{.peer = peer, .retain = false}).allocate(3_MiB);
+                write_pattern(driver, block, 3_MiB, 1);
+                failing.fail({.call = call, .nth = nth});
+                for (int round = 0; round < 2; ++round) {
+                    try {
+                        saver->pause("parked");
+                        saver->resume("parked");
+                    } catch (const Error&) { // the next round goes on
+                    }
+                }
+                failing.heal();
+                saver->resume("parked");
+                CHECK(has_pattern(driver, block, 3_MiB, 1));
+                saver->pause("parked");
+                saver->resume("parked");
+                CHECK(has_pattern(driver, block, 3_MiB, 1));
+                saver->close();
+                saver.reset();
+                check_given_back(driver);
+                check_given_back(peer);
+            }
+        }
+    }
+}
+
+} // namespace backup_peer_backup_test
