@@ -247,7 +247,7 @@ TEST_CASE("threads: a tag that comes to a second device while it is dropped can 
         std::atomic<bool> go{false};
         Doing making{[&] {
             while (!go) std::this_thread::yield();
-            (void)saver.arena("tag", AnyDriver{second});
+            (void)saver.arena("tag", Discard{}, second);
         }};
         go = true;
         saver.drop("tag");

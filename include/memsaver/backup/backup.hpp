@@ -10,6 +10,8 @@
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/backup/host_store.hpp"
 #include "memsaver/backup/lane.hpp"
+#include "memsaver/backup/peer_backup.hpp"
+#include "memsaver/backup/peer_store.hpp"
 #include "memsaver/backup/pieces.hpp"
 #include "memsaver/backup/pinned_transfer.hpp"
 #include "memsaver/backup/policy.hpp"
