@@ -158,6 +158,30 @@ TEST_CASE("PeerBackup: Refresh::once with a check finds what changed without a w
     CHECK(has_pattern(driver, block, 3_MiB, 2));
 }
 
+TEST_CASE("PeerBackup: a device that is lost with bytes on their way leaves nothing on the peer") {
+    for (const bool away : {false, true}) {
+        CAPTURE(away);
+        const HostDriver host{256_MiB, {.late = true}};
+        const FaultyDriver driver{host};
+        const FaultyDriver peer{HostDriver{256_MiB, {.device = 1}}};
+        MemorySaver saver{driver};
+        void* const block = saver.arena("parked", PeerBackup{.peer = peer, .refresh = Refresh::once}).allocate(70_MiB);
+        write_pattern(driver, block, 70_MiB, 1);
+        Arrival moving;
+        if (away) {
+            saver.pause("parked");
+            moving = saver.resume_async("parked");
+        } else {
+            moving = saver.save("parked");
+        }
+        host.lose();
+        CHECK_THROWS_AS(moving.wait(), DeviceLost);
+        CHECK_NOTHROW(saver.close());
+        CHECK(peer.handle_bytes() == 0);
+        CHECK(peer.everything_given_back());
+    }
+}
+
 TEST_CASE("PeerBackup: each call on either device fails in turn, and no byte is lost nor any memory") {
     for (const bool peers : {false, true}) {
         CAPTURE(peers);

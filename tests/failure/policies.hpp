@@ -76,6 +76,8 @@ struct SweptPolicy {
     std::string name;
     AnyPolicy policy;
     Becomes becomes;
+    /// Bytes wait on another device. A loss that is only pretended would leave copies running in pages that go.
+    bool elsewhere = false;
 };
 
 /// The poison of the policies here; not that of fresh pages.
@@ -100,8 +102,8 @@ inline std::vector<SweptPolicy> every_policy(unsigned threads) {
                                  {"discard, poisoned", Discard{.poison = poison}, Becomes::poison},
                                  {"zero", Zero{}, Becomes::zero}};
     for (auto& [name, policy] : keepers(small)) all.push_back({name, policy, Becomes::kept});
-    all.push_back({"peer", PeerBackup{quiet_peer()}, Becomes::kept});
-    all.push_back({"peer, given back", PeerBackup{.peer = quiet_peer(), .retain = false}, Becomes::kept});
+    all.push_back({"peer", PeerBackup{quiet_peer()}, Becomes::kept, true});
+    all.push_back({"peer, given back", PeerBackup{.peer = quiet_peer(), .retain = false}, Becomes::kept, true});
     return all;
 }
 

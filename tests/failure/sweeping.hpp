@@ -136,6 +136,7 @@ inline void sweep_all(const std::vector<Operation>& operations, const Sweep& thr
         Points points{name_of(operation.name, through.setting.name)};
         for (const SweptPolicy& policy : through.policies) {
             for (const StatusKind kind : through.kinds) {
+                if (kind == StatusKind::gone && policy.elsewhere) continue;
                 for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
                     // Work that comes late and rubbish in fresh pages change nothing about which kind it is.
                     Setting setting = through.setting;
