@@ -306,7 +306,8 @@ TEST_CASE_TEMPLATE("FileSource: write_backup takes bytes out of the file", M, ME
     }
     const BackupView view = saver.backup_view(block.data() + 4095, 2);
     CHECK(std::memcmp(view.data(), is.data() + 4095, 2) == 0);
-    CHECK(contains(text_of_failure([&] { (void)saver.backup_view(block.data(), 5000); }), "in a file"));
+    const BackupView all = saver.backup_view(block.data(), is.size()); // a copy: some of it is in a file
+    CHECK(std::memcmp(all.data(), is.data(), is.size()) == 0);
     saver.resume("model");
     CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
     saver.pause("model");
@@ -586,7 +587,7 @@ TEST_CASE("FileSource: loads, invalidations, pauses and deallocations from many 
     const Checked<HostMachine2G> machine;
     const ModelFiles files;
     constexpr std::size_t size = 300'000;
-    const Bytes bytes = pattern(4 * size, 1);
+    const Bytes bytes = pattern(4 * size + 100, 1);
     const std::string path = files.put("model", bytes);
     MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", small_source(2));

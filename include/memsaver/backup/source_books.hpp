@@ -77,6 +77,7 @@ public:
     bool retain;
     std::shared_ptr<Ring> ring;
     StoredSlot rest;
+    std::shared_ptr<HostRegions> views = std::make_shared<HostRegions>(); ///< copies that the program looks at
     LiveSet last; ///< whose memory it is, and who is told: for what comes without a LiveSet
 
     /// While it lives, blocks that are given up are noted: a list of live blocks may have them still.

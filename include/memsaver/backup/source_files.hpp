@@ -42,6 +42,9 @@ public:
     /// read, which names its file.
     void check_read() const;
 
+    /// A few bytes, of a file that is open or is opened. Throws as `open`, and what reading stands for.
+    void copy(std::byte* to, const std::shared_ptr<const SourceFile>& file, std::uint64_t offset, std::size_t bytes);
+
     [[nodiscard]] std::size_t alignment() const noexcept override { return page; }
     MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
                                std::size_t bytes) const noexcept override;
@@ -55,6 +58,7 @@ private:
         OwnedFile direct; ///< past the page cache, where that can be
     };
 
+    [[nodiscard]] std::vector<Open>::iterator place_of(const SourceFile& file);
     void open_cached(OwnedFile& file, const std::string& path) const;
     [[nodiscard]] std::string about(const std::string& path) const { return whose_ + path; }
     [[nodiscard]] FileFacts facts_of(const OwnedFile& file, const std::string& path) const;

@@ -22,9 +22,20 @@ MEMSAVER_INLINE FileFacts SourceReader::look(const std::string& path) {
     return facts_of(file, path);
 }
 
+MEMSAVER_INLINE std::vector<SourceReader::Open>::iterator SourceReader::place_of(const SourceFile& file) {
+    return std::lower_bound(files_.begin(), files_.end(), file.first,
+                            [](const Open& open, std::uint64_t first) { return open.file->first < first; });
+}
+
+MEMSAVER_INLINE void SourceReader::copy(std::byte* to, const std::shared_ptr<const SourceFile>& file,
+                                        std::uint64_t offset, std::size_t bytes) {
+    open(file);
+    const Status status = driver_.read_file(place_of(*file)->cached.get(), to, bytes, static_cast<std::size_t>(offset));
+    if (!status.ok()) raise(status, "read a file", about(file->path));
+}
+
 MEMSAVER_INLINE void SourceReader::open(const std::shared_ptr<const SourceFile>& file) {
-    const auto place = std::lower_bound(files_.begin(), files_.end(), file->first,
-                                        [](const Open& open, std::uint64_t first) { return open.file->first < first; });
+    const auto place = place_of(*file);
     if (place != files_.end() && place->file == file) return;
     Open open{file, {}, {}};
     open_cached(open.cached, file->path);

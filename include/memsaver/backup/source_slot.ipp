@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
@@ -151,7 +152,7 @@ MEMSAVER_INLINE void SourceSlot::saved_in_part(const std::vector<Range>& away) n
 }
 
 MEMSAVER_INLINE Status SourceSlot::resumed() noexcept {
-    const Status rest = books_->rest.resumed();
+    const Status rest = first_failure({books_->rest.resumed(), books_->views->retry()});
     return books_->retain ? rest : first_failure({rest, books_->ring->clear()});
 }
 
@@ -162,7 +163,7 @@ MEMSAVER_INLINE void SourceSlot::set_retain(bool yes) noexcept {
 
 MEMSAVER_INLINE Status SourceSlot::close() noexcept {
     books_->clear();
-    return first_failure({books_->rest.close(), books_->ring->clear()});
+    return first_failure({books_->rest.close(), books_->ring->clear(), books_->views->retry()});
 }
 
 MEMSAVER_INLINE void SourceSlot::forget(std::uint64_t serial) noexcept { books_->forget(serial); }
@@ -185,7 +186,24 @@ MEMSAVER_INLINE BackupView SourceSlot::view(std::uint64_t serial, std::size_t of
     if (parts.size() == 1 && parts.front().file == nullptr) {
         return books_->rest.view(parts.front().at, offset - parts.front().offset, bytes);
     }
-    throw Misuse{"some of these bytes are in a file, not in a backup"};
+    SourceReader reader{books_->driver, of_tag(books_->last.tag)};
+    const auto copy = books_->views->make(books_->driver, bytes, {}, of_tag(books_->last.tag)); // out of core dumps
+    const Status taken = copy->take();
+    if (!taken.ok()) raise(taken, "take host pages", of_tag(books_->last.tag) + format_bytes(bytes), bytes);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
+    auto* const data = reinterpret_cast<std::byte*>(copy->address());
+    for (const SourceBooks::Part& part : parts) {
+        const std::size_t begin = std::max(part.offset, offset);
+        const std::size_t count = std::min(part.end(), offset + bytes) - begin;
+        std::byte* const to = data + (begin - offset);
+        if (part.file != nullptr) {
+            reader.copy(to, part.file, part.at + (begin - part.offset), count);
+        } else {
+            std::memcpy(to, books_->rest.view(part.at, begin - part.offset, count).data(), count);
+        }
+    }
+    reader.check_read();
+    return {copy, data, bytes};
 }
 
 MEMSAVER_INLINE void SourceSlot::write(const LiveBlock& block, std::size_t offset, const std::byte* from,
