@@ -50,8 +50,8 @@ TEST_CASE_TEMPLATE("FileSource: loaded now and at every resume, and never saved"
     MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", small_source());
     // Odd offsets and sizes, ends of the file, single bytes.
-    const std::pair<std::size_t, std::size_t> ranges[] = {{0, 9'000'001}, {1, 4'999'999}, {4095, 2},        {4096, 4096},
-                                                          {8'999'999, 2}, {9'000'000, 1}, {123'457, 70'001}};
+    const std::pair<std::size_t, std::size_t> ranges[] = {
+        {0, 9'000'001}, {1, 4'999'999}, {4095, 2}, {4096, 4096}, {8'999'999, 2}, {9'000'000, 1}, {123'457, 70'001}};
     std::vector<std::pair<Buffer<unsigned char>, Bytes>> blocks;
     for (const auto& [offset, count] : ranges) {
         Buffer<unsigned char> block{model, count};
@@ -76,22 +76,23 @@ TEST_CASE_TEMPLATE("FileSource: whole blocks from files save nothing and take no
                    MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     const ModelFiles files;
-    const Bytes bytes = pattern(4_MiB, 1);
+    constexpr std::size_t size = 3'999'999;
+    const Bytes bytes = pattern(size, 1);
     const std::string path = files.put("model", bytes);
     MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB, .retain = false});
-    const Buffer<unsigned char> block{model, 4_MiB};
-    model.load(block.data(), 4_MiB, path);
+    const Buffer<unsigned char> block{model, size};
+    model.load(block.data(), size, path);
     CHECK(machine.driver.host_bytes() == 0);
     const Report paused = saver.pause("model");
     CHECK(paused.saved_bytes == 0);
     CHECK(machine.driver.host_bytes() == 0);
     CHECK(row_of(saver, "model").backed_up_bytes == 0);
-    CHECK(saver.resume("model").restored_bytes == 4_MiB);
+    CHECK(saver.resume("model").restored_bytes == size);
     CHECK(machine.driver.host_bytes() == 0);
     CHECK(machine.driver.outstanding().files == 0);
     CHECK(machine.driver.calls(Call::write_file) == 0);
-    CHECK(read_bytes(machine.driver, block.data(), 4_MiB) == bytes);
+    CHECK(read_bytes(machine.driver, block.data(), size) == bytes);
 }
 
 TEST_CASE_TEMPLATE("FileSource: many ranges of many files in one block; the rest is kept", M, MEMSAVER_TEST_MACHINES) {
@@ -112,10 +113,11 @@ TEST_CASE_TEMPLATE("FileSource: many ranges of many files in one block; the rest
         model.load(block.data() + to, count, path, offset);
         std::memcpy(is.data() + to, from.data() + offset, count);
     };
-    for (std::size_t i = 0; i < 40; ++i) load(i * 50'001, 40'003, i % 3 != 0 ? first : second, i % 3 != 0 ? one : two, i * 17);
+    for (std::size_t i = 0; i < 40; ++i)
+        load(i * 50'001, 40'003, i % 3 != 0 ? first : second, i % 3 != 0 ? one : two, i * 17);
     load(3'000'001, 1'500'000, second, two, 499'999);
-    load(3'100'000, 300'000, first, one, 1);       // in the middle of what was loaded: the later one wins
-    load(3'399'000, 900'000, second, two, 77);     // over an end
+    load(3'100'000, 300'000, first, one, 1);   // in the middle of what was loaded: the later one wins
+    load(3'399'000, 900'000, second, two, 77); // over an end
     const auto check = [&] { CHECK(read_bytes(machine.driver, block.data(), size) == is); };
     check();
     const auto cycle = [&] {
@@ -439,7 +441,8 @@ TEST_CASE_TEMPLATE("FileSource: a load that fails leaves what was in memory, or 
     }
 }
 
-TEST_CASE_TEMPLATE("FileSource: any call of a pause or a resume may fail; the same call goes on", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE_TEMPLATE("FileSource: any call of a pause or a resume may fail; the same call goes on", M,
+                   MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     const ModelFiles files;
     const Bytes bytes = pattern(3_MiB, 1);

@@ -5,10 +5,10 @@
 // Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
 // another policy this once), resume (also without the bytes this once, and streamed), saving ahead, exchange, uses,
 // reclaims, drop, forget_backup, another capacity, trim, prepare, invalidate, views of backups and changes to them;
-// loads from a file; writes by the processor, and by the device as late as nobody waits for them; capturing, launching, updating and
-// dropping graphs; a pool of workspaces; the loss of the device; the end. Not played are: several threads, several
-// devices, hooks, timeouts, regions of tags, misuse but for what is refused of paused memory, and running out of memory
-// but by failures.
+// loads from a file; writes by the processor, and by the device as late as nobody waits for them; capturing, launching,
+// updating and dropping graphs; a pool of workspaces; the loss of the device; the end. Not played are: several threads,
+// several devices, hooks, timeouts, regions of tags, misuse but for what is refused of paused memory, and running out
+// of memory but by failures.
 #pragma once
 
 #include "memsaver/backup/verified.hpp"

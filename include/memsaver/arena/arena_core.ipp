@@ -406,8 +406,8 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
 MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from) {
     const Range range{address_of(pointer), from.bytes};
     const auto text = [&] {
-        return "load(" + format_address(range.address) + ", " + format_bytes(range.bytes) + ", \"" + from.path + "\", " +
-               std::to_string(from.offset) + ')';
+        return "load(" + format_address(range.address) + ", " + format_bytes(range.bytes) + ", \"" + from.path +
+               "\", " + std::to_string(from.offset) + ')';
     };
     require_open_for(text);
     const auto turn = take_turn({}, "load");

@@ -94,7 +94,8 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 ///   if nothing is kept of it.
 /// - `load(block, offset, from, live)`, if it has it: a part of a LiveBlock, all of which is mapped, is read from a
 ///   detail::FileRange, now and by later restores. Returns once the bytes are there.
-/// - `invalidate(block, offset, bytes)`, if it has it: these bytes of a LiveBlock changed. Else all have, for that slot.
+/// - `invalidate(block, offset, bytes)`, if it has it: these bytes of a LiveBlock changed. Else all have, for that
+/// slot.
 /// - `outdated()`, if it has it: noexcept; a save failed, so what was saved may be old when it is next needed. Else it
 ///   is told to `invalidate`.
 /// - `set_retain(yes)`, if it has it: noexcept, whether room is kept after the resumes to come, for the next pause.

@@ -102,7 +102,8 @@ private:
     std::unordered_map<std::uint64_t, Parts> blocks_;
     bool listing_ = false;
     std::unordered_set<std::uint64_t> gone_;
-    std::map<std::string, std::shared_ptr<const SourceFile>> files_; // the latest of each path; one operation's at a time
+    std::map<std::string, std::shared_ptr<const SourceFile>>
+        files_; // the latest of each path; one operation's at a time
     std::uint64_t next_first_ = SourceFile::spacing;
     std::uint64_t next_serial_ = 1;
 };

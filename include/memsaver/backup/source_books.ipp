@@ -26,8 +26,9 @@ MEMSAVER_INLINE std::vector<Range> mapped_of(const LiveBlock& block, const LiveS
 }
 
 MEMSAVER_INLINE SourceBooks::SourceBooks(AnyDriver machine, StoreOptions how, bool retain_room)
-    : driver{std::move(machine)}, options{std::move(how)}, retain{retain_room},
-      ring{std::make_shared<Ring>(driver, options.ring_bytes, options.crew.threads, 32_MiB)},
+    : driver{std::move(machine)}, options{std::move(how)}, retain{retain_room}, ring{std::make_shared<Ring>(
+                                                                                    driver, options.ring_bytes,
+                                                                                    options.crew.threads, 32_MiB)},
       rest{std::make_shared<HostStore>(driver, true, options), {Refresh::every_pause, retain_room, false}} {}
 
 MEMSAVER_INLINE std::vector<LiveBlock> SourceBooks::kept(const LiveSet& live, bool take) {
@@ -55,7 +56,9 @@ MEMSAVER_INLINE std::vector<LiveBlock> SourceBooks::kept(const LiveSet& live, bo
                     known.push_back(away);
                 }
             }
-            for (const Range& range : without(mapped, known))
+            // What pads the block is nobody's: it would cost host memory although all that is somebody's is in a file.
+            const std::size_t asked = block.asked != 0 ? block.asked : block.bytes;
+            for (const Range& range : without(intersection(mapped, {{block.address, asked}}), known))
                 now.push_back({range.address - block.address, range.bytes, {}, fresh_serial()});
             std::sort(now.begin(), now.end(), [](const Part& a, const Part& b) { return a.offset < b.offset; });
             parts.swap(now);
@@ -83,8 +86,7 @@ MEMSAVER_INLINE std::vector<Unit> SourceBooks::in_files(const LiveSet& live, Sou
                 if (part.file == nullptr) continue;
                 const Address begin = block.address + part.offset;
                 for (const Range& range : intersection({{begin, part.bytes}}, mapped)) {
-                    units.push_back(
-                        {range.address, part.file->first + part.at + (range.address - begin), range.bytes});
+                    units.push_back({range.address, part.file->first + part.at + (range.address - begin), range.bytes});
                     if (files.empty() || files.back() != part.file) files.push_back(part.file);
                 }
             }
@@ -120,8 +122,7 @@ MEMSAVER_INLINE void SourceBooks::look_at_files(const LiveSet& live) {
     }
 }
 
-MEMSAVER_INLINE std::shared_ptr<const SourceFile> SourceBooks::file_now(const std::string& path,
-                                                                        SourceReader& reader) {
+MEMSAVER_INLINE std::shared_ptr<const SourceFile> SourceBooks::file_now(const std::string& path, SourceReader& reader) {
     const FileFacts facts = reader.look(path);
     auto& known = files_[path];
     if (known == nullptr || known->facts != facts) {
@@ -246,8 +247,8 @@ MEMSAVER_INLINE SourceBooks::Listing::~Listing() {
     books_.gone_.clear();
 }
 
-MEMSAVER_INLINE SourceBooks::Parts SourceBooks::without_range(const Parts& parts, std::size_t offset,
-                                                              std::size_t bytes, Parts& dropped) {
+MEMSAVER_INLINE SourceBooks::Parts SourceBooks::without_range(const Parts& parts, std::size_t offset, std::size_t bytes,
+                                                              Parts& dropped) {
     Parts now;
     now.reserve(parts.size() + 2); // one may be cut in two, and one be put between
     for (const Part& part : parts) {

@@ -89,8 +89,9 @@ MEMSAVER_INLINE FileFacts SourceReader::facts_of(const OwnedFile& file, const st
 }
 
 MEMSAVER_INLINE void SourceReader::raise_changed(const std::string& path) const {
-    throw SourceChanged{whose_ + path + " is not the file any more that bytes were loaded from: it was replaced, "
-                                        "written to or cut"};
+    throw SourceChanged{whose_ + path +
+                        " is not the file any more that bytes were loaded from: it was replaced, "
+                        "written to or cut"};
 }
 
 MEMSAVER_INLINE Status SourceReader::read(const Open& open, std::byte* to, std::size_t bytes,
@@ -102,8 +103,10 @@ MEMSAVER_INLINE Status SourceReader::read(const Open& open, std::byte* to, std::
     }
     if (direct != 0) {
         const Status status = driver_.read_file(open.direct.get(), to, direct, offset);
-        if (status.code == EINVAL) direct = 0; // the disk's own units are larger
-        else if (!status.ok()) return status;
+        if (status.code == EINVAL)
+            direct = 0; // the disk's own units are larger
+        else if (!status.ok())
+            return status;
     }
     if (direct == bytes) return {};
     return driver_.read_file(open.cached.get(), to + direct, bytes - direct, offset + direct);

@@ -207,15 +207,15 @@ public:
     ///
     /// Throws Misuse (no bytes, not in one live block, paused, another policy, fewer bytes in the file), an Error that
     /// names the file where it cannot be opened or read, and SourceChanged where it changed while being read. If the
-    /// file could not be had at all, nothing has changed; if reading failed, some of the bytes are the new ones, and all
-    /// of them are kept like those that were never loaded. Switched off, loads this once.
+    /// file could not be had at all, nothing has changed; if reading failed, some of the bytes are the new ones, and
+    /// all of them are kept like those that were never loaded. Switched off, loads this once.
     void load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset = 0) {
         used().load(pointer, {path, offset, bytes});
     }
     /// The program changed `bytes` at `pointer` (or inside its block). With FileSource they have no home in a file from
-    /// now on: pauses save them. While they are away the next resume still reads them from the file. Other policies take
-    /// it for their tag's `invalidate`. Throws Misuse for what is not in one live block, and for policies that keep no
-    /// bytes.
+    /// now on: pauses save them. While they are away the next resume still reads them from the file. Other policies
+    /// take it for their tag's `invalidate`. Throws Misuse for what is not in one live block, and for policies that
+    /// keep no bytes.
     void invalidate(const void* pointer, std::size_t bytes) { used().invalidate(pointer, bytes); }
 
     // --- residency: more tags than memory ---
