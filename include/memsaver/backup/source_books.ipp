@@ -56,10 +56,12 @@ MEMSAVER_INLINE std::vector<LiveBlock> SourceBooks::kept(const LiveSet& live, bo
                     known.push_back(away);
                 }
             }
-            // What pads the block is nobody's: it would cost host memory although all that is somebody's is in a file.
             const std::size_t asked = block.asked != 0 ? block.asked : block.bytes;
-            for (const Range& range : without(intersection(mapped, {{block.address, asked}}), known))
-                now.push_back({range.address - block.address, range.bytes, {}, fresh_serial()});
+            for (const Range& range : without(mapped, known)) {
+                // What pads the block is nobody's: alone it would cost host memory although all else is in files.
+                if (range.address - block.address < asked)
+                    now.push_back({range.address - block.address, range.bytes, {}, fresh_serial()});
+            }
             std::sort(now.begin(), now.end(), [](const Part& a, const Part& b) { return a.offset < b.offset; });
             parts.swap(now);
         }
