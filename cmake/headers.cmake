@@ -27,6 +27,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/executor.hpp
   include/memsaver/backup/file_backup.hpp
   include/memsaver/backup/file_backup.ipp
+  include/memsaver/backup/file_source.hpp
+  include/memsaver/backup/file_source.ipp
   include/memsaver/backup/file_store.hpp
   include/memsaver/backup/file_store.ipp
   include/memsaver/backup/host_backup.hpp
@@ -48,6 +50,12 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/refresh.hpp
   include/memsaver/backup/ring_transfer.hpp
   include/memsaver/backup/ring_transfer.ipp
+  include/memsaver/backup/source_books.hpp
+  include/memsaver/backup/source_books.ipp
+  include/memsaver/backup/source_files.hpp
+  include/memsaver/backup/source_files.ipp
+  include/memsaver/backup/source_slot.hpp
+  include/memsaver/backup/source_slot.ipp
   include/memsaver/backup/spent_slots.hpp
   include/memsaver/backup/spent_slots.ipp
   include/memsaver/backup/store.hpp

@@ -13,6 +13,7 @@ class HostDriver;
 class AnyPolicy;
 struct Discard;
 struct FileBackup;
+struct FileSource;
 struct HostBackup;
 struct Zero;
 

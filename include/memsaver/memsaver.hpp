@@ -9,6 +9,7 @@
 #include "memsaver/arena/tagged_arena.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/file_backup.hpp"
+#include "memsaver/backup/file_source.hpp"
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/backup/peer_backup.hpp"
 #include "memsaver/core/core.hpp"

@@ -63,6 +63,8 @@ inline std::vector<NamedPolicy> keepers(const Small& small = {}) {
             {"file", in_file(small)},
             {"file, given back", file_given_back},
             {"file, once", file_once},
+            {"source", FileSource{.threads = threads, .ring_bytes = threads * 4_MiB}},
+            {"source, given back", FileSource{.threads = threads, .ring_bytes = threads * 4_MiB, .retain = false}},
             {"pinned, verified", Verified<HostBackup>{{.threads = threads}}},
             {"pageable, verified", Verified<HostBackup>{pageable(small)}},
             {"file, verified", Verified<FileBackup>{in_file(small)}}};

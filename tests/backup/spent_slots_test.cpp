@@ -28,6 +28,9 @@ public:
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept override { return 0; }
     [[nodiscard]] BackupView view(std::uint64_t, std::size_t, std::size_t) const override { return {}; }
     void write(const LiveBlock&, std::size_t, const std::byte*, std::size_t) override {}
+    bool load(const LiveBlock&, std::size_t, const FileRange&, const LiveSet&) override { return false; }
+    void invalidate(const LiveBlock&, std::size_t, std::size_t) override {}
+    void outdated() noexcept override {}
     bool set_retain(bool) noexcept override { return false; }
     [[nodiscard]] bool asks_before_write() const noexcept override { return false; }
     void saved_in_part(const std::vector<Range>&) noexcept override {}

@@ -279,4 +279,59 @@ TEST_CASE("a file system that cannot tell or give back its room answers ok") {
     });
 }
 
+TEST_CASE("a file of the program's is opened by its name, read, and known again") {
+    const Directory directory;
+    const std::string path = directory.name + "/model";
+    const Bytes written{8 * block};
+    {
+        const int made = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+        REQUIRE(made >= 0);
+        REQUIRE(::write(made, written.data, 5 * block + 7) == static_cast<ssize_t>(5 * block + 7));
+        REQUIRE(::close(made) == 0);
+    }
+    FileRef file;
+    REQUIRE(SystemFiles::open_source(path.c_str(), false, file).ok());
+    CHECK_FALSE(file.direct);
+    CHECK((::fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+    FileFacts first;
+    REQUIRE(SystemFiles::facts(file, first).ok());
+    CHECK(first.bytes == 5 * block + 7);
+    bool yes = false;
+    CHECK(SystemFiles::cached(file, 5 * block, 0, yes).ok());
+    CHECK(yes); // it has just been written
+    const Bytes read{8 * block, 99};
+    CHECK(SystemFiles::read(file, read.data, 5 * block + 6, 1).ok());
+    CHECK(std::memcmp(read.data, written.data + 1, 5 * block + 6) == 0);
+    CHECK(SystemFiles::read(file, read.data, 8, 5 * block).code == EIO); // it ends before
+    FileRef direct;
+    if (SystemFiles::open_source(path.c_str(), true, direct).ok()) { // the file system may not
+        CHECK(direct.direct);
+        CHECK(SystemFiles::read(direct, read.data, 4 * block, block).ok());
+        CHECK(std::memcmp(read.data, written.data + block, 4 * block) == 0);
+        CHECK(SystemFiles::close(direct).ok());
+    }
+    FileFacts again;
+    REQUIRE(SystemFiles::facts(file, again).ok());
+    CHECK(again == first);
+    REQUIRE(::truncate(path.c_str(), block) == 0);
+    REQUIRE(SystemFiles::facts(file, again).ok());
+    CHECK(again != first);
+    CHECK(SystemFiles::close(file).ok());
+    CHECK(SystemFiles::facts(file, again).code == EBADF);
+    CHECK(SystemFiles::cached(file, 1, 0, yes).code == EBADF);
+}
+
+TEST_CASE("what is no file of bytes is not opened as one") {
+    const Directory directory;
+    const std::string pipe = directory.name + "/pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    FileRef file{77, true};
+    CHECK(SystemFiles::open_source("/nowhere/at/all", false, file).code == ENOENT);
+    CHECK(SystemFiles::open_source("", false, file).code == ENOENT);
+    CHECK(SystemFiles::open_source(directory.name.c_str(), false, file).code == EISDIR);
+    CHECK(SystemFiles::open_source("/dev/zero", false, file).code == EINVAL);
+    CHECK(SystemFiles::open_source(pipe.c_str(), false, file).code == EINVAL); // and does not wait for a writer
+    CHECK(file == FileRef{77, true});
+}
+
 } // namespace driver_system_files_test

@@ -7,6 +7,10 @@
 #include "failing_new.hpp"
 
 #include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
 
 namespace no_memory_operations_test {
 
@@ -116,6 +120,37 @@ TEST_CASE("saver: a tag that could not be made is not there, and leaves nothing 
         CHECK(driver.everything_given_back());
         return again;
     });
+}
+
+TEST_CASE("FileSource: loads, pauses and resumes without memory lose nothing, and go on") {
+    const std::string path = "/proc/self/exe"; // a file that is there, and stays
+    constexpr std::size_t bytes = 300'000;
+    std::ifstream file{path, std::ios::binary};
+    std::vector<char> wanted(bytes);
+    file.seekg(1);
+    REQUIRE(file.read(wanted.data(), bytes));
+    for (const int what : {0, 1, 2}) {
+        CAPTURE(what);
+        for_each_point([&](int n) {
+            const Machine driver{HostDriver{512_MiB}};
+            TaggedArena<Machine, FileSource> arena{driver, "tag", {.threads = 1, .ring_bytes = 4_MiB}};
+            char* const block = static_cast<char*>(arena.allocate(1_MiB));
+            const auto load = [&] { arena.load(block + 100, bytes, path, 1); };
+            bool again = false;
+            std::memset(block, 1, 1_MiB);
+            if (what == 0) again = without_memory(n, load);
+            load();
+            if (what == 1) again = without_memory(n, [&] { (void)arena.pause(); });
+            (void)arena.pause();
+            CHECK(driver.handle_bytes() == 0);
+            if (what == 2) again = without_memory(n, [&] { (void)arena.resume(); });
+            (void)arena.resume();
+            CHECK(std::memcmp(block + 100, wanted.data(), bytes) == 0);
+            CHECK(block[99] == 1);
+            CHECK(block[100 + bytes] == 1);
+            return again;
+        });
+    }
 }
 
 } // namespace no_memory_operations_test

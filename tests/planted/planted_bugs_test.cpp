@@ -1,5 +1,6 @@
 // A HostDriver that is not polite: bugs that a GPU would punish, or silently get wrong, show on it. Each test runs one
 // program twice: on an honest machine, where nothing is to be noticed, and with one bug planted, which must be.
+#include "backup/file_source_support.hpp"
 #include "memsaver/arena/run_steps.hpp"
 #include "planted/lying_driver.hpp"
 #include "support/bytes.hpp"
@@ -142,6 +143,39 @@ TEST_CASE("a restore that is not waited for") {
         machine.expect_zero(block, 4_MiB);
     };
     CHECK(!planted_in(Lie::wait_returns_at_once, program).right_bytes);
+}
+
+TEST_CASE("a load that is not waited for") {
+    const ModelFiles files;
+    const std::string path = files.put("model", pattern(9_MiB, 1));
+    const auto program = [&](Machine& machine) {
+        ArenaOf<FileSource> arena{machine.lying, "loaded", {.threads = 1, .ring_bytes = 4_MiB}};
+        void* const block = arena.allocate(9_MiB);
+        arena.load(block, 9_MiB, path);
+        machine.expect_pattern(block, 9_MiB, 1);
+    };
+    CHECK(!planted_in(Lie::wait_returns_at_once, program).right_bytes);
+}
+
+TEST_CASE("a file that was replaced while its bytes were away") {
+    const ModelFiles files;
+    const auto program = [&](Machine& machine) {
+        const std::string path = files.put("model", pattern(1_MiB, 1));
+        ArenaOf<FileSource> arena{machine.lying, "loaded", {.threads = 1, .ring_bytes = 4_MiB}};
+        void* const block = arena.allocate(1_MiB);
+        arena.load(block, 1_MiB, path);
+        (void)arena.pause();
+        std::filesystem::rename(path, files.path("aside"));
+        files.put("model", pattern(1_MiB, 2));
+        try {
+            (void)arena.resume();
+        } catch (const SourceChanged&) {
+            std::filesystem::rename(files.path("aside"), path);
+            (void)arena.resume();
+        }
+        machine.expect_pattern(block, 1_MiB, 1);
+    };
+    CHECK(!planted_in(Lie::files_all_alike, program).right_bytes);
 }
 
 TEST_CASE("an unmap before the copy is done") {

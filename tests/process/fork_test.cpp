@@ -63,6 +63,10 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
         expect([&] { (void)saver.bytes_to_resume(); });
         expect([&] { (void)saver.arena("more"); });
         expect([&] { (void)saver.backup_view(blocks[0].first, 1); });
+        expect([&] { saver.load(blocks[2].first, 1, "/dev/null"); });
+        expect([&] { active.load(blocks[2].first, 1, "/dev/null"); });
+        expect([&] { saver.invalidate(blocks[2].first, 1); });
+        expect([&] { active.invalidate(blocks[2].first, 1); });
         expect([&] { (void)active.allocate(1); });
         for (const auto& [block, value] : blocks) {
             expect([&, given = block] { saver.deallocate(given); });

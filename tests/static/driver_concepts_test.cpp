@@ -33,6 +33,7 @@ struct NeighboursOf : Whole { void neighbours() = delete; };
 struct NameAddresses : Whole { void name_addresses() = delete; };
 struct HostAvailable : Whole { void host_available() = delete; };
 struct PunchFile : Whole { void punch_file() = delete; };
+struct FileCached : Whole { void file_cached() = delete; };
 struct Name : Whole { void name(int) = delete; };
 struct Comparison : Whole { bool operator==(const Comparison&) const = delete; };
 struct Copying : Whole {
@@ -51,6 +52,7 @@ struct ChangingWrite : Whole { // what is written is const
     Status write_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return {}; }
 };
 struct ThrowingReach : Whole { Status reach_peer(Address, std::size_t) const { return {}; } };
+struct VoidFacts : Whole { void file_facts(FileRef, FileFacts&) const noexcept {} };
 struct ThrowingName : Whole { void name_addresses(Address, std::size_t, const char*) const {} };
 struct VoidRelease : Whole { void release(PageHandle) const noexcept {} };
 struct BoolQuery : Whole { bool query(EventRef, bool&) const noexcept { return true; } };
@@ -72,6 +74,8 @@ static_assert(!Trims<lacking::TrimPool> && Driver<lacking::TrimPool>);
 static_assert(!StreamOwners<lacking::OwnsStream> && Driver<lacking::OwnsStream>);
 static_assert(!HostPages<lacking::HostAvailable> && Driver<lacking::HostAvailable>);
 static_assert(!Files<lacking::PunchFile> && Driver<lacking::PunchFile>);
+static_assert(!Sources<lacking::PunchFile> && !Sources<lacking::FileCached> && Files<lacking::FileCached>);
+static_assert(Sources<Whole> && !Sources<wrong::VoidFacts> && Files<wrong::VoidFacts>);
 static_assert(!Shared<lacking::NeighboursOf> && Driver<lacking::NeighboursOf>);
 static_assert(!Named<lacking::NameAddresses> && Driver<lacking::NameAddresses>);
 

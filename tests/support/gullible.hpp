@@ -137,6 +137,16 @@ public:
     Status read_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return made(); }
     Status allocate_file(FileRef, std::size_t, std::size_t) const noexcept { return made(); }
     Status punch_file(FileRef, std::size_t, std::size_t) const noexcept { return made(); }
+    Status open_source(const char* path, bool direct, FileRef& file) const noexcept {
+        hear(path, direct ? 1 : 0);
+        return made([&] { file = {static_cast<int>(fresh()), direct}; });
+    }
+    Status file_facts(FileRef, FileFacts& facts) const noexcept {
+        return made([&] { facts.bytes = 7_GiB; });
+    }
+    Status file_cached(FileRef, std::size_t, std::size_t, bool& yes) const noexcept {
+        return made([&] { yes = true; });
+    }
 
 private:
     std::uint64_t fresh() const noexcept { return state_->next++; }
@@ -244,6 +254,14 @@ OneOfEach one_of_each(const D& driver) {
     made(Call::read_file, driver.read_file(file, some_host_bytes, sizeof some_host_bytes, 8192));
     made(Call::punch_file, driver.punch_file(file, 4096, page));
     made(Call::close_file, driver.close_file(file));
+    FileFacts facts;
+    made(Call::open_source, driver.open_source("model", true, file));
+    made(Call::file_facts, driver.file_facts(file, facts));
+    gave(static_cast<std::size_t>(facts.bytes));
+    yes = false;
+    made(Call::file_cached, driver.file_cached(file, page, 4096, yes));
+    gave(yes ? 1 : 0);
+    made(Call::close_file, driver.close_file(file)); // as the other one: the one call that is made twice
     return {failed, outputs};
 }
 

@@ -18,7 +18,10 @@ inline bool is_of_the_host(memsaver::Call call) noexcept {
     case Call::write_file:
     case Call::read_file:
     case Call::allocate_file:
-    case Call::punch_file: return true;
+    case Call::punch_file:
+    case Call::open_source:
+    case Call::file_facts:
+    case Call::file_cached: return true;
     default: return false;
     }
 }

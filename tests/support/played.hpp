@@ -8,11 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 namespace test {
 
@@ -67,6 +71,34 @@ struct PlayedBlock {
         }
         return true;
     }
+};
+
+/// A file with what blocks hold that were written with some seeds. It has no other name once the process ends.
+struct PlayedFile {
+    static constexpr std::uint64_t first_seed = 1'000'000'000;
+    static constexpr std::size_t seeds = 3;
+    static constexpr std::size_t bytes_each = 5_MiB + 4093;
+    /// Where the bytes of a seed begin: at no page.
+    static constexpr std::size_t offset_of(std::uint64_t seed) {
+        return 7 + static_cast<std::size_t>(seed - first_seed) * bytes_each;
+    }
+
+    PlayedFile() {
+        std::ofstream out{path, std::ios::binary};
+        out << "header,";
+        std::vector<unsigned char> bytes(bytes_each);
+        for (std::size_t i = 0; i < seeds; ++i) {
+            const PlayedBlock block{.bytes = bytes_each, .seed = first_seed + i};
+            block.write(bytes.data());
+            out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+        }
+    }
+    PlayedFile(const PlayedFile&) = delete;
+    PlayedFile& operator=(const PlayedFile&) = delete;
+    ~PlayedFile() { (void)::unlink(path.c_str()); }
+
+    std::string path =
+        (std::filesystem::temp_directory_path() / ("memsaver_played_" + std::to_string(::getpid()))).string();
 };
 
 class PlayedBlocks : public std::map<Address, PlayedBlock> {

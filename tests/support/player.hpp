@@ -5,10 +5,10 @@
 // Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
 // another policy this once), resume (also without the bytes this once, and streamed), saving ahead, exchange, uses,
 // reclaims, drop, forget_backup, another capacity, trim, prepare, invalidate, views of backups and changes to them;
-// writes by the processor, and by the device as late as nobody waits for them; capturing, launching, updating and
-// dropping graphs; a pool of workspaces; the loss of the device; the end. Not played are: several threads, several
-// devices, hooks, timeouts, regions of tags, misuse but for what is refused of paused memory, and running out of memory
-// but by failures.
+// loads from a file; writes by the processor, and by the device as late as nobody waits for them; capturing, launching,
+// updating and dropping graphs; a pool of workspaces; the loss of the device; the end. Not played are: several threads,
+// several devices, hooks, timeouts, regions of tags, misuse but for what is refused of paused memory, and running out
+// of memory but by failures.
 #pragma once
 
 #include "memsaver/backup/verified.hpp"
@@ -159,6 +159,7 @@ private:
         add("pageable", pageable, Holds::written);
         add("file", file, Holds::written);
         add("verified", Verified<HostBackup>{in_host_memory}, Holds::written);
+        add("source", FileSource{.threads = 1, .ring_bytes = 4_MiB}, Holds::written);
         add("workspaces", in_host_memory, Holds::written);
         tags_.push_back({"outside", Holds::written, Discard{}}); // plain memory, which is never paused
         hold(driver_->open_stream(stream_).ok(), "a stream opens");
@@ -472,8 +473,25 @@ private:
         if (block == blocks_.end()) return;
         if (block->second.away) return rewrite_backup(block->first, block->second);
         settle();
+        if (tags_[block->second.tag].name == "source") return load(block->first, block->second);
         write(block->second, block->first);
         invalidate(block->second.tag);
+    }
+    /// A part of a block comes from a file, the rest is written to.
+    void load(Address address, PlayedBlock& block) {
+        const auto invalidated = [&] { saver_->invalidate(pointer(address), block.bytes); };
+        if (!attempt(invalidated)) repeat(invalidated);
+        write(block, address);
+        if (choices_.below(4) == 0) return;
+        block.seed = PlayedFile::first_seed + choices_.below(PlayedFile::seeds);
+        block.write(pointer(address));
+        const std::size_t begin = choices_.below(block.bytes);
+        const std::size_t count = choices_.below(2) == 0 ? block.bytes - begin : 1 + (block.bytes - begin - 1) / 3;
+        const auto act = [&] {
+            saver_->load(pointer(address) + begin, count, file_.path, PlayedFile::offset_of(block.seed) + begin);
+        };
+        if (attempt(act)) return;
+        repeat(act);
     }
     /// The same of what is away, where it is kept.
     void rewrite_backup(Address address, PlayedBlock& block) {
@@ -683,7 +701,8 @@ private:
         driver_->heal();
         hold(driver_->close_stream(stream_).ok(), "a stream closes");
         const Outstanding left = driver_->outstanding();
-        hold(left.host_pages + left.files == 0, "what is the host's goes back: " + driver_->leaks());
+        hold(left.host_pages == 0 && left.files <= driver_->injected(Call::close_file),
+             "what is the host's goes back: " + driver_->leaks());
         check_nothing_misused(true);
         blocks_.clear();
         injected_before_ += driver_->injected();
@@ -774,6 +793,7 @@ private:
     const HostBackup in_host_memory{.threads = 1};
 
     Choices& choices_;
+    inline static const PlayedFile file_;
     SaverOptions options_;
     std::optional<Driver> driver_;
     std::optional<MemorySaver<Driver>> saver_;

@@ -107,6 +107,12 @@ public:
     /// Other bytes for memory that is away. See MemorySaver::write_backup.
     virtual void write_backup(void* pointer, const void* from, std::size_t bytes) = 0;
 
+    /// Bytes from a file, now and at every resume. See MemorySaver::load.
+    virtual void load(void* pointer, const FileRange& from) = 0;
+
+    /// These bytes changed. See MemorySaver::invalidate.
+    virtual void invalidate(const void* pointer, std::size_t bytes) = 0;
+
     /// Whether an address lies in this arena.
     [[nodiscard]] virtual bool contains(const void* pointer) const noexcept = 0;
 

@@ -98,6 +98,8 @@ public:
     MEMSAVER_INLINE void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
     [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
     MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
+    MEMSAVER_INLINE void load(void* pointer, const FileRange& from) override;
+    MEMSAVER_INLINE void invalidate(const void* pointer, std::size_t bytes) override;
 
     MEMSAVER_INLINE void require_open(const char* what) const override;
     MEMSAVER_INLINE void require_resumed(const char* what, StreamRef stream) override;
@@ -225,6 +227,17 @@ private:
 
     // --- slots: with the turn held; none dies or gives anything back under a lock that an allocation may want ---
 
+    /// The live block that holds all of a range. With the turn held. Throws what `refusal(why)` answers.
+    template <class Refusal>
+    [[nodiscard]] LiveBlock block_of(Range range, Refusal&& refusal) {
+        if (range.bytes == 0) throw refusal("there are no bytes in it");
+        if (!heaps_.contains(range.address)) throw refusal("it is no address of this tag");
+        const std::optional<LiveBlock> block = heaps_.block_holding(range.address);
+        if (!block) throw refusal("no live block holds this address");
+        if (range.bytes > block->bytes - (range.address - block->address))
+            throw refusal("it reaches past the end of its block");
+        return *block;
+    }
     /// What a slot is shown of these ranges. The arena outlives it.
     [[nodiscard]] LiveSet live_set(std::vector<Range> ranges, const char* what);
     /// Throws what the end of a transfer stands for, with the tag in the text.

@@ -388,23 +388,52 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
     const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
     if (bytes == 0) throw refusal("there is nothing to write");
     if (from == nullptr) throw refusal("the new bytes are null");
-    if (!contains(pointer)) throw refusal("it is no address of this tag");
-    const std::optional<LiveBlock> block = heaps_.block_holding(range.address);
-    if (!block) throw refusal("no live block holds this address");
-    const std::size_t offset = range.address - block->address;
-    if (bytes > block->bytes - offset) throw refusal("it reaches past the end of its block");
+    const LiveBlock block = block_of(range, refusal);
     if (!covers(pages_.paused_ranges(), range)) throw refusal("it is not paused: write to the memory itself");
     const auto* const bytes_at = static_cast<const std::byte*>(from);
     for (const auto& batch : pages_.paused) { // under the turn, nobody else touches it
         for (const Range& part : intersection(batch.ranges, {range})) {
             try {
-                batch.slot->write(*block, part.address - block->address, bytes_at + (part.address - range.address),
+                batch.slot->write(block, part.address - block.address, bytes_at + (part.address - range.address),
                                   part.bytes);
             } catch (const Misuse& error) {
                 throw refusal(error.what());
             }
         }
     }
+}
+
+MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from) {
+    const Range range{address_of(pointer), from.bytes};
+    const auto text = [&] {
+        return "load(" + format_address(range.address) + ", " + format_bytes(range.bytes) + ", \"" + from.path +
+               "\", " + std::to_string(from.offset) + ')';
+    };
+    require_open_for(text);
+    const auto turn = take_turn({}, "load");
+    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
+    const LiveBlock block = block_of(range, refusal);
+    if (any_away({block.address, block.bytes})) throw refusal("its block is paused, or a part of it; resume it first");
+    try {
+        const LiveSet live = live_set({{block.address, block.bytes}}, "loading");
+        if (own_->load(block, range.address - block.address, from, live)) return;
+    } catch (const Misuse& error) {
+        throw refusal(error.what());
+    }
+    throw refusal(("its policy is \"" + std::string{policy_.name()} + "\", not FileSource").c_str());
+}
+
+MEMSAVER_INLINE void ArenaCore::invalidate(const void* pointer, std::size_t bytes) {
+    const Range range{address_of(pointer), bytes};
+    const auto text = [&] {
+        return "invalidate(" + format_address(range.address) + ", " + format_bytes(range.bytes) + ')';
+    };
+    require_open_for(text);
+    const auto turn = take_turn({}, "invalidate");
+    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
+    const LiveBlock block = block_of(range, refusal);
+    if (!policy_.keeps_bytes()) throw refusal("its policy keeps no bytes");
+    own_->invalidate(block, range.address - block.address, bytes);
 }
 
 MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
@@ -945,7 +974,7 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
     ArenaCore& core = *std::exchange(core_, nullptr);
     ticket_ = {};
     const bool whole = extents_.empty();
-    if (!whole && enqueued_) slot_->invalidate(); // what stays may change before it is saved again
+    if (!whole && enqueued_) slot_->outdated(); // what stays may change before it is saved again
     sort_by_address(paused_);
     if (in_part_ && enqueued_) slot_->saved_in_part(paused_);
     ranges_ = {};

@@ -36,6 +36,8 @@ public:
     void forget_backup() const;
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const;
     void write_backup(void* pointer, const void* from, std::size_t bytes) const;
+    void load(void* pointer, const FileRange& from) const;
+    void invalidate(const void* pointer, std::size_t bytes) const;
     [[nodiscard]] std::size_t bytes_to_resume() const;
     [[nodiscard]] ArenaUsage usage() const;
     void close() const;
@@ -97,6 +99,11 @@ public:
     void prepare() { arena_.prepare(); }
     /// See MemorySaver::invalidate.
     void invalidate() { arena_.invalidate(); }
+    void invalidate(const void* pointer, std::size_t bytes) { arena_.invalidate(pointer, bytes); }
+    /// See MemorySaver::load.
+    void load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset = 0) {
+        arena_.load(pointer, {path, offset, bytes});
+    }
     /// See MemorySaver::forget_backup.
     void forget_backup() { arena_.forget_backup(); }
     /// See MemorySaver::backup_view.

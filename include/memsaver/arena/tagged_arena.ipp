@@ -135,6 +135,14 @@ MEMSAVER_INLINE void OwnedArena::write_backup(void* pointer, const void* from, s
     run([&](ArenaCore& arena) { arena.write_backup(pointer, from, bytes); });
 }
 
+MEMSAVER_INLINE void OwnedArena::load(void* pointer, const FileRange& from) const {
+    run([&](ArenaCore& arena) { arena.load(pointer, from); });
+}
+
+MEMSAVER_INLINE void OwnedArena::invalidate(const void* pointer, std::size_t bytes) const {
+    run([&](ArenaCore& arena) { arena.invalidate(pointer, bytes); });
+}
+
 MEMSAVER_INLINE std::size_t OwnedArena::bytes_to_resume() const {
     return run([](ArenaCore& arena) { return arena.bytes_to_resume(); });
 }

@@ -60,6 +60,17 @@ struct LiveSet {
     std::vector<Range> first{};
 };
 
+namespace detail {
+
+/// So many bytes of a file, from `offset` on.
+struct FileRange {
+    std::string path{};
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+};
+
+} // namespace detail
+
 /// What a slot's `resumed` may answer: nothing, or the Status of what it could not give back.
 template <class T>
 concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
@@ -81,6 +92,12 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 /// - `write(block, offset, from, bytes)`, if it has it: other bytes for a part of a LiveBlock that is away; throws
 /// Misuse
 ///   if nothing is kept of it.
+/// - `load(block, offset, from, live)`, if it has it: a part of a LiveBlock, all of which is mapped, is read from a
+///   detail::FileRange, now and by later restores. Returns once the bytes are there.
+/// - `invalidate(block, offset, bytes)`, if it has it: these bytes of a LiveBlock changed. Else all have, for that
+/// slot.
+/// - `outdated()`, if it has it: noexcept; a save failed, so what was saved may be old when it is next needed. Else it
+///   is told to `invalidate`.
 /// - `set_retain(yes)`, if it has it: noexcept, whether room is kept after the resumes to come, for the next pause.
 /// - `static constexpr bool asks_before_write = true`, if it has it: `restore` calls `live.before_write` for the bytes
 ///   that it is about to bring, as late as it can. Otherwise all that is to be written is waited for before `restore`.
@@ -135,6 +152,10 @@ public:
     [[nodiscard]] virtual std::size_t backed_up_bytes() const noexcept = 0;
     [[nodiscard]] virtual BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const = 0;
     virtual void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes) = 0;
+    /// False if the slot cannot.
+    virtual bool load(const LiveBlock& block, std::size_t offset, const FileRange& from, const LiveSet& live) = 0;
+    virtual void invalidate(const LiveBlock& block, std::size_t offset, std::size_t bytes) = 0;
+    virtual void outdated() noexcept = 0;
     /// False if the slot has no such choice.
     virtual bool set_retain(bool yes) noexcept = 0;
     [[nodiscard]] virtual bool asks_before_write() const noexcept = 0;
@@ -245,6 +266,32 @@ private:
                 return slot.saves_once();
             } else {
                 return false;
+            }
+        }
+        bool load(const LiveBlock& block, std::size_t offset, const detail::FileRange& from,
+                  const LiveSet& live) override {
+            if constexpr (requires { slot.load(block, offset, from, live); }) {
+                slot.load(block, offset, from, live);
+                return true;
+            } else {
+                return false;
+            }
+        }
+        void invalidate(const LiveBlock& block, std::size_t offset, std::size_t bytes) override {
+            if constexpr (requires { slot.invalidate(block, offset, bytes); }) {
+                slot.invalidate(block, offset, bytes);
+            } else {
+                slot.invalidate();
+            }
+        }
+        void outdated() noexcept override {
+            if constexpr (requires {
+                              { slot.outdated() }
+                              noexcept->std::same_as<void>;
+                          }) {
+                slot.outdated();
+            } else {
+                slot.invalidate();
             }
         }
         Status close() noexcept override {

@@ -47,6 +47,9 @@ public:
     /// Other bytes for a part of a block that is away. Throws Misuse if nothing is kept of it.
     void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes);
 
+    /// A block of which nothing is kept, and which is away: these are its bytes. `live` says whose.
+    void put(const LiveBlock& block, const std::byte* from, const LiveSet& live);
+
     /// The kept bytes of a part of a block. Throws what reading them may throw; Misuse if there are none.
     [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const;
 

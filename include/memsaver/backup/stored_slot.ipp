@@ -175,6 +175,24 @@ MEMSAVER_INLINE void StoredSlot::write(const LiveBlock& block, std::size_t offse
     books_->store->change(unit, offset, from, bytes);
 }
 
+MEMSAVER_INLINE void StoredSlot::put(const LiveBlock& block, const std::byte* from, const LiveSet& live) {
+    const StoredBooks::UnderWay under_way{books_};
+    books_->place({block}, live);
+    Unit unit;
+    {
+        const std::lock_guard lock{books_->mutex};
+        unit = books_->unit(block);
+    }
+    books_->store->prepare({unit});
+    books_->store->change(unit, 0, from, block.bytes);
+    const std::lock_guard lock{books_->mutex};
+    StoredBooks::Entry& entry = books_->entries.at(block.serial);
+    entry.device = block.address;
+    entry.saved = true;
+    entry.fresh = true;
+    books_->saved_bytes += block.bytes;
+}
+
 MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
     std::uint64_t location = 0;
     {

@@ -150,6 +150,12 @@ class [[gnu::visibility("default")]] Unavailable : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
 
+/// The file that bytes are to come from is not the one that they were loaded from: replaced, written to, or cut. The
+/// text names it. The memory is as it was: a resume that throws this leaves its tag paused.
+class [[gnu::visibility("default")]] SourceChanged : public detail::RuntimeError {
+    using RuntimeError::RuntimeError;
+};
+
 /// The device was still at work, or a tag still in use, when the time allowed ran out. Nothing changed.
 class [[gnu::visibility("default")]] NotIdle : public detail::RuntimeError {
     using RuntimeError::RuntimeError;

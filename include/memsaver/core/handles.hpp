@@ -111,6 +111,15 @@ struct FileRef {
     friend constexpr bool operator==(const FileRef&, const FileRef&) = default;
 };
 
+/// By what a file is known again: another file, or a change of this one, differs in one of them.
+struct FileFacts {
+    std::uint64_t device = 0; ///< of the file system
+    std::uint64_t inode = 0;
+    std::uint64_t bytes = 0;
+    std::int64_t changed = 0; ///< when its bytes last did, in nanoseconds since 1970
+    friend constexpr bool operator==(const FileFacts&, const FileFacts&) = default;
+};
+
 /// Which way bytes are copied, seen from the device.
 enum class Direction : unsigned char { out, in };
 

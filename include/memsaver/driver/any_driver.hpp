@@ -80,6 +80,9 @@ public:
     virtual Status read_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return unsupported; }
     virtual Status allocate_file(FileRef, std::size_t, std::size_t) const noexcept { return unsupported; }
     virtual Status punch_file(FileRef, std::size_t, std::size_t) const noexcept { return unsupported; }
+    virtual Status open_source(const char*, bool, FileRef&) const noexcept { return unsupported; }
+    virtual Status file_facts(FileRef, FileFacts&) const noexcept { return unsupported; }
+    virtual Status file_cached(FileRef, std::size_t, std::size_t, bool&) const noexcept { return unsupported; }
     virtual Status owns_event(EventRef, bool&) const noexcept { return unsupported; }
 
 protected:
@@ -116,6 +119,9 @@ struct SoundParts {
         d.open_file(path, file); d.close_file(file); d.write_file(file, at, n, n); d.read_file(file, at, n, n);
         d.allocate_file(file, n, n); d.punch_file(file, n, n); },
                   "what keeps files in the driver must be as the concept Files says: const, noexcept, a Status");
+    static_assert(Sources<D> || !requires(const D d, const char* path, FileRef& file, FileFacts& facts, std::size_t n, bool& yes) {
+        d.open_source(path, yes, file); d.file_facts(file, facts); d.file_cached(file, n, n, yes); },
+                  "what reads files in the driver must be as the concept Sources says: const, noexcept, a Status, with Files");
 };
 
 template <class D>
@@ -266,6 +272,18 @@ public:
         if constexpr (Files<D>) return driver.punch_file(file, offset, bytes);
         else return Machine::punch_file(file, offset, bytes);
     }
+    Status open_source(const char* path, bool direct, FileRef& file) const noexcept override {
+        if constexpr (Sources<D>) return driver.open_source(path, direct, file);
+        else return Machine::open_source(path, direct, file);
+    }
+    Status file_facts(FileRef file, FileFacts& facts) const noexcept override {
+        if constexpr (Sources<D>) return driver.file_facts(file, facts);
+        else return Machine::file_facts(file, facts);
+    }
+    Status file_cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) const noexcept override {
+        if constexpr (Sources<D>) return driver.file_cached(file, bytes, offset, yes);
+        else return Machine::file_cached(file, bytes, offset, yes);
+    }
     Status owns_event(EventRef event, bool& yes) const noexcept override {
         if constexpr (requires { { driver.owns_event(event, yes) } noexcept -> std::same_as<Status>; }) return driver.owns_event(event, yes);
         else return Machine::owns_event(event, yes);
@@ -404,6 +422,14 @@ public:
     }
     Status punch_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept {
         return machine_->punch_file(file, offset, bytes);
+    }
+    // Sources
+    Status open_source(const char* path, bool direct, FileRef& file) const noexcept {
+        return machine_->open_source(path, direct, file);
+    }
+    Status file_facts(FileRef file, FileFacts& facts) const noexcept { return machine_->file_facts(file, facts); }
+    Status file_cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) const noexcept {
+        return machine_->file_cached(file, bytes, offset, yes);
     }
     /// `yes`: whether `event` is one of this device's. `unsupported`, and `yes` as it was, where the driver has no such
     /// method; see the concept StreamOwners.

@@ -188,6 +188,20 @@ concept Files = requires(const D d, const char* directory, FileRef file, FileRef
     { d.punch_file(file, n, n) } noexcept -> std::same_as<Status>;
 };
 
+/// Files that programs have, to be read; they are closed, and read, as Files says.
+///
+/// - `open_source(path, direct, file&)`: a file by its name, closed on exec. `direct`: past the page cache, or not at all.
+/// - `file_facts(file, facts&)`: what it is now.
+/// - `file_cached(file, bytes, offset, yes&)`: whether these bytes seem to be in the page cache. A guess; reads next to
+///   nothing.
+template <class D>
+concept Sources = Files<D> && requires(const D d, const char* path, FileRef file, FileRef& out, FileFacts& facts,
+                                       std::size_t n, bool& yes) {
+    { d.open_source(path, true, out) } noexcept -> std::same_as<Status>;
+    { d.file_facts(file, facts) } noexcept -> std::same_as<Status>;
+    { d.file_cached(file, n, n, yes) } noexcept -> std::same_as<Status>;
+};
+
 /// A machine that an arena can live on: cheap to copy, comparable, with a number and a name for people.
 template <class D>
 concept Driver = requires(const D d) {

@@ -132,12 +132,15 @@ struct MarkKind {
 };
 using OwnedEvent = Owned<MarkKind>;
 
-/// A file without a name: `open(driver, directory)`. It cannot be closed twice: its number may be another's by then.
+/// A file without a name, `open(driver, directory)`, or one of the program's, `open(driver, path, direct)`. It cannot
 struct FileKind {
     using Value = FileRef;
     static constexpr bool closes_once = true;
     static Status open(const AnyDriver& driver, FileRef& file, const char* directory) noexcept {
         return driver.open_file(directory, file);
+    }
+    static Status open(const AnyDriver& driver, FileRef& file, const char* path, bool direct) noexcept {
+        return driver.open_source(path, direct, file);
     }
     static Status close(const AnyDriver& driver, FileRef file) noexcept { return driver.close_file(file); }
 };

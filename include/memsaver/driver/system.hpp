@@ -61,6 +61,14 @@ public:
     /// closed.
     static Status punch(FileRef file, std::size_t offset, std::size_t bytes) noexcept;
 
+    /// A file by its name, to be read, closed on exec. `direct`: past the page cache; EINVAL where the file system
+    /// cannot. EINVAL too for what is no ordinary file.
+    static Status open_source(const char* path, bool direct, FileRef& file) noexcept;
+    static Status facts(FileRef file, FileFacts& facts) noexcept;
+    /// Whether some pages of the range, taken at random, are in the page cache. Where the system cannot say so without
+    /// reading: yes, for then it is memory or a network, where direct reads gain nothing.
+    static Status cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept;
+
 private:
     static constexpr std::size_t shortest_step = 64_KiB;
 

@@ -5,10 +5,12 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -40,6 +42,9 @@ MEMSAVER_INLINE Status system_status(int error) noexcept {
     case EBADF: return {StatusKind::other, error, "EBADF"};
     case ENAMETOOLONG: return {StatusKind::other, error, "ENAMETOOLONG"};
     case EOPNOTSUPP: return {StatusKind::other, error, "EOPNOTSUPP"};
+    case EISDIR: return {StatusKind::other, error, "EISDIR"};
+    case ELOOP: return {StatusKind::other, error, "ELOOP"};
+    case ESTALE: return {StatusKind::other, error, "ESTALE"};
     default: return {StatusKind::other, error, "system error"};
     }
 }
@@ -179,6 +184,48 @@ MEMSAVER_INLINE Status SystemFiles::punch(FileRef file, std::size_t offset, std:
 MEMSAVER_INLINE Status SystemFiles::arrange(FileRef file, int mode, std::size_t offset, std::size_t bytes) noexcept {
     if (::fallocate(file.descriptor, mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return {};
     return errno == EOPNOTSUPP || errno == ENOSYS ? Status{} : system_status(errno);
+}
+
+MEMSAVER_INLINE Status SystemFiles::open_source(const char* path, bool direct, FileRef& file) noexcept {
+    // Not to wait for who writes to a pipe: that it is none is only known once it is open.
+    const int descriptor = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (direct ? O_DIRECT : 0));
+    if (descriptor < 0) return system_status(errno);
+    struct stat found {};
+    const int error = ::fstat(descriptor, &found) != 0 ? errno : S_ISDIR(found.st_mode) ? EISDIR : EINVAL;
+    if (error != EINVAL || !S_ISREG(found.st_mode)) {
+        (void)::close(descriptor);
+        return system_status(error);
+    }
+    if (!direct) (void)::posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM); // `cached` must not start reading ahead
+    file = {descriptor, direct};
+    return {};
+}
+
+MEMSAVER_INLINE Status SystemFiles::facts(FileRef file, FileFacts& facts) noexcept {
+    struct stat found {};
+    if (::fstat(file.descriptor, &found) != 0) return system_status(errno);
+    constexpr std::int64_t second = 1'000'000'000;
+    facts = {found.st_dev, found.st_ino, static_cast<std::uint64_t>(found.st_size),
+             static_cast<std::int64_t>(found.st_mtim.tv_sec) * second + found.st_mtim.tv_nsec};
+    return {};
+}
+
+MEMSAVER_INLINE Status SystemFiles::cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept {
+    constexpr int samples = 3;
+    // Elsewhere each time: a sample that was not there may be from then on.
+    auto random = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) + offset;
+    yes = true;
+    for (int i = 0; yes && i < samples && bytes != 0; ++i) {
+        random = random * 6364136223846793005U + 1442695040888963407U;
+        char byte = 0;
+        const iovec to{&byte, 1};
+        const auto at = static_cast<off_t>(offset + (random >> 33U) % bytes);
+        const ssize_t done = ::preadv2(file.descriptor, &to, 1, at, RWF_NOWAIT);
+        if (done >= 0 || errno == EINTR || errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS) continue;
+        if (errno != EAGAIN) return system_status(errno);
+        yes = false;
+    }
+    return {};
 }
 
 MEMSAVER_INLINE std::size_t SystemAvailable::bytes(const char* root) noexcept {

@@ -10,7 +10,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// See the concepts HostPages and Files.
+/// See the concepts HostPages, Files and Sources.
 class SystemMemory {
 public:
     Status map_host(std::size_t bytes, void*& out) const noexcept;
@@ -24,6 +24,10 @@ public:
     Status read_file(FileRef file, void* to, std::size_t bytes, std::size_t offset) const noexcept;
     Status allocate_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept;
     Status punch_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept;
+
+    Status open_source(const char* path, bool direct, FileRef& file) const noexcept;
+    Status file_facts(FileRef file, FileFacts& facts) const noexcept;
+    Status file_cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) const noexcept;
 };
 
 } // namespace detail

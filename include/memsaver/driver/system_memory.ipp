@@ -51,6 +51,19 @@ MEMSAVER_INLINE Status SystemMemory::punch_file(FileRef file, std::size_t offset
     return SystemFiles::punch(file, offset, bytes);
 }
 
+MEMSAVER_INLINE Status SystemMemory::open_source(const char* path, bool direct, FileRef& file) const noexcept {
+    return SystemFiles::open_source(path, direct, file);
+}
+
+MEMSAVER_INLINE Status SystemMemory::file_facts(FileRef file, FileFacts& facts) const noexcept {
+    return SystemFiles::facts(file, facts);
+}
+
+MEMSAVER_INLINE Status SystemMemory::file_cached(FileRef file, std::size_t bytes, std::size_t offset,
+                                                 bool& yes) const noexcept {
+    return SystemFiles::cached(file, bytes, offset, yes);
+}
+
 } // namespace detail
 
 } // namespace memsaver::inline v0_2

@@ -382,7 +382,7 @@ MEMSAVER_INLINE std::optional<LiveBlock> Heaps::block_holding(Address address) {
     const auto take = [&](const Block& block) {
         if (leased(heap, block.address)) return;
         if (block.address <= address && address - block.address < block.bytes) {
-            found = LiveBlock{block.address, block.used_bytes(), block.serial};
+            found = LiveBlock{block.address, block.used_bytes(), block.serial, block.requested};
         }
     };
     const Block* exact = heap.blocks.find(address);
@@ -409,7 +409,7 @@ MEMSAVER_INLINE std::vector<LiveBlock> Heaps::live_blocks(const std::vector<Rang
             const auto next = std::upper_bound(ranges.begin(), ranges.end(), block.address,
                                                [](Address a, const Range& range) { return a < range.end(); });
             if (next == ranges.end() || next->address >= block.address + block.bytes) return;
-            live.push_back({block.address, block.used_bytes(), block.serial});
+            live.push_back({block.address, block.used_bytes(), block.serial, block.requested});
         };
         heap.blocks.for_each_live(take);
         heap.deferred.for_each_kept([&](Address address) { take(*heap.blocks.find(address)); });

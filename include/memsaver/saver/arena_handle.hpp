@@ -47,6 +47,10 @@ public:
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const;
     /// See MemorySaver::write_backup.
     void write_backup(void* pointer, const void* from, std::size_t bytes) const;
+    /// See MemorySaver::load.
+    void load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset = 0) const;
+    /// See MemorySaver::invalidate.
+    void invalidate(const void* pointer, std::size_t bytes) const;
 
     /// The name of its tag; "outside" for plain memory.
     [[nodiscard]] const std::string& tag() const;

@@ -41,6 +41,14 @@ MEMSAVER_INLINE void Arena::write_backup(void* pointer, const void* from, std::s
     saver().write_backup(*arena_, pointer, from, bytes);
 }
 
+MEMSAVER_INLINE void Arena::load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset) const {
+    saver().load(*arena_, pointer, {path, offset, bytes});
+}
+
+MEMSAVER_INLINE void Arena::invalidate(const void* pointer, std::size_t bytes) const {
+    saver().invalidate(*arena_, pointer, bytes);
+}
+
 MEMSAVER_INLINE const std::string& Arena::tag() const { return base().tag(); }
 
 MEMSAVER_INLINE int Arena::device() const { return base().device(); }

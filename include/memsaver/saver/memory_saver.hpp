@@ -199,6 +199,25 @@ public:
     /// itself.
     void write_backup(void* pointer, const void* from, std::size_t bytes) { used().write_backup(pointer, from, bytes); }
 
+    /// Fills `bytes` at `pointer` (or inside its block), in a tag whose policy is FileSource, with those of a file from
+    /// `offset` on, now and at every later resume; a pause saves nothing of them. Returns once every stream sees the
+    /// bytes. Like a copy from the host it waits for no work that still uses the old ones: the program has. Any thread;
+    /// loads into one tag on one device pass one after the other, each with all of the policy's readers. Of ranges that
+    /// overlap the later load wins. The path is used again as it stands: a relative one wants the same directory.
+    ///
+    /// Throws Misuse (no bytes, not in one live block, paused, another policy, fewer bytes in the file), an Error that
+    /// names the file where it cannot be opened or read, and SourceChanged where it changed while being read. If the
+    /// file could not be had at all, nothing has changed; if reading failed, some of the bytes are the new ones, and
+    /// all of them are kept like those that were never loaded. Switched off, loads this once.
+    void load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset = 0) {
+        used().load(pointer, {path, offset, bytes});
+    }
+    /// The program changed `bytes` at `pointer` (or inside its block). With FileSource they have no home in a file from
+    /// now on: pauses save them. While they are away the next resume still reads them from the file. Other policies
+    /// take it for their tag's `invalidate`. Throws Misuse for what is not in one live block, and for policies that
+    /// keep no bytes.
+    void invalidate(const void* pointer, std::size_t bytes) { used().invalidate(pointer, bytes); }
+
     // --- residency: more tags than memory ---
 
     /// Brings these tags, and keeps them here for as long as the Use lives and what its `until` marked has not passed.

@@ -1,6 +1,7 @@
 // Definitions of plain_arena.hpp.
 #pragma once
 
+#include "memsaver/backup/file_source.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_arena.hpp"
 
@@ -136,6 +137,29 @@ MEMSAVER_INLINE void PlainArena::write_backup(void* pointer, const void* from, s
     check(driver_.copy_to_device(address, static_cast<const std::byte*>(from), bytes, stream.get()), "copy bytes in");
     const Status marked = driver_.record(event.get(), stream.get());
     check(marked.ok() ? driver_.wait(event.get()) : driver_.drain(), "wait for a copy");
+}
+
+MEMSAVER_INLINE void PlainArena::load(void* pointer, const FileRange& from) {
+    const auto refusal = [&](const char* why) {
+        return Misuse{"load(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(from.bytes) +
+                      ", \"" + from.path + "\") in tag \"" + tag_ + "\": " + why};
+    };
+    if (from.bytes == 0 || !holds(pointer, from.bytes)) throw refusal("these are not bytes of a live block");
+    LiveSet live;
+    live.tag = tag_;
+    SourceSlot slot = FileSource{}.open(driver_);
+    try {
+        slot.load({reinterpret_cast<Address>(pointer), from.bytes, 1}, 0, from, live);
+    } catch (const Misuse& error) {
+        throw refusal(error.what());
+    }
+    check(slot.close(), "give back what loading took");
+}
+
+MEMSAVER_INLINE void PlainArena::invalidate(const void* pointer, std::size_t bytes) {
+    if (bytes != 0 && holds(pointer, bytes)) return; // nothing is ever saved
+    throw Misuse{"invalidate(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
+                 ") in tag \"" + tag_ + "\": these are not bytes of a live block"};
 }
 
 MEMSAVER_INLINE std::unique_ptr<GrowingBlock> PlainArena::reserve_block(std::size_t cap) {

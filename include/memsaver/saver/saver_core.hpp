@@ -68,6 +68,11 @@ public:
     void write_backup(void* pointer, const void* from, std::size_t bytes);
     void write_backup(ArenaBase& arena, void* pointer, const void* from, std::size_t bytes);
 
+    void load(void* pointer, const FileRange& from);
+    void load(ArenaBase& arena, void* pointer, const FileRange& from);
+    void invalidate(const void* pointer, std::size_t bytes);
+    void invalidate(ArenaBase& arena, const void* pointer, std::size_t bytes);
+
     // --- operations ---
 
     Report pause(const Tags& tags, const PauseOptions& options);

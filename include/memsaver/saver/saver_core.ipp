@@ -185,6 +185,32 @@ MEMSAVER_INLINE void SaverCore::write_backup(ArenaBase& arena, void* pointer, co
     boundary("write_backup", arena, [&] { arena.write_backup(pointer, from, bytes); });
 }
 
+MEMSAVER_INLINE void SaverCore::load(void* pointer, const FileRange& from) {
+    require_parent("load");
+    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return load(*arena, pointer, from);
+    boundary("load", [&] {
+        throw Misuse{"load(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(from.bytes) +
+                     ", \"" + from.path + "\"): no tag of this saver has such a pointer"};
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::load(ArenaBase& arena, void* pointer, const FileRange& from) {
+    boundary("load", arena, [&] { arena.load(pointer, from); });
+}
+
+MEMSAVER_INLINE void SaverCore::invalidate(const void* pointer, std::size_t bytes) {
+    require_parent("invalidate");
+    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return invalidate(*arena, pointer, bytes);
+    boundary("invalidate", [&] {
+        throw Misuse{"invalidate(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
+                     "): no tag of this saver has such a pointer"};
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::invalidate(ArenaBase& arena, const void* pointer, std::size_t bytes) {
+    boundary("invalidate", arena, [&] { arena.invalidate(pointer, bytes); });
+}
+
 // --- operations ---
 
 MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& options) {

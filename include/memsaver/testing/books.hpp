@@ -69,7 +69,8 @@ public:
         case Call::allocate_plain:
         case Call::map_host:
         case Call::pin_host:
-        case Call::open_file: return true;
+        case Call::open_file:
+        case Call::open_source: return true;
         default: return false;
         }
     }
@@ -110,6 +111,7 @@ public:
         case Call::pin_host:
         case Call::unpin_host: return Thing::pin;
         case Call::open_file:
+        case Call::open_source:
         case Call::close_file: return Thing::file;
         default: return Thing::reservation;
         }

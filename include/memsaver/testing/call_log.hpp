@@ -21,7 +21,7 @@ enum class Call : unsigned char {
     allocate_plain, free_plain,
     begin_capture, end_capture, update_graph, launch, close_graph,
     lane, map_host, unmap_host, populate_host, pin_host, unpin_host, host_available,
-    open_file, close_file, write_file, read_file, allocate_file, punch_file,
+    open_file, close_file, write_file, read_file, allocate_file, punch_file, open_source, file_facts, file_cached,
     owns_stream, reach_peer, copy_peer, pool_memory, trim_pool,
     // clang-format on
 };
@@ -41,6 +41,7 @@ inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::trim_po
         "begin_capture", "end_capture", "update_graph", "launch", "close_graph",
         "lane", "map_host", "unmap_host", "populate_host", "pin_host", "unpin_host", "host_available",
         "open_file", "close_file", "write_file", "read_file", "allocate_file", "punch_file",
+        "open_source", "file_facts", "file_cached",
         "owns_stream", "reach_peer", "copy_peer", "pool_memory", "trim_pool",
         // clang-format on
     };

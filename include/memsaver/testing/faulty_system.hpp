@@ -105,6 +105,22 @@ public:
         return call({.call = Call::punch_file, .bytes = bytes, .file = file, .offset = offset},
                     [&](CallRecord&) { return inner().punch_file(file, offset, bytes); });
     }
+    Status open_source(const char* path, bool direct, FileRef& file) const noexcept requires Sources<D> {
+        return call({.call = Call::open_source}, [&](CallRecord& made) {
+            const Status status = inner().open_source(path, direct, file);
+            if (status.ok()) made.file = file;
+            return status;
+        });
+    }
+    Status file_facts(FileRef file, FileFacts& facts) const noexcept requires Sources<D> {
+        return call({.call = Call::file_facts, .file = file},
+                    [&](CallRecord&) { return inner().file_facts(file, facts); });
+    }
+    Status file_cached(FileRef file, std::size_t bytes, std::size_t offset,
+                       bool& yes) const noexcept requires Sources<D> {
+        return call({.call = Call::file_cached, .bytes = bytes, .file = file, .offset = offset},
+                    [&](CallRecord&) { return inner().file_cached(file, bytes, offset, yes); });
+    }
 
 protected:
     using FaultyBase<D>::FaultyBase;

@@ -48,7 +48,9 @@ public:
         case Call::write_file:
         case Call::read_file:
         case Call::allocate_file:
-        case Call::punch_file: check_open(call); return {};
+        case Call::punch_file:
+        case Call::file_facts:
+        case Call::file_cached: check_open(call); return {};
         default: break;
         }
         Entries blank; // filled, and moved to its table, once the driver has answered

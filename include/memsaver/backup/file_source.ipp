@@ -1,0 +1,22 @@
+// Definitions of file_source.hpp.
+#pragma once
+
+#include "memsaver/backup/file_source.hpp"
+#include "memsaver/backup/source_books.hpp"
+
+#include <memory>
+#include <string>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE std::string FileSource::describe() const {
+    return "threads " + std::to_string(threads) + ", ring " + format_bytes(ring_bytes) +
+           (retain ? ", retained" : ", not retained") + (executor ? ", an executor of the program's" : ", no executor");
+}
+
+MEMSAVER_INLINE detail::SourceSlot FileSource::open(const AnyDriver& driver) const {
+    detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, {}};
+    return detail::SourceSlot{std::make_shared<detail::SourceBooks>(driver, std::move(options), retain)};
+}
+
+} // namespace memsaver::inline v0_2

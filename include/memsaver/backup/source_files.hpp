@@ -1,0 +1,82 @@
+// Files of the program's, as a place that bytes are read from.
+#pragma once
+
+#include "memsaver/backup/ring_transfer.hpp"
+#include "memsaver/driver/owned.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// A file as it was when bytes were loaded from it.
+struct SourceFile {
+    /// Locations of files begin at multiples of this, so that no piece has bytes of two.
+    static constexpr std::uint64_t spacing = 1_GiB;
+
+    std::string path;
+    FileFacts facts{};
+    std::uint64_t first = 0; ///< the location of its first byte; never 0
+};
+
+/// Files that are open, for one transfer. Opening is one thread's, reading is for any.
+class SourceReader final : public ByteStore {
+public:
+    static constexpr std::size_t page = 4096;
+
+    /// `whose` is for the text of errors.
+    SourceReader(AnyDriver driver, std::string whose) : driver_{std::move(driver)}, whose_{std::move(whose)} {}
+
+    /// The facts of what is there now. Throws what a failing call stands for, with the path in the text.
+    FileFacts look(const std::string& path);
+    /// Opens a file, once. Throws so too; SourceChanged if it is not what it was.
+    void open(const std::shared_ptr<const SourceFile>& file);
+    /// Once nothing is read any more: throws SourceChanged if a file changed since it was opened; or the failure of a
+    /// read, which names its file.
+    void check_read() const;
+
+    /// A few bytes, of a file that is open or is opened. Throws as `open`, and what reading stands for.
+    void copy(std::byte* to, const std::shared_ptr<const SourceFile>& file, std::uint64_t offset, std::size_t bytes);
+
+    [[nodiscard]] std::size_t alignment() const noexcept override { return page; }
+    MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
+                               std::size_t bytes) const noexcept override;
+    /// What lies behind the end of a file is left as it is.
+    MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
+
+private:
+    struct Open {
+        std::shared_ptr<const SourceFile> file;
+        OwnedFile cached;
+        OwnedFile direct; ///< past the page cache, where that can be
+    };
+
+    [[nodiscard]] std::vector<Open>::iterator place_of(const SourceFile& file);
+    void open_cached(OwnedFile& file, const std::string& path) const;
+    [[nodiscard]] std::string about(const std::string& path) const { return whose_ + path; }
+    [[nodiscard]] FileFacts facts_of(const OwnedFile& file, const std::string& path) const;
+    [[noreturn]] void raise_changed(const std::string& path) const;
+    Status read(const Open& open, std::byte* to, std::size_t bytes, std::size_t offset) const noexcept;
+
+    AnyDriver driver_;
+    std::string whose_;
+    std::vector<Open> files_; // by `first`
+    mutable std::mutex mutex_;
+    mutable const Open* failed_ = nullptr; // the first whose read failed
+    mutable Status failure_;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/backup/source_files.ipp"
+#endif

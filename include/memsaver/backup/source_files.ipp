@@ -1,0 +1,117 @@
+// Definitions of source_files.hpp.
+#pragma once
+
+#include "memsaver/backup/source_files.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE FileFacts SourceReader::look(const std::string& path) {
+    OwnedFile file;
+    open_cached(file, path);
+    return facts_of(file, path);
+}
+
+MEMSAVER_INLINE std::vector<SourceReader::Open>::iterator SourceReader::place_of(const SourceFile& file) {
+    return std::lower_bound(files_.begin(), files_.end(), file.first,
+                            [](const Open& open, std::uint64_t first) { return open.file->first < first; });
+}
+
+MEMSAVER_INLINE void SourceReader::copy(std::byte* to, const std::shared_ptr<const SourceFile>& file,
+                                        std::uint64_t offset, std::size_t bytes) {
+    open(file);
+    const Status status = driver_.read_file(place_of(*file)->cached.get(), to, bytes, static_cast<std::size_t>(offset));
+    if (!status.ok()) raise(status, "read a file", about(file->path));
+}
+
+MEMSAVER_INLINE void SourceReader::open(const std::shared_ptr<const SourceFile>& file) {
+    const auto place = place_of(*file);
+    if (place != files_.end() && place->file == file) return;
+    Open open{file, {}, {}};
+    open_cached(open.cached, file->path);
+    if (facts_of(open.cached, file->path) != file->facts) raise_changed(file->path);
+    FileFacts facts;
+    if (!open.direct.open(driver_, file->path.c_str(), true).ok()) {
+        // Then through the page cache.
+    } else if (!driver_.file_facts(open.direct.get(), facts).ok() || facts != file->facts) {
+        (void)open.direct.close();
+    }
+    files_.insert(place, std::move(open));
+}
+
+MEMSAVER_INLINE void SourceReader::check_read() const {
+    for (const Open& open : files_) {
+        if (facts_of(open.cached, open.file->path) != open.file->facts) raise_changed(open.file->path);
+    }
+    if (failed_ != nullptr) raise(failure_, "read a file", about(failed_->file->path));
+}
+
+MEMSAVER_INLINE Status SourceReader::put(const std::byte*, std::uint64_t, std::size_t) const noexcept {
+    return {StatusKind::unsupported, 0, "a source is only read"};
+}
+
+MEMSAVER_INLINE Status SourceReader::get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
+    auto open = std::upper_bound(files_.begin(), files_.end(), location,
+                                 [](std::uint64_t at, const Open& each) { return at < each.file->first; });
+    --open; // every location comes from one of them
+    const auto offset = static_cast<std::size_t>(location - open->file->first);
+    const auto size = static_cast<std::size_t>(open->file->facts.bytes);
+    const Status status = read(*open, to, std::min(bytes, size - offset), offset);
+    if (status.ok()) return status;
+    const std::lock_guard lock{mutex_};
+    if (failed_ == nullptr) {
+        failed_ = &*open;
+        failure_ = status;
+    }
+    return status;
+}
+
+MEMSAVER_INLINE void SourceReader::open_cached(OwnedFile& file, const std::string& path) const {
+    const Status status = file.open(driver_, path.c_str(), false);
+    if (!status.ok()) raise(status, "open a file to load from", about(path));
+}
+
+MEMSAVER_INLINE FileFacts SourceReader::facts_of(const OwnedFile& file, const std::string& path) const {
+    FileFacts facts;
+    const Status status = driver_.file_facts(file.get(), facts);
+    if (!status.ok()) raise(status, "ask what a file is", about(path));
+    return facts;
+}
+
+MEMSAVER_INLINE void SourceReader::raise_changed(const std::string& path) const {
+    throw SourceChanged{whose_ + path +
+                        " is not the file any more that bytes were loaded from: it was replaced, "
+                        "written to or cut"};
+}
+
+MEMSAVER_INLINE Status SourceReader::read(const Open& open, std::byte* to, std::size_t bytes,
+                                          std::size_t offset) const noexcept {
+    std::size_t direct = 0; // bytes past the page cache: whole pages, of which the file's end may be none
+    bool cached = true;
+    if (open.direct.owns() && driver_.file_cached(open.cached.get(), bytes, offset, cached).ok() && !cached) {
+        direct = align_down(bytes, page);
+    }
+    if (direct != 0) {
+        const Status status = driver_.read_file(open.direct.get(), to, direct, offset);
+        if (status.code == EINVAL)
+            direct = 0; // the disk's own units are larger
+        else if (!status.ok())
+            return status;
+    }
+    if (direct == bytes) return {};
+    return driver_.read_file(open.cached.get(), to + direct, bytes - direct, offset + direct);
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,232 @@
+// Definitions of source_slot.hpp.
+#pragma once
+
+#include "memsaver/backup/source_books.hpp"
+#include "memsaver/backup/source_slot.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// A transfer out of files, and one of what is kept; either may have nothing to do.
+class SourceTransfer final : public Ticket::Work {
+public:
+    SourceTransfer(std::unique_ptr<SourceReader> reader, Ticket kept, Ticket files)
+        : reader_{std::move(reader)}, kept_{std::move(kept)}, files_{std::move(files)} {}
+
+    Status query(bool& done) noexcept override {
+        const Status status = kept_.query(done);
+        if (!status.ok() || !done) return status;
+        return files_.query(done);
+    }
+    Status wait() override {
+        Status status;
+        std::exception_ptr thrown;
+        for (Ticket* ticket : {&kept_, &files_}) { // for both, whatever becomes of one
+            try {
+                const Status each = ticket->wait();
+                if (status.ok()) status = each;
+            } catch (...) {
+                if (!thrown) thrown = std::current_exception();
+            }
+        }
+        if (!checked_) {
+            try {
+                reader_->check_read(); // it knows more about a read that failed
+            } catch (...) {
+                failure_ = std::current_exception();
+            }
+            checked_ = true;
+        }
+        if (failure_) std::rethrow_exception(failure_);
+        if (thrown) std::rethrow_exception(thrown);
+        return status;
+    }
+    Status follow(StreamRef stream, Range range) noexcept override {
+        const Status status = kept_.follow(stream, range);
+        return status.ok() ? files_.follow(stream, range) : status;
+    }
+    Status wait_for(Range range) override {
+        const Status status = kept_.wait_for(range);
+        return status.ok() ? files_.wait_for(range) : status;
+    }
+    [[nodiscard]] bool enqueued() const noexcept override { return kept_.enqueued() && files_.enqueued(); }
+    void cancel() noexcept override {
+        kept_.cancel();
+        files_.cancel();
+    }
+
+private:
+    std::unique_ptr<SourceReader> reader_; // outlives what reads
+    Ticket kept_;
+    Ticket files_;
+    bool checked_ = false;
+    std::exception_ptr failure_;
+};
+
+MEMSAVER_INLINE void SourceSlot::prepare(const LiveSet& live) {
+    LiveSet kept = live;
+    kept.blocks = [&] { return books_->kept(live, true); };
+    books_->rest.prepare(kept);
+}
+
+MEMSAVER_INLINE Ticket SourceSlot::save(const LiveSet& live) {
+    books_->last = {};
+    books_->last.tag = live.tag;
+    books_->last.host_budget = live.host_budget;
+    books_->look_at_files(live);
+    LiveSet kept = live;
+    kept.blocks = [&] { return books_->kept(live, true); };
+    return books_->rest.save(kept);
+}
+
+MEMSAVER_INLINE Ticket SourceSlot::restore(const LiveSet& live) {
+    auto reader = std::make_unique<SourceReader>(books_->driver, of_tag(live.tag));
+    std::vector<Unit> units = books_->in_files(live, *reader);
+    std::size_t in_files = 0;
+    for (const Unit& unit : units) in_files += unit.bytes;
+
+    LiveSet kept = live;
+    kept.blocks = [&] { return books_->kept(live, false); };
+    if (units.empty()) return books_->rest.restore(kept);
+    struct Sums { // what both transfers have done, as one
+        std::atomic<std::size_t> kept_done{0};
+        std::atomic<std::size_t> kept_total{0};
+        std::atomic<std::size_t> read{0};
+    };
+    const auto sums = std::make_shared<Sums>();
+    ProgressSink reading;
+    if (live.progress) {
+        kept.progress = [sums, in_files, sink = live.progress](std::size_t done, std::size_t total) {
+            sums->kept_done = done;
+            sums->kept_total = total;
+            sink(done + sums->read, total + in_files);
+        };
+        reading = [sums, sink = live.progress](std::size_t done, std::size_t total) {
+            sums->read = done;
+            sink(done + sums->kept_done, total + sums->kept_total);
+        };
+    }
+    Ticket rest = books_->rest.restore(kept);
+    sums->kept_total = rest.bytes();
+    const std::size_t bytes = rest.bytes() + in_files;
+    Ticket files{books_->read(std::move(units), *reader, live, std::move(reading)), in_files};
+    return {std::make_unique<SourceTransfer>(std::move(reader), std::move(rest), std::move(files)), bytes};
+}
+
+MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset, const FileRange& from,
+                                      const LiveSet& live) {
+    const SourceBooks::Listing listing{*books_};
+    auto reader = std::make_unique<SourceReader>(books_->driver, of_tag(live.tag));
+    const std::shared_ptr<const SourceFile> file = books_->file_now(from.path, *reader);
+    if (from.offset > file->facts.bytes || from.bytes > file->facts.bytes - from.offset) {
+        throw Misuse{from.path + " has " + format_bytes(file->facts.bytes) + ", not " + format_bytes(from.bytes) +
+                     " from its byte " + std::to_string(from.offset) + " on"};
+    }
+    reader->open(file);
+    books_->cut_out(block, offset, from.bytes); // from here on they have no home
+    {
+        const Unit unit{block.address + offset, file->first + from.offset, from.bytes};
+        Ticket reading{books_->read({unit}, *reader, live, live.progress), from.bytes};
+        SourceTransfer transfer{std::move(reader), {}, std::move(reading)};
+        const Status status = transfer.wait();
+        if (!status.ok()) raise(status, "load bytes", of_tag(live.tag) + from.path);
+    }
+    books_->put(block, {offset, from.bytes, file, from.offset});
+    if (!books_->retain) (void)books_->ring->clear();
+}
+
+MEMSAVER_INLINE void SourceSlot::saved_in_part(const std::vector<Range>& away) noexcept {
+    books_->rest.saved_in_part(away);
+}
+
+MEMSAVER_INLINE Status SourceSlot::resumed() noexcept {
+    const Status rest = first_failure({books_->rest.resumed(), books_->views->retry()});
+    return books_->retain ? rest : first_failure({rest, books_->ring->clear()});
+}
+
+MEMSAVER_INLINE void SourceSlot::set_retain(bool yes) noexcept {
+    books_->retain = yes;
+    books_->rest.set_retain(yes);
+}
+
+MEMSAVER_INLINE Status SourceSlot::close() noexcept {
+    books_->clear();
+    return first_failure({books_->rest.close(), books_->ring->clear(), books_->views->retry()});
+}
+
+MEMSAVER_INLINE void SourceSlot::forget(std::uint64_t serial) noexcept { books_->forget(serial); }
+
+MEMSAVER_INLINE void SourceSlot::invalidate() noexcept {
+    books_->change_all();
+    books_->rest.invalidate();
+}
+
+MEMSAVER_INLINE void SourceSlot::invalidate(const LiveBlock& block, std::size_t offset, std::size_t bytes) {
+    books_->change(block, offset, bytes);
+}
+
+MEMSAVER_INLINE void SourceSlot::outdated() noexcept { books_->rest.invalidate(); }
+
+MEMSAVER_INLINE std::size_t SourceSlot::backed_up_bytes() const noexcept { return books_->rest.backed_up_bytes(); }
+
+MEMSAVER_INLINE BackupView SourceSlot::view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
+    const SourceBooks::Parts parts = books_->parts_of(serial, offset, bytes);
+    if (parts.size() == 1 && parts.front().file == nullptr) {
+        return books_->rest.view(parts.front().at, offset - parts.front().offset, bytes);
+    }
+    SourceReader reader{books_->driver, of_tag(books_->last.tag)};
+    const auto copy = books_->views->make(books_->driver, bytes, {}, of_tag(books_->last.tag)); // out of core dumps
+    const Status taken = copy->take();
+    if (!taken.ok()) raise(taken, "take host pages", of_tag(books_->last.tag) + format_bytes(bytes), bytes);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
+    auto* const data = reinterpret_cast<std::byte*>(copy->address());
+    for (const SourceBooks::Part& part : parts) {
+        const std::size_t begin = std::max(part.offset, offset);
+        const std::size_t count = std::min(part.end(), offset + bytes) - begin;
+        std::byte* const to = data + (begin - offset);
+        if (part.file != nullptr) {
+            reader.copy(to, part.file, part.at + (begin - part.offset), count);
+        } else {
+            std::memcpy(to, books_->rest.view(part.at, begin - part.offset, count).data(), count);
+        }
+    }
+    reader.check_read();
+    return {copy, data, bytes};
+}
+
+MEMSAVER_INLINE void SourceSlot::write(const LiveBlock& block, std::size_t offset, const std::byte* from,
+                                       std::size_t bytes) {
+    for (const SourceBooks::Part& part : books_->parts_of(block.serial, offset, bytes)) {
+        const std::size_t begin = std::max(part.offset, offset);
+        const std::size_t end = std::min(part.end(), offset + bytes);
+        const std::byte* const fresh = from + (begin - offset);
+        if (part.file == nullptr) {
+            books_->rest.write(part.kept_in(block), begin - part.offset, fresh, end - begin);
+            continue;
+        }
+        const SourceBooks::Part kept{begin, end - begin, {}, books_->fresh_serial()};
+        books_->rest.put(kept.kept_in(block), fresh, books_->last);
+        try {
+            books_->keep(block.serial, kept);
+        } catch (...) { // nobody knows of it
+            books_->rest.forget(kept.at);
+            throw;
+        }
+    }
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

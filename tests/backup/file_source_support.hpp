@@ -1,0 +1,56 @@
+// A directory with files of known bytes, to load from.
+#pragma once
+
+#include "support/bytes.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <stdlib.h>
+
+namespace test {
+
+/// Files in a directory of their own, which goes when it dies.
+struct ModelFiles {
+    using Bytes = std::vector<unsigned char>;
+
+    ModelFiles() {
+        name = (std::filesystem::temp_directory_path() / "memsaver_source_XXXXXX").string();
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+    }
+    ModelFiles(const ModelFiles&) = delete;
+    ModelFiles& operator=(const ModelFiles&) = delete;
+    ~ModelFiles() {
+        std::error_code ignored;
+        std::filesystem::remove_all(name, ignored);
+    }
+
+    [[nodiscard]] std::string path(const std::string& file) const { return name + '/' + file; }
+    /// Makes a file, or another one in its place, and answers its path.
+    std::string put(const std::string& file, const Bytes& bytes) const { // NOLINT(modernize-use-nodiscard)
+        const std::string fresh = path(file + ".fresh");
+        {
+            std::ofstream out{fresh, std::ios::binary};
+            out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+            REQUIRE(out.good());
+        }
+        std::filesystem::rename(fresh, path(file));
+        return path(file);
+    }
+
+    std::string name;
+};
+
+/// A part of some bytes.
+inline std::vector<unsigned char> part_of(const std::vector<unsigned char>& bytes, std::size_t offset,
+                                          std::size_t count) {
+    const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(offset);
+    return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
+} // namespace test

@@ -1,0 +1,635 @@
+// Bytes whose home is a file: loaded from it, never saved, read again at every resume.
+#include "backup/backup_support.hpp"
+#include "backup/file_source_support.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include <unistd.h>
+
+namespace backup_file_source_test {
+
+using namespace test;
+
+using Bytes = std::vector<unsigned char>;
+
+namespace {
+
+/// Small buffers, so that a few megabytes are many pieces.
+FileSource small_source(unsigned threads = 3) { return {.threads = threads, .ring_bytes = threads * 4_MiB}; }
+
+template <class Act>
+std::string text_of_failure(Act&& act) {
+    try {
+        act();
+    } catch (const Error& error) {
+        return error.what();
+    }
+    FAIL_CHECK("no failure");
+    return {};
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::size_t open_descriptors() {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) count += entry.exists() ? 1 : 1;
+    return count;
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("FileSource: loaded now and at every resume, and never saved", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    const Bytes bytes = pattern(9'000'001, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", small_source());
+    // Odd offsets and sizes, ends of the file, single bytes.
+    const std::pair<std::size_t, std::size_t> ranges[] = {
+        {0, 9'000'001}, {1, 4'999'999}, {4095, 2}, {4096, 4096}, {8'999'999, 2}, {9'000'000, 1}, {123'457, 70'001}};
+    std::vector<std::pair<Buffer<unsigned char>, Bytes>> blocks;
+    for (const auto& [offset, count] : ranges) {
+        Buffer<unsigned char> block{model, count};
+        model.load(block.data(), count, path, offset);
+        Bytes wanted = part_of(bytes, offset, count);
+        CHECK(read_bytes(machine.driver, block.data(), count) == wanted);
+        blocks.emplace_back(std::move(block), std::move(wanted));
+    }
+    for (int round = 0; round < 3; ++round) {
+        const Report paused = saver.pause("model");
+        CHECK(paused.held_bytes == 0);
+        CHECK(row_of(saver, "model").mapped_bytes == 0);
+        saver.resume("model");
+        for (const auto& [block, wanted] : blocks) {
+            CHECK(read_bytes(machine.driver, block.data(), wanted.size()) == wanted);
+        }
+    }
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE_TEMPLATE("FileSource: whole blocks from files save nothing and take no host memory but the ring", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    constexpr std::size_t size = 3'999'999;
+    const Bytes bytes = pattern(size, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB, .retain = false});
+    const Buffer<unsigned char> block{model, size};
+    model.load(block.data(), size, path);
+    CHECK(machine.driver.host_bytes() == 0);
+    const Report paused = saver.pause("model");
+    CHECK(paused.saved_bytes == 0);
+    CHECK(machine.driver.host_bytes() == 0);
+    CHECK(row_of(saver, "model").backed_up_bytes == 0);
+    CHECK(saver.resume("model").restored_bytes == size);
+    CHECK(machine.driver.host_bytes() == 0);
+    CHECK(machine.driver.outstanding().files == 0);
+    CHECK(machine.driver.calls(Call::write_file) == 0);
+    CHECK(read_bytes(machine.driver, block.data(), size) == bytes);
+}
+
+TEST_CASE_TEMPLATE("FileSource: many ranges of many files in one block; the rest is kept", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    constexpr std::size_t size = 5'000'000;
+    const Bytes one = pattern(3'000'000, 1);
+    const Bytes two = pattern(2'000'000, 2);
+    const std::string first = files.put("one", one);
+    const std::string second = files.put("two", two);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", small_source());
+    const Buffer<unsigned char> block{model, size};
+    Bytes is = pattern(size, 3);
+    write_bytes(machine.driver, block.data(), is);
+    const auto load = [&](std::size_t to, std::size_t count, const std::string& path, const Bytes& from,
+                          std::size_t offset) {
+        model.load(block.data() + to, count, path, offset);
+        std::memcpy(is.data() + to, from.data() + offset, count);
+    };
+    for (std::size_t i = 0; i < 40; ++i)
+        load(i * 50'001, 40'003, i % 3 != 0 ? first : second, i % 3 != 0 ? one : two, i * 17);
+    load(3'000'001, 1'500'000, second, two, 499'999);
+    load(3'100'000, 300'000, first, one, 1);   // in the middle of what was loaded: the later one wins
+    load(3'399'000, 900'000, second, two, 77); // over an end
+    const auto check = [&] { CHECK(read_bytes(machine.driver, block.data(), size) == is); };
+    check();
+    const auto cycle = [&] {
+        const Report report = saver.pause("model");
+        saver.resume("model");
+        check();
+        return report.saved_bytes;
+    };
+    const std::size_t saved = cycle();
+    CHECK(saved > 0);
+    CHECK(saved < size - 3'000'000);
+    CHECK(cycle() == saved);
+
+    // What changes, and says so, is kept as it is; what does not say so comes from the file.
+    const Bytes fresh = pattern(100'000, 9);
+    write_bytes(machine.driver, block.data() + 3'050'000, fresh);
+    std::memcpy(is.data() + 3'050'000, fresh.data(), fresh.size());
+    model.invalidate(block.data() + 3'050'000, fresh.size());
+    CHECK(cycle() == saved + fresh.size());
+    write_bytes(machine.driver, block.data() + 3'050'001, pattern(50'000, 10)); // kept: no need to say so again
+    const Bytes again = pattern(50'000, 10);
+    std::memcpy(is.data() + 3'050'001, again.data(), again.size());
+    CHECK(cycle() == saved + fresh.size());
+    load(3'050'000, 100'000, first, one, 5); // until it is loaded again
+    CHECK(cycle() == saved);
+    write_bytes(machine.driver, block.data() + 3'050'000, fresh);
+    saver.pause("model");
+    saver.resume("model");
+    check();
+    saver.invalidate("model"); // all of it
+    write_bytes(machine.driver, block.data(), is = pattern(size, 20));
+    CHECK(cycle() >= size);
+}
+
+TEST_CASE_TEMPLATE("FileSource: blocks come and go", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    const Bytes bytes = pattern(3_MiB, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", small_source());
+    std::vector<Buffer<unsigned char>> blocks;
+    const auto add = [&](std::size_t seed) {
+        blocks.emplace_back(model, 300'000);
+        model.load(blocks.back().data() + 1, 299'990, path, seed);
+    };
+    for (std::size_t i = 0; i < 8; ++i) add(i);
+    saver.pause("model");
+    blocks.erase(blocks.begin() + 2); // while it is away
+    add(100);                         // beside it
+    saver.resume("model");
+    blocks.erase(blocks.begin() + 4);
+    add(200);
+    saver.pause("model");
+    saver.resume("model");
+    const std::size_t seeds[] = {0, 1, 3, 4, 6, 7, 100, 200};
+    REQUIRE(blocks.size() == std::size(seeds));
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        CHECK(read_bytes(machine.driver, blocks[i].data() + 1, 299'990) == part_of(bytes, seeds[i], 299'990));
+    }
+    const std::size_t before = open_descriptors();
+    for (std::size_t i = 0; i < 200; ++i) model.load(blocks[0].data(), 100, path, i);
+    CHECK(open_descriptors() == before);
+    CHECK(machine.driver.outstanding().files == 0);
+}
+
+TEST_CASE("FileSource: a file that changed while its bytes were away is an error that names it; nothing is touched") {
+    const Checked<NastyHostMachine> machine;
+    const ModelFiles files;
+    const Bytes bytes = pattern(3_MiB, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", small_source());
+    const Buffer<unsigned char> block{model, 3_MiB};
+    const Buffer<unsigned char> kept{model, 70'000};
+    write_pattern(machine.driver, kept.data(), 70'000, 5);
+    model.load(block.data(), 3_MiB, path);
+    saver.pause("model");
+    const auto fails = [&](const char* why) {
+        const std::uint64_t copies = machine.driver.calls(Call::copy_to_device);
+        const std::string text = text_of_failure([&] { saver.resume("model"); });
+        CHECK_MESSAGE((contains(text, path) && contains(text, why)), text);
+        CHECK(machine.driver.calls(Call::copy_to_device) == copies);
+        CHECK(row_of(saver, "model").state == "paused");
+        CHECK(row_of(saver, "model").mapped_bytes == 0);
+    };
+    const std::string aside = files.path("aside");
+    std::filesystem::rename(path, aside);
+    fails("ENOENT");
+    files.put("model", bytes); // the same bytes, but who knows
+    fails("not the file any more");
+    std::filesystem::rename(aside, path);
+    const auto time = std::filesystem::last_write_time(path);
+    {
+        std::ofstream more{path, std::ios::app};
+        more << 'x';
+    }
+    fails("not the file any more");
+    std::filesystem::resize_file(path, 3_MiB);
+    fails("not the file any more");
+    std::filesystem::last_write_time(path, time);
+    if (::geteuid() != 0) {
+        std::filesystem::permissions(path, std::filesystem::perms::none);
+        fails("EACCES");
+        std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    }
+    saver.resume("model"); // it is back
+    CHECK(read_bytes(machine.driver, block.data(), 3_MiB) == bytes);
+    CHECK(has_pattern(machine.driver, kept.data(), 70'000, 5));
+
+    // Where it never comes back, the program may go on without the bytes.
+    saver.pause("model");
+    std::filesystem::remove(path);
+    fails("ENOENT");
+    saver.resume("model", {.bytes = Discard{}});
+    const std::string other = files.put("other", pattern(3_MiB, 2));
+    model.load(block.data(), 3_MiB, other);
+    saver.pause("model");
+    saver.resume("model");
+    CHECK(has_pattern(machine.driver, block.data(), 3_MiB, 2));
+}
+
+TEST_CASE_TEMPLATE("FileSource: a file that went while its bytes were in memory costs host memory, and no bytes", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    const std::string path = files.put("model", pattern(1_MiB, 1));
+    const std::string stays = files.put("stays", pattern(1_MiB, 2));
+    Told told;
+    MemorySaver saver{machine.driver, {.events = told.sink()}};
+    const Arena model = saver.arena("model", small_source());
+    const Buffer<unsigned char> block{model, 2_MiB};
+    model.load(block.data(), 1_MiB, path);
+    model.load(block.data() + 1_MiB, 1_MiB, stays);
+    SUBCASE("gone") { std::filesystem::remove(path); }
+    SUBCASE("another one") { files.put("model", pattern(1_MiB, 1)); }
+    CHECK(saver.pause("model").saved_bytes == 1_MiB);
+    const std::vector<Event> events = told.of(EventKind::fell_back);
+    REQUIRE(events.size() == 1);
+    CHECK(contains(events[0].text, path));
+    saver.resume("model");
+    CHECK(has_pattern(machine.driver, block.data(), 1_MiB, 1));
+    CHECK(has_pattern(machine.driver, block.data() + 1_MiB, 1_MiB, 2));
+    CHECK(saver.pause("model").saved_bytes == 1_MiB); // from now on
+    saver.resume("model");
+    CHECK(told.of(EventKind::fell_back).size() == 1);
+}
+
+TEST_CASE("FileSource: invalidate while the bytes are away: they come from the file, and are kept from then on") {
+    const Checked<NastyHostMachine> machine;
+    const ModelFiles files;
+    const Bytes bytes = pattern(1_MiB, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", small_source());
+    const Buffer<unsigned char> block{model, 1_MiB};
+    model.load(block.data(), 1_MiB, path);
+    saver.pause("model");
+    saver.invalidate(block.data() + 1000, 5000);
+    saver.resume("model");
+    CHECK(read_bytes(machine.driver, block.data(), 1_MiB) == bytes);
+    CHECK(saver.pause("model").saved_bytes == 5000);
+    saver.resume("model");
+    CHECK(read_bytes(machine.driver, block.data(), 1_MiB) == bytes);
+    saver.pause("model", {.bytes = HostBackup{}}); // another policy, this once: they are kept from then on
+    saver.resume("model");
+    CHECK(saver.pause("model").saved_bytes == 1_MiB);
+    saver.resume("model");
+    CHECK(read_bytes(machine.driver, block.data(), 1_MiB) == bytes);
+}
+
+TEST_CASE_TEMPLATE("FileSource: write_backup takes bytes out of the file", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    Bytes is = pattern(5'000'000, 1);
+    const std::string path = files.put("model", is);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", small_source());
+    const Buffer<unsigned char> block{model, is.size()};
+    model.load(block.data(), is.size(), path);
+    saver.pause("model");
+    const std::pair<std::size_t, std::size_t> parts[] = {
+        {0, 1}, {is.size() - 1, 1}, {4095, 2}, {100'001, 70'000}, {150'000, 2'000'000}, {100'000, 100'000}};
+    for (const auto& [offset, count] : parts) {
+        const Bytes fresh = pattern(count, offset + count);
+        saver.write_backup(block.data() + offset, fresh.data(), count);
+        std::memcpy(is.data() + offset, fresh.data(), count);
+    }
+    const BackupView view = saver.backup_view(block.data() + 4095, 2);
+    CHECK(std::memcmp(view.data(), is.data() + 4095, 2) == 0);
+    const BackupView all = saver.backup_view(block.data(), is.size()); // a copy: some of it is in a file
+    CHECK(std::memcmp(all.data(), is.data(), is.size()) == 0);
+    saver.resume("model");
+    CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
+    saver.pause("model");
+    saver.resume("model");
+    CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
+}
+
+TEST_CASE("FileSource: misuse says why, and changes nothing") {
+    const Checked<HostMachine2G> machine;
+    const ModelFiles files;
+    const Bytes bytes = pattern(1_MiB, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", small_source());
+    const Buffer<unsigned char> block{model, 1 << 20};
+    Buffer<unsigned char> freed{model, 1 << 20};
+    const Buffer<unsigned char> backed{saver.arena("backed", HostBackup{}), 1 << 20};
+    const Buffer<unsigned char> lost{saver.arena("lost", Discard{}), 1 << 20};
+    model.load(block.data(), 1_MiB, path);
+    const auto refused = [&](void* to, std::size_t count, const std::string& from, std::size_t offset,
+                             const char* why) {
+        try {
+            saver.load(to, count, from, offset);
+            FAIL_CHECK("accepted");
+        } catch (const Misuse& error) {
+            CHECK_MESSAGE(contains(error.what(), why), error.what());
+        }
+    };
+    refused(block.data(), 0, path, 0, "no bytes");
+    refused(block.data() + 1, 1_MiB, path, 0, "past the end");
+    refused(block.data(), 1_MiB, path, 1, "has 1.00 MiB, not 1.00 MiB from its byte 1 on");
+    refused(block.data(), 1, path, 1_MiB, "has 1.00 MiB");
+    refused(block.data(), 1, path, ~std::size_t{0}, "has 1.00 MiB");
+    refused(backed.data(), 1, path, 0, "its policy is \"host\", not FileSource");
+    refused(lost.data(), 1, path, 0, "not FileSource");
+    int mine = 0;
+    refused(&mine, 4, path, 0, "no tag of this saver");
+    unsigned char* const gone = freed.data();
+    freed.reset();
+    refused(gone, 4, path, 0, "no live block");
+    for (const std::string& other : {files.path("nobody"), std::string{}, files.name, std::string{"/dev/zero"}}) {
+        const std::string text = text_of_failure([&] { saver.load(block.data(), 4096, other); });
+        CHECK_MESSAGE(contains(text, other + ") failed: E"), text);
+        CHECK(contains(text, "tag \"model\""));
+    }
+    CHECK_THROWS_AS(saver.invalidate(block.data(), 0), Misuse);
+    CHECK_THROWS_AS(saver.invalidate(block.data() + 1, 1_MiB), Misuse);
+    CHECK_THROWS_AS(saver.invalidate(&mine, 1), Misuse);
+    CHECK_THROWS_AS(saver.invalidate(lost.data(), 1), Misuse);
+    CHECK_NOTHROW(saver.invalidate(backed.data(), 1));
+    CHECK(saver.pause("model").saved_bytes == 0); // all of it is still the file's
+    refused(block.data(), 1, path, 0, "paused");
+    saver.resume("model");
+    CHECK(read_bytes(machine.driver, block.data(), 1_MiB) == bytes);
+    saver.close();
+    refused(block.data(), 1, path, 0, "");
+}
+
+TEST_CASE("FileSource: without a saver, and in a saver that is switched off") {
+    const Checked<HostMachine2G> machine;
+    const ModelFiles files;
+    const Bytes bytes = pattern(3_MiB, 1);
+    const std::string path = files.put("model", bytes);
+    {
+        TaggedArena alone{machine.driver, "alone", small_source()};
+        auto* const block = static_cast<unsigned char*>(alone.allocate(3_MiB));
+        alone.load(block, 3_MiB, path);
+        alone.invalidate(block + 7, 100);
+        CHECK(alone.pause().saved_bytes == 100);
+        alone.resume();
+        CHECK(read_bytes(machine.driver, block, 3_MiB) == bytes);
+        CHECK_THROWS_AS(alone.load(block, 1, path, 3_MiB), Misuse);
+    }
+    MemorySaver off{machine.driver, {.enabled = false}};
+    const Arena model = off.arena("model", FileSource{});
+    const Buffer<unsigned char> block{model, 1 << 20};
+    model.load(block.data() + 5, 70'000, path, 33);
+    off.pause("model");
+    off.resume("model");
+    model.invalidate(block.data(), 1);
+    CHECK(read_bytes(machine.driver, block.data() + 5, 70'000) == part_of(bytes, 33, 70'000));
+    CHECK_THROWS_AS(model.load(block.data(), 0, path), Misuse);
+    CHECK_THROWS_AS(model.load(block.data() + 1, 1 << 20, path), Misuse);
+    CHECK_THROWS_AS(model.load(block.data(), 1, path, 3_MiB), Misuse);
+    CHECK_THROWS_AS(model.invalidate(block.data() + 1, 1 << 20), Misuse);
+    CHECK_THROWS_AS(off.load(block.data(), 1, files.path("nobody")), DriverError);
+}
+
+TEST_CASE_TEMPLATE("FileSource: a load that fails leaves what was in memory, or bytes that are kept", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    const Bytes old = pattern(6_MiB, 1);
+    const Bytes fresh = pattern(6_MiB, 2);
+    const std::string first = files.put("first", old);
+    const std::string second = files.put("second", fresh);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", FileSource{.threads = 2, .ring_bytes = 8_MiB, .retain = false});
+    const Buffer<unsigned char> block{model, 6_MiB};
+    model.load(block.data(), 6_MiB, first);
+    for (const Call call : {Call::open_source, Call::file_facts, Call::read_file, Call::copy_to_device, Call::map_host,
+                            Call::populate_host, Call::record, Call::wait}) {
+        for (std::uint64_t nth = 1; nth <= 3; ++nth) {
+            CAPTURE(call_name(call));
+            CAPTURE(nth);
+            machine.driver.fail({.call = call, .nth = nth});
+            bool threw = false;
+            try {
+                model.load(block.data(), 6_MiB, second);
+            } catch (const Error& error) {
+                threw = true;
+                CHECK_MESSAGE((call != Call::read_file || contains(error.what(), second)), error.what());
+            }
+            machine.driver.heal();
+            const Bytes now = read_bytes(machine.driver, block.data(), 6_MiB);
+            for (std::size_t i = 0; i < now.size(); ++i) {
+                const bool known = now[i] == old[i] || now[i] == fresh[i];
+                if (!known) FAIL_CHECK(i);
+            }
+            saver.pause("model");
+            saver.resume("model");
+            CHECK((read_bytes(machine.driver, block.data(), 6_MiB) == now || call == Call::copy_to_device));
+            if (!threw) CHECK(now == fresh);
+            model.load(block.data(), 6_MiB, first);
+            CHECK(saver.pause("model").saved_bytes == 0);
+            saver.resume("model");
+            CHECK(read_bytes(machine.driver, block.data(), 6_MiB) == old);
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("FileSource: any call of a pause or a resume may fail; the same call goes on", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    const Bytes bytes = pattern(3_MiB, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
+    const Buffer<unsigned char> block{model, 4_MiB};
+    write_pattern(machine.driver, block.data() + 3_MiB, 1_MiB, 2);
+    model.load(block.data(), 3_MiB, path);
+    const auto whole = [&] {
+        CHECK(read_bytes(machine.driver, block.data(), 3_MiB) == bytes);
+        CHECK(has_pattern(machine.driver, block.data() + 3_MiB, 1_MiB, 2));
+    };
+    for (std::size_t kind = 0; kind < call_kinds; ++kind) {
+        const auto call = static_cast<Call>(kind);
+        // What cannot be closed again is lost where closing it fails.
+        if (call == Call::close_event || call == Call::close_stream || call == Call::close_file) continue;
+        for (const bool pausing : {true, false}) {
+            for (std::uint64_t nth = 1;; ++nth) {
+                CAPTURE(call_name(call));
+                CAPTURE(pausing);
+                CAPTURE(nth);
+                if (!pausing) saver.pause("model");
+                const std::uint64_t before = machine.driver.injected();
+                machine.driver.fail({.call = call, .nth = nth});
+                try {
+                    pausing ? saver.pause("model") : saver.resume("model");
+                } catch (const Error&) { // some are made good for
+                }
+                machine.driver.heal();
+                const bool injected = machine.driver.injected() != before;
+                if (pausing) saver.pause("model");
+                saver.resume("model");
+                whole();
+                if (!injected) break;
+            }
+        }
+    }
+}
+
+TEST_CASE("FileSource: a file that is cut or written to while it is read is told") {
+    const Checked<HostMachine2G> machine;
+    const ModelFiles files;
+    const Bytes bytes = pattern(6_MiB, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
+    const Buffer<unsigned char> block{model, 6_MiB};
+    model.load(block.data(), 6_MiB, path);
+    const auto time = std::filesystem::last_write_time(path);
+    saver.pause("model");
+    std::atomic<bool> once{false};
+    bool cut = false;
+    SUBCASE("cut") { cut = true; }
+    SUBCASE("written to") {}
+    machine.driver.on_call([&](const CallRecord& call) {
+        if (call.call != Call::read_file || once.exchange(true)) return;
+        if (cut) return std::filesystem::resize_file(path, 1_MiB);
+        std::ofstream{path, std::ios::in | std::ios::out}.write("other", 5);
+    });
+    CHECK_THROWS_AS(saver.resume("model"), SourceChanged);
+    CHECK(row_of(saver, "model").state == "paused");
+    once = false;
+    CHECK_THROWS_AS(saver.resume("model"), SourceChanged);
+    machine.driver.on_call({});
+    { // as it was, in place
+        std::ofstream out{path, std::ios::in | std::ios::out | std::ios::binary};
+        out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    }
+    std::filesystem::last_write_time(path, time);
+    saver.resume("model");
+    CHECK(read_bytes(machine.driver, block.data(), 6_MiB) == bytes);
+}
+
+TEST_CASE_TEMPLATE("FileSource: a streamed resume brings first what is wanted first", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    constexpr std::size_t layer = 3_MiB;
+    const Bytes bytes = pattern(8 * layer, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
+    const Buffer<unsigned char> block{model, 8 * layer};
+    model.load(block.data(), 8 * layer, path);
+    saver.pause("model");
+    std::vector<Address> order; // one thread copies
+    machine.driver.on_call([&](const CallRecord& call) {
+        if (call.call == Call::copy_to_device) order.push_back(call.address);
+    });
+    {
+        const Arrival coming =
+            saver.resume_async("model", {.first = {{block.data() + 5 * layer, layer}, {block.data() + layer, layer}}});
+        coming.wait(block.data() + 5 * layer, layer);
+        CHECK(read_bytes(machine.driver, block.data() + 5 * layer, layer) == part_of(bytes, 5 * layer, layer));
+        coming.wait();
+    }
+    machine.driver.on_call({});
+    REQUIRE(order.size() > 4);
+    CHECK(order[0] == address_of(block.data()) + 5 * layer);
+    const auto position = [&](std::size_t index) {
+        return std::find(order.begin(), order.end(), address_of(block.data()) + index * layer) - order.begin();
+    };
+    CHECK(position(5) < position(1));
+    CHECK(position(1) < position(0));
+    CHECK(read_bytes(machine.driver, block.data(), 8 * layer) == bytes);
+
+    saver.pause("model"); // a file that is gone is told before anything is on its way
+    std::filesystem::rename(path, files.path("aside"));
+    CHECK_THROWS_AS((void)saver.resume_async("model"), DriverError);
+    std::filesystem::rename(files.path("aside"), path);
+    saver.resume_async("model").wait();
+    CHECK(read_bytes(machine.driver, block.data(), 8 * layer) == bytes);
+}
+
+TEST_CASE_TEMPLATE("FileSource: an exchange of two models that lie in files copies nothing out", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    const std::string one = files.put("one", pattern(8_MiB, 1));
+    const std::string two = files.put("two", pattern(8_MiB, 2));
+    MemorySaver saver{machine.driver};
+    const Arena a = saver.arena("a", small_source());
+    const Arena b = saver.arena("b", small_source());
+    const Buffer<unsigned char> in_a{a, 8_MiB};
+    const Buffer<unsigned char> in_b{b, 8_MiB};
+    a.load(in_a.data(), 8_MiB, one);
+    b.load(in_b.data(), 8_MiB, two);
+    saver.pause("b");
+    for (int round = 0; round < 2; ++round) {
+        CHECK(saver.exchange({"a"}, {"b"}).saved_bytes == 0);
+        CHECK(has_pattern(machine.driver, in_b.data(), 8_MiB, 2));
+        CHECK(saver.exchange({"b"}, {"a"}).saved_bytes == 0);
+        CHECK(has_pattern(machine.driver, in_a.data(), 8_MiB, 1));
+    }
+    std::filesystem::rename(two, files.path("aside"));
+    CHECK_THROWS_AS(saver.exchange({"a"}, {"b"}), DriverError);
+    std::filesystem::rename(files.path("aside"), two);
+    saver.exchange({"a"}, {"b"});
+    CHECK(has_pattern(machine.driver, in_b.data(), 8_MiB, 2));
+    saver.exchange({"b"}, {"a"});
+    CHECK(has_pattern(machine.driver, in_a.data(), 8_MiB, 1));
+}
+
+TEST_CASE("FileSource: loads, invalidations, pauses and deallocations from many threads") {
+    const Checked<HostMachine2G> machine;
+    const ModelFiles files;
+    constexpr std::size_t size = 300'000;
+    const Bytes bytes = pattern(4 * size + 100, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", small_source(2));
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            for (std::size_t round = 0; round < 30; ++round) {
+                const Buffer<unsigned char> block{model, size};
+                const Use use = saver.use("model"); // else it may be paused before it is loaded
+                model.load(block.data() + t, size - t, path, round + t * size);
+                if (round % 3 == 0) saver.invalidate(block.data() + 1000, 1000);
+                if (read_bytes(machine.driver, block.data() + t, size - t) !=
+                    part_of(bytes, round + t * size, size - t))
+                    ++wrong;
+            }
+        });
+    }
+    std::thread pausing{[&] {
+        while (!stop) {
+            saver.pause("model");
+            saver.resume("model");
+            std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        }
+    }};
+    for (std::thread& thread : threads) thread.join();
+    stop = true;
+    pausing.join();
+    CHECK(wrong == 0);
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("FileSource: describes itself") {
+    CHECK(AnyPolicy{FileSource{}}.name() == "file source");
+    CHECK(FileSource{}.describe() == "threads 8, ring 64.00 MiB, retained, no executor");
+    CHECK(AnyPolicy{FileSource{}} == AnyPolicy{FileSource{}});
+    CHECK(AnyPolicy{FileSource{}} != AnyPolicy{FileSource{.threads = 1}});
+    CHECK(AnyPolicy{FileSource{}}.keeps_bytes());
+}
+
+} // namespace backup_file_source_test
