@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace memsaver::inline v0_2 {
 
@@ -15,8 +16,9 @@ namespace detail {
 /// Any thread.
 class CopyLane {
 public:
-    /// Throws what a failing driver call stands for.
-    CopyLane(AnyDriver driver, Direction direction);
+    /// `given_up`: told before the device is waited for because of a failure; see LiveSet. Throws what a failing driver
+    /// call stands for.
+    CopyLane(AnyDriver driver, Direction direction, std::function<void()> given_up = {});
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
     [[nodiscard]] Direction direction() const noexcept { return direction_; }
@@ -26,11 +28,15 @@ public:
     /// end. On failure what was enqueued has passed, unless the device is lost.
     Status enqueue(const Piece& piece, std::byte* base, std::uint64_t origin, OwnedEvent& mark) const noexcept;
 
+    /// After a failure: nothing may still be under way.
+    Status drain() const noexcept;
+
 private:
     AnyDriver driver_;
     Direction direction_;
     OwnedStream own_;
     StreamRef stream_;
+    std::function<void()> given_up_;
 };
 
 } // namespace detail

@@ -97,6 +97,8 @@ public:
     /// The bytes pass through this host's hands, so it waits here until they have arrived; not for the rest.
     Status follow(StreamRef, Range range) noexcept override { return RingTransfer::wait_for(range); }
     MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
+    [[nodiscard]] MEMSAVER_INLINE std::size_t place(Range range) const noexcept override;
+
     MEMSAVER_INLINE void cancel() noexcept override;
 
 private:

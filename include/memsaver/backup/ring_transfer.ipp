@@ -107,6 +107,10 @@ MEMSAVER_INLINE Status RingTransfer::wait_for(Range range) noexcept {
     return {};
 }
 
+MEMSAVER_INLINE std::size_t RingTransfer::place(Range range) const noexcept {
+    return place_among(pieces_, range, [](const Piece& piece) -> const Piece& { return piece; });
+}
+
 MEMSAVER_INLINE void RingTransfer::cancel() noexcept {
     const std::lock_guard lock{mutex_};
     stopped_ = true;
@@ -169,7 +173,7 @@ MEMSAVER_INLINE void RingTransfer::begin(Slot& slot, std::size_t index) {
 }
 
 MEMSAVER_INLINE void RingTransfer::drain(Slot& slot) noexcept {
-    const Status drained = lane_.driver().drain();
+    const Status drained = lane_.drain();
     if (!drained.ok() && drained.kind != StatusKind::gone) slot.buffer->unsettle();
 }
 

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/options.hpp"
 #include "memsaver/core/usage.hpp"
+#include "memsaver/saver/gate.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -47,6 +48,9 @@ public:
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const;
     /// See MemorySaver::write_backup.
     void write_backup(void* pointer, const void* from, std::size_t bytes) const;
+
+    /// See MemorySaver::gate.
+    [[nodiscard]] Gate gate(const void* pointer, std::size_t bytes) const;
 
     /// The name of its tag; "outside" for plain memory.
     [[nodiscard]] const std::string& tag() const;

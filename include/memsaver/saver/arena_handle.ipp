@@ -41,6 +41,10 @@ MEMSAVER_INLINE void Arena::write_backup(void* pointer, const void* from, std::s
     saver().write_backup(*arena_, pointer, from, bytes);
 }
 
+MEMSAVER_INLINE Gate Arena::gate(const void* pointer, std::size_t bytes) const {
+    return saver().gate(arena_, pointer, bytes);
+}
+
 MEMSAVER_INLINE const std::string& Arena::tag() const { return base().tag(); }
 
 MEMSAVER_INLINE int Arena::device() const { return base().device(); }

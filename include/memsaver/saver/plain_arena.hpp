@@ -38,6 +38,8 @@ public:
     [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
     /// Nothing is ever away: into the memory itself, once the device's work has passed.
     MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
+    /// Nothing is ever away: there is nothing to wait for.
+    [[nodiscard]] MEMSAVER_INLINE std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) override;
     [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
     MEMSAVER_INLINE void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
     [[nodiscard]] MEMSAVER_INLINE bool owns_stream(StreamRef stream) const override;

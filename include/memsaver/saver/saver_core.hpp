@@ -68,6 +68,9 @@ public:
     void write_backup(void* pointer, const void* from, std::size_t bytes);
     void write_backup(ArenaBase& arena, void* pointer, const void* from, std::size_t bytes);
 
+    Gate gate(const void* pointer, std::size_t bytes);
+    Gate gate(std::shared_ptr<ArenaBase> arena, const void* pointer, std::size_t bytes);
+
     // --- operations ---
 
     Report pause(const Tags& tags, const PauseOptions& options);
