@@ -70,7 +70,8 @@ public:
     [[nodiscard]] std::unique_ptr<Opening> record(const std::vector<Bringing>& coming,
                                                   FunctionRef<bool(const GateMark&)> lives,
                                                   FunctionRef<void(const Status&, Ticket&)> moved);
-    /// Some bytes will not come: every stream that waits for the host goes on. Any thread.
+    /// Some bytes will not come, or the device has to be waited for before they do: every stream that waits for the
+    /// host goes on, and the bytes that it waited for count as not brought. Any thread.
     void give_up() noexcept;
 
     /// Gives everything back but the gates' events, which are theirs. Nothing waits any more. What fails is kept, to be
@@ -85,6 +86,7 @@ private:
     [[nodiscard]] bool can_wait();
     void open(std::uint32_t value) noexcept;
     void raise_to(std::uint32_t value) noexcept; // with the lock held
+    [[nodiscard]] bool gave_up() noexcept;
 
     AnyDriver driver_;
     std::shared_ptr<const ForkMark> fork_; // for gates that outlive the arena
@@ -96,6 +98,7 @@ private:
     std::atomic<std::uint32_t>* word_ = nullptr; // in the page: how many gates the host has opened; wraps around
     std::uint32_t promised_ = 0;                 // how many it is to open
     bool waiting_ = false;                       // fewer than that
+    bool gave_up_ = false;                       // the last that it was to open it opened too soon
 };
 
 /// Opens gates, in order, on a thread of its own. Its end waits until all are open.

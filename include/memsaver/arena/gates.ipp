@@ -89,6 +89,7 @@ ArenaGates::record(const std::vector<Bringing>& coming, FunctionRef<bool(const G
         const std::lock_guard lock{mutex_};
         value = std::exchange(promised_, value);
         waiting_ = true;
+        gave_up_ = false;
         if (Neighbours* const all = driver_.neighbours()) all->words_wait();
     }
     try {
@@ -141,7 +142,13 @@ MEMSAVER_INLINE void ArenaGates::open(std::uint32_t value) noexcept {
 
 MEMSAVER_INLINE void ArenaGates::give_up() noexcept {
     const std::lock_guard lock{mutex_};
+    gave_up_ = gave_up_ || waiting_;
     raise_to(promised_);
+}
+
+MEMSAVER_INLINE bool ArenaGates::gave_up() noexcept {
+    const std::lock_guard lock{mutex_};
+    return gave_up_;
 }
 
 MEMSAVER_INLINE Status ArenaGates::close() noexcept {
@@ -167,7 +174,8 @@ MEMSAVER_INLINE void ArenaGates::Opening::start() {
 
 MEMSAVER_INLINE Status ArenaGates::Opening::wait() noexcept {
     crew_.join();
-    return status_;
+    if (!status_.ok() || !gates_.gave_up()) return status_;
+    return {StatusKind::other, 0, "gates were opened before their bytes came"};
 }
 
 MEMSAVER_INLINE void ArenaGates::Opening::run() noexcept {

@@ -28,8 +28,12 @@ public:
     /// end. On failure what was enqueued has passed, unless the device is lost.
     Status enqueue(const Piece& piece, std::byte* base, std::uint64_t origin, OwnedEvent& mark) const noexcept;
 
-    /// After a failure: nothing may still be under way.
+    /// After a failure: nothing may still be under way. Gives up first.
     Status drain() const noexcept;
+    /// Tells that the device is about to be waited for.
+    void give_up() const noexcept {
+        if (given_up_) given_up_();
+    }
 
 private:
     AnyDriver driver_;

@@ -41,7 +41,7 @@ MEMSAVER_INLINE Status CopyLane::enqueue(const Piece& piece, std::byte* base, st
 }
 
 MEMSAVER_INLINE Status CopyLane::drain() const noexcept {
-    if (given_up_) given_up_();
+    give_up();
     return driver_.drain();
 }
 

@@ -53,8 +53,8 @@ struct LiveSet {
     /// have bytes of a range written, it waits until they may be; where it fails, they may not. May be empty. See
     /// BackupSlot for who calls it.
     std::function<Status(Range)> before_write{};
-    /// Of a restore: told, before the device is waited for because of it, that some bytes will not come; so nothing
-    /// that waits on the device for them keeps that from ending. May be empty.
+    /// Of a restore: to be told before the whole device is waited for, by a thread that brings bytes: streams may be
+    /// waiting for them, and then go on. The bytes count as not brought. May be empty.
     std::function<void()> given_up{};
     /// Of a save: the pages of these, some of `extents`, go to another tag of the program, and not back to the device.
     std::vector<Range> handed_on{};

@@ -3,7 +3,7 @@
 
 #include "memsaver/arena/options.hpp"
 #include "memsaver/core/usage.hpp"
-#include "memsaver/saver/gate.hpp"
+#include "memsaver/fwd.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
 #include <cstddef>
