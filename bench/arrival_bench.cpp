@@ -1,6 +1,8 @@
 // What does one gain by not waiting? The first layer of a streamed resume, beside the driver calls and the one copy
 // that it cannot do without; all layers, beside one plain copy of all; and a pause after saving ahead, beside a pause
-// that drops the bytes. Ours and the baseline take turns, and take turns in going first.
+// that drops the bytes. What does a gate cost a graph that is replayed with nothing on its way, at first and after a
+// thousand resumes, beside the same graph without gates? Ours and the baseline take turns, and take turns in going
+// first.
 #include "backup_baselines.hpp"
 #include "floor.hpp"
 
@@ -176,8 +178,77 @@ void saved_ahead(benchmark::State& state, const D& driver, std::size_t bytes) tr
     state.SkipWithError(error.what());
 }
 
+/// A graph of 64 small kernels with a gate before each, and the same without gates.
+template <Driver D>
+void gates(benchmark::State& state, const D& driver) try {
+    constexpr std::size_t count = 64;
+    constexpr int replays = 200;
+    Weights<D> weights{driver, HostBackup{}, count * 64_KiB};
+    const auto at = [&](std::size_t i) { return weights.block.data() + i * 64_KiB; };
+    std::vector<Gate> gates;
+    for (std::size_t i = 0; i < count; ++i) gates.push_back(weights.saver.gate(at(i), 64_KiB));
+    const auto captured = [&](bool gated) {
+        return capture(weights.saver, "graph", weights.stream.get(), [&] {
+            for (std::size_t i = 0; i < count; ++i) {
+                if (gated) gates[i].before(weights.stream.get());
+                check(driver.fill(reinterpret_cast<Address>(at(i)), 1, 256, weights.stream.get()), "compute");
+            }
+        });
+    };
+    const Graph with = captured(true);
+    const Graph without = captured(false);
+    const auto replay_us = [&](const Graph& graph) { // one replay after the other, as a decoder's
+        return 1000 / double{replays} * milliseconds([&] {
+                   for (int i = 0; i < replays; ++i) {
+                       graph.launch(weights.stream.get());
+                       weights.finish();
+                   }
+               });
+    };
+    std::vector<double> gated, plain, per_gate, resuming;
+    const auto measure = [&](bool ours_first) {
+        double ours = ours_first ? replay_us(with) : 0;
+        const double theirs = replay_us(without);
+        if (!ours_first) ours = replay_us(with);
+        gated.push_back(ours);
+        plain.push_back(theirs);
+        per_gate.push_back((ours - theirs) / double{count});
+    };
+    const auto cycle = [&] {
+        weights.saver.pause("weights", {.order = already_idle});
+        Arrival coming;
+        resuming.push_back(1000 * milliseconds([&] { coming = weights.saver.resume_async("weights"); }));
+        coming.wait();
+    };
+    for (int warm_up = 0; warm_up < 2; ++warm_up) cycle();
+    measure(true);
+    for (auto* const values : {&gated, &plain, &per_gate, &resuming}) values->clear();
+    bool ours_first = true;
+    for (auto _ : state) {
+        measure(ours_first);
+        ours_first = !ours_first;
+        state.SetIterationTime(gated.back() / 1e6);
+    }
+    auto& counters = state.counters;
+    counters["gates"] = static_cast<double>(count);
+    counters["plain_us"] = median(plain);
+    counters["gated_us"] = median(gated);
+    counters["per_gate_us"] = median(per_gate);
+    for (auto* const values : {&gated, &plain, &per_gate}) values->clear();
+    for (int i = 0; i < 1000; ++i) cycle();
+    for (int i = 0; i < state.max_iterations; ++i) measure(i % 2 == 0);
+    counters["per_gate_us_after_1000_resumes"] = median(per_gate);
+    counters["gated_us_after_1000_resumes"] = median(gated);
+    counters["first_resumes_us"] = median({resuming.begin(), resuming.begin() + 100});
+    counters["last_resumes_us"] = median({resuming.end() - 100, resuming.end()});
+} catch (const std::exception& error) {
+    state.SkipWithError(error.what());
+}
+
 template <Driver D>
 void register_all(const D& driver) {
+    fixed(benchmark::RegisterBenchmark("arrival/gates", [driver](benchmark::State& s) { gates(s, driver); }),
+          on_host<D> ? 3 : 21);
     for (const std::size_t full : {8_GiB, 32_GiB}) {
         const std::size_t bytes = sized<D>(full);
         if (4 * bytes > memory_of(driver).free_bytes) continue;

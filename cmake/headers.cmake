@@ -9,6 +9,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/arriving.ipp
   include/memsaver/arena/exchange.hpp
   include/memsaver/arena/exchange.ipp
+  include/memsaver/arena/gates.hpp
+  include/memsaver/arena/gates.ipp
   include/memsaver/arena/options.hpp
   include/memsaver/arena/options.ipp
   include/memsaver/arena/pages.hpp
@@ -160,6 +162,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/buffer.hpp
   include/memsaver/saver/directory.hpp
   include/memsaver/saver/directory.ipp
+  include/memsaver/saver/gate.hpp
+  include/memsaver/saver/gate.ipp
   include/memsaver/saver/hook_lists.hpp
   include/memsaver/saver/hook_lists.ipp
   include/memsaver/saver/hooks.hpp

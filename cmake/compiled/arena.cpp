@@ -6,6 +6,7 @@
 #include "memsaver/arena/arena_core.ipp"
 #include "memsaver/arena/arriving.ipp"
 #include "memsaver/arena/exchange.ipp"
+#include "memsaver/arena/gates.ipp"
 #include "memsaver/arena/options.ipp"
 #include "memsaver/arena/pages.ipp"
 #include "memsaver/arena/run_steps.ipp"

@@ -25,6 +25,7 @@ template <class T>
 class Buffer;
 class Arena;
 class Arrival;
+class Gate;
 class Hook;
 class Region;
 class TagName;

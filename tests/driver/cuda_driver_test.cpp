@@ -11,6 +11,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -349,6 +350,20 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     expect("cuEventDestroy", "0x200");
     CHECK(driver.capturing(opened, yes).ok());
     expect("cuStreamIsCapturing", "0x100");
+
+    CHECK(driver.follow_outside(opened, mark).ok());
+    expect("cuStreamWaitEvent", "0x100 0x200 0");
+    stub.state.capture_status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    CHECK(driver.follow_outside(opened, mark).ok());
+    expect("cuStreamWaitEvent", "0x100 0x200 " + std::to_string(CU_EVENT_WAIT_EXTERNAL));
+    stub.state.capture_status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const std::atomic<std::uint32_t> word{0};
+    char word_text[32];
+    std::snprintf(word_text, sizeof word_text, "0x%llx",
+                  static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&word) + 1));
+    CHECK(driver.wait_word(opened, word, 9).ok());
+    expect("cuStreamWaitValue32",
+           "0x100 " + std::string{word_text} + " 9 flags " + std::to_string(CU_STREAM_WAIT_VALUE_GEQ));
 
     CHECK(driver.copy_to_host(host, 0x10, 4, opened).ok());
     expect("cuMemcpyDtoHAsync", std::string{host_text} + " 0x10 4 0x100");

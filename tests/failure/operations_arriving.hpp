@@ -68,6 +68,38 @@ inline std::vector<Operation> arriving() {
              world.resume("swept"); // what failed was told to the event sink
          },
          arrived},
+        {"gate: of what is away, on its way and here", pause_swept,
+         [coming](Populated& world) {
+             const void* const block = world.tags["swept"].blocks[3].at;
+             const Gate away = world.saver->gate(block, 1000);
+             const Gate other = world.saver->gate(world.tags["swept"].blocks[1].at, 6912);
+             {
+                 const Arrival arrival = coming(world);
+                 const Gate late = world.saver->gate(block, 70'000);
+                 late.before(world.stream);
+                 away.before(world.stream);
+                 arrival.wait();
+             }
+             world.saver->gate(block, 1).before(world.stream);
+             other.before(world.stream);
+             world.saver->resume("swept");
+         },
+         arrived},
+        {"resume_async: with gates that a graph waits at",
+         [](Populated& world) {
+             world.counted = false;
+             const auto* const first = static_cast<const char*>(world.tags["swept"].blocks[2].at);
+             world.graph = capture(*world.saver, "beside", world.stream, [&] {
+                 for (std::size_t i = 0; i < 3; ++i) world.saver->gate(first + 50'000 * i, 40'000).before(world.stream);
+             });
+             world.pause("swept");
+         },
+         [coming](Populated& world) {
+             const Arrival arrival = coming(world);
+             world.graph.launch(world.stream);
+             arrival.wait();
+         },
+         arrived},
         {"save ahead", nothing,
          [save](Populated& world) {
              if (const auto saved = save(world)) saved->wait();

@@ -2,6 +2,12 @@
 
 #include "host_support.hpp"
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <new>
+#include <thread>
+
 namespace host_host_machine_test {
 
 using namespace host_test;
@@ -188,6 +194,80 @@ TEST_CASE("host captures: events inside and outside do not mix") {
         CHECK_FALSE(s.capturing(s.other));
         CHECK(s.driver.record_device(s.event).ok());
     }
+}
+
+TEST_CASE("host captures: a wait for an event outside is looked up by each launch") {
+    for (const bool late : {false, true}) {
+        const HostDriver driver{1_GiB, {.late = late}};
+        const StreamRef stream = open_stream(driver);
+        const StreamRef other = open_stream(driver);
+        EventRef event = open_event(driver);
+        std::atomic<int> ran{0};
+        REQUIRE(driver.begin_capture(stream, CaptureMode::global).ok());
+        CHECK(driver.follow_outside(stream, event).ok());
+        CHECK(driver.enqueue(stream, [&] { ++ran; }).ok());
+        GraphRef graph;
+        REQUIRE(driver.end_capture(stream, graph).ok());
+        CHECK(driver.launch(graph, stream).ok()); // of what was never recorded
+        CHECK(driver.drain().ok());
+        CHECK(ran == 1);
+        for (int round = 2; round < 5; ++round) {
+            REQUIRE(driver.hold(other).ok());
+            CHECK(driver.enqueue(other, [] {}).ok());
+            CHECK(driver.record(event, other).ok());
+            CHECK(driver.launch(graph, stream).ok());
+            EventRef end = open_event(driver);
+            CHECK(driver.record(end, stream).ok());
+            bool passed = true;
+            CHECK(driver.query(end, passed).ok());
+            std::this_thread::sleep_for(std::chrono::milliseconds{5});
+            CHECK(driver.query(end, passed).ok());
+            CHECK_FALSE(passed);
+            CHECK(ran == round - 1);
+            CHECK(driver.let_go(other).ok());
+            CHECK(driver.wait(end).ok());
+            CHECK(ran == round);
+            CHECK(driver.close_event(end).ok());
+        }
+        CHECK(driver.follow_outside(stream, event).ok()); // outside of a capture: as follow
+        CHECK(driver.drain().ok());
+        CHECK(driver.violations().empty());
+        CHECK(driver.close_event(event).ok());
+        CHECK_FALSE(driver.launch(graph, stream).ok());
+        CHECK(driver.violations().size() == 1);
+        CHECK(driver.close_graph(graph).ok());
+    }
+}
+
+TEST_CASE("host streams: waiting for a word of the host's") {
+    const HostDriver driver{1_GiB};
+    const StreamRef stream = open_stream(driver);
+    void* pages = nullptr;
+    REQUIRE(driver.map_host(4096, pages).ok());
+    REQUIRE(driver.populate_host(pages, 4096).ok());
+    auto& word = *new (pages) std::atomic<std::uint32_t>{0xFFFFFFFFU};
+    CHECK_FALSE(driver.wait_word(stream, word, 0).ok()); // not pinned
+    REQUIRE(driver.pin_host(pages, 4096).ok());
+    std::atomic<int> ran{0};
+    CHECK(driver.wait_word(stream, word, 0xFFFFFFFEU).ok()); // beyond it
+    CHECK(driver.wait_word(stream, word, 2).ok());           // around the end
+    CHECK(driver.enqueue(stream, [&] { ++ran; }).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    CHECK(ran == 0);
+    word = 1;
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    CHECK(ran == 0);
+    word = 3;
+    CHECK(driver.drain().ok());
+    CHECK(ran == 1);
+    REQUIRE(driver.begin_capture(stream, CaptureMode::global).ok());
+    CHECK_FALSE(driver.wait_word(stream, word, 0).ok());
+    GraphRef graph;
+    CHECK_FALSE(driver.end_capture(stream, graph).ok());
+    CHECK(driver.wait_word(stream, word, 9).ok());
+    driver.lose(); // wakes it
+    CHECK(driver.unpin_host(pages).kind == StatusKind::gone);
+    CHECK(driver.unmap_host(pages, 4096).ok());
 }
 
 TEST_CASE("host captures: begin and end belong together") {

@@ -199,6 +199,16 @@ TEST_CASE("MemorySaver: bytes on their way, whatever host memory it lacks") {
     CHECK(sweep(paused, joined) > 30);
     const auto ended = [](World& w) { const Arrival coming = w.saver->resume_async("kept"); };
     CHECK(sweep(paused, ended) > 30);
+    const auto gated = [&](World& w) {
+        const Gate away = w.saver->gate(w.blocks[0], 1000);
+        const Gate other = w.saver->gate(w.blocks[1] + 1000, 5000);
+        const Arrival coming = w.saver->resume_async("kept", options);
+        const Gate late = w.saver->gate(w.blocks[2], 1000);
+        away.before(w.stream);
+        late.before(w.stream);
+        coming.wait();
+    };
+    CHECK(sweep(paused_and_wanted, gated) > 30);
     const auto ahead = [](World& w) {
         (void)w.saver->arena("frozen", HostBackup{.refresh = Refresh::once, .threads = 1}).allocate(100_KiB);
     };

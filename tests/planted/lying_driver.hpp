@@ -4,7 +4,9 @@
 #include "memsaver/memsaver.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 namespace planted {
 
@@ -31,6 +33,8 @@ enum class Lie : unsigned char {
     event_leaked,
     files_all_alike,    ///< no file differs from another
     drain_marks_device, ///< waits in the way that breaks captures
+    gate_forgotten,     ///< a graph that does not wait for what is recorded outside of it
+    gate_opens_at_once, ///< a stream that does not wait for the host
 };
 
 /// HostDriver, but for what it lies about.
@@ -47,6 +51,12 @@ public:
     }
     Status follow(StreamRef stream, EventRef event) const noexcept {
         return lie_ == Lie::follow_forgotten ? Status{} : HostDriver::follow(stream, event);
+    }
+    Status follow_outside(StreamRef stream, EventRef event) const noexcept {
+        return lie_ == Lie::gate_forgotten ? Status{} : HostDriver::follow_outside(stream, event);
+    }
+    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept {
+        return lie_ == Lie::gate_opens_at_once ? Status{} : HostDriver::wait_word(stream, word, value);
     }
     Status drain() const noexcept {
         if (lie_ == Lie::drain_forgotten) return {};

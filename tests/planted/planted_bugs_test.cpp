@@ -10,11 +10,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace planted_planted_bugs_test {
@@ -238,6 +240,46 @@ TEST_CASE("a stream that does not wait for what arrives") {
         machine.outcome.right_bytes = seen == pattern(4_MiB, 1);
     };
     CHECK(!planted_in(Lie::follow_forgotten, program).right_bytes);
+}
+
+TEST_CASE("a gate that opens too soon") {
+    const auto program = [](Machine& machine, const AnyPolicy& policy) {
+        MemorySaver saver{machine.lying};
+        const OpenStream stream{machine};
+        const Arena arena = saver.arena("gated", policy);
+        void* const block = arena.allocate(4_MiB);
+        write_pattern(machine.honest, block, 4_MiB, 1);
+        std::vector<unsigned char> seen(4_MiB);
+        const Gate gate = saver.gate(block, 4_MiB);
+        const Graph graph = capture(saver, "graph", stream, [&] {
+            gate.before(stream);
+            CHECK(machine.honest.copy_to_host(seen.data(), address_of(block), seen.size(), stream).ok());
+        });
+        (void)saver.pause("gated");
+        StreamRef lane;
+        REQUIRE(machine.honest.lane(Direction::in, lane).ok());
+        REQUIRE(machine.honest.hold(lane).ok()); // the bytes are late
+        const Arrival coming = saver.resume_async("gated");
+        graph.launch(stream);
+        EventRef event;
+        REQUIRE(machine.honest.open_event(stream, event).ok());
+        CHECK(machine.honest.record(event, stream).ok());
+        bool passed = false;
+        for (int i = 0; i < 20 && !passed; ++i) {
+            CHECK(machine.honest.query(event, passed).ok());
+            std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        }
+        REQUIRE(machine.honest.let_go(lane).ok());
+        CHECK(machine.honest.wait(event).ok());
+        CHECK(machine.honest.close_event(event).ok());
+        machine.outcome.right_bytes = seen == pattern(4_MiB, 1);
+    };
+    const auto copied = [&](Machine& machine) { program(machine, HostBackup{.threads = 1}); };
+    const auto read = [&](Machine& machine) { program(machine, FileBackup{.directory = "/tmp", .threads = 1}); };
+    CHECK(!planted_in(Lie::gate_forgotten, copied).right_bytes);
+    CHECK(!planted_in(Lie::gate_forgotten, read).right_bytes);
+    CHECK(!planted_in(Lie::follow_forgotten, copied).right_bytes);
+    CHECK(!planted_in(Lie::gate_opens_at_once, read).right_bytes);
 }
 
 TEST_CASE("an inbound piece that starts too early: what was there has not been saved yet") {

@@ -37,6 +37,8 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
     }
     (void)saver.pause({"weights", "files"});
     Use held = saver.use("active");
+    Gate gate = saver.gate(blocks[0].first, 1);
+    Gate lost = saver.gate(blocks[1].first, 1);
     Arrival coming = saver.resume_async("weights");
 
     Child child{[&] {
@@ -47,6 +49,11 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
         expect([&] { coming.before(nullptr); });
         expect([&] { (void)coming.done(); });
         coming = {}; // quiet
+        expect([&] { (void)saver.gate(blocks[0].first, 1); });
+        expect([&] { (void)weights.gate(blocks[0].first, 1); });
+        expect([&] { gate.before(nullptr); });
+        gate = {}; // quiet, and the event stays the parent's
+        lost = {};
         expect([&] { (void)saver.resume_async("weights"); });
         expect([&] { (void)saver.save("weights"); });
         expect([&] { (void)saver.resume(); });
@@ -79,6 +86,8 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
 
     CHECK_THROWS_AS((void)saver.pause("active", {.timeout = std::chrono::milliseconds{1}}), NotIdle); // still in use
     held.release();
+    gate.before(nullptr);
+    lost.before(nullptr);
     (void)saver.resume();
     for (const auto& [block, value] : blocks) {
         CHECK(std::all_of(static_cast<unsigned char*>(block), static_cast<unsigned char*>(block) + bytes,

@@ -14,7 +14,7 @@ using namespace memsaver;
 using Whole = test::Gullible;
 
 static_assert(Driver<Whole> && Pages<Whole> && Streams<Whole> && Copies<Whole>);
-static_assert(Plain<Whole> && Captures<Whole> && Lanes<Whole> && Trims<Whole> && StreamOwners<Whole>);
+static_assert(Plain<Whole> && Captures<Whole> && Gates<Whole> && Lanes<Whole> && Trims<Whole> && StreamOwners<Whole>);
 static_assert(Peers<Whole> && HostPages<Whole> && Files<Whole> && Shared<Whole> && Named<Whole>);
 
 // A member of the same name hides the inherited one.
@@ -25,6 +25,7 @@ struct Capturing : Whole { void capturing() = delete; };
 struct Fill : Whole { void fill() = delete; };
 struct FreePlain : Whole { void free_plain() = delete; };
 struct UpdateGraph : Whole { void update_graph() = delete; };
+struct WaitWord : Whole { void wait_word() = delete; };
 struct Lane : Whole { void lane() = delete; };
 struct CopyPeer : Whole { void copy_peer() = delete; };
 struct TrimPool : Whole { void trim_pool() = delete; };
@@ -68,6 +69,7 @@ static_assert(!Driver<lacking::Name> && !Driver<lacking::Comparison> && !Driver<
 // What a machine may lack.
 static_assert(!Plain<lacking::FreePlain> && Driver<lacking::FreePlain>);
 static_assert(!Captures<lacking::UpdateGraph> && Driver<lacking::UpdateGraph>);
+static_assert(!Gates<lacking::WaitWord> && Captures<lacking::WaitWord> && Driver<lacking::WaitWord>);
 static_assert(!Lanes<lacking::Lane> && Driver<lacking::Lane>);
 static_assert(!Peers<lacking::CopyPeer> && Driver<lacking::CopyPeer>);
 static_assert(!Trims<lacking::TrimPool> && Driver<lacking::TrimPool>);
@@ -92,6 +94,7 @@ static_assert(Trims<Faulty<Whole>> && StreamOwners<Faulty<Whole>> && HostPages<F
 static_assert(!Plain<Faulty<lacking::FreePlain>> && Captures<Faulty<lacking::FreePlain>>);
 static_assert(!Captures<Faulty<lacking::UpdateGraph>> && Plain<Faulty<lacking::UpdateGraph>>);
 static_assert(Peers<Faulty<Whole>> && !Peers<Faulty<lacking::CopyPeer>>);
+static_assert(Gates<Faulty<Whole>> && !Gates<Faulty<lacking::WaitWord>> && Captures<Faulty<lacking::WaitWord>>);
 static_assert(!Lanes<Faulty<lacking::Lane>> && !Trims<Faulty<lacking::TrimPool>>);
 static_assert(!StreamOwners<Faulty<lacking::OwnsStream>> && !HostPages<Faulty<lacking::HostAvailable>>);
 static_assert(Shared<Faulty<Whole>> && !Shared<Faulty<lacking::NeighboursOf>>);

@@ -102,6 +102,12 @@ public:
     Status launch(GraphRef, StreamRef) const noexcept { return made(); }
     Status close_graph(GraphRef) const noexcept { return made(); }
 
+    Status follow_outside(StreamRef, EventRef) const noexcept { return made(); }
+    Status wait_word(StreamRef, const std::atomic<std::uint32_t>&, std::uint32_t value) const noexcept {
+        hear("value", value);
+        return made();
+    }
+
     Neighbours* neighbours() const noexcept { return nullptr; }
     void name_addresses(Address, std::size_t bytes, const char*) const noexcept { hear("name", bytes); }
     Status lane(Direction direction, StreamRef& stream) const noexcept {
@@ -228,6 +234,9 @@ OneOfEach one_of_each(const D& driver) {
     made(Call::update_graph, driver.update_graph(stream, graph));
     made(Call::launch, driver.launch(graph, stream));
     made(Call::close_graph, driver.close_graph(graph));
+    made(Call::follow_outside, driver.follow_outside(stream, event));
+    const std::atomic<std::uint32_t> word{0};
+    made(Call::wait_word, driver.wait_word(stream, word, 3));
     made(Call::close_event, driver.close_event(event));
     made(Call::close_stream, driver.close_stream(stream));
     made(Call::unmap, driver.unmap(address, page));

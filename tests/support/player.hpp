@@ -396,10 +396,15 @@ private:
         Arrival coming;
         const std::size_t how = choices_.below(4);
         (void)attempt([&] {
+            Gate gate;
+            if (how == 3 && !options.first.empty()) {
+                gate = saver_->gate(options.first.front().pointer, options.first.front().bytes);
+            }
             coming = saver_->resume_async(names, options);
             if (how == 0) coming.wait();
             if (how == 1) coming.before(stream_);
             if (how == 2) saver_->prepare("once");
+            if (how == 3 && gate) gate.before(stream_);
         });
         bring_back(chosen);
         for (const auto& [address, block] : blocks_) {

@@ -20,6 +20,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
+struct GateMark; // gates.hpp
+
 /// Owns its addresses and its memory, which is paused, resumed and counted with its arena's. Gives both back when it
 /// dies, as `deallocate` does; what fails then is told to the arena's event sink. After the arena has been closed it
 /// does nothing. Must not outlive its arena. Not thread safe.
@@ -103,6 +105,12 @@ public:
     /// The kept bytes of `bytes` at `pointer`, which may point into a block: while it is paused, and later for as long
     /// as the policy keeps them. Throws Misuse that says why there are none.
     [[nodiscard]] virtual BackupView backup_view(const void* pointer, std::size_t bytes) = 0;
+
+    /// What `bytes` at `pointer`, which may point into a block, are waited for by; null where they are always here. See
+    /// MemorySaver::gate.
+    [[nodiscard]] virtual std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) = 0;
+    /// Throws what has kept bytes of the arena from coming back, if something has.
+    virtual void require_brought() {}
 
     /// Other bytes for memory that is away. See MemorySaver::write_backup.
     virtual void write_backup(void* pointer, const void* from, std::size_t bytes) = 0;

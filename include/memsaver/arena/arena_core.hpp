@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/gates.hpp"
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/backup/spent_slots.hpp"
 #include "memsaver/driver/fork_mark.hpp"
@@ -100,6 +101,8 @@ public:
     MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
     MEMSAVER_INLINE void load(void* pointer, const FileRange& from) override;
     MEMSAVER_INLINE void invalidate(const void* pointer, std::size_t bytes) override;
+    [[nodiscard]] MEMSAVER_INLINE std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) override;
+    MEMSAVER_INLINE void require_brought() override;
 
     MEMSAVER_INLINE void require_open(const char* what) const override;
     MEMSAVER_INLINE void require_resumed(const char* what, StreamRef stream) override;
@@ -281,6 +284,7 @@ private:
     std::shared_ptr<AnySlot> own_;       // the tag's; changed under the heaps' locks only, and at the end
     std::shared_ptr<Arriving> arriving_; // changed under the turn and the pages' mutex
     SpentSlots spent_;
+    ArenaGates gates_; // under the turn
 };
 
 /// Begun by construction, then: wait for the device, `idle`, `enqueue`, `wait`, `release`, `commit`. What is dropped
@@ -412,6 +416,8 @@ public:
     /// Gives the turn up and goes on without it, and the program may use what it brings. From here on `wait` may be
     /// called as ever, and `commit` and the destructor by who has the turn.
     void go_on_alone() noexcept;
+    /// Has the arena's gates wait for what `enqueue` has begun. Throws what a failing call stands for.
+    void record_gates();
 
     /// Starts bringing the bytes back, of what is mapped and has not been begun. Throws what a policy throws.
     /// `before_write`: see LiveSet.
@@ -440,7 +446,9 @@ private:
     std::vector<Range> first_; // bytes that are wanted first
     std::vector<Range> begun_; // what `enqueue` has begun
     std::vector<Ticket> tickets_;
-    std::size_t waited_ = 0; // for so many of them
+    std::vector<std::vector<Range>> coming_;       // what each of them brings
+    std::unique_ptr<ArenaGates::Opening> opening_; // ends before the tickets do
+    std::size_t waited_ = 0;                       // for so many of them
     Span restoring_;
     TagReport row_;
 };

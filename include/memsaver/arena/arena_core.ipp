@@ -98,7 +98,7 @@ MEMSAVER_INLINE ArenaCore::ArenaCore(AnyDriver driver, std::string tag, AnyPolic
                                              if (told) told(segment);
                                              heaps_.add_segment(segment);
                                          }},
-      heaps_{pages_.driver(), pages_.granularity()}, own_{policy_.open(pages_.driver())} {
+      heaps_{pages_.driver(), pages_.granularity()}, own_{policy_.open(pages_.driver())}, gates_{pages_.driver()} {
     const std::size_t capacity = pages_.capacity();
     if (!can_align_up(pages_.options().capacity, pages_.granularity()) ||
         !can_align_up(pages_.options().reserve, pages_.granularity())) {
@@ -452,7 +452,9 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     }
     closing();
     const Status kept = close_slots();
+    const Status gates = gates_.close();
     check_of_tag(pages_.close(), "give back an arena's memory");
+    if (gates.kind != StatusKind::gone) check_of_tag(gates, "give back what gates hold");
     check_of_tag(kept, "give back what a backup holds");
 }
 
@@ -1011,13 +1013,14 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
 MEMSAVER_INLINE ArenaCore::Resume::Resume(Resume&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{std::move(other.once_)},
       kept_{std::move(other.kept_)}, extents_{std::move(other.extents_)}, put_off_{other.put_off_},
-      alone_{other.alone_}, first_{std::move(other.first_)}, begun_{std::move(other.begun_)}, tickets_{std::move(
-                                                                                                  other.tickets_)},
+      alone_{other.alone_}, first_{std::move(other.first_)}, begun_{std::move(other.begun_)},
+      tickets_{std::move(other.tickets_)}, coming_{std::move(other.coming_)}, opening_{std::move(other.opening_)},
       waited_{other.waited_}, restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
 
 MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
     if (core_ == nullptr) return;
     const bool in_use = alone_ || !tickets_.empty();
+    opening_.reset();
     tickets_.clear();
     core_->pages_.abandon(extents_, false, in_use);
     core_->end_operation(true);
@@ -1060,6 +1063,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
     if (now.empty()) return;
     restoring_ = Span{core_->options().events, core_->tag(), core_->device(), "restore"};
     tickets_.reserve(tickets_.size() + core_->pages_.paused.size());
+    coming_.reserve(tickets_.capacity());
     for (const auto& batch : core_->pages_.paused) { // under the turn, nobody else touches it
         std::vector<Range> ranges = intersection(batch.ranges, now);
         if (ranges.empty()) continue;
@@ -1067,12 +1071,30 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
         if (before_write && !slot.asks_before_write()) {
             for (const Range& range : ranges) core_->check_of_tag(before_write(range), "wait for what is in the way");
         }
+        std::vector<Range> brought = ranges;
         LiveSet live = core_->live_set(std::move(ranges), "restoring");
         live.before_write = before_write;
         live.first = first_;
+        live.given_up = [core = core_] { core->gates_.give_up(); };
         tickets_.push_back(slot.restore(live));
+        coming_.push_back(std::move(brought)); // for which there is room
     }
     begun_ = std::move(mapped);
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::record_gates() {
+    std::vector<Bringing> coming;
+    for (std::size_t i = 0; i < tickets_.size(); ++i) coming.push_back({&tickets_[i], coming_[i]});
+    opening_ = core_->gates_.record(
+        coming,
+        [&](const GateMark& gate) {
+            const std::optional<LiveBlock> block = core_->heaps_.block_holding(gate.block);
+            return block && block->serial == gate.serial;
+        },
+        [&](const Status& status, Ticket& ticket) {
+            core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes()); // it knows best
+            core_->check_moved(status, "have a gate wait for bytes on their way", ticket.bytes());
+        });
 }
 
 MEMSAVER_INLINE void ArenaCore::Resume::go_on_alone() noexcept {
@@ -1086,11 +1108,13 @@ MEMSAVER_INLINE void ArenaCore::Resume::wait() {
         core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes());
         row_.restored_bytes += ticket.bytes();
     }
+    if (opening_) core_->check_moved(opening_->wait(), "open the gates of bytes that came", row_.restored_bytes);
     restoring_.end();
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
     ArenaCore& core = *std::exchange(core_, nullptr);
+    opening_.reset();
     tickets_.clear();
     {
         const std::lock_guard lock{core.pages_.mutex};

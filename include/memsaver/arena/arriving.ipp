@@ -283,6 +283,29 @@ MEMSAVER_INLINE void ArenaCore::cancel_arriving() noexcept {
     if (const auto coming = arriving()) coming->cancel();
 }
 
+MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaCore::gate(const void* pointer, std::size_t bytes) {
+    const Range range{reinterpret_cast<Address>(pointer), bytes};
+    const auto text = [&] { return "gate(" + format_address(range.address) + ", " + format_bytes(bytes) + ')'; };
+    require_open_for(text);
+    const auto turn = take_turn({}, "gate", true);
+    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
+    if (bytes == 0) throw refusal("there is nothing to wait for");
+    if (!contains(pointer)) throw refusal("it is no address of this tag");
+    const std::optional<LiveBlock> block = heaps_.block_holding(range.address);
+    if (!block) throw refusal("no live block holds this address");
+    if (bytes > block->bytes - (range.address - block->address)) throw refusal("it reaches past the end of its block");
+    std::shared_ptr<GateMark> gate = gates_.add(range, block->address, block->serial);
+    if (const auto coming = arriving(); coming != nullptr && coming->can_be_joined()) {
+        coming->follow(gates_.relay(), range);
+        check(driver().record(gate->event.get(), gates_.relay()), "record the event of a gate");
+    }
+    return gate;
+}
+
+MEMSAVER_INLINE void ArenaCore::require_brought() {
+    if (const auto coming = arriving(); coming != nullptr && coming->brings_back() && coming->failed()) coming->end();
+}
+
 MEMSAVER_INLINE void ArenaCore::set_arriving(std::shared_ptr<Arriving> arriving) noexcept {
     const std::lock_guard lock{pages_.mutex};
     arriving_ = std::move(arriving);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -13,8 +14,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction, bool to_peer)
-    : driver_{std::move(driver)}, direction_{direction}, to_peer_{to_peer} {
+MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction, std::function<void()> given_up, bool to_peer)
+    : driver_{std::move(driver)}, direction_{direction}, to_peer_{to_peer}, given_up_{std::move(given_up)} {
     const Status lane = driver_.lane(direction, stream_);
     if (lane.kind == StatusKind::unsupported) {
         check(own_.open(driver_), "open a stream for copies");
@@ -40,8 +41,13 @@ MEMSAVER_INLINE Status CopyLane::enqueue(const Piece& piece, std::byte* base, st
     });
     const Status marked = driver_.record(mark.get(), stream_);
     if (status.ok() && marked.ok()) return status;
-    (void)(marked.ok() ? driver_.wait(mark.get()) : driver_.drain());
+    (void)(marked.ok() ? driver_.wait(mark.get()) : drain());
     return status.ok() ? marked : status;
+}
+
+MEMSAVER_INLINE Status CopyLane::drain() const noexcept {
+    give_up();
+    return driver_.drain();
 }
 
 } // namespace detail

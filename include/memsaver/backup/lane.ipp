@@ -15,6 +15,7 @@ struct Lane::Mark final : Ticket::Work {
     explicit Mark(AnyDriver on) : driver{std::move(on)} {}
     Status query(bool& done) noexcept override { return driver.query(event.get(), done); }
     Status wait() noexcept override { return driver.wait(event.get()); }
+    [[nodiscard]] bool enqueued() const noexcept override { return true; }
     Status follow(StreamRef stream, Range) noexcept override { return driver.follow(stream, event.get()); }
 
     AnyDriver driver;

@@ -51,6 +51,8 @@ public:
 
     [[nodiscard]] bool enqueued() const noexcept override { return at_once_; }
 
+    [[nodiscard]] MEMSAVER_INLINE std::size_t place(Range range) const noexcept override;
+
     MEMSAVER_INLINE void cancel() noexcept override;
 
 private:

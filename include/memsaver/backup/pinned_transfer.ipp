@@ -73,6 +73,10 @@ MEMSAVER_INLINE Status PinnedTransfer::wait_for(Range range) {
     });
 }
 
+MEMSAVER_INLINE std::size_t PinnedTransfer::place(Range range) const noexcept {
+    return place_among(cargo_, range, [](const Cargo& cargo) -> const Piece& { return cargo.piece; });
+}
+
 MEMSAVER_INLINE void PinnedTransfer::cancel() noexcept {
     if (!at_once_ && !crew_.done()) fail({StatusKind::other, 0, "the transfer was cancelled"});
 }
@@ -169,7 +173,7 @@ MEMSAVER_INLINE Status PinnedTransfer::enqueue(std::size_t i) {
 }
 
 MEMSAVER_INLINE void PinnedTransfer::drain(std::size_t i) noexcept {
-    const Status drained = lane_.driver().drain();
+    const Status drained = lane_.drain();
     if (!drained.ok() && drained.kind != StatusKind::gone) cargo_[i].region->unsettle();
 }
 

@@ -53,6 +53,9 @@ struct LiveSet {
     /// have bytes of a range written, it waits until they may be; where it fails, they may not. May be empty. See
     /// BackupSlot for who calls it.
     std::function<Status(Range)> before_write{};
+    /// Of a restore: to be told before the whole device is waited for, by a thread that brings bytes: streams may be
+    /// waiting for them, and then go on. The bytes count as not brought. May be empty.
+    std::function<void()> given_up{};
     /// Of a save: the pages of these, some of `extents`, go to another tag of the program, and not back to the device.
     std::vector<Range> handed_on{};
     /// Of a restore: ranges whose bytes are wanted first, in this order; they may overlap, and reach beyond `extents`.

@@ -52,6 +52,8 @@ public:
         Loan(const Loan&) = delete;
         Loan& operator=(const Loan&) = delete;
         ~Loan() { ring_.take_back(index_); }
+        /// Whether `pair` is going to wait for the device.
+        [[nodiscard]] bool unsettled() const noexcept { return Ring::unsettled(ring_.pairs_[index_]); }
         /// `whose` is for the text of errors. Throws OutOfHostMemory.
         Pair& pair(const std::string& whose = {}) { return ring_.made(index_, whose); }
 
@@ -64,6 +66,9 @@ public:
     [[nodiscard]] std::size_t pairs() const noexcept { return pairs_.size(); }
     /// Makes the buffers that a transfer of `pieces` pieces uses, while none runs. Throws OutOfHostMemory.
     void prepare(std::size_t pieces, const std::string& whose = {});
+    /// Waits for the device where buffers that nobody has need it before they are used again. Throws what a failure
+    /// stands for.
+    void settle(const std::string& whose = {});
     /// Gives the buffers back, while no transfer runs. Answers the first failure; what is left is used again, or tried
     /// again by the next call.
     Status clear() noexcept;
@@ -71,6 +76,9 @@ public:
 private:
     std::size_t lend();
     void take_back(std::size_t index) noexcept;
+    [[nodiscard]] static bool unsettled(const Pair& pair) noexcept {
+        return pair[0].unsettled() || pair[1].unsettled();
+    }
     Pair& made(std::size_t index, const std::string& whose);
 
     AnyDriver driver_;
@@ -97,6 +105,8 @@ public:
     /// The bytes pass through this host's hands, so it waits here until they have arrived; not for the rest.
     Status follow(StreamRef, Range range) noexcept override { return RingTransfer::wait_for(range); }
     MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
+    [[nodiscard]] MEMSAVER_INLINE std::size_t place(Range range) const noexcept override;
+
     MEMSAVER_INLINE void cancel() noexcept override;
 
 private:

@@ -32,6 +32,22 @@ MEMSAVER_INLINE void Ring::prepare(std::size_t pieces, const std::string& whose)
     for (std::size_t i = 0; i < std::min(pieces, pairs_.size()); ++i) (void)made(i, whose);
 }
 
+MEMSAVER_INLINE void Ring::settle(const std::string& whose) {
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+        {
+            const std::lock_guard lock{mutex_};
+            if (lent_[i] || !unsettled(pairs_[i])) continue;
+            lent_[i] = true;
+        }
+        Status first;
+        for (PinnedBuffer& buffer : pairs_[i]) {
+            if (const Status status = buffer.settle(); first.ok()) first = status;
+        }
+        take_back(i);
+        if (!first.ok()) raise(first, "take a buffer for bytes on their way", whose + format_bytes(buffer_bytes_));
+    }
+}
+
 MEMSAVER_INLINE Status Ring::clear() noexcept {
     Status first;
     for (Pair& pair : pairs_) {
@@ -78,6 +94,7 @@ MEMSAVER_INLINE RingTransfer::RingTransfer(CopyLane lane, std::vector<Piece> pie
 
 MEMSAVER_INLINE void RingTransfer::start() {
     if (pieces_.empty()) return;
+    if (lane_.direction() == Direction::in) ring_->settle(whose_); // here: the crew must not wait for the device
     crew_.start(std::min(ring_->pairs(), pieces_.size()), [this] { work(); });
 }
 
@@ -107,6 +124,10 @@ MEMSAVER_INLINE Status RingTransfer::wait_for(Range range) noexcept {
     return {};
 }
 
+MEMSAVER_INLINE std::size_t RingTransfer::place(Range range) const noexcept {
+    return place_among(pieces_, range, [](const Piece& piece) -> const Piece& { return piece; });
+}
+
 MEMSAVER_INLINE void RingTransfer::cancel() noexcept {
     const std::lock_guard lock{mutex_};
     stopped_ = true;
@@ -123,6 +144,7 @@ MEMSAVER_INLINE void RingTransfer::work() {
     Ring::Loan loan{*ring_};
     std::array<Slot, 2> slots;
     try {
+        if (loan.unsettled()) lane_.give_up(); // since: another transfer has failed
         auto& pair = loan.pair(whose_);
         slots[0].buffer = &pair[0];
         slots[1].buffer = &pair[1];
@@ -169,7 +191,7 @@ MEMSAVER_INLINE void RingTransfer::begin(Slot& slot, std::size_t index) {
 }
 
 MEMSAVER_INLINE void RingTransfer::drain(Slot& slot) noexcept {
-    const Status drained = lane_.driver().drain();
+    const Status drained = lane_.drain();
     if (!drained.ok() && drained.kind != StatusKind::gone) slot.buffer->unsettle();
 }
 

@@ -57,6 +57,8 @@ public:
         virtual Status wait_for(Range range);
         /// Whether all of it is on its streams, so that nothing but the device can keep it from arriving.
         [[nodiscard]] virtual bool enqueued() const noexcept { return false; }
+        /// When the last bytes of `range` come: the number of their part, in the order in which the parts are begun.
+        [[nodiscard]] virtual std::size_t place(Range) const noexcept { return 0; }
         /// Nobody wants it any more: what is not on its streams need not go, and `wait` then answers a failure. Any
         /// time, any thread; does not wait.
         virtual void cancel() noexcept {}
@@ -85,6 +87,7 @@ public:
     Status wait_for(Range range) { return work_ ? work_->wait_for(range) : Status{}; }
     /// Whether nothing but the device can keep the bytes from arriving.
     [[nodiscard]] bool enqueued() const noexcept { return !work_ || work_->enqueued(); }
+    [[nodiscard]] std::size_t place(Range range) const noexcept { return work_ ? work_->place(range) : 0; }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
     /// Nobody wants the bytes any more.
     void cancel() noexcept {

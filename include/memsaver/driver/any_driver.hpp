@@ -4,6 +4,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/driver/concepts.hpp"
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -66,6 +67,10 @@ public:
     virtual Status update_graph(StreamRef, GraphRef&) const noexcept { return unsupported; }
     virtual Status launch(GraphRef, StreamRef) const noexcept { return unsupported; }
     virtual Status close_graph(GraphRef) const noexcept { return unsupported; }
+    virtual Status follow_outside(StreamRef, EventRef) const noexcept { return unsupported; }
+    virtual Status wait_word(StreamRef, const std::atomic<std::uint32_t>&, std::uint32_t) const noexcept {
+        return unsupported;
+    }
     virtual Status pool_memory(PoolRef, std::size_t&) const noexcept { return unsupported; }
     virtual Status trim_pool(PoolRef, std::size_t) const noexcept { return unsupported; }
     virtual Status map_host(std::size_t, void*&) const noexcept { return unsupported; }
@@ -109,6 +114,9 @@ struct SoundParts {
     static_assert(Captures<D> || !requires(const D d, StreamRef s, CaptureMode mode, GraphRef& g) {
         d.begin_capture(s, mode); d.end_capture(s, g); d.update_graph(s, g); d.launch(g, s); d.close_graph(g); },
                   "what captures graphs in the driver must be as the concept Captures says: const, noexcept, a Status");
+    static_assert(Gates<D> || !requires(const D d, StreamRef s, EventRef e, const std::atomic<std::uint32_t>& word) {
+        d.follow_outside(s, e); d.wait_word(s, word, 1U); },
+                  "follow_outside and wait_word of the driver must be as the concept Gates says: const, noexcept, a Status");
     static_assert(Trims<D> || !requires(const D d, PoolRef pool, std::size_t& n) { d.pool_memory(pool, n); d.trim_pool(pool, n); },
                   "pool_memory and trim_pool of the driver must be as the concept Trims says: const, noexcept, a Status");
     static_assert(HostPages<D> || !requires(const D d, void*& pages, std::size_t& n) {
@@ -215,6 +223,14 @@ public:
     Status close_graph(GraphRef graph) const noexcept override {
         if constexpr (Captures<D>) return driver.close_graph(graph);
         else return Machine::close_graph(graph);
+    }
+    Status follow_outside(StreamRef stream, EventRef event) const noexcept override {
+        if constexpr (Gates<D>) return driver.follow_outside(stream, event);
+        else return Machine::follow_outside(stream, event);
+    }
+    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept override {
+        if constexpr (Gates<D>) return driver.wait_word(stream, word, value);
+        else return Machine::wait_word(stream, word, value);
     }
     Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept override {
         if constexpr (Trims<D>) return driver.pool_memory(pool, bytes);
@@ -395,6 +411,12 @@ public:
     Status launch(GraphRef graph, StreamRef stream) const noexcept { return machine_->launch(graph, stream); }
     Status close_graph(GraphRef graph) const noexcept { return machine_->close_graph(graph); }
     // Trims
+    Status follow_outside(StreamRef stream, EventRef event) const noexcept {
+        return machine_->follow_outside(stream, event);
+    }
+    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept {
+        return machine_->wait_word(stream, word, value);
+    }
     Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept { return machine_->pool_memory(pool, bytes); }
     Status trim_pool(PoolRef pool, std::size_t keep) const noexcept { return machine_->trim_pool(pool, keep); }
     // HostPages

@@ -6,8 +6,10 @@
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/status.hpp"
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace memsaver::inline v0_2 {
@@ -103,6 +105,19 @@ concept Captures = requires(const D d, StreamRef s, CaptureMode mode, GraphRef g
     { d.update_graph(s, out) } noexcept -> std::same_as<Status>;
     { d.launch(g, s) } noexcept -> std::same_as<Status>;
     { d.close_graph(g) } noexcept -> std::same_as<Status>;
+};
+
+/// Waiting for what happens outside of a graph, in every replay of it.
+///
+/// - `follow_outside(s, e)`: as `follow`; while `s` is being captured it becomes a part of the graph, which waits, in each
+///   launch, for the mark that `e` has by then. `e` is never recorded in a capture, and lives as long as the graph. A mark
+///   that was never made is passed.
+/// - `wait_word(s, word, value)`: later work of `s` starts once the host has brought `word`, which lies in pinned host
+///   pages, to `value` or beyond: as signed, their difference is not negative. `s` is not capturing.
+template <class D>
+concept Gates = requires(const D d, StreamRef s, EventRef e, const std::atomic<std::uint32_t>& word, std::uint32_t value) {
+    { d.follow_outside(s, e) } noexcept -> std::same_as<Status>;
+    { d.wait_word(s, word, value) } noexcept -> std::same_as<Status>;
 };
 
 /// What the machine's own allocators keep of the device's memory, whether anybody uses it or not.

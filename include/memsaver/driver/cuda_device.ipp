@@ -80,6 +80,7 @@ MEMSAVER_INLINE cuda::Result CudaDevice::lane(Direction direction, StreamRef& st
 }
 
 MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {
+    neighbours_.wait_for_words();
     return call([&](const CudaApi& api) {
         {
             const std::lock_guard lock{lanes_mutex_};

@@ -117,11 +117,20 @@ public:
     Status launch(GraphRef graph, StreamRef stream) const noexcept;
     Status close_graph(GraphRef graph) const noexcept;
 
+    // Gates
+
+    /// While the stream is being captured, an event wait node (CU_EVENT_WAIT_EXTERNAL).
+    Status follow_outside(StreamRef stream, EventRef event) const noexcept;
+    /// By cuStreamWaitValue32. Until the word has its value, the calls of this driver that wait for the whole device as
+    /// freeing does wait for it on the host first: inside the driver they would keep other threads from launching what
+    /// the word may stand for.
+    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept;
+
 private:
     std::shared_ptr<const detail::CudaDevice> device_;
 };
 
-static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver>);
+static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver> && Gates<CudaDriver>);
 
 static_assert(Trims<CudaDriver> && StreamOwners<CudaDriver>);
 

@@ -204,6 +204,7 @@ MEMSAVER_INLINE Status CudaDriver::pin_host(void* pages, std::size_t bytes) cons
 }
 
 MEMSAVER_INLINE Status CudaDriver::unpin_host(void* pages) const noexcept {
+    device_->neighbours().wait_for_words();
     return device_->call([&](const detail::CudaApi& api) { return api.host_unregister(pages); });
 }
 
@@ -217,6 +218,7 @@ MEMSAVER_INLINE Status CudaDriver::allocate_plain(std::size_t bytes, Address& ad
 }
 
 MEMSAVER_INLINE Status CudaDriver::free_plain(Address address) const noexcept {
+    device_->neighbours().wait_for_words();
     return device_->call([&](const detail::CudaApi& api) { return api.mem_free(address); });
 }
 
@@ -280,6 +282,27 @@ MEMSAVER_INLINE Status CudaDriver::launch(GraphRef graph, StreamRef stream) cons
 
 MEMSAVER_INLINE Status CudaDriver::close_graph(GraphRef graph) const noexcept {
     return device_->call([&](const detail::CudaApi& api) { return api.graph_exec_destroy(detail::native(graph)); });
+}
+
+MEMSAVER_INLINE Status CudaDriver::follow_outside(StreamRef stream, EventRef event) const noexcept {
+    return device_->call([&](const detail::CudaApi& api) {
+        int status = detail::cuda::capture_none;
+        const detail::cuda::Result result = api.stream_capturing(detail::native(stream), &status);
+        if (result != detail::cuda::success) return result;
+        return api.stream_wait_event(detail::native(stream), detail::native(event),
+                                     status == detail::cuda::capture_none ? 0 : detail::cuda::event_wait_external);
+    });
+}
+
+MEMSAVER_INLINE Status CudaDriver::wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word,
+                                             std::uint32_t value) const noexcept {
+    return device_->call([&](const detail::CudaApi& api) {
+        detail::cuda::DevicePtr address = 0;
+        auto* const host = const_cast<std::atomic<std::uint32_t>*>(&word); // for its address alone
+        const detail::cuda::Result result = api.host_device_pointer(&address, host, 0);
+        if (result != detail::cuda::success) return result;
+        return api.stream_wait_value(detail::native(stream), address, value, detail::cuda::wait_value_geq);
+    });
 }
 
 } // namespace memsaver::inline v0_2

@@ -175,6 +175,9 @@ public:
     /// Work that could not be waited for may still touch it: it is not taken again, nor given back, before the device
     /// has been.
     void unsettle() noexcept { unsettled_ = true; }
+    [[nodiscard]] bool unsettled() const noexcept { return unsettled_; }
+    /// Waits for the device, if that is to be done before it can be taken again.
+    Status settle() noexcept;
 
     [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }
     [[nodiscard]] bool pinned() const noexcept { return pinned_; }

@@ -169,8 +169,12 @@ MEMSAVER_INLINE PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noex
     return *this;
 }
 
+MEMSAVER_INLINE Status PinnedBuffer::settle() noexcept {
+    return driver_ ? detail::settle(*driver_, unsettled_) : Status{};
+}
+
 MEMSAVER_INLINE Status PinnedBuffer::take(const AnyDriver& driver, std::size_t bytes) noexcept {
-    if (const Status status = settle(driver_ ? *driver_ : driver, unsettled_); !status.ok()) return status;
+    if (const Status status = settle(); !status.ok()) return status;
     if (!driver_) {
         if (const Status status = driver.map_host(bytes, pages_); !status.ok()) return status;
         driver_ = driver;
@@ -186,7 +190,7 @@ MEMSAVER_INLINE Status PinnedBuffer::take(const AnyDriver& driver, std::size_t b
 
 MEMSAVER_INLINE Status PinnedBuffer::release() noexcept {
     if (!driver_) return {};
-    if (const Status status = settle(*driver_, unsettled_); !status.ok()) return status;
+    if (const Status status = settle(); !status.ok()) return status;
     ready_ = false;
     const Status unpinned = pinned_ ? driver_->unpin_host(pages_) : Status{};
     // What the driver still holds is not pulled away from under it: others might be given the same addresses.

@@ -4,6 +4,7 @@
 
 #include "memsaver/core/form.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 
@@ -48,9 +49,16 @@ public:
     /// Waits for the operations that other threads have under way; answers whether there were any. The caller has none.
     bool wait_for_others() noexcept;
 
+    /// Streams of the machine wait for words that threads of the host are to set, until `words_set`.
+    void words_wait() noexcept { waiting_words_.fetch_add(1); }
+    void words_set() noexcept;
+    /// Waits until there are no such streams. Not for those threads.
+    void wait_for_words() const noexcept;
+
 private:
     struct Books; // who has joined
     std::unique_ptr<Books> books_;
+    std::atomic<unsigned> waiting_words_{0};
 };
 
 } // namespace memsaver::inline v0_2

@@ -69,6 +69,17 @@ MEMSAVER_INLINE std::size_t Neighbours::give_room(bool wait) noexcept {
     return given;
 }
 
+MEMSAVER_INLINE void Neighbours::words_set() noexcept {
+    waiting_words_.fetch_sub(1);
+    waiting_words_.notify_all();
+}
+
+MEMSAVER_INLINE void Neighbours::wait_for_words() const noexcept {
+    for (unsigned waiting = waiting_words_.load(); waiting != 0; waiting = waiting_words_.load()) {
+        waiting_words_.wait(waiting);
+    }
+}
+
 MEMSAVER_INLINE bool Neighbours::wait_for_others() noexcept {
     bool any = false;
     books_->each([&](detail::Neighbour& neighbour) { any = neighbour.wait_for_others() || any; });

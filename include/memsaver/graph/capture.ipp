@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace memsaver::inline v0_2 {
 
@@ -46,7 +47,8 @@ private:
     AnyDriver driver_;
     CaptureMode mode_;
     GraphRef graph_;
-    std::uint64_t number_ = 0; // what its arenas know it by
+    std::vector<std::shared_ptr<const void>> kept_; // what it waits for
+    std::uint64_t number_ = 0;                      // what its arenas know it by
 };
 
 MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
@@ -100,7 +102,7 @@ MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, const std::function
 MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, const std::function<void()>& body, std::uint64_t number) {
     SaverCore& saver = arena_.saver();
     const Span capturing{saver.events(), tag(), device(), "capture"};
-    const OpenCaptures::Mark mark{saver.captures(), tag(), stream, number};
+    OpenCaptures::Mark mark{saver.captures(), tag(), stream, number};
     const Region region{arena_};
     check(driver_.begin_capture(stream, mode_), "begin a capture");
     try {
@@ -109,6 +111,7 @@ MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, const std::function
         drop_capture(stream);
         throw;
     }
+    std::vector<std::shared_ptr<const void>> kept = mark.kept();
     GraphRef graph = graph_;
     const bool first = graph == GraphRef{};
     const Status status = first ? driver_.end_capture(stream, graph) : driver_.update_graph(stream, graph);
@@ -118,6 +121,7 @@ MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, const std::function
         check(status, "end a capture (what waits for the device, or for another stream, breaks one)");
     }
     graph_ = graph;
+    kept_.swap(kept); // what the last one kept goes
 }
 
 MEMSAVER_INLINE void CapturedGraph::drop_capture(StreamRef stream) noexcept {

@@ -31,9 +31,9 @@ public:
 
 } // namespace detail
 
-/// Owns an executable graph and the blocks that were given up while it was captured. Move-only; may outlive its saver,
-/// whose core it keeps alive. What `capture` answers; a default one stands for no graph, and every use of it is Misuse.
-/// As the driver's own graphs, one is used by one thread at a time.
+/// Owns an executable graph, the blocks that were given up while it was captured, and the gates that it waits at.
+/// Move-only; may outlive its saver, whose core it keeps alive. What `capture` answers; a default one stands for no
+/// graph, and every use of it is Misuse. As the driver's own graphs, one is used by one thread at a time.
 ///
 /// Its end is quiet: launches that are under way run to their end, and the blocks it kept are handed out again once the
 /// device has passed them. Failures go to the saver's event sink.

@@ -103,6 +103,11 @@ public:
     Status launch(GraphRef graph, StreamRef stream) const noexcept;
     Status close_graph(GraphRef graph) const noexcept;
 
+    // Gates. A launch of a graph that waits for an event which has been closed is noted as a violation. A word must lie
+    // in pinned pages.
+    Status follow_outside(StreamRef stream, EventRef event) const noexcept;
+    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept;
+
     // What a GPU does not have.
 
     /// Runs `kernel` in the order of `stream`. It may touch the `bytes` at `address` and no other device memory; were
@@ -142,7 +147,7 @@ private:
     std::shared_ptr<detail::HostMachine> machine_;
 };
 
-static_assert(Driver<HostDriver> && Plain<HostDriver> && Captures<HostDriver>);
+static_assert(Driver<HostDriver> && Plain<HostDriver> && Captures<HostDriver> && Gates<HostDriver>);
 
 static_assert(Trims<HostDriver> && StreamOwners<HostDriver> && Named<HostDriver>);
 

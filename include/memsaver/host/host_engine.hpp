@@ -4,6 +4,7 @@
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/host/host_memory.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +31,7 @@ struct HostMark {
 
 /// One piece of work, and the device memory that it touches.
 struct HostWork {
-    enum class Kind : unsigned char { copy_to_host, copy_to_device, fill, kernel, follow };
+    enum class Kind : unsigned char { copy_to_host, copy_to_device, fill, kernel, follow, follow_outside, wait_word };
 
     Kind kind = Kind::kernel;
     unsigned char byte = 0;
@@ -40,6 +41,9 @@ struct HostWork {
     const void* from_host = nullptr;
     std::shared_ptr<std::function<void()>> kernel; // shared with the graphs that replay it
     std::vector<HostMark> marks;                   // of a follow
+    std::weak_ptr<HostEvent> outside;              // of a follow in a graph: each launch looks for its marks
+    const std::atomic<std::uint32_t>* word = nullptr;
+    std::uint32_t value = 0; // that the word must come to
     std::uint64_t pinned = 0;
 
     [[nodiscard]] static HostWork on(HostRange range, Kind kind) noexcept;
@@ -47,6 +51,14 @@ struct HostWork {
     [[nodiscard]] HostAccess access() const noexcept;
     /// Whether it ended well: a kernel must not throw.
     [[nodiscard]] bool run() const noexcept;
+    /// Whether it only waits: for marks, or for a word.
+    [[nodiscard]] bool waits() const noexcept {
+        return kind == Kind::follow || kind == Kind::follow_outside || kind == Kind::wait_word;
+    }
+    /// Whether the host has brought its word to its value.
+    [[nodiscard]] bool word_set() const noexcept {
+        return word == nullptr || static_cast<std::int32_t>(word->load() - value) >= 0;
+    }
 };
 
 /// What was recorded between begin and end of a capture. Streams join it by following an event recorded in it; that
@@ -312,6 +324,11 @@ public:
 
     Status follow(StreamRef stream_ref, EventRef ref) noexcept;
 
+    Status follow_outside(StreamRef stream_ref, EventRef ref) noexcept;
+
+    /// Queues waiting for the word, which must lie in pinned pages: a GPU would not find it elsewhere.
+    Status wait_word(StreamRef ref, const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept;
+
     Status query(EventRef ref, bool& passed) noexcept;
 
     Status wait(EventRef ref) noexcept;
@@ -348,7 +365,7 @@ private:
     Status with_event(EventRef ref, StreamRef stream_ref, F f) noexcept {
         return with_stream(stream_ref, [&](const auto& stream) {
             const auto found = events_.find(ref.native());
-            return found == events_.end() ? stranger("use of what is not an event") : f(*found->second, stream);
+            return found == events_.end() ? stranger("use of what is not an event") : f(found->second, stream);
         });
     }
 
@@ -369,7 +386,7 @@ private:
     void put(HostStream& stream, HostWork work);
 
     HostEngine engine_;
-    std::unordered_map<const void*, std::unique_ptr<HostEvent>> events_;
+    std::unordered_map<const void*, std::shared_ptr<HostEvent>> events_;
     HostGraphs graphs_;
     HostCaptures captures_;
     StreamRef lanes_[2];

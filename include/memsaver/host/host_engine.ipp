@@ -4,6 +4,8 @@
 #include "memsaver/host/host_engine.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -34,7 +36,9 @@ MEMSAVER_INLINE bool HostWork::run() const noexcept {
     case Kind::copy_to_host: std::memcpy(to_host, device, range.bytes); break;
     case Kind::copy_to_device: std::memcpy(device, from_host, range.bytes); break;
     case Kind::fill: std::memset(device, byte, range.bytes); break;
-    case Kind::follow: break;
+    case Kind::follow:
+    case Kind::follow_outside:
+    case Kind::wait_word: break;
     case Kind::kernel: try { (*kernel)();
         } catch (...) {
             return false;
@@ -280,9 +284,11 @@ MEMSAVER_INLINE void HostEngine::serve(HostStream& stream) noexcept {
 MEMSAVER_INLINE void HostEngine::serve_first(HostStream& stream, Lock& lock) noexcept {
     HostWork& work = stream.queue.front(); // stays in place while others are pushed
     stream.busy = true;
-    if (work.kind == HostWork::Kind::follow) {
-        progress_.wait(lock, [&] { return stopping_ || lost_ || passed(work.marks); });
-    } else if (!work.doomed) { // else it was noted then
+    if (work.waits()) {
+        const auto over = [&] { return stopping_ || lost_ || (passed(work.marks) && work.word_set()); };
+        if (work.word == nullptr) progress_.wait(lock, over);
+        while (!over()) progress_.wait_for(lock, std::chrono::microseconds{50}); // nobody tells of a word
+    } else if (!work.doomed) {                                                   // else it was noted then
         memory_.mappings().unpin(work.range, work.pinned);
         work.pinned =
             memory_.mappings().pin(work.range); // what a kernel finds here may have been mapped after its launch
@@ -405,7 +411,7 @@ MEMSAVER_INLINE Status HostMachine::submit(StreamRef ref, HostWork work, bool ch
 
 MEMSAVER_INLINE Status HostMachine::open_event(StreamRef near, EventRef& out) noexcept {
     return with_stream(near, [&](const auto&) {
-        auto event = std::make_unique<HostEvent>();
+        auto event = std::make_shared<HostEvent>();
         HostEvent* const native = event.get();
         out = events_.emplace(native, std::move(event)).first->second.get();
         return HostStatus::ok;
@@ -419,53 +425,86 @@ MEMSAVER_INLINE Status HostMachine::close_event(EventRef ref) noexcept {
 }
 
 MEMSAVER_INLINE Status HostMachine::record(EventRef ref, StreamRef stream_ref) noexcept {
-    return with_event(ref, stream_ref, [&](HostEvent& event, const auto& stream) {
+    return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
         if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
         std::vector<HostMark> marks;
         if (stream->capture == nullptr) marks.push_back(engine_.mark(stream));
-        event.marks = std::move(marks);
-        event.captured = stream->capture;
+        event->marks = std::move(marks);
+        event->captured = stream->capture;
         return HostStatus::ok;
     });
 }
 
 MEMSAVER_INLINE Status HostMachine::record_device(EventRef ref) noexcept {
-    return with_event(ref, {}, [&](HostEvent& event, const auto&) {
+    return with_event(ref, {}, [&](const auto& event, const auto&) {
         if (captures_.break_all()) return HostStatus::capture_unsupported;
-        event.marks = engine_.mark_all();
-        event.captured = nullptr;
+        event->marks = engine_.mark_all();
+        event->captured = nullptr;
         return HostStatus::ok;
     });
 }
 
 MEMSAVER_INLINE Status HostMachine::follow(StreamRef stream_ref, EventRef ref) noexcept {
-    return with_event(ref, stream_ref, [&](HostEvent& event, const auto& stream) {
+    return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
         if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
-        if (stream->capture != nullptr && stream->capture != event.captured) {
-            stream->capture->broken = true; // a graph cannot wait for what is not in it
+        if (stream->capture != nullptr && stream->capture != event->captured) {
+            stream->capture->broken = true; // a graph cannot wait for what is not in it, but from outside
             return HostStatus::capture_isolation;
         }
-        if (event.captured == nullptr) {
+        if (event->captured == nullptr) {
             HostWork work;
             work.kind = HostWork::Kind::follow;
-            work.marks = event.marks;
+            work.marks = event->marks;
             engine_.push(*stream, std::move(work));
             return HostStatus::ok;
         }
-        if (!event.captured->open || event.captured->broken) return HostStatus::captured_event;
+        if (!event->captured->open || event->captured->broken) return HostStatus::captured_event;
         if (stream->capture == nullptr) { // joins the capture; what is recorded there is in order already
-            event.captured->streams.push_back(stream.get());
-            stream->capture = event.captured;
+            event->captured->streams.push_back(stream.get());
+            stream->capture = event->captured;
         }
         return HostStatus::ok;
     });
 }
 
+MEMSAVER_INLINE Status HostMachine::follow_outside(StreamRef stream_ref, EventRef ref) noexcept {
+    return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
+        if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+        if (event->captured != nullptr) return HostStatus::captured_event;
+        HostWork work;
+        work.kind = HostWork::Kind::follow_outside;
+        if (stream->capture == nullptr) {
+            work.marks = event->marks;
+        } else {
+            work.outside = event;
+        }
+        put(*stream, std::move(work));
+        return HostStatus::ok;
+    });
+}
+
+MEMSAVER_INLINE Status HostMachine::wait_word(StreamRef ref, const std::atomic<std::uint32_t>& word,
+                                              std::uint32_t value) noexcept {
+    return with_stream(ref, [&](const auto& stream) {
+        if (stream->capture != nullptr) {
+            stream->capture->broken = true;
+            return HostStatus::capture_unsupported;
+        }
+        if (!pins.pinned(&word)) return HostStatus::invalid_value;
+        HostWork work;
+        work.kind = HostWork::Kind::wait_word;
+        work.word = &word;
+        work.value = value;
+        engine_.push(*stream, std::move(work));
+        return HostStatus::ok;
+    });
+}
+
 MEMSAVER_INLINE Status HostMachine::query(EventRef ref, bool& passed) noexcept {
-    return with_event(ref, {}, [&](const HostEvent& event, const auto&) {
-        if (event.captured != nullptr) return HostStatus::captured_event;
-        passed = engine_.passed(event.marks);
-        engine_.want(event.marks);
+    return with_event(ref, {}, [&](const auto& event, const auto&) {
+        if (event->captured != nullptr) return HostStatus::captured_event;
+        passed = engine_.passed(event->marks);
+        engine_.want(event->marks);
         return HostStatus::ok;
     });
 }
@@ -517,7 +556,15 @@ MEMSAVER_INLINE Status HostMachine::launch(GraphRef ref, StreamRef stream_ref) n
         const HostGraph* const graph = graphs_.find(ref);
         if (graph == nullptr) return stranger("launch of what is not a graph");
         if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
-        for (const HostWork& call : graph->calls) put(*stream, call);
+        std::vector<HostWork> calls = graph->calls;
+        for (HostWork& call : calls) {
+            if (call.kind != HostWork::Kind::follow_outside || stream->capture != nullptr) continue;
+            const std::shared_ptr<HostEvent> event = call.outside.lock();
+            if (event == nullptr) return stranger("launch of a graph that waits for a closed event");
+            if (event->captured != nullptr) return HostStatus::captured_event;
+            call.marks = event->marks; // as they are now
+        }
+        for (HostWork& call : calls) put(*stream, std::move(call));
         return HostStatus::ok;
     });
 }

@@ -259,6 +259,9 @@ public:
     /// Whether a copy may touch these bytes: not if they lie in a pinned range and beyond it.
     [[nodiscard]] bool whole(const void* host, std::size_t bytes) noexcept;
 
+    /// Whether a byte is pinned.
+    [[nodiscard]] bool pinned(const void* host) noexcept;
+
     [[nodiscard]] std::size_t pinned_bytes() noexcept;
 
 private:

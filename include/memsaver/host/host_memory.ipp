@@ -377,6 +377,11 @@ MEMSAVER_INLINE bool HostPins::whole(const void* host, std::size_t bytes) noexce
     return after != pins_.begin() && begin + bytes <= std::prev(after)->first + std::prev(after)->second;
 }
 
+MEMSAVER_INLINE bool HostPins::pinned(const void* host) noexcept {
+    const std::lock_guard lock{mutex_};
+    return overlaps(reinterpret_cast<std::uintptr_t>(host), 1);
+}
+
 MEMSAVER_INLINE std::size_t HostPins::pinned_bytes() noexcept {
     const std::lock_guard lock{mutex_};
     return pinned_bytes_;

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/options.hpp"
 #include "memsaver/core/usage.hpp"
+#include "memsaver/fwd.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -51,6 +52,9 @@ public:
     void load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset = 0) const;
     /// See MemorySaver::invalidate.
     void invalidate(const void* pointer, std::size_t bytes) const;
+
+    /// See MemorySaver::gate.
+    [[nodiscard]] Gate gate(const void* pointer, std::size_t bytes) const;
 
     /// The name of its tag; "outside" for plain memory.
     [[nodiscard]] const std::string& tag() const;

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
 #include <cstddef>
@@ -47,6 +48,10 @@ MEMSAVER_INLINE void Arena::load(void* pointer, std::size_t bytes, const std::st
 
 MEMSAVER_INLINE void Arena::invalidate(const void* pointer, std::size_t bytes) const {
     saver().invalidate(*arena_, pointer, bytes);
+}
+
+MEMSAVER_INLINE Gate Arena::gate(const void* pointer, std::size_t bytes) const {
+    return saver().gate(arena_, pointer, bytes);
 }
 
 MEMSAVER_INLINE const std::string& Arena::tag() const { return base().tag(); }

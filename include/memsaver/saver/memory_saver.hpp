@@ -5,6 +5,7 @@
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/arrival.hpp"
 #include "memsaver/saver/buffer.hpp"
+#include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/use.hpp"
 
@@ -132,6 +133,16 @@ public:
     [[nodiscard]] Arrival resume_async(const Tags& tags, const ResumeAsyncOptions& options = {}) {
         return used().resume_async(tags, options);
     }
+
+    /// A gate of `bytes` at `pointer` (or inside its block): work behind it, captured graphs included, waits for just
+    /// these bytes whenever a `resume_async` has them on their way; see Gate. The memory may be paused or on its way.
+    /// The first gate of a tag opens a stream, each an event; a `resume_async` then makes a few driver calls for each
+    /// gate that lives. Waits for an operation on the tag that is under way, and of bytes that are on their way now as
+    /// Arrival::before does.
+    ///
+    /// Throws Misuse for what is not, as a whole, in one live block; Unavailable where the driver has no gates; or what
+    /// a failing driver call stands for. Switched off, and for plain memory, a gate never waits and costs nothing.
+    [[nodiscard]] Gate gate(const void* pointer, std::size_t bytes) { return used().gate(pointer, bytes); }
 
     /// Saves what a pause of these tags would save, ahead of it: copies while the engine works, so that the pause only
     /// gives pages back. For policies that save once. Waits for `.order` here, then starts; the memory stays active,

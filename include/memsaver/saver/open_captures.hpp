@@ -39,6 +39,9 @@ public:
         Mark& operator=(const Mark&) = delete;
         ~Mark();
 
+        /// What `keep` was given for this capture.
+        [[nodiscard]] std::vector<std::shared_ptr<const void>> kept();
+
     private:
         OpenCaptures& captures_;
     };
@@ -64,6 +67,10 @@ public:
     /// Whether this thread has one open.
     [[nodiscard]] bool here();
 
+    /// The graph of the capture that `stream` takes part in keeps this alive: that which began at the stream, else this
+    /// thread's, else, for nobody knows, all that are open. Does nothing where there is none.
+    void keep(StreamRef stream, const std::shared_ptr<const void>& what);
+
     /// A number for a graph that is to be captured; never 0.
     [[nodiscard]] std::uint64_t new_graph() noexcept { return last_graph_.fetch_add(1) + 1; }
 
@@ -78,6 +85,7 @@ private:
         std::thread::id thread;
         std::uint64_t graph;
         const Mark* mark;
+        std::vector<std::shared_ptr<const void>> kept{};
     };
 
     // With the lock held.

@@ -33,6 +33,24 @@ MEMSAVER_INLINE OpenCaptures::Mark::~Mark() {
     captures_.free_.notify_all();
 }
 
+MEMSAVER_INLINE std::vector<std::shared_ptr<const void>> OpenCaptures::Mark::kept() {
+    const std::lock_guard lock{captures_.mutex_};
+    for (Open& open : captures_.open_) {
+        if (open.mark == this) return std::move(open.kept);
+    }
+    return {};
+}
+
+MEMSAVER_INLINE void OpenCaptures::keep(StreamRef stream, const std::shared_ptr<const void>& what) {
+    if (count_.load() == 0) return;
+    const std::lock_guard lock{mutex_};
+    const Open* of = find([&](const Open& open) { return open.stream == stream; });
+    if (of == nullptr) of = on_this_thread();
+    for (Open& open : open_) {
+        if (of == nullptr || of == &open) open.kept.push_back(what);
+    }
+}
+
 MEMSAVER_INLINE OpenCaptures::KeepOut::KeepOut(OpenCaptures& captures, const Deadline& deadline) : captures_{captures} {
     std::unique_lock lock{captures_.mutex_};
     const auto none = [&] { return captures_.open_.empty(); };

@@ -41,6 +41,8 @@ public:
     /// Once, for it stays.
     MEMSAVER_INLINE void load(void* pointer, const FileRange& from) override;
     MEMSAVER_INLINE void invalidate(const void* pointer, std::size_t bytes) override;
+    /// Nothing is ever away: there is nothing to wait for.
+    [[nodiscard]] MEMSAVER_INLINE std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) override;
     [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
     MEMSAVER_INLINE void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
     [[nodiscard]] MEMSAVER_INLINE bool owns_stream(StreamRef stream) const override;

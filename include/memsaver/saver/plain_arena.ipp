@@ -162,6 +162,13 @@ MEMSAVER_INLINE void PlainArena::invalidate(const void* pointer, std::size_t byt
                  ") in tag \"" + tag_ + "\": these are not bytes of a live block"};
 }
 
+MEMSAVER_INLINE std::shared_ptr<GateMark> PlainArena::gate(const void* pointer, std::size_t bytes) {
+    require_open("gate");
+    if (bytes != 0 && holds(pointer, bytes)) return nullptr;
+    throw Misuse{"gate(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
+                 ") in tag \"" + tag_ + "\": these are not bytes of a live block"};
+}
+
 MEMSAVER_INLINE std::unique_ptr<GrowingBlock> PlainArena::reserve_block(std::size_t cap) {
     const std::size_t granularity = granularity_of(driver_);
     if (cap == 0 || !can_align_up(cap, granularity)) {

@@ -72,6 +72,8 @@ public:
     void load(ArenaBase& arena, void* pointer, const FileRange& from);
     void invalidate(const void* pointer, std::size_t bytes);
     void invalidate(ArenaBase& arena, const void* pointer, std::size_t bytes);
+    Gate gate(const void* pointer, std::size_t bytes);
+    Gate gate(std::shared_ptr<ArenaBase> arena, const void* pointer, std::size_t bytes);
 
     // --- operations ---
 

@@ -211,6 +211,22 @@ MEMSAVER_INLINE void SaverCore::invalidate(ArenaBase& arena, const void* pointer
     boundary("invalidate", arena, [&] { arena.invalidate(pointer, bytes); });
 }
 
+MEMSAVER_INLINE Gate SaverCore::gate(const void* pointer, std::size_t bytes) {
+    require_parent("gate");
+    if (std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return gate(std::move(arena), pointer, bytes);
+    return boundary("gate", [&]() -> Gate {
+        throw Misuse{"gate(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
+                     "): no tag of this saver has such a pointer"};
+    });
+}
+
+MEMSAVER_INLINE Gate SaverCore::gate(std::shared_ptr<ArenaBase> arena, const void* pointer, std::size_t bytes) {
+    return boundary("gate", *arena, [&] {
+        std::shared_ptr<GateMark> mark = arena->gate(pointer, bytes);
+        return Gate{shared_from_this(), std::move(arena), std::move(mark)};
+    });
+}
+
 // --- operations ---
 
 MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& options) {

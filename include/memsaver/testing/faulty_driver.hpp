@@ -7,7 +7,9 @@
 #include "memsaver/testing/call_log.hpp"
 #include "memsaver/testing/faulty_system.hpp"
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -178,6 +180,16 @@ public:
     Status close_graph(GraphRef graph) const noexcept requires Captures<D> {
         return call({.call = Call::close_graph, .graph = graph},
                     [&](CallRecord&) { return inner().close_graph(graph); });
+    }
+
+    Status follow_outside(StreamRef stream, EventRef event) const noexcept requires Gates<D> {
+        return call({.call = Call::follow_outside, .stream = stream, .event = event},
+                    [&](CallRecord&) { return inner().follow_outside(stream, event); });
+    }
+    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word,
+                     std::uint32_t value) const noexcept requires Gates<D> {
+        return call({.call = Call::wait_word, .stream = stream, .host = &word},
+                    [&](CallRecord&) { return inner().wait_word(stream, word, value); });
     }
 };
 

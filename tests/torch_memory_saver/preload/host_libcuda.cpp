@@ -234,6 +234,8 @@ void* find(const char* name) {
         {"cuStreamDestroy", address(stream_destroy)},
         {"cuStreamGetCtx", address(stream_context)},
         {"cuStreamWaitEvent", address(stream_wait_event)},
+        {"cuStreamWaitValue32", address(never)},
+        {"cuMemHostGetDevicePointer", address(never)},
         {"cuStreamIsCapturing", address(stream_capturing)},
         {"cuEventCreate", address(event_create)},
         {"cuEventDestroy", address(event_destroy)},

@@ -1,0 +1,203 @@
+// Definitions of gates.hpp.
+#pragma once
+
+#include "memsaver/arena/gates.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// A gate, and when it opens.
+struct ArenaGates::Due {
+    std::shared_ptr<GateMark> gate;
+    std::vector<Ticket*> tickets;
+    std::size_t last = 0;  // of the tickets
+    std::size_t place = 0; // in that one
+    bool by_host = false;  // something is not on its stream yet
+};
+
+MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaGates::add(Range range, Address block, std::uint64_t serial) {
+    if (fork_ == nullptr) fork_ = std::make_shared<const ForkMark>();
+    if (gates_.size() == gates_.capacity()) { // so that the ended ones cost nothing
+        std::erase_if(gates_, [](const auto& gate) { return gate.expired(); });
+        gates_.reserve(2 * gates_.size() + 16);
+    }
+    auto made = std::make_unique<GateMark>(driver_, range, block, serial);
+    if (!copies_.owns()) check(copies_.open(driver_), "open a stream for gates");
+    check(made->event.open(driver_, copies_.get()), "open an event for a gate");
+    check(driver_.follow_outside(copies_.get(), made->event.get()), "make a gate"); // whether the driver can
+    check(driver_.record(made->event.get(), copies_.get()), "record the event of a gate");
+    std::shared_ptr<GateMark> gate{made.release(), [fork = fork_](GateMark* ended) {
+                                       if (!fork->forked()) delete ended;
+                                   }};
+    gates_.push_back(gate); // for which there is room
+    return gate;
+}
+
+MEMSAVER_INLINE std::vector<ArenaGates::Due> ArenaGates::due(const std::vector<Bringing>& coming,
+                                                             FunctionRef<bool(const GateMark&)> lives) {
+    std::vector<Due> all;
+    for (const auto& known : gates_) {
+        Due next;
+        next.gate = known.lock();
+        if (next.gate == nullptr || !lives(*next.gate)) continue;
+        const Range range = next.gate->range;
+        for (std::size_t i = 0; i < coming.size(); ++i) {
+            const auto& brought = coming[i].ranges;
+            if (std::none_of(brought.begin(), brought.end(), [&](const Range& r) { return overlap(r, range); }))
+                continue;
+            next.tickets.push_back(coming[i].ticket);
+            next.last = i;
+            next.place = coming[i].ticket->place(range);
+            next.by_host = next.by_host || !coming[i].ticket->enqueued();
+        }
+        if (!next.tickets.empty()) all.push_back(std::move(next));
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Due& a, const Due& b) { return std::tie(a.last, a.place) < std::tie(b.last, b.place); });
+    return all;
+}
+
+MEMSAVER_INLINE std::unique_ptr<ArenaGates::Opening>
+ArenaGates::record(const std::vector<Bringing>& coming, FunctionRef<bool(const GateMark&)> lives,
+                   FunctionRef<void(const Status&, Ticket&)> moved) {
+    if (gates_.empty()) return nullptr;
+    std::vector<Due> gates = due(coming, lives);
+    const bool any_by_host = std::any_of(gates.begin(), gates.end(), [](const Due& gate) { return gate.by_host; });
+    const bool host = any_by_host && can_wait();
+    std::vector<Opening::Part> parts;
+    std::uint32_t value = promised_; // nobody else changes it under the turn
+    for (const Due& gate : gates) {
+        if (!host || !gate.by_host) continue;
+        value += 1;
+        for (Ticket* const ticket : gate.tickets) parts.push_back({ticket, gate.gate->range, value});
+    }
+    std::unique_ptr<Opening> opening;
+    if (!parts.empty()) opening = std::make_unique<Opening>(*this, std::move(parts));
+    if (opening) {
+        const std::lock_guard lock{mutex_};
+        value = std::exchange(promised_, value);
+        waiting_ = true;
+        gave_up_ = false;
+        if (Neighbours* const all = driver_.neighbours()) all->words_wait();
+    }
+    try {
+        for (const Due& gate : gates) {
+            const bool by_host = host && gate.by_host;
+            const StreamRef relay = by_host ? words_.get() : copies_.get();
+            if (by_host) {
+                check(driver_.wait_word(relay, *word_, ++value), "have a stream wait for the host");
+            } else {
+                for (Ticket* const ticket : gate.tickets) {
+                    const Status status = ticket->follow(relay, gate.gate->range);
+                    if (!status.ok()) moved(status, *ticket);
+                }
+            }
+            check(driver_.record(gate.gate->event.get(), relay), "record the event of a gate");
+        }
+        if (opening) opening->start();
+    } catch (...) {
+        give_up();
+        throw;
+    }
+    return opening;
+}
+
+MEMSAVER_INLINE bool ArenaGates::can_wait() {
+    if (word_ != nullptr) return true;
+    constexpr std::size_t bytes = 4096;
+    const Status taken = page_.take(driver_, bytes);
+    if (taken.kind == StatusKind::unsupported) return false;
+    check(taken, "take a page of host memory for gates");
+    if (!page_.pinned()) return false;
+    if (!words_.owns()) check(words_.open(driver_), "open a stream for gates");
+    const std::lock_guard lock{mutex_};
+    word_ = new (page_.data()) std::atomic<std::uint32_t>{promised_};
+    return true;
+}
+
+MEMSAVER_INLINE void ArenaGates::raise_to(std::uint32_t value) noexcept {
+    if (!waiting_) return;
+    if (static_cast<std::int32_t>(value - word_->load()) > 0) word_->store(value);
+    if (word_->load() != promised_) return;
+    waiting_ = false;
+    if (Neighbours* const all = driver_.neighbours()) all->words_set();
+}
+
+MEMSAVER_INLINE void ArenaGates::open(std::uint32_t value) noexcept {
+    const std::lock_guard lock{mutex_};
+    raise_to(value);
+}
+
+MEMSAVER_INLINE void ArenaGates::give_up() noexcept {
+    const std::lock_guard lock{mutex_};
+    gave_up_ = gave_up_ || waiting_;
+    raise_to(promised_);
+}
+
+MEMSAVER_INLINE bool ArenaGates::gave_up() noexcept {
+    const std::lock_guard lock{mutex_};
+    return gave_up_;
+}
+
+MEMSAVER_INLINE Status ArenaGates::close() noexcept {
+    const Status copies = copies_.close();
+    const Status words = words_.close();
+    {
+        const std::lock_guard lock{mutex_};
+        word_ = nullptr;
+    }
+    const Status page = page_.release();
+    return !copies.ok() ? copies : !words.ok() ? words : page;
+}
+
+MEMSAVER_INLINE ArenaGates::Opening::Opening(ArenaGates& gates, std::vector<Part> parts)
+    : gates_{gates}, parts_{std::move(parts)}, crew_{
+                                                   CrewOptions{.threads = 1, .numa_node = gates.driver_.numa_node()}} {
+    check(passed_.open(gates_.driver_, gates_.relay()), "open an event for gates");
+}
+
+MEMSAVER_INLINE void ArenaGates::Opening::start() {
+    crew_.start(1, [this] { run(); });
+}
+
+MEMSAVER_INLINE Status ArenaGates::Opening::wait() noexcept {
+    crew_.join();
+    if (!status_.ok() || !gates_.gave_up()) return status_;
+    return {StatusKind::other, 0, "gates were opened before their bytes came"};
+}
+
+MEMSAVER_INLINE void ArenaGates::Opening::run() noexcept {
+    status_ = open_each();
+    if (!status_.ok()) gates_.give_up();
+}
+
+MEMSAVER_INLINE Status ArenaGates::Opening::open_each() noexcept {
+    const AnyDriver& driver = gates_.driver_;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+        // By a stream, not by `wait_for`: that may wait for the whole device, and so for this thread.
+        Status status = parts_[i].ticket->follow(gates_.relay(), parts_[i].range);
+        if (!status.ok()) return status;
+        if (i + 1 < parts_.size() && parts_[i + 1].value == parts_[i].value) continue; // the gate has more
+        status = driver.record(passed_.get(), gates_.relay());
+        if (status.ok()) status = driver.wait(passed_.get());
+        if (!status.ok()) return status;
+        gates_.open(parts_[i].value);
+    }
+    return {};
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

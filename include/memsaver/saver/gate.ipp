@@ -1,0 +1,28 @@
+// Definitions of gate.hpp.
+#pragma once
+
+#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/gates.hpp"
+#include "memsaver/saver/gate.hpp"
+#include "memsaver/saver/open_captures.hpp"
+#include "memsaver/saver/saver_core.hpp"
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE void Gate::before(StreamRef stream) const {
+    if (arena_ == nullptr) throw Misuse{"a Gate that stands for nothing was used"};
+    saver_->boundary("before a gate", *arena_, [&] {
+        arena_->require_open("before a gate");
+        if (mark_ == nullptr) return;
+        bool capturing = false;
+        check(mark_->driver.capturing(stream, capturing), "ask whether a stream is being captured");
+        if (capturing) {
+            saver_->captures().keep(stream, mark_);
+        } else {
+            arena_->require_brought();
+        }
+        check(mark_->driver.follow_outside(stream, mark_->event.get()), "have a stream wait at a gate");
+    });
+}
+
+} // namespace memsaver::inline v0_2

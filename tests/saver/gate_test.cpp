@@ -1,0 +1,545 @@
+// Gates: captured graphs wait, in every replay, for just the bytes that they are about to read.
+#include "graph/graph_support.hpp"
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+#include "support/manual_backup.hpp"
+
+#include "memsaver/backup/verified.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace saver_gate_test {
+
+using namespace test;
+
+#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
+
+constexpr std::size_t layer = 3_MiB;
+
+/// A block of four layers, each with a pattern of its own, and a graph that fetches each behind its own gate.
+template <class D>
+struct Model {
+    static constexpr std::size_t layers = 4;
+
+    Model(MemorySaver<>& owner, const D& on, const std::string& tag, AnyPolicy policy)
+        : driver{on}, saver{owner}, stream{on}, block{saver.arena(tag, std::move(policy)), layers * layer} {
+        write();
+        for (std::size_t i = 0; i < layers; ++i) {
+            gates.push_back(saver.gate(at(i), layer));
+            outboxes.push_back(std::make_unique<Outbox<D>>(driver, layer));
+        }
+        graph = capture(saver, "graph", stream, [&] {
+            for (std::size_t i = 0; i < layers; ++i) {
+                gates[i].before(stream);
+                outboxes[i]->fetch(at(i), stream);
+            }
+        });
+    }
+    void write() {
+        for (std::size_t i = 0; i < layers; ++i) write_bytes(driver, at(i), pattern(layer, i));
+    }
+    [[nodiscard]] char* at(std::size_t i) const { return block.data() + i * layer; }
+    /// Last layer first.
+    [[nodiscard]] ResumeAsyncOptions backwards() const {
+        return {.first = {{at(3), layer}, {at(2), layer}, {at(0), layer}}};
+    }
+    void launch() {
+        for (auto& outbox : outboxes) outbox->clear();
+        graph.launch(stream);
+    }
+    void finish() {
+        EventRef event;
+        REQUIRE(driver.open_event(stream, event).ok());
+        CHECK(driver.record(event, stream).ok());
+        CHECK(driver.wait(event).ok());
+        CHECK(driver.close_event(event).ok());
+    }
+    [[nodiscard]] bool right() const {
+        for (std::size_t i = 0; i < layers; ++i) {
+            if (outboxes[i]->bytes() != pattern(layer, i)) return false;
+        }
+        return true;
+    }
+
+    const D& driver;
+    MemorySaver<>& saver;
+    OwnStream<D> stream;
+    Buffer<char> block;
+    std::vector<Gate> gates;
+    std::vector<std::unique_ptr<Outbox<D>>> outboxes;
+    Graph graph;
+};
+
+/// Every policy that keeps bytes, and moves them in another way.
+std::vector<AnyPolicy> policies() {
+    return {HostBackup{},
+            HostBackup{.refresh = Refresh::once},
+            HostBackup{.retain = false},
+            HostBackup{.storage = Storage::pageable, .threads = 2},
+            HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB},
+            FileBackup{.directory = "/tmp", .threads = 1},
+            Verified<HostBackup>{},
+            Verified<FileBackup>{{.directory = "/tmp"}}};
+}
+
+TEST_CASE_TEMPLATE("gates: a graph launched as soon as resume_async returns reads right bytes, every time", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    for (std::size_t i = 0; i < policies().size(); ++i) {
+        CAPTURE(i);
+        Model model{saver, machine.driver, "weights" + std::to_string(i), policies()[i]};
+        model.launch(); // with nothing on its way
+        model.finish();
+        CHECK(model.right());
+        for (int round = 0; round < 3; ++round) {
+            saver.pause("weights" + std::to_string(i));
+            const Arrival coming = saver.resume_async("weights" + std::to_string(i), model.backwards());
+            model.launch();
+            if (round == 1) coming.wait();
+            model.finish();
+            CHECK(model.right());
+        }
+        saver.pause("weights" + std::to_string(i));
+        saver.resume("weights" + std::to_string(i));
+        model.launch();
+        model.finish();
+        CHECK(model.right());
+    }
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE_TEMPLATE("gates: bytes that are filled, and bytes that nobody brings", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    Model zeros{saver, machine.driver, "zeros", Zero{}};
+    Model dropped{saver, machine.driver, "dropped", Discard{.poison = 0x5A}};
+    Model kept{saver, machine.driver, "kept", HostBackup{}};
+    saver.pause({"zeros", "dropped", "kept"});
+    const Arrival coming = saver.resume_async({"zeros", "dropped"});
+    const Arrival nothing = saver.resume_async("kept", {.bytes = Zero{}});
+    zeros.launch();
+    dropped.launch();
+    kept.launch();
+    zeros.finish();
+    dropped.finish();
+    kept.finish();
+    for (std::size_t i = 0; i < Model<typename M::Driver>::layers; ++i) {
+        CHECK(zeros.outboxes[i]->bytes() == std::vector<unsigned char>(layer, 0));
+        CHECK(dropped.outboxes[i]->bytes() == std::vector<unsigned char>(layer, 0x5A));
+        CHECK(kept.outboxes[i]->bytes() == std::vector<unsigned char>(layer, 0));
+    }
+}
+
+TEST_CASE_TEMPLATE("gates: closed for as long as a copy is late", M, MEMSAVER_TEST_HOSTS) {
+    for (const bool pageable : {false, true}) {
+        CAPTURE(pageable);
+        const Checked<M> machine;
+        MemorySaver<> saver{MemorySaver{machine.driver}};
+        const AnyPolicy policy =
+            pageable ? HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB} : HostBackup{};
+        Model model{saver, machine.driver, "weights", policy};
+        saver.pause("weights");
+        const HostDriver host = machine.driver.inner();
+        StreamRef lane;
+        REQUIRE(host.lane(Direction::in, lane).ok());
+        REQUIRE(host.hold(lane).ok());
+        const Arrival coming = saver.resume_async("weights", model.backwards());
+        model.launch();
+        EventRef event;
+        REQUIRE(host.open_event(model.stream, event).ok());
+        REQUIRE(host.record(event, model.stream).ok());
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});
+        bool passed = true;
+        CHECK(host.query(event, passed).ok());
+        CHECK_FALSE(passed);
+        for (const auto& outbox : model.outboxes) CHECK(outbox->bytes() == std::vector<unsigned char>(layer, 0));
+        REQUIRE(host.let_go(lane).ok());
+        CHECK(host.wait(event).ok());
+        CHECK(host.close_event(event).ok());
+        CHECK(model.right());
+    }
+}
+
+TEST_CASE("gates: one waits for its own bytes and for none that come later") {
+    for (const bool pageable : {false, true}) {
+        CAPTURE(pageable);
+        const Checked<NastyHostMachine> machine; // where nothing moves that nobody waits for
+        MemorySaver<> saver{MemorySaver{machine.driver}};
+        const AnyPolicy policy =
+            pageable ? HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB} : HostBackup{};
+        Model model{saver, machine.driver, "weights", policy};
+        saver.pause("weights");
+        std::atomic<bool> stop{pageable};
+        std::atomic<int> copies{0};
+        machine.driver.on_call(
+            [&](const CallRecord& made) { // those of the first two layers, which come last, are kept back
+                if (made.call != Call::copy_to_device) return;
+                if (made.address >= address_of(model.at(2))) return; // a buffer's bytes are noted after the next one's
+                while (stop) std::this_thread::yield();
+                ++copies;
+            });
+        Outbox outbox{machine.driver, layer};
+        const OwnStream stream{machine.driver};
+        {
+            const Arrival coming = saver.resume_async("weights", model.backwards());
+            model.gates[3].before(stream); // outside of a capture: an ordinary wait
+            outbox.fetch(model.at(3), stream);
+            EventRef event;
+            REQUIRE(machine.driver.open_event(stream, event).ok());
+            CHECK(machine.driver.record(event, stream).ok());
+            CHECK(machine.driver.wait(event).ok());
+            CHECK(machine.driver.close_event(event).ok());
+            CHECK(outbox.bytes() == pattern(layer, 3));
+            CHECK_FALSE(coming.done());
+            if (pageable) CHECK(copies == 0);
+            stop = false;
+        }
+        machine.driver.on_call({});
+    }
+}
+
+TEST_CASE_TEMPLATE("gates: a gate that is made while its bytes are on their way", M, MEMSAVER_TEST_HOSTS) {
+    for (const AnyPolicy& policy : policies()) {
+        const Checked<M> machine;
+        MemorySaver<> saver{MemorySaver{machine.driver}};
+        const Arena arena = saver.arena("weights", policy);
+        const Buffer<char> block{arena, 2 * layer};
+        write_pattern(machine.driver, block.data(), layer, 1);
+        write_pattern(machine.driver, block.data() + layer, layer, 2);
+        saver.pause("weights");
+        const Gate before = arena.gate(block.data(), layer); // of what is away
+        const Arrival coming = saver.resume_async("weights");
+        const Gate late = saver.gate(block.data() + layer, layer);
+        Outbox outbox{machine.driver, layer};
+        const OwnStream stream{machine.driver};
+        late.before(stream);
+        outbox.fetch(block.data() + layer, stream);
+        CHECK(machine.driver.drain().ok());
+        CHECK(outbox.bytes() == pattern(layer, 2));
+        before.before(stream);
+        outbox.fetch(block.data(), stream);
+        CHECK(machine.driver.drain().ok());
+        CHECK(outbox.bytes() == pattern(layer, 1));
+    }
+}
+
+TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
+    for (const bool pageable : {false, true}) {
+        CAPTURE(pageable);
+        const Checked<HostMachine2G> machine;
+        MemorySaver<> saver{MemorySaver{machine.driver}};
+        const AnyPolicy policy = pageable ? HostBackup{.storage = Storage::pageable, .threads = 1} : HostBackup{};
+        const Buffer<char> block{saver.arena("weights", policy), 4 * 4096};
+        std::vector<Gate> gates;
+        for (std::size_t i = 0; i < 4; ++i) gates.push_back(saver.gate(block.data() + i * 4096, 4096));
+        std::vector<std::uint64_t> calls;
+        std::vector<Outstanding> held;
+        for (int round = 0; round < 1000; ++round) {
+            const std::uint64_t before = machine.driver.calls(Call::record) + machine.driver.calls(Call::wait_word) +
+                                         machine.driver.calls(Call::open_event) +
+                                         machine.driver.calls(Call::open_stream);
+            saver.pause("weights", {.order = already_idle});
+            saver.resume_async("weights").wait();
+            for (int more = 0; more < 3; ++more) (void)saver.gate(block.data(), 1); // that end at once
+            calls.push_back(machine.driver.calls(Call::record) + machine.driver.calls(Call::wait_word) +
+                            machine.driver.calls(Call::open_event) + machine.driver.calls(Call::open_stream) - before);
+            held.push_back(machine.driver.outstanding());
+        }
+        CHECK(calls.back() == calls[1]);
+        CHECK(held.back() == held[1]);
+    }
+}
+
+TEST_CASE_TEMPLATE("gates: a freed block is waited for no more", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    const ManualBackup policy;
+    const Arena arena = saver.arena("manual", policy);
+    const Buffer<char> stays{arena, layer};
+    void* const block = arena.allocate(layer);
+    const Gate gate = saver.gate(block, layer);
+    const Gate other = saver.gate(stays.data(), layer);
+    saver.deallocate(block, already_idle);
+    void* const again = arena.allocate(layer);
+    CHECK(again == block); // another block at the same address
+    policy.copies->held = false;
+    saver.pause("manual");
+    policy.copies->held = true;
+    const Arrival coming = saver.resume_async("manual");
+    const OwnStream stream{machine.driver};
+    const auto passes = [&](const Gate& at) {
+        at.before(stream);
+        EventRef event;
+        REQUIRE(machine.driver.open_event(stream, event).ok());
+        CHECK(machine.driver.record(event, stream).ok());
+        bool passed = false;
+        for (int i = 0; i < 50 && !passed; ++i) {
+            CHECK(machine.driver.query(event, passed).ok());
+            std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        }
+        CHECK(machine.driver.close_event(event).ok());
+        return passed;
+    };
+    CHECK(passes(gate));
+    CHECK_FALSE(passes(other));
+    policy.copies->finish();
+    CHECK(passes(other));
+    saver.deallocate(again);
+}
+
+TEST_CASE_TEMPLATE("gates: what cannot be brought opens them, and is told", M, MEMSAVER_TEST_HOSTS) {
+    for (const AnyPolicy& policy : {policies()[0], policies()[3], policies()[5], policies()[6]}) {
+        for (const Call call : {Call::read_file, Call::copy_to_device, Call::wait, Call::record, Call::drain}) {
+            CAPTURE(policy.describe());
+            CAPTURE(call_name(call));
+            const Checked<M> machine;
+            MemorySaver<> saver{MemorySaver{machine.driver}};
+            Model model{saver, machine.driver, "weights", policy};
+            for (const std::uint64_t nth : {1U, 3U}) {
+                for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
+                    saver.pause("weights");
+                    machine.driver.fail({.call = call, .nth = nth, .lasting = lasting});
+                    try {
+                        const Arrival coming = saver.resume_async("weights", model.backwards());
+                        model.graph.launch(model.stream); // of another tag: it waits for its gates alone
+                        coming.wait();
+                        CHECK(machine.driver.inner().drain().ok());
+                        CHECK(model.right());
+                    } catch (const Error&) {
+                    }
+                    CHECK(machine.driver.inner().drain().ok()); // no stream hangs
+                    machine.driver.heal();
+                    saver.resume("weights");
+                    model.launch();
+                    model.finish();
+                    CHECK(model.right());
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("gates: after a failure, before() tells what kept the bytes from coming") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    const ManualBackup policy;
+    const Buffer<char> block{saver.arena("manual", policy), layer};
+    const Gate gate = saver.gate(block.data(), layer);
+    const OwnStream stream{machine.driver};
+    policy.copies->held = false;
+    saver.pause("manual");
+    policy.copies->fails = true;
+    {
+        const Arrival coming = saver.resume_async("manual");
+        CHECK_THROWS_AS(coming.wait(), DriverError);
+        CHECK_THROWS_AS(gate.before(stream), DriverError);
+    }
+    policy.copies->fails = false;
+    saver.resume("manual");
+    gate.before(stream);
+}
+
+TEST_CASE_TEMPLATE("gates: close and drop while graphs wait", M, MEMSAVER_TEST_HOSTS) {
+    for (const AnyPolicy& policy : policies()) {
+        for (const bool drop : {false, true}) {
+            const Checked<M> machine;
+            MemorySaver<> saver{MemorySaver{machine.driver}};
+            const Buffer<char> block{saver.arena("weights", policy), 8 * layer};
+            const Gate last = saver.gate(block.data() + 7 * layer, layer);
+            const OwnStream stream{machine.driver};
+            saver.pause("weights");
+            const Arrival coming = saver.resume_async("weights");
+            last.before(stream);
+            CHECK(machine.driver.fill(address_of(block.data()) + 7 * layer, 1, 1, stream).ok());
+            if (drop) {
+                saver.drop("weights");
+            } else {
+                saver.close();
+            }
+            CHECK(machine.driver.drain().ok());
+            CHECK(contains(text_of<Misuse>([&] { last.before(stream); }), drop ? "dropped" : "closed"));
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("gates: a graph keeps those that it waits at; an update lets them go", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    const Buffer<char> block{saver.arena("weights", HostBackup{}), layer};
+    write_pattern(machine.driver, block.data(), layer, 5);
+    Outbox outbox{machine.driver, layer};
+    const OwnStream stream{machine.driver};
+    const std::size_t events = machine.driver.outstanding().events;
+    std::optional<Gate> gate{saver.gate(block.data(), layer)};
+    Graph graph = capture(saver, "graph", stream, [&] {
+        gate->before(stream);
+        outbox.fetch(block.data(), stream);
+    });
+    gate.reset();
+    CHECK(machine.driver.outstanding().events == events + 1);
+    saver.pause("weights");
+    {
+        const Arrival coming = saver.resume_async("weights");
+        outbox.clear();
+        replay(machine.driver, graph, stream);
+        CHECK(outbox.bytes() == pattern(layer, 5));
+    }
+    CHECK_THROWS_AS(graph.update(stream, [&]() -> void { throw 7; }), int);
+    CHECK(machine.driver.outstanding().events == events + 1);
+    graph.update(stream, [&] { outbox.fetch(block.data(), stream); });
+    CHECK(machine.driver.outstanding().events == events);
+    gate = saver.gate(block.data(), 1);
+    graph.update(stream, [&] { gate->before(stream); });
+    gate.reset();
+    graph.reset();
+    CHECK(machine.driver.outstanding().events == events);
+}
+
+TEST_CASE("gates: a graph that was captured by other means") {
+    const Checked<NastyHostMachine> machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp"}), layer};
+    write_pattern(machine.driver, block.data(), layer, 5);
+    Outbox outbox{machine.driver, layer};
+    const OwnStream stream{machine.driver};
+    for (const CaptureMode mode : capture_modes) {
+        const Gate gate = saver.gate(block.data(), layer);
+        REQUIRE(machine.driver.begin_capture(stream, mode).ok());
+        const Gate inside = saver.gate(block.data(), 4096); // leaves the capture whole
+        gate.before(stream);
+        inside.before(stream);
+        outbox.fetch(block.data(), stream);
+        GraphRef graph;
+        REQUIRE(machine.driver.end_capture(stream, graph).ok());
+        saver.pause("weights");
+        const Arrival coming = saver.resume_async("weights");
+        outbox.clear();
+        REQUIRE(machine.driver.launch(graph, stream).ok());
+        CHECK(machine.driver.drain().ok());
+        CHECK(outbox.bytes() == pattern(layer, 5));
+        CHECK(machine.driver.close_graph(graph).ok());
+    }
+}
+
+TEST_CASE("gates: where nothing can be pinned, resume_async waits for gated bytes") {
+    const FaultyDriver<HostDriver> driver{HostDriver{1_GiB, {.poison = true, .pin_limit = 0}}};
+    {
+        MemorySaver<> saver{MemorySaver{driver}};
+        const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp"}), layer};
+        write_pattern(driver, block.data(), layer, 5);
+        const Gate gate = saver.gate(block.data(), layer);
+        saver.pause("weights");
+        const Arrival coming = saver.resume_async("weights");
+        std::vector<unsigned char> bytes(layer);
+        const OwnStream stream{driver};
+        gate.before(stream);
+        REQUIRE(driver.copy_to_host(bytes.data(), address_of(block.data()), layer, stream).ok());
+        CHECK(driver.drain().ok());
+        CHECK(bytes == pattern(layer, 5));
+        CHECK(driver.calls(Call::wait_word) == 0);
+    }
+    check_given_back(driver);
+}
+
+TEST_CASE("gates: what cannot be meant") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    const Arena arena = saver.arena("weights", HostBackup{});
+    void* const block = arena.allocate(layer);
+    void* const second = arena.allocate(layer);
+    const OwnStream stream{machine.driver};
+    int value = 0;
+    const auto text = [&](const void* at, std::size_t bytes) {
+        return text_of<Misuse>([&] { (void)saver.gate(at, bytes); });
+    };
+    CHECK(contains(text(&value, 4), "no tag of this saver has such a pointer"));
+    CHECK(contains(text(nullptr, 4), "no tag of this saver has such a pointer"));
+    CHECK(contains(text(block, 0), "nothing to wait for"));
+    CHECK(contains(text(block, layer + 1), "past the end of its block"));
+    CHECK(contains(text(static_cast<char*>(block) + 1, layer), "past the end of its block"));
+    CHECK(contains(text(block, ~std::size_t{0}), "tag \"weights\""));
+    CHECK(contains(text_of<Misuse>([&] { (void)arena.gate(&value, 4); }), "no address of this tag"));
+    saver.deallocate(block, already_idle);
+    CHECK(contains(text(block, 4), "no live block holds this address"));
+    const Gate nothing;
+    CHECK_FALSE(static_cast<bool>(nothing));
+    CHECK_THROWS_AS(nothing.before(stream), Misuse);
+    machine.driver.fail({.call = Call::follow_outside, .kind = StatusKind::unsupported});
+    CHECK_THROWS_AS((void)saver.gate(second, 4), Unavailable);
+    const Gate gate = saver.gate(second, 4);
+    CHECK(gate == Gate{gate});
+    CHECK_FALSE(gate == saver.gate(second, 4));
+    {
+        const Region outside = saver.outside();
+        void* const plain = saver.allocate(4096);
+        const std::uint64_t calls = machine.driver.calls();
+        const Gate open = saver.gate(plain, 4096);
+        open.before(stream);
+        CHECK(machine.driver.calls() == calls);
+        CHECK(contains(text(plain, 4097), "not bytes of a live block"));
+        saver.deallocate(plain);
+    }
+    saver.close();
+    CHECK_THROWS_AS((void)saver.gate(second, 4), Misuse);
+    CHECK_THROWS_AS((void)arena.gate(second, 4), Misuse);
+    CHECK(contains(text_of<Misuse>([&] { gate.before(stream); }), "closed"));
+}
+
+TEST_CASE("gates: switched off, they are free") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver<> saver{MemorySaver{machine.driver, {.enabled = false}}};
+    const Buffer<char> block{saver.arena("weights", HostBackup{}), layer};
+    const OwnStream stream{machine.driver};
+    const std::uint64_t calls = machine.driver.calls();
+    const Gate gate = saver.gate(block.data() + 5, layer - 5);
+    gate.before(stream);
+    CHECK(machine.driver.calls() == calls);
+    CHECK_THROWS_AS((void)saver.gate(block.data() + 5, layer), Misuse);
+    CHECK_THROWS_AS((void)saver.gate(&calls, 1), Misuse);
+}
+
+TEST_CASE_TEMPLATE("gates: several threads make them, wait at them, and bring bytes", M, MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    for (const AnyPolicy& policy : {AnyPolicy{HostBackup{}}, AnyPolicy{FileBackup{.directory = "/tmp"}}}) {
+        Model model{saver, machine.driver, "weights", policy};
+        for (int round = 0; round < 5; ++round) {
+            saver.pause("weights");
+            std::atomic<bool> stop{false};
+            std::vector<std::thread> threads;
+            for (int t = 0; t < 3; ++t) {
+                threads.emplace_back([&, t] {
+                    const OwnStream stream{machine.driver};
+                    while (!stop) {
+                        const Gate gate = saver.gate(model.at(static_cast<std::size_t>(t)), layer);
+                        gate.before(stream);
+                    }
+                });
+            }
+            {
+                const Arrival coming = saver.resume_async("weights", model.backwards());
+                model.launch();
+                model.finish();
+                CHECK(model.right());
+            }
+            stop = true;
+            for (std::thread& thread : threads) thread.join();
+        }
+        model.graph.reset();
+        model.block = {};
+        saver.drop("weights");
+    }
+}
+
+} // namespace saver_gate_test
