@@ -42,6 +42,9 @@ public:
 
     [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
+    MEMSAVER_INLINE Status reach(std::uint64_t location, std::size_t bytes, std::byte*& at) override;
+    MEMSAVER_INLINE void unsettle(std::uint64_t location) noexcept override;
+
     // ByteStore, for bytes that come through the ring
     MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
                                std::size_t bytes) const noexcept override;
