@@ -67,15 +67,11 @@ inline std::vector<NamedPolicy> coded_keepers(const Small& small = {}) {
         return {};
     }
     const unsigned threads = small.threads;
-    FileBackup file_once = in_file(small);
-    file_once.refresh = Refresh::once;
     return {
         {"pinned, compressed", compressed(HostBackup{.threads = threads})},
         {"pinned, given back, compressed", compressed(HostBackup{.retain = false, .threads = threads})},
         {"pinned, once, compressed", compressed(HostBackup{.refresh = Refresh::once, .threads = threads})},
-        {"pageable, compressed", compressed(pageable(small))},
         {"file, compressed", compressed(in_file(small))},
-        {"file, once, compressed", compressed(file_once)},
         {"pinned, compressed, verified", Verified<Compressed<HostBackup>>{compressed(HostBackup{.threads = threads})}},
         {"file, verified, compressed", compressed(Verified<FileBackup>{in_file(small)})}};
 }

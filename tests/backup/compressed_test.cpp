@@ -29,27 +29,27 @@ std::vector<unsigned char> noise(std::size_t count, std::uint64_t seed) {
     return bytes;
 }
 
-/// LZ4, and what is to go wrong with it.
+/// The machine's own codec, and what is to go wrong with it.
 class WatchedCodec final : public Codec {
 public:
-    explicit WatchedCodec(const AnyDriver& driver) : lz4_{driver} {}
+    explicit WatchedCodec(const AnyDriver& driver) : codec_{codec_for(driver, Coding::halves)} {}
     Status measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept override {
-        return lz4_.measure(bytes, chunks, sizes);
+        return codec_->measure(bytes, chunks, sizes);
     }
     Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded) const noexcept override {
         if (fail_encode) return {StatusKind::other, 1, "a codec that fails"};
-        return lz4_.encode(place, plain, coded);
+        return codec_->encode(place, plain, coded);
     }
     Status decode(const Place& place, std::span<const Range> coded,
                   std::span<const Range> plain) const noexcept override {
         decoded += plain.size();
         if (fail_decode) return {StatusKind::other, 1, "a codec that fails"};
-        return lz4_.decode(place, coded, plain);
+        return codec_->decode(place, coded, plain);
     }
     Status sum(const Place& place, std::span<const Range> chunks,
                std::span<std::uint32_t> sums) const noexcept override {
         if (fail_sum) return {StatusKind::other, 1, "a codec that fails"};
-        return lz4_.sum(place, chunks, sums);
+        return codec_->sum(place, chunks, sums);
     }
 
     std::atomic<bool> fail_encode{false};
@@ -58,7 +58,7 @@ public:
     mutable std::atomic<std::size_t> decoded{0};
 
 private:
-    Lz4Codec lz4_;
+    std::shared_ptr<const Codec> codec_;
 };
 
 /// Sees where bytes are kept.
@@ -116,6 +116,11 @@ struct Watched {
     friend bool operator==(const Watched& a, const Watched& b) { return a.parts == b.parts; }
 };
 
+/// On any machine; on the host.
+bool skipped() {
+    if (!no_codec().empty()) MESSAGE("skipped: " << no_codec());
+    return !no_codec().empty();
+}
 bool no_lz4() {
     const std::string why = Lz4Library::load().problem;
     if (!why.empty()) MESSAGE("skipped: " << why);
@@ -173,7 +178,7 @@ TEST_CASE_TEMPLATE("compressed: bytes come back as they were, and take less room
 }
 
 TEST_CASE_TEMPLATE("compressed: scratch is taken ahead, counted, and given back", M, MEMSAVER_TEST_MACHINES) {
-    if (no_lz4()) return;
+    if (skipped()) return;
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
@@ -205,7 +210,7 @@ TEST_CASE_TEMPLATE("compressed: scratch is taken ahead, counted, and given back"
 }
 
 TEST_CASE_TEMPLATE("compressed: on a full device bytes are saved as they are, told once", M, MEMSAVER_TEST_MACHINES) {
-    if (no_lz4()) return;
+    if (skipped()) return;
     const Checked<M> machine;
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink()}};
@@ -261,7 +266,7 @@ TEST_CASE("compressed: a resume that has room for its pages alone is out of memo
 }
 
 TEST_CASE_TEMPLATE("compressed: damaged bytes are found, and the tag stays paused", M, MEMSAVER_TEST_MACHINES) {
-    if (no_lz4()) return;
+    if (skipped()) return;
     const auto run = [](auto policy) {
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -288,7 +293,7 @@ TEST_CASE_TEMPLATE("compressed: damaged bytes are found, and the tag stays pause
 }
 
 TEST_CASE_TEMPLATE("compressed: a codec that fails loses nothing", M, MEMSAVER_TEST_MACHINES) {
-    if (no_lz4()) return;
+    if (skipped()) return;
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     const Watched<HostBackup> policy{{.threads = 2}};
@@ -317,7 +322,7 @@ TEST_CASE_TEMPLATE("compressed: a codec that fails loses nothing", M, MEMSAVER_T
 }
 
 TEST_CASE_TEMPLATE("compressed: exchange, streamed resume and saving ahead", M, MEMSAVER_TEST_MACHINES) {
-    if (no_lz4()) return;
+    if (skipped()) return;
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     const Arena a = saver.arena("a", compressed(HostBackup{.threads = 2}));
@@ -352,7 +357,6 @@ TEST_CASE_TEMPLATE("compressed: exchange, streamed resume and saving ahead", M, 
     CHECK(row_of(saver, "once").mapped_bytes == 0);
     (void)saver.resume("once");
     CHECK(read_bytes(machine.driver, kept, 3_MiB) == thin(3_MiB, 3));
-    CHECK(row_of(saver, "once").mapped_bytes == 4_MiB - 1_MiB + (row_of(saver, "once").mapped_bytes - 3_MiB));
     check_books(saver, machine.driver);
 }
 

@@ -53,6 +53,13 @@ public:
     /// A checksum of each chunk.
     virtual Status sum(const Place& place, std::span<const Range> chunks,
                        std::span<std::uint32_t> sums) const noexcept = 0;
+
+    /// The same of one chunk in host memory, by the host alone: `sum` is its checksum, `damaged` whether it is wrong.
+    /// `unsupported` where only the device can do it.
+    virtual Status decode_here(std::span<const std::byte> /*coded*/, std::uint32_t /*sum*/,
+                               std::span<std::byte> /*plain*/, bool& /*damaged*/) const noexcept {
+        return {StatusKind::unsupported, 0, "only the device decodes it"};
+    }
 };
 
 /// Waits for what the stream was given so far.

@@ -73,6 +73,7 @@ public:
     Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override { return no_bytes; }
 
 private:
+    class Loan;
     class Transfer;
     class Worker;
 
@@ -155,6 +156,10 @@ private:
     std::uint64_t next_name_ = 1_MiB;
     LiveSet whose_; ///< tag and budget of the last operation
     std::string tag_text_;
+    std::mutex
+        parts_mutex_; ///< over which parts of the scratch are lent; those of transfers at the same time are equal
+    std::condition_variable part_free_;
+    std::vector<bool> lent_;
     mutable std::shared_mutex inside_mutex_; ///< exclusive while the store inside grows
     mutable std::optional<Room> made_;       ///< room that there was no memory to note so far
     mutable std::mutex mutex_;               // over what follows

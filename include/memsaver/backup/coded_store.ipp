@@ -75,6 +75,36 @@ private:
     std::vector<std::uint64_t> reached_; // in the piece under way
 };
 
+/// A part of the scratch, for as long as somebody needs it. Where all are lent it waits: a tag that was paused in
+/// several steps comes back by several transfers at the same time.
+class CodedStore::Loan {
+public:
+    Loan(CodedStore& store, std::size_t parts) : store_{store}, part_{parts} {
+        if (parts == 0) return;
+        std::unique_lock lock{store_.parts_mutex_};
+        const auto end = store_.lent_.begin() + static_cast<std::ptrdiff_t>(parts);
+        auto free = end;
+        store_.part_free_.wait(lock, [&] { return (free = std::find(store_.lent_.begin(), end, false)) != end; });
+        *free = true;
+        part_ = static_cast<std::size_t>(free - store_.lent_.begin());
+        lent_ = true;
+    }
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    ~Loan() {
+        if (!lent_) return;
+        const std::lock_guard lock{store_.parts_mutex_};
+        store_.lent_[part_] = false;
+        store_.part_free_.notify_all();
+    }
+    [[nodiscard]] std::size_t part() const noexcept { return part_; }
+
+private:
+    CodedStore& store_;
+    std::size_t part_;
+    bool lent_ = false;
+};
+
 class CodedStore::Transfer final : public Ticket::Work {
 public:
     Transfer(CodedStore& store, Direction direction, std::vector<std::vector<Unit>> pieces, const Plan& plan,
@@ -82,13 +112,12 @@ public:
         : store_{store}, direction_{direction}, pieces_{std::move(pieces)}, plan_{plan}, scratch_{store.scratch_->range(
                                                                                              plan.bytes())},
           in_use_{*store.scratch_}, bytes_{bytes}, before_write_{live.before_write}, progress_{live.progress, bytes},
-          arrived_(pieces_.size(), false),
-          lent_(std::max<std::size_t>(1, plan.parts != 0 ? plan.parts : store.coding_.pieces), false),
-          crew_{store.options_.crew} {}
+          arrived_(pieces_.size(), false), crew_{store.options_.crew} {}
     ~Transfer() override { crew_.join(); }
 
     void start() {
-        if (!pieces_.empty()) crew_.start(std::min(lent_.size(), pieces_.size()), [this] { work(); });
+        const std::size_t workers = plan_.parts != 0 ? plan_.parts : store_.coding_.pieces;
+        if (!pieces_.empty()) crew_.start(std::min(workers, pieces_.size()), [this] { work(); });
     }
 
     Status query(bool& done) noexcept override {
@@ -102,8 +131,6 @@ public:
     inline void cancel() noexcept override;
 
 private:
-    class Loan;
-
     inline void work();
     inline void move_all(std::size_t part);
 
@@ -121,7 +148,6 @@ private:
     std::mutex mutex_; // over what follows
     std::condition_variable changed_;
     std::vector<bool> arrived_; // of each piece
-    std::vector<bool> lent_;    // of each part
     Crew crew_;                 // last: it is joined before the rest dies
 };
 
@@ -133,6 +159,7 @@ inline CodedStore::CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> ins
       ring_{std::make_shared<Ring>(driver, options_.ring_bytes, std::max(1U, coding_.pieces), 8_MiB)},
       scratch_{std::make_shared<DeviceScratch>(driver)} {
     coding_.pieces = std::max(1U, coding_.pieces);
+    lent_.resize(coding_.pieces);
     coding_.piece_bytes = std::clamp<std::size_t>(coding_.piece_bytes, largest_chunk, 1_GiB);
 }
 
@@ -200,7 +227,7 @@ inline std::vector<std::vector<Unit>> CodedStore::pieces_of(const std::vector<Un
 }
 
 inline void CodedStore::count(const Record& record, bool more) noexcept {
-    const std::size_t taken = stride(record.stored);
+    const std::size_t taken = record.stored;
     const std::size_t area = record.coded ? area_of(record.bytes) : 0;
     if (more) {
         kept_bytes_ += taken;
@@ -403,6 +430,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::start(Direction direction, cons
         const std::lock_guard lock{mutex_};
         area = coded_area_;
     }
+    inside_->about(live);
     const std::vector<Range> none;
     auto work =
         std::make_unique<Transfer>(*this, direction, pieces_of(units, direction == Direction::in ? live.first : none),
@@ -469,7 +497,14 @@ inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record&
     const std::size_t room = align_up(record.bytes, 256);
     const std::size_t needed = work_bytes_ + area_of(record.bytes) + room;
     const AtEnd give{*scratch_, held};
-    check_of(scratch_->take(needed), "take memory to decode in", needed);
+    const Status taken = scratch_->take(needed);
+    if (taken.kind == StatusKind::gone) { // a lost device's backup can still be read where the host knows how
+        bool wrong = false;
+        const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
+        if (wrong) raise_damaged(device, record.bytes);
+        return check_of(here.kind == StatusKind::unsupported ? taken : here, "decode bytes", record.bytes);
+    }
+    check_of(taken, "take memory to decode in", needed);
     const Range part = scratch_->range(needed);
     OwnedStream stream;
     OwnedEvent mark;
@@ -840,34 +875,8 @@ inline void CodedStore::Worker::decode(const std::vector<Cargo>& cargo,
 
 // --- transfers ---
 
-class CodedStore::Transfer::Loan {
-public:
-    explicit Loan(Transfer& transfer) : transfer_{transfer} {
-        std::unique_lock lock{transfer_.mutex_};
-        auto free = transfer_.lent_.end();
-        transfer_.changed_.wait(lock, [&] {
-            free = std::find(transfer_.lent_.begin(), transfer_.lent_.end(), false);
-            return free != transfer_.lent_.end();
-        });
-        *free = true;
-        part_ = static_cast<std::size_t>(free - transfer_.lent_.begin());
-    }
-    Loan(const Loan&) = delete;
-    Loan& operator=(const Loan&) = delete;
-    ~Loan() {
-        const std::lock_guard lock{transfer_.mutex_};
-        transfer_.lent_[part_] = false;
-        transfer_.changed_.notify_all();
-    }
-    [[nodiscard]] std::size_t part() const noexcept { return part_; }
-
-private:
-    Transfer& transfer_;
-    std::size_t part_ = 0;
-};
-
 inline void CodedStore::Transfer::work() {
-    const Loan loan{*this};
+    const Loan loan{store_, plan_.parts};
     try {
         move_all(loan.part());
     } catch (...) {

@@ -57,6 +57,7 @@ private:
     Reservation addresses_; // in the order in which they are taken
     OwnedPages pages_;
     Mapping mapping_;
+    bool ready_ = false; ///< mapped, and access allowed
     std::atomic<bool> unsettled_{false};
     std::atomic<std::size_t> users_{0};
     std::atomic<std::size_t> held_{0};

@@ -17,11 +17,12 @@ MEMSAVER_INLINE std::size_t DeviceScratch::wanted_bytes() const noexcept {
 }
 
 MEMSAVER_INLINE Range DeviceScratch::range(std::size_t bytes) const noexcept {
-    return bytes != 0 && mapping_.owns() && mapping_.get().bytes >= bytes ? mapping_.get() : Range{};
+    return bytes != 0 && ready_ && mapping_.get().bytes >= bytes ? mapping_.get() : Range{};
 }
 
 MEMSAVER_INLINE Status DeviceScratch::take(std::size_t bytes) noexcept {
     if (bytes == 0 || range(bytes).bytes != 0) return {};
+    if (users_.load() != 0) return {StatusKind::out_of_memory, 0, "the scratch is in use, and too small"};
     if (const Status status = give(); !status.ok()) return status;
     const Status status = open(bytes);
     if (!status.ok()) (void)give();
@@ -38,13 +39,16 @@ MEMSAVER_INLINE Status DeviceScratch::open(std::size_t bytes) noexcept {
     if (const Status status = addresses_.open(driver_, whole, granularity); !status.ok()) return status;
     if (const Status status = mapping_.open(driver_, addresses_.get(), pages_.get().handle); !status.ok())
         return status;
-    return driver_.allow_access(addresses_.get().address, whole);
+    const Status status = driver_.allow_access(addresses_.get().address, whole);
+    ready_ = status.ok();
+    return status;
 }
 
 MEMSAVER_INLINE Status DeviceScratch::give() noexcept {
     if (users_.load() != 0) return {};
     if (const Status status = settle(driver_, unsettled_); !status.ok()) return status;
     if (const Status status = mapping_.close(); !status.ok()) return status;
+    ready_ = false;
     const Status released = pages_.close();
     if (released.ok()) held_.store(0);
     const Status unreserved = addresses_.close();

@@ -100,11 +100,17 @@ MEMSAVER_INLINE Status HostStore::reach(std::uint64_t location, std::size_t byte
     const auto region = region_of(location);
     for (std::uint64_t cell = location; cell < location + bytes;
          cell = align_down(cell, HostRegion::cell_bytes) + HostRegion::cell_bytes) {
-        const Status status = region->prepare(cell, true); // where it cannot be pinned it is slower
+        const Status status = region->prepare(cell, true);
         if (!status.ok() && !region->ready(cell, false)) return status;
+        if (!status.ok()) tell_refused(tell_);
     }
     host = at(location);
     return {};
+}
+
+MEMSAVER_INLINE void HostStore::about(const LiveSet& live) {
+    tell_ = live.tell;
+    if (std::exchange(fell_back_, false)) tell_refused(tell_);
 }
 
 MEMSAVER_INLINE void HostStore::unsettle(std::uint64_t location) noexcept {

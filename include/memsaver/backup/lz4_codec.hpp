@@ -36,6 +36,8 @@ public:
                          std::span<const Range> plain) const noexcept override;
     inline Status sum(const Place& place, std::span<const Range> chunks,
                       std::span<std::uint32_t> sums) const noexcept override;
+    inline Status decode_here(std::span<const std::byte> coded, std::uint32_t sum, std::span<std::byte> plain,
+                              bool& damaged) const noexcept override;
 
 private:
     AnyDriver driver_;

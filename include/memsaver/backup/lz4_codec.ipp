@@ -85,6 +85,17 @@ inline Status Lz4Codec::sum(const Place& place, std::span<const Range> chunks,
     return {};
 }
 
+inline Status Lz4Codec::decode_here(std::span<const std::byte> coded, std::uint32_t sum, std::span<std::byte> plain,
+                                    bool& damaged) const noexcept {
+    damaged = crc32(coded.data(), coded.size()) != sum;
+    if (damaged) return {};
+    const int bytes =
+        lz4_.decompress(reinterpret_cast<const char*>(coded.data()), reinterpret_cast<char*>(plain.data()),
+                        static_cast<int>(coded.size()), static_cast<int>(plain.size()));
+    if (bytes >= 0 && static_cast<std::size_t>(bytes) == plain.size()) return {};
+    return {StatusKind::other, bytes, "LZ4 cannot decode it"};
+}
+
 inline std::uint32_t crc32(const void* data, std::size_t bytes) noexcept {
     static constexpr std::array<std::uint32_t, 256> table = [] {
         std::array<std::uint32_t, 256> made{};

@@ -109,6 +109,8 @@ public:
         at = nullptr;
         return {};
     }
+    /// Bytes will pass by `reach`, `put` and `get` for this save or restore.
+    virtual void about(const LiveSet& /*live*/) {}
     /// Work that could not be waited for may still touch what was reached there.
     virtual void unsettle(std::uint64_t /*location*/) noexcept {}
     /// What `saved` bytes, all that are kept, take here.
