@@ -20,10 +20,18 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/tagged_arena.hpp
   include/memsaver/arena/tagged_arena.ipp
   include/memsaver/backup/backup.hpp
+  include/memsaver/backup/codec.hpp
+  include/memsaver/backup/coded_store.hpp
+  include/memsaver/backup/coded_store.ipp
+  include/memsaver/backup/compressed.hpp
+  include/memsaver/backup/compressed.ipp
   include/memsaver/backup/copy_lane.hpp
   include/memsaver/backup/copy_lane.ipp
   include/memsaver/backup/crew.hpp
   include/memsaver/backup/crew.ipp
+  include/memsaver/backup/damaged.hpp
+  include/memsaver/backup/device_scratch.hpp
+  include/memsaver/backup/device_scratch.ipp
   include/memsaver/backup/discard.hpp
   include/memsaver/backup/discard.ipp
   include/memsaver/backup/executor.hpp
@@ -39,6 +47,11 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/host_store.ipp
   include/memsaver/backup/lane.hpp
   include/memsaver/backup/lane.ipp
+  include/memsaver/backup/lz4_codec.hpp
+  include/memsaver/backup/lz4_codec.ipp
+  include/memsaver/backup/nvcomp_abi.hpp
+  include/memsaver/backup/nvcomp_codec.hpp
+  include/memsaver/backup/nvcomp_codec.ipp
   include/memsaver/backup/peer_backup.hpp
   include/memsaver/backup/peer_backup.ipp
   include/memsaver/backup/peer_store.hpp

@@ -105,6 +105,12 @@ macro(memsaver_setup)
     if(NOT xxhash)
       list(APPEND missing libxxhash-dev)
     endif()
+    find_file(lz4 liblz4.so.1 PATHS /usr/lib /lib /usr/local/lib PATH_SUFFIXES ${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-gnu
+      NO_CACHE)
+    memsaver_can_install(can_install_lz4)
+    if(can_install_lz4 AND NOT lz4) # else the tests of compressed backups are skipped
+      list(APPEND missing liblz4-1)
+    endif()
     # The Python package's tests do without: they are skipped where these cannot be installed.
     set(has_pytest 1)
     foreach(python python3 /usr/bin/python3)

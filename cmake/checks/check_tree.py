@@ -23,9 +23,10 @@ LAYERS = ["core", "driver", "heap", "backup", "arena", "saver", "graph", "host",
 KNOWS = {"host": {"core", "driver"}, "c": set(LAYERS) - {"interop", "testing"}}
 # Layers of which users include single headers: their door, if they have one, need not show everything.
 NO_DOOR_NEEDED = {"interop"}
-# For those who ask for them: they need a library that not everybody has. The compiled form does without them, so that
-# their definitions are inline in both forms.
-OPT_IN = {"backup/verified.hpp"}
+# For those who ask for them: they need a library that not everybody has, to compile or to run, and what they share. The
+# compiled form does without them, so that their definitions are inline in both forms.
+OPT_IN = {"backup/verified.hpp", "backup/damaged.hpp"} | {
+    f"backup/{name}.hpp" for name in ("compressed", "codec", "coded_store", "lz4_codec", "nvcomp_abi", "nvcomp_codec")}
 # What may be named everywhere: declarations without definitions.
 FORWARD = "fwd.hpp"
 # What adapters share; they know nothing else of each other.

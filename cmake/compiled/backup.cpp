@@ -4,6 +4,7 @@
 
 #include "memsaver/backup/copy_lane.ipp"
 #include "memsaver/backup/crew.ipp"
+#include "memsaver/backup/device_scratch.ipp"
 #include "memsaver/backup/discard.ipp"
 #include "memsaver/backup/file_backup.ipp"
 #include "memsaver/backup/file_source.ipp"

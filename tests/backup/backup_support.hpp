@@ -2,6 +2,7 @@
 // the process's own pages and files.
 #pragma once
 
+#include "memsaver/backup/compressed.hpp"
 #include "memsaver/backup/verified.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -43,6 +44,38 @@ inline FileBackup in_file(const Small& small = {}) {
     return {.directory = small.directory, .threads = small.threads, .ring_bytes = small.threads * 4_MiB};
 }
 
+/// Why Compressed cannot be tested here; empty if it can.
+inline const std::string& no_codec() {
+#ifdef MEMSAVER_TEST_GPU
+    static const std::string why = NvcompLibrary::load().problem;
+#else
+    static const std::string why = Lz4Library::load().problem;
+#endif
+    return why;
+}
+
+/// Compressed, in small: two pieces of two chunks.
+template <class P>
+Compressed<P> compressed(P policy) {
+    return {.policy = std::move(policy), .piece_bytes = 2_MiB, .pieces = 2};
+}
+
+/// Every way of keeping bytes coded, in small; none where there is no codec.
+inline std::vector<NamedPolicy> coded_keepers(const Small& small = {}) {
+    if (!no_codec().empty()) {
+        MESSAGE("skipped: Compressed: " << no_codec());
+        return {};
+    }
+    const unsigned threads = small.threads;
+    return {
+        {"pinned, compressed", compressed(HostBackup{.threads = threads})},
+        {"pinned, given back, compressed", compressed(HostBackup{.retain = false, .threads = threads})},
+        {"pinned, once, compressed", compressed(HostBackup{.refresh = Refresh::once, .threads = threads})},
+        {"file, compressed", compressed(in_file(small))},
+        {"pinned, compressed, verified", Verified<Compressed<HostBackup>>{compressed(HostBackup{.threads = threads})}},
+        {"file, verified, compressed", compressed(Verified<FileBackup>{in_file(small)})}};
+}
+
 /// Every way of keeping bytes, in small.
 inline std::vector<NamedPolicy> keepers(const Small& small = {}) {
     const unsigned threads = small.threads;
@@ -54,20 +87,23 @@ inline std::vector<NamedPolicy> keepers(const Small& small = {}) {
     file_once.refresh = Refresh::once;
     FileBackup file_given_back = in_file(small);
     file_given_back.retain = false;
-    return {{"pinned", HostBackup{.threads = threads}},
-            {"pinned, given back", HostBackup{.retain = false, .threads = threads}},
-            {"pinned, once", HostBackup{.refresh = Refresh::once, .threads = threads}},
-            {"pageable", pageable(small)},
-            {"pageable, given back", pageable_given_back},
-            {"pageable, once", pageable_once},
-            {"file", in_file(small)},
-            {"file, given back", file_given_back},
-            {"file, once", file_once},
-            {"source", FileSource{.threads = threads, .ring_bytes = threads * 4_MiB}},
-            {"source, given back", FileSource{.threads = threads, .ring_bytes = threads * 4_MiB, .retain = false}},
-            {"pinned, verified", Verified<HostBackup>{{.threads = threads}}},
-            {"pageable, verified", Verified<HostBackup>{pageable(small)}},
-            {"file, verified", Verified<FileBackup>{in_file(small)}}};
+    std::vector<NamedPolicy> all{
+        {"pinned", HostBackup{.threads = threads}},
+        {"pinned, given back", HostBackup{.retain = false, .threads = threads}},
+        {"pinned, once", HostBackup{.refresh = Refresh::once, .threads = threads}},
+        {"pageable", pageable(small)},
+        {"pageable, given back", pageable_given_back},
+        {"pageable, once", pageable_once},
+        {"file", in_file(small)},
+        {"file, given back", file_given_back},
+        {"file, once", file_once},
+        {"source", FileSource{.threads = threads, .ring_bytes = threads * 4_MiB}},
+        {"source, given back", FileSource{.threads = threads, .ring_bytes = threads * 4_MiB, .retain = false}},
+        {"pinned, verified", Verified<HostBackup>{{.threads = threads}}},
+        {"pageable, verified", Verified<HostBackup>{pageable(small)}},
+        {"file, verified", Verified<FileBackup>{in_file(small)}}};
+    for (NamedPolicy& coded : coded_keepers(small)) all.push_back(std::move(coded));
+    return all;
 }
 
 /// What was told, from whatever thread.

@@ -6,7 +6,9 @@ namespace failure_arrival_sweep_test {
 using namespace test;
 
 TEST_CASE("sweep: arriving, under every sort of policy") {
-    sweep_all(arriving(), {.policies = some_policies(1), .kinds = {StatusKind::other, StatusKind::gone}});
+    sweep_all(arriving(), {.policies = some_policies(1, {"zero", "pinned", "pageable, given back", "file, once",
+                                                         "pinned, verified", "pinned, compressed"}),
+                           .kinds = {StatusKind::other, StatusKind::gone}});
 }
 
 TEST_CASE("sweep: arriving, without memory") {

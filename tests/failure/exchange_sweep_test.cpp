@@ -8,7 +8,7 @@ using namespace test;
 TEST_CASE("sweep: exchanging, under every sort of policy") {
     sweep_all(only(exchanging(), {"exchange: goes", "exchange: comes"}),
               {.policies = some_policies(1, {"discard", "discard, poisoned", "zero", "pinned", "pageable, given back",
-                                             "file, once", "pinned, verified"}),
+                                             "file, once", "pinned, verified", "pinned, compressed"}),
                .kinds = {StatusKind::other, StatusKind::gone}});
 }
 

@@ -115,7 +115,9 @@ inline std::vector<SweptPolicy> some_policies(unsigned threads, std::initializer
     for (SweptPolicy& each : every_policy(threads)) {
         if (std::find(names.begin(), names.end(), each.name) != names.end()) some.push_back(std::move(each));
     }
-    REQUIRE(some.size() == names.size());
+    const auto coded = [](std::string_view name) { return name.find("compressed") != std::string_view::npos; };
+    const auto missing = no_codec().empty() ? 0 : std::count_if(names.begin(), names.end(), coded);
+    REQUIRE(some.size() + static_cast<std::size_t>(missing) == names.size());
     return some;
 }
 

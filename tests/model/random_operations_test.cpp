@@ -54,6 +54,11 @@ public:
         (void)saver_.arena("plain");
         (void)saver_.arena("host", HostBackup{.threads = 2});
         (void)saver_.arena("file", in_file({.directory = quick_directory()}));
+        if (no_codec().empty()) {
+            (void)saver_.arena("packed", compressed(HostBackup{.threads = 2}));
+        } else {
+            (void)saver_.arena("packed", HostBackup{.threads = 2});
+        }
         REQUIRE(driver_.open_stream(stream_).ok());
     }
     ~Player() { CHECK(driver_.close_stream(stream_).ok()); }
@@ -74,7 +79,7 @@ public:
             (void)saver_.trim();
         } else {
             const std::string tag = any_tag();
-            const bool kept = tag == "host" || tag == "file";
+            const bool kept = tag == "host" || tag == "file" || tag == "packed";
             if (kept) saver_.prepare(tag);
             if (!kept) CHECK_THROWS_AS(saver_.prepare(tag), Misuse);
         }
@@ -96,7 +101,7 @@ public:
     }
 
 private:
-    static constexpr const char* tags[] = {"zero", "discard", "plain", "host", "file"};
+    static constexpr const char* tags[] = {"zero", "discard", "plain", "host", "file", "packed"};
     std::string any_tag() { return tags[random_.below(std::size(tags))]; }
     static void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 
@@ -196,7 +201,7 @@ private:
         return tag == "zero" ? Content::Kind::zero : Content::Kind::anything;
     }
 
-    static bool keeps(const std::string& tag) { return tag == "host" || tag == "file"; }
+    static bool keeps(const std::string& tag) { return tag == "host" || tag == "file" || tag == "packed"; }
 
     [[nodiscard]] std::size_t live_bytes() {
         std::size_t sum = 0;

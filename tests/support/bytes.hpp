@@ -46,11 +46,12 @@ std::vector<unsigned char> read_bytes(const D& driver, const void* from, std::si
     return bytes;
 }
 
-/// No two seeds give the same bytes, and no window of them looks like another.
+/// No two seeds give the same bytes, and no window of them looks like another. Every word comes twice, so that a codec
+/// finds something.
 inline std::vector<unsigned char> pattern(std::size_t count, std::uint64_t seed) {
     std::vector<unsigned char> bytes(count);
     for (std::size_t at = 0; at < count; at += sizeof(std::uint64_t)) {
-        std::uint64_t word = (seed + 1) * 0x9E3779B97F4A7C15U + at;
+        std::uint64_t word = (seed + 1) * 0x9E3779B97F4A7C15U + at / (2 * sizeof word) * (2 * sizeof word);
         word = (word ^ (word >> 30U)) * 0xBF58476D1CE4E5B9U;
         word ^= word >> 27U;
         std::memcpy(bytes.data() + at, &word, std::min(sizeof word, count - at));

@@ -4,11 +4,13 @@
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/arena/gates.hpp"
 #include "memsaver/arena/pages.hpp"
+#include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/spent_slots.hpp"
 #include "memsaver/driver/fork_mark.hpp"
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/heap/heaps.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -144,7 +146,9 @@ public:
     // --- looks that cost next to nothing, for those who ask many arenas ---
 
     /// Physical bytes of handles that live.
-    [[nodiscard]] std::size_t mapped_bytes() const noexcept { return pages_.physical_bytes(); }
+    [[nodiscard]] std::size_t mapped_bytes() const noexcept {
+        return pages_.physical_bytes() + (own_scratch_ ? own_scratch_->held_bytes() : 0);
+    }
     /// A pause or a trim would find nothing to do.
     [[nodiscard]] bool anything_waits() { return heaps_.anything_waits(); }
     [[nodiscard]] bool idle_for_pause() const noexcept { return mapped_bytes() == 0 && spent_.empty(); }
@@ -197,6 +201,18 @@ private:
 
     /// Physical bytes that could not be given back so far.
     [[nodiscard]] std::size_t held_bytes();
+    /// `act(scratch)` for those of the slots that keep what is paused. With the turn or the pages' mutex held.
+    template <class Act>
+    void each_paused_scratch(const Act& act) const {
+        const auto& paused = pages_.paused;
+        for (std::size_t i = 0; i < paused.size(); ++i) {
+            const bool known = std::any_of(paused.begin(), paused.begin() + static_cast<std::ptrdiff_t>(i),
+                                           [&](const auto& batch) { return batch.slot == paused[i].slot; });
+            if (const auto scratch = known ? nullptr : paused[i].slot->scratch()) act(*scratch);
+        }
+    }
+    /// Gives back a slot's scratch, and adds what has gone to `released_bytes`. With the turn held.
+    static Status give_scratch(const std::shared_ptr<AnySlot>& slot, std::size_t& released_bytes) noexcept;
     /// Tries again to give back what is held, and adds what has gone to `released_bytes`. With the turn held.
     Status retry_held(std::size_t& released_bytes);
     /// The parts of paused ranges that a resume leaves out: whole granules in which no block lives.
@@ -279,10 +295,11 @@ private:
     std::mutex growing_;
     std::atomic<std::uint64_t> growths_{0};
     std::atomic<bool> reserved_{false};
-    bool pausing_ = false;               // guarded by the pages' mutex: a pause has begun and not ended
-    bool unfinished_ = false;            // under the turn: the last operation left memory shut that is not paused
-    std::shared_ptr<AnySlot> own_;       // the tag's; changed under the heaps' locks only, and at the end
-    std::shared_ptr<Arriving> arriving_; // changed under the turn and the pages' mutex
+    bool pausing_ = false;         // guarded by the pages' mutex: a pause has begun and not ended
+    bool unfinished_ = false;      // under the turn: the last operation left memory shut that is not paused
+    std::shared_ptr<AnySlot> own_; // the tag's; changed under the heaps' locks only, and at the end
+    const std::shared_ptr<DeviceScratch> own_scratch_ = own_->scratch(); // for who asks without a lock
+    std::shared_ptr<Arriving> arriving_;                                 // changed under the turn and the pages' mutex
     SpentSlots spent_;
     ArenaGates gates_; // under the turn
 };
@@ -314,6 +331,10 @@ public:
 
     /// What it takes away, until `release`.
     [[nodiscard]] const std::vector<Extent>& extents() const noexcept { return extents_; }
+    /// What `commit` gives back beside them.
+    [[nodiscard]] std::size_t scratch_bytes() const noexcept {
+        return core_->own_scratch_ ? core_->own_scratch_->held_bytes() : 0;
+    }
     /// Room for `hand`. Throws bad_alloc.
     void plan_heirs();
     /// `release` leaves these pages to an extent of another arena, in its books, that has them mapped too.
@@ -387,6 +408,8 @@ public:
     [[nodiscard]] bool empty() const noexcept { return kept_.empty() && row_.released_bytes == 0; }
     /// Physical bytes that are still to be taken.
     [[nodiscard]] std::size_t needed_bytes() const noexcept;
+    /// Of these, what the slots take to bring the bytes.
+    [[nodiscard]] std::size_t needed_scratch() const noexcept;
     /// Whether the bytes come from where they were kept.
     [[nodiscard]] bool brings_bytes() const noexcept { return !once_ && core_->policy_.keeps_bytes(); }
 
@@ -406,7 +429,7 @@ public:
     void create();
 
     /// Gives back what `create` took.
-    void uncreate() noexcept { core_->pages_.give_up_pages(extents_); }
+    void uncreate() noexcept;
 
     /// Brings the pages in sight. Throws what a failing driver call stands for.
     void map();
@@ -449,6 +472,7 @@ private:
     std::vector<std::vector<Range>> coming_;       // what each of them brings
     std::unique_ptr<ArenaGates::Opening> opening_; // ends before the tickets do
     std::size_t waited_ = 0;                       // for so many of them
+    std::size_t scratch_bytes_ = 0;                // taken and not reported yet
     Span restoring_;
     TagReport row_;
 };

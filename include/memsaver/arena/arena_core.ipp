@@ -303,7 +303,10 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
     row.blocks = sums.live_blocks;
     const std::lock_guard lock{pages_.mutex};
     row.reserved_bytes = pages_.reserved_bytes();
-    row.mapped_bytes = pages_.physical_bytes();
+    row.mapped_bytes = mapped_bytes();
+    each_paused_scratch([&](const DeviceScratch& scratch) {
+        if (&scratch != own_scratch_.get()) row.mapped_bytes += scratch.held_bytes();
+    });
     for (const auto& held : pages_.held) row.held_bytes += held.extent.physical_bytes();
     row.backed_up_bytes = own_ ? own_->backed_up_bytes() : 0;
     for (const auto& batch : pages_.paused) {
@@ -562,6 +565,16 @@ MEMSAVER_INLINE std::size_t ArenaCore::held_bytes() {
     return sum;
 }
 
+MEMSAVER_INLINE Status ArenaCore::give_scratch(const std::shared_ptr<AnySlot>& slot,
+                                               std::size_t& released_bytes) noexcept {
+    const auto scratch = slot ? slot->scratch() : nullptr;
+    if (!scratch) return {};
+    const std::size_t before = scratch->held_bytes();
+    const Status status = scratch->give();
+    released_bytes += before - scratch->held_bytes();
+    return status;
+}
+
 MEMSAVER_INLINE Status ArenaCore::retry_held(std::size_t& released_bytes) {
     const std::size_t before = held_bytes();
     const Status status = pages_.retry_held();
@@ -688,6 +701,8 @@ MEMSAVER_INLINE std::size_t ArenaCore::bytes_to_resume() {
     std::size_t bytes = 0;
     if (coming_back()) return 0; // it has them
     for (const Range& range : ranges_to_resume()) bytes += range.bytes;
+    const std::lock_guard lock{pages_.mutex};
+    if (bytes != 0) each_paused_scratch([&](const DeviceScratch& scratch) { bytes += scratch.wanted_bytes(); });
     return bytes;
 }
 
@@ -963,6 +978,11 @@ MEMSAVER_INLINE void ArenaCore::Pause::release(Extent& extent, Heir heir, bool l
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
+    if (extents_.empty()) { // everything is away
+        ticket_ = {};
+        note(give_scratch(slot_, row_.released_bytes));
+        if (slot_ != core_->own_) note(give_scratch(core_->own_, row_.released_bytes));
+    }
     status = failure_;
     row_.held_bytes = core_->held_bytes();
     return finish();
@@ -1013,9 +1033,10 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
 MEMSAVER_INLINE ArenaCore::Resume::Resume(Resume&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{std::move(other.once_)},
       kept_{std::move(other.kept_)}, extents_{std::move(other.extents_)}, put_off_{other.put_off_},
-      alone_{other.alone_}, first_{std::move(other.first_)}, begun_{std::move(other.begun_)},
-      tickets_{std::move(other.tickets_)}, coming_{std::move(other.coming_)}, opening_{std::move(other.opening_)},
-      waited_{other.waited_}, restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
+      alone_{other.alone_}, first_{std::move(other.first_)}, begun_{std::move(other.begun_)}, tickets_{std::move(
+                                                                                                  other.tickets_)},
+      coming_{std::move(other.coming_)}, opening_{std::move(other.opening_)}, waited_{other.waited_},
+      scratch_bytes_{other.scratch_bytes_}, restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
 
 MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
     if (core_ == nullptr) return;
@@ -1023,12 +1044,20 @@ MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
     opening_.reset();
     tickets_.clear();
     core_->pages_.abandon(extents_, false, in_use);
+    core_->each_paused_scratch([](DeviceScratch& scratch) { (void)scratch.give(); }); // what fails is counted
     core_->end_operation(true);
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::Resume::needed_bytes() const noexcept {
     std::size_t bytes = 0;
     for (const Extent& extent : extents_) bytes += extent.state() == ExtentState::active ? 0 : extent.bytes();
+    return bytes + needed_scratch();
+}
+
+MEMSAVER_INLINE std::size_t ArenaCore::Resume::needed_scratch() const noexcept {
+    std::size_t bytes = 0;
+    if (once_ || kept_.empty()) return bytes;
+    core_->each_paused_scratch([&](const DeviceScratch& scratch) { bytes += scratch.wanted_bytes(); });
     return bytes;
 }
 
@@ -1039,13 +1068,27 @@ MEMSAVER_INLINE void ArenaCore::Resume::map_of(Extent& extent, const Extent& own
 
 MEMSAVER_INLINE void ArenaCore::Resume::create() {
     if (put_off_) return;
-    const Status status = core_->pages_.create_all(extents_);
+    const std::size_t scratch_bytes = needed_scratch();
+    Status status = core_->pages_.create_all(extents_, scratch_bytes);
+    if (status.ok() && scratch_bytes != 0) {
+        core_->each_paused_scratch([&](DeviceScratch& scratch) {
+            if (status.ok()) status = scratch.take();
+        });
+        scratch_bytes_ += scratch_bytes;
+    }
     if (status.ok()) return;
     uncreate();
     core_->pages_.raise_no_room(status, "take memory for a resume", needed_bytes());
 }
 
+MEMSAVER_INLINE void ArenaCore::Resume::uncreate() noexcept {
+    core_->pages_.give_up_pages(extents_);
+    core_->each_paused_scratch([](DeviceScratch& scratch) { (void)scratch.give(); });
+    scratch_bytes_ = 0;
+}
+
 MEMSAVER_INLINE void ArenaCore::Resume::map() {
+    row_.mapped_bytes += std::exchange(scratch_bytes_, 0);
     for (Extent& extent : extents_) {
         if (extent.state() != ExtentState::held) continue; // another arena's, or still to be created
         check(extent.map(core_->driver()), "map pages at their address", extent.bytes(), extent.address());
@@ -1060,7 +1103,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
         if (extent.state() == ExtentState::active) mapped.push_back({extent.address(), extent.bytes()});
     }
     const std::vector<Range> now = without(mapped, begun_);
-    if (now.empty()) return;
+    if (now.empty() || (put_off_ && needed_scratch() != 0)) return; // else with the rest
     restoring_ = Span{core_->options().events, core_->tag(), core_->device(), "restore"};
     tickets_.reserve(tickets_.size() + core_->pages_.paused.size());
     coming_.reserve(tickets_.capacity());
@@ -1167,6 +1210,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
         if (turn_) core_->drop_all_dead(); // not in the middle of somebody's step
         std::vector<Extent> unused = take_unused();
         for (Extent& extent : unused) give_back(extent);
+        if (const Status status = give_scratch(core_->own_, row_.released_bytes); !status.ok()) note(status);
         const std::lock_guard lock{core_->pages_.mutex};
         core_->pages_.in_hand -= unused.size();
     } catch (const std::bad_alloc&) { // before anything was taken out

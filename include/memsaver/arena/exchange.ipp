@@ -89,6 +89,7 @@ MEMSAVER_INLINE std::size_t Handover::left_over(const AnyDriver& driver) const n
     for (const PauseStep& step : out_) {
         if (!(step.driver() == driver)) continue;
         for (const Extent& extent : step.extents()) bytes += extent.physical_bytes();
+        bytes += step.scratch_bytes();
     }
     for (const Pair& pair : pairs_) {
         if (out_[pair.pause].driver() == driver) bytes -= pair.source.bytes;

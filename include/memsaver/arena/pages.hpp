@@ -186,7 +186,7 @@ public:
     void take_over(Extent& to, ArenaPages& from, Extent& extent) noexcept;
     /// Creates pages where there are none and nothing is mapped, as far as it goes. out_of_memory too if less than the
     /// margin would be left.
-    Status create_all(std::vector<Extent>& extents) noexcept;
+    Status create_all(std::vector<Extent>& extents, std::size_t beside = 0) noexcept;
     [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t needed) const;
     /// Extents without pages for `ranges`. They are in hand until `activate` or `abandon` takes them.
     std::vector<Extent> plan(const std::vector<Range>& ranges);

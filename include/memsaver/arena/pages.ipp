@@ -192,8 +192,8 @@ MEMSAVER_INLINE Status ArenaPages::retry_held() {
     return first;
 }
 
-MEMSAVER_INLINE Status ArenaPages::create_all(std::vector<Extent>& extents) noexcept {
-    std::size_t needed = 0;
+MEMSAVER_INLINE Status ArenaPages::create_all(std::vector<Extent>& extents, std::size_t beside) noexcept {
+    std::size_t needed = beside;
     for (const Extent& extent : extents) needed += extent.state() == ExtentState::paused ? extent.bytes() : 0;
     if (const std::size_t margin = this->margin(); margin != 0 && needed != 0) {
         DeviceMemory memory;

@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/crew.hpp"
+#include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/executor.hpp"
 #include "memsaver/backup/file_backup.hpp"

@@ -38,8 +38,9 @@ struct FileBackup {
     /// All its options for people: "directory /var/tmp, saved at every pause, retained, ..., threads 4, ...".
     [[nodiscard]] std::string describe() const;
 
-    [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver,
-                                          std::shared_ptr<detail::PieceObserver> observer = {}) const;
+    /// `observer` and `around` are for the policies around this one.
+    [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver, std::shared_ptr<detail::PieceObserver> observer = {},
+                                          const detail::AroundStore& around = {}) const;
 
     friend bool operator==(const FileBackup&, const FileBackup&) = default;
 };

@@ -18,10 +18,13 @@ MEMSAVER_INLINE std::string FileBackup::describe() const {
 }
 
 MEMSAVER_INLINE detail::StoredSlot FileBackup::open(const AnyDriver& driver,
-                                                    std::shared_ptr<detail::PieceObserver> observer) const {
+                                                    std::shared_ptr<detail::PieceObserver> observer,
+                                                    const detail::AroundStore& around) const {
     if (directory.empty()) throw Misuse{"FileBackup: .directory says where the file goes; it is empty"};
     detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, std::move(observer)};
-    return {std::make_shared<detail::FileStore>(driver, directory, std::move(options)), {refresh, retain, check}};
+    std::shared_ptr<detail::BackupStore> store = std::make_shared<detail::FileStore>(driver, directory, options);
+    if (around) store = around(std::move(store), options);
+    return {std::move(store), {refresh, retain, check}};
 }
 
 } // namespace memsaver::inline v0_2

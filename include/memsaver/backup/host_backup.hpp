@@ -46,8 +46,9 @@ struct HostBackup {
     /// All its options for people: "pinned, saved at every pause, retained, ..., threads 8, ring 64.00 MiB, ...".
     [[nodiscard]] std::string describe() const;
 
-    [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver,
-                                          std::shared_ptr<detail::PieceObserver> observer = {}) const;
+    /// `observer` and `around` are for the policies around this one.
+    [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver, std::shared_ptr<detail::PieceObserver> observer = {},
+                                          const detail::AroundStore& around = {}) const;
 
     friend bool operator==(const HostBackup&, const HostBackup&) = default;
 };

@@ -25,10 +25,13 @@ MEMSAVER_INLINE std::string_view HostBackup::name() const noexcept {
 }
 
 MEMSAVER_INLINE detail::StoredSlot HostBackup::open(const AnyDriver& driver,
-                                                    std::shared_ptr<detail::PieceObserver> observer) const {
+                                                    std::shared_ptr<detail::PieceObserver> observer,
+                                                    const detail::AroundStore& around) const {
     detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, std::move(observer)};
-    return {std::make_shared<detail::HostStore>(driver, storage == Storage::pinned, std::move(options)),
-            {refresh, retain, check}};
+    std::shared_ptr<detail::BackupStore> store =
+        std::make_shared<detail::HostStore>(driver, storage == Storage::pinned, options);
+    if (around) store = around(std::move(store), options);
+    return {std::move(store), {refresh, retain, check}};
 }
 
 } // namespace memsaver::inline v0_2

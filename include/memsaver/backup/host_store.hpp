@@ -42,6 +42,10 @@ public:
 
     [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
+    MEMSAVER_INLINE Status reach(std::uint64_t location, std::size_t bytes, std::byte*& at) override;
+    MEMSAVER_INLINE void about(const LiveSet& live) override;
+    MEMSAVER_INLINE void unsettle(std::uint64_t location) noexcept override;
+
     // ByteStore, for bytes that come through the ring
     MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
                                std::size_t bytes) const noexcept override;
@@ -67,6 +71,7 @@ private:
     bool pinned_;
     bool fell_back_ = false;
     std::atomic<bool> told_{false};
+    std::function<void(const std::string&)> tell_; ///< for `reach`
     StoreOptions options_;
     std::string whose_; ///< for the text of errors
     std::shared_ptr<Ring> ring_;

@@ -94,6 +94,29 @@ MEMSAVER_INLINE BackupView HostStore::view(std::uint64_t location, std::size_t b
     return {region_of(location), at(location), bytes};
 }
 
+MEMSAVER_INLINE Status HostStore::reach(std::uint64_t location, std::size_t bytes, std::byte*& host) {
+    host = nullptr;
+    if (!pinned_) return {};
+    const auto region = region_of(location);
+    for (std::uint64_t cell = location; cell < location + bytes;
+         cell = align_down(cell, HostRegion::cell_bytes) + HostRegion::cell_bytes) {
+        const Status status = region->prepare(cell, true);
+        if (!status.ok() && !region->ready(cell, false)) return status;
+        if (!status.ok()) tell_refused(tell_);
+    }
+    host = at(location);
+    return {};
+}
+
+MEMSAVER_INLINE void HostStore::about(const LiveSet& live) {
+    tell_ = live.tell;
+    if (std::exchange(fell_back_, false)) tell_refused(tell_);
+}
+
+MEMSAVER_INLINE void HostStore::unsettle(std::uint64_t location) noexcept {
+    if (const auto region = region_of(location)) region->unsettle();
+}
+
 MEMSAVER_INLINE Status HostStore::put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {
     constexpr std::uintptr_t page = 4096;
     const std::uintptr_t begin = align_up(location, page); // whole pages of these bytes alone

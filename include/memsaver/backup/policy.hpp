@@ -20,8 +20,9 @@
 namespace memsaver::inline v0_2 {
 
 namespace detail {
+class DeviceScratch;
 class HostBudget;
-}
+} // namespace detail
 
 /// Kept bytes that the program may read. Owns them, or shares them with the backup, whose next pause may write fresh
 /// ones to the same place.
@@ -108,6 +109,9 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 ///   ahead of the pause: `save` may then be called while the memory is active and stays so. Else it may not.
 /// - `saved_in_part(ranges)`, if it has it: noexcept; a save failed, but these ranges of it had been saved by then, and
 ///   are away. Needed by slots whose tickets know single ranges (`wait_for`). Takes a sorted std::vector<Range>.
+/// - `scratch()`, if it has it: noexcept, a std::shared_ptr<detail::DeviceScratch>: device memory that `save` and
+///   `restore` use beside the blocks, always the same. The arena counts it, has it take what a restore wants together
+///   with the pages, and gives it back once everything is away. For slots of this library's.
 /// - `close()`, if it has it: noexcept, gives everything back and answers the first failure; what is left is tried
 ///   again by the next call. The arena keeps a slot whose `close` failed. Without it, the destructor does what it can.
 template <class S>
@@ -164,6 +168,8 @@ public:
     [[nodiscard]] virtual bool asks_before_write() const noexcept = 0;
     virtual void saved_in_part(const std::vector<Range>& away) noexcept = 0;
     [[nodiscard]] virtual bool saves_once() const noexcept = 0;
+    /// Null if the slot has none.
+    [[nodiscard]] virtual std::shared_ptr<DeviceScratch> scratch() const noexcept { return {}; }
     virtual Status close() noexcept = 0;
 };
 
@@ -295,6 +301,16 @@ private:
                 slot.outdated();
             } else {
                 slot.invalidate();
+            }
+        }
+        [[nodiscard]] std::shared_ptr<detail::DeviceScratch> scratch() const noexcept override {
+            if constexpr (requires {
+                              { slot.scratch() }
+                              noexcept->std::same_as<std::shared_ptr<detail::DeviceScratch>>;
+                          }) {
+                return slot.scratch();
+            } else {
+                return {};
             }
         }
         Status close() noexcept override {

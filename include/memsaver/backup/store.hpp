@@ -60,6 +60,10 @@ public:
 
     void clear() noexcept;
 
+    [[nodiscard]] std::size_t free_bytes() const noexcept { return free_; }
+    /// Whether a room begins there.
+    [[nodiscard]] bool has_room(std::uint64_t location) const noexcept { return starts_.count(location) != 0; }
+
 private:
     void insert(std::uint64_t location, std::size_t bytes);
     /// A range becomes another one, without a need for memory.
@@ -69,9 +73,10 @@ private:
     std::map<std::uint64_t, std::size_t> by_location_;
     std::set<std::pair<std::size_t, std::uint64_t>> by_size_;
     std::set<std::uint64_t> starts_; // of rooms
+    std::size_t free_ = 0;
 };
 
-/// A place with room for bytes: a HostStore (host_backup.hpp) or a FileStore (file_backup.hpp).
+/// A place with room for bytes: a HostStore (host_store.hpp), a FileStore (file_store.hpp), or one around another.
 class BackupStore : public ByteStore {
 public:
     /// More Room; throws where there is none.
@@ -95,6 +100,23 @@ public:
     virtual void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) = 0;
     /// Host memory with these bytes, and what keeps it alive.
     [[nodiscard]] virtual BackupView view(std::uint64_t location, std::size_t bytes) const = 0;
+
+    // For stores of which not all have something to say.
+
+    /// Host memory of these bytes, made ready for copies; null where bytes pass by `put` and `get` alone. A copy does
+    /// not span two cells of HostRegion. Different bytes from several threads at once, as `put` and `get`.
+    virtual Status reach(std::uint64_t /*location*/, std::size_t /*bytes*/, std::byte*& at) {
+        at = nullptr;
+        return {};
+    }
+    /// Bytes will pass by `reach`, `put` and `get` for this save or restore.
+    virtual void about(const LiveSet& /*live*/) {}
+    /// Work that could not be waited for may still touch what was reached there.
+    virtual void unsettle(std::uint64_t /*location*/) noexcept {}
+    /// What `saved` bytes, all that are kept, take here.
+    [[nodiscard]] virtual std::size_t taken_by(std::size_t saved) const noexcept { return saved; }
+    /// Device memory that moving bytes takes; may be null.
+    [[nodiscard]] virtual std::shared_ptr<DeviceScratch> scratch() const noexcept { return {}; }
 };
 
 /// A ByteStore that keeps nothing and notes where what it is given differs from what another has.

@@ -92,6 +92,7 @@ MEMSAVER_INLINE bool LocationSpace::remove(std::uint64_t location, std::size_t b
 }
 
 MEMSAVER_INLINE void LocationSpace::clear() noexcept {
+    free_ = 0;
     by_location_.clear();
     by_size_.clear();
     starts_.clear();
@@ -105,6 +106,7 @@ MEMSAVER_INLINE void LocationSpace::insert(std::uint64_t location, std::size_t b
         by_size_.erase(sized);
         throw;
     }
+    free_ += bytes;
 }
 
 MEMSAVER_INLINE void LocationSpace::change(std::uint64_t from, std::size_t old_bytes, std::uint64_t to,
@@ -116,11 +118,13 @@ MEMSAVER_INLINE void LocationSpace::change(std::uint64_t from, std::size_t old_b
     sized.value() = {bytes, to};
     by_location_.insert(std::move(located));
     by_size_.insert(std::move(sized));
+    free_ = free_ - old_bytes + bytes;
 }
 
 MEMSAVER_INLINE void LocationSpace::erase(std::uint64_t location, std::size_t bytes) noexcept {
     by_location_.erase(location);
     by_size_.erase({bytes, location});
+    free_ -= bytes;
 }
 
 MEMSAVER_INLINE Status ComparingStore::put(const std::byte* from, std::uint64_t location,

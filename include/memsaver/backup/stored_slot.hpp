@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,6 +17,11 @@ namespace detail {
 
 class BackupStore;
 class StoredBooks;
+struct StoreOptions;
+
+/// Puts a store around the one that a policy makes, which has these options; empty: that one as it is.
+using AroundStore =
+    std::function<std::shared_ptr<BackupStore>(std::shared_ptr<BackupStore>, const StoreOptions& options)>;
 
 /// Saves, restores and forgets by the books (StoredBooks), in the room of a BackupStore.
 class StoredSlot {
@@ -32,6 +38,7 @@ public:
     void saved_in_part(const std::vector<Range>& away) noexcept;
 
     [[nodiscard]] bool saves_once() const noexcept;
+    [[nodiscard]] std::shared_ptr<DeviceScratch> scratch() const noexcept;
 
     Status resumed() noexcept;
     /// From the next resume on.

@@ -1,6 +1,7 @@
 // Definitions of stored_slot.hpp.
 #pragma once
 
+#include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/stored_books.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 
@@ -128,11 +129,16 @@ MEMSAVER_INLINE void StoredSlot::saved_in_part(const std::vector<Range>& away) n
 
 MEMSAVER_INLINE bool StoredSlot::saves_once() const noexcept { return books_->options.refresh == Refresh::once; }
 
+MEMSAVER_INLINE std::shared_ptr<DeviceScratch> StoredSlot::scratch() const noexcept { return books_->store->scratch(); }
+
 MEMSAVER_INLINE Status StoredSlot::resumed() noexcept {
     if (!books_->options.retain && books_->options.refresh != Refresh::once) return books_->clear();
     try {
         books_->sweep();
     } catch (const std::bad_alloc&) { // swept later
+    }
+    if (const auto scratch = books_->store->scratch(); scratch && saves_once()) { // a pause to come needs none
+        if (const Status status = scratch->give(); !status.ok()) return status;
     }
     return books_->store->retry();
 }
@@ -141,7 +147,9 @@ MEMSAVER_INLINE void StoredSlot::set_retain(bool yes) noexcept { books_->options
 
 MEMSAVER_INLINE Status StoredSlot::close() noexcept { return books_->clear(); }
 
-MEMSAVER_INLINE std::size_t StoredSlot::backed_up_bytes() const noexcept { return books_->saved_bytes.load(); }
+MEMSAVER_INLINE std::size_t StoredSlot::backed_up_bytes() const noexcept {
+    return books_->store->taken_by(books_->saved_bytes.load());
+}
 
 MEMSAVER_INLINE void StoredSlot::forget(std::uint64_t serial) noexcept {
     const std::lock_guard lock{books_->mutex};

@@ -1,6 +1,7 @@
 // A policy around a policy: kept bytes are checked before they come back. Needs xxHash, for those who include this.
 #pragma once
 
+#include "memsaver/backup/damaged.hpp"
 #include "memsaver/backup/pieces.hpp"
 #include "memsaver/backup/policy.hpp"
 
@@ -13,11 +14,6 @@
 #include <string_view>
 
 namespace memsaver::inline v0_2 {
-
-/// Kept bytes are not those that were saved. The memory is still paused; nothing of it has been resumed.
-class [[gnu::visibility("default")]] BackupDamaged : public detail::RuntimeError {
-    using RuntimeError::RuntimeError;
-};
 
 namespace detail {
 
@@ -56,8 +52,13 @@ struct Verified {
         return "of " + std::string{inside.name()} + ", " + inside.describe();
     }
 
+    /// `around` is for the policies around this one.
     [[nodiscard]] auto open(const AnyDriver& driver) const {
         return policy.open(driver, std::make_shared<detail::ChecksumObserver>());
+    }
+    template <class Observer, class Around>
+    [[nodiscard]] auto open(const AnyDriver& driver, const Observer& /*none*/, const Around& around) const {
+        return policy.open(driver, std::make_shared<detail::ChecksumObserver>(), around);
     }
 
     friend bool operator==(const Verified&, const Verified&) = default;

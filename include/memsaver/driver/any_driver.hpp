@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/driver/concepts.hpp"
 
 #include <atomic>
@@ -29,6 +30,7 @@ public:
     [[nodiscard]] virtual int device() const noexcept = 0;
     [[nodiscard]] virtual std::string name() const = 0;
     [[nodiscard]] virtual int numa_node() const noexcept = 0;
+    [[nodiscard]] virtual bool host_addressable() const noexcept = 0;
     [[nodiscard]] virtual bool equals(const Machine& other) const = 0;
     [[nodiscard]] virtual Neighbours* neighbours() const noexcept = 0;
     [[nodiscard]] virtual const void* target(const std::type_info& type) const noexcept = 0;
@@ -89,6 +91,7 @@ public:
     virtual Status file_facts(FileRef, FileFacts&) const noexcept { return unsupported; }
     virtual Status file_cached(FileRef, std::size_t, std::size_t, bool&) const noexcept { return unsupported; }
     virtual Status owns_event(EventRef, bool&) const noexcept { return unsupported; }
+    virtual Status with_context(FunctionRef<void()>) const noexcept { return unsupported; }
 
 protected:
     static constexpr Status unsupported{StatusKind::unsupported, 0, "unsupported by this driver"};
@@ -142,6 +145,10 @@ public:
     [[nodiscard]] int numa_node() const noexcept override {
         if constexpr (requires { { driver.numa_node() } noexcept -> std::same_as<int>; }) return driver.numa_node();
         else return -1;
+    }
+    [[nodiscard]] bool host_addressable() const noexcept override {
+        if constexpr (requires { { driver.host_addressable() } noexcept -> std::same_as<bool>; }) return driver.host_addressable();
+        else return false;
     }
     [[nodiscard]] bool equals(const Machine& other) const override {
         const auto* same = static_cast<const D*>(other.target(typeid(D)));
@@ -304,6 +311,10 @@ public:
         if constexpr (requires { { driver.owns_event(event, yes) } noexcept -> std::same_as<Status>; }) return driver.owns_event(event, yes);
         else return Machine::owns_event(event, yes);
     }
+    Status with_context(FunctionRef<void()> work) const noexcept override {
+        if constexpr (requires { { driver.with_context(work) } noexcept -> std::same_as<Status>; }) return driver.with_context(work);
+        else return Machine::with_context(work);
+    }
 
 private:
     D driver;
@@ -331,6 +342,12 @@ public:
     [[nodiscard]] std::string name() const { return machine_->name(); }
     /// The host's NUMA node next to the device, or -1 if nobody knows.
     [[nodiscard]] int numa_node() const noexcept { return machine_->numa_node(); }
+    /// Whether the host's processors reach the device's memory at its addresses: then what a stream does is done by
+    /// who waits for it, and host code may do the rest. False unless the driver has `host_addressable()` and says so.
+    [[nodiscard]] bool host_addressable() const noexcept { return machine_->host_addressable(); }
+    /// Runs `work`, which must not throw, as the driver runs its own calls: on CUDA with the device's context current
+    /// and captures safe, for libraries that launch kernels. `unsupported` unless the driver has `with_context(work)`.
+    Status with_context(detail::FunctionRef<void()> work) const noexcept { return machine_->with_context(work); }
     /// Who else takes memory of the machine through copies of the driver; null if nobody knows.
     [[nodiscard]] Neighbours* neighbours() const noexcept { return machine_->neighbours(); }
     /// Names what was reserved, for machines that tell people of faults; nothing with others.

@@ -2,6 +2,7 @@
 // Loads the driver at run time and never links against it. Knows nothing of tags, policies or the CUDA runtime.
 #pragma once
 
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/driver/cuda_options.hpp"
 #include "memsaver/driver/system_memory.hpp"
@@ -44,6 +45,9 @@ public:
     [[nodiscard]] std::string name() const;
     /// The host's NUMA node next to the device, or -1 if nobody knows.
     [[nodiscard]] int numa_node() const noexcept;
+    /// Runs `work`, which must not throw, with the device's context current on this thread and its capture mode
+    /// relaxed: for libraries that launch kernels. Any thread.
+    Status with_context(detail::FunctionRef<void()> work) const noexcept;
     friend bool operator==(const CudaDriver& a, const CudaDriver& b) noexcept;
 
     // Pages

@@ -31,6 +31,13 @@ MEMSAVER_INLINE std::string CudaDriver::name() const {
 
 MEMSAVER_INLINE int CudaDriver::numa_node() const noexcept { return device_->numa_node(); }
 
+MEMSAVER_INLINE Status CudaDriver::with_context(detail::FunctionRef<void()> work) const noexcept {
+    return device_->call([&](const detail::CudaApi&) {
+        work();
+        return detail::cuda::success;
+    });
+}
+
 MEMSAVER_INLINE bool operator==(const CudaDriver& a, const CudaDriver& b) noexcept {
     return a.device_ == b.device_ || *a.device_ == *b.device_;
 }

@@ -44,6 +44,8 @@ public:
 
     [[nodiscard]] int device() const noexcept;
     [[nodiscard]] std::string name() const;
+    /// The device's memory is the host's own.
+    [[nodiscard]] static constexpr bool host_addressable() noexcept { return true; }
 
     // Pages
     Status granularity(std::size_t& out) const noexcept;

@@ -32,6 +32,12 @@ public:
 
     [[nodiscard]] int device() const noexcept { return inner().device(); }
     [[nodiscard]] std::string name() const { return inner().name(); }
+    [[nodiscard]] bool host_addressable() const noexcept requires requires(const D d) { d.host_addressable(); }
+    { return inner().host_addressable(); }
+    Status with_context(detail::FunctionRef<void()> work) const noexcept requires requires(const D d) {
+        d.with_context(work);
+    }
+    { return inner().with_context(work); }
 
     Status granularity(std::size_t& bytes) const noexcept {
         return call({.call = Call::granularity}, [&](CallRecord&) { return inner().granularity(bytes); });

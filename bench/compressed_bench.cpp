@@ -1,0 +1,116 @@
+// What does a coded backup cost, and what does it save? bf16 weights (normal, sigma 0.02), beside the same tag with a
+// plain HostBackup and beside one plain pinned copy, in the same run.
+#include "backup_baselines.hpp"
+#include "memsaver/backup/compressed.hpp"
+
+#include <cstring>
+#include <random>
+
+namespace {
+
+using namespace bench;
+
+/// As bf16: normal, with sigma 0.02. 64 MiB of them, over and over: more than a codec looks at.
+std::vector<unsigned char> weights() {
+    std::mt19937 random{7};
+    std::normal_distribution<float> normal{0.0F, 0.02F};
+    std::vector<unsigned char> made(64_MiB);
+    for (std::size_t at = 0; at < made.size(); at += 2) {
+        const float value = normal(random);
+        std::memcpy(made.data() + at, reinterpret_cast<const unsigned char*>(&value) + 2, 2);
+    }
+    return made;
+}
+
+struct Times {
+    double first_pause = 0;
+    std::vector<double> pause;
+    std::vector<double> resume;
+    double kept = 0;
+};
+
+/// A first pause, then prepared ones.
+template <Driver D>
+Times measure(benchmark::State& state, const D& driver, const AnyPolicy& policy, std::size_t bytes,
+              const std::vector<unsigned char>& content, std::vector<double>* out, std::vector<double>* in) {
+    Times times;
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("weights", policy);
+    void* const block = arena.allocate(bytes);
+    for (std::size_t at = 0; at < bytes; at += content.size()) {
+        const std::size_t part = std::min(content.size(), bytes - at);
+        check(driver.copy_to_device(reinterpret_cast<Address>(block) + at, content.data(), part, StreamRef{}), "fill");
+    }
+    check(driver.drain(), "wait for it");
+    if (out != nullptr) {
+        PlainCopy copy{driver, block, bytes};
+        for (int i = 0; i < 6; ++i) {
+            const double one_way = milliseconds([&] { copy.out(); });
+            const double other_way = milliseconds([&] { copy.in(); });
+            if (i == 0) continue; // the first is no measure
+            out->push_back(one_way);
+            in->push_back(other_way);
+        }
+    }
+    times.first_pause = milliseconds([&] { saver.pause("weights"); });
+    times.kept = static_cast<double>(saver.usage().begin()->backed_up_bytes);
+    saver.resume("weights");
+    const auto cycle = [&] {
+        saver.prepare("weights");
+        times.pause.push_back(milliseconds([&] { saver.pause("weights"); }));
+        times.resume.push_back(milliseconds([&] { saver.resume("weights"); }));
+    };
+    if (out == nullptr) {
+        for (int i = 0; i < 6; ++i) cycle();
+        return times;
+    }
+    for (auto _ : state) {
+        cycle();
+        state.SetIterationTime((times.pause.back() + times.resume.back()) / 1000);
+    }
+    return times;
+}
+
+template <Driver D>
+void compressed(benchmark::State& state, const D& driver, std::size_t bytes) {
+    const std::vector<unsigned char> content = weights();
+    warm_host_memory(driver, 3 * bytes);
+    std::vector<double> out;
+    std::vector<double> in;
+    Times coded;
+    try {
+        coded = measure(state, driver, Compressed<HostBackup>{}, bytes, content, &out, &in);
+    } catch (const Unavailable& error) {
+        return state.SkipWithError(error.what());
+    }
+    const Times plain = measure(state, driver, HostBackup{}, bytes, content, nullptr, nullptr);
+    state.counters["bytes"] = static_cast<double>(bytes);
+    state.counters["kept_over_plain"] = coded.kept / static_cast<double>(bytes);
+    state.counters["pause_ms"] = median(coded.pause);
+    state.counters["resume_ms"] = median(coded.resume);
+    state.counters["first_pause_ms"] = coded.first_pause;
+    state.counters["copy_out_ms"] = median(out);
+    state.counters["copy_in_ms"] = median(in);
+    state.counters["pause_speed_over_copy"] = median(out) / median(coded.pause);
+    state.counters["resume_speed_over_copy"] = median(in) / median(coded.resume);
+    state.counters["first_pause_speed_over_copy"] = median(out) / coded.first_pause;
+    state.counters["plain_pause_ms"] = median(plain.pause);
+    state.counters["plain_resume_ms"] = median(plain.resume);
+    state.counters["plain_first_pause_ms"] = plain.first_pause;
+}
+
+template <Driver D>
+void register_all(const D& driver) {
+    for (const std::size_t gib : {std::size_t{8}, std::size_t{32}}) {
+        const std::size_t bytes = on_host<D> ? gib * 16_MiB : gib * 1_GiB;
+        const std::string name = "compressed/" + std::to_string(gib) + "GiB";
+        fixed(benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& s) { compressed<D>(s, driver, bytes); }),
+              8);
+    }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    return bench::run(argc, argv, [](const auto& driver) { register_all(driver); });
+}

@@ -1,0 +1,51 @@
+// Backups that take less room: bytes are coded on the device, without loss, before they cross the link.
+#include <memsaver/backup/compressed.hpp>
+#include <memsaver/memsaver.hpp>
+
+#include <cstdlib>
+#include <iostream>
+#include <vector>
+
+using namespace memsaver;
+
+namespace {
+
+constexpr std::size_t bytes = 16_MiB;
+
+template <Driver D>
+int run(const D& driver) {
+    MemorySaver saver{driver};
+    void* weights = nullptr;
+    try {
+        const Arena packed =
+            saver.arena("packed", Compressed<HostBackup>{}); // or Compressed<FileBackup>{{.directory = ...}}
+        weights = packed.allocate(bytes);
+    } catch (const Unavailable& missing) { // no nvCOMP, or no LZ4: the text says how to get it
+        std::cout << missing.what() << '\n';
+        return EXIT_SUCCESS;
+    }
+    const auto address = reinterpret_cast<Address>(weights);
+    std::vector<unsigned short> content(bytes / 2);
+    for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<unsigned short>(0x3C00 + i % 600);
+    check(driver.copy_to_device(address, content.data(), bytes, StreamRef{}), "copy");
+    check(driver.drain(), "wait for it");
+
+    saver.prepare("packed"); // takes 0.7 of the bytes on the host, and memory to code in on the device
+    std::cout << saver.pause("packed") << '\n';
+    const std::size_t kept = saver.usage().begin()->backed_up_bytes;
+    std::cout << format_bytes(kept) << " are kept of " << format_bytes(bytes) << "; a resume takes "
+              << format_bytes(saver.bytes_to_resume("packed")) << " of the device\n";
+    std::cout << saver.resume("packed") << '\n';
+
+    std::vector<unsigned short> back(bytes / 2);
+    check(driver.copy_to_host(back.data(), address, bytes, StreamRef{}), "copy");
+    check(driver.drain(), "wait for it");
+    std::cout << (back == content ? "every bit is back\n" : "the bytes have changed\n");
+    return back == content && kept < bytes ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+} // namespace
+
+int main() {
+    return with_default_driver([](const auto& driver) { return run(driver); });
+}

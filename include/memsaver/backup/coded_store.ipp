@@ -1,0 +1,947 @@
+// Definitions of coded_store.hpp.
+#pragma once
+
+#include "memsaver/backup/coded_store.hpp"
+#include "memsaver/backup/damaged.hpp"
+#include "memsaver/core/ranges.hpp"
+#include "memsaver/core/sizes.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// One of those who move pieces: a stream, and a part of the scratch if there is any.
+class CodedStore::Worker {
+public:
+    inline Worker(CodedStore& store, Range part, const Plan& plan, std::size_t grow_by);
+
+    inline void out(const std::vector<Unit>& chunks);
+    inline void in(const std::vector<Unit>& chunks, const std::function<Status(Range)>& before_write);
+    /// After a failure: nothing may still be under way. What it uses knows where that cannot be waited for.
+    inline void drain() noexcept;
+
+private:
+    /// A chunk on its way: the bytes at `at`, on the device, are `record`'s.
+    struct Cargo {
+        Unit chunk;
+        Record record;
+        Address at = 0;
+        std::size_t bytes = 0; ///< to copy
+    };
+
+    inline std::vector<Cargo> encoded(const std::vector<Unit>& chunks);
+    /// Gives the records their room, and notes them.
+    inline void place(std::vector<Cargo>& cargo);
+    inline void note_whole(const std::vector<Cargo>& cargo);
+    inline void put(const std::vector<Cargo>& cargo);
+    inline void get(const std::vector<Cargo>& cargo, const std::function<Status(Range)>& before_write);
+    inline void decode(const std::vector<Cargo>& cargo, const std::function<Status(Range)>& before_write);
+    /// `act(first, last, host)` for each row of cargo that lies side by side in the store inside; `host` is its memory,
+    /// or null.
+    template <class Act>
+    void each_row(const std::vector<Cargo>& cargo, const Act& act);
+    /// Enqueues the copies of a row to or from `host`, where the row begins.
+    inline void copy(const Cargo* first, const Cargo* last, std::byte* host, Direction direction);
+    inline void may_write(const Cargo& cargo, const std::function<Status(Range)>& before_write) const;
+    [[nodiscard]] Codec::Place codec_place() const noexcept {
+        return {stream_.get(), mark_.get(), {part_.address, plan_.work}};
+    }
+    inline PinnedBuffer& buffer();
+    inline void pass() const;
+    [[nodiscard]] std::size_t stride(const Cargo& cargo) const noexcept { return store_.stride(cargo.record.stored); }
+
+    CodedStore& store_;
+    Range part_;
+    Plan plan_;
+    std::size_t grow_by_;
+    OwnedStream stream_;
+    OwnedEvent mark_;
+    std::optional<Ring::Loan> loan_;
+    PinnedBuffer* buffer_ = nullptr;
+    std::vector<std::uint64_t> reached_; // in the piece under way
+};
+
+/// A part of the scratch, for as long as somebody needs it. Where all are lent it waits: a tag that was paused in
+/// several steps comes back by several transfers at the same time.
+class CodedStore::Loan {
+public:
+    Loan(CodedStore& store, std::size_t parts) : store_{store}, part_{parts} {
+        if (parts == 0) return;
+        std::unique_lock lock{store_.parts_mutex_};
+        const auto end = store_.lent_.begin() + static_cast<std::ptrdiff_t>(parts);
+        auto free = end;
+        store_.part_free_.wait(lock, [&] { return (free = std::find(store_.lent_.begin(), end, false)) != end; });
+        *free = true;
+        part_ = static_cast<std::size_t>(free - store_.lent_.begin());
+        lent_ = true;
+    }
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    ~Loan() {
+        if (!lent_) return;
+        const std::lock_guard lock{store_.parts_mutex_};
+        store_.lent_[part_] = false;
+        store_.part_free_.notify_all();
+    }
+    [[nodiscard]] std::size_t part() const noexcept { return part_; }
+
+private:
+    CodedStore& store_;
+    std::size_t part_;
+    bool lent_ = false;
+};
+
+class CodedStore::Transfer final : public Ticket::Work {
+public:
+    Transfer(CodedStore& store, Direction direction, std::vector<std::vector<Unit>> pieces, const Plan& plan,
+             const LiveSet& live, std::size_t bytes)
+        : store_{store}, direction_{direction}, pieces_{std::move(pieces)}, plan_{plan},
+          scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes},
+          before_write_{live.before_write}, given_up_{live.given_up}, progress_{live.progress, bytes},
+          arrived_(pieces_.size(), false), crew_{store.options_.crew} {}
+    ~Transfer() override { crew_.join(); }
+
+    void start() {
+        const std::size_t workers = plan_.parts != 0 ? plan_.parts : store_.coding_.pieces;
+        if (!pieces_.empty()) crew_.start(std::min(workers, pieces_.size()), [this] { work(); });
+    }
+
+    Status query(bool& done) noexcept override {
+        done = crew_.done();
+        return {};
+    }
+    inline Status wait() override;
+    /// The bytes pass through this host's hands, so it waits here until they have arrived; not for the rest.
+    Status follow(StreamRef, Range range) noexcept override { return Transfer::wait_for(range); }
+    inline Status wait_for(Range range) noexcept override;
+    inline void cancel() noexcept override;
+
+private:
+    inline void work();
+    inline void move_all(std::size_t part);
+
+    CodedStore& store_;
+    Direction direction_;
+    std::vector<std::vector<Unit>> pieces_;
+    Plan plan_;
+    Range scratch_;
+    DeviceScratch::InUse in_use_;
+    std::size_t bytes_;
+    std::function<Status(Range)> before_write_;
+    std::function<void()> given_up_;
+    Progress progress_;
+    std::atomic<std::size_t> next_{0};
+    std::atomic<bool> stopped_{false};
+    std::mutex mutex_; // over what follows
+    std::condition_variable changed_;
+    std::vector<bool> arrived_; // of each piece
+    Crew crew_;                 // last: it is joined before the rest dies
+};
+
+// --- the store ---
+
+inline CodedStore::CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> inside, StoreOptions options,
+                              CodedOptions coding)
+    : driver_{driver}, inside_{std::move(inside)}, options_{std::move(options)}, coding_{std::move(coding)},
+      ring_{std::make_shared<Ring>(driver, options_.ring_bytes, std::max(1U, coding_.pieces), 8_MiB)},
+      scratch_{std::make_shared<DeviceScratch>(driver)} {
+    coding_.pieces = std::max(1U, coding_.pieces);
+    lent_.resize(coding_.pieces);
+    coding_.piece_bytes = std::clamp<std::size_t>(coding_.piece_bytes, largest_chunk, 1_GiB);
+}
+
+inline void CodedStore::measure() {
+    if (chunk_bytes_ != 0) return;
+    check_of(driver_.granularity(granularity_), "ask for the granularity of pages", 0);
+    const std::size_t chunk = std::min(granularity_, largest_chunk);
+    chunk_bytes_ = chunk; // `most_chunks` needs it
+    Codec::Sizes sizes;
+    const Status status = coding_.codec->measure(chunk, most_chunks(), sizes);
+    if (!status.ok()) chunk_bytes_ = 0;
+    check_of(status, "ask a codec for the memory that it needs", chunk);
+    overhead_ = std::max(sizes.coded, chunk) - chunk;
+    work_bytes_ = align_up(sizes.work, 256);
+}
+
+inline void CodedStore::remember(const LiveSet& live) {
+    whose_.tag = live.tag;
+    whose_.host_budget = live.host_budget;
+    tag_text_ = of_tag(live.tag);
+    if (options_.observer) options_.observer->about(live.tag);
+}
+
+inline Room CodedStore::grow(std::size_t bytes, const LiveSet& live) {
+    remember(live);
+    const Room names{next_name_, bytes};
+    next_name_ += align_up(bytes, 256);
+    return names;
+}
+
+inline CodedStore::Plan CodedStore::plan(std::size_t area) const noexcept {
+    if (area == 0) return {};
+    const std::size_t most = most_area();
+    const std::size_t parts = std::min<std::size_t>((area + most - 1) / most, coding_.pieces);
+    return {parts, std::min(area, most), work_bytes_};
+}
+
+inline std::vector<Unit> CodedStore::chunks_of(const std::vector<Unit>& units) const {
+    return cut_at_addresses(units, chunk_bytes_);
+}
+
+inline std::vector<std::vector<Unit>> CodedStore::pieces_of(const std::vector<Unit>& units,
+                                                            const std::vector<Range>& first) const {
+    std::vector<std::vector<Unit>> pieces;
+    for (const std::vector<Unit>& group : in_wanted_order(chunks_of(units), first, false)) {
+        std::size_t area = 0;
+        std::size_t bytes = 0;
+        bool begun = false; // what is wanted first waits for nothing else
+        for (const Unit& chunk : group) {
+            const std::size_t more = chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
+            const bool full = begun && (area + more > most_area() || bytes + chunk.bytes > coding_.piece_bytes ||
+                                        pieces.back().size() == most_chunks());
+            if (!begun || full) {
+                pieces.emplace_back();
+                area = 0;
+                bytes = 0;
+            }
+            begun = true;
+            pieces.back().push_back(chunk);
+            area += more;
+            bytes += chunk.bytes;
+        }
+    }
+    return pieces;
+}
+
+inline void CodedStore::count(const Record& record, bool more) noexcept {
+    const std::size_t taken = record.stored;
+    const std::size_t area = record.coded ? area_of(record.bytes) : 0;
+    if (more) {
+        kept_bytes_ += taken;
+        coded_area_ += area;
+    } else {
+        kept_bytes_ -= taken;
+        coded_area_ -= area;
+    }
+    scratch_->want(align_up(plan(coded_area_).bytes(), granularity_));
+}
+
+inline void CodedStore::give_room(const Record& record) {
+    packed_.give(record.location, stride(record.stored));
+    if (options_.observer) options_.observer->discarded(record.location, stride(record.stored));
+}
+
+inline CodedStore::Records::iterator CodedStore::erase(Records::iterator record) {
+    give_room(record->second); // may throw; then nothing changed
+    if (record->second.whole) count(record->second, false);
+    return records_.erase(record);
+}
+
+inline void CodedStore::sweep() {
+    const std::lock_guard lock{mutex_};
+    for (auto record = records_.begin(); record != records_.end();)
+        record = record->second.discarded ? erase(record) : std::next(record);
+}
+
+inline void CodedStore::forget(const std::vector<Unit>& chunks) {
+    const std::lock_guard lock{mutex_};
+    for (const Unit& chunk : chunks) {
+        if (const auto record = records_.find(chunk.location); record != records_.end()) erase(record);
+    }
+}
+
+inline void CodedStore::discard(std::uint64_t location, std::size_t bytes) noexcept {
+    const std::lock_guard lock{mutex_};
+    for (auto record = records_.lower_bound(location); record != records_.end() && record->first < location + bytes;) {
+        inside_->discard(record->second.location, stride(record->second.stored));
+        if (record->second.whole) count(record->second, false);
+        record->second.whole = false;
+        record->second.discarded = true;
+        try {
+            record = erase(record);
+        } catch (const std::bad_alloc&) { // swept later
+            ++record;
+        }
+    }
+}
+
+inline void CodedStore::shrink(LocationSpace&) { // names cost nothing
+    const std::unique_lock growing{inside_mutex_};
+    const std::lock_guard lock{mutex_};
+    inside_->shrink(packed_);
+    std::erase_if(slabs_, [&](const Room& slab) { return !packed_.has_room(slab.location); });
+}
+
+inline Status CodedStore::clear() noexcept {
+    {
+        const std::lock_guard lock{mutex_};
+        records_.clear();
+        packed_.clear();
+        slabs_.clear();
+        made_.reset();
+        coded_area_ = 0;
+        kept_bytes_ = 0;
+        scratch_->want(0);
+    }
+    const Status scratch = scratch_->give();
+    const Status inside = inside_->clear();
+    return first_failure({scratch, inside, ring_->clear(), views_->retry()});
+}
+
+inline Status CodedStore::retry() noexcept {
+    const Status inside = inside_->retry();
+    return first_failure({inside, views_->retry()});
+}
+
+inline void CodedStore::grow_inside(std::size_t bytes) const {
+    if (!made_) made_ = inside_->grow(align_up(bytes, 4096), whose_);
+    const std::lock_guard lock{mutex_};
+    slabs_.reserve(slabs_.size() + 1);
+    packed_.add(made_->location, made_->bytes);
+    slabs_.push_back(*made_);
+    made_.reset();
+}
+
+inline std::uint64_t CodedStore::take_room(std::size_t bytes, std::size_t grow_by) const {
+    const auto take = [&] {
+        const std::lock_guard lock{mutex_};
+        return packed_.take(bytes);
+    };
+    if (const std::uint64_t location = take()) return location;
+    const std::unique_lock growing{inside_mutex_};
+    for (;;) {
+        if (const std::uint64_t location = take()) return location; // another may have grown it
+        grow_inside(std::max(bytes, grow_by));
+    }
+}
+
+inline void CodedStore::prepare(std::vector<Unit> units) {
+    measure();
+    sweep();
+    const std::vector<Unit> chunks = chunks_of(units);
+    std::size_t area = 0;
+    std::size_t wanted = 0;
+    std::size_t there = 0;
+    {
+        const std::lock_guard lock{mutex_};
+        there = packed_.free_bytes();
+        for (const Unit& chunk : chunks) {
+            area += chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
+            wanted += stride(chunk.bytes);
+            if (const auto record = records_.find(chunk.location); record != records_.end())
+                there += stride(record->second.stored);
+        }
+    }
+    const Status status = scratch_->take(plan(area).bytes());
+    if (status.kind != StatusKind::out_of_memory) check_of(status, "take memory to code in", plan(area).bytes());
+    wanted = wanted / 10 * 7;
+    {
+        const std::unique_lock growing{inside_mutex_};
+        if (there < wanted) grow_inside(wanted - there);
+    }
+    std::vector<Room> cells;
+    for (const Room& slab : slabs_) {
+        for (std::uint64_t at = slab.location; at < slab.location + slab.bytes;) {
+            const std::uint64_t end =
+                std::min(slab.location + slab.bytes, align_down(at, HostRegion::cell_bytes) + HostRegion::cell_bytes);
+            cells.push_back({at, static_cast<std::size_t>(end - at)});
+            at = end;
+        }
+    }
+    std::atomic<std::size_t> next{0};
+    std::atomic<bool> through_ring{false};
+    Crew crew{options_.crew};
+    crew.start(cells.size(), [&] {
+        for (std::size_t i = next++; i < cells.size() && !through_ring.load(); i = next++) {
+            std::byte* host = nullptr;
+            const std::shared_lock steady{inside_mutex_};
+            check_of(inside_->reach(cells[i].location, cells[i].bytes, host), "take host pages", cells[i].bytes);
+            if (host == nullptr) through_ring = true;
+        }
+    });
+    crew.join();
+    if (const auto failure = crew.failure()) std::rethrow_exception(failure);
+    if (through_ring.load()) ring_->prepare(pieces_of(units, {}).size(), tag_text_);
+}
+
+inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, const LiveSet& live) {
+    measure();
+    remember(live);
+    sweep();
+    const std::vector<Unit> chunks = chunks_of(units);
+    forget(chunks);
+    std::size_t area = 0;
+    std::size_t bytes = 0;
+    for (const Unit& chunk : chunks) {
+        area += chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
+        bytes += stride(chunk.bytes);
+    }
+    const std::size_t scratch = plan(area).bytes();
+    const Status status = scratch_->take(scratch);
+    if (status.kind != StatusKind::out_of_memory) check_of(status, "take memory to code in", scratch);
+    if (!status.ok() && live.tell && !std::exchange(told_, true)) {
+        live.tell("the device has no room for " + format_bytes(scratch) +
+                  " to code in: bytes are saved as they are; `prepare` takes it ahead");
+    }
+    const std::size_t wanted = status.ok() ? bytes / 10 * 7 : bytes;
+    {
+        const std::unique_lock growing{inside_mutex_};
+        std::size_t there = 0;
+        {
+            const std::lock_guard lock{mutex_};
+            there = packed_.free_bytes();
+        }
+        if (there < wanted) grow_inside(wanted - there);
+    }
+    return start(Direction::out, units, status.ok(), live);
+}
+
+inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, const LiveSet& live) {
+    measure();
+    remember(live);
+    bool coded = false;
+    for (const Unit& chunk : chunks_of(units)) coded = record_of(chunk).coded || coded;
+    if (coded) check_of(scratch_->take(), "take memory to decode in", scratch_->wanted_bytes());
+    return start(Direction::in, units, coded, live);
+}
+
+inline std::unique_ptr<Ticket::Work> CodedStore::start(Direction direction, const std::vector<Unit>& units, bool coded,
+                                                       const LiveSet& live) {
+    std::size_t area = 0;
+    std::size_t bytes = 0;
+    for (const Unit& chunk : chunks_of(units)) {
+        area += chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
+        bytes += chunk.bytes;
+    }
+    if (direction == Direction::in) {
+        const std::lock_guard lock{mutex_};
+        area = coded_area_;
+    }
+    inside_->about(live);
+    const std::vector<Range> none;
+    auto work =
+        std::make_unique<Transfer>(*this, direction, pieces_of(units, direction == Direction::in ? live.first : none),
+                                   coded ? plan(area) : Plan{}, live, bytes);
+    work->start();
+    return work;
+}
+
+inline CodedStore::Record CodedStore::record_of(const Unit& chunk) const {
+    const std::lock_guard lock{mutex_};
+    const auto record = records_.find(chunk.location);
+    if (record == records_.end() || !record->second.whole || record->second.bytes != chunk.bytes)
+        raise_damaged(chunk.device, chunk.bytes);
+    return record->second;
+}
+
+inline void CodedStore::raise_damaged(Address device, std::size_t bytes) const {
+    throw BackupDamaged{tag_text_ + "the coded backup of " + format_bytes(bytes) + " at " + format_address(device) +
+                        " is not what was saved; it is not resumed"};
+}
+
+inline void CodedStore::check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const {
+    if (!status.ok()) raise(status, attempt, tag_text_ + format_bytes(bytes), bytes);
+}
+
+// --- looks at single chunks ---
+
+inline std::shared_ptr<HostRegion> CodedStore::host_copy(std::size_t bytes) const {
+    auto copy = views_->make(driver_, align_up(bytes, 4096), {}, tag_text_); // aligned, and kept out of core dumps
+    check_of(copy->take(), "take host pages", bytes);
+    return copy;
+}
+
+inline Status CodedStore::read(std::byte* to, const Record& record) const {
+    std::byte* host = nullptr;
+    const std::size_t bytes = stride(record.stored);
+    const std::shared_lock steady{inside_mutex_};
+    if (const Status status = inside_->reach(record.location, bytes, host); !status.ok()) return status;
+    if (host == nullptr) return inside_->get(to, record.location, bytes);
+    std::memcpy(to, host, bytes);
+    return {};
+}
+
+inline Status CodedStore::write(const std::byte* from, std::uint64_t location, std::size_t bytes) const {
+    std::byte* host = nullptr;
+    const std::shared_lock steady{inside_mutex_};
+    if (const Status status = inside_->reach(location, bytes, host); !status.ok()) return status;
+    if (host == nullptr) return inside_->put(from, location, bytes);
+    std::memcpy(host, from, bytes);
+    return {};
+}
+
+inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const {
+    check_of(read(space, record), "read bytes back from where they were kept", record.stored);
+    if (!record.coded) return static_cast<void>(std::memcpy(to, space, record.bytes));
+    const bool held = scratch_->held_bytes() != 0;
+    struct AtEnd {
+        ~AtEnd() {
+            if (!held) (void)scratch.give();
+        }
+        DeviceScratch& scratch;
+        bool held;
+    };
+    const std::size_t room = align_up(record.bytes, 256);
+    const std::size_t needed = work_bytes_ + area_of(record.bytes) + room;
+    const AtEnd give{*scratch_, held};
+    const Status taken = scratch_->take(needed);
+    if (taken.kind == StatusKind::gone) { // a lost device's backup can still be read where the host knows how
+        bool wrong = false;
+        const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
+        if (wrong) raise_damaged(device, record.bytes);
+        return check_of(here.kind == StatusKind::unsupported ? taken : here, "decode bytes", record.bytes);
+    }
+    check_of(taken, "take memory to decode in", needed);
+    const Range part = scratch_->range(needed);
+    OwnedStream stream;
+    OwnedEvent mark;
+    check_of(stream.open(driver_), "open a stream", 0);
+    check_of(mark.open(driver_, stream.get()), "open an event", 0);
+    const Codec::Place place{stream.get(), mark.get(), {part.address, work_bytes_}};
+    const Range plain{part.address + work_bytes_, record.bytes};
+    const Range coded{plain.address + room, record.stored};
+    std::uint32_t sum = 0;
+    Status status = driver_.copy_to_device(coded.address, space, coded.bytes, stream.get());
+    if (status.ok()) status = coding_.codec->sum(place, {&coded, 1}, {&sum, 1});
+    const bool damaged = status.ok() && sum != record.sum;
+    if (status.ok() && !damaged) status = coding_.codec->decode(place, {&coded, 1}, {&plain, 1});
+    if (status.ok() && !damaged) status = driver_.copy_to_host(to, plain.address, record.bytes, stream.get());
+    if (status.ok()) status = pass(driver_, place);
+    if (!status.ok()) {
+        const Status drained = driver_.drain();
+        if (!drained.ok() && drained.kind != StatusKind::gone) scratch_->unsettle();
+    }
+    if (damaged) raise_damaged(device, record.bytes);
+    check_of(status, "decode bytes", record.bytes);
+}
+
+inline BackupView CodedStore::view(std::uint64_t location, std::size_t bytes) const {
+    std::vector<std::pair<std::uint64_t, Record>> some;
+    {
+        const std::lock_guard lock{mutex_};
+        auto record = records_.upper_bound(location);
+        if (record != records_.begin()) --record;
+        for (; record != records_.end() && record->first < location + bytes; ++record) {
+            if (record->second.whole && location < record->first + record->second.bytes) some.push_back(*record);
+        }
+    }
+    const std::size_t step = stride(largest_chunk);
+    const auto copy = host_copy(std::max<std::size_t>(bytes, 1));
+    const auto space = host_copy(2 * step);
+    // NOLINTBEGIN(performance-no-int-to-ptr): host addresses
+    auto* const to = reinterpret_cast<std::byte*>(copy->address());
+    auto* const packed = reinterpret_cast<std::byte*>(space->address());
+    // NOLINTEND(performance-no-int-to-ptr)
+    std::byte* const plain = packed + step;
+    std::size_t found = 0;
+    for (const auto& [name, record] : some) {
+        const std::uint64_t begin = std::max(location, name);
+        const std::uint64_t end = std::min(location + bytes, name + record.bytes);
+        decode_to(plain, packed, record, 0);
+        std::memcpy(to + (begin - location), plain + (begin - name), end - begin);
+        found += static_cast<std::size_t>(end - begin);
+    }
+    if (found != bytes) throw Misuse{"nothing is kept of this block now"};
+    return {copy, to, bytes};
+}
+
+inline void CodedStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
+    measure();
+    const std::uint64_t begin = unit.location + offset;
+    const std::uint64_t end = begin + bytes;
+    const std::size_t step = stride(largest_chunk);
+    const auto space = host_copy(2 * step);
+    auto* const packed = reinterpret_cast<std::byte*>(space->address()); // NOLINT(performance-no-int-to-ptr)
+    std::byte* const plain = packed + step;
+    for (const Unit& chunk : chunks_of({unit})) {
+        const std::uint64_t first = std::max(begin, chunk.location);
+        const std::uint64_t last = std::min(end, chunk.location + chunk.bytes);
+        if (first >= last) continue;
+        const Record old = record_of(chunk);
+        std::memset(plain, 0, stride(chunk.bytes));
+        if (last - first != chunk.bytes) decode_to(plain, packed, old, chunk.device);
+        std::memcpy(plain + (first - chunk.location), from + (first - begin), last - first);
+        Record changed = old;
+        changed.coded = false;
+        changed.stored = chunk.bytes;
+        if (old.coded) changed.location = take_room(stride(chunk.bytes), 0);
+        try {
+            check_of(write(plain, changed.location, stride(chunk.bytes)), "write bytes to where they are kept",
+                     chunk.bytes);
+            if (options_.observer) options_.observer->saved({chunk.device, changed.location, chunk.bytes}, plain);
+        } catch (...) {
+            const std::lock_guard lock{mutex_};
+            if (old.coded) give_room(changed);
+            throw;
+        }
+        const std::lock_guard lock{mutex_};
+        Record& record = records_.at(chunk.location);
+        if (old.coded) {
+            count(old, false);
+            count(changed, true);
+            record = changed;
+            give_room(old);
+        }
+    }
+}
+
+inline void CodedStore::compare(std::vector<Unit> units, const LiveSet& live) {
+    measure();
+    remember(live);
+    const std::size_t step = stride(largest_chunk);
+    const auto space = host_copy(3 * step);
+    auto* const packed = reinterpret_cast<std::byte*>(space->address()); // NOLINT(performance-no-int-to-ptr)
+    std::byte* const plain = packed + step;
+    std::byte* const now = plain + step;
+    OwnedStream stream;
+    OwnedEvent mark;
+    check_of(stream.open(driver_), "open a stream", 0);
+    check_of(mark.open(driver_, stream.get()), "open an event", 0);
+    for (const Unit& chunk : chunks_of(units)) {
+        decode_to(plain, packed, record_of(chunk), chunk.device);
+        Status status = driver_.copy_to_host(now, chunk.device, chunk.bytes, stream.get());
+        if (status.ok()) status = pass(driver_, {stream.get(), mark.get(), {}});
+        if (!status.ok() && !driver_.drain().ok()) space->unsettle();
+        check_of(status, "compare bytes", chunk.bytes);
+        if (std::memcmp(plain, now, chunk.bytes) == 0) continue;
+        const auto at = static_cast<std::size_t>(std::mismatch(now, now + chunk.bytes, plain).first - now);
+        throw Misuse{difference_text(units, chunk.location + at, live.tag)};
+    }
+}
+
+// --- workers ---
+
+inline CodedStore::Worker::Worker(CodedStore& store, Range part, const Plan& plan, std::size_t grow_by)
+    : store_{store}, part_{part}, plan_{plan}, grow_by_{grow_by} {
+    store_.check_of(stream_.open(store_.driver_), "open a stream", 0);
+    store_.check_of(mark_.open(store_.driver_, stream_.get()), "open an event", 0);
+}
+
+inline void CodedStore::Worker::drain() noexcept {
+    const Status drained = store_.driver_.drain();
+    if (drained.ok() || drained.kind == StatusKind::gone) return;
+    store_.scratch_->unsettle();
+    if (buffer_ != nullptr) buffer_->unsettle();
+    const std::shared_lock steady{store_.inside_mutex_};
+    for (const std::uint64_t location : reached_) store_.inside_->unsettle(location);
+}
+
+inline void CodedStore::Worker::pass() const {
+    store_.check_of(detail::pass(store_.driver_, codec_place()), "wait for a copy", 0);
+}
+
+inline PinnedBuffer& CodedStore::Worker::buffer() {
+    if (!loan_) loan_.emplace(*store_.ring_);
+    buffer_ = &loan_->pair(store_.tag_text_)[0];
+    return *buffer_;
+}
+
+inline std::vector<CodedStore::Worker::Cargo> CodedStore::Worker::encoded(const std::vector<Unit>& chunks) {
+    std::vector<Cargo> cargo;
+    cargo.reserve(chunks.size());
+    for (const Unit& chunk : chunks) {
+        Record record;
+        record.bytes = chunk.bytes;
+        record.stored = chunk.bytes;
+        cargo.push_back({chunk, record, chunk.device, chunk.bytes});
+    }
+    if (part_.bytes == 0) return cargo;
+    std::vector<std::size_t> tried;
+    std::vector<Range> plain;
+    std::vector<Range> coded;
+    Address at = part_.address + plan_.work;
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+        if (chunks[i].bytes < least_coded) continue;
+        tried.push_back(i);
+        plain.push_back({chunks[i].device, chunks[i].bytes});
+        coded.push_back({at, chunks[i].bytes + store_.overhead_});
+        at += store_.area_of(chunks[i].bytes);
+    }
+    if (tried.empty()) return cargo;
+    const Codec& codec = *store_.coding_.codec;
+    store_.check_of(codec.encode(codec_place(), plain, coded), "code bytes", plain.front().bytes);
+    std::vector<std::size_t> kept;
+    std::vector<Range> kept_at;
+    for (std::size_t i = 0; i < tried.size(); ++i) {
+        if (coded[i].bytes == 0 || store_.stride(coded[i].bytes) >= store_.stride(plain[i].bytes)) continue;
+        kept.push_back(tried[i]);
+        kept_at.push_back(coded[i]);
+    }
+    std::vector<std::uint32_t> sums(kept.size());
+    if (!kept.empty()) store_.check_of(codec.sum(codec_place(), kept_at, sums), "make a checksum", kept_at[0].bytes);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+        Cargo& one = cargo[kept[i]];
+        one.record.coded = true;
+        one.record.sum = sums[i];
+        one.record.stored = kept_at[i].bytes;
+        one.at = kept_at[i].address;
+        one.bytes = kept_at[i].bytes;
+    }
+    return cargo;
+}
+
+inline void CodedStore::Worker::place(std::vector<Cargo>& cargo) {
+    std::size_t bytes = 0;
+    for (const Cargo& one : cargo) bytes += stride(one);
+    std::uint64_t location = store_.take_room(bytes, grow_by_);
+    const std::uint64_t end = location + bytes;
+    const std::lock_guard lock{store_.mutex_};
+    try {
+        for (Cargo& one : cargo) {
+            one.record.location = location;
+            store_.records_.insert_or_assign(one.chunk.location, one.record); // not whole yet
+            location += stride(one);
+        }
+    } catch (...) {
+        store_.packed_.give(location, static_cast<std::size_t>(end - location));
+        throw;
+    }
+}
+
+inline void CodedStore::Worker::note_whole(const std::vector<Cargo>& cargo) {
+    const std::lock_guard lock{store_.mutex_};
+    for (const Cargo& one : cargo) {
+        Record& record = store_.records_.at(one.chunk.location);
+        record.whole = true;
+        store_.count(record, true);
+    }
+}
+
+inline void CodedStore::Worker::out(const std::vector<Unit>& chunks) {
+    std::vector<Cargo> cargo = encoded(chunks);
+    place(cargo);
+    put(cargo);
+    note_whole(cargo);
+}
+
+template <class Act>
+void CodedStore::Worker::each_row(const std::vector<Cargo>& cargo, const Act& act) {
+    reached_.clear();
+    for (std::size_t i = 0; i < cargo.size();) {
+        const std::size_t first = i;
+        std::uint64_t end = cargo[i].record.location;
+        for (; i < cargo.size() && cargo[i].record.location == end; ++i) end += stride(cargo[i]);
+        const std::uint64_t location = cargo[first].record.location;
+        std::byte* host = nullptr;
+        {
+            const std::shared_lock steady{store_.inside_mutex_};
+            store_.check_of(store_.inside_->reach(location, static_cast<std::size_t>(end - location), host),
+                            "take host pages", static_cast<std::size_t>(end - location));
+        }
+        if (host != nullptr) {
+            reached_.push_back(location);
+            act(&cargo[first], cargo.data() + i, host);
+            continue;
+        }
+        const std::size_t room = store_.ring_->buffer_bytes();
+        for (const Cargo *begin = &cargo[first], *const last = cargo.data() + i; begin != last;) {
+            const Cargo* until = begin;
+            for (std::size_t bytes = 0; until != last && bytes + stride(*until) <= room; ++until)
+                bytes += stride(*until);
+            act(begin, until, nullptr);
+            begin = until;
+        }
+    }
+}
+
+inline void CodedStore::Worker::copy(const Cargo* first, const Cargo* last, std::byte* host, Direction direction) {
+    const std::uint64_t origin = first->record.location;
+    Piece piece;
+    for (const Cargo* one = first; one != last; ++one) {
+        for (std::size_t done = 0; done < one->bytes;) { // a copy does not span two cells
+            const std::uint64_t location = one->record.location + done;
+            const std::size_t room =
+                HostRegion::cell_bytes - static_cast<std::size_t>(location % HostRegion::cell_bytes);
+            const std::size_t bytes = std::min(one->bytes - done, room);
+            piece.units.push_back({one->at + done, location, bytes});
+            done += bytes;
+        }
+    }
+    const AnyDriver& driver = store_.driver_;
+    for (std::size_t i = 0; i < piece.units.size();) {
+        Unit joined = piece.units[i];
+        for (++i; i < piece.units.size() && piece.units[i].location == joined.location + joined.bytes &&
+                  piece.units[i].device == joined.device + joined.bytes &&
+                  piece.units[i].location % HostRegion::cell_bytes != 0;
+             ++i) {
+            joined.bytes += piece.units[i].bytes;
+        }
+        std::byte* const at = host + (joined.location - origin);
+        const Status status = direction == Direction::out
+                                  ? driver.copy_to_host(at, joined.device, joined.bytes, stream_.get())
+                                  : driver.copy_to_device(joined.device, at, joined.bytes, stream_.get());
+        store_.check_of(status, "copy bytes", joined.bytes);
+    }
+}
+
+inline void CodedStore::Worker::put(const std::vector<Cargo>& cargo) {
+    PieceObserver* const observer = store_.options_.observer.get();
+    each_row(cargo, [&](const Cargo* first, const Cargo* last, std::byte* host) {
+        std::byte* const to = host != nullptr ? host : buffer().data();
+        const std::uint64_t origin = first->record.location;
+        copy(first, last, to, Direction::out);
+        pass();
+        for (const Cargo* one = first; one != last; ++one) {
+            std::byte* const at = to + (one->record.location - origin);
+            std::memset(at + one->bytes, 0, stride(*one) - one->bytes); // what pads a chunk is always the same
+            if (observer != nullptr) observer->saved({one->chunk.device, one->record.location, one->record.stored}, at);
+        }
+        if (host != nullptr) return;
+        const std::size_t bytes = static_cast<std::size_t>((last - 1)->record.location + stride(*(last - 1)) - origin);
+        const std::shared_lock steady{store_.inside_mutex_};
+        store_.check_of(store_.inside_->put(to, origin, bytes), "write bytes to where they are kept", bytes);
+    });
+}
+
+inline void CodedStore::Worker::may_write(const Cargo& cargo, const std::function<Status(Range)>& before_write) const {
+    if (!before_write) return;
+    store_.check_of(before_write({cargo.chunk.device, cargo.chunk.bytes}), "wait for the bytes that are in the way",
+                    cargo.chunk.bytes);
+}
+
+inline void CodedStore::Worker::in(const std::vector<Unit>& chunks, const std::function<Status(Range)>& before_write) {
+    std::vector<Cargo> cargo;
+    cargo.reserve(chunks.size());
+    Address at = part_.address + plan_.work;
+    for (const Unit& chunk : chunks) {
+        const Record record = store_.record_of(chunk);
+        const std::size_t bytes = record.coded ? store_.stride(record.stored) : record.bytes;
+        cargo.push_back({chunk, record, record.coded ? at : chunk.device, bytes});
+        if (record.coded) at += bytes;
+    }
+    get(cargo, before_write);
+    decode(cargo, before_write);
+}
+
+inline void CodedStore::Worker::get(const std::vector<Cargo>& cargo, const std::function<Status(Range)>& before_write) {
+    PieceObserver* const observer = store_.options_.observer.get();
+    each_row(cargo, [&](const Cargo* first, const Cargo* last, std::byte* host) {
+        std::byte* const from = host != nullptr ? host : buffer().data();
+        const std::uint64_t origin = first->record.location;
+        if (host == nullptr) {
+            const std::size_t bytes =
+                static_cast<std::size_t>((last - 1)->record.location + stride(*(last - 1)) - origin);
+            const std::shared_lock steady{store_.inside_mutex_};
+            store_.check_of(store_.inside_->get(from, origin, bytes), "read bytes back from where they were kept",
+                            bytes);
+        }
+        for (const Cargo* one = first; one != last; ++one) {
+            if (observer != nullptr) {
+                observer->restoring({one->chunk.device, one->record.location, one->record.stored},
+                                    from + (one->record.location - origin));
+            }
+            if (!one->record.coded) may_write(*one, before_write);
+        }
+        copy(first, last, from, Direction::in);
+        if (host == nullptr) pass();
+    });
+}
+
+inline void CodedStore::Worker::decode(const std::vector<Cargo>& cargo,
+                                       const std::function<Status(Range)>& before_write) {
+    std::vector<const Cargo*> which;
+    std::vector<Range> coded;
+    std::vector<Range> plain;
+    for (const Cargo& one : cargo) {
+        if (!one.record.coded) continue;
+        which.push_back(&one);
+        coded.push_back({one.at, one.record.stored});
+        plain.push_back({one.chunk.device, one.chunk.bytes});
+    }
+    if (coded.empty()) return pass();
+    const Codec& codec = *store_.coding_.codec;
+    std::vector<std::uint32_t> sums(coded.size());
+    store_.check_of(codec.sum(codec_place(), coded, sums), "make a checksum", coded[0].bytes);
+    for (std::size_t i = 0; i < coded.size(); ++i) {
+        if (sums[i] != which[i]->record.sum) store_.raise_damaged(plain[i].address, plain[i].bytes);
+        may_write(*which[i], before_write);
+    }
+    store_.check_of(codec.decode(codec_place(), coded, plain), "decode bytes", plain[0].bytes);
+    pass();
+}
+
+// --- transfers ---
+
+inline void CodedStore::Transfer::work() {
+    const Loan loan{store_, plan_.parts};
+    try {
+        move_all(loan.part());
+    } catch (...) {
+        const std::lock_guard lock{mutex_};
+        stopped_ = true;
+        changed_.notify_all();
+        throw;
+    }
+}
+
+inline void CodedStore::Transfer::move_all(std::size_t part) {
+    if (next_.load() >= pieces_.size()) return;
+    const std::size_t each = plan_.work + plan_.area;
+    const Range scratch = plan_.parts != 0 ? Range{scratch_.address + part * each, each} : Range{};
+    Worker worker{store_, scratch, plan_, std::min<std::size_t>(64_MiB, bytes_ / 16)};
+    for (std::size_t i = next_++; i < pieces_.size() && !stopped_.load(); i = next_++) {
+        try {
+            if (direction_ == Direction::out) {
+                worker.out(pieces_[i]);
+            } else {
+                worker.in(pieces_[i], before_write_);
+            }
+        } catch (...) {
+            if (given_up_) given_up_(); // streams may be waiting for these bytes
+            worker.drain();
+            throw;
+        }
+        std::size_t bytes = 0;
+        for (const Unit& chunk : pieces_[i]) bytes += chunk.bytes;
+        progress_.add(bytes);
+        const std::lock_guard lock{mutex_};
+        arrived_[i] = true;
+        changed_.notify_all();
+    }
+}
+
+inline Status CodedStore::Transfer::wait() {
+    crew_.join();
+    if (const auto failure = crew_.failure()) std::rethrow_exception(failure);
+    const std::lock_guard lock{mutex_};
+    const bool all = std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end();
+    return all ? Status{} : Status{StatusKind::other, 0, "the transfer was cancelled"};
+}
+
+inline Status CodedStore::Transfer::wait_for(Range range) noexcept {
+    crew_.help();
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+        const bool wanted = std::any_of(pieces_[i].begin(), pieces_[i].end(), [&](const Unit& chunk) {
+            return chunk.device < range.end() && range.address < chunk.device + chunk.bytes;
+        });
+        if (!wanted) continue;
+        std::unique_lock lock{mutex_};
+        changed_.wait(lock, [&] { return arrived_[i] || crew_.done() || stopped_.load(); });
+        if (!arrived_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
+    }
+    return {};
+}
+
+inline void CodedStore::Transfer::cancel() noexcept {
+    const std::lock_guard lock{mutex_};
+    stopped_ = true;
+    changed_.notify_all();
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

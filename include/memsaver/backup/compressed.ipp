@@ -1,0 +1,25 @@
+// Definitions of compressed.hpp.
+#pragma once
+
+#include "memsaver/backup/compressed.hpp"
+#include "memsaver/backup/lz4_codec.hpp"
+#include "memsaver/backup/nvcomp_codec.hpp"
+#include "memsaver/core/error.hpp"
+
+#include <memory>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+inline std::shared_ptr<const Codec> codec_for(const AnyDriver& driver, Coding coding) {
+    if (driver.host_addressable()) return std::make_shared<Lz4Codec>(driver);
+    if (driver.with_context([] {}).kind != StatusKind::unsupported)
+        return std::make_shared<NvcompCodec>(driver, coding);
+    throw Unavailable{"Compressed: no codec works on " + driver.name() +
+                      "; its driver has neither `with_context`, which runs CUDA's, nor `host_addressable`"};
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

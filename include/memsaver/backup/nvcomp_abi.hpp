@@ -1,0 +1,95 @@
+// What nvCOMP 6 fixes of its binary interface: the few numbers and structures that memsaver's calls take. Written down
+// here so that nobody needs its headers; tests/static/nvcomp_abi_test.cpp holds them against those, where there are
+// any.
+#pragma once
+
+#include "memsaver/core/handles.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail::nvcomp {
+
+using Status = int;
+using Stream = CUstream_st*;
+
+// nvcompStatus_t, nvcompANSType_t, nvcompType_t, nvcompCRC32SegmentKind_t
+inline constexpr Status success = 0;
+inline constexpr int rans = 0;
+inline constexpr int type_char = 0;
+inline constexpr int type_float16 = 10;
+inline constexpr int type_bits = 0xff;
+inline constexpr int only_segment = 0;
+
+inline constexpr unsigned major_version = 6;
+/// As nvCOMP numbers its versions: 6.0.1 is 6001, 6.1.0 is 6100.
+constexpr unsigned major_of(std::uint32_t version) noexcept { return version / 1000; }
+
+struct Properties {
+    std::uint32_t version = 0;
+    std::uint32_t cudart_version = 0;
+};
+
+struct CompressOptions {
+    int type = rans;
+    int data_type = type_char;
+    std::uint8_t max_sub_chunk_count = 0;
+    std::uint8_t states_per_lane = 0;
+    std::uint8_t histogram_reduction_log2 = 0;
+    char reserved[53] = {};
+};
+
+struct DecompressOptions {
+    int backend = 0;
+    int data_type = type_bits; ///< the stream says
+    std::uint8_t max_sub_chunk_count = 0;
+    std::uint8_t states_per_lane = 0;
+    std::uint8_t skip_validate = 0;
+    char reserved[53] = {};
+};
+
+struct Crc32Spec {
+    std::uint32_t poly = 0x04C11DB7;
+    std::uint32_t init = 0xFFFFFFFF;
+    bool ref_in = true;
+    bool ref_out = true;
+    std::uint32_t xorout = 0xFFFFFFFF;
+    char reserved[16] = {};
+};
+
+struct Crc32Kernel {
+    int kind = 0;
+    std::int32_t bytes_per_read = 0;
+    std::int32_t blocks_per_msg = 0;
+    char reserved[20] = {};
+};
+
+struct Crc32Options {
+    Crc32Spec spec{};
+    Crc32Kernel kernel{};
+    char reserved[64] = {};
+};
+
+// Entry points
+using GetProperties = Status (*)(Properties*);
+using CompressTempSize = Status (*)(std::size_t chunks, std::size_t chunk_bytes, CompressOptions, std::size_t* bytes,
+                                    std::size_t total, Stream);
+using CompressOutputSize = Status (*)(std::size_t chunk_bytes, CompressOptions, std::size_t* bytes);
+using Compress = Status (*)(const void* const* plain, const std::size_t* plain_bytes, std::size_t chunk_bytes,
+                            std::size_t chunks, void* temp, std::size_t temp_bytes, void* const* coded,
+                            std::size_t* coded_bytes, CompressOptions, Status* statuses, Stream);
+using DecompressTempSize = Status (*)(std::size_t chunks, std::size_t chunk_bytes, DecompressOptions,
+                                      std::size_t* bytes, std::size_t total, Stream);
+using Decompress = Status (*)(const void* const* coded, const std::size_t* coded_bytes, const std::size_t* room_bytes,
+                              std::size_t* plain_bytes, std::size_t chunks, void* temp, std::size_t temp_bytes,
+                              void* const* plain, DecompressOptions, Status* statuses, Stream);
+using Crc32Heuristic = Status (*)(const std::size_t* bytes, std::size_t chunks, Crc32Kernel*, std::size_t largest,
+                                  Stream);
+using Crc32 = Status (*)(const void* const* chunks, const std::size_t* bytes, std::size_t count, std::uint32_t* sums,
+                         Crc32Options, int segment, Status* statuses, Stream);
+
+} // namespace detail::nvcomp
+
+} // namespace memsaver::inline v0_2

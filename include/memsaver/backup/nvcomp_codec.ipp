@@ -1,0 +1,259 @@
+// Definitions of nvcomp_codec.hpp.
+#pragma once
+
+#include "memsaver/backup/nvcomp_codec.hpp"
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/sizes.hpp"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+inline std::vector<std::string> NvcompLibrary::in_python_packages() {
+    constexpr const char* file = "/nvidia/libnvcomp/lib64/libnvcomp.so.6";
+    std::vector<std::string> patterns;
+    const auto variable = [](const char* name) {
+        const char* const value = std::getenv(name); // NOLINT(concurrency-mt-unsafe): only read
+        return std::string{value != nullptr ? value : ""};
+    };
+    const std::string paths = variable("PYTHONPATH");
+    for (std::size_t at = 0; at < paths.size();) {
+        const std::size_t end = std::min(paths.find(':', at), paths.size());
+        if (end != at) patterns.push_back(paths.substr(at, end - at) + file);
+        at = end + 1;
+    }
+    std::string program(4096, '\0');
+    const ::ssize_t length = ::readlink("/proc/self/exe", program.data(), program.size());
+    program.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
+    for (int up = 0; up < 2; ++up) program.resize(std::min(program.size(), program.rfind('/'))); // prefix/bin/python
+    for (const std::string& prefix :
+         {variable("VIRTUAL_ENV"), variable("CONDA_PREFIX"), program, std::string{"/usr/local"}, std::string{"/usr"}}) {
+        if (prefix.empty()) continue;
+        for (const char* const packages : {"/lib/python3*/site-packages", "/lib/python3*/dist-packages"})
+            patterns.push_back(prefix + packages + file);
+    }
+    patterns.push_back(std::string{"/usr/lib/python3/dist-packages"} + file);
+    std::vector<std::string> found;
+    for (const std::string& pattern : patterns) {
+        ::glob_t files{};
+        if (::glob(pattern.c_str(), 0, nullptr, &files) == 0) {
+            for (std::size_t i = 0; i < files.gl_pathc; ++i) found.emplace_back(files.gl_pathv[i]);
+        }
+        ::globfree(&files);
+    }
+    return found;
+}
+
+inline NvcompLibrary NvcompLibrary::load() {
+    NvcompLibrary library;
+    const char* const named = std::getenv("MEMSAVER_NVCOMP"); // NOLINT(concurrency-mt-unsafe): only read
+    if (named != nullptr && *named != '\0') {
+        (void)library.open(named);
+        return library;
+    }
+    if (library.open("libnvcomp.so.6")) return library;
+    for (const std::string& file : in_python_packages()) {
+        if (library.open(file.c_str())) break;
+    }
+    return library;
+}
+
+inline bool NvcompLibrary::open(const char* file) {
+    void* const handle = ::dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle == nullptr) {
+        const char* const why = ::dlerror();
+        problem += (problem.empty() ? "" : "; ") + std::string{why != nullptr ? why : file};
+        return false;
+    }
+    bool whole = true;
+    const auto find = [&](auto& entry, const char* name) {
+        entry = reinterpret_cast<std::remove_reference_t<decltype(entry)>>(::dlsym(handle, name));
+        whole = whole && entry != nullptr;
+    };
+    find(properties, "nvcompGetProperties");
+    find(compress_temp, "nvcompBatchedANSCompressGetTempSize");
+    find(compress_output, "nvcompBatchedANSCompressGetMaxOutputChunkSize");
+    find(compress, "nvcompBatchedANSCompressAsync");
+    find(decompress_temp, "nvcompBatchedANSDecompressGetTempSize");
+    find(decompress, "nvcompBatchedANSDecompressAsync");
+    find(crc32_kernel, "nvcompBatchedCRC32GetHeuristicConf");
+    find(crc32, "nvcompBatchedCRC32Async");
+    ::dlclose(handle); // it stays
+    nvcomp::Properties its;
+    if (whole && properties(&its) == nvcomp::success && nvcomp::major_of(its.version) == nvcomp::major_version) {
+        problem.clear();
+        return true;
+    }
+    problem += (problem.empty() ? "" : "; ") + std::string{file} + " is not nvCOMP 6";
+    return false;
+}
+
+inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)
+    : driver_{std::move(driver)}, nvcomp_{NvcompLibrary::load()} {
+    if (!nvcomp_.problem.empty()) {
+        throw Unavailable{
+            "Compressed on " + driver_.name() + " codes with nvCOMP 6, which is missing (" + nvcomp_.problem +
+            "): pip install nvidia-libnvcomp-cu13 (or -cu12), or name libnvcomp.so.6 in the environment's "
+            "MEMSAVER_NVCOMP"};
+    }
+    compress_.data_type = coding == Coding::halves ? nvcomp::type_float16 : nvcomp::type_char;
+}
+
+/// The arrays of one call, on the device and here. nvCOMP reads addresses and sizes on the device.
+class NvcompCodec::Call {
+public:
+    static constexpr std::size_t rows = 6;
+
+    Call(const NvcompCodec& codec, const Place& place, std::size_t chunks) noexcept
+        : codec_{codec}, place_{place}, chunks_{chunks}, host_{new (std::nothrow) std::byte[bytes(chunks)]} {}
+
+    static std::size_t bytes(std::size_t chunks) noexcept {
+        return align_up(rows * sizeof(std::uint64_t) * chunks, 256);
+    }
+
+    /// Rows of one number or address a chunk.
+    [[nodiscard]] std::uint64_t* host(std::size_t row) const noexcept {
+        return reinterpret_cast<std::uint64_t*>(host_.get()) + row * chunks_;
+    }
+    template <class T>
+    [[nodiscard]] T* device(std::size_t row) const noexcept {
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): a device address
+        return reinterpret_cast<T*>(place_.work.address + row * chunks_ * sizeof(std::uint64_t));
+    }
+    [[nodiscard]] void* temp() const noexcept {
+        return reinterpret_cast<void*>(place_.work.address + bytes(chunks_)); // NOLINT(performance-no-int-to-ptr)
+    }
+    [[nodiscard]] std::size_t temp_bytes() const noexcept { return place_.work.bytes - bytes(chunks_); }
+
+    void fill(std::size_t row, std::span<const Range> chunks) const noexcept {
+        for (std::size_t i = 0; i < chunks_; ++i) {
+            host(row)[i] = chunks[i].address;
+            host(row + 1)[i] = chunks[i].bytes;
+        }
+    }
+
+    /// Sends the rows, runs `launch(stream)`, which answers nvCOMP's status, and fetches all rows.
+    template <class Launch>
+    Status run(const Launch& launch) noexcept {
+        if (!host_) return {StatusKind::out_of_host_memory, 0, "no host memory for the arrays of a codec"};
+        const AnyDriver& driver = codec_.driver_;
+        Status status = driver.copy_to_device(place_.work.address, host_.get(), bytes(chunks_), place_.stream);
+        if (!status.ok()) return status;
+        nvcomp::Status coded = nvcomp::success;
+        status = driver.with_context([&] { coded = launch(static_cast<nvcomp::Stream>(place_.stream.native())); });
+        if (status.ok() && coded != nvcomp::success)
+            status = {StatusKind::other, coded, "nvCOMP could not be launched"};
+        if (!status.ok()) return status;
+        status = driver.copy_to_host(host_.get(), place_.work.address, bytes(chunks_), place_.stream);
+        return status.ok() ? pass(driver, place_) : status;
+    }
+    [[nodiscard]] nvcomp::Status status_of(std::size_t i) const noexcept {
+        return reinterpret_cast<const nvcomp::Status*>(host(4))[i];
+    }
+
+private:
+    const NvcompCodec& codec_;
+    const Place& place_;
+    std::size_t chunks_;
+    std::unique_ptr<std::byte[]> host_;
+};
+
+inline Status NvcompCodec::measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept {
+    std::size_t coding = 0;
+    std::size_t decoding = 0;
+    nvcomp::Status status = nvcomp::success;
+    const Status ran = driver_.with_context([&] {
+        status = nvcomp_.compress_output(bytes, compress_, &sizes.coded);
+        if (status == nvcomp::success)
+            status = nvcomp_.compress_temp(chunks, bytes, compress_, &coding, chunks * bytes, nullptr);
+        if (status == nvcomp::success)
+            status = nvcomp_.decompress_temp(chunks, bytes, decompress_, &decoding, chunks * bytes, nullptr);
+    });
+    if (!ran.ok()) return ran;
+    if (status != nvcomp::success) return {StatusKind::other, status, "nvCOMP does not say what memory it needs"};
+    sizes.work = Call::bytes(chunks) + std::max(coding, decoding);
+    return {};
+}
+
+inline Status NvcompCodec::encode(const Place& place, std::span<const Range> plain,
+                                  std::span<Range> coded) const noexcept {
+    Call call{*this, place, plain.size()};
+    std::size_t largest = 0;
+    for (const Range& chunk : plain) largest = std::max(largest, chunk.bytes);
+    if (call.host(0) != nullptr) {
+        call.fill(0, plain);
+        call.fill(2, coded);
+    }
+    const Status status = call.run([&](nvcomp::Stream stream) {
+        return nvcomp_.compress(call.device<const void*>(0), call.device<std::size_t>(1), largest, plain.size(),
+                                call.temp(), call.temp_bytes(), call.device<void*>(2), call.device<std::size_t>(3),
+                                compress_, call.device<nvcomp::Status>(4), stream);
+    });
+    if (!status.ok()) return status;
+    for (std::size_t i = 0; i < coded.size(); ++i)
+        coded[i].bytes = call.status_of(i) == nvcomp::success ? static_cast<std::size_t>(call.host(3)[i]) : 0;
+    return {};
+}
+
+inline Status NvcompCodec::decode(const Place& place, std::span<const Range> coded,
+                                  std::span<const Range> plain) const noexcept {
+    Call call{*this, place, plain.size()};
+    if (call.host(0) != nullptr) {
+        call.fill(0, coded);
+        call.fill(2, plain);
+    }
+    const Status status = call.run([&](nvcomp::Stream stream) {
+        return nvcomp_.decompress(call.device<const void*>(0), call.device<std::size_t>(1), call.device<std::size_t>(3),
+                                  call.device<std::size_t>(5), plain.size(), call.temp(), call.temp_bytes(),
+                                  call.device<void*>(2), decompress_, call.device<nvcomp::Status>(4), stream);
+    });
+    if (!status.ok()) return status;
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+        if (call.status_of(i) != nvcomp::success || call.host(5)[i] != plain[i].bytes)
+            return {StatusKind::other, call.status_of(i), "nvCOMP cannot decode it"};
+    }
+    return {};
+}
+
+inline Status NvcompCodec::sum(const Place& place, std::span<const Range> chunks,
+                               std::span<std::uint32_t> sums) const noexcept {
+    Call call{*this, place, chunks.size()};
+    std::size_t largest = 0;
+    for (const Range& chunk : chunks) largest = std::max(largest, chunk.bytes);
+    if (call.host(0) != nullptr) call.fill(0, chunks);
+    const Status status = call.run([&](nvcomp::Stream stream) {
+        nvcomp::Crc32Options options;
+        const nvcomp::Status known = nvcomp_.crc32_kernel(nullptr, chunks.size(), &options.kernel, largest, stream);
+        if (known != nvcomp::success) return known;
+        return nvcomp_.crc32(call.device<const void*>(0), call.device<std::size_t>(1), chunks.size(),
+                             call.device<std::uint32_t>(2), options, nvcomp::only_segment,
+                             call.device<nvcomp::Status>(4), stream);
+    });
+    if (!status.ok()) return status;
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+        if (call.status_of(i) != nvcomp::success)
+            return {StatusKind::other, call.status_of(i), "nvCOMP could not make a checksum"};
+        sums[i] = reinterpret_cast<const std::uint32_t*>(call.host(2))[i];
+    }
+    return {};
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,417 @@
+// Bytes that are kept coded: they come back as they were, take less room, and whatever fails leaves them whole.
+#include "backup/backup_support.hpp"
+
+#include <cstdlib>
+
+namespace backup_compressed_test {
+
+using namespace test;
+
+namespace {
+
+/// Bytes of which a third is new.
+std::vector<unsigned char> thin(std::size_t count, std::uint64_t seed) {
+    std::vector<unsigned char> bytes = pattern(count, seed);
+    for (std::size_t at = 0; at < count; ++at) {
+        if (at % 24 >= 8) bytes[at] = 0x3C;
+    }
+    return bytes;
+}
+
+/// Bytes in which nothing repeats.
+std::vector<unsigned char> noise(std::size_t count, std::uint64_t seed) {
+    std::vector<unsigned char> bytes(count);
+    std::uint64_t word = seed * 2 + 1;
+    for (unsigned char& byte : bytes) {
+        word = word * 6364136223846793005U + 1442695040888963407U;
+        byte = static_cast<unsigned char>(word >> 56U);
+    }
+    return bytes;
+}
+
+/// The machine's own codec, and what is to go wrong with it.
+class WatchedCodec final : public Codec {
+public:
+    explicit WatchedCodec(const AnyDriver& driver) : codec_{codec_for(driver, Coding::halves)} {}
+    Status measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept override {
+        return codec_->measure(bytes, chunks, sizes);
+    }
+    Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded) const noexcept override {
+        if (fail_encode) return {StatusKind::other, 1, "a codec that fails"};
+        return codec_->encode(place, plain, coded);
+    }
+    Status decode(const Place& place, std::span<const Range> coded,
+                  std::span<const Range> plain) const noexcept override {
+        decoded += plain.size();
+        if (fail_decode) return {StatusKind::other, 1, "a codec that fails"};
+        return codec_->decode(place, coded, plain);
+    }
+    Status sum(const Place& place, std::span<const Range> chunks,
+               std::span<std::uint32_t> sums) const noexcept override {
+        if (fail_sum) return {StatusKind::other, 1, "a codec that fails"};
+        return codec_->sum(place, chunks, sums);
+    }
+
+    std::atomic<bool> fail_encode{false};
+    std::atomic<bool> fail_decode{false};
+    std::atomic<bool> fail_sum{false};
+    mutable std::atomic<std::size_t> decoded{0};
+
+private:
+    std::shared_ptr<const Codec> codec_;
+};
+
+/// Sees where bytes are kept.
+class Seen final : public PieceObserver {
+public:
+    void saved(const Unit& unit, const std::byte*) override {
+        const std::lock_guard lock{mutex};
+        units.push_back(unit);
+    }
+    void restoring(const Unit&, const std::byte*) override {}
+
+    std::mutex mutex;
+    std::vector<Unit> units;
+};
+
+/// Compressed<P>, opened up.
+template <class P>
+struct Watched {
+    struct Parts {
+        std::shared_ptr<WatchedCodec> codec;
+        std::shared_ptr<BackupStore> inside;
+        std::shared_ptr<Seen> seen = std::make_shared<Seen>();
+    };
+    P policy{};
+    std::shared_ptr<Parts> parts = std::make_shared<Parts>();
+
+    [[nodiscard]] std::string_view name() const noexcept { return "watched"; }
+    [[nodiscard]] StoredSlot open(const AnyDriver& driver) const {
+        parts->codec = std::make_shared<WatchedCodec>(driver);
+        return policy.open(driver, parts->seen,
+                           AroundStore{[&](std::shared_ptr<BackupStore> inside, const StoreOptions& options) {
+                               parts->inside = inside;
+                               return std::make_shared<CodedStore>(driver, std::move(inside), options,
+                                                                   CodedOptions{parts->codec, 2_MiB, 2});
+                           }});
+    }
+    /// Turns a kept byte of the i-th chunk over; once more puts it right.
+    void damage(std::size_t i) const {
+        const Unit unit = parts->seen->units.at(i);
+        std::byte* host = nullptr;
+        REQUIRE(parts->inside->reach(unit.location, unit.bytes, host).ok());
+        if (host != nullptr) {
+            host[unit.bytes / 2] ^= std::byte{0x10};
+            return;
+        }
+        const std::size_t whole = align_up(unit.bytes, parts->inside->alignment());
+        std::vector<std::byte> memory(whole + 4096);
+        void* start = memory.data();
+        std::size_t space = memory.size();
+        auto* const bytes = static_cast<std::byte*>(std::align(4096, whole, start, space));
+        REQUIRE(parts->inside->get(bytes, unit.location, whole).ok());
+        bytes[unit.bytes / 2] ^= std::byte{0x10};
+        REQUIRE(parts->inside->put(bytes, unit.location, whole).ok());
+    }
+    friend bool operator==(const Watched& a, const Watched& b) { return a.parts == b.parts; }
+};
+
+/// On any machine; on the host.
+bool skipped() {
+    if (!no_codec().empty()) MESSAGE("skipped: " << no_codec());
+    return !no_codec().empty();
+}
+bool no_lz4() {
+    const std::string why = Lz4Library::load().problem;
+    if (!why.empty()) MESSAGE("skipped: " << why);
+    return !why.empty();
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("compressed: bytes come back as they were, and take less room", M, MEMSAVER_TEST_MACHINES) {
+    for (const auto& [name, policy] : coded_keepers()) {
+        CAPTURE(name);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("packed", policy);
+        const std::vector<std::size_t> sizes{256, 6912, 1_MiB, 5_MiB + 512, 256_KiB, 3_MiB};
+        std::vector<void*> blocks;
+        for (const std::size_t size : sizes) blocks.push_back(arena.allocate(size));
+        std::size_t plain = 0;
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            plain += sizes[i];
+            write_bytes(machine.driver, blocks[i], i == 3 ? noise(sizes[i], i) : thin(sizes[i], i));
+        }
+        for (int cycle = 0; cycle < 3; ++cycle) {
+            const Report paused = saver.pause("packed");
+            CHECK(row_of(saver, "packed").mapped_bytes == 0);
+            check_books(saver, machine.driver);
+            const ArenaUsage row = row_of(saver, "packed");
+            CHECK(row.backed_up_bytes > 5_MiB); // what does not shrink
+            CHECK(row.backed_up_bytes < plain - 2_MiB);
+            for (std::size_t i = 0; i < sizes.size(); ++i) {
+                const std::size_t offset = sizes[i] / 3;
+                const BackupView view = saver.backup_view(static_cast<std::byte*>(blocks[i]) + offset, 100);
+                const auto expected = i == 3 ? noise(sizes[i], i) : thin(sizes[i], i);
+                CHECK(std::memcmp(view.data(), expected.data() + offset, 100) == 0);
+            }
+            CHECK(row_of(saver, "packed").mapped_bytes == 0); // a view gives back what it took
+            const std::size_t need = saver.bytes_to_resume("packed");
+            const Report resumed = saver.resume("packed");
+            CHECK(resumed.mapped_bytes == need);
+            check_books(saver, machine.driver);
+            for (std::size_t i = 0; i < sizes.size(); ++i) {
+                const auto expected = i == 3 ? noise(sizes[i], i) : thin(sizes[i], i);
+                CHECK(read_bytes(machine.driver, blocks[i], sizes[i]) == expected);
+            }
+        }
+        saver.deallocate(blocks[1]);
+        blocks[1] = arena.allocate(9_MiB);
+        write_bytes(machine.driver, blocks[1], thin(9_MiB, 77));
+        saver.invalidate("packed");
+        (void)saver.pause("packed");
+        saver.deallocate(blocks[0]);
+        (void)saver.resume("packed");
+        CHECK(read_bytes(machine.driver, blocks[1], 9_MiB) == thin(9_MiB, 77));
+    }
+}
+
+TEST_CASE_TEMPLATE("compressed: scratch is taken ahead, counted, and given back", M, MEMSAVER_TEST_MACHINES) {
+    if (skipped()) return;
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
+    void* const block = arena.allocate(8_MiB);
+    write_bytes(machine.driver, block, thin(8_MiB, 1));
+    const std::size_t before = row_of(saver, "packed").mapped_bytes;
+    saver.prepare("packed");
+    const std::size_t prepared = row_of(saver, "packed").mapped_bytes;
+    CHECK(prepared > before);
+    CHECK(prepared <= before + 8_MiB);
+    check_books(saver, machine.driver);
+    std::size_t host_maps = 0;
+    machine.driver.on_call([&](const CallRecord& call) { host_maps += call.call == Call::map_host ? 1 : 0; });
+    const Report paused = saver.pause("packed");
+    machine.driver.on_call({});
+    CHECK(host_maps == 0); // 0.7 of the bytes were there
+    CHECK(paused.released_bytes == prepared);
+    CHECK(row_of(saver, "packed").mapped_bytes == 0);
+    CHECK(machine.driver.handle_bytes() == 0);
+    (void)saver.resume("packed");
+    CHECK(row_of(saver, "packed").mapped_bytes > 8_MiB); // kept for the next pause
+    (void)saver.trim();
+    CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
+    check_books(saver, machine.driver);
+    CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
+    (void)saver.pause("packed");
+    (void)saver.resume("packed", {.bytes = Discard{}});
+    CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
+}
+
+TEST_CASE_TEMPLATE("compressed: on a full device bytes are saved as they are, told once", M, MEMSAVER_TEST_MACHINES) {
+    if (skipped()) return;
+    const Checked<M> machine;
+    Told told;
+    MemorySaver saver{machine.driver, {.events = told.sink()}};
+    const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
+    void* const block = arena.allocate(8_MiB);
+    write_bytes(machine.driver, block, thin(8_MiB, 1));
+    for (int cycle = 0; cycle < 2; ++cycle) {
+        machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
+        (void)saver.pause("packed");
+        CHECK(row_of(saver, "packed").backed_up_bytes == 8_MiB);
+        CHECK(saver.bytes_to_resume("packed") == 8_MiB);
+        (void)saver.resume("packed");
+        CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
+    }
+    const auto fell_back = told.of(EventKind::fell_back);
+    REQUIRE(fell_back.size() == 1);
+    CHECK(contains(fell_back[0].text, "saved as they are"));
+    (void)saver.pause("packed");
+    CHECK(row_of(saver, "packed").backed_up_bytes < 6_MiB);
+    (void)saver.resume("packed");
+    CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
+}
+
+TEST_CASE("compressed: a resume that has room for its pages alone is out of memory, and changes nothing") {
+    if (no_lz4()) return;
+    const FaultyDriver driver{HostDriver{16_MiB}};
+    {
+        MemorySaver saver{driver};
+        const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
+        void* const block = arena.allocate(8_MiB);
+        write_bytes(driver, block, thin(8_MiB, 1));
+        (void)saver.pause("packed");
+        const std::size_t need = saver.bytes_to_resume("packed");
+        REQUIRE(need > 8_MiB);
+        REQUIRE(need <= 16_MiB);
+        const Arena other = saver.arena("other");
+        void* const rest = other.allocate(8_MiB);
+        std::size_t needed = 0;
+        try {
+            (void)saver.resume("packed");
+        } catch (const OutOfMemory& error) {
+            needed = error.needed_bytes();
+        }
+        CHECK(needed == need);
+        CHECK(row_of(saver, "packed").state == "paused");
+        CHECK(row_of(saver, "packed").mapped_bytes == 0);
+        other.deallocate(rest);
+        (void)saver.resume("packed");
+        CHECK(read_bytes(driver, block, 8_MiB) == thin(8_MiB, 1));
+        check_books(saver, driver);
+    }
+    check_given_back(driver);
+}
+
+TEST_CASE_TEMPLATE("compressed: damaged bytes are found, and the tag stays paused", M, MEMSAVER_TEST_MACHINES) {
+    if (skipped()) return;
+    const auto run = [](auto policy) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("packed", policy);
+        void* const block = arena.allocate(4_MiB);
+        write_bytes(machine.driver, block, thin(4_MiB, 1));
+        (void)saver.pause("packed");
+        REQUIRE(policy.parts->seen->units.size() == 4);
+        for (const std::size_t i : {0, 3}) {
+            policy.damage(i);
+            const std::string text = text_of<BackupDamaged>([&] { (void)saver.resume("packed"); });
+            CHECK(contains(text, "tag \"packed\""));
+            CHECK(row_of(saver, "packed").state == "paused");
+            CHECK(row_of(saver, "packed").mapped_bytes == 0);
+            CHECK_THROWS_AS((void)saver.backup_view(block, 4_MiB), BackupDamaged);
+            policy.damage(i);
+        }
+        (void)saver.resume("packed");
+        CHECK(read_bytes(machine.driver, block, 4_MiB) == thin(4_MiB, 1));
+    };
+    run(Watched<HostBackup>{{.threads = 2}});
+    run(Watched<HostBackup>{pageable()});
+    run(Watched<FileBackup>{in_file()});
+}
+
+TEST_CASE_TEMPLATE("compressed: a codec that fails loses nothing", M, MEMSAVER_TEST_MACHINES) {
+    if (skipped()) return;
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Watched<HostBackup> policy{{.threads = 2}};
+    const Arena arena = saver.arena("packed", policy);
+    void* const block = arena.allocate(6_MiB);
+    write_bytes(machine.driver, block, thin(6_MiB, 1));
+    WatchedCodec& codec = *policy.parts->codec;
+    for (auto* const fails : {&codec.fail_encode, &codec.fail_sum}) {
+        *fails = true;
+        CHECK_THROWS_AS((void)saver.pause("packed"), DriverError);
+        CHECK(row_of(saver, "packed").state == "active");
+        *fails = false;
+        CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
+        check_books(saver, machine.driver);
+    }
+    (void)saver.pause("packed");
+    for (auto* const fails : {&codec.fail_decode, &codec.fail_sum}) {
+        *fails = true;
+        CHECK_THROWS_AS((void)saver.resume("packed"), DriverError);
+        CHECK(row_of(saver, "packed").state == "paused");
+        CHECK(row_of(saver, "packed").mapped_bytes == 0);
+        *fails = false;
+    }
+    (void)saver.resume("packed");
+    CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
+}
+
+TEST_CASE_TEMPLATE("compressed: exchange, streamed resume and saving ahead", M, MEMSAVER_TEST_MACHINES) {
+    if (skipped()) return;
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena a = saver.arena("a", compressed(HostBackup{.threads = 2}));
+    const Arena b = saver.arena("b", compressed(Verified<HostBackup>{{.threads = 2}}));
+    const Arena once = saver.arena("once", compressed(HostBackup{.refresh = Refresh::once, .threads = 2}));
+    void* const in_a = a.allocate(7_MiB);
+    void* const in_b = b.allocate(6_MiB);
+    void* const kept = once.allocate(3_MiB);
+    write_bytes(machine.driver, in_a, thin(7_MiB, 1));
+    write_bytes(machine.driver, in_b, thin(6_MiB, 2));
+    write_bytes(machine.driver, kept, thin(3_MiB, 3));
+    (void)saver.pause("b");
+    for (int turn = 0; turn < 2; ++turn) {
+        (void)saver.exchange("a", "b");
+        CHECK(read_bytes(machine.driver, in_b, 6_MiB) == thin(6_MiB, 2));
+        (void)saver.exchange("b", "a");
+        CHECK(read_bytes(machine.driver, in_a, 7_MiB) == thin(7_MiB, 1));
+        check_books(saver, machine.driver);
+    }
+    (void)saver.pause("a");
+    {
+        auto* const last = static_cast<std::byte*>(in_a) + 6_MiB;
+        Arrival coming = saver.resume_async("a", {.first = {{last, 1_MiB}}});
+        coming.wait(last, 1_MiB);
+        const auto bytes = thin(7_MiB, 1);
+        CHECK(read_bytes(machine.driver, last, 1_MiB) == std::vector<unsigned char>(bytes.end() - 1_MiB, bytes.end()));
+        coming.wait();
+    }
+    CHECK(read_bytes(machine.driver, in_a, 7_MiB) == thin(7_MiB, 1));
+    saver.save("once").wait();
+    CHECK(saver.pause("once").saved_bytes == 0);
+    CHECK(row_of(saver, "once").mapped_bytes == 0);
+    (void)saver.resume("once");
+    CHECK(read_bytes(machine.driver, kept, 3_MiB) == thin(3_MiB, 3));
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("compressed: a policy for one pause, and a tag that goes") {
+    if (no_lz4()) return;
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("plain", HostBackup{.threads = 2});
+    void* const block = arena.allocate(5_MiB);
+    write_bytes(machine.driver, block, thin(5_MiB, 1));
+    (void)saver.pause("plain", {.bytes = compressed(HostBackup{.threads = 2})});
+    check_books(saver, machine.driver);
+    CHECK(row_of(saver, "plain").backed_up_bytes < 4_MiB);
+    const std::size_t need = saver.bytes_to_resume("plain");
+    CHECK(need > 5_MiB);
+    CHECK(saver.resume("plain").mapped_bytes == need);
+    CHECK(read_bytes(machine.driver, block, 5_MiB) == thin(5_MiB, 1));
+    check_books(saver, machine.driver);
+    const Arena packed = saver.arena("packed", compressed(in_file()));
+    (void)packed.allocate(3_MiB);
+    saver.prepare("packed");
+    saver.drop("packed");
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("compressed: what is missing is said, with the way to get it") {
+    struct Blind : HostDriver {
+        using HostDriver::HostDriver;
+        [[nodiscard]] static bool host_addressable() noexcept { return false; }
+    };
+    MemorySaver saver{AnyDriver{Blind{64_MiB}}};
+    CHECK(contains(text_of<Unavailable>([&] { (void)saver.arena("a", Compressed<HostBackup>{}); }), "no codec works"));
+    const std::string text = text_of<Unavailable>([] {
+        const Lz4Codec codec{HostDriver{64_MiB}, "libthere-is-none.so.1"};
+    });
+    CHECK(contains(text, "libthere-is-none.so.1"));
+    CHECK(contains(text, "liblz4-1"));
+    REQUIRE(::setenv("MEMSAVER_NVCOMP", "/nowhere/libnvcomp.so.6", 1) == 0);
+    CHECK(contains(NvcompLibrary::load().problem, "/nowhere/libnvcomp.so.6"));
+    const std::string how = text_of<Unavailable>([] { const NvcompCodec codec{HostDriver{64_MiB}, Coding::halves}; });
+    CHECK(contains(how, "pip install nvidia-libnvcomp-cu13"));
+    CHECK(contains(how, "MEMSAVER_NVCOMP"));
+    REQUIRE(::unsetenv("MEMSAVER_NVCOMP") == 0);
+}
+
+TEST_CASE("compressed: options, names and checksums") {
+    const Compressed<HostBackup> policy{};
+    CHECK(policy == Compressed<HostBackup>{});
+    CHECK(policy != Compressed<HostBackup>{.coding = Coding::bytes});
+    CHECK(AnyPolicy{policy}.name() == "compressed");
+    CHECK(contains(AnyPolicy{policy}.describe(), "of host, pinned"));
+    CHECK(contains(AnyPolicy{policy}.describe(), "coded as halves"));
+    CHECK(crc32("123456789", 9) == 0xCBF43926U);
+    static_assert(Backup<Compressed<FileBackup>> && Backup<Verified<Compressed<HostBackup>>> &&
+                  Backup<Compressed<Verified<FileBackup>>>);
+}
+
+} // namespace backup_compressed_test
