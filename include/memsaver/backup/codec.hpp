@@ -5,6 +5,7 @@
 #include "memsaver/core/status.hpp"
 #include "memsaver/driver/any_driver.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,11 +25,13 @@ namespace detail {
 /// has mapped; sizes of plain chunks are multiples of 256.
 class Codec {
 public:
-    /// Where a call does its work: `work` holds as many bytes as `measure` said, `mark` is an event to wait with.
+    /// Where a call does its work: `work` holds as many bytes as `measure` said, `mark` is an event to wait with, and
+    /// `rows`, if it is not null, is pinned host memory of `row_bytes`, which the device reaches.
     struct Place {
         StreamRef stream;
         EventRef mark;
         Range work;
+        std::byte* rows = nullptr;
     };
     struct Sizes {
         std::size_t coded = 0; ///< the most that one chunk can become
@@ -42,6 +45,8 @@ public:
 
     /// For calls with at most `chunks` chunks of at most `bytes`.
     virtual Status measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept = 0;
+    /// What it would have of pinned host memory, for calls with at most `chunks` chunks; 0: nothing.
+    virtual std::size_t row_bytes(std::size_t /*chunks*/) const noexcept { return 0; }
 
     // In the order of the stream; they wait until they are done. After a failure work may still be under way there.
 
@@ -53,6 +58,22 @@ public:
     /// A checksum of each chunk.
     virtual Status sum(const Place& place, std::span<const Range> chunks,
                        std::span<std::uint32_t> sums) const noexcept = 0;
+
+    /// `encode`, and a checksum of each coded chunk; of those that did not work out the sums mean nothing.
+    virtual Status encode_and_sum(const Place& place, std::span<const Range> plain, std::span<Range> coded,
+                                  std::span<std::uint32_t> sums) const noexcept {
+        const Status status = encode(place, plain, coded);
+        return status.ok() ? sum(place, coded, sums) : status;
+    }
+    /// The checksums that the coded chunks have, and, if these are `expected`, `decode`. If not, what the plain chunks
+    /// hold then means nothing.
+    virtual Status sum_and_decode(const Place& place, std::span<const Range> coded,
+                                  std::span<const std::uint32_t> expected, std::span<std::uint32_t> sums,
+                                  std::span<const Range> plain) const noexcept {
+        const Status status = sum(place, coded, sums);
+        const bool damaged = !std::equal(expected.begin(), expected.end(), sums.begin());
+        return status.ok() && !damaged ? decode(place, coded, plain) : status;
+    }
 
     /// The same of one chunk in host memory, by the host alone: `sum` is its checksum, `damaged` whether it is wrong.
     /// `unsupported` where only the device can do it.

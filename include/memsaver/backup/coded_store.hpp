@@ -130,6 +130,8 @@ private:
     /// Room in the store inside, which grows as it must.
     inline std::uint64_t take_room(std::size_t bytes, std::size_t grow_by) const;
     inline void grow_inside(std::size_t bytes) const;
+    /// What the store inside readies at once: its rooms, cut at the borders of cells.
+    [[nodiscard]] inline std::vector<Room> cells() const;
 
     /// The plain bytes of a chunk, through `space`, of the store's alignment, with room for a stride of the record.
     inline void decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const;
@@ -160,6 +162,7 @@ private:
         parts_mutex_; ///< over which parts of the scratch are lent; those of transfers at the same time are equal
     std::condition_variable part_free_;
     std::vector<bool> lent_;
+    std::vector<PinnedBuffer> rows_;         ///< of each part, for the codec; kept until all is cleared
     mutable std::shared_mutex inside_mutex_; ///< exclusive while the store inside grows
     mutable std::optional<Room> made_;       ///< room that there was no memory to note so far
     mutable std::mutex mutex_;               // over what follows

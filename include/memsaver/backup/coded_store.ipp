@@ -27,7 +27,7 @@ namespace detail {
 /// One of those who move pieces: a stream, and a part of the scratch if there is any.
 class CodedStore::Worker {
 public:
-    inline Worker(CodedStore& store, Range part, const Plan& plan, std::size_t grow_by);
+    inline Worker(CodedStore& store, std::size_t number, Range part, const Plan& plan, std::size_t grow_by);
 
     inline void out(const std::vector<Unit>& chunks);
     inline void in(const std::vector<Unit>& chunks, const std::function<Status(Range)>& before_write);
@@ -58,7 +58,10 @@ private:
     inline void copy(const Cargo* first, const Cargo* last, std::byte* host, Direction direction);
     inline void may_write(const Cargo& cargo, const std::function<Status(Range)>& before_write) const;
     [[nodiscard]] Codec::Place codec_place() const noexcept {
-        return {stream_.get(), mark_.get(), {part_.address, plan_.work}};
+        return {stream_.get(),
+                mark_.get(),
+                {part_.address, plan_.work},
+                rows_ != nullptr && rows_->pinned() ? rows_->data() : nullptr};
     }
     inline PinnedBuffer& buffer();
     inline void pass() const;
@@ -72,6 +75,7 @@ private:
     OwnedEvent mark_;
     std::optional<Ring::Loan> loan_;
     PinnedBuffer* buffer_ = nullptr;
+    PinnedBuffer* rows_ = nullptr;       // the codec's
     std::vector<std::uint64_t> reached_; // in the piece under way
 };
 
@@ -116,8 +120,11 @@ public:
     ~Transfer() override { crew_.join(); }
 
     void start() {
-        const std::size_t workers = plan_.parts != 0 ? plan_.parts : store_.coding_.pieces;
-        if (!pieces_.empty()) crew_.start(std::min(workers, pieces_.size()), [this] { work(); });
+        if (pieces_.empty()) return;
+        movers_ = std::min<std::size_t>(plan_.parts != 0 ? plan_.parts : store_.coding_.pieces, pieces_.size());
+        if (direction_ == Direction::out) cells_ = store_.cells();
+        const std::size_t others = std::min<std::size_t>(store_.options_.crew.threads, cells_.size());
+        crew_.start(std::max(movers_, others), [this] { work(); });
     }
 
     Status query(bool& done) noexcept override {
@@ -133,9 +140,15 @@ public:
 private:
     inline void work();
     inline void move_all(std::size_t part);
+    /// Readies the host's pages that the bytes will go to, while others move bytes.
+    inline void ready_ahead() noexcept;
 
     CodedStore& store_;
     Direction direction_;
+    std::size_t movers_ = 0;
+    std::vector<Room> cells_;
+    std::atomic<std::size_t> begun_{0};
+    std::atomic<std::size_t> next_cell_{0};
     std::vector<std::vector<Unit>> pieces_;
     Plan plan_;
     Range scratch_;
@@ -161,6 +174,7 @@ inline CodedStore::CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> ins
       scratch_{std::make_shared<DeviceScratch>(driver)} {
     coding_.pieces = std::max(1U, coding_.pieces);
     lent_.resize(coding_.pieces);
+    rows_.resize(coding_.pieces);
     coding_.piece_bytes = std::clamp<std::size_t>(coding_.piece_bytes, largest_chunk, 1_GiB);
 }
 
@@ -298,8 +312,10 @@ inline Status CodedStore::clear() noexcept {
         scratch_->want(0);
     }
     const Status scratch = scratch_->give();
+    Status rows;
+    for (PinnedBuffer& one : rows_) rows = first_failure({rows, one.release()});
     const Status inside = inside_->clear();
-    return first_failure({scratch, inside, ring_->clear(), views_->retry()});
+    return first_failure({scratch, rows, inside, ring_->clear(), views_->retry()});
 }
 
 inline Status CodedStore::retry() noexcept {
@@ -329,6 +345,20 @@ inline std::uint64_t CodedStore::take_room(std::size_t bytes, std::size_t grow_b
     }
 }
 
+inline std::vector<Room> CodedStore::cells() const {
+    std::vector<Room> cells;
+    const std::lock_guard lock{mutex_};
+    for (const Room& slab : slabs_) {
+        for (std::uint64_t at = slab.location; at < slab.location + slab.bytes;) {
+            const std::uint64_t end =
+                std::min(slab.location + slab.bytes, align_down(at, HostRegion::cell_bytes) + HostRegion::cell_bytes);
+            cells.push_back({at, static_cast<std::size_t>(end - at)});
+            at = end;
+        }
+    }
+    return cells;
+}
+
 inline void CodedStore::prepare(std::vector<Unit> units) {
     measure();
     sweep();
@@ -353,15 +383,7 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
         const std::unique_lock growing{inside_mutex_};
         if (there < wanted) grow_inside(wanted - there);
     }
-    std::vector<Room> cells;
-    for (const Room& slab : slabs_) {
-        for (std::uint64_t at = slab.location; at < slab.location + slab.bytes;) {
-            const std::uint64_t end =
-                std::min(slab.location + slab.bytes, align_down(at, HostRegion::cell_bytes) + HostRegion::cell_bytes);
-            cells.push_back({at, static_cast<std::size_t>(end - at)});
-            at = end;
-        }
-    }
+    const std::vector<Room> cells = this->cells();
     std::atomic<std::size_t> next{0};
     std::atomic<bool> through_ring{false};
     Crew crew{options_.crew};
@@ -625,10 +647,15 @@ inline void CodedStore::compare(std::vector<Unit> units, const LiveSet& live) {
 
 // --- workers ---
 
-inline CodedStore::Worker::Worker(CodedStore& store, Range part, const Plan& plan, std::size_t grow_by)
+inline CodedStore::Worker::Worker(CodedStore& store, std::size_t number, Range part, const Plan& plan,
+                                  std::size_t grow_by)
     : store_{store}, part_{part}, plan_{plan}, grow_by_{grow_by} {
     store_.check_of(stream_.open(store_.driver_), "open a stream", 0);
     store_.check_of(mark_.open(store_.driver_, stream_.get()), "open an event", 0);
+    const std::size_t rows = plan.parts == 0 ? 0 : store.coding_.codec->row_bytes(store.most_chunks());
+    if (rows == 0) return;
+    rows_ = &store.rows_[number];
+    (void)rows_->take(store.driver_, align_up(rows, 2_MiB)); // without them it is slower
 }
 
 inline void CodedStore::Worker::drain() noexcept {
@@ -636,6 +663,7 @@ inline void CodedStore::Worker::drain() noexcept {
     if (drained.ok() || drained.kind == StatusKind::gone) return;
     store_.scratch_->unsettle();
     if (buffer_ != nullptr) buffer_->unsettle();
+    if (rows_ != nullptr) rows_->unsettle();
     const std::shared_lock steady{store_.inside_mutex_};
     for (const std::uint64_t location : reached_) store_.inside_->unsettle(location);
 }
@@ -673,23 +701,16 @@ inline std::vector<CodedStore::Worker::Cargo> CodedStore::Worker::encoded(const 
     }
     if (tried.empty()) return cargo;
     const Codec& codec = *store_.coding_.codec;
-    store_.check_of(codec.encode(codec_place(), plain, coded), "code bytes", plain.front().bytes);
-    std::vector<std::size_t> kept;
-    std::vector<Range> kept_at;
+    std::vector<std::uint32_t> sums(tried.size());
+    store_.check_of(codec.encode_and_sum(codec_place(), plain, coded, sums), "code bytes", plain.front().bytes);
     for (std::size_t i = 0; i < tried.size(); ++i) {
         if (coded[i].bytes == 0 || store_.stride(coded[i].bytes) >= store_.stride(plain[i].bytes)) continue;
-        kept.push_back(tried[i]);
-        kept_at.push_back(coded[i]);
-    }
-    std::vector<std::uint32_t> sums(kept.size());
-    if (!kept.empty()) store_.check_of(codec.sum(codec_place(), kept_at, sums), "make a checksum", kept_at[0].bytes);
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-        Cargo& one = cargo[kept[i]];
+        Cargo& one = cargo[tried[i]];
         one.record.coded = true;
         one.record.sum = sums[i];
-        one.record.stored = kept_at[i].bytes;
-        one.at = kept_at[i].address;
-        one.bytes = kept_at[i].bytes;
+        one.record.stored = coded[i].bytes;
+        one.at = coded[i].address;
+        one.bytes = coded[i].bytes;
     }
     return cargo;
 }
@@ -864,19 +885,34 @@ inline void CodedStore::Worker::decode(const std::vector<Cargo>& cargo,
     }
     if (coded.empty()) return pass();
     const Codec& codec = *store_.coding_.codec;
+    std::vector<std::uint32_t> expected;
     std::vector<std::uint32_t> sums(coded.size());
-    store_.check_of(codec.sum(codec_place(), coded, sums), "make a checksum", coded[0].bytes);
-    for (std::size_t i = 0; i < coded.size(); ++i) {
-        if (sums[i] != which[i]->record.sum) store_.raise_damaged(plain[i].address, plain[i].bytes);
-        may_write(*which[i], before_write);
+    for (const Cargo* const one : which) {
+        expected.push_back(one->record.sum);
+        may_write(*one, before_write);
     }
-    store_.check_of(codec.decode(codec_place(), coded, plain), "decode bytes", plain[0].bytes);
+    const Status decoded = codec.sum_and_decode(codec_place(), coded, expected, sums, plain);
+    for (std::size_t i = 0; decoded.ok() && i < coded.size(); ++i) {
+        if (sums[i] != expected[i]) store_.raise_damaged(plain[i].address, plain[i].bytes);
+    }
+    store_.check_of(decoded, "decode bytes", plain[0].bytes);
     pass();
 }
 
 // --- transfers ---
 
+inline void CodedStore::Transfer::ready_ahead() noexcept {
+    for (std::size_t i = next_cell_++; i < cells_.size(); i = next_cell_++) {
+        if (stopped_.load() || next_.load() >= pieces_.size()) return; // who moves the bytes readies what is left
+        std::byte* host = nullptr;
+        const std::shared_lock steady{store_.inside_mutex_};
+        const Status status = store_.inside_->reach(cells_[i].location, cells_[i].bytes, host);
+        if (!status.ok() || host == nullptr) return; // as they will be told; or nothing to be readied
+    }
+}
+
 inline void CodedStore::Transfer::work() {
+    if (begun_++ >= movers_) return ready_ahead();
     const Loan loan{store_, plan_.parts};
     try {
         move_all(loan.part());
@@ -892,7 +928,7 @@ inline void CodedStore::Transfer::move_all(std::size_t part) {
     if (next_.load() >= pieces_.size()) return;
     const std::size_t each = plan_.work + plan_.area;
     const Range scratch = plan_.parts != 0 ? Range{scratch_.address + part * each, each} : Range{};
-    Worker worker{store_, scratch, plan_, std::min<std::size_t>(64_MiB, bytes_ / 16)};
+    Worker worker{store_, part, scratch, plan_, std::min<std::size_t>(64_MiB, bytes_ / 16)};
     for (std::size_t i = next_++; i < pieces_.size() && !stopped_.load(); i = next_++) {
         try {
             if (direction_ == Direction::out) {

@@ -50,6 +50,13 @@ public:
                          std::span<const Range> plain) const noexcept override;
     inline Status sum(const Place& place, std::span<const Range> chunks,
                       std::span<std::uint32_t> sums) const noexcept override;
+    inline std::size_t row_bytes(std::size_t chunks) const noexcept override;
+    // One launch after the other, and one wait: each time that the host looks in between, the link stands still.
+    inline Status encode_and_sum(const Place& place, std::span<const Range> plain, std::span<Range> coded,
+                                 std::span<std::uint32_t> sums) const noexcept override;
+    inline Status sum_and_decode(const Place& place, std::span<const Range> coded,
+                                 std::span<const std::uint32_t> expected, std::span<std::uint32_t> sums,
+                                 std::span<const Range> plain) const noexcept override;
 
 private:
     class Call;

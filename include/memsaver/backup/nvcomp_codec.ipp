@@ -115,24 +115,29 @@ inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)
     compress_.data_type = coding == Coding::halves ? nvcomp::type_float16 : nvcomp::type_char;
 }
 
-/// The arrays of one call, on the device and here. nvCOMP reads addresses and sizes on the device.
+/// The arrays of one call. nvCOMP reads and writes them where the device reaches them: in pinned memory of the host,
+/// or, without that, in device memory, with a copy before and one after, which wait behind all others on the link.
 class NvcompCodec::Call {
 public:
-    static constexpr std::size_t rows = 6;
+    enum Row : unsigned char { from, from_bytes, to, to_bytes, coded_well, result_bytes, sums, summed_well, rows };
 
     Call(const NvcompCodec& codec, const Place& place, std::size_t chunks) noexcept
-        : codec_{codec}, place_{place}, chunks_{chunks}, host_{new (std::nothrow) std::byte[bytes(chunks)]} {}
+        : codec_{codec}, place_{place}, chunks_{chunks} {
+        if (place.rows == nullptr) own_.reset(new (std::nothrow) std::byte[bytes(chunks)]);
+        host_ = place.rows != nullptr ? place.rows : own_.get();
+    }
 
     static std::size_t bytes(std::size_t chunks) noexcept {
         return align_up(rows * sizeof(std::uint64_t) * chunks, 256);
     }
 
-    /// Rows of one number or address a chunk.
-    [[nodiscard]] std::uint64_t* host(std::size_t row) const noexcept {
-        return reinterpret_cast<std::uint64_t*>(host_.get()) + row * chunks_;
+    /// One number or address a chunk.
+    [[nodiscard]] std::uint64_t* host(Row row) const noexcept {
+        return reinterpret_cast<std::uint64_t*>(host_) + row * chunks_;
     }
     template <class T>
-    [[nodiscard]] T* device(std::size_t row) const noexcept {
+    [[nodiscard]] T* device(Row row) const noexcept {
+        if (place_.rows != nullptr) return reinterpret_cast<T*>(host(row)); // the same address on the device
         // NOLINTNEXTLINE(performance-no-int-to-ptr): a device address
         return reinterpret_cast<T*>(place_.work.address + row * chunks_ * sizeof(std::uint64_t));
     }
@@ -141,38 +146,88 @@ public:
     }
     [[nodiscard]] std::size_t temp_bytes() const noexcept { return place_.work.bytes - bytes(chunks_); }
 
-    void fill(std::size_t row, std::span<const Range> chunks) const noexcept {
-        for (std::size_t i = 0; i < chunks_; ++i) {
-            host(row)[i] = chunks[i].address;
-            host(row + 1)[i] = chunks[i].bytes;
+    void fill(Row addresses, Row sizes, std::span<const Range> chunks) const noexcept {
+        for (std::size_t i = 0; host_ != nullptr && i < chunks_; ++i) {
+            host(addresses)[i] = chunks[i].address;
+            host(sizes)[i] = chunks[i].bytes;
         }
     }
 
-    /// Sends the rows, runs `launch(stream)`, which answers nvCOMP's status, and fetches all rows.
+    /// Runs `launch(stream)`, which answers nvCOMP's status, and waits for it; all rows are here then.
     template <class Launch>
     Status run(const Launch& launch) noexcept {
-        if (!host_) return {StatusKind::out_of_host_memory, 0, "no host memory for the arrays of a codec"};
+        if (host_ == nullptr) return {StatusKind::out_of_host_memory, 0, "no host memory for the arrays of a codec"};
         const AnyDriver& driver = codec_.driver_;
-        Status status = driver.copy_to_device(place_.work.address, host_.get(), bytes(chunks_), place_.stream);
+        const bool copied = place_.rows == nullptr;
+        Status status;
+        if (copied) status = driver.copy_to_device(place_.work.address, host_, bytes(chunks_), place_.stream);
         if (!status.ok()) return status;
         nvcomp::Status coded = nvcomp::success;
         status = driver.with_context([&] { coded = launch(static_cast<nvcomp::Stream>(place_.stream.native())); });
         if (status.ok() && coded != nvcomp::success)
             status = {StatusKind::other, coded, "nvCOMP could not be launched"};
-        if (!status.ok()) return status;
-        status = driver.copy_to_host(host_.get(), place_.work.address, bytes(chunks_), place_.stream);
+        if (status.ok() && copied)
+            status = driver.copy_to_host(host_, place_.work.address, bytes(chunks_), place_.stream);
         return status.ok() ? pass(driver, place_) : status;
     }
-    [[nodiscard]] nvcomp::Status status_of(std::size_t i) const noexcept {
-        return reinterpret_cast<const nvcomp::Status*>(host(4))[i];
+
+    nvcomp::Status encode(std::size_t largest, nvcomp::Stream stream) const noexcept {
+        return codec_.nvcomp_.compress(device<const void*>(from), device<std::size_t>(from_bytes), largest, chunks_,
+                                       temp(), temp_bytes(), device<void*>(to), device<std::size_t>(to_bytes),
+                                       codec_.compress_, device<nvcomp::Status>(coded_well), stream);
+    }
+    nvcomp::Status decode(nvcomp::Stream stream) const noexcept {
+        return codec_.nvcomp_.decompress(device<const void*>(from), device<std::size_t>(from_bytes),
+                                         device<std::size_t>(to_bytes), device<std::size_t>(result_bytes), chunks_,
+                                         temp(), temp_bytes(), device<void*>(to), codec_.decompress_,
+                                         device<nvcomp::Status>(coded_well), stream);
+    }
+    nvcomp::Status sum(Row addresses, Row sizes, std::size_t largest, nvcomp::Stream stream) const noexcept {
+        nvcomp::Crc32Options options;
+        const nvcomp::Status known = codec_.nvcomp_.crc32_kernel(nullptr, chunks_, &options.kernel, largest, stream);
+        if (known != nvcomp::success) return known;
+        return codec_.nvcomp_.crc32(device<const void*>(addresses), device<std::size_t>(sizes), chunks_,
+                                    device<std::uint32_t>(sums), options, nvcomp::only_segment,
+                                    device<nvcomp::Status>(summed_well), stream);
+    }
+
+    [[nodiscard]] nvcomp::Status status_of(Row row, std::size_t i) const noexcept {
+        return reinterpret_cast<const nvcomp::Status*>(host(row))[i];
+    }
+    /// The checksums of all but those that `skip(i)`.
+    template <class Skip>
+    Status take_sums(std::span<std::uint32_t> to_here, const Skip& skip) const noexcept {
+        for (std::size_t i = 0; i < chunks_; ++i) {
+            if (skip(i)) continue;
+            if (status_of(summed_well, i) != nvcomp::success)
+                return {StatusKind::other, status_of(summed_well, i), "nvCOMP could not make a checksum"};
+            to_here[i] = reinterpret_cast<const std::uint32_t*>(host(sums))[i];
+        }
+        return {};
+    }
+    Status check_decoded(std::span<const Range> plain) const noexcept {
+        for (std::size_t i = 0; i < chunks_; ++i) {
+            if (status_of(coded_well, i) != nvcomp::success || host(result_bytes)[i] != plain[i].bytes)
+                return {StatusKind::other, status_of(coded_well, i), "nvCOMP cannot decode it"};
+        }
+        return {};
+    }
+
+    static std::size_t largest_of(std::span<const Range> chunks) noexcept {
+        std::size_t largest = 0;
+        for (const Range& chunk : chunks) largest = std::max(largest, chunk.bytes);
+        return largest;
     }
 
 private:
     const NvcompCodec& codec_;
     const Place& place_;
     std::size_t chunks_;
-    std::unique_ptr<std::byte[]> host_;
+    std::unique_ptr<std::byte[]> own_;
+    std::byte* host_ = nullptr;
 };
+
+inline std::size_t NvcompCodec::row_bytes(std::size_t chunks) const noexcept { return Call::bytes(chunks); }
 
 inline Status NvcompCodec::measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept {
     std::size_t coding = 0;
@@ -194,64 +249,71 @@ inline Status NvcompCodec::measure(std::size_t bytes, std::size_t chunks, Sizes&
 inline Status NvcompCodec::encode(const Place& place, std::span<const Range> plain,
                                   std::span<Range> coded) const noexcept {
     Call call{*this, place, plain.size()};
-    std::size_t largest = 0;
-    for (const Range& chunk : plain) largest = std::max(largest, chunk.bytes);
-    if (call.host(0) != nullptr) {
-        call.fill(0, plain);
-        call.fill(2, coded);
-    }
-    const Status status = call.run([&](nvcomp::Stream stream) {
-        return nvcomp_.compress(call.device<const void*>(0), call.device<std::size_t>(1), largest, plain.size(),
-                                call.temp(), call.temp_bytes(), call.device<void*>(2), call.device<std::size_t>(3),
-                                compress_, call.device<nvcomp::Status>(4), stream);
-    });
+    call.fill(Call::from, Call::from_bytes, plain);
+    call.fill(Call::to, Call::to_bytes, coded);
+    const Status status = call.run([&](nvcomp::Stream stream) { return call.encode(Call::largest_of(plain), stream); });
     if (!status.ok()) return status;
-    for (std::size_t i = 0; i < coded.size(); ++i)
-        coded[i].bytes = call.status_of(i) == nvcomp::success ? static_cast<std::size_t>(call.host(3)[i]) : 0;
+    for (std::size_t i = 0; i < coded.size(); ++i) {
+        coded[i].bytes = call.status_of(Call::coded_well, i) == nvcomp::success
+                             ? static_cast<std::size_t>(call.host(Call::to_bytes)[i])
+                             : 0;
+    }
     return {};
 }
 
 inline Status NvcompCodec::decode(const Place& place, std::span<const Range> coded,
                                   std::span<const Range> plain) const noexcept {
     Call call{*this, place, plain.size()};
-    if (call.host(0) != nullptr) {
-        call.fill(0, coded);
-        call.fill(2, plain);
-    }
-    const Status status = call.run([&](nvcomp::Stream stream) {
-        return nvcomp_.decompress(call.device<const void*>(0), call.device<std::size_t>(1), call.device<std::size_t>(3),
-                                  call.device<std::size_t>(5), plain.size(), call.temp(), call.temp_bytes(),
-                                  call.device<void*>(2), decompress_, call.device<nvcomp::Status>(4), stream);
-    });
-    if (!status.ok()) return status;
-    for (std::size_t i = 0; i < plain.size(); ++i) {
-        if (call.status_of(i) != nvcomp::success || call.host(5)[i] != plain[i].bytes)
-            return {StatusKind::other, call.status_of(i), "nvCOMP cannot decode it"};
-    }
-    return {};
+    call.fill(Call::from, Call::from_bytes, coded);
+    call.fill(Call::to, Call::to_bytes, plain);
+    const Status status = call.run([&](nvcomp::Stream stream) { return call.decode(stream); });
+    return status.ok() ? call.check_decoded(plain) : status;
 }
 
 inline Status NvcompCodec::sum(const Place& place, std::span<const Range> chunks,
                                std::span<std::uint32_t> sums) const noexcept {
     Call call{*this, place, chunks.size()};
-    std::size_t largest = 0;
-    for (const Range& chunk : chunks) largest = std::max(largest, chunk.bytes);
-    if (call.host(0) != nullptr) call.fill(0, chunks);
+    call.fill(Call::from, Call::from_bytes, chunks);
     const Status status = call.run([&](nvcomp::Stream stream) {
-        nvcomp::Crc32Options options;
-        const nvcomp::Status known = nvcomp_.crc32_kernel(nullptr, chunks.size(), &options.kernel, largest, stream);
-        if (known != nvcomp::success) return known;
-        return nvcomp_.crc32(call.device<const void*>(0), call.device<std::size_t>(1), chunks.size(),
-                             call.device<std::uint32_t>(2), options, nvcomp::only_segment,
-                             call.device<nvcomp::Status>(4), stream);
+        return call.sum(Call::from, Call::from_bytes, Call::largest_of(chunks), stream);
+    });
+    return status.ok() ? call.take_sums(sums, [](std::size_t) { return false; }) : status;
+}
+
+inline Status NvcompCodec::encode_and_sum(const Place& place, std::span<const Range> plain, std::span<Range> coded,
+                                          std::span<std::uint32_t> sums) const noexcept {
+    Call call{*this, place, plain.size()};
+    call.fill(Call::from, Call::from_bytes, plain);
+    call.fill(Call::to, Call::to_bytes, coded);
+    for (std::size_t i = 0; call.host(Call::from) != nullptr && i < plain.size(); ++i) {
+        call.host(Call::to_bytes)[i] = 0; // what does not work out is summed as nothing
+    }
+    const Status status = call.run([&](nvcomp::Stream stream) {
+        const nvcomp::Status encoded = call.encode(Call::largest_of(plain), stream);
+        return encoded == nvcomp::success ? call.sum(Call::to, Call::to_bytes, Call::largest_of(coded), stream)
+                                          : encoded;
     });
     if (!status.ok()) return status;
-    for (std::size_t i = 0; i < chunks.size(); ++i) {
-        if (call.status_of(i) != nvcomp::success)
-            return {StatusKind::other, call.status_of(i), "nvCOMP could not make a checksum"};
-        sums[i] = reinterpret_cast<const std::uint32_t*>(call.host(2))[i];
-    }
-    return {};
+    const auto failed = [&](std::size_t i) { return call.status_of(Call::coded_well, i) != nvcomp::success; };
+    for (std::size_t i = 0; i < coded.size(); ++i)
+        coded[i].bytes = failed(i) ? 0 : static_cast<std::size_t>(call.host(Call::to_bytes)[i]);
+    return call.take_sums(sums, failed);
+}
+
+inline Status NvcompCodec::sum_and_decode(const Place& place, std::span<const Range> coded,
+                                          std::span<const std::uint32_t> expected, std::span<std::uint32_t> sums,
+                                          std::span<const Range> plain) const noexcept {
+    Call call{*this, place, plain.size()};
+    call.fill(Call::from, Call::from_bytes, coded);
+    call.fill(Call::to, Call::to_bytes, plain);
+    const Status status = call.run([&](nvcomp::Stream stream) {
+        const nvcomp::Status summed = call.sum(Call::from, Call::from_bytes, Call::largest_of(coded), stream);
+        return summed == nvcomp::success ? call.decode(stream) : summed; // stays within its chunks, whatever the bytes
+    });
+    if (!status.ok()) return status;
+    const Status known = call.take_sums(sums, [](std::size_t) { return false; });
+    if (!known.ok() || !std::equal(expected.begin(), expected.end(), sums.begin())) return known;
+    return call.check_decoded(plain);
 }
 
 } // namespace detail
