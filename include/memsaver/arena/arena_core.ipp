@@ -1105,6 +1105,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
     const std::vector<Range> now = without(mapped, begun_);
     if (now.empty() || (put_off_ && needed_scratch() != 0)) return; // else with the rest
     restoring_ = Span{core_->options().events, core_->tag(), core_->device(), "restore"};
+    if (tickets_.empty()) core_->gates_.begin();
     tickets_.reserve(tickets_.size() + core_->pages_.paused.size());
     coming_.reserve(tickets_.capacity());
     for (const auto& batch : core_->pages_.paused) { // under the turn, nobody else touches it

@@ -63,6 +63,8 @@ public:
     /// A stream for waits that do not wait for the host. Once there is a gate.
     [[nodiscard]] StreamRef relay() const noexcept { return copies_.get(); }
 
+    /// Bytes are about to be on their way: nothing has been given up of them.
+    void begin() noexcept;
     /// Records the event of every gate with bytes among those on their way; `lives(gate)`: whether its block does.
     /// Answers what opens the gates whose bytes are not on their streams yet; null if there are none. Throws what a
     /// failing call stands for; then no stream waits for long. `moved(status, ticket)` throws what a failure to follow
@@ -98,7 +100,7 @@ private:
     std::atomic<std::uint32_t>* word_ = nullptr; // in the page: how many gates the host has opened; wraps around
     std::uint32_t promised_ = 0;                 // how many it is to open
     bool waiting_ = false;                       // fewer than that
-    bool gave_up_ = false;                       // the last that it was to open it opened too soon
+    bool gave_up_ = false;                       // since `begin`: what is to open is opened at once
 };
 
 /// Opens gates, in order, on a thread of its own. Its end waits until all are open.

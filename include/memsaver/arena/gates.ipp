@@ -89,8 +89,8 @@ ArenaGates::record(const std::vector<Bringing>& coming, FunctionRef<bool(const G
         const std::lock_guard lock{mutex_};
         value = std::exchange(promised_, value);
         waiting_ = true;
-        gave_up_ = false;
         if (Neighbours* const all = driver_.neighbours()) all->words_wait();
+        if (gave_up_) raise_to(promised_);
     }
     try {
         for (const Due& gate : gates) {
@@ -140,9 +140,14 @@ MEMSAVER_INLINE void ArenaGates::open(std::uint32_t value) noexcept {
     raise_to(value);
 }
 
+MEMSAVER_INLINE void ArenaGates::begin() noexcept {
+    const std::lock_guard lock{mutex_};
+    gave_up_ = false;
+}
+
 MEMSAVER_INLINE void ArenaGates::give_up() noexcept {
     const std::lock_guard lock{mutex_};
-    gave_up_ = gave_up_ || waiting_;
+    gave_up_ = true;
     raise_to(promised_);
 }
 
