@@ -626,7 +626,7 @@ TEST_CASE("FileSource: loads, invalidations, pauses and deallocations from many 
 
 TEST_CASE("FileSource: describes itself") {
     CHECK(AnyPolicy{FileSource{}}.name() == "file source");
-    CHECK(FileSource{}.describe() == "threads 8, ring 64.00 MiB, retained, no executor");
+    CHECK(FileSource{}.describe() == "threads 8, ring 32.00 MiB, retained, no executor");
     CHECK(AnyPolicy{FileSource{}} == AnyPolicy{FileSource{}});
     CHECK(AnyPolicy{FileSource{}} != AnyPolicy{FileSource{.threads = 1}});
     CHECK(AnyPolicy{FileSource{}}.keeps_bytes());
