@@ -541,9 +541,9 @@ TEST_CASE_TEMPLATE("FileSource: a streamed resume brings first what is wanted fi
     }
     machine.driver.on_call({});
     REQUIRE(order.size() > 4);
-    CHECK(order[0] == address_of(block.data()) + 5 * layer);
+    CHECK(order[0] == test::address_of(block.data()) + 5 * layer);
     const auto position = [&](std::size_t index) {
-        return std::find(order.begin(), order.end(), address_of(block.data()) + index * layer) - order.begin();
+        return std::find(order.begin(), order.end(), test::address_of(block.data()) + index * layer) - order.begin();
     };
     CHECK(position(5) < position(1));
     CHECK(position(1) < position(0));
