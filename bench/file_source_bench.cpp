@@ -104,7 +104,7 @@ template <Driver D>
 void file_source(benchmark::State& state, const D& driver, std::size_t bytes, unsigned threads, bool warm) try {
     const Model model{bytes};
     MemorySaver<D> saver{driver};
-    const FileSource policy{.threads = threads, .ring_bytes = threads * 8_MiB};
+    const FileSource policy{.threads = threads, .ring_bytes = threads * 4_MiB};
     const Arena arena = saver.arena("model", policy);
     const Buffer<char> block{arena, bytes};
     RawReads<D> raw{driver, model, threads, policy.ring_bytes / (2 * threads)};

@@ -541,9 +541,9 @@ TEST_CASE_TEMPLATE("FileSource: a streamed resume brings first what is wanted fi
     }
     machine.driver.on_call({});
     REQUIRE(order.size() > 4);
-    CHECK(order[0] == address_of(block.data()) + 5 * layer);
+    CHECK(order[0] == test::address_of(block.data()) + 5 * layer);
     const auto position = [&](std::size_t index) {
-        return std::find(order.begin(), order.end(), address_of(block.data()) + index * layer) - order.begin();
+        return std::find(order.begin(), order.end(), test::address_of(block.data()) + index * layer) - order.begin();
     };
     CHECK(position(5) < position(1));
     CHECK(position(1) < position(0));
@@ -626,7 +626,7 @@ TEST_CASE("FileSource: loads, invalidations, pauses and deallocations from many 
 
 TEST_CASE("FileSource: describes itself") {
     CHECK(AnyPolicy{FileSource{}}.name() == "file source");
-    CHECK(FileSource{}.describe() == "threads 8, ring 64.00 MiB, retained, no executor");
+    CHECK(FileSource{}.describe() == "threads 8, ring 32.00 MiB, retained, no executor");
     CHECK(AnyPolicy{FileSource{}} == AnyPolicy{FileSource{}});
     CHECK(AnyPolicy{FileSource{}} != AnyPolicy{FileSource{.threads = 1}});
     CHECK(AnyPolicy{FileSource{}}.keeps_bytes());

@@ -99,6 +99,7 @@ public:
     void prepare() { arena_.prepare(); }
     /// See MemorySaver::invalidate.
     void invalidate() { arena_.invalidate(); }
+    /// Of a part of a block alone. See MemorySaver::invalidate.
     void invalidate(const void* pointer, std::size_t bytes) { arena_.invalidate(pointer, bytes); }
     /// See MemorySaver::load.
     void load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset = 0) {

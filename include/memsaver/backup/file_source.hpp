@@ -28,14 +28,14 @@ struct FileSource {
     /// Readers, each with a read under way.
     unsigned threads = 8;
     /// Pinned memory for bytes on their way: two buffers of 2 to 32 MiB for each reader.
-    std::size_t ring_bytes = 64_MiB;
+    std::size_t ring_bytes = 32_MiB;
     /// Host memory is kept after a load or a resume, for the next one. As HostBackup::retain.
     bool retain = true;
     /// The engine's own threads instead.
     std::shared_ptr<Executor> executor{};
 
     [[nodiscard]] std::string_view name() const noexcept { return "file source"; }
-    /// All its options for people: "threads 8, ring 64.00 MiB, retained, no executor".
+    /// All its options for people: "threads 8, ring 32.00 MiB, retained, no executor".
     [[nodiscard]] std::string describe() const;
 
     [[nodiscard]] detail::SourceSlot open(const AnyDriver& driver) const;

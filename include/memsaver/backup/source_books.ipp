@@ -116,9 +116,11 @@ MEMSAVER_INLINE void SourceBooks::look_at_files(const LiveSet& live) {
             if (reader.look(file->path) == file->facts) continue;
         } catch (const Error&) { // whatever it is: the bytes are in memory now
         }
-        const std::lock_guard lock{mutex_};
-        for (auto& [serial, parts] : blocks_) {
-            for (Part& part : parts) part.changed = part.changed || part.file == file;
+        {
+            const std::lock_guard lock{mutex_};
+            for (auto& [serial, parts] : blocks_) {
+                for (Part& part : parts) part.changed = part.changed || part.file == file;
+            }
         }
         if (live.tell) live.tell(file->path + " cannot be read again as it was: its bytes are kept in host memory");
     }
