@@ -10,9 +10,10 @@
 
 using namespace memsaver;
 
+constexpr std::size_t layers = 8;
+constexpr std::size_t each = 4_MiB;
+
 int main() {
-    constexpr std::size_t layers = 8;
-    constexpr std::size_t each = 4_MiB;
     const HostDriver driver{1_GiB};
     MemorySaver<> saver{MemorySaver{driver}};
     const Buffer<char> weights{saver.arena("weights", FileBackup{.directory = "/tmp"}), layers * each};

@@ -353,10 +353,10 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
 
     CHECK(driver.follow_outside(opened, mark).ok());
     expect("cuStreamWaitEvent", "0x100 0x200 0");
-    stub.state.capture_status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    stub.state.capture_status = 1;
     CHECK(driver.follow_outside(opened, mark).ok());
     expect("cuStreamWaitEvent", "0x100 0x200 " + std::to_string(CU_EVENT_WAIT_EXTERNAL));
-    stub.state.capture_status = CU_STREAM_CAPTURE_STATUS_NONE;
+    stub.state.capture_status = 0;
     const std::atomic<std::uint32_t> word{0};
     char word_text[32];
     std::snprintf(word_text, sizeof word_text, "0x%llx",

@@ -221,7 +221,7 @@ CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
 CUresult stream_capturing(CUstream stream, int* status) {
     return give(note("cuStreamIsCapturing", hex(stream)), status, state().capture_status);
 }
-CUresult stream_wait_value(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags) {
+CUresult stream_wait_value(CUstream stream, CUdeviceptr at, unsigned value, unsigned flags) {
     return note("cuStreamWaitValue32",
                 hex(stream) + " " + hex(at) + " " + std::to_string(value) + " flags " + std::to_string(flags));
 }

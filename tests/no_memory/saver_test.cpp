@@ -203,7 +203,7 @@ TEST_CASE("MemorySaver: bytes on their way, whatever host memory it lacks") {
         const Gate away = w.saver->gate(w.blocks[0], 1000);
         const Gate other = w.saver->gate(w.blocks[1] + 1000, 5000);
         const Arrival coming = w.saver->resume_async("kept", options);
-        const Gate late = w.saver->gate(w.blocks[2], 1000);
+        const Gate late = w.saver->gate(w.blocks[0] + 5000, 1000);
         away.before(w.stream);
         late.before(w.stream);
         coming.wait();

@@ -97,6 +97,8 @@ static_assert(!FreesWithAPointer<Host>);
     coming = saver.resume_async(Tags::under("a/"));
     coming = saver.save({"a", "b"}, {.order = already_idle, .timeout = 5s});
     coming = saver.save({.order = after(StreamRef{})});
+    Gate gate = saver.gate(layer, 4_KiB);
+    static_assert(std::is_copy_constructible_v<Gate> && std::is_nothrow_move_assignable_v<Gate>);
     static_assert(!std::is_copy_constructible_v<Arrival> && std::is_nothrow_move_assignable_v<Arrival>);
     saver.trim({"a", "b"});
     saver.trim("a", {.order = already_idle});

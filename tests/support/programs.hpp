@@ -221,6 +221,8 @@ void program_17_streamed_resume(Device device, StreamRef stream) {
     Arrival coming = saver.resume_async("weights", {.first = {{layer0, bytes0}, {layer1, bytes1}}});
     coming.before(stream, layer0, bytes0);
     coming.wait(layer0, bytes0);
+    Gate gate = saver.gate(layer1, bytes1);
+    gate.before(stream);
 }
 
 } // namespace test
