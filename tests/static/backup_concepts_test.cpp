@@ -80,7 +80,7 @@ static_assert(!Backup<wrong::NameMayThrow> && !Backup<wrong::OpenIsNotConst> && 
 static_assert(!Backup<wrong::OpenWantsItsOwnDriver>);
 static_assert(!Backup<int> && !Backup<HostDriver>);
 
-static_assert(Backup<Zero> && Backup<Discard> && Backup<HostBackup> && Backup<FileBackup>);
+static_assert(Backup<Zero> && Backup<Discard> && Backup<HostBackup> && Backup<FileBackup> && Backup<FileSource>);
 static_assert(Backup<Verified<HostBackup>> && Backup<Verified<FileBackup>>);
 
 } // namespace backup_concepts_test
