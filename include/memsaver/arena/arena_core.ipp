@@ -313,7 +313,7 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
         for (const Range& range : batch.ranges) row.paused_bytes += range.bytes;
         if (batch.slot != own_) row.backed_up_bytes += batch.slot->backed_up_bytes();
     }
-    const bool some_active = row.mapped_bytes > row.held_bytes;
+    const bool some_active = pages_.physical_bytes() > row.held_bytes;
     totals.fill(row);
     if (arriving) row.paused_bytes = 0;
     row.state = closed_.load()          ? end()

@@ -486,6 +486,10 @@ inline Status CodedStore::write(const std::byte* from, std::uint64_t location, s
 inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const {
     check_of(read(space, record), "read bytes back from where they were kept", record.stored);
     if (!record.coded) return static_cast<void>(std::memcpy(to, space, record.bytes));
+    bool wrong = false;
+    const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
+    if (wrong) raise_damaged(device, record.bytes);
+    if (here.kind != StatusKind::unsupported) return check_of(here, "decode bytes", record.bytes);
     const bool held = scratch_->held_bytes() != 0;
     struct AtEnd {
         ~AtEnd() {
@@ -497,14 +501,7 @@ inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record&
     const std::size_t room = align_up(record.bytes, 256);
     const std::size_t needed = work_bytes_ + area_of(record.bytes) + room;
     const AtEnd give{*scratch_, held};
-    const Status taken = scratch_->take(needed);
-    if (taken.kind == StatusKind::gone) { // a lost device's backup can still be read where the host knows how
-        bool wrong = false;
-        const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
-        if (wrong) raise_damaged(device, record.bytes);
-        return check_of(here.kind == StatusKind::unsupported ? taken : here, "decode bytes", record.bytes);
-    }
-    check_of(taken, "take memory to decode in", needed);
+    check_of(scratch_->take(needed), "take memory to decode in", needed);
     const Range part = scratch_->range(needed);
     OwnedStream stream;
     OwnedEvent mark;
