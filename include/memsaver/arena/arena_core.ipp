@@ -817,6 +817,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
     if (const Status status = core.retry_held(row_.released_bytes); !status.ok()) note(status);
     core.drop_all_dead();
     const std::lock_guard growing{core.growing_};
+    if (core.pages_.physical_bytes() == 0) note(give_scratch(core.own_, row_.released_bytes)); // nothing needs it
     const std::lock_guard lock{core.pages_.mutex};
     const std::size_t count = core.pages_.active.size();
     ranges_.reserve(count);

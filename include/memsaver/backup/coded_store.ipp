@@ -380,6 +380,7 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
 inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, const LiveSet& live) {
     measure();
     remember(live);
+    check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     sweep();
     const std::vector<Unit> chunks = chunks_of(units);
     forget(chunks);
@@ -412,6 +413,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, co
 inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, const LiveSet& live) {
     measure();
     remember(live);
+    check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     bool coded = false;
     for (const Unit& chunk : chunks_of(units)) coded = record_of(chunk).coded || coded;
     if (coded) check_of(scratch_->take(), "take memory to decode in", scratch_->wanted_bytes());
@@ -630,6 +632,7 @@ inline CodedStore::Worker::Worker(CodedStore& store, Range part, const Plan& pla
 inline void CodedStore::Worker::drain() noexcept {
     const Status drained = store_.driver_.drain();
     if (drained.ok() || drained.kind == StatusKind::gone) return;
+    store_.unsettled_ = true;
     store_.scratch_->unsettle();
     if (buffer_ != nullptr) buffer_->unsettle();
     const std::shared_lock steady{store_.inside_mutex_};
