@@ -313,7 +313,7 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
         for (const Range& range : batch.ranges) row.paused_bytes += range.bytes;
         if (batch.slot != own_) row.backed_up_bytes += batch.slot->backed_up_bytes();
     }
-    const bool some_active = row.mapped_bytes > row.held_bytes;
+    const bool some_active = pages_.physical_bytes() > row.held_bytes;
     totals.fill(row);
     if (arriving) row.paused_bytes = 0;
     row.state = closed_.load()          ? end()
@@ -848,6 +848,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
     if (const Status status = core.retry_held(row_.released_bytes); !status.ok()) note(status);
     core.drop_all_dead();
     const std::lock_guard growing{core.growing_};
+    if (core.pages_.physical_bytes() == 0) note(give_scratch(core.own_, row_.released_bytes)); // nothing needs it
     const std::lock_guard lock{core.pages_.mutex};
     const std::size_t count = core.pages_.active.size();
     ranges_.reserve(count);
