@@ -24,6 +24,7 @@ template <class T>
 class Buffer;
 class Arena;
 class Arrival;
+class Elastic;
 class Hook;
 class Region;
 class TagName;
@@ -35,6 +36,7 @@ class WorkspacePool;
 
 struct ArenaOptions;
 struct BytesAt;
+struct ElasticOptions;
 struct ExchangeOptions;
 struct PauseOptions;
 struct ReclaimOptions;

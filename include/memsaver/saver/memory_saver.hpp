@@ -5,6 +5,7 @@
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/arrival.hpp"
 #include "memsaver/saver/buffer.hpp"
+#include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/use.hpp"
 
