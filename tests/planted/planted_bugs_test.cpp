@@ -252,8 +252,8 @@ TEST_CASE("reuse after another stream passed") {
 
 /// A step of an elastic range is released while a stream still writes there, and is committed anew. `order(stream)`
 /// says what the release waits for.
-template <class Order>
-auto release_under_work(Order order) {
+template <class WaitFor>
+auto release_under_work(WaitFor order) {
     return [order](Machine& machine) {
         MemorySaver saver{machine.lying};
         const OpenStream stream{machine};

@@ -473,6 +473,9 @@ TEST_CASE("elastic: reclaim asks the owner after what is unused and before idle 
     Reclaimed got = saver.reclaim(2 * step); // what is unused does
     CHECK(wanted.empty());
     CHECK(got.unused_bytes == 2 * step);
+    CHECK(contains(saver.reclaim(64 * step).why_not_more, "owners of elastic memory keep the rest"));
+    (void)saver.resume("idle");
+    wanted.clear();
     got = saver.reclaim(2 * step); // refused: an idle tag goes
     CHECK(wanted == std::vector<std::size_t>{2 * step});
     CHECK(got.elastic_bytes == 0);

@@ -202,7 +202,7 @@ private:
     [[nodiscard]] std::vector<Range> dead_ranges(const std::vector<Range>& paused);
     [[nodiscard]] std::vector<Range> ranges_to_resume();
     /// Gives back what has been released, as far as the work that it waited for has passed.
-    void collect_released(std::size_t& released_bytes) noexcept;
+    Status collect_released(std::size_t& released_bytes) noexcept;
     /// Work that all the device has been given so far, as a mark that passes once somebody has waited for the device.
     [[nodiscard]] std::shared_ptr<const WorkMark> next_fence();
     /// Whether bytes are being brought back, or could not be.

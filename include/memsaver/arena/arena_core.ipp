@@ -587,11 +587,12 @@ MEMSAVER_INLINE Status ArenaCore::retry_held(std::size_t& released_bytes) {
     return status;
 }
 
-MEMSAVER_INLINE void ArenaCore::collect_released(std::size_t& released_bytes) noexcept {
-    if (!pages_.anything_waits()) return;
+MEMSAVER_INLINE Status ArenaCore::collect_released(std::size_t& released_bytes) noexcept {
+    if (!pages_.anything_waits()) return {};
     try {
-        (void)retry_held(released_bytes);
-    } catch (const std::bad_alloc&) { // the next call does
+        return retry_held(released_bytes);
+    } catch (const std::bad_alloc&) {
+        return {StatusKind::out_of_host_memory, 0, "no host memory to note free addresses"};
     }
 }
 
@@ -976,11 +977,12 @@ MEMSAVER_INLINE void ArenaCore::ElasticPages::resize(std::size_t bytes, FreeOrde
 
 MEMSAVER_INLINE void ArenaCore::ElasticPages::give(const std::vector<Range>& going, const FreeOrder& order) {
     std::size_t released = 0;
-    core_.collect_released(released);
+    (void)core_.collect_released(released); // what stays is tried again
     if (going.empty()) return;
     ArenaPages& pages = core_.pages_;
     std::shared_ptr<const WorkMark> mark = order.mark;
-    if (mark == nullptr && order.kind != FreeOrder::Kind::idle) mark = core_.next_fence();
+    const bool settled = pages.settle().ok();
+    if (mark == nullptr && (order.kind != FreeOrder::Kind::idle || !settled)) mark = core_.next_fence();
     const std::vector<std::shared_ptr<AnySlot>> slots = core_.slots_in_use();
     std::vector<Extent> extents;
     core_.totals.mapped(core_.mapped_bytes());
@@ -1021,6 +1023,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
                                                                                          core.heaps_.fences().begin()} {
     row_.tag = core.tag();
     row_.device = core.device();
+    core.check_of_tag(core.pages_.settle(), "wait for what an earlier pause began");
     core.give_up_failed_arrival();
     // What an earlier call could not give back belongs to this one: it has not done its work while that is held.
     if (const Status status = core.retry_held(row_.released_bytes); !status.ok()) note(status);
@@ -1157,7 +1160,7 @@ MEMSAVER_INLINE void ArenaCore::Pause::release(Extent& extent, Heir heir, bool l
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
-    core_->collect_released(row_.released_bytes);
+    if (const Status kept = core_->collect_released(row_.released_bytes); !kept.ok()) note(kept);
     status = failure_;
     row_.held_bytes = core_->held_bytes();
     return finish();
@@ -1171,7 +1174,10 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
     ArenaCore& core = *std::exchange(core_, nullptr);
     ticket_ = {};
     const bool whole = extents_.empty();
-    if (!whole && enqueued_) slot_->invalidate(); // what stays may change before it is saved again
+    if (!whole && enqueued_) {
+        slot_->invalidate(); // what stays may change before it is saved again
+        core.pages_.unsettle();
+    }
     sort_by_address(paused_);
     if (in_part_ && enqueued_) slot_->saved_in_part(paused_);
     ranges_ = {};
@@ -1336,6 +1342,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::idle(std::chrono::nanoseconds waited, bool
 
 MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
     try {
+        if (const Status status = core_->pages_.settle(); !status.ok()) return note(status);
         if (const Status status = core_->retry_held(row_.released_bytes); !status.ok()) note(status);
         if (turn_) core_->drop_all_dead(); // not in the middle of somebody's step
         std::vector<Extent> unused = take_unused();

@@ -186,6 +186,9 @@ public:
     [[nodiscard]] bool anything_waits() noexcept;
     /// What is waited for by what lies in any of `ranges`. May throw bad_alloc.
     [[nodiscard]] std::vector<std::shared_ptr<const WorkMark>> awaited_in(const std::vector<Range>& ranges);
+    /// Copies that a failed operation began may still be under way: nothing goes before `settle` has waited for them.
+    void unsettle() noexcept { unsettled_.store(true); }
+    Status settle() noexcept;
     /// Where pages are that could not be unmapped, sorted.
     [[nodiscard]] std::vector<Range> mapped_and_held();
     /// Tries again to give back what is held, but for what still waits for work. With the turn held.
@@ -282,6 +285,7 @@ private:
     std::atomic<std::size_t> margin_;
     std::atomic<std::size_t> physical_bytes_{0};
     std::atomic<std::size_t> peak_bytes_{0};
+    std::atomic<bool> unsettled_{false};
     std::deque<Segment> segments_; // declared before what is mapped in them, so that they die later
 
 public:

@@ -193,6 +193,13 @@ MEMSAVER_INLINE std::vector<Range> ArenaPages::mapped_and_held() {
     return ranges;
 }
 
+MEMSAVER_INLINE Status ArenaPages::settle() noexcept {
+    if (!unsettled_.load()) return {};
+    const Status status = driver_.drain();
+    if (status.ok()) unsettled_.store(false);
+    return status;
+}
+
 MEMSAVER_INLINE Status ArenaPages::retry_held() {
     const auto failed = [](const Held& each) {
         return each.until == nullptr && each.extent.state() == ExtentState::active;
