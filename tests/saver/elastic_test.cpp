@@ -12,7 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <new>
+#include <initializer_list>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -29,6 +29,7 @@ namespace {
 
 constexpr std::size_t step = 4_MiB;
 const ElasticOptions steps{.granularity = step};
+using Steps = std::initializer_list<std::size_t>;
 
 char* at(const Elastic& range, std::size_t n) { return static_cast<char*>(range.data()) + n * step; }
 
@@ -66,7 +67,7 @@ TEST_CASE_TEMPLATE("elastic: pages come and go anywhere, and the address stays",
     fill(machine.driver, kv, 1000, 1);
     kv.commit(2 * step, step);
     fill(machine.driver, kv, 2, 50);
-    for (const std::size_t n : {0, 3, 1000}) CHECK(whole(machine.driver, kv, n, 1));
+    for (const std::size_t n : Steps{0, 3, 1000}) CHECK(whole(machine.driver, kv, n, 1));
     CHECK(whole(machine.driver, kv, 2, 50));
     CHECK(kv.data() == data);
     CHECK(row_of(saver, "kv").blocks == 4);
@@ -193,8 +194,8 @@ TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its 
         other.commit(0, 2 * step);
         kv.release(step, step, already_idle);
         for (int round = 0; round < 3; ++round) {
-            for (const std::size_t n : {0, 2, 3, 4}) fill(machine.driver, kv, n, 10);
-            for (const std::size_t n : {0, 1}) fill(machine.driver, other, n, 90);
+            for (const std::size_t n : Steps{0, 2, 3, 4}) fill(machine.driver, kv, n, 10);
+            for (const std::size_t n : Steps{0, 1}) fill(machine.driver, other, n, 90);
             const Report paused = saver.pause("kv");
             CHECK(paused.released_bytes == 6 * step);
             if (policy.keeps_bytes() && round == 0) CHECK(paused.saved_bytes == 6 * step); // and not the hole
@@ -203,7 +204,7 @@ TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its 
             CHECK(saver.bytes_to_resume("kv") == 6 * step);
             (void)saver.resume("kv");
             CHECK(machine.driver.handle_bytes() == 6 * step);
-            for (const std::size_t n : {0, 2, 3, 4}) {
+            for (const std::size_t n : Steps{0, 2, 3, 4}) {
                 if (policy.keeps_bytes()) CHECK(whole(machine.driver, kv, n, 10));
                 if (policy == AnyPolicy{Zero{}}) CHECK(all_are(machine.driver, at(kv, n), step, 0));
             }
@@ -260,21 +261,21 @@ TEST_CASE_TEMPLATE("elastic: exchange hands steps on, in both directions", M, ME
     Elastic a = saver.arena("a", HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
     a.commit(0, 2 * large);
     a.commit(5 * large, large);
-    for (const std::size_t n : {0, 1, 5})
+    for (const std::size_t n : Steps{0, 1, 5})
         write_pattern(machine.driver, static_cast<char*>(a.data()) + n * large, large, n);
     (void)saver.pause("a");
     Elastic b = saver.arena("b", HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
     b.commit(large, 3 * large);
-    for (const std::size_t n : {1, 2, 3})
+    for (const std::size_t n : Steps{1, 2, 3})
         write_pattern(machine.driver, static_cast<char*>(b.data()) + n * large, large, 9 + n);
     for (int round = 0; round < 2; ++round) {
         const Report there = saver.exchange("b", "a");
         CHECK(there.handed_bytes == 3 * large);
-        for (const std::size_t n : {0, 1, 5})
+        for (const std::size_t n : Steps{0, 1, 5})
             CHECK(has_pattern(machine.driver, static_cast<char*>(a.data()) + n * large, large, n));
         const Report back = saver.exchange("a", "b");
         CHECK(back.handed_bytes == 3 * large);
-        for (const std::size_t n : {1, 2, 3})
+        for (const std::size_t n : Steps{1, 2, 3})
             CHECK(has_pattern(machine.driver, static_cast<char*>(b.data()) + n * large, large, 9 + n));
     }
     b.release(2 * large, large, already_idle);

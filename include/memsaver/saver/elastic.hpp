@@ -3,7 +3,6 @@
 
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/sizes.hpp"
-#include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/hooks.hpp"
 
 #include <cstddef>
@@ -12,8 +11,11 @@
 
 namespace memsaver::inline v0_2 {
 
+class Arena;
+
 namespace detail {
 class ElasticRange;
+class SaverCore;
 } // namespace detail
 
 /// Options of Arena::elastic, written as `{.granularity = 2_MiB}`.
@@ -88,11 +90,11 @@ public:
 
 private:
     friend class detail::SaverCore;
-    Elastic(Arena arena, std::shared_ptr<detail::ElasticRange> range) noexcept;
+    Elastic(std::shared_ptr<const Arena> arena, std::shared_ptr<detail::ElasticRange> range) noexcept;
     [[nodiscard]] detail::ElasticRange& range() const;
     void end() noexcept;
 
-    Arena arena_; // declared before its range, so that it dies later
+    std::shared_ptr<const Arena> arena_; // declared before its range, so that it dies later
     std::shared_ptr<detail::ElasticRange> range_;
     Hook asked_; // on_reclaim
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
+#include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
@@ -13,7 +14,8 @@ namespace memsaver::inline v0_2 {
 
 MEMSAVER_INLINE Elastic::Elastic() noexcept = default;
 
-MEMSAVER_INLINE Elastic::Elastic(Arena arena, std::shared_ptr<detail::ElasticRange> range) noexcept
+MEMSAVER_INLINE Elastic::Elastic(std::shared_ptr<const Arena> arena,
+                                 std::shared_ptr<detail::ElasticRange> range) noexcept
     : arena_{std::move(arena)}, range_{std::move(range)} {}
 
 MEMSAVER_INLINE Elastic::Elastic(Elastic&&) noexcept = default;
@@ -31,7 +33,7 @@ MEMSAVER_INLINE Elastic::~Elastic() { end(); }
 
 MEMSAVER_INLINE void Elastic::end() noexcept {
     asked_ = {};
-    if (range_ != nullptr) arena_.saver().end(arena_.base(), std::move(range_));
+    if (range_ != nullptr) arena_->saver().end(arena_->base(), std::move(range_));
 }
 
 MEMSAVER_INLINE void* Elastic::data() const {
@@ -41,17 +43,17 @@ MEMSAVER_INLINE void* Elastic::data() const {
 
 MEMSAVER_INLINE void Elastic::commit(std::size_t offset, std::size_t bytes) {
     detail::ElasticRange& own = range();
-    arena_.saver().commit(arena_.base(), own, offset, bytes);
+    arena_->saver().commit(arena_->base(), own, offset, bytes);
 }
 
 MEMSAVER_INLINE void Elastic::release(std::size_t offset, std::size_t bytes, const Order& order) {
     detail::ElasticRange& own = range();
-    arena_.saver().release(arena_.base(), own, offset, bytes, order);
+    arena_->saver().release(arena_->base(), own, offset, bytes, order);
 }
 
 MEMSAVER_INLINE void Elastic::resize(std::size_t bytes, const Order& order) {
     detail::ElasticRange& own = range();
-    arena_.saver().resize(arena_.base(), own, bytes, order);
+    arena_->saver().resize(arena_->base(), own, bytes, order);
 }
 
 MEMSAVER_INLINE std::size_t Elastic::granularity() const { return range().step(); }
@@ -62,7 +64,7 @@ MEMSAVER_INLINE std::size_t Elastic::capacity() const { return range().bytes(); 
 
 MEMSAVER_INLINE const Arena& Elastic::arena() const {
     (void)range();
-    return arena_;
+    return *arena_;
 }
 
 MEMSAVER_INLINE detail::ElasticRange& Elastic::range() const {

@@ -157,8 +157,9 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
         const auto leave_to_parent = [fork = state_->fork_, arena](ElasticRange* range) {
             if (!fork->forked()) delete range;
         };
-        Elastic made{arena, std::shared_ptr<ElasticRange>{
-                                arena.base().reserve_elastic(bytes, options.granularity).release(), leave_to_parent}};
+        Elastic made{std::make_shared<const Arena>(arena),
+                     std::shared_ptr<ElasticRange>{arena.base().reserve_elastic(bytes, options.granularity).release(),
+                                                   leave_to_parent}};
         if (!options.on_reclaim || !enabled()) return made;
         made.asked_ = state_->elastic_.add([range = std::weak_ptr{made.range_}, tag = arena.tag(),
                                             device = arena.device(), ask = options.on_reclaim](WantedRoom& wanted) {
