@@ -335,6 +335,23 @@ TEST_CASE("elastic: pages of a release go once the streams that it names have pa
     check_books(saver, machine.driver);
 }
 
+TEST_CASE("elastic: a mark that cannot be asked about stands in the way of a commit, and of nothing else") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
+    kv.commit(0, 2 * step);
+    HeldStream stream{machine.driver.inner()};
+    kv.release(0, step, after(stream.get()));
+    stream.finish();
+    machine.driver.fail({.call = Call::query, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS(kv.commit(0, step), DriverError);
+    kv.commit(4 * step, step);
+    machine.driver.heal();
+    kv.commit(0, step);
+    CHECK(kv.committed_bytes() == 3 * step);
+    check_books(saver, machine.driver);
+}
+
 TEST_CASE("elastic: by default pages of a release go once somebody has waited for the device") {
     const Checked<HostMachine2G> machine;
     MemorySaver saver{machine.driver};

@@ -214,7 +214,9 @@ MEMSAVER_INLINE Status ArenaPages::retry_held() {
     for (std::size_t i = 0; i < held.size();) { // no erase_if: `give` may throw
         Held& kept = held[i];
         bool passed = true;
-        if (kept.until != nullptr && (!kept.until->query(passed).ok() || !passed)) {
+        const Status asked = kept.until != nullptr ? kept.until->query(passed) : Status{};
+        if (!asked.ok() || !passed) {
+            if (first.ok()) first = asked;
             ++i;
             continue;
         }
