@@ -7,6 +7,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/arena_core.ipp
   include/memsaver/arena/arriving.hpp
   include/memsaver/arena/arriving.ipp
+  include/memsaver/arena/elastic_range.hpp
+  include/memsaver/arena/elastic_range.ipp
   include/memsaver/arena/exchange.hpp
   include/memsaver/arena/exchange.ipp
   include/memsaver/arena/gates.hpp
@@ -175,6 +177,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/buffer.hpp
   include/memsaver/saver/directory.hpp
   include/memsaver/saver/directory.ipp
+  include/memsaver/saver/elastic.hpp
+  include/memsaver/saver/elastic.ipp
   include/memsaver/saver/gate.hpp
   include/memsaver/saver/gate.ipp
   include/memsaver/saver/hook_lists.hpp

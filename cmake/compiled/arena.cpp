@@ -5,6 +5,7 @@
 #include "memsaver/arena/arena_base.ipp"
 #include "memsaver/arena/arena_core.ipp"
 #include "memsaver/arena/arriving.ipp"
+#include "memsaver/arena/elastic_range.ipp"
 #include "memsaver/arena/exchange.ipp"
 #include "memsaver/arena/gates.ipp"
 #include "memsaver/arena/options.ipp"

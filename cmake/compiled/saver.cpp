@@ -5,6 +5,7 @@
 #include "memsaver/saver/arena_handle.ipp"
 #include "memsaver/saver/arrival.ipp"
 #include "memsaver/saver/directory.ipp"
+#include "memsaver/saver/elastic.ipp"
 #include "memsaver/saver/gate.ipp"
 #include "memsaver/saver/hook_lists.ipp"
 #include "memsaver/saver/hooks.ipp"

@@ -25,6 +25,7 @@ template <class T>
 class Buffer;
 class Arena;
 class Arrival;
+class Elastic;
 class Gate;
 class Hook;
 class Region;
@@ -37,6 +38,7 @@ class WorkspacePool;
 
 struct ArenaOptions;
 struct BytesAt;
+struct ElasticOptions;
 struct ExchangeOptions;
 struct PauseOptions;
 struct ReclaimOptions;

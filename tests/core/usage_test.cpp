@@ -10,12 +10,13 @@ namespace core_usage_test {
 using namespace memsaver;
 
 TEST_CASE("usage as JSON has every field") {
-    const ArenaUsage row{"weights", 1, "host", "paused", 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+    const ArenaUsage row{"weights", 1, "host", "paused", 2, 3, 4, 5, 6, 7, 8, 15, 9, 10, 11, 12, 13, 14};
     const DeviceUsage device{1, 20, 21, 22, 23, true};
     CHECK(
         to_json(Usage{{row}, {device}}) ==
         R"({"arenas":[{"tag":"weights","device":1,"policy":"host","state":"paused","reserved_bytes":2,"mapped_bytes":3,)"
-        R"("held_bytes":4,"used_bytes":5,"paused_bytes":6,"backed_up_bytes":7,"blocks":8,"peak_mapped_bytes":9,)"
+        R"("held_bytes":4,"used_bytes":5,"paused_bytes":6,"backed_up_bytes":7,"blocks":8,"elastic_bytes":15,)"
+        R"("peak_mapped_bytes":9,)"
         R"("pauses":10,"resumes":11,"released_total_bytes":12,"saved_total_bytes":13,"restored_total_bytes":14}],)"
         R"("devices":[{"device":1,"total_bytes":20,"used_bytes":21,"mapped_bytes":22,"unexplained_bytes":23,)"
         R"("known":true}]})");

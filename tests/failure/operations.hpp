@@ -4,6 +4,7 @@
 #include "failure/operations_alone.hpp"
 #include "failure/operations_arriving.hpp"
 #include "failure/operations_devices.hpp"
+#include "failure/operations_elastic.hpp"
 #include "failure/operations_ending.hpp"
 #include "failure/operations_graphs.hpp"
 #include "failure/operations_hooked.hpp"
@@ -21,7 +22,7 @@ namespace test {
 inline std::vector<Operation> repeatable() {
     std::vector<Operation> all;
     for (const auto& group : {allocating(), freeing(), pausing(), resuming(), arriving(), ending(), graphs(),
-                              workspaces(), exchanging(), of_one_arena(), with_hooks(), residency()}) {
+                              workspaces(), elastic(), exchanging(), of_one_arena(), with_hooks(), residency()}) {
         all.insert(all.end(), group.begin(), group.end());
     }
     return all;

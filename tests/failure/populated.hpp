@@ -332,6 +332,7 @@ public:
     Arena handle{};
     Arrival coming{};
     std::optional<AloneArena> alone{};
+    Elastic elastic{};
     std::vector<Hook> hooks{};
     int begun = 0; ///< hooks that ran before an operation
     int ended = 0; ///< and after one

@@ -34,6 +34,7 @@ inline void end(Populated& world) {
     world.pool.reset();
     world.buffer.reset();
     world.handle = {};
+    world.elastic = {};
     world.coming = {};
     world.alone.reset();
     world.saver.reset();

@@ -37,6 +37,7 @@ struct World {
     World& operator=(const World&) = delete;
     ~World() {
         plain = {};
+        elastic = {};
         saver.reset();
         CHECK(drivers[0].close_stream(stream).ok());
         CHECK(drivers[1].close_stream(other).ok());
@@ -73,6 +74,7 @@ struct World {
     const AnyPolicy zero{Zero{}};
     std::optional<MemorySaver<HostDriver>> saver{std::in_place, drivers[0]};
     Arena plain;
+    Elastic elastic;
     std::array<unsigned char*, 3> blocks{};
     void* outside = nullptr;
     StreamRef stream;
@@ -319,6 +321,41 @@ TEST_CASE("Use, reclaim: whatever host memory they lack") {
     const auto evictable = [](World& w) { w.saver->set_evictable("kept", true); };
     CHECK(sweep(evictable, [](World& w) { (void)w.saver->reclaim(1_GiB); }) > 30);
     CHECK(sweep(evictable, [](World& w) { (void)w.saver->pause("kept", {.order = already_idle}); }) > 30);
+}
+
+TEST_CASE("Elastic: whatever host memory it lacks") {
+    constexpr std::size_t step = 128_KiB;
+    const ElasticOptions options{.granularity = step, .on_reclaim = [](std::size_t) { return std::size_t{1}; }};
+    const auto made = [&](World& w) { w.elastic = w.saver->arena("kept", w.policy).elastic(4_MiB, options); };
+    const auto some = [&](World& w) {
+        made(w);
+        w.elastic.commit(0, 4 * step);
+    };
+    const auto away = [&](World& w) {
+        some(w);
+        (void)w.saver->pause();
+    };
+    const auto shrink = [](World& w, const Order& order) {
+        if (w.elastic.committed_bytes() == 4 * step) w.elastic.release(step, 2 * step, order);
+        CHECK(w.elastic.committed_bytes() == 2 * step);
+    };
+    const auto waits = [&](World& w) {
+        some(w);
+        shrink(w, {});
+    };
+    const Order streams = after(nullptr);
+    CHECK(sweep(nothing, made) > 5);
+    CHECK(sweep(made, [](World& w) { w.elastic.commit(0, 3 * step); }) > 5);
+    CHECK(sweep(some, [&](World& w) { shrink(w, {}); }) > 3);
+    CHECK(sweep(some, [&](World& w) { shrink(w, already_idle); }) > 3);
+    CHECK(sweep(some, [&](World& w) { shrink(w, streams); }) > 3);
+    CHECK(sweep(away, [&](World& w) { shrink(w, {}); }) > 3);
+    CHECK(sweep(waits, [](World& w) { w.elastic.commit(0, 4 * step); }) > 3);
+    CHECK(sweep(waits, [](World& w) { (void)w.saver->pause(); }) > 30);
+    CHECK(sweep(away, [](World& w) { (void)w.saver->resume(); }) > 20);
+    CHECK(sweep(some, [](World& w) { w.elastic.resize(step, already_idle); }) > 3);
+    CHECK(sweep(some, [](World& w) { (void)w.saver->reclaim(1_GiB); }) > 0);
+    CHECK(sweep(waits, [](World& w) { w.elastic = {}; }) >= 0);
 }
 
 TEST_CASE("TaggedArena: its life, whatever host memory it lacks") {

@@ -326,6 +326,35 @@ TEST_CASE("reuse after another stream passed") {
     CHECK(!planted_in(Lie::wrong_stream_marked, reuse_after_stream).right_bytes);
 }
 
+/// A step of an elastic range is released while a stream still writes there, and is committed anew. `order(stream)`
+/// says what the release waits for.
+template <class WaitFor>
+auto release_under_work(WaitFor order) {
+    return [order](Machine& machine) {
+        MemorySaver saver{machine.lying};
+        const OpenStream stream{machine};
+        Elastic range = saver.arena("elastic").elastic(64_MiB, {.granularity = 4_MiB});
+        range.commit(0, 8_MiB);
+        machine.write_later(stream, range.data(), 4_MiB, 0x11);
+        range.release(0, 4_MiB, order(stream));
+        range.commit(0, 4_MiB);
+        write_pattern(machine.honest, range.data(), 4_MiB, 2);
+        CHECK(machine.honest.drain().ok());
+        machine.expect_pattern(range.data(), 4_MiB, 2);
+    };
+}
+
+TEST_CASE("a release of elastic memory before the stream passed") {
+    const auto program = release_under_work([](StreamRef stream) { return after(stream); });
+    CHECK(!planted_in(Lie::query_always_passed, program).violations.empty());
+    CHECK(!planted_in(Lie::wrong_stream_marked, program).violations.empty());
+}
+
+TEST_CASE("a release of elastic memory before the device passed") {
+    const auto program = release_under_work([](StreamRef) { return Order{}; });
+    CHECK(!planted_in(Lie::drain_forgotten, program).violations.empty());
+}
+
 TEST_CASE("a double unmap") {
     CHECK(planted_in(Lie::unmapped_twice, pause_and_resume).says("unmap of what is not mapped"));
 }

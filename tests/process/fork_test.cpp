@@ -35,6 +35,10 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
         blocks.emplace_back(arena->allocate(bytes), static_cast<unsigned char>(blocks.size() + 1));
         std::memset(blocks.back().first, blocks.back().second, bytes);
     }
+    Elastic range = active.elastic(64_MiB, {.granularity = 4_MiB, .on_reclaim = [](std::size_t) { return 0; }});
+    range.commit(0, 8_MiB);
+    std::memset(range.data(), 9, 8_MiB);
+    range.release(4_MiB, 4_MiB); // waits
     (void)saver.pause({"weights", "files"});
     Use held = saver.use("active");
     Gate gate = saver.gate(blocks[0].first, 1);
@@ -64,6 +68,11 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
         expect([&] { (void)saver.reclaim(1); });
         expect([&] { saver.set_priority("active", 1); });
         held.release(); // quiet
+        expect([&] { range.commit(0, 1); });
+        expect([&] { range.release(0, 4_MiB); });
+        expect([&] { range.resize(0); });
+        expect([&] { (void)active.elastic(1_MiB); });
+        range = {}; // quiet
         expect([&] { (void)saver.usage(); });
         expect([&] { saver.prepare("active"); });
         expect([&] { saver.invalidate("weights"); });
@@ -93,6 +102,10 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
         CHECK(std::all_of(static_cast<unsigned char*>(block), static_cast<unsigned char*>(block) + bytes,
                           [v = value](unsigned char byte) { return byte == v; }));
     }
+    CHECK(std::all_of(static_cast<unsigned char*>(range.data()), static_cast<unsigned char*>(range.data()) + 4_MiB,
+                      [](unsigned char byte) { return byte == 9; }));
+    range.commit(0, 8_MiB);
+    range.resize(0, already_idle);
     CHECK(driver.violations().empty());
 }
 
@@ -146,6 +159,8 @@ TEST_CASE("fork: switched off, and outside, the same holds for plain memory, wor
         const Arena outside = saver->outside().arena();
         std::optional<WorkspacePool> pool{std::in_place, arena, WorkspacePoolOptions{.cap = 32_MiB}};
         std::optional<WorkspacePool> plain{std::in_place, outside, WorkspacePoolOptions{.cap = 32_MiB}};
+        Elastic range = arena.elastic(64_MiB, {.granularity = 4_MiB});
+        range.commit(0, 4_MiB);
         std::vector<unsigned char*> blocks;
         for (auto* each : {&pool, &plain}) {
             blocks.push_back(static_cast<unsigned char*>((*each)->get("a", bytes)));
@@ -165,6 +180,9 @@ TEST_CASE("fork: switched off, and outside, the same holds for plain memory, wor
             expect([&] { outside.deallocate(buffer->data()); });
             expect([&] { (void)outside.usage(); });
             expect([&] { (void)pool->get("a", bytes); });
+            expect([&] { range.commit(0, 8_MiB); });
+            expect([&] { range.release(0, 4_MiB); });
+            range = {};
             expect([&] { (void)plain->get("b", 2 * bytes); });
             expect([&] { graph.launch(stream); });
             buffer.reset();
@@ -179,6 +197,8 @@ TEST_CASE("fork: switched off, and outside, the same holds for plain memory, wor
         for (unsigned char* const block : blocks) {
             CHECK(std::all_of(block, block + bytes, [](unsigned char byte) { return byte == 5; }));
         }
+        range.commit(0, 8_MiB);
+        range.release(0, 8_MiB);
         graph.launch(stream);
         REQUIRE(driver.drain().ok());
         CHECK(blocks[0][bytes - 1] == 6);

@@ -232,4 +232,22 @@ TEST_CASE_TEMPLATE("errors of backups name the tag", M, MEMSAVER_TEST_HOSTS) {
     }
 }
 
+TEST_CASE("nothing is given back under copies that a failed pause could not wait for") {
+    for (const AnyPolicy& policy :
+         {AnyPolicy{HostBackup{.threads = 1}}, AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1}}}) {
+        const Checked<NastyHostMachine> machine; // where work is late
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("a", policy);
+        void* const block = arena.allocate(4_MiB);
+        machine.driver.fail({.call = Call::record, .lasting = Lasting::onwards});
+        machine.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
+        machine.driver.fail({.call = Call::wait, .nth = 2, .lasting = Lasting::onwards});
+        CHECK_THROWS_AS((void)saver.pause("a"), DriverError);
+        machine.driver.heal();
+        arena.deallocate(block, already_idle);
+        CHECK(saver.trim("a", {.order = already_idle}).released_bytes != 0);
+        CHECK(machine.driver.inner().violations().empty());
+    }
+}
+
 } // namespace saver_given_back_test

@@ -36,6 +36,7 @@ TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
     SUBCASE("15") { program_15_the_life_of_a_tag(device); }
     SUBCASE("16") { program_16_saving_ahead(device); }
     SUBCASE("17") { program_17_streamed_resume(device, StreamRef{}); }
+    SUBCASE("21") { program_21_elastic_memory(device); }
     REQUIRE(machine.driver.close_stream(stream).ok());
 }
 

@@ -36,4 +36,5 @@ extern float* const values;
 
 void decode_step(cudaStream_t stream);
 void attend(void* workspace);
+std::size_t shrink(std::size_t wanted);
 extern const std::function<void()> body;

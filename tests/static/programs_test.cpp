@@ -24,6 +24,7 @@ void all_programs(Device device, StreamRef stream) {
     program_15_the_life_of_a_tag(device);
     program_16_saving_ahead(device);
     program_17_streamed_resume(device, stream);
+    program_21_elastic_memory(device);
 }
 
 [[maybe_unused]] void on_a_gpu(CUstream_st* stream) {

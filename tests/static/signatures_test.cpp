@@ -150,6 +150,12 @@ static_assert(!FreesWithAPointer<Host>);
     saver.deallocate(blocks[3], nullptr);
     const Buffer<float> floats{saver.arena("x"), 1 << 20, stream};
     const Buffer<float> more{region, 1 << 20, nullptr};
+    Elastic range = saver.arena("x").elastic(64_GiB);
+    range = saver.arena("x").elastic(64_GiB, {.granularity = 2_MiB});
+    range.release(0, 1_MiB, already_idle);
+    range.release(0, 1_MiB, after(stream));
+    range.resize(0, already_idle);
+    static_assert(!std::is_copy_constructible_v<Elastic> && std::is_nothrow_move_assignable_v<Elastic>);
 }
 
 } // namespace

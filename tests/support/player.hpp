@@ -6,9 +6,9 @@
 // another policy this once), resume (also without the bytes this once, and streamed), saving ahead, exchange, uses,
 // reclaims, drop, forget_backup, another capacity, trim, prepare, invalidate, views of backups and changes to them;
 // loads from a file; writes by the processor, and by the device as late as nobody waits for them; capturing, launching,
-// updating and dropping graphs; a pool of workspaces; the loss of the device; the end. Not played are: several threads,
-// several devices, hooks, timeouts, regions of tags, misuse but for what is refused of paused memory, and running out
-// of memory but by failures.
+// updating and dropping graphs; a pool of workspaces; commits and releases of an elastic range; the loss of the device;
+// the end. Not played are: several threads, several devices, hooks, timeouts, regions of tags, misuse but for what is
+// refused of paused memory, and running out of memory but by failures.
 #pragma once
 
 #include "memsaver/backup/compressed.hpp"
@@ -55,7 +55,7 @@ public:
     explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
 
     void step() {
-        switch (choices_.below(34)) {
+        switch (choices_.below(37)) {
         case 0:
         case 1:
         case 2:
@@ -89,6 +89,9 @@ public:
         case 30: return reclaim();
         case 31: return resume_streamed();
         case 32: return save_ahead();
+        case 33:
+        case 34:
+        case 35: return elastic();
         default: return choices_.below(4) == 0 ? lose_device() : drop_workspaces();
         }
     }
@@ -119,6 +122,7 @@ public:
         settle();
         graphs_.clear();
         forget_workspaces();
+        forget_elastic();
         repeat([&] { (void)saver_->resume(); });
         for (auto& [address, block] : blocks_) block.resume();
         check_all();
@@ -455,6 +459,7 @@ private:
         const std::size_t tag = choices_.below(tags_.size() - 1);
         settle();
         if (tag == tags_.size() - 2) forget_workspaces();
+        if (elastic_ && tag == elastic_tag_) forget_elastic();
         std::erase_if(graphs_, [&](const auto& graph) { return blocks_.at(graph.first).tag == tag; });
         const auto act = [&] { saver_->drop(tags_[tag].name); };
         if (!attempt(act)) repeat(act);
@@ -663,6 +668,74 @@ private:
         places_.clear();
     }
 
+    /// A commit or a release of some steps of a range, which are blocks in the model, or its end.
+    void elastic() {
+        const std::size_t first = choices_.below(12);
+        const std::size_t count = 1 + choices_.below(4);
+        if (!elastic_) {
+            elastic_tag_ = choices_.below(tags_.size() - 2);
+            const auto make = [&] {
+                elastic_ = saver_->arena(tags_[elastic_tag_].name).elastic(16 * granule, {.granularity = granule});
+            };
+            if (!attempt(make)) repeat(make);
+        }
+        switch (choices_.below(9)) {
+        case 0: return hold(attempt([&] { forget_elastic(); }), "an elastic range's end is quiet");
+        case 1:
+        case 2:
+        case 3:
+        case 4: return commit(first, count);
+        default: return release(first, count);
+        }
+    }
+    [[nodiscard]] Address step_at(std::size_t n) const {
+        return reinterpret_cast<Address>(elastic_.data()) + n * granule;
+    }
+    void commit(std::size_t first, std::size_t count) {
+        if (blocks_.bytes() + count * granule > most_bytes) return;
+        const auto act = [&] { elastic_.commit(first * granule, count * granule - 1); };
+        for (std::size_t n = 0; n < 16; ++n) {
+            const auto step = blocks_.find(step_at(n));
+            if (step != blocks_.end() && step->second.away) return refused(act, "committing what is paused");
+        }
+        const std::size_t before = elastic_.committed_bytes();
+        if (!attempt(act)) {
+            hold(elastic_.committed_bytes() == before, "a commit is all or nothing");
+            if (choices_.below(2) == 0) return;
+            repeat(act);
+        }
+        for (std::size_t n = first; n < first + count; ++n) {
+            if (blocks_.find(step_at(n)) != blocks_.end()) continue;
+            take(step_at(n), {.tag = elastic_tag_, .bytes = granule, .workspace = true});
+            write(blocks_.at(step_at(n)), step_at(n));
+        }
+        invalidate(elastic_tag_);
+    }
+    /// Those from `first` on that have memory, up to a hole.
+    void release(std::size_t first, std::size_t count) {
+        while (first < 16 && blocks_.find(step_at(first)) == blocks_.end()) ++first;
+        std::size_t end = first;
+        while (end < std::min<std::size_t>(first + count, 16) && blocks_.find(step_at(end)) != blocks_.end()) ++end;
+        if (end == first) return refused([&] { elastic_.release(0, 16 * granule); }, "releasing what is not committed");
+        const std::size_t how = choices_.below(4);
+        if (how == 3) settle();
+        const auto act = [&] {
+            switch (how) {
+            case 0: return elastic_.release(first * granule, (end - first) * granule + 1);
+            case 1:
+            case 2: return elastic_.release(first * granule, (end - first) * granule, after(stream_));
+            default: return elastic_.release(first * granule, (end - first) * granule, already_idle);
+            }
+        };
+        if (!attempt(act)) repeat(act);
+        for (; first < end; ++first) blocks_.erase(step_at(first));
+    }
+    void forget_elastic() {
+        if (!elastic_) return;
+        for (std::size_t n = 0; n < 16; ++n) blocks_.erase(step_at(n));
+        elastic_ = {};
+    }
+
     /// The device is lost in the middle of something, and no call of it succeeds any more. What the host has kept can
     /// be read, closing is quiet, and what is the host's goes back. Then comes a new machine.
     void lose_device() {
@@ -705,6 +778,7 @@ private:
         }
         graphs_.clear();
         forget_workspaces();
+        forget_elastic();
         repeat([&] { saver_->close(); });
         saver_.reset();
         driver_->on_call({});
@@ -813,6 +887,8 @@ private:
     std::map<Address, PlayedGraph> graphs_; // by the block that each writes to
     std::optional<WorkspacePool> pool_;
     std::map<std::string, Address> places_; // of the pool's groups
+    Elastic elastic_;
+    std::size_t elastic_tag_ = 0;
     std::uint64_t seeds_ = 0;
     std::uint64_t injected_before_ = 0; // on machines that are lost
     bool busy_ = false;                 // the device may have work

@@ -225,4 +225,20 @@ void program_17_streamed_resume(Device device, StreamRef stream) {
     gate.before(stream);
 }
 
+template <class Device>
+void program_21_elastic_memory(Device device) {
+    MemorySaver saver{device(0)};
+    Elastic kv = saver.arena("kv_cache").elastic(64_GiB);
+    kv.commit(0, 256_MiB);
+    kv.release(128_MiB, 128_MiB);
+    kv.resize(512_MiB);
+    (void)kv.data();
+    (void)kv.granularity();
+    (void)kv.committed_bytes();
+    (void)kv.capacity();
+    Elastic told = saver.arena("told").elastic(
+        1_GiB, {.granularity = 2_MiB, .on_reclaim = [](std::size_t wanted) { return wanted - wanted; }});
+    (void)saver.reclaim(64_MiB);
+}
+
 } // namespace test

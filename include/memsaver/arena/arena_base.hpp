@@ -1,6 +1,7 @@
 // An arena as the layers above see it.
 #pragma once
 
+#include "memsaver/arena/elastic_range.hpp"
 #include "memsaver/arena/options.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/core/order.hpp"
@@ -54,18 +55,25 @@ protected:
     FreeOrder order_{};
 };
 
-/// The addresses of an arena's growing blocks, so that nobody but their owners gives them up. Thread safe; costs a load
-/// where there are none.
-class GrowingRanges {
+/// The addresses of an arena's growing blocks and elastic ranges, so that nobody but their owners gives them up. Thread
+/// safe; costs a load where there are none.
+class OwnedRanges {
 public:
-    void add(Range range);
+    /// `step`: of an elastic range, else 0.
+    void add(Range range, std::size_t step = 0);
     void remove(Range range) noexcept;
     [[nodiscard]] bool hold(Address address) noexcept;
+    /// `ranges`, sorted, cut where a step of an elastic range begins or ends: no handle may reach across.
+    [[nodiscard]] std::vector<Range> cut(std::vector<Range> ranges);
 
 private:
+    struct Owned {
+        Range range;
+        std::size_t step;
+    };
     std::mutex mutex_;
     std::atomic<std::size_t> count_{0};
-    std::vector<Range> ranges_;
+    std::vector<Owned> ranges_;
 };
 
 /// What an arena has done so far. Thread safe.
@@ -131,6 +139,10 @@ public:
     /// arena's capacity, closed), or what a failing driver call stands for.
     [[nodiscard]] virtual std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) = 0;
 
+    /// Addresses for `bytes`, rounded up to whole steps of `step` bytes (rounded up to whole pages), without memory so
+    /// far. Throws Misuse (one of them 0 or too large, closed), or what a failing driver call stands for.
+    [[nodiscard]] virtual std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes, std::size_t step) = 0;
+
     /// Fills `bytes` at `pointer` with zeros in the order of `stream`; recorded, if that is being captured. Throws
     /// Misuse if they are not this arena's, paused or being paused; or what a failing driver call stands for.
     virtual void zero(void* pointer, std::size_t bytes, StreamRef stream) = 0;
@@ -155,7 +167,9 @@ public:
     [[nodiscard]] virtual const std::string& tag() const noexcept = 0;
     [[nodiscard]] virtual int device() const noexcept = 0;
 
-    ArenaTotals totals; // for `usage`
+    // For `usage`.
+    ArenaTotals totals;
+    std::atomic<std::size_t> elastic_bytes{0};
 
     // For the table of a saver's tags, which looks only at the arenas that may hold something.
     std::uint64_t arena_serial = 0;

@@ -98,6 +98,8 @@ public:
     MEMSAVER_INLINE void deallocate_quietly(void* pointer, FreeOrder order) noexcept override;
     MEMSAVER_INLINE void let_go(std::uint64_t graph) noexcept override;
     [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
+    [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes,
+                                                                                std::size_t step) override;
     MEMSAVER_INLINE void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
     [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
     MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
@@ -150,7 +152,7 @@ public:
         return pages_.physical_bytes() + (own_scratch_ ? own_scratch_->held_bytes() : 0);
     }
     /// A pause or a trim would find nothing to do.
-    [[nodiscard]] bool anything_waits() { return heaps_.anything_waits(); }
+    [[nodiscard]] bool anything_waits() { return heaps_.anything_waits() || pages_.anything_waits(); }
     [[nodiscard]] bool idle_for_pause() const noexcept { return mapped_bytes() == 0 && spent_.empty(); }
     /// A resume would find nothing to do.
     [[nodiscard]] bool nothing_paused() noexcept;
@@ -179,7 +181,9 @@ public:
     [[nodiscard]] bool closed() const noexcept { return closed_.load(); }
 
 private:
-    class Growing; // a block that grows: arena_core.ipp
+    class Reserved; // addresses that are taken from the beginning, and these two on them: arena_core.ipp
+    class Growing;  // a block that grows
+    class ElasticPages;
 
     // --- growth ---
 
@@ -218,6 +222,10 @@ private:
     /// The parts of paused ranges that a resume leaves out: whole granules in which no block lives.
     [[nodiscard]] std::vector<Range> dead_ranges(const std::vector<Range>& paused);
     [[nodiscard]] std::vector<Range> ranges_to_resume();
+    /// Gives back what has been released, as far as the work that it waited for has passed.
+    Status collect_released(std::size_t& released_bytes) noexcept;
+    /// Work that all the device has been given so far, as a mark that passes once somebody has waited for the device.
+    [[nodiscard]] std::shared_ptr<const WorkMark> next_fence();
     /// Whether bytes are being brought back, or could not be.
     [[nodiscard]] bool coming_back() noexcept;
     /// Has the stream wait for bytes that are being brought back; answers whether any are. See require_resumed.
@@ -234,6 +242,9 @@ private:
     /// Paused ranges in which no block lives are dropped, and slots that are left with nothing. With the turn held. May
     /// throw bad_alloc; what has been dropped by then was nobody's.
     void drop_dead(const std::vector<Range>& dead);
+    /// Those that keep something of what is paused; and ends those of them that do not any more. Likewise.
+    [[nodiscard]] std::vector<std::shared_ptr<AnySlot>> slots_in_use();
+    void end_slots(const std::vector<std::shared_ptr<AnySlot>>& slots) noexcept;
     /// The same of all that is paused, so that its addresses serve again; not where pages still are that could not be
     /// unmapped.
     void drop_all_dead();
@@ -291,7 +302,7 @@ private:
     std::atomic<bool> closed_{false};
     ArenaPages pages_;
     Heaps heaps_;
-    GrowingRanges growing_blocks_;
+    OwnedRanges owned_ranges_;
     std::mutex growing_;
     std::atomic<std::uint64_t> growths_{0};
     std::atomic<bool> reserved_{false};
@@ -320,7 +331,7 @@ public:
     /// Nothing to pause, and nothing to tell: it has not even given back what an earlier call had to hold.
     [[nodiscard]] bool empty() const noexcept { return !takes() && failure_.ok() && row_.released_bytes == 0; }
     /// Whether it takes memory away, so that somebody's work has to be waited for.
-    [[nodiscard]] bool takes() const noexcept { return !ranges_.empty(); }
+    [[nodiscard]] bool takes() const noexcept { return !ranges_.empty() || released_; }
 
     /// The device's work that was submitted before the pause has passed.
     void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept;
@@ -374,8 +385,9 @@ private:
     ArenaCore* core_;
     bool once_;
     bool enqueued_ = false;
-    bool in_part_ = false; // what is away was saved, but not all was
-    bool keeps_;           // something is kept of the bytes
+    bool in_part_ = false;  // what is away was saved, but not all was
+    bool released_ = false; // elastic memory was, and waits for work
+    bool keeps_;            // something is kept of the bytes
     std::shared_ptr<AnySlot> slot_;
     std::uint64_t fence_;
     std::vector<Range> ranges_;   // of all extents concerned, sorted

@@ -68,8 +68,27 @@ MEMSAVER_INLINE void* pointer_of(Address address) noexcept {
     return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
 }
 
-/// Each growth is one block in the arena's books and lies in extents of the arena's own, so that pause, resume, trim,
-/// policies and usage treat it as any other. Only the addresses are special: taken up to the cap from the beginning.
+/// Addresses that are taken from the beginning, for who puts memory at some of them. What it puts there is live blocks
+/// in extents of the arena's own, so that pause, resume, trim, policies and usage treat it as any other.
+class ArenaCore::Reserved {
+public:
+    /// `bytes` in whole pages. `step`: see OwnedRanges. Throws what a failing driver call stands for.
+    Reserved(ArenaCore& core, std::size_t bytes, std::size_t step);
+
+    [[nodiscard]] Range range() const noexcept { return range_; }
+    /// Active memory, each range one live block and one extent or more. May throw; then nothing changed. `what` it is
+    /// taken for. With `growing_` held.
+    void take(const std::vector<Range>& blocks, const char* what);
+    /// The end, whose blocks (sorted) have been given up: gives the other addresses back; those of pages that could not
+    /// be given back so far go with these.
+    void give_addresses(const std::vector<Range>& blocks) noexcept;
+
+private:
+    ArenaCore& core_;
+    Range range_;
+};
+
+/// Each growth is one live block.
 class ArenaCore::Growing final : public GrowingBlock {
 public:
     /// Throws what a failing driver call stands for.
@@ -79,16 +98,38 @@ public:
     MEMSAVER_INLINE void grow(std::size_t bytes) override;
 
 private:
-    /// Active memory that is one live block. May throw; then nothing changed.
-    void take(Range more);
     /// Pages of an earlier growth that failed may still be mapped here: tries once more to give them back.
     void clear_the_way(Range more);
-    /// Gives the addresses without memory back; those of pages that could not be given back so far go with these.
-    void give_addresses();
     [[noreturn]] void refuse(std::size_t bytes, const std::string& why) const;
 
     ArenaCore& core_;
-    std::vector<Address> parts_; // where each growth began
+    Reserved addresses_;
+    std::vector<Range> parts_; // each growth
+};
+
+/// Each step is one live block, behind handles of its own. Everything is done with the turn held.
+class ArenaCore::ElasticPages final : public ElasticRange {
+public:
+    ElasticPages(ArenaCore& core, std::size_t bytes, std::size_t step);
+    MEMSAVER_INLINE ~ElasticPages() override;
+
+    MEMSAVER_INLINE void commit(std::size_t offset, std::size_t bytes) override;
+    MEMSAVER_INLINE void release(std::size_t offset, std::size_t bytes, FreeOrder order) override;
+    MEMSAVER_INLINE void resize(std::size_t bytes, FreeOrder order) override;
+    [[nodiscard]] MEMSAVER_INLINE std::size_t physical_bytes(bool collect) noexcept override;
+
+private:
+    /// With what could not be brought paused again.
+    Turn::Hold begin(const char* what);
+    void commit(Range part);
+    /// Memory for steps that have none. `room`: whether a failure was for want of it.
+    void take(const std::vector<Range>& missing, bool& room);
+    /// Pages that earlier calls left mapped in these ranges go, after the work that they wait for.
+    void clear_the_way(const std::vector<Range>& missing);
+    void give(const std::vector<Range>& going, const FreeOrder& order);
+
+    ArenaCore& core_;
+    Reserved addresses_;
 };
 
 MEMSAVER_INLINE ArenaCore::ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
@@ -176,7 +217,7 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
 }
 
 MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool at_first, bool& may_wait) {
-    const bool waits = heaps_.anything_waits();
+    const bool waits = anything_waits();
     if (waits) {
         heaps_.fence();
         heaps_.settle();
@@ -227,9 +268,10 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, FreeOrder order) {
     if (!contains(pointer)) {
         throw Misuse{"deallocate(" + format_address(address) + "): not a pointer of tag \"" + tag() + '"'};
     }
-    if (growing_blocks_.hold(address)) {
+    if (owned_ranges_.hold(address)) {
         throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag() +
-                     "\": it lies in a block that grows, such as a workspace; its owner deallocates it"};
+                     "\": it lies in a block that grows, such as a workspace, or in an elastic range; its owner "
+                     "gives it up"};
     }
     const AnySlot* told = nullptr;
     std::uint64_t forgotten = 0;
@@ -262,10 +304,6 @@ MEMSAVER_INLINE void ArenaCore::let_go(std::uint64_t graph) noexcept {
         });
         for (std::size_t i = 0; i < count; ++i) pages_.forget_block(serials[i], told);
     }
-}
-
-MEMSAVER_INLINE std::unique_ptr<GrowingBlock> ArenaCore::reserve_block(std::size_t cap) {
-    return std::make_unique<Growing>(*this, cap);
 }
 
 MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef stream) {
@@ -301,6 +339,7 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
     row.policy = policy_.name();
     row.used_bytes = sums.live_bytes;
     row.blocks = sums.live_blocks;
+    row.elastic_bytes = elastic_bytes.load();
     const std::lock_guard lock{pages_.mutex};
     row.reserved_bytes = pages_.reserved_bytes();
     row.mapped_bytes = mapped_bytes();
@@ -498,13 +537,22 @@ MEMSAVER_INLINE void ArenaCore::tell_kept(const Status& status) const noexcept {
 }
 
 MEMSAVER_INLINE void ArenaCore::drop_dead(const std::vector<Range>& dead) {
+    const std::vector<std::shared_ptr<AnySlot>> slots = slots_in_use();
+    for (const Range& range : dead) {
+        pages_.forget_paused(range, [&] { return heaps_.remove_if_free(range, Side::shut); });
+    }
+    end_slots(slots);
+}
+
+MEMSAVER_INLINE std::vector<std::shared_ptr<AnySlot>> ArenaCore::slots_in_use() {
     std::vector<std::shared_ptr<AnySlot>> slots;
     for (const auto& batch : pages_.paused) {
         if (std::find(slots.begin(), slots.end(), batch.slot) == slots.end()) slots.push_back(batch.slot);
     }
-    for (const Range& range : dead) {
-        pages_.forget_paused(range, [&] { return heaps_.remove_if_free(range, Side::shut); });
-    }
+    return slots;
+}
+
+MEMSAVER_INLINE void ArenaCore::end_slots(const std::vector<std::shared_ptr<AnySlot>>& slots) noexcept {
     for (const std::shared_ptr<AnySlot>& slot : slots) {
         const bool away = std::any_of(pages_.paused.begin(), pages_.paused.end(),
                                       [&](const auto& batch) { return batch.slot == slot; });
@@ -581,6 +629,15 @@ MEMSAVER_INLINE Status ArenaCore::retry_held(std::size_t& released_bytes) {
     const std::size_t after = held_bytes(); // growth may have had to hold more meanwhile
     released_bytes += before - std::min(before, after);
     return status;
+}
+
+MEMSAVER_INLINE Status ArenaCore::collect_released(std::size_t& released_bytes) noexcept {
+    if (!pages_.anything_waits()) return {};
+    try {
+        return retry_held(released_bytes);
+    } catch (const std::bad_alloc&) {
+        return {StatusKind::out_of_host_memory, 0, "no host memory to note free addresses"};
+    }
 }
 
 MEMSAVER_INLINE std::vector<Range> ArenaCore::dead_ranges(const std::vector<Range>& paused) {
@@ -722,39 +779,85 @@ MEMSAVER_INLINE void ArenaCore::invalidate() {
     own_->invalidate();
 }
 
-// --- blocks that grow ---
+// --- addresses that are taken from the beginning ---
 
-MEMSAVER_INLINE ArenaCore::Growing::Growing(ArenaCore& core, std::size_t cap) : core_{core} {
-    const std::size_t granularity = core_.pages_.granularity();
-    if (cap == 0 || !can_align_up(cap, granularity)) {
-        throw Misuse{"tag \"" + core_.tag() + "\": addresses for " + format_bytes(cap) + " cannot be"};
-    }
-    const std::size_t capacity = core_.pages_.capacity();
-    if (capacity != 0 && cap > capacity) {
-        throw Misuse{"tag \"" + core_.tag() + "\": " + format_bytes(cap) +
-                     " for a block that grows are more than its " + "capacity of " + format_bytes(capacity)};
-    }
+MEMSAVER_INLINE ArenaCore::Reserved::Reserved(ArenaCore& core, std::size_t bytes, std::size_t step) : core_{core} {
     const std::lock_guard lock{core_.growing_};
-    core_.require_open_for([&] { return "reserve addresses for " + format_bytes(cap); });
-    const Range range = core_.pages_.take_addresses(align_up(cap, granularity), granularity);
+    core_.require_open_for([&] { return "reserve addresses for " + format_bytes(bytes); });
+    range_ = core_.pages_.take_addresses(bytes, core_.pages_.granularity());
     try {
-        core_.growing_blocks_.add(range);
+        core_.owned_ranges_.add(range_, step);
     } catch (...) {
-        core_.pages_.give_addresses(range);
+        core_.pages_.give_addresses(range_);
         throw;
     }
-    reserved_ = range;
+}
+
+MEMSAVER_INLINE void ArenaCore::Reserved::take(const std::vector<Range>& blocks, const char* what) {
+    ArenaPages& pages = core_.pages_;
+    std::vector<Extent> extents = pages.plan(blocks);
+    Status status = pages.create_all(extents);
+    for (std::size_t i = 0; status.ok() && i < extents.size(); ++i) status = extents[i].map(pages.driver());
+    if (!status.ok()) {
+        std::size_t needed = 0;
+        for (const Range& block : blocks) needed += block.bytes;
+        pages.abandon(extents, false);
+        pages.raise_no_room(status, what, needed);
+    }
+    try {
+        core_.heaps_.add_live(blocks);
+    } catch (const std::bad_alloc&) {
+        pages.abandon(extents, false);
+        throw;
+    }
+    const std::lock_guard lock{pages.mutex};
+    pages.activate(extents);
+}
+
+MEMSAVER_INLINE void ArenaCore::Reserved::give_addresses(const std::vector<Range>& blocks) noexcept {
+    ArenaPages& pages = core_.pages_;
+    try {
+        const std::vector<Range> rest = without({range_}, blocks);
+        std::vector<Range> mapped;
+        {
+            const std::lock_guard lock{pages.mutex};
+            mapped.reserve(pages.held.size());
+            for (auto& held : pages.held) {
+                if (held.extent.state() != ExtentState::active || intersection(rest, {held.range()}).empty()) continue;
+                held.owns_addresses = true;
+                mapped.push_back(held.range());
+            }
+        }
+        sort_by_address(mapped);
+        for (const Range& gap : without(rest, mapped)) pages.give_addresses(gap);
+    } catch (const std::bad_alloc&) {
+        core_.tell_ignored("no host memory to give addresses back");
+    }
+}
+
+// --- blocks that grow ---
+
+MEMSAVER_INLINE std::unique_ptr<GrowingBlock> ArenaCore::reserve_block(std::size_t cap) {
+    if (cap == 0 || !can_align_up(cap, pages_.granularity())) {
+        throw Misuse{"tag \"" + tag() + "\": addresses for " + format_bytes(cap) + " cannot be"};
+    }
+    const std::size_t capacity = pages_.capacity();
+    if (capacity != 0 && cap > capacity) {
+        throw Misuse{"tag \"" + tag() + "\": " + format_bytes(cap) +
+                     " for a block that grows are more than its capacity of " + format_bytes(capacity)};
+    }
+    return std::make_unique<Growing>(*this, align_up(cap, pages_.granularity()));
+}
+
+MEMSAVER_INLINE ArenaCore::Growing::Growing(ArenaCore& core, std::size_t cap) : core_{core}, addresses_{core, cap, 0} {
+    reserved_ = addresses_.range();
 }
 
 MEMSAVER_INLINE ArenaCore::Growing::~Growing() {
     if (core_.closed_.load() || core_.forked()) return;
-    core_.growing_blocks_.remove(reserved_);
-    for (const Address part : parts_) core_.deallocate_quietly(pointer_of(part), order_);
-    try {
-        give_addresses();
-    } catch (const std::bad_alloc&) {
-        core_.tell_ignored("no host memory to give addresses back");
-    }
+    core_.owned_ranges_.remove(reserved_);
+    for (const Range& part : parts_) core_.deallocate_quietly(pointer_of(part.address), order_);
+    addresses_.give_addresses(parts_);
 }
 
 MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
@@ -770,7 +873,7 @@ MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
             [&] { return "grow a block at " + format_address(address()) + " to " + format_bytes(bytes); });
         if (core_.any_away({address(), bytes_})) refuse(bytes, "it is paused; resume its tag first");
         core_.check_capacity(more.bytes);
-        take(more);
+        addresses_.take({more}, "take memory for a block that grows");
     };
     try {
         take_more();
@@ -779,27 +882,8 @@ MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
         if (error.status().kind == StatusKind::gone || !core_.reclaim_own(false, may_wait)) throw;
         take_more();
     }
-    parts_.push_back(more.address);
+    parts_.push_back(more);
     bytes_ += more.bytes;
-}
-
-MEMSAVER_INLINE void ArenaCore::Growing::take(Range more) {
-    ArenaPages& pages = core_.pages_;
-    std::vector<Extent> extents = pages.plan({more});
-    Status status = pages.create_all(extents);
-    for (std::size_t i = 0; status.ok() && i < extents.size(); ++i) status = extents[i].map(pages.driver());
-    if (!status.ok()) {
-        pages.abandon(extents, false);
-        pages.raise_no_room(status, "take memory for a block that grows", more.bytes);
-    }
-    try {
-        core_.heaps_.add(more, Block::State::live);
-    } catch (const std::bad_alloc&) {
-        pages.abandon(extents, false);
-        throw;
-    }
-    const std::lock_guard lock{pages.mutex};
-    pages.activate(extents);
 }
 
 MEMSAVER_INLINE void ArenaCore::Growing::clear_the_way(Range more) {
@@ -811,27 +895,169 @@ MEMSAVER_INLINE void ArenaCore::Growing::clear_the_way(Range more) {
         check(status, "give back what an earlier growth left", more.bytes, more.address);
 }
 
-MEMSAVER_INLINE void ArenaCore::Growing::give_addresses() {
-    const Range rest{address() + bytes_, cap() - bytes_};
-    if (rest.bytes == 0) return;
-    ArenaPages& pages = core_.pages_;
-    std::vector<Range> mapped;
-    {
-        const std::lock_guard lock{pages.mutex};
-        mapped.reserve(pages.held.size());
-        for (auto& held : pages.held) {
-            if (held.extent.state() != ExtentState::active || !overlap(rest, held.range())) continue;
-            held.owns_addresses = true;
-            mapped.push_back(held.range());
-        }
-    }
-    sort_by_address(mapped);
-    for (const Range& gap : without({rest}, mapped)) pages.give_addresses(gap);
-}
-
 MEMSAVER_INLINE void ArenaCore::Growing::refuse(std::size_t bytes, const std::string& why) const {
     throw Misuse{"a block at " + format_address(address()) + " in tag \"" + core_.tag() + "\" cannot grow to " +
                  format_bytes(bytes) + ": " + why};
+}
+
+// --- elastic ranges ---
+
+/// Passes once somebody has waited for the device since it was made. Lives no longer than its arena.
+class FenceMark final : public WorkMark {
+public:
+    FenceMark(Fences& fences, AnyDriver driver)
+        : fences_{fences}, driver_{std::move(driver)}, last_{fences.last_begun()} {}
+
+    MEMSAVER_INLINE Status query(bool& passed) const noexcept override {
+        passed = fences_.last_done() > last_;
+        return {};
+    }
+    MEMSAVER_INLINE Status wait() const noexcept override {
+        if (fences_.last_done() > last_) return {};
+        const std::uint64_t fence = fences_.begin();
+        const Status status = driver_.drain();
+        if (status.ok()) fences_.finish(fence);
+        return status;
+    }
+
+private:
+    Fences& fences_;
+    AnyDriver driver_;
+    std::uint64_t last_; // that had been begun when it was made
+};
+
+MEMSAVER_INLINE std::shared_ptr<const WorkMark> ArenaCore::next_fence() {
+    return std::make_shared<FenceMark>(heaps_.fences(), driver());
+}
+
+MEMSAVER_INLINE std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::size_t bytes, std::size_t step) {
+    struct Sizes : ElasticRange {
+        using ElasticRange::round;
+    };
+    Sizes::round(tag(), bytes, step, pages_.granularity());
+    return std::make_unique<ElasticPages>(*this, bytes, step);
+}
+
+MEMSAVER_INLINE ArenaCore::ElasticPages::ElasticPages(ArenaCore& core, std::size_t bytes, std::size_t step)
+    : ElasticRange{core.tag(), bytes, step, core.elastic_bytes}, core_{core}, addresses_{core, bytes, step} {
+    reserved_ = addresses_.range();
+}
+
+MEMSAVER_INLINE ArenaCore::ElasticPages::~ElasticPages() {
+    if (core_.closed_.load() || core_.forked()) return;
+    core_.owned_ranges_.remove(reserved_);
+    for (Address at = address(); at < reserved_.end(); at += step()) {
+        if (has_memory(at)) core_.deallocate_quietly(pointer_of(at), order_);
+    }
+    try {
+        addresses_.give_addresses(steps(reserved_, true));
+    } catch (const std::bad_alloc&) {
+        core_.tell_ignored("no host memory to give addresses back");
+    }
+}
+
+MEMSAVER_INLINE Turn::Hold ArenaCore::ElasticPages::begin(const char* what) {
+    auto turn = core_.take_turn({}, what);
+    core_.give_up_failed_arrival(); // it has pages where memory counts as paused
+    return turn;
+}
+
+MEMSAVER_INLINE void ArenaCore::ElasticPages::commit(std::size_t offset, std::size_t bytes) {
+    commit(outward("commit", offset, bytes));
+}
+
+MEMSAVER_INLINE void ArenaCore::ElasticPages::commit(Range part) {
+    bool room = false;
+    const auto try_it = [&] {
+        const auto turn = begin("commit");
+        const std::vector<Range> missing = steps(part, false);
+        if (core_.any_away(reserved_))
+            refuse("commit", offset_of(part), part.bytes, "it is paused; resume its tag first");
+        if (!missing.empty()) take(missing, room);
+    };
+    try {
+        try_it();
+    } catch (const Error& error) { // memory of the arena that nobody holds may be in the way
+        bool may_wait = true;
+        if (!room || error.status().kind == StatusKind::gone || !core_.reclaim_own(false, may_wait)) throw;
+        try_it();
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::ElasticPages::take(const std::vector<Range>& missing, bool& room) {
+    clear_the_way(missing);
+    const std::lock_guard lock{core_.growing_};
+    room = true;
+    core_.check_capacity(missing.size() * step());
+    addresses_.take(missing, "commit memory of an elastic range");
+    note(missing, true);
+}
+
+MEMSAVER_INLINE void ArenaCore::ElasticPages::clear_the_way(const std::vector<Range>& missing) {
+    ArenaPages& pages = core_.pages_;
+    if (intersection(missing, pages.mapped_and_held()).empty()) return;
+    for (const auto& mark : pages.awaited_in(missing)) {
+        core_.check_of_tag(mark->wait(), "wait for work that may still touch what was released");
+    }
+    const Status status = pages.retry_held();
+    if (!intersection(missing, pages.mapped_and_held()).empty())
+        core_.check_of_tag(status, "give back what an earlier call left");
+}
+
+MEMSAVER_INLINE void ArenaCore::ElasticPages::release(std::size_t offset, std::size_t bytes, FreeOrder order) {
+    const Range part = inward("release", offset, bytes);
+    const auto turn = begin("release");
+    give(all_steps(part), order);
+}
+
+MEMSAVER_INLINE void ArenaCore::ElasticPages::resize(std::size_t bytes, FreeOrder order) {
+    Range more;
+    {
+        const auto turn = begin("resize");
+        const auto [grown, rest] = resizing(bytes);
+        more = grown;
+        if (more.bytes == 0) give(steps(rest, true), order);
+    }
+    if (more.bytes != 0) commit(more);
+}
+
+MEMSAVER_INLINE void ArenaCore::ElasticPages::give(const std::vector<Range>& going, const FreeOrder& order) {
+    std::size_t released = 0;
+    (void)core_.collect_released(released); // what stays is tried again
+    if (going.empty()) return;
+    ArenaPages& pages = core_.pages_;
+    std::shared_ptr<const WorkMark> mark = order.mark;
+    const bool settled = pages.settle().ok();
+    if (mark == nullptr && (order.kind != FreeOrder::Kind::idle || !settled)) mark = core_.next_fence();
+    const std::vector<std::shared_ptr<AnySlot>> slots = core_.slots_in_use();
+    std::vector<Extent> extents;
+    core_.totals.mapped(core_.mapped_bytes());
+    pages.take_out(going, extents, [&] {
+        core_.heaps_.take_out(going, [&](std::uint64_t serial) {
+            core_.own_->forget(serial);
+            for (const std::shared_ptr<AnySlot>& slot : slots) {
+                if (slot != core_.own_) slot->forget(serial);
+            }
+        });
+    });
+    note(going, false);
+    core_.end_slots(slots);
+    bool passed = false;
+    if (mark != nullptr && mark->query(passed).ok() && passed) mark = nullptr;
+    for (Extent& extent : extents) {
+        if (mark != nullptr) {
+            pages.hold_until(std::move(extent), mark);
+        } else if (const Status status = pages.drop(extent); !status.ok()) {
+            pages.hold(std::move(extent), false, status);
+        }
+    }
+    const std::lock_guard lock{pages.mutex};
+    pages.in_hand -= extents.size();
+}
+
+MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::physical_bytes(bool collect) noexcept {
+    if (collect) (void)core_.give_room(true);
+    return core_.mapped_bytes();
 }
 
 // --- a pause, a resume, a trim ---
@@ -843,9 +1069,11 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
                                                                                          core.heaps_.fences().begin()} {
     row_.tag = core.tag();
     row_.device = core.device();
+    core.check_of_tag(core.pages_.settle(), "wait for what an earlier pause began");
     core.give_up_failed_arrival();
     // What an earlier call could not give back belongs to this one: it has not done its work while that is held.
     if (const Status status = core.retry_held(row_.released_bytes); !status.ok()) note(status);
+    released_ = core.pages_.anything_waits();
     core.drop_all_dead();
     const std::lock_guard growing{core.growing_};
     if (core.pages_.physical_bytes() == 0) note(give_scratch(core.own_, row_.released_bytes)); // nothing needs it
@@ -867,11 +1095,11 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
 
 MEMSAVER_INLINE ArenaCore::Pause::Pause(Pause&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
-      enqueued_{other.enqueued_}, in_part_{other.in_part_}, keeps_{other.keeps_}, slot_{std::move(other.slot_)},
-      fence_{other.fence_}, ranges_{std::move(other.ranges_)}, extents_{std::move(other.extents_)}, heirs_{std::move(
-                                                                                                        other.heirs_)},
-      left_{std::move(other.left_)}, paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)},
-      saving_{std::move(other.saving_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
+      enqueued_{other.enqueued_}, in_part_{other.in_part_}, released_{other.released_}, keeps_{other.keeps_},
+      slot_{std::move(other.slot_)}, fence_{other.fence_}, ranges_{std::move(other.ranges_)},
+      extents_{std::move(other.extents_)}, heirs_{std::move(other.heirs_)}, left_{std::move(other.left_)},
+      paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)}, saving_{std::move(other.saving_)},
+      row_{std::move(other.row_)}, failure_{other.failure_} {}
 
 MEMSAVER_INLINE ArenaCore::Pause::~Pause() {
     if (core_ != nullptr) (void)finish();
@@ -979,6 +1207,7 @@ MEMSAVER_INLINE void ArenaCore::Pause::release(Extent& extent, Heir heir, bool l
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
+    if (const Status kept = core_->collect_released(row_.released_bytes); !kept.ok()) note(kept);
     if (extents_.empty()) { // everything is away
         ticket_ = {};
         note(give_scratch(slot_, row_.released_bytes));
@@ -997,7 +1226,10 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
     ArenaCore& core = *std::exchange(core_, nullptr);
     ticket_ = {};
     const bool whole = extents_.empty();
-    if (!whole && enqueued_) slot_->outdated(); // what stays may change before it is saved again
+    if (!whole && enqueued_) {
+        slot_->outdated(); // what stays may change before it is saved again
+        core.pages_.unsettle();
+    }
     sort_by_address(paused_);
     if (in_part_ && enqueued_) slot_->saved_in_part(paused_);
     ranges_ = {};
@@ -1187,7 +1419,7 @@ MEMSAVER_INLINE bool ArenaCore::Resume::in_the_way() const {
 MEMSAVER_INLINE void ArenaCore::Resume::begin() {
     const std::vector<Range> paused = core_->pages_.paused_ranges();
     const std::vector<Range> dead = core_->dead_ranges(paused);
-    kept_ = without(paused, dead);
+    kept_ = core_->owned_ranges_.cut(without(paused, dead));
     extents_ = core_->pages_.plan(kept_);
     core_->drop_dead(dead);
 }
@@ -1208,6 +1440,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::idle(std::chrono::nanoseconds waited, bool
 
 MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
     try {
+        if (const Status status = core_->pages_.settle(); !status.ok()) return note(status);
         if (const Status status = core_->retry_held(row_.released_bytes); !status.ok()) note(status);
         if (turn_) core_->drop_all_dead(); // not in the middle of somebody's step
         std::vector<Extent> unused = take_unused();

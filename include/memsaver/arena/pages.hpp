@@ -5,6 +5,8 @@
 #include "memsaver/arena/options.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/core/event.hpp"
+#include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/order.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/owned.hpp"
@@ -143,7 +145,8 @@ public:
     /// An extent whose pages could not be given back so far.
     struct Held {
         Extent extent;
-        bool owns_addresses; // else they belong to a paused range
+        bool owns_addresses;                     // else they belong to a paused or an elastic range
+        std::shared_ptr<const WorkMark> until{}; // work that may still touch it: it was released, and nothing failed
         [[nodiscard]] Range range() const noexcept { return {extent.address(), extent.bytes()}; }
     };
 
@@ -177,9 +180,18 @@ public:
     /// passed it.
     void abandon(std::vector<Extent>& extents, bool owns_addresses, bool in_use = false) noexcept;
     void hold(Extent&& extent, bool owns_addresses, const Status& status) noexcept;
+    /// The same of what goes once `until` has passed.
+    void hold_until(Extent&& extent, const std::shared_ptr<const WorkMark>& until) noexcept;
+    /// Whether anything waits so.
+    [[nodiscard]] bool anything_waits() noexcept;
+    /// What is waited for by what lies in any of `ranges`. May throw bad_alloc.
+    [[nodiscard]] std::vector<std::shared_ptr<const WorkMark>> awaited_in(const std::vector<Range>& ranges);
+    /// Copies that a failed operation began may still be under way: nothing goes before `settle` has waited for them.
+    void unsettle() noexcept { unsettled_.store(true); }
+    Status settle() noexcept;
     /// Where pages are that could not be unmapped, sorted.
     [[nodiscard]] std::vector<Range> mapped_and_held();
-    /// Tries again to give back what is held. With the turn held.
+    /// Tries again to give back what is held, but for what still waits for work. With the turn held.
     Status retry_held();
 
     /// Pages of a mapped extent of `from`'s become those of `to`, an extent of this arena that has them mapped too.
@@ -240,6 +252,10 @@ public:
         for (std::size_t i = 0; i < left.size(); ++i) paused[i].ranges.swap(left[i]);
         std::erase_if(paused, [](const Batch& batch) { return batch.ranges.empty(); });
     }
+    /// Ranges go whose addresses stay taken: they are paused no more, and the active extents in them are moved to
+    /// `extents`, in hand. `act()` is called once nothing else can fail, with the mutex held. May throw bad_alloc; then
+    /// nothing changed.
+    void take_out(const std::vector<Range>& ranges, std::vector<Extent>& extents, FunctionRef<void()> act);
     /// Tells the slots that hold the bytes of one pause each, which are all but `own`.
     void forget_block(std::uint64_t serial, const AnySlot* own) noexcept;
     void give_addresses(Range range);
@@ -269,6 +285,7 @@ private:
     std::atomic<std::size_t> margin_;
     std::atomic<std::size_t> physical_bytes_{0};
     std::atomic<std::size_t> peak_bytes_{0};
+    std::atomic<bool> unsettled_{false};
     std::deque<Segment> segments_; // declared before what is mapped in them, so that they die later
 
 public:

@@ -162,6 +162,27 @@ MEMSAVER_INLINE void ArenaPages::hold(Extent&& extent, bool owns_addresses, cons
     held.push_back({std::move(extent), owns_addresses}); // there is room for whatever is in hand
 }
 
+MEMSAVER_INLINE void ArenaPages::hold_until(Extent&& extent, const std::shared_ptr<const WorkMark>& until) noexcept {
+    const std::lock_guard lock{mutex};
+    held.push_back({std::move(extent), false, until}); // there is room for whatever is in hand
+}
+
+MEMSAVER_INLINE bool ArenaPages::anything_waits() noexcept {
+    const std::lock_guard lock{mutex};
+    return std::any_of(held.begin(), held.end(), [](const Held& each) { return each.until != nullptr; });
+}
+
+MEMSAVER_INLINE std::vector<std::shared_ptr<const WorkMark>> ArenaPages::awaited_in(const std::vector<Range>& ranges) {
+    const std::lock_guard lock{mutex};
+    std::vector<std::shared_ptr<const WorkMark>> marks;
+    for (const Held& each : held) {
+        if (each.until == nullptr || std::find(marks.begin(), marks.end(), each.until) != marks.end()) continue;
+        if (std::any_of(ranges.begin(), ranges.end(), [&](const Range& r) { return overlap(r, each.range()); }))
+            marks.push_back(each.until);
+    }
+    return marks;
+}
+
 MEMSAVER_INLINE std::vector<Range> ArenaPages::mapped_and_held() {
     const std::lock_guard lock{mutex};
     std::vector<Range> ranges;
@@ -172,14 +193,33 @@ MEMSAVER_INLINE std::vector<Range> ArenaPages::mapped_and_held() {
     return ranges;
 }
 
+MEMSAVER_INLINE Status ArenaPages::settle() noexcept {
+    if (!unsettled_.load()) return {};
+    const Status status = driver_.drain();
+    if (status.ok()) unsettled_.store(false);
+    return status;
+}
+
 MEMSAVER_INLINE Status ArenaPages::retry_held() {
-    if (!mapped_and_held().empty()) { // by an operation that failed, perhaps while its own work was under way
+    const auto failed = [](const Held& each) {
+        return each.until == nullptr && each.extent.state() == ExtentState::active;
+    };
+    std::unique_lock lock{mutex};
+    if (std::any_of(held.begin(), held.end(), failed)) { // perhaps while the operation's own work was under way
+        lock.unlock();
         if (const Status drained = driver_.drain(); !drained.ok()) return drained;
+        lock.lock();
     }
-    const std::lock_guard lock{mutex};
     Status first;
     for (std::size_t i = 0; i < held.size();) { // no erase_if: `give` may throw
         Held& kept = held[i];
+        bool passed = true;
+        const Status asked = kept.until != nullptr ? kept.until->query(passed) : Status{};
+        if (!asked.ok() || !passed) {
+            if (first.ok()) first = asked;
+            ++i;
+            continue;
+        }
         if (const Status status = drop(kept.extent); !status.ok()) {
             if (first.ok()) first = status;
             ++i;
@@ -300,6 +340,24 @@ MEMSAVER_INLINE std::vector<Range> ArenaPages::paused_ranges() {
     for (const Batch& batch : paused) ranges.insert(ranges.end(), batch.ranges.begin(), batch.ranges.end());
     sort_by_address(ranges);
     return ranges;
+}
+
+MEMSAVER_INLINE void ArenaPages::take_out(const std::vector<Range>& ranges, std::vector<Extent>& extents,
+                                          FunctionRef<void()> act) {
+    const std::lock_guard lock{mutex};
+    std::vector<std::vector<Range>> left;
+    left.reserve(paused.size());
+    for (const Batch& batch : paused) left.push_back(without(batch.ranges, ranges));
+    extents.reserve(active.size());
+    act();
+    for (std::size_t i = 0; i < left.size(); ++i) paused[i].ranges.swap(left[i]);
+    std::erase_if(paused, [](const Batch& batch) { return batch.ranges.empty(); });
+    std::erase_if(active, [&](Extent& extent) {
+        if (!covers(ranges, {extent.address(), extent.bytes()})) return false;
+        extents.push_back(std::move(extent));
+        return true;
+    });
+    in_hand += extents.size();
 }
 
 MEMSAVER_INLINE void ArenaPages::forget_block(std::uint64_t serial, const AnySlot* own) noexcept {

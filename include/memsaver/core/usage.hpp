@@ -22,11 +22,12 @@ struct ArenaUsage {
     std::string state;
     std::size_t reserved_bytes = 0;  ///< addresses
     std::size_t mapped_bytes = 0;    ///< physical memory owned: the sum of the handles that live, held ones included
-    std::size_t held_bytes = 0;      ///< of these, what the driver refused to take back so far
+    std::size_t held_bytes = 0;      ///< of these, what the driver refused to take back so far, or work may still touch
     std::size_t used_bytes = 0;      ///< live blocks, as requested, paused or not
     std::size_t paused_bytes = 0;    ///< addresses whose memory is away
     std::size_t backed_up_bytes = 0; ///< held by the policy, on the host or in files
     std::size_t blocks = 0;          ///< live blocks
+    std::size_t elastic_bytes = 0;   ///< of what is used: committed in elastic ranges, a block each step
     // Since the arena was made:
     std::size_t peak_mapped_bytes = 0;    ///< the most that was ever mapped
     std::size_t pauses = 0;               ///< how often memory went away

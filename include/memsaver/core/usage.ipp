@@ -123,6 +123,7 @@ MEMSAVER_INLINE std::string to_json(const Usage& usage) {
         json.number("paused_bytes", row.paused_bytes);
         json.number("backed_up_bytes", row.backed_up_bytes);
         json.number("blocks", row.blocks);
+        json.number("elastic_bytes", row.elastic_bytes);
         json.number("peak_mapped_bytes", row.peak_mapped_bytes);
         json.number("pauses", row.pauses);
         json.number("resumes", row.resumes);

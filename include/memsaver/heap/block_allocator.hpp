@@ -202,6 +202,14 @@ public:
     /// A new open range: free, or one live block. May throw; then nothing changed.
     void add(Range range, Block::State as = Block::State::free);
 
+    /// New open ranges, each of them one live block. May throw; then nothing changed.
+    void add_live(const std::vector<Range>& blocks);
+
+    /// Makes room for `count` calls of `take_out`. May throw; then nothing changed.
+    void reserve_to_take_out(std::size_t count) { sides_.reserve_more(count + 1); }
+    /// A live block goes, and its bytes with it.
+    void take_out(Address block) noexcept;
+
     /// Takes a range out whose every byte is free. May throw; then nothing changed.
     void remove(Range range);
 

@@ -166,6 +166,25 @@ MEMSAVER_INLINE void BlockAllocator::add(Range range, Block::State as) {
     merge_and_file(range);
 }
 
+MEMSAVER_INLINE void BlockAllocator::add_live(const std::vector<Range>& blocks) {
+    reserve_node(2 * blocks.size());
+    sides_.reserve_more(blocks.size());
+    for (const Range& block : blocks) {
+        sides_.add(block, Side::open);
+        hand_out(block, block.bytes);
+    }
+}
+
+MEMSAVER_INLINE void BlockAllocator::take_out(Address block) noexcept {
+    const Node node = starts_.find(block);
+    const Range range{block, nodes_[node].bytes};
+    live_bytes_ -= nodes_[node].requested;
+    live_blocks_ -= 1;
+    starts_.erase(block);
+    give_node(node);
+    sides_.remove(range);
+}
+
 MEMSAVER_INLINE void BlockAllocator::remove(Range range) {
     reserve_node(4);
     sides_.reserve_more(2);

@@ -84,6 +84,8 @@ public:
 
     /// New open memory in a segment: free, or one live block.
     void add(Range range, Block::State as = Block::State::free);
+    /// New open memory in a segment, each range one live block. May throw bad_alloc; then nothing changed.
+    void add_live(const std::vector<Range>& blocks);
 
     /// A block from open memory, or 0. `bytes` is a multiple of 256. With a stream, first from what was freed with it.
     /// May throw bad_alloc.
@@ -108,6 +110,10 @@ public:
     /// changed. Calls `forget(serial)` with the block's serial number, unless a graph keeps it: then its bytes matter
     /// still. Answers whether the block lay in shut memory and was forgotten.
     bool deallocate(Address address, FreeOrder order, const std::string& tag, Forget forget);
+
+    /// Blocks that `add_live` made go, and their bytes with them; calls `forget(serial)` for each. May throw bad_alloc;
+    /// then nothing changed.
+    void take_out(const std::vector<Range>& blocks, Forget forget);
 
     /// A graph is gone: what it kept is as if deallocated now. Does so for a few blocks, calls `forget(serial)` for
     /// each, and answers how many there were; to be called until there are none. Needs no memory.

@@ -202,6 +202,20 @@ MEMSAVER_INLINE void Heaps::add(Range range, Block::State as) {
     central_.blocks.add(range, as);
 }
 
+MEMSAVER_INLINE void Heaps::add_live(const std::vector<Range>& blocks) {
+    const std::lock_guard lock{central_.mutex};
+    central_.blocks.add_live(blocks);
+}
+
+MEMSAVER_INLINE void Heaps::take_out(const std::vector<Range>& blocks, Forget forget) {
+    const std::lock_guard lock{central_.mutex};
+    central_.blocks.reserve_to_take_out(blocks.size());
+    for (const Range& block : blocks) {
+        forget(central_.blocks.find(block.address)->serial);
+        central_.blocks.take_out(block.address);
+    }
+}
+
 MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment, std::size_t requested,
                                         const std::optional<StreamRef>& stream) {
     const Size size = size_of(bytes, alignment);

@@ -17,6 +17,9 @@ class ArenaBase;
 class SaverCore;
 } // namespace detail
 
+class Elastic;
+struct ElasticOptions;
+
 /// A copyable handle to one tag's memory on one device, usable on any thread. Keeps the saver's core alive. A default
 /// one, and one that was moved from, stands for no arena, and every use of it is Misuse; so is allocating and freeing
 /// once the tag has been dropped, or the saver closed.
@@ -43,6 +46,13 @@ public:
     void deallocate(void* pointer, AlreadyIdle) const;
     /// For owners' destructors: never throws, and does nothing after `close()` or `drop()`.
     void deallocate_quietly(void* pointer) const noexcept;
+
+    /// `bytes` of addresses, without memory so far: see Elastic (memsaver/saver/elastic.hpp). They cost no memory and
+    /// may be more than the device has. Throws Misuse (0 bytes or steps of 0, more than there can be, closed), and what
+    /// a failing driver call stands for.
+    [[nodiscard]] Elastic elastic(std::size_t bytes) const;
+    /// The same with options.
+    [[nodiscard]] Elastic elastic(std::size_t bytes, const ElasticOptions& options) const;
 
     /// See MemorySaver::backup_view.
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) const;

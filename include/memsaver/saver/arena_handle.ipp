@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
@@ -32,6 +33,12 @@ MEMSAVER_INLINE void Arena::deallocate(void* pointer, AlreadyIdle) const {
 
 MEMSAVER_INLINE void Arena::deallocate_quietly(void* pointer) const noexcept {
     if (arena_ != nullptr) saver_->deallocate_quietly(*arena_, pointer);
+}
+
+MEMSAVER_INLINE Elastic Arena::elastic(std::size_t bytes) const { return elastic(bytes, {}); }
+
+MEMSAVER_INLINE Elastic Arena::elastic(std::size_t bytes, const ElasticOptions& options) const {
+    return saver().elastic(*this, bytes, options);
 }
 
 MEMSAVER_INLINE BackupView Arena::backup_view(const void* pointer, std::size_t bytes) const {

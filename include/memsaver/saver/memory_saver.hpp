@@ -5,6 +5,7 @@
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/arrival.hpp"
 #include "memsaver/saver/buffer.hpp"
+#include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/use.hpp"
@@ -248,9 +249,10 @@ public:
     [[nodiscard]] Use use(const Tags& tags, const UseOptions& options = {}) { return used().use(tags, options); }
 
     /// Gives `bytes` or more back to a device: first what nobody uses (waiting for the device's work, if freed blocks
-    /// wait for that), then idle tags, whole ones, in the order in which `use` would evict them. Never waits for a use.
-    /// Less than that is no failure: the answer says what was got, and why not more. Throws what a failing pause
-    /// throws, and Misuse inside a hook and for a device on which no tag lives.
+    /// wait for that), then what the owners of elastic memory release when they are asked (ElasticOptions::on_reclaim),
+    /// then idle tags, whole ones, in the order in which `use` would evict them. Never waits for a use. Less than that
+    /// is no failure: the answer says what was got, and why not more. Throws what a failing pause or an owner throws,
+    /// and Misuse inside a hook and for a device on which no tag lives.
     Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options = {}) { return used().reclaim(bytes, options); }
 
     /// Whether `use` of other tags and `reclaim` may pause these tags while nobody uses them. A tag that was named in a

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/arena/pages.hpp"
+#include "memsaver/core/function_ref.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -21,8 +22,8 @@ namespace detail {
 class Directory;
 
 /// One driver allocation for each block: what users of IPC and registrations need. Deallocating waits for the device,
-/// as cudaFree does. On a driver without plain allocations, every allocation fails. Only blocks that grow have pages of
-/// their own, for only those can come to addresses that are known before.
+/// as cudaFree does. On a driver without plain allocations, every allocation fails. Only blocks that grow and elastic
+/// ranges have pages of their own, for only those can come to addresses that are known before.
 class PlainArena final : public ArenaBase {
 public:
     /// `margin`: bytes of the device's memory that allocations leave free. `directory`, if there is one, knows the
@@ -44,6 +45,8 @@ public:
     /// Nothing is ever away: there is nothing to wait for.
     [[nodiscard]] MEMSAVER_INLINE std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) override;
     [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
+    [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes,
+                                                                                std::size_t step) override;
     MEMSAVER_INLINE void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
     [[nodiscard]] MEMSAVER_INLINE bool owns_stream(StreamRef stream) const override;
     [[nodiscard]] MEMSAVER_INLINE bool contains(const void* pointer) const noexcept override;
@@ -62,8 +65,10 @@ public:
 
 private:
     friend class PlainGrowingBlock;
+    friend class PlainElasticRange;
 
-    /// Addresses that pages come to as the block grows; those that a failed growth left are behind its bytes.
+    /// Addresses that pages come to as the block grows; those that a failed growth left are behind its bytes. Or those
+    /// of an elastic range, in any order; then those that a failure left are at steps that have no memory.
     struct Pages {
         Reservation addresses; // declared before what is mapped in it, so that it dies later
         std::size_t granularity = 0;
@@ -72,12 +77,15 @@ private:
         [[nodiscard]] std::size_t bytes() const noexcept;
         /// Gives back what lies behind the first `bytes`.
         Status shrink(std::size_t bytes) noexcept;
+        /// Gives back what lies in `ranges`, sorted, as far as it goes. Answers the first failure.
+        Status drop(const std::vector<Range>& ranges) noexcept;
     };
     struct Block {
         std::size_t bytes = 0;
         std::unique_ptr<Pages> pages{}; ///< of a block that grows
         std::uint64_t graph = 0;
-        bool kept = false; ///< given up, but replays of `graph` may touch it, or it could not be given back
+        std::size_t step = 0; ///< of an elastic range, whose `bytes` are those with memory, wherever they are
+        bool kept = false;    ///< given up, but replays of `graph` may touch it, or it could not be given back
 
         [[nodiscard]] std::size_t addresses() const noexcept { return pages ? pages->addresses.get().bytes : bytes; }
         [[nodiscard]] std::size_t physical() const noexcept { return pages ? pages->bytes() : bytes; }
@@ -86,6 +94,9 @@ private:
 
     /// Bytes behind the growing block's beginning, in whole pages, of which there are at least `bytes` then.
     std::size_t grow(Address address, std::size_t bytes);
+    /// Addresses for a block with pages of its own. `step`: of an elastic range, else 0. Calls `made(range)`, which may
+    /// throw, before it is known.
+    void reserve_pages(std::size_t bytes, std::size_t granularity, std::size_t step, FunctionRef<void(Range)> made);
     /// Waits for the device, and for what `order` names.
     void give_up(Address address, const FreeOrder& order);
     Status give(Address address, Block& block) noexcept;

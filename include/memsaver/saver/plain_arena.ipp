@@ -5,6 +5,7 @@
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_arena.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -13,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace memsaver::inline v0_2 {
 
@@ -40,6 +42,88 @@ private:
     PlainArena& arena_;
 };
 
+/// Its mutex is held over all of a call, waits included: as deallocating, releasing waits.
+class PlainElasticRange final : public ElasticRange {
+public:
+    PlainElasticRange(PlainArena& arena, Range reserved, std::size_t step)
+        : ElasticRange{arena.tag(), reserved.bytes, step, arena.elastic_bytes}, arena_{arena} {
+        reserved_ = reserved;
+    }
+    ~PlainElasticRange() override {
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers
+        arena_.deallocate_quietly(reinterpret_cast<void*>(address()), order_);
+    }
+    using ElasticRange::round;
+
+    void commit(std::size_t offset, std::size_t bytes) override {
+        const Range part = outward("commit", offset, bytes);
+        const std::lock_guard lock{mutex_};
+        take(steps(part, false));
+    }
+    void release(std::size_t offset, std::size_t bytes, FreeOrder order) override {
+        const Range part = inward("release", offset, bytes);
+        const std::lock_guard lock{mutex_};
+        give(all_steps(part), order);
+    }
+    void resize(std::size_t bytes, FreeOrder order) override {
+        const std::lock_guard lock{mutex_};
+        const auto [more, rest] = resizing(bytes);
+        if (more.bytes != 0) return take(steps(more, false));
+        give(steps(rest, true), order);
+    }
+    [[nodiscard]] std::size_t physical_bytes(bool) noexcept override { return committed_bytes(); }
+
+private:
+    void take(const std::vector<Range>& missing) {
+        const std::lock_guard lock{arena_.mutex_}; // held over driver calls that do not wait
+        arena_.require_open_locked("commit");
+        if (missing.empty()) return;
+        PlainArena::Block& block = arena_.blocks_.at(address());
+        PlainArena::Pages& pages = *block.pages;
+        const std::size_t more = missing.size() * step();
+        pages.extents.reserve(pages.extents.size() + missing.size());
+        Status status = pages.drop(missing); // what an earlier call left
+        if (status.ok()) status = arena_.room_for(more);
+        for (std::size_t i = 0; status.ok() && i < missing.size(); ++i) {
+            Extent& extent = pages.extents.emplace_back(missing[i].address, step());
+            status = extent.create(arena_.driver_);
+            if (status.ok()) status = extent.map(arena_.driver_);
+        }
+        if (!status.ok()) {
+            (void)pages.drop(missing); // or it stays, to be tried again
+            arena_.raise_no_room(status, "commit memory of an elastic range", more);
+        }
+        block.bytes += more;
+        note(missing, true);
+    }
+    void give(const std::vector<Range>& going, const FreeOrder& order) {
+        arena_.require_open("release");
+        if (going.empty()) return;
+        if (order.mark != nullptr) {
+            check(order.mark->wait(), "wait for work before memory is released");
+        } else if (order.kind != FreeOrder::Kind::idle) {
+            check(arena_.driver_.drain(), "wait for the device before memory is released");
+        }
+        Status status;
+        {
+            const std::lock_guard lock{arena_.mutex_};
+            arena_.require_open_locked("release");
+            PlainArena::Block& block = arena_.blocks_.at(address());
+            block.bytes -= going.size() * step();
+            note(going, false);
+            status = block.pages->drop(going);
+        }
+        if (status.ok()) return;
+        tell(arena_.events_, [&] {
+            return Event{EventKind::ignored, arena_.tag(), arena_.device(),
+                         failure_text(status, "give pages back; it will be tried again")};
+        });
+    }
+
+    PlainArena& arena_;
+    std::mutex mutex_;
+};
+
 MEMSAVER_INLINE std::size_t PlainArena::Pages::bytes() const noexcept {
     std::size_t sum = 0;
     for (const Extent& extent : extents) sum += extent.physical_bytes();
@@ -53,6 +137,18 @@ MEMSAVER_INLINE Status PlainArena::Pages::shrink(std::size_t bytes) noexcept {
         if (!status.ok()) return status;
     }
     return {};
+}
+
+MEMSAVER_INLINE Status PlainArena::Pages::drop(const std::vector<Range>& ranges) noexcept {
+    Status first;
+    std::erase_if(extents, [&](Extent& extent) {
+        if (!covers(ranges, {extent.address(), extent.bytes()})) return false;
+        Status status = extent.unmap();
+        if (status.ok()) status = extent.release();
+        if (first.ok()) first = status;
+        return status.ok();
+    });
+    return first;
 }
 
 MEMSAVER_INLINE PlainArena::PlainArena(AnyDriver driver, std::string tag, EventSink events, std::size_t margin,
@@ -174,14 +270,32 @@ MEMSAVER_INLINE std::unique_ptr<GrowingBlock> PlainArena::reserve_block(std::siz
     if (cap == 0 || !can_align_up(cap, granularity)) {
         throw Misuse{"tag \"" + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be"};
     }
+    std::unique_ptr<GrowingBlock> growing;
+    reserve_pages(align_up(cap, granularity), granularity, 0,
+                  [&](Range range) { growing = std::make_unique<PlainGrowingBlock>(*this, range); });
+    return growing;
+}
+
+MEMSAVER_INLINE std::unique_ptr<ElasticRange> PlainArena::reserve_elastic(std::size_t bytes, std::size_t step) {
+    const std::size_t granularity = granularity_of(driver_);
+    PlainElasticRange::round(tag_, bytes, step, granularity);
+    std::unique_ptr<ElasticRange> elastic;
+    reserve_pages(bytes, granularity, step,
+                  [&](Range range) { elastic = std::make_unique<PlainElasticRange>(*this, range, step); });
+    return elastic;
+}
+
+MEMSAVER_INLINE void PlainArena::reserve_pages(std::size_t bytes, std::size_t granularity, std::size_t step,
+                                               FunctionRef<void(Range)> made) {
     require_open("reserve addresses");
     Blocks place;
     Block& block = place[0];
+    block.step = step;
     block.pages = std::make_unique<Pages>();
-    check(block.pages->addresses.open(driver_, align_up(cap, granularity), granularity), "reserve addresses", cap, 0);
+    check(block.pages->addresses.open(driver_, bytes, granularity), "reserve addresses", bytes, 0);
     block.pages->granularity = granularity;
     const Range range{block.pages->addresses.get().address, block.addresses()};
-    auto growing = std::make_unique<PlainGrowingBlock>(*this, range);
+    made(range);
     Directory::Node entry = directory_ != nullptr ? Directory::node(self_.lock()) : Directory::Node{};
     auto node = place.extract(place.begin());
     node.key() = range.address;
@@ -189,7 +303,6 @@ MEMSAVER_INLINE std::unique_ptr<GrowingBlock> PlainArena::reserve_block(std::siz
     require_open_locked("reserve addresses");
     if (directory_ != nullptr) directory_->put(std::move(entry), range);
     blocks_.insert(std::move(node));
-    return growing;
 }
 
 MEMSAVER_INLINE std::size_t PlainArena::grow(Address address, std::size_t bytes) {
@@ -235,6 +348,16 @@ MEMSAVER_INLINE bool PlainArena::holds(const void* pointer, std::size_t bytes) {
     const std::lock_guard lock{mutex_};
     const auto block = block_over(address);
     if (block == blocks_.end() || block->second.kept) return false;
+    if (block->second.step != 0) {
+        const std::vector<Extent>& extents = block->second.pages->extents;
+        std::size_t here = 0; // those of one range do not overlap
+        for (const Extent& extent : extents) {
+            const Address begin = std::max(extent.address(), address);
+            const Address end = std::min(extent.end(), address + bytes);
+            here += begin < end && extent.state() == ExtentState::active ? end - begin : 0;
+        }
+        return here == bytes;
+    }
     const std::size_t offset = address - block->first;
     return offset < block->second.bytes && bytes <= block->second.bytes - offset;
 }
@@ -273,11 +396,12 @@ MEMSAVER_INLINE ArenaUsage PlainArena::usage() {
     row.policy = "never paused";
     row.state = closed_ ? end() : "plain";
     row.mapped_bytes = leaving_bytes_;
+    row.elastic_bytes = elastic_bytes.load();
     for (const auto& [address, block] : blocks_) {
         row.mapped_bytes += block.physical();
         if (block.kept) continue;
         row.used_bytes += block.bytes;
-        row.blocks += 1;
+        row.blocks += block.step != 0 ? block.bytes / block.step : 1;
     }
     totals.fill(row);
     return row;
@@ -372,7 +496,7 @@ MEMSAVER_INLINE void PlainArena::refuse(Address address) const {
     if (block == blocks_.end()) {
         if (closed_) why = std::string{"it has been "} + end();
     } else if (block->second.pages) {
-        why = "it lies in a block that grows, such as a workspace; its owner gives it back";
+        why = "it lies in a block that grows, such as a workspace, or in an elastic range; its owner gives it back";
     } else if (block->second.kept) {
         why = "this block of " + format_bytes(block->second.bytes) + " was freed before";
     } else {

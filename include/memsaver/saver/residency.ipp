@@ -370,6 +370,11 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOpt
     for (const bool wait : {false, true}) {
         if (got.bytes() < bytes) got.unused_bytes += state_.give_unused(device, wait, {});
     }
+    if (got.bytes() < bytes) {
+        got.elastic_bytes = state_.ask_elastic(device, {}, bytes - got.bytes());
+        if (got.bytes() < bytes && !state_.elastic_.empty())
+            in_the_way = "owners of elastic memory keep the rest of it; ";
+    }
     while (got.bytes() < bytes) {
         const ResidentList out = choose({{device, bytes - got.bytes()}}, false);
         if (out.empty()) break;

@@ -7,6 +7,7 @@
 #include "memsaver/saver/arrival_state.hpp"
 #include "memsaver/saver/buffer.hpp"
 #include "memsaver/saver/directory.hpp"
+#include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/hook_lists.hpp"
 #include "memsaver/saver/hooks.hpp"

@@ -25,6 +25,7 @@ namespace detail {
 
 class ArenaBase;
 class ArrivalState;
+class ElasticRange;
 class GrowingBlock;
 class OpenCaptures;
 class UseRecord;
@@ -61,6 +62,12 @@ public:
     std::unique_ptr<GrowingBlock> reserve_block(ArenaBase& arena, std::size_t cap);
     void grow(ArenaBase& arena, GrowingBlock& block, std::size_t bytes);
     void end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept;
+
+    Elastic elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options);
+    void commit(ArenaBase& arena, ElasticRange& range, std::size_t offset, std::size_t bytes);
+    void release(ArenaBase& arena, ElasticRange& range, std::size_t offset, std::size_t bytes, const Order& order);
+    void resize(ArenaBase& arena, ElasticRange& range, std::size_t bytes, const Order& order);
+    void end(ArenaBase& arena, std::shared_ptr<ElasticRange> range) noexcept;
 
     [[nodiscard]] bool owns(const void* pointer);
     BackupView backup_view(const void* pointer, std::size_t bytes);

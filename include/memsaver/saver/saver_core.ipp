@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/residency.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/saver_state.hpp"
@@ -148,6 +149,46 @@ MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::unique_ptr<GrowingBlo
     if (block == nullptr) return;
     if (forked()) return (void)block.release(); // the parent's
     block->end_as(state_->order_now(arena, {}));
+}
+
+MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options) {
+    return boundary("elastic", arena.base(), [&] {
+        // In a forked child nobody may end it: it is the parent's. Its arena lives as long as who is asked needs it.
+        const auto leave_to_parent = [fork = state_->fork_, arena](ElasticRange* range) {
+            if (!fork->forked()) delete range;
+        };
+        Elastic made{std::make_shared<const Arena>(arena),
+                     std::shared_ptr<ElasticRange>{arena.base().reserve_elastic(bytes, options.granularity).release(),
+                                                   leave_to_parent}};
+        if (!options.on_reclaim || !enabled()) return made;
+        made.asked_ = state_->elastic_.add([range = std::weak_ptr{made.range_}, tag = arena.tag(),
+                                            device = arena.device(), ask = options.on_reclaim](WantedRoom& wanted) {
+            const std::shared_ptr<ElasticRange> held = range.lock();
+            if (held == nullptr || wanted.device != device || wanted.tag == tag || wanted.got >= wanted.bytes) return;
+            const std::size_t before = held->physical_bytes(false);
+            if (ask(wanted.bytes - wanted.got) == 0) return;
+            wanted.got += before - std::min(before, held->physical_bytes(true));
+        });
+        return made;
+    });
+}
+
+MEMSAVER_INLINE void SaverCore::commit(ArenaBase& arena, ElasticRange& range, std::size_t offset, std::size_t bytes) {
+    boundary("commit", arena, [&] { state_->with_room(arena, [&] { range.commit(offset, bytes); }); });
+}
+
+MEMSAVER_INLINE void SaverCore::release(ArenaBase& arena, ElasticRange& range, std::size_t offset, std::size_t bytes,
+                                        const Order& order) {
+    boundary("release", arena, [&] { range.release(offset, bytes, state_->release_order(arena, order)); });
+}
+
+MEMSAVER_INLINE void SaverCore::resize(ArenaBase& arena, ElasticRange& range, std::size_t bytes, const Order& order) {
+    boundary("resize", arena,
+             [&] { state_->with_room(arena, [&] { range.resize(bytes, state_->release_order(arena, order)); }); });
+}
+
+MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::shared_ptr<ElasticRange> range) noexcept {
+    if (!forked()) range->end_as(state_->order_now(arena, {}));
 }
 
 MEMSAVER_INLINE bool SaverCore::owns(const void* pointer) {
@@ -787,9 +828,21 @@ MEMSAVER_INLINE bool SaverState::wait_for_others(int device) {
 MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device, const std::string& tag,
                                               unsigned asked) {
     constexpr unsigned often_enough = 100; // a program that always says yes and never frees anything
+    if (asked < often_enough) {
+        const std::size_t free = std::min(error.free_bytes(), error.needed_bytes());
+        if (ask_elastic(device, tag, std::max<std::size_t>(error.needed_bytes() - free, 1)) != 0) return true;
+    }
     if (!options_.on_no_room || asked >= often_enough || asking_.here()) return false;
     const HookThreads::Mark mark{asking_};
     return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag});
+}
+
+MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::string& tag, std::size_t bytes) {
+    if (elastic_.empty() || asking_elastic_.here()) return 0;
+    const HookThreads::Mark mark{asking_elastic_};
+    WantedRoom wanted{device, tag, bytes, 0};
+    elastic_.run_until_throw(wanted);
+    return wanted.got;
 }
 
 // --- what operations are made of ---
@@ -870,6 +923,36 @@ MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaBase& arena, FreeOrde
     order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
     if (!capturing) order.mark = std::make_shared<StreamMark>(*owner, order.stream);
     return order;
+}
+
+MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaBase& arena, const Order& order) {
+    if (captures_.here()) {
+        throw Misuse{"release of elastic memory of tag \"" + arena.tag() +
+                     "\" inside a capture: replays may touch it; release it once the graph is gone"};
+    }
+    if (order.kind() == Order::Kind::idle) return {FreeOrder::Kind::idle};
+    if (order.kind() == Order::Kind::device) return {};
+    const std::vector<AnyDriver> drivers = tags_.drivers();
+    const auto whose = [&](const auto& mark) -> const AnyDriver& {
+        for (const AnyDriver& driver : drivers) { // the default stream is that of the range's own device
+            if (driver.device() == arena.device() && (mark == std::decay_t<decltype(mark)>{} || drivers.size() == 1))
+                return driver;
+        }
+        Status unknown;
+        if (const AnyDriver* const owner = owner_among(drivers, mark, unknown)) return *owner;
+        check(unknown, "ask whose stream or event it is");
+        return drivers.front();
+    };
+    std::vector<std::unique_ptr<const WorkMark>> marks;
+    for (const StreamRef stream : order.streams()) {
+        const AnyDriver& driver = whose(stream);
+        bool capturing = false;
+        check(driver.capturing(stream, capturing), "ask whether a stream is being captured");
+        if (capturing) throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
+        marks.push_back(std::make_unique<StreamMark>(driver, stream));
+    }
+    for (const EventRef event : order.events()) marks.push_back(std::make_unique<StreamMark>(whose(event), event));
+    return {FreeOrder::Kind::marked, {}, 0, std::make_shared<AllMarks>(std::move(marks))};
 }
 
 MEMSAVER_INLINE std::vector<AnyDriver> SaverState::others_for(const Order& order) {

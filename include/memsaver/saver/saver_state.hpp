@@ -26,6 +26,14 @@ namespace detail {
 
 class ArrivalState;
 
+/// What the owners of elastic memory are asked for, one after the other.
+struct WantedRoom {
+    int device;
+    const std::string& tag; ///< for which; empty for several, or none
+    std::size_t bytes;
+    std::size_t got; ///< physical memory that the device has back
+};
+
 /// What a SaverCore has, and what its operations are made of.
 class SaverState {
     friend class SaverCore;
@@ -79,6 +87,10 @@ class SaverState {
     bool wait_for_others(int device);
     /// Whether the program has made room, `asked` times before. Called without any lock or turn.
     bool ask_for_room(const OutOfMemory& error, int device, const std::string& tag, unsigned asked);
+
+    /// Asks the owners of elastic memory of other tags, and answers what the device got back. Throws what they throw.
+    /// Called without any lock or turn.
+    std::size_t ask_elastic(int device, const std::string& tag, std::size_t bytes);
 
     // --- operations ---
 
@@ -147,6 +159,8 @@ class SaverState {
     /// The arenas whose policies keep bytes; Misuse for a tag that was named and whose policy does not.
     Members keeping(const char* what, const Tags& tags);
     FreeOrder order_now(const ArenaBase& arena, FreeOrder order);
+    /// When elastic memory that is released now may go.
+    FreeOrder release_order(const ArenaBase& arena, const Order& order);
     /// The devices that an order may name besides those of the tags concerned.
     std::vector<AnyDriver> others_for(const Order& order);
     template <class What>
@@ -171,7 +185,9 @@ class SaverState {
     RegionStacks regions_;
     OpenCaptures captures_{fork_};
     HookThreads hook_threads_{fork_};
-    HookThreads asking_{fork_}; // threads that run on_no_room
+    HookThreads asking_{fork_};         // threads that run on_no_room
+    HookThreads asking_elastic_{fork_}; // and those that run an on_reclaim
+    HookList<WantedRoom> elastic_{fork_};
     HookList<PauseEvent> before_pause_{fork_};
     HookList<PauseEvent> after_pause_{fork_};
     HookList<ResumeEvent> before_resume_{fork_};

@@ -42,13 +42,14 @@ struct ReclaimOptions {
 struct Reclaimed {
     std::size_t wanted_bytes = 0;
     std::size_t unused_bytes = 0;  ///< given back of what nobody used
+    std::size_t elastic_bytes = 0; ///< given back by owners of elastic memory, whom it asked
     std::size_t evicted_bytes = 0; ///< given back by pausing idle tags
     Report report;                 ///< of those pauses: a row for each tag and device
     std::vector<Holder> holders;   ///< who still holds the device's memory
     std::string why_not_more;      ///< empty where as much was got as was wanted
 
     /// What the device got back in all.
-    [[nodiscard]] std::size_t bytes() const noexcept { return unused_bytes + evicted_bytes; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return unused_bytes + elastic_bytes + evicted_bytes; }
 
     /// "reclaimed 8.00 GiB of 10.0 GiB: 2.00 GiB unused, 6.00 GiB of idle tags; held: ..."
     friend std::ostream& operator<<(std::ostream& out, const Reclaimed& what);

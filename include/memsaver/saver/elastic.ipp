@@ -1,0 +1,75 @@
+// Definitions of elastic.hpp.
+#pragma once
+
+#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/saver/arena_handle.hpp"
+#include "memsaver/saver/elastic.hpp"
+#include "memsaver/saver/saver_core.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+MEMSAVER_INLINE Elastic::Elastic() noexcept = default;
+
+MEMSAVER_INLINE Elastic::Elastic(std::shared_ptr<const Arena> arena,
+                                 std::shared_ptr<detail::ElasticRange> range) noexcept
+    : arena_{std::move(arena)}, range_{std::move(range)} {}
+
+MEMSAVER_INLINE Elastic::Elastic(Elastic&&) noexcept = default;
+
+MEMSAVER_INLINE Elastic& Elastic::operator=(Elastic&& other) noexcept {
+    if (this == &other) return *this;
+    end();
+    arena_ = std::move(other.arena_);
+    range_ = std::move(other.range_);
+    asked_ = std::move(other.asked_);
+    return *this;
+}
+
+MEMSAVER_INLINE Elastic::~Elastic() { end(); }
+
+MEMSAVER_INLINE void Elastic::end() noexcept {
+    asked_ = {};
+    if (range_ != nullptr) arena_->saver().end(arena_->base(), std::move(range_));
+}
+
+MEMSAVER_INLINE void* Elastic::data() const {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers
+    return reinterpret_cast<void*>(range().address());
+}
+
+MEMSAVER_INLINE void Elastic::commit(std::size_t offset, std::size_t bytes) {
+    detail::ElasticRange& own = range();
+    arena_->saver().commit(arena_->base(), own, offset, bytes);
+}
+
+MEMSAVER_INLINE void Elastic::release(std::size_t offset, std::size_t bytes, const Order& order) {
+    detail::ElasticRange& own = range();
+    arena_->saver().release(arena_->base(), own, offset, bytes, order);
+}
+
+MEMSAVER_INLINE void Elastic::resize(std::size_t bytes, const Order& order) {
+    detail::ElasticRange& own = range();
+    arena_->saver().resize(arena_->base(), own, bytes, order);
+}
+
+MEMSAVER_INLINE std::size_t Elastic::granularity() const { return range().step(); }
+
+MEMSAVER_INLINE std::size_t Elastic::committed_bytes() const { return range().committed_bytes(); }
+
+MEMSAVER_INLINE std::size_t Elastic::capacity() const { return range().bytes(); }
+
+MEMSAVER_INLINE const Arena& Elastic::arena() const {
+    (void)range();
+    return *arena_;
+}
+
+MEMSAVER_INLINE detail::ElasticRange& Elastic::range() const {
+    if (range_ == nullptr) throw Misuse{"an Elastic that holds no range was used"};
+    return *range_;
+}
+
+} // namespace memsaver::inline v0_2

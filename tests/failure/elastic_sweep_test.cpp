@@ -1,0 +1,30 @@
+// Elastic memory, with the 1st, 2nd, ... last call failing in each way.
+#include "failure/operations_elastic.hpp"
+
+#include <string_view>
+#include <vector>
+
+namespace failure_elastic_sweep_test {
+
+using namespace test;
+
+TEST_CASE("sweep: elastic memory, under every sort of policy") {
+    sweep_all(elastic(), {.policies = some_policies(1), .kinds = {StatusKind::other, StatusKind::gone}});
+}
+
+TEST_CASE("sweep: elastic memory, without memory") {
+    sweep_all(elastic(), {.policies = some_policies(1, {"pinned"}),
+                          .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory}});
+}
+
+TEST_CASE("sweep: elastic memory, switched off") {
+    std::vector<Operation> operations = elastic();
+    std::erase_if(operations, [](const Operation& operation) { // plain memory that nobody uses has gone back already
+        return std::string_view{operation.name} == "elastic: commit with room only for what others do not use";
+    });
+    sweep_all(operations, {.policies = some_policies(1, {"pinned"}),
+                           .kinds = {StatusKind::other, StatusKind::gone},
+                           .setting = {.name = "switched off", .enabled = false}});
+}
+
+} // namespace failure_elastic_sweep_test

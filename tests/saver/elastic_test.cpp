@@ -1,0 +1,748 @@
+// Elastic memory: commits and releases anywhere in one range, and what everything else makes of it.
+#include "support/bytes.hpp"
+#include "support/gate.hpp"
+#include "support/held_stream.hpp"
+#include "support/machines.hpp"
+#include "support/manual_backup.hpp"
+
+#include "memsaver/backup/verified.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace saver_elastic_test {
+
+using namespace test;
+
+namespace {
+
+constexpr std::size_t step = 4_MiB;
+const ElasticOptions steps{.granularity = step};
+using Steps = std::initializer_list<std::size_t>;
+
+char* at(const Elastic& range, std::size_t n) { return static_cast<char*>(range.data()) + n * step; }
+
+template <class D>
+void fill(const D& driver, const Elastic& range, std::size_t n, std::uint64_t seed) {
+    write_pattern(driver, at(range, n), step, seed + n);
+}
+
+template <class D>
+bool whole(const D& driver, const Elastic& range, std::size_t n, std::uint64_t seed) {
+    return has_pattern(driver, at(range, n), step, seed + n);
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("elastic: pages come and go anywhere, and the address stays", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("kv");
+    Elastic kv = arena.elastic(64_GiB, steps);
+    CHECK(kv.granularity() == step);
+    CHECK(kv.capacity() == 64_GiB);
+    CHECK(kv.committed_bytes() == 0);
+    CHECK(machine.driver.handle_bytes() == 0);
+    CHECK(kv.arena() == arena);
+    void* const data = kv.data();
+
+    kv.commit(0, 4 * step);
+    CHECK(kv.committed_bytes() == 4 * step);
+    CHECK(machine.driver.handle_bytes() == 4 * step);
+    for (std::size_t n = 0; n < 4; ++n) fill(machine.driver, kv, n, 1);
+    kv.release(step, 2 * step, already_idle);
+    CHECK(machine.driver.handle_bytes() == 2 * step);
+    kv.commit(1000 * step, step);
+    fill(machine.driver, kv, 1000, 1);
+    kv.commit(2 * step, step);
+    fill(machine.driver, kv, 2, 50);
+    for (const std::size_t n : Steps{0, 3, 1000}) CHECK(whole(machine.driver, kv, n, 1));
+    CHECK(whole(machine.driver, kv, 2, 50));
+    CHECK(kv.data() == data);
+    CHECK(row_of(saver, "kv").blocks == 4);
+    CHECK(row_of(saver, "kv").used_bytes == 4 * step);
+    CHECK(row_of(saver, "kv").elastic_bytes == 4 * step);
+    CHECK(contains(to_json(saver.usage()), "\"blocks\":4,\"elastic_bytes\":16777216"));
+    CHECK(saver.owns(at(kv, 3)));
+    CHECK_FALSE(saver.owns(at(kv, 1)));
+    check_books(saver, machine.driver);
+
+    Buffer<char> beside{arena, 3 * step}; // ordinary blocks of the tag come from elsewhere
+    CHECK((beside.data() < data || beside.data() >= static_cast<char*>(data) + kv.capacity()));
+    Elastic moved = std::move(kv);
+    CHECK_FALSE(kv); // NOLINT(bugprone-use-after-move)
+    CHECK_THROWS_AS(kv.commit(0, 1), Misuse);
+    CHECK_THROWS_AS((void)kv.data(), Misuse);
+    CHECK(moved.data() == data);
+    moved.release(0, 0 + step, already_idle);
+    moved = {};
+    (void)saver.trim();
+    CHECK(machine.driver.handle_bytes() <= 8_MiB + beside.size());
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("elastic: commits are rounded outward, releases inward, and resize works at the end") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv").elastic(10 * step - 1, {.granularity = step - 1});
+    CHECK(kv.granularity() == step);
+    CHECK(kv.capacity() == 10 * step);
+    kv.commit(step - 1, 2);
+    CHECK(kv.committed_bytes() == 2 * step);
+    kv.commit(0, 3 * step); // what is there stays
+    CHECK(kv.committed_bytes() == 3 * step);
+    kv.release(1, 2 * step, already_idle); // one whole step
+    CHECK(kv.committed_bytes() == 2 * step);
+    CHECK_FALSE(saver.owns(at(kv, 1)));
+    kv.release(1, step, already_idle); // none
+    CHECK(kv.committed_bytes() == 2 * step);
+    kv.resize(5 * step - 7); // behind the end, which is 3: the hole stays
+    CHECK(kv.committed_bytes() == 4 * step);
+    CHECK_FALSE(saver.owns(at(kv, 1)));
+    kv.resize(5 * step);
+    CHECK(kv.committed_bytes() == 4 * step);
+    kv.resize(2 * step + 1, already_idle);
+    CHECK(kv.committed_bytes() == 2 * step);
+    kv.resize(step, already_idle);
+    CHECK(kv.committed_bytes() == step);
+    kv.resize(0, already_idle);
+    CHECK(kv.committed_bytes() == 0);
+    kv.resize(10 * step);
+    CHECK(kv.committed_bytes() == 10 * step);
+    CHECK(machine.driver.handle_bytes() == 10 * step);
+}
+
+TEST_CASE("elastic: 64 MiB are a step unless told otherwise") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv").elastic(1024_GiB);
+    CHECK(kv.granularity() == 64_MiB);
+    kv.commit(0, 1);
+    CHECK(kv.committed_bytes() == 64_MiB);
+    CHECK(machine.driver.calls(Call::create) == 1);
+}
+
+TEST_CASE_TEMPLATE("elastic: each misuse says what was wrong and changes nothing", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("kv", HostBackup{.threads = 1}, ArenaOptions{.capacity = 6 * step});
+    CHECK_THROWS_AS((void)arena.elastic(0), Misuse);
+    CHECK_THROWS_AS((void)arena.elastic(1_GiB, {.granularity = 0}), Misuse);
+    CHECK_THROWS_AS((void)arena.elastic(~std::size_t{0}), Misuse);
+    CHECK_THROWS_AS((void)arena.elastic(1_GiB, {.granularity = ~std::size_t{0}}), Misuse);
+    CHECK_THROWS_AS((void)Arena{}.elastic(1_GiB), Misuse);
+    Elastic kv = arena.elastic(8 * step, steps); // more addresses than the capacity has bytes
+    kv.commit(0, 4 * step);
+    CHECK_THROWS_AS(kv.commit(0, 0), Misuse);
+    CHECK_THROWS_AS(kv.release(0, 0), Misuse);
+    CHECK_THROWS_AS(kv.commit(8 * step, 1), Misuse);
+    CHECK_THROWS_AS(kv.commit(step, ~std::size_t{0}), Misuse);
+    CHECK_THROWS_AS(kv.commit(~std::size_t{0}, 1), Misuse);
+    CHECK_THROWS_AS(kv.release(8 * step, 1), Misuse);
+    CHECK_THROWS_AS(kv.resize(8 * step + 1), Misuse);
+    CHECK_THROWS_AS(kv.resize(~std::size_t{0}), Misuse);
+    CHECK_THROWS_AS(kv.commit(0, 7 * step), Misuse); // the capacity
+    CHECK(contains(text_of<Misuse>([&] { kv.release(3 * step, 2 * step); }), "not all of it is committed"));
+    kv.release(3 * step, step, already_idle);
+    CHECK_THROWS_AS(kv.release(3 * step, step), Misuse); // twice
+    CHECK_THROWS_AS(arena.deallocate(kv.data()), Misuse);
+    CHECK_THROWS_AS(arena.deallocate(at(kv, 5)), Misuse);
+    CHECK(kv.committed_bytes() == 3 * step);
+    (void)saver.pause("kv");
+    CHECK(contains(text_of<Misuse>([&] { kv.commit(4 * step, step); }), "paused"));
+    CHECK(machine.driver.handle_bytes() == 0);
+    (void)saver.resume("kv");
+    check_books(saver, machine.driver);
+
+    Elastic lost = saver.arena("lost").elastic(8 * step, steps);
+    lost.commit(0, step);
+    saver.drop("lost");
+    CHECK(contains(text_of<Misuse>([&] { lost.commit(0, step); }), "dropped"));
+    CHECK_THROWS_AS(lost.release(0, step), Misuse);
+    saver.close();
+    CHECK(contains(text_of<Misuse>([&] { kv.commit(0, step); }), "closed"));
+    CHECK_THROWS_AS(kv.resize(0), Misuse);
+} // and both ends are quiet
+
+TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its policy says", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const std::vector<AnyPolicy> policies{Discard{},
+                                          Zero{},
+                                          HostBackup{.threads = 1},
+                                          HostBackup{.refresh = Refresh::once, .threads = 1},
+                                          FileBackup{.directory = "/tmp", .threads = 1, .ring_bytes = 8_MiB},
+                                          Verified<HostBackup>{}};
+    for (const AnyPolicy& policy : policies) {
+        CAPTURE(policy.name());
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("kv", policy);
+        Elastic kv = arena.elastic(1_GiB, steps);
+        Elastic other = arena.elastic(1_GiB, steps); // may be its neighbour
+        kv.commit(0, 5 * step);
+        other.commit(0, 2 * step);
+        kv.release(step, step, already_idle);
+        for (int round = 0; round < 3; ++round) {
+            for (const std::size_t n : Steps{0, 2, 3, 4}) fill(machine.driver, kv, n, 10);
+            for (const std::size_t n : Steps{0, 1}) fill(machine.driver, other, n, 90);
+            const Report paused = saver.pause("kv");
+            CHECK(paused.released_bytes == 6 * step);
+            if (policy.keeps_bytes() && round == 0) CHECK(paused.saved_bytes == 6 * step); // and not the hole
+            CHECK(machine.driver.handle_bytes() == 0);
+            CHECK(kv.committed_bytes() == 4 * step);
+            CHECK(saver.bytes_to_resume("kv") == 6 * step);
+            (void)saver.resume("kv");
+            CHECK(machine.driver.handle_bytes() == 6 * step);
+            for (const std::size_t n : Steps{0, 2, 3, 4}) {
+                if (policy.keeps_bytes()) CHECK(whole(machine.driver, kv, n, 10));
+                if (policy == AnyPolicy{Zero{}}) CHECK(all_are(machine.driver, at(kv, n), step, 0));
+            }
+            if (policy.keeps_bytes()) CHECK(whole(machine.driver, other, 1, 90));
+            check_books(saver, machine.driver);
+        }
+        kv.release(3 * step, step, already_idle); // steps are still single after resumes
+        CHECK(machine.driver.handle_bytes() == 5 * step);
+        if (policy.keeps_bytes()) CHECK(whole(machine.driver, kv, 4, 10));
+        kv.commit(3 * step, step);
+        fill(machine.driver, kv, 3, 200);
+        if (policy.keeps_bytes()) saver.invalidate("kv");
+        (void)saver.pause("kv");
+        (void)saver.resume("kv");
+        if (policy.keeps_bytes()) {
+            CHECK(whole(machine.driver, kv, 3, 200)); // not what was saved of the step that was here before
+            CHECK(whole(machine.driver, kv, 2, 10));
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("elastic: what is released while it is paused does not come back", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
+    kv.commit(0, 4 * step);
+    for (std::size_t n = 0; n < 4; ++n) fill(machine.driver, kv, n, 1);
+    (void)saver.pause("kv");
+    const std::size_t saved = row_of(saver, "kv").backed_up_bytes;
+    CHECK(saved == 4 * step);
+    kv.release(step, 2 * step);
+    CHECK(kv.committed_bytes() == 2 * step);
+    CHECK(row_of(saver, "kv").backed_up_bytes == 2 * step);
+    CHECK(saver.bytes_to_resume("kv") == 2 * step);
+    CHECK_THROWS_AS(kv.release(step, step), Misuse);
+    (void)saver.resume("kv");
+    CHECK(machine.driver.handle_bytes() == 2 * step);
+    CHECK(whole(machine.driver, kv, 0, 1));
+    CHECK(whole(machine.driver, kv, 3, 1));
+    kv.commit(step, step);
+    fill(machine.driver, kv, 1, 7);
+    (void)saver.pause("kv", {.bytes = Discard{}});
+    kv.resize(0); // all of it: nothing is paused then
+    CHECK(saver.bytes_to_resume("kv") == 0);
+    kv.commit(0, step);
+    CHECK(row_of(saver, "kv").state == "active");
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE_TEMPLATE("elastic: exchange hands steps on, in both directions", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    constexpr std::size_t large = 16_MiB; // smaller ones are not handed on
+    Elastic a = saver.arena("a", HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
+    a.commit(0, 2 * large);
+    a.commit(5 * large, large);
+    for (const std::size_t n : Steps{0, 1, 5})
+        write_pattern(machine.driver, static_cast<char*>(a.data()) + n * large, large, n);
+    (void)saver.pause("a");
+    Elastic b = saver.arena("b", HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
+    b.commit(large, 3 * large);
+    for (const std::size_t n : Steps{1, 2, 3})
+        write_pattern(machine.driver, static_cast<char*>(b.data()) + n * large, large, 9 + n);
+    for (int round = 0; round < 2; ++round) {
+        const Report there = saver.exchange("b", "a");
+        CHECK(there.handed_bytes == 3 * large);
+        for (const std::size_t n : Steps{0, 1, 5})
+            CHECK(has_pattern(machine.driver, static_cast<char*>(a.data()) + n * large, large, n));
+        const Report back = saver.exchange("a", "b");
+        CHECK(back.handed_bytes == 3 * large);
+        for (const std::size_t n : Steps{1, 2, 3})
+            CHECK(has_pattern(machine.driver, static_cast<char*>(b.data()) + n * large, large, 9 + n));
+    }
+    b.release(2 * large, large, already_idle);
+    CHECK(machine.driver.handle_bytes() == 2 * large);
+    (void)saver.exchange("b", "a");
+    a.release(large, large, already_idle);
+    CHECK(machine.driver.handle_bytes() == 2 * large);
+    CHECK(has_pattern(machine.driver, static_cast<char*>(a.data()) + 5 * large, large, 5));
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("elastic: an exchange with ordinary blocks keeps steps apart") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Elastic a = saver.arena("a", HostBackup{.threads = 1}).elastic(1_GiB, steps);
+    a.commit(0, 8 * step);
+    for (std::size_t n = 0; n < 8; ++n) fill(machine.driver, a, n, 1);
+    (void)saver.pause("a");
+    const Buffer<char> block{saver.arena("b", HostBackup{.threads = 1}), 64_MiB};
+    write_pattern(machine.driver, block.data(), 64_MiB, 3);
+    (void)saver.exchange("b", "a");
+    for (std::size_t n = 0; n < 8; ++n) {
+        CHECK(whole(machine.driver, a, n, 1));
+        a.release(n * step, step, already_idle);
+        CHECK(machine.driver.handle_bytes() == (7 - n) * step);
+    }
+    (void)saver.resume("b");
+    CHECK(has_pattern(machine.driver, block.data(), 64_MiB, 3));
+}
+
+TEST_CASE("elastic: pages of a release go once the streams that it names have passed, and it does not wait") {
+    const Checked<HostMachine2G> machine;
+    HeldStream one{machine.driver.inner()};
+    HeldStream two{machine.driver.inner()};
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
+    kv.commit(0, 4 * step);
+    CHECK(machine.driver.fill(address_of(at(kv, 1)), 1, step, one.get()).ok());
+    kv.release(step, step, after(one.get(), two.get()));
+    CHECK(kv.committed_bytes() == 3 * step);
+    CHECK(row_of(saver, "kv").held_bytes == step); // still written to
+    one.finish();
+    kv.release(2 * step, step, already_idle);
+    CHECK(machine.driver.handle_bytes() == 3 * step); // the other one has not passed
+    two.finish();
+    kv.release(3 * step, step, already_idle); // any call on the tag
+    CHECK(machine.driver.handle_bytes() == step);
+    CHECK(row_of(saver, "kv").held_bytes == 0);
+
+    EventRef event;
+    REQUIRE(machine.driver.open_event({}, event).ok());
+    REQUIRE(machine.driver.record(event, one.get()).ok());
+    kv.release(0, step, after(event));
+    REQUIRE(machine.driver.close_event(event).ok()); // it may go
+    (void)saver.trim();
+    CHECK(machine.driver.handle_bytes() == 0);
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("elastic: a mark that cannot be asked about stands in the way of a commit, and of nothing else") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
+    kv.commit(0, 2 * step);
+    HeldStream stream{machine.driver.inner()};
+    kv.release(0, step, after(stream.get()));
+    stream.finish();
+    machine.driver.fail({.call = Call::query, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS(kv.commit(0, step), DriverError);
+    kv.commit(4 * step, step);
+    machine.driver.heal();
+    kv.commit(0, step);
+    CHECK(kv.committed_bytes() == 3 * step);
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("elastic: by default pages of a release go once somebody has waited for the device") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
+    kv.commit(0, 6 * step);
+    for (std::size_t n = 0; n < 6; ++n) fill(machine.driver, kv, n, 1);
+    {
+        HeldStream stream{machine.driver.inner()};
+        CHECK(machine.driver.fill(address_of(at(kv, 1)), 1, step, stream.get()).ok());
+        kv.release(step, step);                          // does not wait: the stream is held
+        (void)saver.trim("kv", {.order = already_idle}); // nor does this
+        CHECK(machine.driver.handle_bytes() == 6 * step);
+        (void)saver.pause("kv", {.order = already_idle});
+        CHECK(machine.driver.handle_bytes() == step); // all but what the stream may touch
+        CHECK(row_of(saver, "kv").held_bytes == step);
+        (void)saver.resume("kv");
+        CHECK(machine.driver.handle_bytes() == 6 * step);
+    }
+    CHECK(saver.trim("kv").released_bytes == step);
+    kv.release(2 * step, step);
+    CHECK(saver.pause("kv").released_bytes == 5 * step); // that waits
+    CHECK(machine.driver.handle_bytes() == 0);
+    kv.release(3 * step, step);
+    (void)saver.resume("kv");
+    kv.release(4 * step, step);
+    CHECK(saver.reclaim(1).unused_bytes == step);
+    kv.release(5 * step, step);
+    kv.commit(5 * step, step); // waits for the work that may still touch it
+    fill(machine.driver, kv, 5, 3);
+    CHECK(whole(machine.driver, kv, 5, 3));
+    CHECK(whole(machine.driver, kv, 0, 1));
+    kv.resize(0);
+    CHECK(saver.pause("kv").released_bytes == 2 * step); // nothing is left to pause but these
+    CHECK(machine.driver.handle_bytes() == 0);
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("elastic: a release inside a capture is misuse, a commit is not") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
+    kv.commit(0, step);
+    StreamRef stream;
+    REQUIRE(machine.driver.open_stream(stream).ok());
+    {
+        Graph graph = capture(saver, "graph", stream, [&] {
+            kv.commit(step, step);
+            CHECK_THROWS_AS(kv.release(0, step), Misuse);
+            CHECK_THROWS_AS(kv.release(0, step, already_idle), Misuse);
+        });
+    }
+    REQUIRE(machine.driver.begin_capture(stream, CaptureMode::relaxed).ok());
+    CHECK_THROWS_AS(kv.release(0, step, after(stream)), Misuse);
+    GraphRef graph;
+    REQUIRE(machine.driver.end_capture(stream, graph).ok());
+    if (graph.native != nullptr) REQUIRE(machine.driver.close_graph(graph).ok());
+    CHECK(kv.committed_bytes() == 2 * step);
+    REQUIRE(machine.driver.close_stream(stream).ok());
+}
+
+TEST_CASE("elastic: a commit without room takes what nobody uses, then asks, then changes nothing") {
+    const HostDriver driver{48_MiB};
+    int asked = 0;
+    std::optional<Buffer<char>> victim;
+    MemorySaver saver{driver, {.on_no_room = [&](const NoRoom& need) {
+                          asked += 1;
+                          CHECK(need.tag == "kv");
+                          CHECK(need.bytes == 16_MiB);
+                          victim.reset();
+                          return asked == 1;
+                      }}};
+    Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
+    { const Buffer<char> unused{saver.arena("a"), 16_MiB}; }
+    kv.commit(0, 32_MiB); // that was free, but is taken
+    CHECK(asked == 0);
+    victim.emplace(saver.arena("b"), 8_MiB);
+    kv.commit(64_MiB, 16_MiB); // all or nothing: 8 MiB were free
+    CHECK(asked == 1);
+    CHECK(kv.committed_bytes() == 48_MiB);
+    kv.release(0, 16_MiB); // may still be in use
+    kv.commit(128_MiB, 16_MiB);
+    CHECK(asked == 1);
+    std::size_t needed = 0;
+    try {
+        kv.commit(256_MiB, 16_MiB);
+        FAIL_CHECK("there is no room");
+    } catch (const OutOfMemory& error) {
+        needed = error.needed_bytes();
+        CHECK(error.tag() == "kv");
+    }
+    CHECK(needed == 16_MiB);
+    CHECK(kv.committed_bytes() == 48_MiB);
+    CHECK(row_of(saver, "kv").mapped_bytes == 48_MiB);
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("elastic: the margin is left free, and the capacity counts what is mapped") {
+    const HostDriver driver{64_MiB};
+    MemorySaver saver{driver, {.margin = 16_MiB}};
+    Elastic kv = saver.arena("kv", ArenaOptions{.capacity = 40_MiB}).elastic(1_GiB, steps);
+    kv.commit(0, 40_MiB);
+    CHECK_THROWS_AS(kv.commit(40_MiB, step), Misuse); // the capacity
+    saver.set_capacity("kv", 0);
+    kv.commit(40_MiB, 8_MiB);
+    CHECK_THROWS_AS(kv.commit(48_MiB, step), OutOfMemory); // the margin
+    kv.release(0, step);
+    kv.commit(48_MiB, step); // freed pages are taken first
+    CHECK(kv.committed_bytes() == 48_MiB);
+    saver.set_capacity("kv", 48_MiB);
+    kv.release(step, step);
+    kv.commit(60_MiB, step); // also where the capacity is in the way
+    CHECK(kv.committed_bytes() == 48_MiB);
+}
+
+TEST_CASE("elastic: reclaim asks the owner after what is unused and before idle tags") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    std::vector<std::size_t> wanted;
+    enum class Says { no, lies, yes, more, throws, pauses } says = Says::no;
+    Elastic kv;
+    kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t bytes) -> std::size_t {
+                                               wanted.push_back(bytes);
+                                               const std::size_t have = kv.committed_bytes();
+                                               switch (says) {
+                                               case Says::no: return 0;
+                                               case Says::lies: return bytes;
+                                               case Says::yes: kv.resize(have - bytes, already_idle); return bytes;
+                                               case Says::more: kv.resize(step); return have - step;
+                                               case Says::throws: throw std::runtime_error{"not now"};
+                                               case Says::pauses: saver.pause("kv"); return have;
+                                               }
+                                               return 0;
+                                           }});
+    kv.commit(0, 10 * step);
+    const Buffer<char> idle{saver.arena("idle", ArenaOptions{.evictable = true}), 2 * step};
+    { const Buffer<char> gone{saver.arena("idle"), 2 * step}; }
+    Reclaimed got = saver.reclaim(2 * step); // what is unused does
+    CHECK(wanted.empty());
+    CHECK(got.unused_bytes == 2 * step);
+    CHECK(contains(saver.reclaim(64 * step).why_not_more, "owners of elastic memory keep the rest"));
+    (void)saver.resume("idle");
+    wanted.clear();
+    got = saver.reclaim(2 * step); // refused: an idle tag goes
+    CHECK(wanted == std::vector<std::size_t>{2 * step});
+    CHECK(got.elastic_bytes == 0);
+    CHECK(got.evicted_bytes == 2 * step);
+    (void)saver.resume("idle");
+    says = Says::lies;
+    CHECK(saver.reclaim(step).evicted_bytes == 2 * step);
+    (void)saver.resume("idle");
+    says = Says::yes;
+    got = saver.reclaim(2 * step);
+    CHECK(got.elastic_bytes == 2 * step);
+    CHECK(got.bytes() == 2 * step);
+    CHECK(got.evicted_bytes == 0);
+    CHECK(row_of(saver, "kv").mapped_bytes == 8 * step);
+    std::ostringstream text;
+    text << got;
+    CHECK(contains(text.str(), "8.00 MiB of elastic memory"));
+    says = Says::throws;
+    CHECK_THROWS_AS((void)saver.reclaim(step), std::runtime_error);
+    says = Says::pauses; // it is no hook
+    CHECK(saver.reclaim(step).elastic_bytes == 8 * step);
+    (void)saver.resume("kv");
+    says = Says::more; // after the device's work: reclaim waits for it
+    CHECK(saver.reclaim(step).elastic_bytes == 7 * step);
+    CHECK(machine.driver.handle_bytes() == 3 * step);
+    wanted.clear();
+    kv = {};
+    (void)saver.reclaim(4 * step);
+    CHECK(wanted.empty());
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("elastic: whatever finds no room asks the owners of other tags, and not its own") {
+    const HostDriver driver{64_MiB};
+    int asked_kv = 0;
+    MemorySaver saver{driver};
+    Elastic kv;
+    kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t bytes) {
+                                               asked_kv += 1;
+                                               const std::size_t have = kv.committed_bytes();
+                                               const std::size_t less = align_up(std::min(have, bytes), step);
+                                               kv.resize(have - less, already_idle);
+                                               return less;
+                                           }});
+    kv.commit(0, 60_MiB);
+    Buffer<char> weights{saver.arena("weights", HostBackup{.threads = 1}), 20_MiB};
+    CHECK(asked_kv != 0);
+    CHECK(kv.committed_bytes() <= 44_MiB);
+    (void)saver.pause("weights");
+    kv.resize(64_MiB);
+    asked_kv = 0;
+    (void)saver.resume("weights");
+    CHECK(asked_kv != 0);
+    (void)saver.pause("weights");
+    kv.resize(64_MiB);
+    asked_kv = 0;
+    { const Use use = saver.use("weights"); }
+    CHECK(asked_kv != 0);
+    asked_kv = 0;
+    CHECK_THROWS_AS(kv.commit(64_MiB, 64_MiB), OutOfMemory);
+    CHECK(asked_kv == 0);
+    Elastic more = saver.arena("more").elastic(1_GiB, steps);
+    more.commit(0, 16_MiB);
+    CHECK(asked_kv != 0);
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE_TEMPLATE("elastic: drop, close and the range's end, in any order", M, MEMSAVER_TEST_MACHINES) {
+    for (const int way : {0, 1, 2, 3, 4}) {
+        CAPTURE(way);
+        const Checked<M> machine;
+        std::optional<MemorySaver<typename M::Driver>> saver{std::in_place, machine.driver};
+        Elastic kv = saver->arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
+        kv.commit(0, 4 * step);
+        kv.commit(9 * step, step);
+        fill(machine.driver, kv, 0, 1);
+        kv.release(step, step); // waits
+        if (way == 0) saver->drop("kv");
+        if (way == 1) saver->close();
+        if (way == 2) saver.reset();
+        if (way == 3) {
+            (void)saver->pause();
+            kv = {};
+            (void)saver->resume();
+            CHECK(saver->bytes_to_resume() == 0);
+            CHECK(machine.driver.handle_bytes() == 0);
+        }
+        if (way == 4) {
+            kv = {};
+            const Arena arena = saver->arena("kv"); // what it had serves others, and its addresses too
+            Buffer<char> other{arena, 6 * step};
+            write_pattern(machine.driver, other.data(), 6 * step, 2);
+            (void)saver->pause();
+            (void)saver->resume();
+            CHECK(has_pattern(machine.driver, other.data(), 6 * step, 2));
+            Elastic again = arena.elastic(1_GiB, steps);
+            again.commit(0, 3 * step);
+            check_books(*saver, machine.driver);
+        }
+        kv = {};
+    }
+}
+
+TEST_CASE("elastic: an arrival, a save ahead and a backup view know what is committed") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv", HostBackup{.refresh = Refresh::once, .threads = 1}).elastic(1_GiB, steps);
+    kv.commit(0, 3 * step);
+    for (std::size_t n = 0; n < 3; ++n) fill(machine.driver, kv, n, 1);
+    {
+        Arrival saved = saver.save("kv");
+        saved.wait();
+    }
+    CHECK(saver.pause("kv").saved_bytes == 0);
+    const BackupView view = saver.backup_view(at(kv, 1), step);
+    (void)view;
+    const std::vector<unsigned char> other = pattern(step, 77);
+    saver.write_backup(at(kv, 1), other.data(), step);
+    Arrival coming = saver.resume_async("kv");
+    kv.release(0, step, already_idle); // waits for what arrives
+    coming.wait();
+    CHECK(has_pattern(machine.driver, at(kv, 1), step, 77));
+    CHECK(whole(machine.driver, kv, 2, 1));
+    CHECK(machine.driver.handle_bytes() == 2 * step);
+}
+
+TEST_CASE("elastic: after bytes that could not be brought, a release drops them and a commit is refused") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const ManualBackup policy;
+    Elastic kv = saver.arena("manual", policy).elastic(1_GiB, steps);
+    kv.commit(0, 3 * step);
+    policy.copies->held = false;
+    saver.pause("manual");
+    policy.copies->fails = true;
+    {
+        const Arrival coming = saver.resume_async("manual");
+        CHECK_THROWS_AS(coming.wait(), DriverError);
+    }
+    CHECK_THROWS_AS(kv.commit(5 * step, step), Misuse); // paused again
+    kv.release(step, step);
+    policy.copies->fails = false;
+    saver.resume("manual");
+    CHECK(machine.driver.handle_bytes() == 2 * step);
+    kv.commit(step, step);
+    fill(machine.driver, kv, 1, 1);
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("elastic: many threads commit and release their own parts while another pauses and resumes") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
+    kv.commit(60 * step, step);
+    fill(machine.driver, kv, 60, 5);
+    std::atomic<bool> over{false};
+    std::atomic<int> done{0};
+    std::vector<std::thread> threads;
+    for (std::size_t thread = 0; thread < 3; ++thread) {
+        threads.emplace_back([&, thread] {
+            for (std::size_t round = 0; round < 40; ++round) {
+                try {
+                    kv.commit(10 * thread * step, (1 + round % 4) * step);
+                } catch (const Misuse&) { // paused
+                    std::this_thread::yield();
+                    continue;
+                }
+                if (round % 2 == 0) {
+                    kv.release(10 * thread * step, (1 + round % 4) * step);
+                } else {
+                    kv.release(10 * thread * step, (1 + round % 4) * step, already_idle);
+                }
+                done += 1;
+            }
+        });
+    }
+    std::thread pauser{[&] {
+        while (!over.load()) {
+            (void)saver.pause("kv");
+            (void)saver.resume("kv");
+            std::this_thread::yield();
+        }
+    }};
+    for (std::thread& thread : threads) thread.join();
+    over = true;
+    pauser.join();
+    CHECK(kv.committed_bytes() == step);
+    CHECK(whole(machine.driver, kv, 60, 5));
+    (void)saver.trim();
+    CHECK(machine.driver.handle_bytes() == step);
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("elastic: a commit that waits for a pause on another thread is refused then; a release is done") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
+    kv.commit(0, 2 * step);
+    Stuck pausing{machine.driver, Call::unmap, [&] { (void)saver.pause("kv"); }};
+    Doing commits{[&] { kv.commit(4 * step, step); }};
+    Doing releases{[&] { kv.release(0, step, already_idle); }};
+    CHECK_FALSE(commits.over());
+    pausing.go_on();
+    CHECK_THROWS_AS(commits.join(), Misuse);
+    releases.join();
+    CHECK(kv.committed_bytes() == step);
+    CHECK(saver.bytes_to_resume("kv") == step);
+}
+
+TEST_CASE_TEMPLATE("elastic: switched off, and on plain memory, it works the same and is never paused", M,
+                   MEMSAVER_TEST_MACHINES) {
+    for (const bool enabled : {true, false}) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver, {.enabled = enabled, .on_no_room = {}}};
+        int asked = 0;
+        const Arena arena = enabled ? saver.outside().arena() : saver.arena("kv");
+        Elastic kv = arena.elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t) {
+                                               asked += 1;
+                                               return std::size_t{0};
+                                           }});
+        kv.commit(0, 3 * step);
+        kv.commit(1, 4 * step);
+        CHECK(kv.committed_bytes() == 5 * step);
+        CHECK(machine.driver.handle_bytes() == 5 * step);
+        for (std::size_t n = 0; n < 5; ++n) fill(machine.driver, kv, n, 1);
+        (void)saver.pause();
+        kv.release(step, step);
+        kv.release(2 * step, step, already_idle);
+        kv.release(3 * step, step, after(nullptr));
+        CHECK(machine.driver.handle_bytes() == 2 * step);
+        CHECK_THROWS_AS(kv.release(step, step), Misuse);
+        CHECK_THROWS_AS(kv.commit(1_GiB, 1), Misuse);
+        CHECK_THROWS_AS(arena.deallocate(kv.data()), Misuse);
+        CHECK(whole(machine.driver, kv, 0, 1));
+        CHECK(whole(machine.driver, kv, 4, 1));
+        CHECK(arena.usage().mapped_bytes == 2 * step);
+        CHECK(arena.usage().used_bytes == 2 * step);
+        kv.resize(8 * step);
+        CHECK(kv.committed_bytes() == 5 * step);
+        kv.resize(0);
+        CHECK(kv.committed_bytes() == 0);
+        CHECK(saver.reclaim(0).bytes() == 0);
+        CHECK(asked == 0);
+        kv.commit(0, step);
+        CHECK_THROWS_AS((void)arena.elastic(0), Misuse);
+        saver.close();
+        CHECK_THROWS_AS(kv.commit(0, step), Misuse);
+        CHECK_THROWS_AS(kv.release(0, step), Misuse);
+    }
+}
+
+} // namespace saver_elastic_test
