@@ -162,7 +162,7 @@ private:
         parts_mutex_; ///< over which parts of the scratch are lent; those of transfers at the same time are equal
     std::condition_variable part_free_;
     std::vector<bool> lent_;
-    std::vector<PinnedBuffer> rows_;         ///< of each part, for the codec; kept until all is cleared
+    std::vector<PinnedBuffer> rows_; ///< of each part, for the codec; kept until all is cleared
     std::atomic<bool> unsettled_{
         false}; ///< work that could not be waited for may be under way on a stream that is gone
     mutable std::shared_mutex inside_mutex_; ///< exclusive while the store inside grows
