@@ -164,13 +164,16 @@ private:
             const bool concerned = wanted != model_.blocks().end() && (all || wanted->second.tag == tag);
             if (concerned) options.first.push_back({pointer(wanted->first), wanted->second.bytes});
             const Tags tags_of = all ? Tags::all() : Tags{tag};
+            const auto rows = saver_.usage();
+            const bool joins = std::any_of(rows.begin(), rows.end(), // its report then has what the other took
+                                           [](const ArenaUsage& row) { return row.state == "arriving"; });
             coming_ = saver_.resume_async(tags_of, options);
             CHECK(saver_.bytes_to_resume(tags_of) == 0);
             for (const auto& [address, block] : model_.blocks()) {
                 if (all || block.tag == tag) coming_.wait(pointer(address), block.bytes);
             }
             if (random_.below(2) == 0) {
-                CHECK(coming_.report().mapped_bytes == need);
+                if (!joins) CHECK(coming_.report().mapped_bytes == need);
                 coming_ = {};
             }
         }

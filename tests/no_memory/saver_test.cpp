@@ -1,6 +1,7 @@
 // A saver's and an arena's calls, on three devices, while host memory runs out at each point in turn: an exception of
 // the library's own, books that are right, and the same call goes on from there.
 #include "memsaver/arena/arena_base.hpp"
+#include "memsaver/backup/compressed.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/memsaver.hpp"
 
@@ -207,6 +208,34 @@ TEST_CASE("MemorySaver: bytes on their way, whatever host memory it lacks") {
         (void)w.saver->pause("frozen");
     };
     CHECK(sweep(ahead, saved) > 30);
+}
+
+TEST_CASE("Compressed: preparing, pausing, reading and resuming, whatever host memory they lack") {
+    if (const std::string why = Lz4Library::load().problem; !why.empty()) {
+        MESSAGE("skipped: " << why);
+        return;
+    }
+    constexpr std::size_t bytes = 200_KiB;
+    unsigned char* block = nullptr;
+    const auto fill = [&](World& w) {
+        const Arena arena = w.saver->arena("packed", Compressed<HostBackup>{.policy = {.threads = 1}, .pieces = 1});
+        block = static_cast<unsigned char*>(arena.allocate(bytes));
+        for (std::size_t at = 0; at < bytes; ++at) block[at] = static_cast<unsigned char>(at % 7);
+    };
+    CHECK(sweep(fill, [](World& w) { w.saver->prepare("packed"); }) > 0);
+    CHECK(sweep(fill, [](World& w) { (void)w.saver->pause("packed"); }) > 10); // the scratch that it took may stay
+    const auto away = [&](World& w) {
+        fill(w);
+        (void)w.saver->pause("packed");
+    };
+    CHECK(sweep(away, [&](World& w) { (void)w.saver->backup_view(block, bytes); }) > 0);
+    CHECK(sweep(
+              away,
+              [&](World& w) {
+                  (void)w.saver->resume("packed");
+                  for (std::size_t at = 0; at < bytes; ++at) REQUIRE(block[at] == at % 7);
+              },
+              true) > 5);
 }
 
 TEST_CASE("MemorySaver: trim, whatever host memory it lacks") {

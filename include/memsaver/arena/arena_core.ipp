@@ -313,7 +313,7 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
         for (const Range& range : batch.ranges) row.paused_bytes += range.bytes;
         if (batch.slot != own_) row.backed_up_bytes += batch.slot->backed_up_bytes();
     }
-    const bool some_active = row.mapped_bytes > row.held_bytes;
+    const bool some_active = pages_.physical_bytes() > row.held_bytes;
     totals.fill(row);
     if (arriving) row.paused_bytes = 0;
     row.state = closed_.load()          ? end()
@@ -817,6 +817,8 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
     if (const Status status = core.retry_held(row_.released_bytes); !status.ok()) note(status);
     core.drop_all_dead();
     const std::lock_guard growing{core.growing_};
+    scratch_before_ = scratch_bytes();
+    if (core.pages_.physical_bytes() == 0) note(give_scratch(core.own_, row_.released_bytes)); // nothing needs it
     const std::lock_guard lock{core.pages_.mutex};
     const std::size_t count = core.pages_.active.size();
     ranges_.reserve(count);
@@ -836,10 +838,10 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
 MEMSAVER_INLINE ArenaCore::Pause::Pause(Pause&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
       enqueued_{other.enqueued_}, in_part_{other.in_part_}, keeps_{other.keeps_}, slot_{std::move(other.slot_)},
-      fence_{other.fence_}, ranges_{std::move(other.ranges_)}, extents_{std::move(other.extents_)}, heirs_{std::move(
-                                                                                                        other.heirs_)},
-      left_{std::move(other.left_)}, paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)},
-      saving_{std::move(other.saving_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
+      fence_{other.fence_}, ranges_{std::move(other.ranges_)}, extents_{std::move(other.extents_)},
+      heirs_{std::move(other.heirs_)}, scratch_before_{other.scratch_before_}, left_{std::move(other.left_)},
+      paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)}, saving_{std::move(other.saving_)},
+      row_{std::move(other.row_)}, failure_{other.failure_} {}
 
 MEMSAVER_INLINE ArenaCore::Pause::~Pause() {
     if (core_ != nullptr) (void)finish();
@@ -949,8 +951,10 @@ MEMSAVER_INLINE void ArenaCore::Pause::release(Extent& extent, Heir heir, bool l
 MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
     if (extents_.empty()) { // everything is away
         ticket_ = {};
-        note(give_scratch(slot_, row_.released_bytes));
-        if (slot_ != core_->own_) note(give_scratch(core_->own_, row_.released_bytes));
+        std::size_t given = 0;
+        note(give_scratch(slot_, given));
+        if (slot_ != core_->own_) note(give_scratch(core_->own_, given));
+        row_.released_bytes += std::min(given, scratch_before_); // the pause took the rest
     }
     status = failure_;
     row_.held_bytes = core_->held_bytes();

@@ -59,8 +59,8 @@ public:
     inline void compare(std::vector<Unit> units, const LiveSet& live) override;
     /// Chunks that change are kept as they are from then on, until they are saved again.
     inline void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override;
-    /// A copy of the bytes, decoded on the device: takes a little of its memory meanwhile, OutOfMemory if there is
-    /// none.
+    /// A copy of the bytes. Where the codec cannot decode on the host, the device does: that takes a little of its
+    /// memory meanwhile, OutOfMemory if there is none.
     [[nodiscard]] inline BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     [[nodiscard]] std::size_t taken_by(std::size_t saved) const noexcept override {
@@ -160,6 +160,8 @@ private:
         parts_mutex_; ///< over which parts of the scratch are lent; those of transfers at the same time are equal
     std::condition_variable part_free_;
     std::vector<bool> lent_;
+    std::atomic<bool> unsettled_{
+        false}; ///< work that could not be waited for may be under way on a stream that is gone
     mutable std::shared_mutex inside_mutex_; ///< exclusive while the store inside grows
     mutable std::optional<Room> made_;       ///< room that there was no memory to note so far
     mutable std::mutex mutex_;               // over what follows

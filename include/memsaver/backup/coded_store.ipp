@@ -380,6 +380,7 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
 inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, const LiveSet& live) {
     measure();
     remember(live);
+    check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     sweep();
     const std::vector<Unit> chunks = chunks_of(units);
     forget(chunks);
@@ -412,6 +413,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, co
 inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, const LiveSet& live) {
     measure();
     remember(live);
+    check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     bool coded = false;
     for (const Unit& chunk : chunks_of(units)) coded = record_of(chunk).coded || coded;
     if (coded) check_of(scratch_->take(), "take memory to decode in", scratch_->wanted_bytes());
@@ -486,6 +488,10 @@ inline Status CodedStore::write(const std::byte* from, std::uint64_t location, s
 inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const {
     check_of(read(space, record), "read bytes back from where they were kept", record.stored);
     if (!record.coded) return static_cast<void>(std::memcpy(to, space, record.bytes));
+    bool wrong = false;
+    const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
+    if (wrong) raise_damaged(device, record.bytes);
+    if (here.kind != StatusKind::unsupported) return check_of(here, "decode bytes", record.bytes);
     const bool held = scratch_->held_bytes() != 0;
     struct AtEnd {
         ~AtEnd() {
@@ -497,14 +503,7 @@ inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record&
     const std::size_t room = align_up(record.bytes, 256);
     const std::size_t needed = work_bytes_ + area_of(record.bytes) + room;
     const AtEnd give{*scratch_, held};
-    const Status taken = scratch_->take(needed);
-    if (taken.kind == StatusKind::gone) { // a lost device's backup can still be read where the host knows how
-        bool wrong = false;
-        const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
-        if (wrong) raise_damaged(device, record.bytes);
-        return check_of(here.kind == StatusKind::unsupported ? taken : here, "decode bytes", record.bytes);
-    }
-    check_of(taken, "take memory to decode in", needed);
+    check_of(scratch_->take(needed), "take memory to decode in", needed);
     const Range part = scratch_->range(needed);
     OwnedStream stream;
     OwnedEvent mark;
@@ -633,6 +632,7 @@ inline CodedStore::Worker::Worker(CodedStore& store, Range part, const Plan& pla
 inline void CodedStore::Worker::drain() noexcept {
     const Status drained = store_.driver_.drain();
     if (drained.ok() || drained.kind == StatusKind::gone) return;
+    store_.unsettled_ = true;
     store_.scratch_->unsettle();
     if (buffer_ != nullptr) buffer_->unsettle();
     const std::shared_lock steady{store_.inside_mutex_};
