@@ -168,6 +168,9 @@ private:
             const bool gated = concerned && random_.below(2) == 0;
             if (gated) gates_.push_back(saver_.gate(pointer(wanted->first), wanted->second.bytes));
             if (gates_.size() > 20) gates_.erase(gates_.begin());
+            const auto rows = saver_.usage();
+            const bool joins = std::any_of(rows.begin(), rows.end(), // its report then has what the other took
+                                           [](const ArenaUsage& row) { return row.state == "arriving"; });
             coming_ = saver_.resume_async(tags_of, options);
             for (const Gate& gate : gates_) gate.before(stream_); // also of blocks that are gone
             if (gated) check_behind_gates(wanted->first, wanted->second);
@@ -176,7 +179,7 @@ private:
                 if (all || block.tag == tag) coming_.wait(pointer(address), block.bytes);
             }
             if (random_.below(2) == 0) {
-                CHECK(coming_.report().mapped_bytes == need);
+                if (!joins) CHECK(coming_.report().mapped_bytes == need);
                 coming_ = {};
             }
         }

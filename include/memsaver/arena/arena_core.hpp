@@ -390,11 +390,12 @@ private:
     bool keeps_;            // something is kept of the bytes
     std::shared_ptr<AnySlot> slot_;
     std::uint64_t fence_;
-    std::vector<Range> ranges_;   // of all extents concerned, sorted
-    std::vector<Extent> extents_; // taken from the arena, active
-    std::vector<Heir> heirs_;     // of each extent, if any has one
-    std::vector<Extent> left_;    // those that could not be unmapped
-    std::vector<Range> paused_;   // those that were
+    std::vector<Range> ranges_;      // of all extents concerned, sorted
+    std::vector<Extent> extents_;    // taken from the arena, active
+    std::vector<Heir> heirs_;        // of each extent, if any has one
+    std::size_t scratch_before_ = 0; // held when it began
+    std::vector<Extent> left_;       // those that could not be unmapped
+    std::vector<Range> paused_;      // those that were
     Ticket ticket_;
     Span saving_;
     TagReport row_;

@@ -1076,6 +1076,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
     released_ = core.pages_.anything_waits();
     core.drop_all_dead();
     const std::lock_guard growing{core.growing_};
+    scratch_before_ = scratch_bytes();
     if (core.pages_.physical_bytes() == 0) note(give_scratch(core.own_, row_.released_bytes)); // nothing needs it
     const std::lock_guard lock{core.pages_.mutex};
     const std::size_t count = core.pages_.active.size();
@@ -1097,9 +1098,9 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(Pause&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
       enqueued_{other.enqueued_}, in_part_{other.in_part_}, released_{other.released_}, keeps_{other.keeps_},
       slot_{std::move(other.slot_)}, fence_{other.fence_}, ranges_{std::move(other.ranges_)},
-      extents_{std::move(other.extents_)}, heirs_{std::move(other.heirs_)}, left_{std::move(other.left_)},
-      paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)}, saving_{std::move(other.saving_)},
-      row_{std::move(other.row_)}, failure_{other.failure_} {}
+      extents_{std::move(other.extents_)}, heirs_{std::move(other.heirs_)}, scratch_before_{other.scratch_before_},
+      left_{std::move(other.left_)}, paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)},
+      saving_{std::move(other.saving_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
 
 MEMSAVER_INLINE ArenaCore::Pause::~Pause() {
     if (core_ != nullptr) (void)finish();
@@ -1210,8 +1211,10 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
     if (const Status kept = core_->collect_released(row_.released_bytes); !kept.ok()) note(kept);
     if (extents_.empty()) { // everything is away
         ticket_ = {};
-        note(give_scratch(slot_, row_.released_bytes));
-        if (slot_ != core_->own_) note(give_scratch(core_->own_, row_.released_bytes));
+        std::size_t given = 0;
+        note(give_scratch(slot_, given));
+        if (slot_ != core_->own_) note(give_scratch(core_->own_, given));
+        row_.released_bytes += std::min(given, scratch_before_); // the pause took the rest
     }
     status = failure_;
     row_.held_bytes = core_->held_bytes();

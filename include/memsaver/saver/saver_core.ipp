@@ -3,6 +3,7 @@
 
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
+#include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/residency.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/saver_state.hpp"
