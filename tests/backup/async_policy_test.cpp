@@ -2,9 +2,9 @@
 // around a ticket that is not.
 #include "memsaver/arena/run_steps.hpp"
 #include "support/bytes.hpp"
-#include "support/gate.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 

@@ -148,8 +148,8 @@ TEST_CASE_TEMPLATE("compressed: bytes come back as they were, and take less room
             CHECK(row_of(saver, "packed").mapped_bytes == 0);
             check_books(saver, machine.driver);
             const ArenaUsage row = row_of(saver, "packed");
-            CHECK(row.backed_up_bytes > 5_MiB); // what does not shrink
-            CHECK(row.backed_up_bytes < plain - 2_MiB);
+            CHECK(row.backed_up_bytes > 5_MiB);         // what does not shrink
+            CHECK(row.backed_up_bytes < plain - 1_MiB); // each codec finds something else in it
             for (std::size_t i = 0; i < sizes.size(); ++i) {
                 const std::size_t offset = sizes[i] / 3;
                 const BackupView view = saver.backup_view(static_cast<std::byte*>(blocks[i]) + offset, 100);

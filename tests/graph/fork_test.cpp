@@ -2,7 +2,7 @@
 // same, and destroys what it has. What hangs is ended by an alarm.
 #include "graph/graph_support.hpp"
 #include "process/process_support.hpp"
-#include "support/gate.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 

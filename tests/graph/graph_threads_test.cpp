@@ -1,6 +1,6 @@
 // Captures and pauses that meet on different threads, and what only a machine of the host's can show.
 #include "graph/graph_support.hpp"
-#include "support/gate.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 
@@ -25,7 +25,7 @@ TEST_CASE_TEMPLATE("a capture that is begun while a pause is under way waits for
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     (void)saver.arena("paused", Zero{}).allocate(1_MiB);
-    Gate gate;
+    Turnstile gate;
     machine.driver.on_call([&](const CallRecord& made) { // its wait would break a capture
         if (made.call == Call::record_device) gate.pass();
     });
@@ -165,7 +165,7 @@ TEST_CASE_TEMPLATE("a block freed with a stream in capture is that graph's, whoe
         for (void* const each : all) arena.deallocate(each, already_idle);
         return found;
     };
-    Gate recorded; // the first capture stays open while the second comes and goes
+    Turnstile recorded; // the first capture stays open while the second comes and goes
     Graph graph;
     Doing capturing{[&] {
         graph = capture(saver, "graph", first, [&] {

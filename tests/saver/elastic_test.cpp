@@ -1,9 +1,9 @@
 // Elastic memory: commits and releases anywhere in one range, and what everything else makes of it.
 #include "support/bytes.hpp"
-#include "support/gate.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
+#include "support/turnstile.hpp"
 
 #include "memsaver/backup/verified.hpp"
 

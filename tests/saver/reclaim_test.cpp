@@ -1,8 +1,8 @@
 // Reclaims: so much back to the device, from what is unused and then from idle tags.
 #include "support/bytes.hpp"
-#include "support/gate.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // A saver gives back what none of its tags uses before it says that there is no room.
 #include "support/bytes.hpp"
-#include "support/gate.hpp"
 #include "support/machines.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,9 +1,9 @@
 // Uses: what is away comes, what nobody uses goes, what is in use stays.
 #include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
-#include "support/gate.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 
@@ -257,7 +257,7 @@ TEST_CASE("use: a pause of what is in use waits, or is NotIdle; by the holder it
 TEST_CASE("use: two threads that hold one tag each and pause the other's: one of them is told") {
     World world{{"a", "b"}};
     auto& saver = *world.saver;
-    Gate both;
+    Turnstile both;
     std::atomic<int> told{0};
     const auto cross = [&](const char* own, const char* others) {
         Use use = saver.use(own);
@@ -427,7 +427,7 @@ TEST_CASE("use: moves between threads, and is held by the one that has it") {
     auto& saver = *world.saver;
     std::optional<Use> held{saver.use({"a", "b", "c"})};
     CHECK_THROWS_AS((void)saver.use("d"), OutOfMemory); // this thread would wait for itself
-    Gate gate;
+    Turnstile gate;
     Doing other{[&] {
         Use mine = std::move(*held);
         held.reset();

@@ -1,6 +1,6 @@
 // Threads that want freed memory share waits for the device. There is no timer here; what fails, hangs.
-#include "support/gate.hpp"
 #include "support/machines.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 

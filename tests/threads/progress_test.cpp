@@ -1,8 +1,8 @@
 // Nobody waits for an operation but who must: one thread stands still inside a driver call of an operation, and the
 // others get on. There is no timer here; what fails, hangs.
 #include "support/bytes.hpp"
-#include "support/gate.hpp"
 #include "support/machines.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 
@@ -314,7 +314,7 @@ TEST_CASE_TEMPLATE("two threads that pause one tag take turns", M, MEMSAVER_TEST
     for (int i = 0; i < 5; ++i) {
         std::atomic<int> inside{0};
         std::atomic<int> most{0};
-        Gate gate;
+        Turnstile gate;
         machine.driver.on_call([&](const CallRecord& made) {
             if (made.call != Call::unmap && made.call != Call::release) return;
             if (const int now = ++inside; now > most) most = now;
@@ -417,7 +417,7 @@ TEST_CASE_TEMPLATE("a device whose pause stands still does not hold up another",
         stuck.go_on();
     }
     SUBCASE("nor one that the same call pauses, and resumes") {
-        Gate released;
+        Turnstile released;
         one.driver.on_call([&](const CallRecord& made) {
             if (made.call == Call::release) released.pass();
         });
@@ -431,7 +431,7 @@ TEST_CASE_TEMPLATE("a device whose pause stands still does not hold up another",
         one.driver.on_call({});
         CHECK(report.tags.size() == 2);
         CHECK(report.released_bytes == 4_MiB);
-        Gate mapped;
+        Turnstile mapped;
         one.driver.on_call([&](const CallRecord& made) {
             if (made.call == Call::allow_access) mapped.pass();
         });

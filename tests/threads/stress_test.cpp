@@ -1,9 +1,9 @@
 // Many threads, every operation, no order among them: bounded by counts, not by time. For the thread sanitizer, and for
 // what holds whatever the order is: no two live blocks overlap, saved bytes come back, the books are right in the end.
 #include "support/bytes.hpp"
-#include "support/gate.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 

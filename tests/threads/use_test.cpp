@@ -1,8 +1,8 @@
 // Many threads that use more tags than there is room for: bytes are right at every use, nothing deadlocks, and nobody
 // who waits is passed by more often than is said.
 #include "support/bytes.hpp"
-#include "support/gate.hpp"
 #include "support/machines.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 
@@ -151,7 +151,7 @@ TEST_CASE("threads: uses of what is here pass one that waits, but not for ever")
     std::atomic<bool> stop{false};
     std::atomic<bool> got{false};
     std::atomic<int> after{0};
-    Gate ready;
+    Turnstile ready;
     // Three threads that keep three tags in use without a gap: each begins its next use before the other's has ended.
     std::vector<std::unique_ptr<Doing>> busy;
     for (int thread = 0; thread < 6; ++thread) {

@@ -26,7 +26,7 @@ namespace detail {
 class Codec {
 public:
     /// Where a call does its work: `work` holds as many bytes as `measure` said, `mark` is an event to wait with, and
-    /// `rows`, if it is not null, is pinned host memory of `row_bytes`, which the device reaches.
+    /// `rows`, if it is not null, is pinned host memory of `row_bytes`.
     struct Place {
         StreamRef stream;
         EventRef mark;

@@ -41,7 +41,7 @@ struct Compressed {
     /// Coded at once, from 1 MiB to 1 GiB.
     std::size_t piece_bytes = 32_MiB;
     /// Under way at the same time: while one is coded, others are on the link. At least 1.
-    unsigned pieces = 3;
+    unsigned pieces = 4;
 
     [[nodiscard]] std::string_view name() const noexcept { return "compressed"; }
     /// The name and the options of the policy inside, and its own: "of host, pinned, ..., coded as halves, ...".

@@ -61,6 +61,10 @@ public:
 private:
     class Call;
 
+    /// Codes and decodes once, so far as there is memory for it. The CUDA driver loads kernels when they are first
+    /// launched, and may wait for the context meanwhile: not while streams wait for the bytes that are being decoded.
+    inline void load_kernels() const noexcept;
+
     AnyDriver driver_;
     NvcompLibrary nvcomp_;
     nvcomp::CompressOptions compress_{};

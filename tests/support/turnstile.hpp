@@ -20,7 +20,7 @@ using namespace memsaver;
 using namespace memsaver::detail;
 
 /// A door, and who stands before it.
-class Gate {
+class Turnstile {
 public:
     void open() {
         const std::lock_guard lock{mutex_};
@@ -115,7 +115,7 @@ public:
 
 private:
     FaultyDriver<D> driver_;
-    Gate gate_;
+    Turnstile gate_;
     std::atomic<std::thread::id> thread_{};
     std::atomic<bool> stood_{false};
     std::optional<Doing> doing_;
