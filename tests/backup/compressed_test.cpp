@@ -275,7 +275,7 @@ TEST_CASE_TEMPLATE("compressed: damaged bytes are found, and the tag stays pause
         write_bytes(machine.driver, block, thin(4_MiB, 1));
         (void)saver.pause("packed");
         REQUIRE(policy.parts->seen->units.size() == 4);
-        for (const std::size_t i : {0, 3}) {
+        for (const std::size_t i : {std::size_t{0}, std::size_t{3}}) {
             policy.damage(i);
             const std::string text = text_of<BackupDamaged>([&] { (void)saver.resume("packed"); });
             CHECK(contains(text, "tag \"packed\""));

@@ -113,7 +113,7 @@ TEST_CASE("HostDriver: the last copy drops what has not begun, and waits for wha
     auto pending = std::make_shared<int>(0);
     {
         const HostDriver driver = machine();
-        Gate gate, begun;
+        Turnstile gate, begun;
         REQUIRE(driver
                     .enqueue({},
                              [&gate, &begun, running] {

@@ -48,7 +48,7 @@ TEST_CASE("host streams: streams run beside each other unless one follows") {
     const StreamRef second = open_stream(driver);
     const EventRef event = open_event(driver);
     std::vector<int> order;
-    Gate gate;
+    Turnstile gate;
     REQUIRE(driver
                 .enqueue(first,
                          [&] {
@@ -90,7 +90,7 @@ TEST_CASE("host streams: streams run beside each other unless one follows") {
 TEST_CASE("host streams: closing does not wait, and pending work still runs") {
     const HostDriver driver = machine();
     const EventRef event = open_event(driver);
-    Gate gate;
+    Turnstile gate;
     int ran = 0;
     const StreamRef stream = open_stream(driver);
     REQUIRE(driver.enqueue(stream, [&] { gate.wait(); }).ok());
@@ -182,7 +182,7 @@ TEST_CASE("host faults: unmapping under pending work succeeds, the work does not
 TEST_CASE("host faults: unmapping under a running kernel is noticed, and faults only afterwards") {
     const HostDriver driver = machine({.survive_faults = true});
     Mapped a{driver, 3 * page};
-    Gate started, unmapped;
+    Turnstile started, unmapped;
     int seen = -1;
     REQUIRE(driver
                 .enqueue({}, a.address, a.bytes,
@@ -304,7 +304,7 @@ TEST_CASE("late host streams: nothing starts until somebody wants it, and then n
         CHECK(seen == 5);
     }
     SUBCASE("closing a stream is enough for its work to run") {
-        Gate ran;
+        Turnstile ran;
         REQUIRE(driver.enqueue(second, [&] { ran.open(); }).ok());
         REQUIRE(driver.hold(second).ok()); // and nobody could let it go any more
         REQUIRE(driver.close_stream(second).ok());

@@ -81,7 +81,7 @@ inline bool passed(const HostDriver& driver, EventRef event) {
 }
 
 /// A door that kernels wait at until the test opens it.
-class Gate {
+class Turnstile {
 public:
     void open() {
         const std::lock_guard lock{mutex_};
