@@ -328,13 +328,24 @@ def arrival(rows):
             saved.append([gib(row["bytes"]), *(number(row[key]) for key in ("save_returned_ms", "save_ms", "pause_ms", "discard_pause_ms")),
                           f"{row['ratio_paired']:.2f}"])
         elif kind == "gates":
-            gates.append([f"{int(row['gates'])} gates", *(number(row[key]) for key in ("plain_us", "gated_us", "gated_later_us", "gate_us", "gate_later_us"))])
+            gates.append([f"{int(row['gates'])} gates", *(number(row[key]) for key in (
+                "plain_us", "gated_us", "gated_us_after_1000_resumes", "per_gate_us", "per_gate_us_after_1000_resumes"))])
     text = table(["streamed resume of", "`resume_async` returns, ms", "first layer's kernel has ended", "driver's calls", "plain copy of a layer",
                   "over both", "last layer's kernel has ended", "plain copy of all"], streamed)
     text += table(["saved ahead", "`save` returns, ms", "bytes are saved", "pause", "a pause that drops them", "ratio"], saved)
     if gates:
         text += table(["a replayed graph, nothing on its way", "without, us", "with, us", "after 1,000 resumes, us", "a gate, us", "after 1,000 resumes, us"], gates)
     return {}, text
+
+
+def elastic(rows):
+    words = {"": "one call for all steps", "each": "a call for each step"}
+    numbers = []
+    for name, row in rows.items():
+        step, each = (name.split("/") + [""])[1:3]
+        numbers.append([f"steps of {gib(row['step_bytes'])}, {words[each]}", *(number(row[key]) for key in (
+            "commit_ms", "release_ms", "driver_commit_ms", "driver_release_ms")), f"{row['over_driver']:.2f}"])
+    return {}, table(["8 GiB of elastic memory", "commit, ms", "release", "driver's calls: commit", "release", "memsaver / driver"], numbers)
 
 
 def residency(rows):
@@ -350,7 +361,7 @@ def residency(rows):
                        "none was wrong." for row in compared] + ([""] if compared else [])
 
 
-PARTS = {"pause_resume": pause_resume, "backup": backup, "exchange": exchange, "arrival": arrival, "residency": residency,
+PARTS = {"pause_resume": pause_resume, "backup": backup, "exchange": exchange, "arrival": arrival, "residency": residency, "elastic": elastic,
          "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers, "engine": engine, "soak": soak}
 
 
