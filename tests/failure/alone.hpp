@@ -24,6 +24,7 @@ struct ChosenPolicy {
         [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
             return of->view(serial, offset, bytes);
         }
+        [[nodiscard]] std::shared_ptr<DeviceScratch> scratch() const noexcept { return of->scratch(); }
         Status close() noexcept { return of->close(); }
     };
 
