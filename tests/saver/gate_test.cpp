@@ -1,4 +1,5 @@
 // Gates: captured graphs wait, in every replay, for just the bytes that they are about to read.
+#include "backup/backup_support.hpp"
 #include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -82,14 +83,16 @@ struct Model {
 
 /// Every policy that keeps bytes, and moves them in another way.
 std::vector<AnyPolicy> policies() {
-    return {HostBackup{},
-            HostBackup{.refresh = Refresh::once},
-            HostBackup{.retain = false},
-            HostBackup{.storage = Storage::pageable, .threads = 2},
-            HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB},
-            FileBackup{.directory = "/tmp", .threads = 1},
-            Verified<HostBackup>{},
-            Verified<FileBackup>{{.directory = "/tmp"}}};
+    std::vector<AnyPolicy> all{HostBackup{},
+                               HostBackup{.refresh = Refresh::once},
+                               HostBackup{.retain = false},
+                               HostBackup{.storage = Storage::pageable, .threads = 2},
+                               HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB},
+                               FileBackup{.directory = "/tmp", .threads = 1},
+                               Verified<HostBackup>{},
+                               Verified<FileBackup>{{.directory = "/tmp"}}};
+    for (const NamedPolicy& coded : coded_keepers()) all.push_back(coded.policy); // by kernels of the device's
+    return all;
 }
 
 TEST_CASE_TEMPLATE("gates: a graph launched as soon as resume_async returns reads right bytes, every time", M,

@@ -53,6 +53,7 @@ MEMSAVER_INLINE std::vector<ArenaGates::Due> ArenaGates::due(const std::vector<B
         next.gate = known.lock();
         if (next.gate == nullptr || !lives(*next.gate)) continue;
         const Range range = next.gate->range;
+        bool by_kernels = false;
         for (std::size_t i = 0; i < coming.size(); ++i) {
             const auto& brought = coming[i].ranges;
             if (std::none_of(brought.begin(), brought.end(), [&](const Range& r) { return overlap(r, range); }))
@@ -61,7 +62,9 @@ MEMSAVER_INLINE std::vector<ArenaGates::Due> ArenaGates::due(const std::vector<B
             next.last = i;
             next.place = coming[i].ticket->place(range);
             next.by_host = next.by_host || !coming[i].ticket->enqueued();
+            by_kernels = by_kernels || coming[i].ticket->by_kernels();
         }
+        if (by_kernels) next.by_host = false; // `resume_async` waits for these itself
         if (!next.tickets.empty()) all.push_back(std::move(next));
     }
     std::stable_sort(all.begin(), all.end(),

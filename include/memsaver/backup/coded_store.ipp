@@ -135,6 +135,7 @@ public:
     /// The bytes pass through this host's hands, so it waits here until they have arrived; not for the rest.
     Status follow(StreamRef, Range range) noexcept override { return Transfer::wait_for(range); }
     inline Status wait_for(Range range) noexcept override;
+    [[nodiscard]] bool by_kernels() const noexcept override { return plan_.parts != 0; }
     inline void cancel() noexcept override;
 
 private:

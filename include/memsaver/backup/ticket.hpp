@@ -59,6 +59,9 @@ public:
         [[nodiscard]] virtual bool enqueued() const noexcept { return false; }
         /// When the last bytes of `range` come: the number of their part, in the order in which the parts are begun.
         [[nodiscard]] virtual std::size_t place(Range) const noexcept { return 0; }
+        /// Whether bytes come by kernels of the device, which a stream that waits for the host might stand in the way
+        /// of: streams share the few queues that the hardware has.
+        [[nodiscard]] virtual bool by_kernels() const noexcept { return false; }
         /// Nobody wants it any more: what is not on its streams need not go, and `wait` then answers a failure. Any
         /// time, any thread; does not wait.
         virtual void cancel() noexcept {}
@@ -88,6 +91,7 @@ public:
     /// Whether nothing but the device can keep the bytes from arriving.
     [[nodiscard]] bool enqueued() const noexcept { return !work_ || work_->enqueued(); }
     [[nodiscard]] std::size_t place(Range range) const noexcept { return work_ ? work_->place(range) : 0; }
+    [[nodiscard]] bool by_kernels() const noexcept { return work_ && work_->by_kernels(); }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
     /// Nobody wants the bytes any more.
     void cancel() noexcept {
