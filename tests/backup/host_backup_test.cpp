@@ -83,7 +83,9 @@ TEST_CASE_TEMPLATE("backup: bytes are identical over three cycles with fresh byt
             const Report paused = saver.pause("weights");
             CHECK(paused.saved_bytes == odd_bytes); // only live bytes
             CHECK(machine.driver.handle_bytes() == 0);
-            CHECK(row_of(saver, "weights").backed_up_bytes == odd_bytes);
+            const bool coded = name.find("compressed") != std::string::npos;
+            CHECK((row_of(saver, "weights").backed_up_bytes == odd_bytes) != coded);
+            CHECK(row_of(saver, "weights").backed_up_bytes <= odd_bytes);
             const Report resumed = saver.resume("weights");
             CHECK(resumed.restored_bytes == odd_bytes);
             CHECK(blocks.at(0) == first);

@@ -406,7 +406,8 @@ private:
         const std::size_t how = choices_.below(4);
         (void)attempt([&] {
             Gate gate;
-            if (how == 3 && !options.first.empty()) {
+            // A workspace that has grown is a row of blocks, and a gate is for bytes of one.
+            if (how == 3 && !options.first.empty() && tags_[wanted->second.tag].name != "workspaces") {
                 gate = saver_->gate(options.first.front().pointer, options.first.front().bytes);
             }
             coming = saver_->resume_async(names, options);

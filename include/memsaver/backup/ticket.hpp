@@ -90,7 +90,9 @@ public:
     Status wait_for(Range range) { return work_ ? work_->wait_for(range) : Status{}; }
     /// Whether nothing but the device can keep the bytes from arriving.
     [[nodiscard]] bool enqueued() const noexcept { return !work_ || work_->enqueued(); }
+    /// See Work::place.
     [[nodiscard]] std::size_t place(Range range) const noexcept { return work_ ? work_->place(range) : 0; }
+    /// Whether bytes come by kernels of the device.
     [[nodiscard]] bool by_kernels() const noexcept { return work_ && work_->by_kernels(); }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
     /// Nobody wants the bytes any more.

@@ -51,6 +51,7 @@ public:
 
     /// Streams of the machine wait for words that threads of the host are to set, until `words_set`.
     void words_wait() noexcept { waiting_words_.fetch_add(1); }
+    /// The words that one call of `words_wait` was for have been set.
     void words_set() noexcept;
     /// Waits until there are no such streams. Not for those threads.
     void wait_for_words() const noexcept;

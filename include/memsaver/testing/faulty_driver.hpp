@@ -32,8 +32,10 @@ public:
 
     [[nodiscard]] int device() const noexcept { return inner().device(); }
     [[nodiscard]] std::string name() const { return inner().name(); }
+    /// As the driver inside; cannot fail.
     [[nodiscard]] bool host_addressable() const noexcept requires requires(const D d) { d.host_addressable(); }
     { return inner().host_addressable(); }
+    /// As the driver inside; not among the calls that fail on purpose.
     Status with_context(detail::FunctionRef<void()> work) const noexcept requires requires(const D d) {
         d.with_context(work);
     }
