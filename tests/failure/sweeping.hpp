@@ -132,12 +132,16 @@ inline std::string name_of(const std::string& operation, const std::string& sett
     return operation + (contains(operation, ": ") ? ", " : ": ") + setting;
 }
 
+/// What is coded needs device memory to come back, beside its own.
+inline bool has_room(const Operation& operation, const SweptPolicy& policy) {
+    return !contains(operation.name, "with room only") || !contains(policy.name, "compressed");
+}
+
 inline void sweep_all(const std::vector<Operation>& operations, const Sweep& through = {}) {
     for (const Operation& operation : operations) {
         Points points{name_of(operation.name, through.setting.name)};
         for (const SweptPolicy& policy : through.policies) {
-            // What is coded needs device memory to come back, beside its own.
-            if (contains(operation.name, "with room only") && contains(policy.name, "compressed")) continue;
+            if (!has_room(operation, policy)) continue;
             for (const StatusKind kind : through.kinds) {
                 if (kind == StatusKind::gone && policy.elsewhere) continue;
                 for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {

@@ -479,6 +479,7 @@ private:
     std::vector<Extent> extents_; // for it
     bool put_off_ = false;
     bool alone_ = false;       // without the turn
+    bool enqueued_ = false;    // bytes may be on their way, tickets or not: what failed half way may not have waited
     std::vector<Range> first_; // bytes that are wanted first
     std::vector<Range> begun_; // what `enqueue` has begun
     std::vector<Ticket> tickets_;

@@ -1269,17 +1269,16 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
 MEMSAVER_INLINE ArenaCore::Resume::Resume(Resume&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{std::move(other.once_)},
       kept_{std::move(other.kept_)}, extents_{std::move(other.extents_)}, put_off_{other.put_off_},
-      alone_{other.alone_}, first_{std::move(other.first_)}, begun_{std::move(other.begun_)}, tickets_{std::move(
-                                                                                                  other.tickets_)},
-      coming_{std::move(other.coming_)}, opening_{std::move(other.opening_)}, waited_{other.waited_},
-      scratch_bytes_{other.scratch_bytes_}, restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
+      alone_{other.alone_}, enqueued_{other.enqueued_}, first_{std::move(other.first_)},
+      begun_{std::move(other.begun_)}, tickets_{std::move(other.tickets_)}, coming_{std::move(other.coming_)},
+      opening_{std::move(other.opening_)}, waited_{other.waited_}, scratch_bytes_{other.scratch_bytes_},
+      restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
 
 MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
     if (core_ == nullptr) return;
-    const bool in_use = alone_ || !tickets_.empty();
     opening_.reset();
     tickets_.clear();
-    core_->pages_.abandon(extents_, false, in_use);
+    core_->pages_.abandon(extents_, false, alone_ || enqueued_);
     core_->each_paused_scratch([](DeviceScratch& scratch) { (void)scratch.give(); }); // what fails is counted
     core_->end_operation(true);
 }
@@ -1356,6 +1355,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
         live.before_write = before_write;
         live.first = first_;
         live.given_up = [core = core_] { core->gates_.give_up(); };
+        enqueued_ = true;
         tickets_.push_back(slot.restore(live));
         coming_.push_back(std::move(brought)); // for which there is room
     }
