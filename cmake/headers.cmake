@@ -193,6 +193,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/plain_arena.ipp
   include/memsaver/saver/region_stacks.hpp
   include/memsaver/saver/region_stacks.ipp
+  include/memsaver/saver/registrations.hpp
+  include/memsaver/saver/registrations.ipp
   include/memsaver/saver/residency.hpp
   include/memsaver/saver/residency.ipp
   include/memsaver/saver/residents.hpp
