@@ -163,6 +163,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/interop/cublas.hpp
   include/memsaver/interop/cuda_pools.hpp
   include/memsaver/interop/cuda_pools.ipp
+  include/memsaver/interop/nccl.hpp
+  include/memsaver/interop/nccl.ipp
   include/memsaver/interop/no_throw.hpp
   include/memsaver/interop/nvtx.hpp
   include/memsaver/interop/onnxruntime.hpp

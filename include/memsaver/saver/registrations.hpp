@@ -90,6 +90,9 @@ public:
     explicit Registrations(const MemorySaver<D>& saver, RegistrationsOptions options = {})
         : Registrations{saver.core(), std::move(options)} {}
     explicit Registrations(std::shared_ptr<detail::SaverCore> saver, RegistrationsOptions options = {});
+    Registrations(const Registrations&) = delete;
+    Registrations& operator=(const Registrations&) = delete;
+    ~Registrations() = default;
 
     /// `bytes` at `pointer`, which may point into a block, are registered from here on; calls `on_register`, if there
     /// is one. Throws Misuse for what is not in live blocks of the saver, is away or being paused, or lacks a function;
