@@ -47,6 +47,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/host_backup.ipp
   include/memsaver/backup/host_store.hpp
   include/memsaver/backup/host_store.ipp
+  include/memsaver/backup/kernel_copies.hpp
   include/memsaver/backup/lane.hpp
   include/memsaver/backup/lane.ipp
   include/memsaver/backup/lz4_codec.hpp
@@ -114,6 +115,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/cuda_abi.hpp
   include/memsaver/driver/cuda_api.hpp
   include/memsaver/driver/cuda_api.ipp
+  include/memsaver/driver/cuda_copy_kernel.hpp
   include/memsaver/driver/cuda_device.hpp
   include/memsaver/driver/cuda_device.ipp
   include/memsaver/driver/cuda_driver.hpp
