@@ -20,4 +20,5 @@
 #include "memsaver/host/default_driver.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/saver/memory_saver.hpp"
+#include "memsaver/saver/registrations.hpp"
 #endif

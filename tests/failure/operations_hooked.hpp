@@ -2,9 +2,11 @@
 #pragma once
 
 #include "failure/operation_states.hpp"
+#include "memsaver/arena/arena_base.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 namespace test {
@@ -84,6 +86,42 @@ auto trimming(Act act) {
     };
 }
 
+/// A network card knows every block of "swept".
+inline void with_registrations(Populated& world) {
+    world.registrations = std::make_unique<Registrations>(*world.saver);
+    for (const Populated::Block& block : world.tags["swept"].blocks) {
+        world.registered.push_back(world.registrations->add(block.at, block.bytes,
+                                                            {.who = "card",
+                                                             .on_pause = OnPause::renew,
+                                                             .on_register = [&world] { world.begun += 1; },
+                                                             .on_deregister = [&world] { world.begun -= 1; }}));
+    }
+}
+/// What is here is registered, and nothing else, whatever becomes of the pause or the resume.
+template <class Act>
+auto registered(Act act) {
+    return [act](Populated& world) {
+        const auto as_it_is = [&] {
+            int here = 0;
+            for (std::size_t i = 0; i < world.registered.size(); ++i) {
+                const Populated::Block& block = world.tags["swept"].blocks[i];
+                const bool is =
+                    world.saver->core()->holder("ask for", block.at, block.bytes)->here(block.at, block.bytes);
+                CHECK(world.registered[i].registered() == is);
+                here += is ? 1 : 0;
+            }
+            CHECK(world.begun == here);
+        };
+        try {
+            act(world);
+        } catch (const Error&) {
+            as_it_is();
+            throw;
+        }
+        as_it_is();
+    };
+}
+
 inline std::vector<Operation> with_hooks() {
     const auto paused = [](Populated& world) {
         CHECK(world.is("paused"));
@@ -103,6 +141,13 @@ inline std::vector<Operation> with_hooks() {
     return {
         {"pause: with hooks", with_pause_hooks, hooked(pause_swept), paused},
         {"pause: with trim_cuda_pools", with_pools, trimming(pause_swept), paused},
+        {"pause: with registrations", with_registrations, registered(pause_swept), paused},
+        {"resume: with registrations",
+         [](Populated& world) {
+             with_registrations(world);
+             world.pause("swept");
+         },
+         registered(resume_swept), resumed},
         {"resume: with hooks", after_pause(with_resume_hooks), hooked(resume_swept), resumed},
         {"resume: with trim_cuda_pools", after_pause(with_pools), trimming(resume_swept), resumed},
     };

@@ -6,6 +6,8 @@
 #include "failure/policies.hpp"
 #include "graph/graph_support.hpp"
 
+#include "memsaver/saver/registrations.hpp"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,6 +32,7 @@ struct Setting {
     /// Whether "swept" also lives on a device that is well: the saver's own, or another one.
     enum class Well : unsigned char { none, own, other } well = Well::none;
     std::size_t capacity = 16_MiB; ///< of a device
+    bool single_handle = false;    ///< of "swept"
 };
 
 /// A saver whose tag "swept" has the policy in question and is what operations are about; "beside" is active, "away" is
@@ -87,7 +91,9 @@ public:
     // --- what operations are made of; the model follows once they have succeeded ---
 
     /// The tag that operations are about, on one of its devices.
-    [[nodiscard]] Arena swept_on(const FailingDriver& device) { return saver->arena("swept", policy.policy, device); }
+    [[nodiscard]] Arena swept_on(const FailingDriver& device) {
+        return saver->arena("swept", policy.policy, device, {.single_handle = setting.single_handle});
+    }
     void* allocate(const std::string& tag, std::size_t bytes) {
         const Arena arena = tag == "swept" ? swept_on(driver) : saver->arena(tag);
         return add(tag, arena.allocate(bytes), bytes, arena.device());
@@ -334,8 +340,10 @@ public:
     std::optional<AloneArena> alone{};
     Elastic elastic{};
     std::vector<Hook> hooks{};
-    int begun = 0; ///< hooks that ran before an operation
-    int ended = 0; ///< and after one
+    std::unique_ptr<Registrations> registrations{}; ///< of memory of "swept"
+    std::vector<Registration> registered{};         ///< of each block
+    int begun = 0;                                  ///< hooks that ran before an operation
+    int ended = 0;                                  ///< and after one
     std::optional<Ballast<ThriftyHost>> ballast{};
 
     /// Whether a block's bytes are what they are to be, its memory being active.

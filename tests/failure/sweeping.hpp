@@ -29,6 +29,8 @@ inline void nothing(Populated&) {}
 /// Ends everything that the world owns, the saver last.
 inline void end(Populated& world) {
     world.hooks.clear();
+    world.registered.clear();
+    world.registrations.reset();
     world.graph.reset();
     world.another.reset();
     world.pool.reset();

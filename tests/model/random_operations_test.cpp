@@ -2,6 +2,7 @@
 #include "backup/backup_support.hpp"
 #include "model/process_memory.hpp"
 #include "support/bytes.hpp"
+#include "support/handles.hpp"
 #include "support/machines.hpp"
 #include "support/model.hpp"
 
@@ -53,6 +54,7 @@ public:
         (void)saver_.arena("discard", Discard{.poison = static_cast<unsigned char>(0xDD)});
         (void)saver_.arena("plain");
         (void)saver_.arena("host", HostBackup{.threads = 2});
+        (void)saver_.arena("apart", HostBackup{.threads = 2}, ArenaOptions{.single_handle = true});
         (void)saver_.arena("file", in_file({.directory = quick_directory()}));
         if (no_codec().empty()) {
             (void)saver_.arena("packed", compressed(HostBackup{.threads = 2}));
@@ -79,7 +81,7 @@ public:
             (void)saver_.trim();
         } else {
             const std::string tag = any_tag();
-            const bool kept = tag == "host" || tag == "file" || tag == "packed";
+            const bool kept = keeps(tag);
             if (kept) saver_.prepare(tag);
             if (!kept) CHECK_THROWS_AS(saver_.prepare(tag), Misuse);
         }
@@ -101,7 +103,7 @@ public:
     }
 
 private:
-    static constexpr const char* tags[] = {"zero", "discard", "plain", "host", "file", "packed"};
+    static constexpr const char* tags[] = {"zero", "discard", "plain", "host", "apart", "file", "packed"};
     std::string any_tag() { return tags[random_.below(std::size(tags))]; }
     static void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 
@@ -204,7 +206,9 @@ private:
         return tag == "zero" ? Content::Kind::zero : Content::Kind::anything;
     }
 
-    static bool keeps(const std::string& tag) { return tag == "host" || tag == "file" || tag == "packed"; }
+    static bool keeps(const std::string& tag) {
+        return tag == "host" || tag == "apart" || tag == "file" || tag == "packed";
+    }
 
     [[nodiscard]] std::size_t live_bytes() {
         std::size_t sum = 0;
@@ -229,6 +233,7 @@ private:
         REQUIRE(seen == pattern(seen.size(), block.content.seed));
     }
     void check_bytes(Address address, const ModelBlock& block) {
+        if (!block.paused && block.tag == "apart") REQUIRE(handles_.behind_one(pointer(address), block.bytes));
         if (block.paused || block.content.kind == Content::Kind::anything) return;
         const std::size_t bytes = std::min(block.bytes, looked_at);
         const Address end = address + block.bytes - bytes;
@@ -243,6 +248,7 @@ private:
 
     Random random_;
     typename M::Driver driver_;
+    Handles<typename M::Driver> handles_{driver_};
     MemorySaver<typename M::Driver> saver_{driver_};
     StreamRef stream_;
     std::vector<Gate> gates_;

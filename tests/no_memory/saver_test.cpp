@@ -4,6 +4,7 @@
 #include "memsaver/backup/compressed.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/memsaver.hpp"
+#include "memsaver/saver/registrations.hpp"
 
 #include "failing_new.hpp"
 
@@ -15,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace no_memory_saver_test {
 
@@ -24,6 +26,7 @@ using namespace memsaver::detail;
 /// A tag on three devices, whose bytes are kept, and one on the first.
 struct World {
     World() {
+        registered.reserve(3);
         for (std::size_t i = 0; i < drivers.size(); ++i) {
             blocks[i] = static_cast<unsigned char*>(saver->arena("kept", policy, drivers[i]).allocate(block_bytes));
             std::memset(blocks[i], static_cast<int>(i) + 1, block_bytes);
@@ -38,6 +41,8 @@ struct World {
     ~World() {
         plain = {};
         elastic = {};
+        registered.clear();
+        card.reset();
         saver.reset();
         CHECK(drivers[0].close_stream(stream).ok());
         CHECK(drivers[1].close_stream(other).ok());
@@ -77,6 +82,9 @@ struct World {
     Elastic elastic;
     std::array<unsigned char*, 3> blocks{};
     void* outside = nullptr;
+    std::optional<Registrations> card;
+    std::vector<Registration> registered;
+    int known = 0; // to the card
     StreamRef stream;
     StreamRef other; // of the second device
 };
@@ -145,6 +153,49 @@ TEST_CASE("hooks: what was done is not told as a failure for want of host memory
     };
     CHECK(sweep_reported(hooked_and_paused, [](World& w) { (void)w.saver->resume(); }) > 20);
     hooks.clear();
+}
+
+TEST_CASE("Registrations: whatever host memory they lack, what is here is registered") {
+    const auto options = [](World& w) { // the program's own
+        const long left = std::exchange(no_memory::countdown, -1);
+        RegistrationOptions made{.who = "a card with a name that is too long to be kept in place",
+                                 .on_pause = OnPause::renew,
+                                 .on_register = [&w] { w.known += 1; },
+                                 .on_deregister = [&w] { w.known -= 1; }};
+        no_memory::countdown = left;
+        return made;
+    };
+    const auto made = [&](World& w) {
+        w.card.emplace(*w.saver);
+        w.registered.push_back(w.card->add(Tags::all(), options(w)));
+        w.registered.push_back(w.card->add(w.blocks[0], 64_KiB, options(w)));
+        w.known = 2;
+    };
+    const auto pause = [](World& w) {
+        (void)w.saver->pause();
+        CHECK(w.known == 0);
+    };
+    CHECK(sweep_reported(made, pause) > 30);
+    const auto away = [&](World& w) {
+        made(w);
+        (void)w.saver->pause();
+    };
+    const auto resume = [](World& w) {
+        (void)w.saver->resume();
+        CHECK(w.known == 2);
+    };
+    CHECK(sweep_reported(away, resume) > 20);
+    const auto one_more = [&](World& w) {
+        { const Registration more = w.card->add(w.blocks[1], 64_KiB, options(w)); }
+        CHECK(w.known == 2);
+    };
+    CHECK(sweep(made, one_more) > 0);
+    const auto made_at_last = [&](World& w) {
+        w.registered.clear();
+        w.card.reset();
+        made(w);
+    };
+    CHECK(sweep(nothing, made_at_last) > 0);
 }
 
 TEST_CASE("trim_cuda_pools: no host memory to list the devices does not spoil the pause") {
@@ -321,6 +372,19 @@ TEST_CASE("Use, reclaim: whatever host memory they lack") {
     const auto evictable = [](World& w) { w.saver->set_evictable("kept", true); };
     CHECK(sweep(evictable, [](World& w) { (void)w.saver->reclaim(1_GiB); }) > 30);
     CHECK(sweep(evictable, [](World& w) { (void)w.saver->pause("kept", {.order = already_idle}); }) > 30);
+}
+
+TEST_CASE("single_handle: whatever host memory it lacks") {
+    const ArenaOptions one_handle{.single_handle = true};
+    const auto made = [&](World& w) { (void)w.saver->arena("net", w.zero, one_handle).allocate(192_KiB); };
+    CHECK(sweep(made, [&](World& w) { (void)w.saver->arena("net").allocate(640_KiB); }) > 3);
+    const auto steps = [&](World& w) {
+        made(w);
+        w.elastic = w.saver->arena("net").elastic(4_MiB, {.granularity = 128_KiB});
+        w.elastic.commit(0, 512_KiB);
+    };
+    CHECK(sweep(steps, [](World& w) { w.elastic = {}; }) >= 0); // told; it goes with its arena at the latest
+    CHECK(sweep_reported(steps, [](World& w) { (void)w.saver->pause(); }) > 30);
 }
 
 TEST_CASE("Elastic: whatever host memory it lacks") {

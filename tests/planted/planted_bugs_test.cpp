@@ -2,6 +2,7 @@
 // program twice: on an honest machine, where nothing is to be noticed, and with one bug planted, which must be.
 #include "backup/file_source_support.hpp"
 #include "memsaver/arena/run_steps.hpp"
+#include "memsaver/saver/registrations.hpp"
 #include "planted/lying_driver.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -342,6 +343,26 @@ auto release_under_work(WaitFor order) {
         CHECK(machine.honest.drain().ok());
         machine.expect_pattern(range.data(), 4_MiB, 2);
     };
+}
+
+TEST_CASE("memory that a network card forgets before the device has written it") {
+    const auto program = [](Machine& machine) {
+        const OpenStream stream{machine};
+        MemorySaver saver{machine.lying};
+        Registrations card{saver};
+        const Buffer<char> block{saver.arena("net", Discard{}), 1_MiB};
+        Registration known = card.add(
+            block.data(), block.size(),
+            {.who = "card",
+             .on_pause = OnPause::renew,
+             .on_register = [] {},
+             .on_deregister =
+                 [&] { machine.outcome.right_bytes = block.data()[0] == 7 && block.data()[block.size() - 1] == 7; }});
+        machine.write_later(stream, block.data(), block.size(), 7);
+        (void)saver.pause({.order = after(stream)});
+        known.end();
+    };
+    CHECK(!planted_in(Lie::drain_forgotten, program).right_bytes);
 }
 
 TEST_CASE("a release of elastic memory before the stream passed") {

@@ -1,13 +1,12 @@
 // Blocks that lie behind one handle each: whatever is allocated, freed, paused, exchanged and grown.
 #include "support/bytes.hpp"
+#include "support/handles.hpp"
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,31 +19,15 @@ namespace {
 
 const ArenaOptions one_handle{.single_handle = true};
 
-/// A machine, and where its live mappings begin and end.
+/// A machine, and which handles it has mapped.
 template <class M>
-class Watched : public Checked<M> {
-public:
-    Watched() {
-        this->driver.on_call([this](const CallRecord& call) {
-            if (call.call == Call::map) live_[call.address] = call.address + call.bytes;
-            if (call.call == Call::unmap)
-                live_.erase(live_.lower_bound(call.address), live_.lower_bound(call.address + call.bytes));
-        });
-    }
-    Watched(const Watched&) = delete;
-    Watched& operator=(const Watched&) = delete;
-    ~Watched() { this->driver.on_call({}); }
+struct Watched : Checked<M> {
+    Handles<typename M::Driver> live{this->driver};
 
-    [[nodiscard]] std::size_t handles() const { return live_.size(); }
-    /// Whether one handle has all of the bytes.
+    [[nodiscard]] std::size_t handles() const { return live.count(); }
     [[nodiscard]] bool behind_one(const void* pointer, std::size_t bytes) const {
-        const auto begin = reinterpret_cast<Address>(pointer);
-        auto it = live_.upper_bound(begin);
-        return it != live_.begin() && begin + bytes <= std::prev(it)->second;
+        return live.behind_one(pointer, bytes);
     }
-
-private:
-    std::map<Address, Address> live_;
 };
 
 } // namespace

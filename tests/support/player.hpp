@@ -161,7 +161,7 @@ private:
         add("zero", Zero{}, Holds::zero);
         add("pinned", in_host_memory, Holds::written);
         add("once", HostBackup{.refresh = Refresh::once, .threads = 1}, Holds::written);
-        add("pageable", pageable, Holds::written);
+        add("pageable", pageable, Holds::written, {.single_handle = true});
         add("file", file, Holds::written);
         add("verified", Verified<HostBackup>{in_host_memory}, Holds::written);
         add("source", FileSource{.threads = 1, .ring_bytes = 4_MiB}, Holds::written);
@@ -174,8 +174,8 @@ private:
         hold(driver_->open_stream(stream_).ok(), "a stream opens");
     }
     template <class Policy>
-    void add(const char* name, Policy policy, Holds becomes) {
-        (void)saver_->arena(name, policy);
+    void add(const char* name, Policy policy, Holds becomes, const ArenaOptions& options = {}) {
+        (void)saver_->arena(name, policy, options);
         tags_.push_back({name, becomes, std::move(policy)});
     }
     static unsigned char* pointer(Address address) { return reinterpret_cast<unsigned char*>(address); }
@@ -465,7 +465,10 @@ private:
         const auto act = [&] { saver_->drop(tags_[tag].name); };
         if (!attempt(act)) repeat(act);
         std::erase_if(blocks_, [&](const auto& block) { return block.second.tag == tag; });
-        const auto make = [&] { (void)saver_->arena(tags_[tag].name, tags_[tag].policy); };
+        const bool apart = tags_[tag].name == std::string{"pageable"};
+        const auto make = [&] {
+            (void)saver_->arena(tags_[tag].name, tags_[tag].policy, ArenaOptions{.single_handle = apart});
+        };
         if (!attempt(make)) repeat(make);
     }
 

@@ -258,20 +258,22 @@ MEMSAVER_INLINE void Registration::end() {
 
 // --- Registrations ---
 
-MEMSAVER_INLINE Registrations::Registrations(std::shared_ptr<detail::SaverCore> saver, RegistrationsOptions options)
-    : book_{std::make_shared<detail::RegistrationBook>(std::move(saver), std::move(options))} {
-    detail::SaverCore& core = *book_->saver();
-    Hook before = core.before_pause([book = book_](PauseEvent& event) { book->before_pause(event); });
-    Hook paused = core.after_pause([book = book_](PauseEvent& event) { book->after_pause(event.tags); });
-    Hook failed = core.after_failed_pause([book = book_](PauseEvent& event) {
-        book->after_pause(event.tags);
-        book->renew(&event.tags);
+MEMSAVER_INLINE Registrations::Registrations(std::shared_ptr<detail::SaverCore> saver, RegistrationsOptions options) {
+    detail::translated([&] {
+        book_ = std::make_shared<detail::RegistrationBook>(std::move(saver), std::move(options));
+        detail::SaverCore& core = *book_->saver();
+        Hook before = core.before_pause([book = book_](PauseEvent& event) { book->before_pause(event); });
+        Hook paused = core.after_pause([book = book_](PauseEvent& event) { book->after_pause(event.tags); });
+        Hook failed = core.after_failed_pause([book = book_](PauseEvent& event) {
+            book->after_pause(event.tags);
+            book->renew(&event.tags);
+        });
+        Hook resumed = core.after_resume([book = book_](ResumeEvent& event) {
+            book->after_pause(event.tags);
+            book->renew(&event.tags);
+        });
+        hooks_ = Hook{Hook{std::move(before), std::move(paused)}, Hook{std::move(failed), std::move(resumed)}};
     });
-    Hook resumed = core.after_resume([book = book_](ResumeEvent& event) {
-        book->after_pause(event.tags);
-        book->renew(&event.tags);
-    });
-    hooks_ = Hook{Hook{std::move(before), std::move(paused)}, Hook{std::move(failed), std::move(resumed)}};
 }
 
 MEMSAVER_INLINE Registration Registrations::add(const void* pointer, std::size_t bytes, RegistrationOptions options) {

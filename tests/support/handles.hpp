@@ -1,0 +1,48 @@
+// Which handles a driver has mapped, as its calls say: whether one of them has all of a block.
+#pragma once
+
+#include "memsaver/memsaver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <mutex>
+
+namespace test {
+
+/// In the place of the driver's observer, for as long as it lives.
+template <class Driver>
+class Handles {
+public:
+    explicit Handles(const Driver& driver) : driver_{driver} {
+        driver.on_call([this](const memsaver::CallRecord& call) {
+            const std::lock_guard lock{mutex_};
+            if (call.call == memsaver::Call::map) live_[call.address] = call.address + call.bytes;
+            if (call.call == memsaver::Call::unmap)
+                live_.erase(live_.lower_bound(call.address), live_.lower_bound(call.address + call.bytes));
+        });
+    }
+    Handles(const Handles&) = delete;
+    Handles& operator=(const Handles&) = delete;
+    ~Handles() { driver_.on_call({}); }
+
+    [[nodiscard]] std::size_t count() const {
+        const std::lock_guard lock{mutex_};
+        return live_.size();
+    }
+    /// Whether one handle has all of the bytes.
+    [[nodiscard]] bool behind_one(const void* pointer, std::size_t bytes) const {
+        const std::lock_guard lock{mutex_};
+        const auto begin = reinterpret_cast<memsaver::Address>(pointer);
+        const auto it = live_.upper_bound(begin);
+        return it != live_.begin() && begin + bytes <= std::prev(it)->second;
+    }
+
+private:
+    const Driver& driver_;
+    mutable std::mutex mutex_;
+    std::map<memsaver::Address, memsaver::Address> live_; // begin and end
+};
+
+} // namespace test
