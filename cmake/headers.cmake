@@ -165,6 +165,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/interop/cublas.hpp
   include/memsaver/interop/cuda_pools.hpp
   include/memsaver/interop/cuda_pools.ipp
+  include/memsaver/interop/nccl.hpp
+  include/memsaver/interop/nccl.ipp
   include/memsaver/interop/no_throw.hpp
   include/memsaver/interop/nvtx.hpp
   include/memsaver/interop/onnxruntime.hpp
@@ -195,6 +197,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/plain_arena.ipp
   include/memsaver/saver/region_stacks.hpp
   include/memsaver/saver/region_stacks.ipp
+  include/memsaver/saver/registrations.hpp
+  include/memsaver/saver/registrations.ipp
   include/memsaver/saver/residency.hpp
   include/memsaver/saver/residency.ipp
   include/memsaver/saver/residents.hpp
