@@ -378,7 +378,7 @@ TEST_CASE_TEMPLATE("random operations", M, MEMSAVER_TEST_MACHINES) {
         MESSAGE("seed " << seed);
         const Checked<M> machine;
         Player<M> player{seed, machine.driver};
-        for (int i = 0; i < 1200; ++i) {
+        for (int i = 0; i < 1100; ++i) {
             player.step();
             if (i % 100 == 99) player.check_all();
         }
