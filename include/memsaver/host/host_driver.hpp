@@ -6,6 +6,7 @@
 #include "memsaver/driver/system_memory.hpp"
 #include "memsaver/host/host_options.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
