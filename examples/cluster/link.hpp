@@ -8,6 +8,8 @@
 
 #ifdef CLUSTER_NCCL
 #include <memsaver/interop/nccl.hpp>
+
+#include <cuda_runtime_api.h>
 #include <nccl.h>
 #endif
 
@@ -46,6 +48,7 @@ public:
 #ifdef CLUSTER_NCCL
         if (!driver_.host_addressable()) {
             ncclUniqueId id{};
+            if (cudaSetDevice(driver_.device()) != cudaSuccess) throw std::runtime_error{"cudaSetDevice failed"};
             if (world.rank() == 0) demand(ncclGetUniqueId(&id), "ncclGetUniqueId");
             world.broadcast(&id, sizeof id);
             memsaver::check(driver_.drain(), "make the device's context"); // before NCCL looks for one
@@ -70,6 +73,9 @@ public:
         if (comm_ != nullptr) (void)ncclCommDestroy(comm_);
 #endif
     }
+
+    /// The network forgets the buffer: before its memory goes.
+    void end() { registered_.end(); }
 
     [[nodiscard]] const char* name() const {
 #ifdef CLUSTER_NCCL

@@ -112,6 +112,7 @@ public:
     [[nodiscard]] int retried() const { return retried_; }
     void close() {
         decode_.reset();
+        link_.end();
         saver_.close();
     }
 
