@@ -56,7 +56,7 @@ public:
         if (!model_) throw std::runtime_error(std::string{"could not load "} + file);
         llama_context_params wanted = llama_context_default_params();
         wanted.n_ctx = context;
-        wanted.n_batch = context;
+        wanted.n_batch = std::min(context, 512u);
         wanted.n_threads = wanted.n_threads_batch = 1; // of a CPU; several wait for each other by spinning
         context_.reset(llama_init_from_model(model_.get(), wanted));
         if (!context_) throw std::runtime_error(std::string{"no context for "} + file);
@@ -289,12 +289,16 @@ bool run(const Arguments& asked) {
     llama_backend_init();
     Model model{"a", asked.files[0], asked["--context"]};
     model.begin(asked["--prompt"]);
-    const std::vector<Step> undisturbed = model.steps(asked["--cycles"] * asked["--steps"]);
+    const unsigned total = asked["--cycles"] * asked["--steps"];
+    const std::vector<Step> undisturbed = model.steps(total);
+    model.begin(asked["--prompt"]);
+    const bool repeatable = model.steps(total) == undisturbed; // else the engine, and no pause, makes the difference
     const memsaver_info at = device();
     std::printf("{\"machine\":\"%s\",\"backend\":\"%s\"", at.name, ggml_backend_buft_name(buffers()));
     for (const char* usage : {"weights", "cache", "compute"}) {
         std::printf(",\"%s_bytes\":%zu", usage, used((std::string{"a/"} + usage).c_str()).used_bytes);
     }
+    std::printf(",\"repeatable\":%s", repeatable ? "true" : "false");
     bool identical = true;
     disturb(model, asked, undisturbed, identical);
     if (asked["--speed"] != 0) speed(model, asked["--speed"]);

@@ -84,9 +84,10 @@ def build(about):
                                   "GGML_LLAMAFILE", "GGML_CPU_REPACK", "GGML_NATIVE"], "OFF")
     else:
         targets = ["memsaver_cycles", "test-backend-ops", "llama-bench"]
-        options |= {"CMAKE_BUILD_TYPE": "Release", "GGML_CUDA": "ON", "LLAMA_BUILD_TESTS": "ON", "LLAMA_BUILD_TOOLS": "ON"}
+        options |= {"CMAKE_BUILD_TYPE": "Release", "GGML_CUDA": "ON", "GGML_CUDA_NCCL": "OFF", "LLAMA_BUILD_TESTS": "ON", "LLAMA_BUILD_TOOLS": "ON"}
     for step in (
-        ["cmake", "-S", about.checkout, "-B", about.build, *(f"-D{name}={value}" for name, value in options.items())],
+        ["cmake", "-S", about.checkout, "-B", about.build, *(f"-D{name}={value}" for name, value in options.items()),
+         *about.cmake.split()],
         ["cmake", "--build", about.build, "--parallel", str(about.jobs), "--target", *targets],
     ):
         log = about.build / "build.log"
@@ -114,7 +115,8 @@ class Runner:
             done = subprocess.run(command, env=variables, capture_output=True, text=True, errors="replace", timeout=limit, check=False)
             return done.returncode, done.stdout, done.stderr
         except subprocess.TimeoutExpired as late:
-            return None, (late.stdout or b"").decode(errors="replace"), f"more than {limit} s"
+            out = late.stdout or b""
+            return None, out if isinstance(out, str) else out.decode(errors="replace"), f"more than {limit} s"
 
     def models(self):
         files = []
@@ -130,19 +132,22 @@ class Runner:
         """Bits while somebody else fills the device, and the speed of a pause and a resume beside a plain block's."""
         first, second = self.models()
         host = {"GGML_MEMSAVER_HOST_MIB": "20"} if self.about.cpu else {}  # not both models at once
+        context = [] if self.about.cpu else ["--context", 8192, "--prompt", 128]
         for name, files, speed, environment in (
             ("cycles/kept", [first, second], 10, {}),
             ("cycles/compute discarded", [first, second], 0, {"GGML_MEMSAVER_COMPUTE": "poison"}),
             ("cycles/cache in a file", [second], 0, {"GGML_MEMSAVER_CACHE": "file"}),
         ):
             status, out, err = self.output(
-                "memsaver_cycles", *files, "--cycles", self.about.cycles, "--speed", 0 if self.about.cpu else speed, **host, **environment)
+                "memsaver_cycles", *files, *context, "--cycles", self.about.cycles, "--speed", 0 if self.about.cpu else speed,
+                **host, **environment)
             try:
                 said = json.loads(out)
             except json.JSONDecodeError:
                 self.row(name, False, f"exit {status}: {(err.strip().splitlines() or ['no output'])[-1]}")
                 continue
-            text = f"{said['identical_cycles']} of {said['cycles']} cycles identical"
+            text = "" if said["repeatable"] else "the engine itself differs from run to run; "
+            text += f"{said['identical_cycles']} of {said['cycles']} cycles identical"
             if "turns" in said:
                 text += f", {said['turns']['identical_cycles']} of {said['turns']['cycles']} turns"
             for what in ("pause", "resume"):
@@ -157,7 +162,7 @@ class Runner:
 
     def ops(self):
         """llama.cpp's own test of every operation, of the GPU against the CPU."""
-        status, out, _ = self.output("test-backend-ops", "test", "-b", "CUDA0", *self.about.ops, limit=self.about.limit)
+        status, out, _ = self.output("test-backend-ops", "test", "-b", "CUDA0", *self.about.ops.split(), limit=self.about.limit)
         counts = re.findall(r"(\d+)/(\d+) tests passed", out)
         bad = len(re.findall(r"\bFAIL\b", out))
         text = f"{counts[-1][0]} of {counts[-1][1]} passed" if counts else f"{len(re.findall(r'[^a-zA-Z]OK', out))} passed, {bad} failed, then stopped"
@@ -202,7 +207,8 @@ def main():
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cycles", type=int, default=20)
     parser.add_argument("--limit", type=int, default=420, help="seconds for test-backend-ops")
-    parser.add_argument("--ops", nargs="*", default=[], help="more arguments of test-backend-ops, as -o MUL_MAT")
+    parser.add_argument("--ops", default="", help="more arguments of test-backend-ops, as --ops='-o MUL_MAT -j 8'")
+    parser.add_argument("--cmake", default="", help="more of CMake's options, as --cmake='-DCMAKE_CUDA_ARCHITECTURES=90'")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     about = parser.parse_args()
     every = ["build", "cycles"] if about.cpu else ["build", "cycles", "bench", "ops"]
