@@ -24,6 +24,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -53,6 +54,24 @@ struct memsaver_arena {
 
 struct memsaver_hook {
     Hook hook;
+};
+
+struct memsaver_arrival {
+    Arrival arrival;
+};
+
+struct memsaver_gate {
+    Gate gate;
+};
+
+struct memsaver_use {
+    Use use;
+    std::vector<std::string> lost{};
+    std::vector<const char*> names{}; // of what was lost
+};
+
+struct memsaver_elastic {
+    Elastic elastic;
 };
 
 namespace {
@@ -125,6 +144,7 @@ memsaver_result failed_with(const Error& error) noexcept {
                                    : dynamic_cast<const DeviceLost*>(&error) != nullptr    ? MEMSAVER_DEVICE_LOST
                                    : dynamic_cast<const DriverError*>(&error) != nullptr   ? MEMSAVER_DRIVER_ERROR
                                    : dynamic_cast<const Unavailable*>(&error) != nullptr   ? MEMSAVER_UNAVAILABLE
+                                   : dynamic_cast<const SourceChanged*>(&error) != nullptr ? MEMSAVER_SOURCE_CHANGED
                                                                                            : MEMSAVER_INTERNAL;
     return failed(result, error.what(), &error);
 }
@@ -258,12 +278,14 @@ AnyPolicy perhaps_verified(Policy policy, bool verified) {
 #endif
 }
 
-/// Of HostBackup and of FileBackup.
+/// Of HostBackup, of FileBackup and of FileSource.
 template <class Policy>
 Policy with_common(Policy policy, const memsaver_policy& from) {
-    policy.refresh = from.refresh == MEMSAVER_ONCE ? Refresh::once : Refresh::every_pause;
     policy.retain = from.retain;
-    policy.check = from.check;
+    if constexpr (requires { policy.refresh; }) {
+        policy.refresh = from.refresh == MEMSAVER_ONCE ? Refresh::once : Refresh::every_pause;
+        policy.check = from.check;
+    }
     if (from.threads != 0) policy.threads = from.threads;
     if (from.ring_bytes != 0) policy.ring_bytes = from.ring_bytes;
     return policy;
@@ -274,7 +296,7 @@ std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     const memsaver_policy from = read(in, MEMSAVER_POLICY_INIT, "memsaver_policy");
     enumerator(from.refresh, 2, "memsaver_policy.refresh");
     enumerator(from.storage, 2, "memsaver_policy.storage");
-    switch (enumerator(from.kind, 4, "memsaver_policy.kind")) {
+    switch (enumerator(from.kind, 5, "memsaver_policy.kind")) {
     case MEMSAVER_DISCARD: {
         if (from.poison < -1 || from.poison > 255) {
             throw Misuse{"memsaver_policy.poison is a byte, or -1, and not " + std::to_string(from.poison)};
@@ -289,6 +311,7 @@ std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
         host.storage = from.storage == MEMSAVER_PAGEABLE ? Storage::pageable : Storage::pinned;
         return perhaps_verified(std::move(host), from.verified);
     }
+    case MEMSAVER_FILE_SOURCE: return with_common(FileSource{}, from);
     default: {
         FileBackup file = with_common(FileBackup{}, from);
         file.directory = not_null(from.directory, "memsaver_policy", "directory, which a file needs,");
@@ -302,8 +325,10 @@ std::optional<std::chrono::nanoseconds> duration_of(std::int64_t nanoseconds) no
     return std::chrono::nanoseconds{nanoseconds};
 }
 
-Order order_of(const memsaver_pause_options& from, const char* function) {
-    const std::int32_t order = enumerator(from.order, 3, "memsaver_pause_options.order");
+/// Of the options of whatever waits for something first.
+template <class Options>
+Order order_of(const Options& from, const char* function) {
+    const std::int32_t order = enumerator(from.order, 3, "memsaver_order");
     if (order != MEMSAVER_AFTER_STREAMS) {
         if (from.stream_count != 0 || from.event_count != 0) {
             throw Misuse{std::string{function} + ": streams and events are for MEMSAVER_AFTER_STREAMS"};
@@ -368,6 +393,7 @@ void add(memsaver_usage& sum, const ArenaUsage& row) noexcept {
     sum.released_total_bytes += row.released_total_bytes;
     sum.saved_total_bytes += row.saved_total_bytes;
     sum.restored_total_bytes += row.restored_total_bytes;
+    sum.elastic_bytes += row.elastic_bytes;
 }
 
 memsaver_usage sum_of(const Usage& usage, const Tags& tags) {
@@ -507,6 +533,8 @@ Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_opti
     wanted.capacity = from.capacity;
     wanted.reserve = from.reserve;
     wanted.margin = from.margin;
+    wanted.evictable = from.evictable;
+    wanted.priority = from.priority;
     return handle.saver.core()->arena(name, policy_of(from.policy), driver_for(handle, from.device), std::move(wanted));
 }
 
@@ -536,6 +564,7 @@ const char* memsaver_result_name(int32_t result) noexcept {
     case MEMSAVER_BACKUP_DAMAGED: return "MEMSAVER_BACKUP_DAMAGED";
     case MEMSAVER_HOOK_FAILED: return "MEMSAVER_HOOK_FAILED";
     case MEMSAVER_INTERNAL: return "MEMSAVER_INTERNAL";
+    case MEMSAVER_SOURCE_CHANGED: return "MEMSAVER_SOURCE_CHANGED";
     default: return "unknown result";
     }
 }
@@ -810,6 +839,18 @@ memsaver_result memsaver_pop_region(memsaver_saver* saver) noexcept {
 
 // --- Pause and resume ---
 
+namespace {
+
+ResumeOptions resume_options_of(const memsaver_resume_options* options) {
+    const memsaver_resume_options from = read(options, MEMSAVER_RESUME_OPTIONS_INIT, "memsaver_resume_options");
+    ResumeOptions wanted;
+    wanted.bytes = policy_of(from.bytes);
+    wanted.room_within = duration_of(from.room_within_ns);
+    return wanted;
+}
+
+} // namespace
+
 memsaver_result memsaver_pause(memsaver_saver* saver, const char* const* names, size_t count,
                                const memsaver_pause_options* options, memsaver_report* report) noexcept {
     return operate(report, [&] {
@@ -827,10 +868,7 @@ memsaver_result memsaver_resume(memsaver_saver* saver, const char* const* names,
                                 const memsaver_resume_options* options, memsaver_report* report) noexcept {
     return operate(report, [&] {
         memsaver_saver& handle = given(saver, "memsaver_resume", "the saver");
-        const memsaver_resume_options from = read(options, MEMSAVER_RESUME_OPTIONS_INIT, "memsaver_resume_options");
-        ResumeOptions wanted;
-        wanted.bytes = policy_of(from.bytes);
-        wanted.room_within = duration_of(from.room_within_ns);
+        const ResumeOptions wanted = resume_options_of(options);
         return handle.saver.resume(tags_of(names, count, "memsaver_resume"), wanted);
     });
 }
@@ -844,14 +882,13 @@ memsaver_result memsaver_exchange(memsaver_saver* saver, const char* const* out_
             read(options, MEMSAVER_EXCHANGE_OPTIONS_INIT, "memsaver_exchange_options");
         const memsaver_pause_options pausing =
             read(from.pausing, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
-        const memsaver_resume_options resuming =
-            read(from.resuming, MEMSAVER_RESUME_OPTIONS_INIT, "memsaver_resume_options");
+        const ResumeOptions resuming = resume_options_of(from.resuming);
         ExchangeOptions wanted;
         wanted.order = order_of(pausing, "memsaver_exchange");
         wanted.timeout = duration_of(pausing.timeout_ns);
         wanted.bytes_out = policy_of(pausing.bytes);
-        wanted.bytes_in = policy_of(resuming.bytes);
-        wanted.room_within = duration_of(resuming.room_within_ns);
+        wanted.bytes_in = resuming.bytes;
+        wanted.room_within = resuming.room_within;
         return handle.saver.exchange(tags_of(out_names, out_count, "memsaver_exchange"),
                                      tags_of(in_names, in_count, "memsaver_exchange"), wanted);
     });
@@ -894,6 +931,246 @@ memsaver_result memsaver_forget_backup(memsaver_saver* saver, const char* const*
     return guarded([&] {
         given(saver, "memsaver_forget_backup", "the saver")
             .saver.forget_backup(tags_of(names, count, "memsaver_forget_backup"));
+    });
+}
+
+memsaver_result memsaver_invalidate_range(memsaver_saver* saver, const void* pointer, size_t bytes) noexcept {
+    return guarded([&] { given(saver, "memsaver_invalidate_range", "the saver").saver.invalidate(pointer, bytes); });
+}
+
+memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes, const char* path,
+                              size_t offset) noexcept {
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_load", "the saver");
+        handle.saver.load(pointer, bytes, not_null(path, "memsaver_load", "the path"), offset);
+    });
+}
+
+// --- Bytes on their way ---
+
+memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* names, size_t count,
+                                      const memsaver_resume_async_options* options,
+                                      memsaver_arrival** arrival) noexcept {
+    if (arrival != nullptr) *arrival = nullptr;
+    return guarded([&] {
+        const char* const function = "memsaver_resume_async";
+        memsaver_saver& handle = given(saver, function, "the saver");
+        (void)not_null(arrival, function, "where to");
+        const memsaver_resume_async_options from =
+            read(options, MEMSAVER_RESUME_ASYNC_OPTIONS_INIT, "memsaver_resume_async_options");
+        ResumeAsyncOptions wanted;
+        if (from.first_count != 0) {
+            (void)not_null(from.first, function, "the list of what is wanted first");
+            (void)not_null(from.first_bytes, function, "the list of how much is wanted first");
+        }
+        for (std::size_t i = 0; i < from.first_count; ++i) wanted.first.push_back({from.first[i], from.first_bytes[i]});
+        ResumeOptions resuming = resume_options_of(from.resuming);
+        wanted.bytes = std::move(resuming.bytes);
+        wanted.room_within = resuming.room_within;
+        auto made = std::make_unique<memsaver_arrival>(); // before anything is done
+        made->arrival = handle.saver.resume_async(tags_of(names, count, function), wanted);
+        *arrival = made.release();
+    });
+}
+
+memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, size_t count,
+                              const memsaver_pause_options* options, memsaver_arrival** arrival) noexcept {
+    if (arrival != nullptr) *arrival = nullptr;
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_save", "the saver");
+        (void)not_null(arrival, "memsaver_save", "where to");
+        const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
+        SaveOptions wanted;
+        wanted.order = order_of(from, "memsaver_save");
+        wanted.timeout = duration_of(from.timeout_ns);
+        auto made = std::make_unique<memsaver_arrival>();
+        made->arrival = handle.saver.save(tags_of(names, count, "memsaver_save"), wanted);
+        *arrival = made.release();
+    });
+}
+
+memsaver_result memsaver_arrival_before(memsaver_arrival* arrival, void* stream) noexcept {
+    return guarded([&] {
+        given(arrival, "memsaver_arrival_before", "the arrival").arrival.before(StreamRef::from_native(stream));
+    });
+}
+
+memsaver_result memsaver_arrival_before_range(memsaver_arrival* arrival, void* stream, const void* pointer,
+                                              size_t bytes) noexcept {
+    return guarded([&] {
+        given(arrival, "memsaver_arrival_before_range", "the arrival")
+            .arrival.before(StreamRef::from_native(stream), pointer, bytes);
+    });
+}
+
+memsaver_result memsaver_arrival_wait(memsaver_arrival* arrival, memsaver_report* report) noexcept {
+    return operate(report, [&] {
+        const Arrival& of = given(arrival, "memsaver_arrival_wait", "the arrival").arrival;
+        of.wait();
+        return of.report();
+    });
+}
+
+memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arrival, const void* pointer, size_t bytes) noexcept {
+    return guarded([&] { given(arrival, "memsaver_arrival_wait_range", "the arrival").arrival.wait(pointer, bytes); });
+}
+
+memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) noexcept {
+    return guarded([&] {
+        const Arrival& of = given(arrival, "memsaver_arrival_done", "the arrival").arrival;
+        given(done, "memsaver_arrival_done", "where to") = of.done();
+    });
+}
+
+void memsaver_end_arrival(memsaver_arrival* arrival) noexcept { delete arrival; }
+
+memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
+                                  memsaver_gate** gate) noexcept {
+    if (gate != nullptr) *gate = nullptr;
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_get_gate", "the saver");
+        (void)not_null(gate, "memsaver_get_gate", "where to");
+        *gate = std::make_unique<memsaver_gate>(memsaver_gate{handle.saver.gate(pointer, bytes)}).release();
+    });
+}
+
+memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) noexcept {
+    return guarded(
+        [&] { given(gate, "memsaver_gate_before", "the gate").gate.before(StreamRef::from_native(stream)); });
+}
+
+void memsaver_release_gate(memsaver_gate* gate) noexcept { delete gate; }
+
+// --- Uses ---
+
+memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* names, size_t count,
+                                   const memsaver_use_options* options, memsaver_use** use) noexcept {
+    if (use != nullptr) *use = nullptr;
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_begin_use", "the saver");
+        (void)not_null(use, "memsaver_begin_use", "where to");
+        const memsaver_use_options from = read(options, MEMSAVER_USE_OPTIONS_INIT, "memsaver_use_options");
+        UseOptions wanted;
+        wanted.order = order_of(from, "memsaver_begin_use");
+        wanted.timeout = duration_of(from.timeout_ns);
+        wanted.room_within = duration_of(from.room_within_ns);
+        auto made = std::make_unique<memsaver_use>();
+        made->use = handle.saver.use(tags_of(names, count, "memsaver_begin_use"), wanted);
+        made->lost = made->use.lost();
+        for (const std::string& name : made->lost) made->names.push_back(name.c_str());
+        *use = made.release();
+    });
+}
+
+memsaver_result memsaver_use_until(memsaver_use* use, void* stream) noexcept {
+    return guarded([&] { given(use, "memsaver_use_until", "the use").use.until(StreamRef::from_native(stream)); });
+}
+
+memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) noexcept {
+    return guarded([&] {
+        Use& of = given(use, "memsaver_use_until_event", "the use").use;
+        of.until(EventRef{static_cast<CUevent_st*>(not_null(event, "memsaver_use_until_event", "the event"))});
+    });
+}
+
+memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names, size_t* count) noexcept {
+    return guarded([&] {
+        const memsaver_use& of = given(use, "memsaver_use_lost", "the use");
+        (void)not_null(names, "memsaver_use_lost", "where to");
+        given(count, "memsaver_use_lost", "where their count goes") = of.names.size();
+        *names = of.names.data();
+    });
+}
+
+void memsaver_end_use(memsaver_use* use) noexcept { delete use; }
+
+memsaver_result memsaver_set_evictable(memsaver_saver* saver, const char* const* names, size_t count,
+                                       bool evictable) noexcept {
+    return guarded([&] {
+        given(saver, "memsaver_set_evictable", "the saver")
+            .saver.set_evictable(tags_of(names, count, "memsaver_set_evictable"), evictable);
+    });
+}
+
+memsaver_result memsaver_set_priority(memsaver_saver* saver, const char* const* names, size_t count,
+                                      int32_t priority) noexcept {
+    return guarded([&] {
+        given(saver, "memsaver_set_priority", "the saver")
+            .saver.set_priority(tags_of(names, count, "memsaver_set_priority"), priority);
+    });
+}
+
+memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes, const memsaver_reclaim_options* options,
+                                 memsaver_reclaimed* reclaimed, char** text) noexcept {
+    if (text != nullptr) *text = nullptr;
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, "memsaver_reclaim", "the saver");
+        const memsaver_reclaim_options from = read(options, MEMSAVER_RECLAIM_OPTIONS_INIT, "memsaver_reclaim_options");
+        const Out<memsaver_reclaimed> out{reclaimed, "memsaver_reclaimed"};
+        ReclaimOptions wanted;
+        wanted.order = order_of(from, "memsaver_reclaim");
+        wanted.timeout = duration_of(from.timeout_ns);
+        if (from.device != -1) wanted.device = from.device;
+        const Reclaimed got = handle.saver.reclaim(bytes, wanted);
+        out.put({sizeof(memsaver_reclaimed), got.wanted_bytes, got.unused_bytes, got.elastic_bytes, got.evicted_bytes,
+                 got.report.saved_bytes});
+        if (text == nullptr) return;
+        std::ostringstream line;
+        line << got;
+        *text = copy_of(line.str());
+    });
+}
+
+// --- Elastic memory ---
+
+memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes, const memsaver_elastic_options* options,
+                                      memsaver_elastic** elastic) noexcept {
+    if (elastic != nullptr) *elastic = nullptr;
+    return guarded([&] {
+        const Arena& of = given(arena, "memsaver_make_elastic", "the arena").arena;
+        (void)not_null(elastic, "memsaver_make_elastic", "where to");
+        const memsaver_elastic_options from = read(options, MEMSAVER_ELASTIC_OPTIONS_INIT, "memsaver_elastic_options");
+        ElasticOptions wanted;
+        if (from.granularity != 0) wanted.granularity = from.granularity;
+        if (from.on_reclaim != nullptr) {
+            wanted.on_reclaim = [function = from.on_reclaim, context = from.on_reclaim_context](std::size_t more) {
+                return function(context, more);
+            };
+        }
+        *elastic = std::make_unique<memsaver_elastic>(memsaver_elastic{of.elastic(bytes, wanted)}).release();
+    });
+}
+
+void memsaver_end_elastic(memsaver_elastic* elastic) noexcept { delete elastic; }
+
+memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset, size_t bytes) noexcept {
+    return guarded([&] { given(elastic, "memsaver_elastic_commit", "the range").elastic.commit(offset, bytes); });
+}
+
+memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
+                                         const memsaver_pause_options* options) noexcept {
+    return guarded([&] {
+        Elastic& of = given(elastic, "memsaver_elastic_release", "the range").elastic;
+        const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
+        of.release(offset, bytes, order_of(from, "memsaver_elastic_release"));
+    });
+}
+
+memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
+                                        const memsaver_pause_options* options) noexcept {
+    return guarded([&] {
+        Elastic& of = given(elastic, "memsaver_elastic_resize", "the range").elastic;
+        const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
+        of.resize(bytes, order_of(from, "memsaver_elastic_resize"));
+    });
+}
+
+memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic, memsaver_elastic_info* info) noexcept {
+    return guarded([&] {
+        const Elastic& of = given(elastic, "memsaver_get_elastic_info", "the range").elastic;
+        const Out<memsaver_elastic_info> out{not_null(info, "memsaver_get_elastic_info", "where to"),
+                                             "memsaver_elastic_info"};
+        out.put({sizeof(memsaver_elastic_info), of.data(), of.capacity(), of.granularity(), of.committed_bytes()});
     });
 }
 

@@ -10,8 +10,9 @@
 //
 // - Every function that can fail returns a memsaver_result and says with memsaver_last_error() what happened. No C++
 //   exception ever leaves the library. Null handles and arguments that cannot be meant are MEMSAVER_MISUSE.
-// - Every function may be called from any thread. A handle (memsaver_saver, memsaver_arena, memsaver_hook) must not be
-//   used while or after another thread gives it back.
+// - Every function may be called from any thread. A handle (memsaver_saver, memsaver_arena, memsaver_hook and so on)
+// must
+//   not be used while or after another thread gives it back.
 // - Sizes are bytes, times are nanoseconds. Text is UTF-8 or whatever the program named its tags with, and ends with 0.
 //   What is passed in is copied; the library keeps no pointer of the program's but callbacks and their contexts.
 // - Structures begin with their size. Initialize them with their macro (MEMSAVER_OPTIONS_INIT and so on): every field
@@ -61,7 +62,10 @@ typedef enum memsaver_result {
     /// A hook returned non-zero. One that runs before: nothing happened. One that runs after: the operation is done.
     MEMSAVER_HOOK_FAILED = 9,
     /// Something that the library does not know of was thrown, as by a callback that threw through C.
-    MEMSAVER_INTERNAL = 10
+    MEMSAVER_INTERNAL = 10,
+    /// A file that bytes were loaded from is not what it was. Paused memory stays paused; the same call succeeds once
+    /// the file is back.
+    MEMSAVER_SOURCE_CHANGED = 11
 } memsaver_result;
 
 /// "MEMSAVER_OUT_OF_MEMORY" and so on; "unknown result" for any other number. Static.
@@ -101,6 +105,14 @@ typedef struct memsaver_saver memsaver_saver;
 typedef struct memsaver_arena memsaver_arena;
 /// Keeps a hook in force.
 typedef struct memsaver_hook memsaver_hook;
+/// Bytes that are on their way.
+typedef struct memsaver_arrival memsaver_arrival;
+/// Has streams and captured graphs wait for bytes that are on their way.
+typedef struct memsaver_gate memsaver_gate;
+/// Tags that are in use, and so are not paused.
+typedef struct memsaver_use memsaver_use;
+/// A range of addresses with memory where and while it is wanted.
+typedef struct memsaver_elastic memsaver_elastic;
 
 /// The `count` of a list whose one name is a prefix: every tag whose name begins with it, perhaps none.
 #define MEMSAVER_UNDER SIZE_MAX
@@ -114,7 +126,10 @@ typedef enum memsaver_policy_kind {
     MEMSAVER_DISCARD = 0,     ///< undefined after a resume
     MEMSAVER_ZERO = 1,        ///< live blocks read as zero after a resume
     MEMSAVER_HOST_BACKUP = 2, ///< kept in host memory
-    MEMSAVER_FILE_BACKUP = 3  ///< kept in a file that has no name and goes with the tag
+    MEMSAVER_FILE_BACKUP = 3, ///< kept in a file that has no name and goes with the tag
+    /// What memsaver_load() filled comes from its file again, and is never saved. The rest is kept in pinned host
+    /// memory.
+    MEMSAVER_FILE_SOURCE = 4
 } memsaver_policy_kind;
 
 /// When bytes are saved.
@@ -147,8 +162,9 @@ typedef struct memsaver_policy {
     /// Backups: a checksum is taken on the way out and compared before bytes come back: MEMSAVER_BACKUP_DAMAGED.
     /// MEMSAVER_UNAVAILABLE where the library was built without xxHash.
     bool verified;
-    uint32_t threads;      ///< backups: threads of a copy; 0: 8 for host memory, 4 for a file
-    size_t ring_bytes;     ///< backups: the most pinned memory for bytes on their way; 0: 64 MiB, 256 MiB for a file
+    uint32_t threads;  ///< backups: threads of a copy; 0: 8 for host memory and a source, 4 for a file
+    size_t ring_bytes; ///< backups: the most pinned memory for bytes on their way; 0: 64 MiB, 256 MiB for a file, 32
+                       ///< MiB for a source
     const char* directory; ///< MEMSAVER_FILE_BACKUP: where the file is made; needed there
 } memsaver_policy;
 
@@ -312,10 +328,14 @@ typedef struct memsaver_arena_options {
     size_t margin;  ///< bytes of the device's memory that its allocations and resumes leave free; 0: the saver's
     /// -1: the saver's device. Of a saver on a GPU, the number of another GPU, driven with the saver's options.
     int32_t device;
+    /// Whether uses of other tags and memsaver_reclaim() may pause it while nobody uses it, though it was never named
+    /// in a use. Outside of its uses no work may then touch it.
+    bool evictable;
+    int32_t priority; ///< those of the lowest are paused first, and of these the one that was used longest ago
 } memsaver_arena_options;
 
 #define MEMSAVER_ARENA_OPTIONS_INIT                                                                                    \
-    { sizeof(memsaver_arena_options), NULL, 0, 0, 0, -1 }
+    { sizeof(memsaver_arena_options), NULL, 0, 0, 0, -1, false, 0 }
 
 /// Makes a tag, with its policy, if there is none. A tag that exists with another policy is MEMSAVER_MISUSE.
 MEMSAVER_API memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
@@ -538,6 +558,233 @@ MEMSAVER_API memsaver_result memsaver_invalidate(memsaver_saver* saver, const ch
 MEMSAVER_API memsaver_result memsaver_forget_backup(memsaver_saver* saver, const char* const* names,
                                                     size_t count) MEMSAVER_NOEXCEPT;
 
+/// The same of `bytes` at `pointer` (or inside its block). With MEMSAVER_FILE_SOURCE they have no home in a file from
+/// now on: pauses save them. Other policies take it for their tag.
+MEMSAVER_API memsaver_result memsaver_invalidate_range(memsaver_saver* saver, const void* pointer,
+                                                       size_t bytes) MEMSAVER_NOEXCEPT;
+
+/// Fills `bytes` at `pointer` (or inside its block), in a tag whose policy is MEMSAVER_FILE_SOURCE, with those of a
+/// file from `offset` on, now and at every later resume; a pause saves nothing of them. On return every stream sees the
+/// bytes. Waits for no work that still uses the old ones. The path is used again as it stands.
+///
+/// Errors: MEMSAVER_MISUSE (no bytes, not in one live block, paused, another policy, fewer bytes in the file),
+/// MEMSAVER_DRIVER_ERROR (the file cannot be opened or read; the text names it), MEMSAVER_SOURCE_CHANGED. If the file
+/// could not be had at all, nothing has changed; if reading failed, some of the bytes are the new ones.
+MEMSAVER_API memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes, const char* path,
+                                           size_t offset) MEMSAVER_NOEXCEPT;
+
+// --- Bytes on their way ---
+
+/// How a resume that does not wait goes about it.
+typedef struct memsaver_resume_async_options {
+    size_t size;
+    const void* const* first;  ///< bytes that are wanted first, in this order: pointers into blocks of the tags
+    const size_t* first_bytes; ///< and how many each
+    size_t first_count;
+    const memsaver_resume_options* resuming; ///< null: all defaults
+} memsaver_resume_async_options;
+
+#define MEMSAVER_RESUME_ASYNC_OPTIONS_INIT                                                                             \
+    { sizeof(memsaver_resume_async_options), NULL, NULL, 0, NULL }
+
+/// As memsaver_resume(), but does not wait for the bytes: on return all memory is mapped, and bytes are on their way.
+/// Until a block's have come it must not be touched but by work of a stream that memsaver_arrival_before() was called
+/// with, or after memsaver_arrival_wait(). `arrival` may not be null.
+///
+/// Errors: as memsaver_resume(), and MEMSAVER_MISUSE for bytes of `first` that are in no live block of the tags.
+MEMSAVER_API memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* names, size_t count,
+                                                   const memsaver_resume_async_options* options,
+                                                   memsaver_arrival** arrival) MEMSAVER_NOEXCEPT;
+
+/// Saves what a pause of these tags would save, ahead of it, for policies with MEMSAVER_ONCE: copies while the program
+/// works, so that the pause only gives pages back. Waits for the order in `options` here, whose `bytes` it ignores.
+/// What is written after that is for the program to tell: memsaver_invalidate(). `arrival` may not be null.
+///
+/// Errors: MEMSAVER_MISUSE (a tag that was named and whose policy saves at every pause, or keeps nothing),
+/// MEMSAVER_NOT_IDLE, and those of a pause.
+MEMSAVER_API memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, size_t count,
+                                           const memsaver_pause_options* options,
+                                           memsaver_arrival** arrival) MEMSAVER_NOEXCEPT;
+
+/// Work that `stream` is given from now on waits until all bytes of all tags have come. Does not wait itself, but for
+/// bytes that copies do not reach directly (files, pageable memory). A stream that is being captured is
+/// MEMSAVER_MISUSE: that is what gates are for.
+MEMSAVER_API memsaver_result memsaver_arrival_before(memsaver_arrival* arrival, void* stream) MEMSAVER_NOEXCEPT;
+/// The same for just these bytes, which are MEMSAVER_MISUSE where they are not in live blocks of the tags.
+MEMSAVER_API memsaver_result memsaver_arrival_before_range(memsaver_arrival* arrival, void* stream, const void* pointer,
+                                                           size_t bytes) MEMSAVER_NOEXCEPT;
+/// Waits until all bytes have come, and ends what was begun; hooks that run after a resume run here. `report` may be
+/// null. Tells, each time, what kept bytes from coming; the backup is whole then, and the next pause or resume goes on.
+MEMSAVER_API memsaver_result memsaver_arrival_wait(memsaver_arrival* arrival,
+                                                   memsaver_report* report) MEMSAVER_NOEXCEPT;
+/// Waits until just these bytes have come; every stream sees them then.
+MEMSAVER_API memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arrival, const void* pointer,
+                                                         size_t bytes) MEMSAVER_NOEXCEPT;
+/// Whether nothing is on its way any more, whatever came of it. Does not wait.
+MEMSAVER_API memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) MEMSAVER_NOEXCEPT;
+/// Waits as memsaver_arrival_wait() does, and ends the handle. What fails then goes to `on_event`. Null does nothing.
+MEMSAVER_API void memsaver_end_arrival(memsaver_arrival* arrival) MEMSAVER_NOEXCEPT;
+
+/// A gate of `bytes` at `pointer` (or inside its block): work behind it waits for just these bytes whenever a
+/// memsaver_resume_async() has them on their way. MEMSAVER_MISUSE for what is not in one live block. Keep it until
+/// graphs that were captured behind it are gone.
+MEMSAVER_API memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
+                                               memsaver_gate** gate) MEMSAVER_NOEXCEPT;
+/// Work that `stream` is given from now on waits at the gate. If the stream is being captured, a wait becomes part of
+/// the graph: each launch waits for the bytes that are on their way then.
+MEMSAVER_API memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) MEMSAVER_NOEXCEPT;
+/// Ends the handle. Null does nothing.
+MEMSAVER_API void memsaver_release_gate(memsaver_gate* gate) MEMSAVER_NOEXCEPT;
+
+// --- Uses: more tags than memory ---
+
+/// How tags are brought.
+typedef struct memsaver_use_options {
+    size_t size;
+    /// What evictions wait for besides the ends of uses and what these marked: memsaver_order, streams and events as in
+    /// memsaver_pause_options. By default MEMSAVER_ALREADY_IDLE: work outside of uses touches nothing that is evicted.
+    int32_t order;
+    void* const* streams;
+    size_t stream_count;
+    void* const* events;
+    size_t event_count;
+    /// How long to wait for pauses that are under way, and for work that uses marked: else MEMSAVER_NOT_IDLE. Negative:
+    /// as long as it takes.
+    int64_t timeout_ns;
+    /// How long to wait for room that other threads' uses hold: else MEMSAVER_OUT_OF_MEMORY. Negative: as long as it
+    /// takes.
+    int64_t room_within_ns;
+} memsaver_use_options;
+
+#define MEMSAVER_USE_OPTIONS_INIT                                                                                      \
+    { sizeof(memsaver_use_options), MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1 }
+
+/// Brings these tags, and keeps them here until memsaver_end_use() and until what memsaver_use_until() marked has
+/// passed. Room is made by pausing tags that nobody uses, of the lowest priority first and of these the one that was
+/// used longest ago: only tags that were once named in a use, or are evictable. Where these do not make enough room it
+/// waits for other threads' uses to end. A pause of the tags meanwhile waits. `use` may not be null.
+///
+/// Errors: MEMSAVER_OUT_OF_MEMORY, at once, where no end of other threads' uses could make enough room, and on a thread
+/// that holds a use; its text says who holds what. MEMSAVER_NOT_IDLE, MEMSAVER_MISUSE (an unknown tag; in a hook; in a
+/// capture where not all is here already), and those of a pause and of a resume.
+MEMSAVER_API memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* names, size_t count,
+                                                const memsaver_use_options* options,
+                                                memsaver_use** use) MEMSAVER_NOEXCEPT;
+/// The tags also stay until `stream` has passed what it was given so far. Does not wait; may be called for several, by
+/// one thread at a time. A stream that is being captured is MEMSAVER_MISUSE.
+MEMSAVER_API memsaver_result memsaver_use_until(memsaver_use* use, void* stream) MEMSAVER_NOEXCEPT;
+/// The same for an event that was recorded: cudaEvent_t or CUevent, not null.
+MEMSAVER_API memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) MEMSAVER_NOEXCEPT;
+/// Those of its tags whose bytes were dropped since they were last used, and have to be filled anew: `count` names,
+/// valid as long as the handle.
+MEMSAVER_API memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names,
+                                               size_t* count) MEMSAVER_NOEXCEPT;
+/// Ends the use, on any thread: what was submitted and not marked has passed. Null does nothing.
+MEMSAVER_API void memsaver_end_use(memsaver_use* use) MEMSAVER_NOEXCEPT;
+
+/// As memsaver_arena_options.evictable, from now on. A tag that was named in a use is so; false takes that back until
+/// the next one.
+MEMSAVER_API memsaver_result memsaver_set_evictable(memsaver_saver* saver, const char* const* names, size_t count,
+                                                    bool evictable) MEMSAVER_NOEXCEPT;
+/// As memsaver_arena_options.priority, from now on.
+MEMSAVER_API memsaver_result memsaver_set_priority(memsaver_saver* saver, const char* const* names, size_t count,
+                                                   int32_t priority) MEMSAVER_NOEXCEPT;
+
+/// How memory is reclaimed.
+typedef struct memsaver_reclaim_options {
+    size_t size;
+    int32_t order; ///< as memsaver_use_options.order, with its streams and events
+    void* const* streams;
+    size_t stream_count;
+    void* const* events;
+    size_t event_count;
+    int64_t timeout_ns; ///< how long to wait for work that uses marked; then the tag is passed by. Negative: no end
+    int32_t device;     ///< the number of the device that is to have more; -1: the saver's
+} memsaver_reclaim_options;
+
+#define MEMSAVER_RECLAIM_OPTIONS_INIT                                                                                  \
+    { sizeof(memsaver_reclaim_options), MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1 }
+
+/// What a reclaim got, in bytes of physical memory.
+typedef struct memsaver_reclaimed {
+    size_t size;
+    size_t wanted_bytes;
+    size_t unused_bytes;  ///< given back of what nobody used
+    size_t elastic_bytes; ///< given back by owners of elastic memory, whom it asked
+    size_t evicted_bytes; ///< given back by pausing idle tags
+    size_t saved_bytes;   ///< that these pauses copied to backups
+} memsaver_reclaimed;
+
+#define MEMSAVER_RECLAIMED_INIT                                                                                        \
+    { sizeof(memsaver_reclaimed), 0, 0, 0, 0, 0 }
+
+/// Gives `bytes` or more back to a device: first what nobody uses, then what owners of elastic memory release when they
+/// are asked, then idle tags, in the order in which a use would pause them. Never waits for a use. Less than that is no
+/// failure: `reclaimed` says what was got, and `text`, in a line, also why not more and who holds the rest; it is given
+/// back with memsaver_free_text(). Both may be null.
+///
+/// Errors: those of a pause, and MEMSAVER_MISUSE inside a hook and for a device on which no tag lives.
+MEMSAVER_API memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes,
+                                              const memsaver_reclaim_options* options, memsaver_reclaimed* reclaimed,
+                                              char** text) MEMSAVER_NOEXCEPT;
+
+// --- Elastic memory ---
+
+/// Asked where the device lacks memory that idle tags do not make up for, on the thread that wants it, with no lock
+/// held: releases what it can spare of the range, and returns how many bytes that were; 0 refuses. Must not throw nor
+/// longjmp.
+typedef size_t (*memsaver_reclaim_function)(void* context, size_t bytes);
+
+/// How an elastic range is made.
+typedef struct memsaver_elastic_options {
+    size_t size;
+    size_t granularity; ///< bytes of one step, rounded up to the device's pages; 0: 64 MiB
+    /// Null: nobody is asked. It and its context must outlive the range.
+    memsaver_reclaim_function on_reclaim;
+    void* on_reclaim_context;
+} memsaver_elastic_options;
+
+#define MEMSAVER_ELASTIC_OPTIONS_INIT                                                                                  \
+    { sizeof(memsaver_elastic_options), 0, NULL, NULL }
+
+/// `bytes` of addresses of an arena, without memory so far. They cost no memory and may be more than the device has.
+/// Each step that has memory is a block of the tag: paused, resumed, saved and counted with it.
+MEMSAVER_API memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes,
+                                                   const memsaver_elastic_options* options,
+                                                   memsaver_elastic** elastic) MEMSAVER_NOEXCEPT;
+/// Ends the range: gives everything back, as memsaver_deallocate() does. Null does nothing.
+MEMSAVER_API void memsaver_end_elastic(memsaver_elastic* elastic) MEMSAVER_NOEXCEPT;
+
+/// Memory for `bytes` at `offset`, rounded outward to whole steps; steps that have some keep it, and their bytes. All
+/// or nothing. Errors: MEMSAVER_MISUSE (0 bytes, beyond the range, any of it paused, the tag's capacity), and those of
+/// an allocation.
+MEMSAVER_API memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset,
+                                                     size_t bytes) MEMSAVER_NOEXCEPT;
+/// Gives up the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Does not wait: pages go
+/// back once the order in `options` has passed, whose `timeout_ns` and `bytes` it ignores. MEMSAVER_MISUSE: 0 bytes,
+/// beyond the range, a step of it has no memory, a capture.
+MEMSAVER_API memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
+                                                      const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
+/// Commits or releases at the end, so that the last step with memory is the one that holds byte `bytes - 1`; 0 releases
+/// everything. Errors as of these two.
+MEMSAVER_API memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
+                                                     const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
+
+/// What an elastic range is.
+typedef struct memsaver_elastic_info {
+    size_t size;
+    void* data;             ///< its first address, which never changes
+    size_t capacity;        ///< bytes of addresses
+    size_t granularity;     ///< bytes of one step
+    size_t committed_bytes; ///< that have memory, paused or not
+} memsaver_elastic_info;
+
+#define MEMSAVER_ELASTIC_INFO_INIT                                                                                     \
+    { sizeof(memsaver_elastic_info), NULL, 0, 0, 0 }
+
+MEMSAVER_API memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic,
+                                                       memsaver_elastic_info* info) MEMSAVER_NOEXCEPT;
+
 // --- Hooks ---
 
 typedef enum memsaver_moment {
@@ -590,10 +837,11 @@ typedef struct memsaver_usage {
     size_t released_total_bytes; ///< physical memory that pauses gave back, summed up
     size_t saved_total_bytes;    ///< copied to backups
     size_t restored_total_bytes; ///< copied, or filled, from them
+    size_t elastic_bytes;        ///< of what is used now: committed in elastic ranges
 } memsaver_usage;
 
 #define MEMSAVER_USAGE_INIT                                                                                            \
-    { sizeof(memsaver_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(memsaver_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /// The sums over these tags on all their devices. A name that is unknown is MEMSAVER_MISUSE. Every tag (null names)
 /// includes plain memory.
@@ -605,9 +853,11 @@ MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, mem
 
 /// All of it as JSON, in one line:
 /// {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
-///  "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true}, ...]}
+///  "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true}, ...],
+///  "residency":{"hits":0,"misses":0,"waits":0,"evictions":0, ...}}
 /// Arenas have the fields of memsaver_usage and a state: "active", "paused", "partly paused", "arriving", "empty",
-/// "plain" or "closed". Bytes of a tag's name that are no UTF-8 pass as they are. Give the text back with
+/// "plain" or "closed"; and of their tag how many uses name it ("users"), "evictable", "priority" and "age_ns", since
+/// its last use began or ended. Bytes of a tag's name that are no UTF-8 pass as they are. Give the text back with
 /// memsaver_free_text().
 MEMSAVER_API memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) MEMSAVER_NOEXCEPT;
 

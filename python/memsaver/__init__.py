@@ -13,6 +13,7 @@ it. `memsaver.torch` makes PyTorch's tensors a tag's.
 
 from memsaver._library import library_path
 from memsaver._memory import Buffer, View
+from memsaver._residency import Arrival, Elastic, Gate, Use
 from memsaver._saver import Arena, Hook, Region, Saver, Under, gpu_available, gpu_count, version
 from memsaver.errors import (
     BackupDamaged,
@@ -25,25 +26,30 @@ from memsaver.errors import (
     NotIdle,
     OutOfHostMemory,
     OutOfMemory,
+    SourceChanged,
     Unavailable,
 )
 from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
-from memsaver.policies import Discard, FileBackup, HostBackup, Policy, Zero
-from memsaver.reports import ArenaUsage, DeviceUsage, Info, Report, Totals, Usage, format_bytes
+from memsaver.policies import Discard, FileBackup, FileSource, HostBackup, Policy, Zero
+from memsaver.reports import ArenaUsage, DeviceUsage, Info, Reclaimed, Report, Residency, Totals, Usage, format_bytes
 
 __all__ = [
     "Arena",
     "ArenaUsage",
+    "Arrival",
     "BackupDamaged",
     "Buffer",
     "DeviceLost",
     "DeviceUsage",
     "Discard",
     "DriverError",
+    "Elastic",
     "Error",
     "Event",
     "EventKind",
     "FileBackup",
+    "FileSource",
+    "Gate",
     "Hook",
     "HookEvent",
     "HookFailed",
@@ -57,13 +63,17 @@ __all__ = [
     "OutOfHostMemory",
     "OutOfMemory",
     "Policy",
+    "Reclaimed",
     "Region",
     "Report",
+    "Residency",
     "Saver",
+    "SourceChanged",
     "Totals",
     "Unavailable",
     "Under",
     "Usage",
+    "Use",
     "View",
     "Zero",
     "format_bytes",

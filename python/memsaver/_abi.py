@@ -146,6 +146,8 @@ class ArenaOptions(Sized):
         ("reserve", c_size_t),
         ("margin", c_size_t),
         ("device", c_int32),
+        ("evictable", c_bool),
+        ("priority", c_int32),
     )
 
 
@@ -184,6 +186,84 @@ class ExchangeOptions(Sized):
     _fields_ = (("size", c_size_t), ("pausing", POINTER(PauseOptions)), ("resuming", POINTER(ResumeOptions)))
 
 
+class ResumeAsyncOptions(Sized):
+    _fields_ = (
+        ("size", c_size_t),
+        ("first", POINTER(c_void_p)),
+        ("first_bytes", POINTER(c_size_t)),
+        ("first_count", c_size_t),
+        ("resuming", POINTER(ResumeOptions)),
+    )
+
+
+class UseOptions(Sized):
+    _fields_ = (
+        ("size", c_size_t),
+        ("order", c_int32),
+        ("streams", POINTER(c_void_p)),
+        ("stream_count", c_size_t),
+        ("events", POINTER(c_void_p)),
+        ("event_count", c_size_t),
+        ("timeout_ns", c_int64),
+        ("room_within_ns", c_int64),
+    )
+
+
+class ReclaimOptions(Sized):
+    _fields_ = (
+        ("size", c_size_t),
+        ("order", c_int32),
+        ("streams", POINTER(c_void_p)),
+        ("stream_count", c_size_t),
+        ("events", POINTER(c_void_p)),
+        ("event_count", c_size_t),
+        ("timeout_ns", c_int64),
+        ("device", c_int32),
+    )
+
+
+class Reclaimed(Sized):
+    wanted_bytes: int
+    unused_bytes: int
+    elastic_bytes: int
+    evicted_bytes: int
+    saved_bytes: int
+    _fields_ = (
+        ("size", c_size_t),
+        ("wanted_bytes", c_size_t),
+        ("unused_bytes", c_size_t),
+        ("elastic_bytes", c_size_t),
+        ("evicted_bytes", c_size_t),
+        ("saved_bytes", c_size_t),
+    )
+
+
+ReclaimFunction = CFUNCTYPE(c_size_t, c_void_p, c_size_t)
+
+
+class ElasticOptions(Sized):
+    _fields_ = (
+        ("size", c_size_t),
+        ("granularity", c_size_t),
+        ("on_reclaim", ReclaimFunction),
+        ("on_reclaim_context", c_void_p),
+    )
+
+
+class ElasticInfo(Sized):
+    data: int | None
+    capacity: int
+    granularity: int
+    committed_bytes: int
+    _fields_ = (
+        ("size", c_size_t),
+        ("data", c_void_p),
+        ("capacity", c_size_t),
+        ("granularity", c_size_t),
+        ("committed_bytes", c_size_t),
+    )
+
+
 class HookEvent(Sized):
     moment: int
     tags: Any  # char**
@@ -218,6 +298,7 @@ class Usage(Sized):
         ("released_total_bytes", c_size_t),
         ("saved_total_bytes", c_size_t),
         ("restored_total_bytes", c_size_t),
+        ("elastic_bytes", c_size_t),
     )
 
 
@@ -233,6 +314,12 @@ STRUCTURES: dict[str, type[Sized]] = {
     "memsaver_pause_options": PauseOptions,
     "memsaver_resume_options": ResumeOptions,
     "memsaver_exchange_options": ExchangeOptions,
+    "memsaver_resume_async_options": ResumeAsyncOptions,
+    "memsaver_use_options": UseOptions,
+    "memsaver_reclaim_options": ReclaimOptions,
+    "memsaver_reclaimed": Reclaimed,
+    "memsaver_elastic_options": ElasticOptions,
+    "memsaver_elastic_info": ElasticInfo,
     "memsaver_hook_event": HookEvent,
     "memsaver_usage": Usage,
 }
@@ -285,6 +372,33 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "memsaver_prepare": (c_int, (_handle, _names, c_size_t)),
     "memsaver_invalidate": (c_int, (_handle, _names, c_size_t)),
     "memsaver_forget_backup": (c_int, (_handle, _names, c_size_t)),
+    "memsaver_invalidate_range": (c_int, (_handle, c_void_p, c_size_t)),
+    "memsaver_load": (c_int, (_handle, c_void_p, c_size_t, c_char_p, c_size_t)),
+    "memsaver_resume_async": (c_int, (_handle, _names, c_size_t, POINTER(ResumeAsyncOptions), _out_handle)),
+    "memsaver_save": (c_int, (_handle, _names, c_size_t, POINTER(PauseOptions), _out_handle)),
+    "memsaver_arrival_before": (c_int, (_handle, c_void_p)),
+    "memsaver_arrival_before_range": (c_int, (_handle, c_void_p, c_void_p, c_size_t)),
+    "memsaver_arrival_wait": (c_int, (_handle, POINTER(Report))),
+    "memsaver_arrival_wait_range": (c_int, (_handle, c_void_p, c_size_t)),
+    "memsaver_arrival_done": (c_int, (_handle, POINTER(c_bool))),
+    "memsaver_end_arrival": (None, (_handle,)),
+    "memsaver_get_gate": (c_int, (_handle, c_void_p, c_size_t, _out_handle)),
+    "memsaver_gate_before": (c_int, (_handle, c_void_p)),
+    "memsaver_release_gate": (None, (_handle,)),
+    "memsaver_begin_use": (c_int, (_handle, _names, c_size_t, POINTER(UseOptions), _out_handle)),
+    "memsaver_use_until": (c_int, (_handle, c_void_p)),
+    "memsaver_use_until_event": (c_int, (_handle, c_void_p)),
+    "memsaver_use_lost": (c_int, (_handle, POINTER(POINTER(c_char_p)), POINTER(c_size_t))),
+    "memsaver_end_use": (None, (_handle,)),
+    "memsaver_set_evictable": (c_int, (_handle, _names, c_size_t, c_bool)),
+    "memsaver_set_priority": (c_int, (_handle, _names, c_size_t, c_int32)),
+    "memsaver_reclaim": (c_int, (_handle, c_size_t, POINTER(ReclaimOptions), POINTER(Reclaimed), POINTER(c_void_p))),
+    "memsaver_make_elastic": (c_int, (_handle, c_size_t, POINTER(ElasticOptions), _out_handle)),
+    "memsaver_end_elastic": (None, (_handle,)),
+    "memsaver_elastic_commit": (c_int, (_handle, c_size_t, c_size_t)),
+    "memsaver_elastic_release": (c_int, (_handle, c_size_t, c_size_t, POINTER(PauseOptions))),
+    "memsaver_elastic_resize": (c_int, (_handle, c_size_t, POINTER(PauseOptions))),
+    "memsaver_get_elastic_info": (c_int, (_handle, POINTER(ElasticInfo))),
     "memsaver_add_hook": (c_int, (_handle, c_int32, HookFunction, c_void_p, _out_handle)),
     "memsaver_remove_hook": (None, (_handle,)),
     "memsaver_get_usage": (c_int, (_handle, _names, c_size_t, POINTER(Usage))),

@@ -26,8 +26,13 @@ class Handle:
 
     def __init__(self, end: Callable[..., object], *arguments: object) -> None:
         self._as_parameter_ = ctypes.c_void_p()
-        finalizer = weakref.finalize(self, when_possible, end, self._as_parameter_, *arguments)
-        finalizer.atexit = False  # the process's end gives everything back; others may still be at work
+        self._finalizer = weakref.finalize(self, when_possible, end, self._as_parameter_, *arguments)
+        self._finalizer.atexit = False  # the process's end gives everything back; others may still be at work
+
+    def end(self) -> None:
+        """Gives it back before this dies; it is null from then on. Again: nothing."""
+        self._finalizer()
+        self._as_parameter_ = ctypes.c_void_p()
 
     @property
     def out(self) -> object:
@@ -157,6 +162,21 @@ def _on_no_room(context: int, need: Any) -> int:
         _thread.closed = closed
 
 
+def _on_reclaim(context: int, wanted: int) -> int:
+    callback = _callbacks.get(context)
+    if callback is None:
+        return 0
+    closed = _enter()
+    try:
+        released: Any = callback.function(wanted)
+        return max(0, int(released or 0))
+    except BaseException as exception:
+        _keep(exception)
+        return 0
+    finally:
+        _thread.closed = closed
+
+
 def _on_event(context: int, event: Any) -> None:
     """What it raises goes to sys.unraisablehook: whatever is told of goes on."""
     _thread.closed += 1
@@ -173,4 +193,5 @@ def _on_event(context: int, event: Any) -> None:
 
 on_hook = _abi.HookFunction(_on_hook)
 on_no_room = _abi.NoRoomFunction(_on_no_room)
+on_reclaim = _abi.ReclaimFunction(_on_reclaim)
 on_event = _abi.EventFunction(_on_event)

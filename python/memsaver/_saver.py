@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
-from memsaver import _abi, _callbacks, policies
+from memsaver import _abi, _callbacks
+from memsaver._arguments import (
+    Stream,
+    TagList,
+    Under,
+    names_of,
+    nanoseconds_of,
+    pause_options_of,
+    pointer_of,
+    policy_of,
+    put_order,
+    resume_options_of,
+    stream_of,
+)
+from memsaver._residency import Arrival, Elastic, Gate, Use, end_arrival, end_use, release_gate
 from memsaver._callbacks import Callback, Handle, call
 from memsaver._library import bytes_of, library, raw, text
 from memsaver._memory import Buffer, DType, View
 from memsaver.errors import Error, Misuse
 from memsaver.events import Event, HookEvent, Moment, NoRoom
 from memsaver.policies import Policy
-from memsaver.reports import Info, Report, Totals, Usage, report_of, totals_of, usage_of
+from memsaver.reports import Info, Reclaimed, Report, Totals, Usage, reclaimed_of, report_of, totals_of, usage_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -29,113 +41,22 @@ if TYPE_CHECKING:
 __all__ = ["Arena", "Hook", "Region", "Saver", "Stream", "TagList", "Under", "gpu_available", "gpu_count", "version"]
 
 
-@dataclass(frozen=True)
-class Under:
-    """Every tag whose name begins with `prefix`; perhaps none."""
-
-    prefix: str
-
-
-#: None: every tag. One name, several, or all under a prefix. An empty list is no tag.
-TagList: TypeAlias = str | Under | Iterable[str] | None
-#: An address (0: the device's default stream), or an object of PyTorch, CuPy, Numba, or with `__cuda_stream__`.
-Stream: TypeAlias = Any
-
-
-def _names(tags: TagList) -> tuple[Any, int]:
-    if tags is None:
-        return None, 0
-    if isinstance(tags, Under):
-        return (c_char_p * 1)(raw(tags.prefix, "a prefix")), _abi.UNDER
-    names = [raw(tag, "a tag") for tag in ([tags] if isinstance(tags, str) else tags)]
-    return (c_char_p * max(1, len(names)))(*names), len(names)
-
-
-def _native(handle: Any, attributes: Sequence[str], what: str) -> int:
-    """The driver's handle of what other libraries have classes for."""
-    if isinstance(handle, int):
-        return handle
-    if what == "stream" and hasattr(handle, "__cuda_stream__"):
-        return int(handle.__cuda_stream__()[1])
-    for attribute in attributes:
-        if hasattr(handle, attribute):
-            found = getattr(handle, attribute)
-            return (found.value or 0) if isinstance(found, c_void_p) else int(found)
-    raise TypeError(f"a {what} is an address or an object of PyTorch, CuPy or Numba, not {type(handle).__name__}")
-
-
-def _stream(stream: Stream) -> int:
-    return _native(stream, ("cuda_stream", "ptr", "handle"), "stream")
-
-
-def _event(event: Any) -> int:
-    return _native(event, ("cuda_event", "ptr", "handle"), "event")
-
-
-def _pointer(pointer: int, what: str = "a pointer") -> int:
-    return bytes_of(pointer, what)
-
-
-def _nanoseconds(seconds: float | None) -> int:
-    if seconds is None or seconds == math.inf:
-        return -1
-    if not seconds >= 0:
-        raise Misuse(f"a time is in seconds, 0 or more, and not {seconds}")
-    return min(math.ceil(seconds * 1e9), 2**63 - 1)
-
-
-def _addresses(handles: list[int]) -> Any:
-    return (c_void_p * len(handles))(*handles)
-
-
-def _pause_options(
-    streams: Iterable[Stream] | None, events: Iterable[Any] | None, idle: bool, timeout: float | None, policy: Policy | None
-) -> _abi.PauseOptions:
-    options = _abi.PauseOptions(timeout_ns=_nanoseconds(timeout))
-    if streams is not None or events is not None:
-        if idle:
-            raise Misuse("idle=True waits for nothing: streams and events are not for it")
-        to_wait_for = [_stream(stream) for stream in streams or ()]
-        to_pass = [_event(event) for event in events or ()]
-        options.order = 1
-        options.streams, options.stream_count = _addresses(to_wait_for), len(to_wait_for)
-        options.events, options.event_count = _addresses(to_pass), len(to_pass)
-    elif idle:
-        options.order = 2
-    if policy is not None:
-        options.bytes = ctypes.pointer(_c_policy(policy))
-    return options
-
-
-def _resume_options(policy: Policy | None, room_within: float | None) -> _abi.ResumeOptions:
-    options = _abi.ResumeOptions(room_within_ns=_nanoseconds(room_within))
-    if policy is not None:
-        options.bytes = ctypes.pointer(_c_policy(policy))
-    return options
-
-
-def _c_policy(policy: Policy) -> _abi.Policy:
-    made = policies.to_c(policy)
-    assert made is not None
-    return made
-
-
 def _allocate(with_stream: Any, without: Any, stream: Stream, *arguments: Any) -> int:
     pointer = c_void_p()
     if stream is None:
         call(without, *arguments, byref(pointer))
     else:
-        call(with_stream, *arguments, _stream(stream), byref(pointer))
+        call(with_stream, *arguments, stream_of(stream), byref(pointer))
     return pointer.value or 0
 
 
 def _deallocate(functions: tuple[Any, Any, Any], handle: Handle, pointer: int, stream: Stream, idle: bool) -> None:
     plain, on_stream, when_idle = functions
-    address = _pointer(pointer)
+    address = pointer_of(pointer)
     if stream is not None:
         if idle:
             raise Misuse("a block is free once a stream has passed, or at once: stream= or idle=True")
-        call(on_stream, handle, address, _stream(stream))
+        call(on_stream, handle, address, stream_of(stream))
     else:
         call(when_idle if idle else plain, handle, address)
 
@@ -285,7 +206,7 @@ class Saver:
             cuda_library=None if cuda_library is None else os.fsencode(cuda_library),
         )
         if default_policy is not None:
-            options.default_policy = ctypes.pointer(_c_policy(default_policy))
+            options.default_policy = ctypes.pointer(policy_of(default_policy))
         if on_no_room is not None:
             options.on_no_room, options.on_no_room_context = _callbacks.on_no_room, self._context_of(on_no_room)
         if on_event is not None:
@@ -347,6 +268,8 @@ class Saver:
         reserve: int = 0,
         margin: int = 0,
         device: int | None = None,
+        evictable: bool = False,
+        priority: int = 0,
     ) -> Arena:
         """Makes a tag if there is none, and answers its memory on a device. A tag that exists must have what is given.
 
@@ -355,15 +278,20 @@ class Saver:
         reserve: bytes of memory taken at once, in as few pieces as can be. May raise `OutOfMemory`.
         margin: bytes of the device's memory that its allocations and resumes leave free; 0: the saver's.
         device: the number of another GPU; None: the saver's device.
+        evictable: whether `use()` of other tags and `reclaim()` may pause it while nobody uses it, though it was never named
+            in a use. Outside of its uses no work may then touch it.
+        priority: tags of the lowest are paused first, and of these the one that was used longest ago.
         """
         options = _abi.ArenaOptions(
             capacity=bytes_of(capacity, "capacity"),
             reserve=bytes_of(reserve, "reserve"),
             margin=bytes_of(margin, "margin"),
             device=_abi.ANY_DEVICE if device is None else _device(device),
+            evictable=evictable,
+            priority=_priority(priority),
         )
         if policy is not None:
-            options.policy = ctypes.pointer(_c_policy(policy))
+            options.policy = ctypes.pointer(policy_of(policy))
         handle = Handle(_release)
         call(library().memsaver_get_arena, self._handle, raw(tag, "a tag"), byref(options), handle.out)
         return Arena(self, tag, handle)
@@ -373,7 +301,7 @@ class Saver:
 
         The names are unknown again. Using their arenas is `Misuse`.
         """
-        names, count = _names(tags)
+        names, count = names_of(tags)
         if count == _abi.UNDER:
             self._tell_leavers(lambda tag: tag.startswith(text(names[0])))
         else:
@@ -387,12 +315,12 @@ class Saver:
 
     def set_capacity(self, tags: TagList, bytes: int) -> None:
         """The most bytes that allocations may make the tags hold on each device, from now on. What is mapped stays."""
-        call(library().memsaver_set_capacity, self._handle, *_names(tags), bytes_of(bytes, "a capacity"))
+        call(library().memsaver_set_capacity, self._handle, *names_of(tags), bytes_of(bytes, "a capacity"))
 
     def set_retain(self, tags: TagList, retain: bool) -> None:
         """Whether the tags' backups keep their host memory, or their files' room, after a resume, for the next pause; from
         the next resume on. `Misuse` for a tag that was named and whose policy keeps nothing."""
-        call(library().memsaver_set_retain, self._handle, *_names(tags), retain)
+        call(library().memsaver_set_retain, self._handle, *names_of(tags), retain)
 
     def region(self, tag: str | Arena) -> Region:
         """`with saver.region("weights"):` makes this thread's allocations without a tag go there. The tag is made if there
@@ -452,11 +380,11 @@ class Saver:
 
     def view(self, pointer: int, shape: int | Sequence[int], dtype: DType = "|u1") -> View:
         """Memory at `pointer` as an array; the default is of bytes. Owns nothing and checks nothing."""
-        return View(_pointer(pointer), shape, dtype, self._on_gpu)
+        return View(pointer_of(pointer), shape, dtype, self._on_gpu)
 
     def owns(self, pointer: int) -> bool:
         """Whether a pointer points to or into a live block of this saver, paused or not, plain memory included."""
-        return bool(library().memsaver_owns(self._handle, _pointer(pointer)))
+        return bool(library().memsaver_owns(self._handle, pointer_of(pointer)))
 
     def read_backup(self, pointer: int, bytes: int) -> bytearray:
         """The kept bytes at `pointer` (or inside its block), while the tag is paused and as long as its policy keeps them.
@@ -465,7 +393,7 @@ class Saver:
         """
         to = bytearray(bytes_of(bytes, "a size"))
         at = (ctypes.c_char * len(to)).from_buffer(to)
-        call(library().memsaver_read_backup, self._handle, _pointer(pointer), len(to), at)
+        call(library().memsaver_read_backup, self._handle, pointer_of(pointer), len(to), at)
         return to
 
     def write_backup(self, pointer: int, data: ReadableBuffer) -> None:
@@ -489,7 +417,7 @@ class Saver:
             new: Any = data
         else:
             new = view.tobytes() if view.readonly else (ctypes.c_char * view.nbytes).from_buffer(view)
-        call(library().memsaver_write_backup, self._handle, _pointer(pointer), new, view.nbytes)
+        call(library().memsaver_write_backup, self._handle, pointer_of(pointer), new, view.nbytes)
 
     # --- Pause and resume ---
 
@@ -514,7 +442,7 @@ class Saver:
         Raises `Misuse` (an unknown tag), `NotIdle`, `OutOfHostMemory`, and what a hook raises. The error's `report` says
         what was done before; calling again goes on from there.
         """
-        options = _pause_options(streams, events, idle, timeout, policy)
+        options = pause_options_of(streams, events, idle, timeout, policy)
         return self._operate(library().memsaver_pause, options, tags)
 
     def resume(self, tags: TagList = None, *, policy: Policy | None = None, room_within: float | None = None) -> Report:
@@ -528,7 +456,7 @@ class Saver:
 
         Raises also what `pause()` raises, and `BackupDamaged`.
         """
-        return self._operate(library().memsaver_resume, _resume_options(policy, room_within), tags)
+        return self._operate(library().memsaver_resume, resume_options_of(policy, room_within), tags)
 
     def exchange(
         self,
@@ -559,9 +487,140 @@ class Saver:
         rest is active; calling again goes on from there.
         """
         options = _abi.ExchangeOptions()
-        options.pausing = ctypes.pointer(_pause_options(streams, events, idle, timeout, policy_out))
-        options.resuming = ctypes.pointer(_resume_options(policy_in, room_within))
+        options.pausing = ctypes.pointer(pause_options_of(streams, events, idle, timeout, policy_out))
+        options.resuming = ctypes.pointer(resume_options_of(policy_in, room_within))
         return self._operate(library().memsaver_exchange, options, out, in_)
+
+    def resume_async(
+        self,
+        tags: TagList = None,
+        *,
+        first: Iterable[tuple[int, int]] = (),
+        policy: Policy | None = None,
+        room_within: float | None = None,
+    ) -> Arrival:
+        """As `resume()`, but does not wait for the bytes: all memory is mapped when it returns, and bytes are on their way.
+
+        Until a block's bytes have come it must not be touched but by work of a stream that `Arrival.before()` was called
+        with, or after `Arrival.wait()`.
+
+        first: (pointer, bytes) of what is wanted first, in this order.
+        policy, room_within: as those of `resume()`.
+
+        Raises what `resume()` raises, and `Misuse` for bytes of `first` that are in no live block of the tags.
+        """
+        wanted = [(pointer_of(pointer), bytes_of(count, "a size")) for pointer, count in first]
+        options = _abi.ResumeAsyncOptions(first_count=len(wanted))
+        options.first = (c_void_p * len(wanted))(*(pointer for pointer, _ in wanted))
+        options.first_bytes = (c_size_t * len(wanted))(*(count for _, count in wanted))
+        options.resuming = ctypes.pointer(resume_options_of(policy, room_within))
+        handle = Handle(end_arrival)
+        call(library().memsaver_resume_async, self._handle, *names_of(tags), byref(options), handle.out)
+        return Arrival(self, handle)
+
+    def save(
+        self,
+        tags: TagList = None,
+        *,
+        streams: Iterable[Stream] | None = None,
+        events: Iterable[Any] | None = None,
+        idle: bool = False,
+        timeout: float | None = None,
+    ) -> Arrival:
+        """Saves what a pause would save, ahead of it, for policies with refresh="once", while the program works.
+
+        Waits here as `pause()` does, for the work that has written the bytes; then the memory stays active. What is written
+        after that is for the program to tell: `invalidate()`.
+
+        Raises `Misuse` for a tag that was named and whose policy saves at every pause, or keeps nothing.
+        """
+        options = pause_options_of(streams, events, idle, timeout, None)
+        handle = Handle(end_arrival)
+        call(library().memsaver_save, self._handle, *names_of(tags), byref(options), handle.out)
+        return Arrival(self, handle)
+
+    def gate(self, pointer: int, bytes: int) -> Gate:
+        """A gate of `bytes` at `pointer` (or inside its block), for streams and captured graphs.
+
+        `Misuse` for what is not in one live block.
+        """
+        handle = Handle(release_gate)
+        size = bytes_of(bytes, "a size")
+        call(library().memsaver_get_gate, self._handle, pointer_of(pointer), size, handle.out)
+        return Gate(self, handle)
+
+    # --- More tags than memory ---
+
+    def use(
+        self,
+        tags: TagList,
+        *,
+        streams: Iterable[Stream] | None = None,
+        events: Iterable[Any] | None = None,
+        idle: bool = True,
+        timeout: float | None = None,
+        room_within: float | None = None,
+    ) -> Use:
+        """Brings tags, and keeps them here until the use ends: `with saver.use(["model.a", "kv.a"]) as use:`.
+
+        Room is made by pausing tags that nobody uses, of the lowest priority first and of these the one that was used longest
+        ago: only tags that were once named in a use, or are evictable. Where these do not make enough room, it waits for
+        other threads' uses to end. A pause of the tags meanwhile waits.
+
+        streams, events: what evictions wait for besides what uses have marked. idle=False: all work of the devices.
+        timeout: seconds to wait for pauses that are under way and for work that uses marked: else `NotIdle`.
+        room_within: seconds to wait for room that other threads' uses hold: else `OutOfMemory`.
+
+        Raises `OutOfMemory`, at once, where no end of other threads' uses could make enough room, and on a thread that holds
+        a use; its text says who holds what. `Misuse` in a hook, and in a capture where not all is here already.
+        """
+        options = _abi.UseOptions(timeout_ns=nanoseconds_of(timeout), room_within_ns=nanoseconds_of(room_within))
+        put_order(options, streams, events, idle)
+        handle = Handle(end_use)
+        call(library().memsaver_begin_use, self._handle, *names_of(tags), byref(options), handle.out)
+        return Use(self, handle)
+
+    def reclaim(
+        self,
+        bytes: int,
+        *,
+        streams: Iterable[Stream] | None = None,
+        events: Iterable[Any] | None = None,
+        idle: bool = True,
+        timeout: float | None = None,
+        device: int | None = None,
+    ) -> Reclaimed:
+        """Gives `bytes` or more back to a device: what nobody uses, then what owners of elastic memory release when they are
+        asked, then idle tags, in the order in which a use would pause them. Never waits for a use.
+
+        Less than that is no failure: the answer says what was got, and why not more.
+
+        streams, events, idle: as those of `use()`.
+        timeout: seconds to wait for work that uses marked; then the tag is passed by.
+        device: the number of another GPU; None: the saver's device.
+        """
+        options = _abi.ReclaimOptions(timeout_ns=nanoseconds_of(timeout))
+        options.device = _abi.ANY_DEVICE if device is None else _device(device)
+        put_order(options, streams, events, idle)
+        got, line = _abi.Reclaimed(), c_void_p()
+        wanted = bytes_of(bytes, "a size")
+        call(library().memsaver_reclaim, self._handle, wanted, byref(options), byref(got), byref(line))
+        assert line.value is not None
+        try:
+            return reclaimed_of(got, text(ctypes.string_at(line.value)))
+        finally:
+            library().memsaver_free_text(line)
+
+    def set_evictable(self, tags: TagList, evictable: bool) -> None:
+        """Whether `use()` of other tags and `reclaim()` may pause these tags while nobody uses them. A tag that was named in
+        a use is so from then on; False takes that back until the next one."""
+        call(library().memsaver_set_evictable, self._handle, *names_of(tags), evictable)
+
+    def set_priority(self, tags: TagList, priority: int) -> None:
+        """Tags of the lowest priority are paused first."""
+        call(library().memsaver_set_priority, self._handle, *names_of(tags), _priority(priority))
+
+    # --- Around pauses ---
 
     def trim(
         self,
@@ -573,18 +632,18 @@ class Saver:
         timeout: float | None = None,
     ) -> Report:
         """Gives back memory in which no block lives. Waits as `pause()` does, so that blocks freed before count."""
-        return self._operate(library().memsaver_trim, _pause_options(streams, events, idle, timeout, None), tags)
+        return self._operate(library().memsaver_trim, pause_options_of(streams, events, idle, timeout, None), tags)
 
     def _operate(self, function: Any, options: Any, *lists: TagList) -> Report:
         report = _abi.Report()
-        names = [part for tags in lists for part in _names(tags)]
+        names = [part for tags in lists for part in names_of(tags)]
         call(function, self._handle, *names, byref(options), byref(report), report=report)
         return report_of(report)
 
     def bytes_to_resume(self, tags: TagList = None) -> int:
         """Physical bytes that resuming tags would take now."""
         count = c_size_t()
-        call(library().memsaver_bytes_to_resume, self._handle, *_names(tags), byref(count))
+        call(library().memsaver_bytes_to_resume, self._handle, *names_of(tags), byref(count))
         return count.value
 
     def prepare(self, tags: TagList = None) -> None:
@@ -592,18 +651,35 @@ class Saver:
 
         `Misuse` for a tag that was named and whose policy keeps nothing; `OutOfHostMemory`.
         """
-        call(library().memsaver_prepare, self._handle, *_names(tags))
+        call(library().memsaver_prepare, self._handle, *names_of(tags))
 
     def invalidate(self, tags: TagList = None) -> None:
         """The program has changed bytes that a policy may have saved before: save them again at the next pause.
 
         `Misuse` for a tag that was named and whose policy keeps nothing.
         """
-        call(library().memsaver_invalidate, self._handle, *_names(tags))
+        call(library().memsaver_invalidate, self._handle, *names_of(tags))
+
+    def invalidate_range(self, pointer: int, bytes: int) -> None:
+        """As `invalidate()`, of `bytes` at `pointer` (or inside its block). With `FileSource` they have no home in a file from
+        now on: pauses save them. Other policies take it for their tag."""
+        call(library().memsaver_invalidate_range, self._handle, pointer_of(pointer), bytes_of(bytes, "a size"))
+
+    def load(self, pointer: int, bytes: int, path: str | os.PathLike[str], offset: int = 0) -> None:
+        """Fills `bytes` at `pointer` (or inside its block), in a tag with `FileSource`, with those of a file from `offset` on,
+        now and at every later resume; a pause saves nothing of them. On return every stream sees them.
+
+        Waits for no work that still uses the old bytes. The path is used again as it stands.
+
+        Raises `Misuse` (paused, another policy, fewer bytes in the file), `DriverError` where the file cannot be opened or
+        read, and `SourceChanged`. If the file could not be had at all, nothing has changed.
+        """
+        sizes = bytes_of(bytes, "a size"), os.fsencode(path), bytes_of(offset, "an offset")
+        call(library().memsaver_load, self._handle, pointer_of(pointer), *sizes)
 
     def forget_backup(self, tags: TagList = None) -> None:
         """What is kept of paused memory goes, with its room: a resume brings the memory back with undefined bytes."""
-        call(library().memsaver_forget_backup, self._handle, *_names(tags))
+        call(library().memsaver_forget_backup, self._handle, *names_of(tags))
 
     # --- Hooks ---
 
@@ -643,7 +719,7 @@ class Saver:
     def totals(self, tags: TagList = None) -> Totals:
         """The sums of some tags' usage on all their devices. Every tag (None) includes plain memory."""
         sums = _abi.Usage()
-        call(library().memsaver_get_usage, self._handle, *_names(tags), byref(sums))
+        call(library().memsaver_get_usage, self._handle, *names_of(tags), byref(sums))
         return totals_of(sums)
 
 
@@ -682,6 +758,18 @@ class Arena:
         pointer = self.allocate(like.bytes, alignment=alignment, stream=stream)
         return Buffer(like, pointer, self.free, library().memsaver_arena_deallocate, self._handle)
 
+    def elastic(
+        self, bytes: int, *, granularity: int = 0, on_reclaim: Callable[[int], object] | None = None
+    ) -> Elastic:
+        """`bytes` of addresses, without memory so far; they may be more than the device has.
+
+        granularity: bytes of one step, rounded up to the device's pages; 0: 64 MiB.
+        on_reclaim: asked where the device lacks memory that idle tags do not make up for, on the thread that wants it: told
+            how many bytes are wanted, it releases what it can spare and answers how many bytes that were. What it raises, the
+            caller gets, unless the call succeeds all the same, as `reclaim()` does: then `sys.unraisablehook`.
+        """
+        return Elastic(self, bytes, granularity, on_reclaim)
+
     def region(self) -> Region:
         """As `Saver.region()`, with this arena."""
         return self.saver.region(self)
@@ -697,6 +785,12 @@ def _device(number: int) -> int:
     if not -(2**31) <= number < 2**31:
         raise Misuse(f"no device has the number {number}")
     return number
+
+
+def _priority(priority: int) -> int:
+    if not -(2**31) <= priority < 2**31:
+        raise Misuse(f"no tag has the priority {priority}")
+    return priority
 
 
 def gpu_available(device: int = 0) -> bool:

@@ -22,6 +22,7 @@ __all__ = [
     "NotIdle",
     "OutOfHostMemory",
     "OutOfMemory",
+    "SourceChanged",
     "Unavailable",
 ]
 
@@ -80,6 +81,10 @@ class BackupDamaged(Error, RuntimeError):
     """Kept bytes are not those that were saved (`verified=True`). The memory is still paused."""
 
 
+class SourceChanged(Error, RuntimeError):
+    """A file that bytes were loaded from is not what it was. What is paused stays so, until the file is back."""
+
+
 class HookFailed(Error, RuntimeError):
     """A hook that is not Python's refused. What a hook in Python raises is raised as it is."""
 
@@ -100,4 +105,5 @@ BY_RESULT: dict[int, type[Error]] = {
     8: BackupDamaged,
     9: HookFailed,
     10: InternalError,
+    11: SourceChanged,
 }

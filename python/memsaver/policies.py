@@ -10,7 +10,7 @@ from memsaver import _abi
 from memsaver._library import bytes_of
 from memsaver.errors import Misuse
 
-__all__ = ["Discard", "FileBackup", "HostBackup", "Policy", "Zero"]
+__all__ = ["Discard", "FileBackup", "FileSource", "HostBackup", "Policy", "Zero"]
 
 #: When bytes are saved: at every pause; or at the first, and again after `Saver.invalidate()`.
 Refresh: TypeAlias = Literal["every_pause", "once"]
@@ -61,7 +61,19 @@ class FileBackup(_Backup):
     directory: str | os.PathLike[str]
 
 
-Policy: TypeAlias = Discard | Zero | HostBackup | FileBackup
+@dataclass(frozen=True, kw_only=True)
+class FileSource:
+    """What `Saver.load()` filled comes from its file again, and is never saved; the rest is kept in pinned host memory."""
+
+    #: Host memory is kept after a load or a resume, for the next one.
+    retain: bool = True
+    #: Readers; 0: the library's default.
+    threads: int = 0
+    #: Pinned memory for bytes on their way; 0: the library's default.
+    ring_bytes: int = 0
+
+
+Policy: TypeAlias = Discard | Zero | HostBackup | FileBackup | FileSource
 
 _REFRESH = {"every_pause": 0, "once": 1}
 _STORAGE = {"pinned": 0, "pageable": 1}
@@ -84,10 +96,13 @@ def to_c(policy: Policy | None) -> _abi.Policy | None:
         return _abi.Policy(kind=0, poison=poison, retain=True)
     if isinstance(policy, Zero):
         return _abi.Policy(kind=1, poison=-1, retain=True)
-    if not isinstance(policy, HostBackup | FileBackup):
-        raise TypeError(f"a policy is Discard, Zero, HostBackup or FileBackup, not {type(policy).__name__}")
+    if not isinstance(policy, HostBackup | FileBackup | FileSource):
+        raise TypeError(f"a policy is Discard, Zero, HostBackup, FileBackup or FileSource, not {type(policy).__name__}")
     if not 0 <= policy.threads < 1 << 32:
         raise Misuse(f"threads cannot be {policy.threads}")
+    ring_bytes = bytes_of(policy.ring_bytes, "ring_bytes")
+    if isinstance(policy, FileSource):
+        return _abi.Policy(kind=4, poison=-1, retain=policy.retain, threads=policy.threads, ring_bytes=ring_bytes)
     to = _abi.Policy(
         kind=2,
         poison=-1,
@@ -96,7 +111,7 @@ def to_c(policy: Policy | None) -> _abi.Policy | None:
         check=policy.check,
         verified=policy.verified,
         threads=policy.threads,
-        ring_bytes=bytes_of(policy.ring_bytes, "ring_bytes"),
+        ring_bytes=ring_bytes,
     )
     if isinstance(policy, HostBackup):
         to.storage = _one_of(policy.storage, _STORAGE, "storage")

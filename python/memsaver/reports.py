@@ -10,7 +10,7 @@ from typing import Any
 
 from memsaver import _abi
 
-__all__ = ["ArenaUsage", "DeviceUsage", "Info", "Report", "Totals", "Usage", "format_bytes"]
+__all__ = ["ArenaUsage", "DeviceUsage", "Info", "Reclaimed", "Report", "Residency", "Totals", "Usage", "format_bytes"]
 
 
 def format_bytes(count: int) -> str:
@@ -67,6 +67,7 @@ class Totals:
     released_total_bytes: int = 0  #: physical memory that pauses gave back, summed up
     saved_total_bytes: int = 0  #: copied to backups
     restored_total_bytes: int = 0  #: copied, or filled, from them
+    elastic_bytes: int = 0  #: of what is used now: committed in elastic ranges
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,46 @@ class ArenaUsage:
     released_total_bytes: int = 0
     saved_total_bytes: int = 0
     restored_total_bytes: int = 0
+    elastic_bytes: int = 0
+    users: int = 0  #: living uses that name the tag
+    evictable: bool = False  #: whether uses of other tags and `reclaim()` may pause it while nobody uses it
+    priority: int = 0  #: those of the lowest are paused first
+    age_ns: int = 0  #: since its last use began or ended; 0 if it was never in one
+
+
+@dataclass(frozen=True)
+class Residency:
+    """What uses and `reclaim()` have done since the saver was made."""
+
+    hits: int = 0  #: uses whose tags were all there
+    misses: int = 0  #: uses that had to bring something, or to wait for who did
+    waits: int = 0  #: uses that waited for other threads' uses, pauses or moves
+    evictions: int = 0  #: tags that were paused for others
+    brought_bytes: int = 0  #: physical memory that uses took from the device
+    restored_bytes: int = 0  #: of backups, that uses brought back
+    evicted_bytes: int = 0  #: physical memory that evictions gave back
+    saved_bytes: int = 0  #: that evictions copied to backups
+    most_passed: int = 0  #: the most later uses that one waiting use was ever passed by
+
+
+@dataclass(frozen=True)
+class Reclaimed:
+    """What `Saver.reclaim()` got, in bytes of physical memory."""
+
+    wanted_bytes: int = 0
+    unused_bytes: int = 0  #: given back of what nobody used
+    elastic_bytes: int = 0  #: given back by owners of elastic memory, whom it asked
+    evicted_bytes: int = 0  #: given back by pausing idle tags
+    saved_bytes: int = 0  #: that these pauses copied to backups
+    text: str = ""  #: all of it in a line: also why not more, and who holds the rest
+
+    @property
+    def bytes(self) -> int:
+        """What the device got back in all."""
+        return self.unused_bytes + self.elastic_bytes + self.evicted_bytes
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -115,6 +156,7 @@ class Usage:
 
     arenas: list[ArenaUsage] = field(default_factory=list)
     devices: list[DeviceUsage] = field(default_factory=list)
+    residency: Residency = field(default_factory=Residency)
 
     def __iter__(self) -> Iterator[ArenaUsage]:
         return iter(self.arenas)
@@ -123,7 +165,7 @@ class Usage:
         return len(self.arenas)
 
     def as_dict(self) -> dict[str, Any]:
-        """{"arenas": [{"tag": ..., ...}, ...], "devices": [...]}, as JSON would have it."""
+        """{"arenas": [{"tag": ..., ...}, ...], "devices": [...], "residency": {...}}, as JSON would have it."""
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
@@ -181,4 +223,9 @@ def _row(kind: type[Any], values: dict[str, Any]) -> Any:
 
 def usage_of(text: str) -> Usage:
     data = json.loads(text)
-    return Usage([_row(ArenaUsage, row) for row in data["arenas"]], [_row(DeviceUsage, row) for row in data["devices"]])
+    residency = _row(Residency, data.get("residency", {}))
+    return Usage([_row(ArenaUsage, row) for row in data["arenas"]], [_row(DeviceUsage, row) for row in data["devices"]], residency)
+
+
+def reclaimed_of(raw: _abi.Reclaimed, text: str) -> Reclaimed:
+    return Reclaimed(raw.wanted_bytes, raw.unused_bytes, raw.elastic_bytes, raw.evicted_bytes, raw.saved_bytes, text)

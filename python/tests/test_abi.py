@@ -112,7 +112,7 @@ def test_enumerators() -> None:
     assert enumerators("memsaver_event_kind") == {f"MEMSAVER_EVENT_{kind.name}": kind.value for kind in EventKind}
     assert enumerators("memsaver_refresh") == {f"MEMSAVER_{k.upper()}": n for k, n in policies._REFRESH.items()}
     assert enumerators("memsaver_storage") == {f"MEMSAVER_{k.upper()}": n for k, n in policies._STORAGE.items()}
-    assert list(enumerators("memsaver_policy_kind").values()) == [0, 1, 2, 3]
+    assert list(enumerators("memsaver_policy_kind").values()) == [0, 1, 2, 3, 4]
     assert list(enumerators("memsaver_order").values()) == [0, 1, 2]
     assert list(enumerators("memsaver_driver").values()) == [0, 1, 2]
     assert list(enumerators("memsaver_export").values()) == [0, 1, 2]

@@ -397,6 +397,31 @@ TEST_CASE("FileSource: without a saver, and in a saver that is switched off") {
     CHECK_THROWS_AS(off.load(block.data(), 1, files.path("nobody")), DriverError);
 }
 
+TEST_CASE("FileSource: switched off, what a load could not give back is given back later") {
+    const Checked<HostMachine2G> machine;
+    const ModelFiles files;
+    const std::string path = files.put("model", pattern(1_MiB, 1));
+    Told told;
+    MemorySaver off{machine.driver, {.enabled = false, .events = told.sink()}};
+    const Buffer<unsigned char> block{off.arena("model", FileSource{}), 1_MiB};
+    for (const Call call : {Call::unpin_host, Call::unmap_host}) {
+        CAPTURE(call_name(call));
+        machine.driver.fail({.call = call, .lasting = Lasting::onwards});
+        off.load(block.data(), 1_MiB, path); // the bytes are there
+        CHECK(has_pattern(machine.driver, block.data(), 1_MiB, 1));
+        machine.driver.heal();
+        off.load(block.data(), 1_MiB, path);
+        CHECK(machine.driver.host_bytes() == 0);
+    }
+    CHECK(!told.of(EventKind::ignored).empty());
+    machine.driver.fail({.call = Call::unmap_host, .lasting = Lasting::onwards});
+    off.load(block.data(), 1_MiB, path);
+    CHECK(machine.driver.host_bytes() != 0);
+    machine.driver.heal();
+    off.close();
+    CHECK(machine.driver.host_bytes() == 0);
+}
+
 TEST_CASE_TEMPLATE("FileSource: a load that fails leaves what was in memory, or bytes that are kept", M,
                    MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;

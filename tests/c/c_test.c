@@ -93,7 +93,7 @@ static void test_version_and_results(void) {
     int major = -1, minor = -1, patch = -1;
     CHECK(sscanf(memsaver_version_text(), "%d.%d.%d", &major, &minor, &patch) == 3);
     CHECK(memsaver_version() == major * 10000 + minor * 100 + patch);
-    for (int result = MEMSAVER_OK; result <= MEMSAVER_INTERNAL; ++result) {
+    for (int result = MEMSAVER_OK; result <= MEMSAVER_SOURCE_CHANGED; ++result) {
         CHECK(strncmp(memsaver_result_name(result), "MEMSAVER_", 9) == 0);
     }
     CHECK(strcmp(memsaver_result_name(-1), "unknown result") == 0);
@@ -648,7 +648,8 @@ static void test_usage(void) {
     OK(memsaver_get_usage_json(saver, &json));
     CHECK(json != NULL && strstr(json, "\"tag\":\"a \\\"tag\\\"\\u000a\"") != NULL);
     CHECK(json != NULL && strstr(json, "{\"arenas\":[{\"tag\":") == json && strstr(json, "],\"devices\":[{") != NULL);
-    CHECK(json != NULL && strstr(json, "\"state\":\"paused\"") != NULL && strstr(json, "\"known\":true}]}") != NULL);
+    CHECK(json != NULL && strstr(json, "\"state\":\"paused\"") != NULL &&
+          strstr(json, "\"known\":true}],\"residency\":{\"hits\":0,") != NULL);
     memsaver_free_text(json);
     memsaver_free_text(NULL);
 
@@ -682,8 +683,390 @@ static void test_switched_off(void) {
     OK(memsaver_write_backup(saver, (char*)block + 10, "\5\5", 2)); // the memory itself
     CHECK(reads(block, 9, 10) && reads((char*)block + 10, 5, 2) && reads((char*)block + 12, 9, 988));
     MISUSE(memsaver_write_backup(saver, (char*)block + 999, "\5\5", 2), "tag \"tag\"");
+    memsaver_use* use = NULL;
+    OK(memsaver_begin_use(saver, tag, 1, NULL, &use));
+    OK(memsaver_use_until(use, NULL));
+    memsaver_end_use(use);
+    memsaver_arrival* coming = NULL;
+    OK(memsaver_resume_async(saver, tag, 1, NULL, &coming));
+    OK(memsaver_arrival_wait(coming, NULL));
+    memsaver_end_arrival(coming);
+    memsaver_gate* gate = NULL;
+    OK(memsaver_get_gate(saver, block, 1000, &gate));
+    OK(memsaver_gate_before(gate, NULL));
+    memsaver_release_gate(gate);
     OK(memsaver_deallocate(saver, block));
     memsaver_destroy(saver);
+}
+
+// --- Bytes on their way, files, uses, elastic memory ---
+
+static void test_arrivals(void) {
+    memsaver_saver* saver = made();
+    const size_t size = 16 * MIB;
+    const char* names[] = {"weights"};
+    char* weights = kept_block(saver, names[0], size, 3);
+    const void* first[] = {weights + 8 * MIB, weights};
+    const size_t first_bytes[] = {4 * MIB, 1000};
+    memsaver_resume_async_options options = MEMSAVER_RESUME_ASYNC_OPTIONS_INIT;
+    options.first = first;
+    options.first_bytes = first_bytes;
+    options.first_count = 2;
+    memsaver_arrival* coming = NULL;
+    memsaver_gate* gate = NULL;
+    OK(memsaver_get_gate(saver, weights + 100, 3000, &gate));
+    for (int round = 0; round < 2; ++round) {
+        OK(memsaver_pause(saver, names, 1, NULL, NULL));
+        OK(memsaver_resume_async(saver, names, 1, round == 0 ? &options : NULL, &coming));
+        OK(memsaver_gate_before(gate, NULL));
+        OK(memsaver_arrival_before_range(coming, NULL, weights, 1000));
+        OK(memsaver_arrival_before(coming, NULL));
+        OK(memsaver_arrival_wait_range(coming, weights + 8 * MIB, 4 * MIB));
+        CHECK(reads(weights + 8 * MIB, 3, 4 * MIB));
+        memsaver_report report = MEMSAVER_REPORT_INIT;
+        OK(memsaver_arrival_wait(coming, &report));
+        CHECK(report.restored_bytes == size && report.mapped_bytes >= size);
+        bool done = false;
+        OK(memsaver_arrival_done(coming, &done));
+        CHECK(done && reads(weights, 3, size));
+        OK(memsaver_arrival_wait(coming, NULL));
+        memsaver_end_arrival(coming);
+    }
+
+    // Nothing is brought this once; the end waits.
+    memsaver_policy zero = MEMSAVER_POLICY_INIT;
+    zero.kind = MEMSAVER_ZERO;
+    memsaver_resume_options resuming = MEMSAVER_RESUME_OPTIONS_INIT;
+    resuming.bytes = &zero;
+    options.first_count = 0;
+    options.resuming = &resuming;
+    OK(memsaver_pause(saver, names, 1, NULL, NULL));
+    OK(memsaver_resume_async(saver, names, 1, &options, &coming));
+    memsaver_end_arrival(coming);
+    CHECK(reads(weights, 0, size));
+
+    // Saved ahead.
+    memsaver_policy once = MEMSAVER_POLICY_INIT;
+    once.kind = MEMSAVER_HOST_BACKUP;
+    once.refresh = MEMSAVER_ONCE;
+    memsaver_arena_options frozen = MEMSAVER_ARENA_OPTIONS_INIT;
+    frozen.policy = &once;
+    const char* ahead[] = {"frozen"};
+    OK(memsaver_make_tag(saver, ahead[0], &frozen));
+    void* block = NULL;
+    OK(memsaver_allocate(saver, ahead[0], size, 0, &block));
+    put(block, 4, size);
+    memsaver_pause_options idle = MEMSAVER_PAUSE_OPTIONS_INIT;
+    idle.order = MEMSAVER_ALREADY_IDLE;
+    memsaver_report report = MEMSAVER_REPORT_INIT;
+    OK(memsaver_save(saver, ahead, 1, &idle, &coming));
+    OK(memsaver_arrival_wait(coming, &report));
+    CHECK(report.saved_bytes == size);
+    memsaver_end_arrival(coming);
+    OK(memsaver_pause(saver, ahead, 1, NULL, &report));
+    CHECK(report.saved_bytes == 0);
+    OK(memsaver_resume(saver, ahead, 1, NULL, NULL));
+    CHECK(reads(block, 4, size));
+
+    // What cannot be meant.
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    options.first_count = 1;
+    first[0] = block;
+    MISUSE(memsaver_resume_async(saver, names, 1, &options, &coming), "not in live blocks");
+    CHECK(coming == NULL);
+    options.first = NULL;
+    MISUSE(memsaver_resume_async(saver, names, 1, &options, &coming), "wanted first is null");
+    options.first = first;
+    options.first_bytes = NULL;
+    MISUSE(memsaver_resume_async(saver, names, 1, &options, &coming), "how much is wanted first is null");
+    options.size = 0;
+    MISUSE(memsaver_resume_async(saver, names, 1, &options, &coming), "its size field is 0");
+    MISUSE(memsaver_resume_async(saver, names, 1, NULL, NULL), "where to is null");
+    MISUSE(memsaver_resume_async(NULL, names, 1, NULL, &coming), "saver is null");
+    OK(memsaver_resume_async(saver, NULL, 0, NULL, &coming));
+    MISUSE(memsaver_arrival_wait_range(coming, &saver, 1), "");
+    MISUSE(memsaver_arrival_before_range(coming, NULL, weights + size - 1, 2), "");
+    MISUSE(memsaver_arrival_done(coming, NULL), "where to is null");
+    MISUSE(memsaver_save(saver, names, 1, NULL, NULL), "where to is null");
+    memsaver_arrival* none = coming;
+    MISUSE(memsaver_save(saver, names, 1, NULL, &none), "weights");
+    CHECK(none == NULL);
+    memsaver_release_gate(gate);
+    MISUSE(memsaver_get_gate(saver, weights, size + 1, &gate), "");
+    CHECK(gate == NULL);
+    MISUSE(memsaver_get_gate(saver, weights, 1, NULL), "where to is null");
+    MISUSE(memsaver_gate_before(NULL, NULL), "gate is null");
+    MISUSE(memsaver_arrival_wait(NULL, NULL), "arrival is null");
+    MISUSE(memsaver_arrival_wait_range(NULL, weights, 1), "arrival is null");
+    MISUSE(memsaver_arrival_before(NULL, NULL), "arrival is null");
+    MISUSE(memsaver_arrival_before_range(NULL, NULL, weights, 1), "arrival is null");
+    memsaver_end_arrival(NULL);
+    memsaver_release_gate(NULL);
+    OK(memsaver_get_gate(saver, weights, 1, &gate));
+    OK(memsaver_close(saver));
+    MISUSE(memsaver_arrival_wait(coming, NULL), "closed");
+    MISUSE(memsaver_gate_before(gate, NULL), "closed");
+    memsaver_destroy(saver);
+    memsaver_end_arrival(coming);
+    memsaver_release_gate(gate);
+}
+
+static void write_file(const char* path, unsigned char byte, size_t bytes) {
+    FILE* file = fopen(path, "wb");
+    CHECK(file != NULL);
+    for (size_t i = 0; file != NULL && i < bytes; ++i) (void)fputc(byte, file);
+    CHECK(file != NULL && fclose(file) == 0);
+}
+
+static void test_load(void) {
+    char path[] = "/tmp/memsaver_c_test_XXXXXX";
+    const int descriptor = mkstemp(path);
+    CHECK(descriptor >= 0 && close(descriptor) == 0);
+    write_file(path, 6, 2 * MIB + 7);
+    memsaver_saver* saver = made();
+    memsaver_policy source = MEMSAVER_POLICY_INIT;
+    source.kind = MEMSAVER_FILE_SOURCE;
+    source.threads = 2;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &source;
+    const char* names[] = {"model"};
+    OK(memsaver_make_tag(saver, names[0], &options));
+    char* block = NULL;
+    OK(memsaver_allocate(saver, names[0], 2 * MIB, 0, (void**)&block));
+    OK(memsaver_load(saver, block, 2 * MIB, path, 7));
+    CHECK(reads(block, 6, 2 * MIB));
+    memsaver_report report = MEMSAVER_REPORT_INIT;
+    OK(memsaver_pause(saver, names, 1, NULL, &report));
+    CHECK(report.saved_bytes == 0);
+    OK(memsaver_resume(saver, names, 1, NULL, &report));
+    CHECK(report.restored_bytes == 2 * MIB && reads(block, 6, 2 * MIB));
+
+    // What changed is kept from then on.
+    put(block + MIB, 9, 5000);
+    OK(memsaver_invalidate_range(saver, block + MIB, 5000));
+    OK(memsaver_pause(saver, names, 1, NULL, &report));
+    CHECK(report.saved_bytes == 5000);
+    OK(memsaver_resume(saver, names, 1, NULL, NULL));
+    CHECK(reads(block, 6, MIB) && reads(block + MIB, 9, 5000) && reads(block + MIB + 5000, 6, MIB - 5000));
+
+    // A file that is not what it was.
+    OK(memsaver_pause(saver, names, 1, NULL, NULL));
+    write_file(path, 6, 100);
+    IS(MEMSAVER_SOURCE_CHANGED, memsaver_resume(saver, names, 1, NULL, NULL));
+    CHECK(strstr(memsaver_last_error(), path) != NULL);
+    CHECK(strcmp(memsaver_result_name(MEMSAVER_SOURCE_CHANGED), "MEMSAVER_SOURCE_CHANGED") == 0);
+    memsaver_policy discard = MEMSAVER_POLICY_INIT;
+    memsaver_resume_options without = MEMSAVER_RESUME_OPTIONS_INIT;
+    without.bytes = &discard;
+    OK(memsaver_resume(saver, names, 1, &without, NULL));
+
+    MISUSE(memsaver_load(saver, block, 101, path, 0), path);
+    MISUSE(memsaver_load(saver, block, 0, path, 0), "");
+    MISUSE(memsaver_load(saver, block, 2 * MIB + 1, path, 0), "");
+    MISUSE(memsaver_load(saver, block, 1, NULL, 0), "the path is null");
+    MISUSE(memsaver_load(NULL, block, 1, path, 0), "saver is null");
+    MISUSE(memsaver_invalidate_range(saver, block + 1, 2 * MIB), "");
+    MISUSE(memsaver_invalidate_range(NULL, block, 1), "saver is null");
+    OK(unlink(path) == 0 ? MEMSAVER_OK : MEMSAVER_INTERNAL);
+    IS(MEMSAVER_DRIVER_ERROR, memsaver_load(saver, block, 1, path, 0));
+    CHECK(strstr(memsaver_last_error(), path) != NULL);
+    void* other = kept_block(saver, "other", MIB, 1);
+    MISUSE(memsaver_load(saver, other, 1, path, 0), "not FileSource");
+    OK(memsaver_invalidate_range(saver, other, 1));
+    memsaver_destroy(saver);
+}
+
+static void test_uses(void) {
+    memsaver_saver* saver = made();
+    const size_t size = 8 * MIB;
+    const char* a[] = {"a"};
+    const char* cache[] = {"cache"};
+    const char* both[] = {"a", "cache"};
+    void* block = kept_block(saver, a[0], size, 3);
+    void* dropped = NULL;
+    OK(memsaver_allocate(saver, cache[0], size, 0, &dropped));
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    memsaver_use* use = NULL;
+    OK(memsaver_begin_use(saver, both, 2, NULL, &use));
+    CHECK(reads(block, 3, size));
+    const char* const* lost = NULL;
+    size_t count = 0;
+    OK(memsaver_use_lost(use, &lost, &count));
+    CHECK(count == 1 && strcmp(lost[0], "cache") == 0);
+    memsaver_pause_options pausing = MEMSAVER_PAUSE_OPTIONS_INIT;
+    pausing.timeout_ns = 1000000;
+    IS(MEMSAVER_NOT_IDLE, memsaver_pause(saver, a, 1, &pausing, NULL));
+    MISUSE(memsaver_pause(saver, a, 1, NULL, NULL), "a"); // it would wait for itself
+    char* json = NULL;
+    OK(memsaver_get_usage_json(saver, &json));
+    CHECK(json != NULL && strstr(json, "\"users\":1,\"evictable\":true,\"priority\":0") != NULL);
+    CHECK(json != NULL && strstr(json, "\"residency\":{\"hits\":0,\"misses\":1") != NULL);
+    memsaver_free_text(json);
+    OK(memsaver_use_until(use, NULL));
+    memsaver_end_use(use);
+    memsaver_use_options options = MEMSAVER_USE_OPTIONS_INIT;
+    options.timeout_ns = (int64_t)60 * 1000000000;
+    options.room_within_ns = options.timeout_ns;
+    OK(memsaver_begin_use(saver, both, 2, &options, &use));
+    OK(memsaver_use_lost(use, &lost, &count));
+    CHECK(count == 0);
+    memsaver_end_use(use);
+
+    // What is idle can be had.
+    memsaver_reclaimed got = MEMSAVER_RECLAIMED_INIT;
+    char* text = NULL;
+    OK(memsaver_set_evictable(saver, cache, 1, false));
+    OK(memsaver_set_priority(saver, both, 2, 5));
+    OK(memsaver_reclaim(saver, (size_t)1 << 40, NULL, &got, &text));
+    CHECK(got.wanted_bytes == (size_t)1 << 40 && got.evicted_bytes >= size && got.evicted_bytes < 2 * size);
+    CHECK(got.saved_bytes == size && got.elastic_bytes == 0);
+    CHECK(text != NULL && strstr(text, "reclaimed ") == text && strstr(text, "cache") != NULL);
+    memsaver_free_text(text);
+    OK(memsaver_reclaim(saver, 1, NULL, NULL, NULL));
+    memsaver_arena_options arena = MEMSAVER_ARENA_OPTIONS_INIT;
+    arena.evictable = true;
+    arena.priority = -3;
+    OK(memsaver_make_tag(saver, "made so", &arena));
+    OK(memsaver_get_usage_json(saver, &json));
+    CHECK(json != NULL && strstr(json, "\"evictable\":true,\"priority\":-3") != NULL);
+    memsaver_free_text(json);
+
+    // What cannot be meant.
+    const char* unknown[] = {"b"};
+    use = (memsaver_use*)&saver;
+    MISUSE(memsaver_begin_use(saver, unknown, 1, NULL, &use), "unknown tag \"b\"");
+    CHECK(use == NULL);
+    MISUSE(memsaver_begin_use(saver, a, 1, NULL, NULL), "where to is null");
+    MISUSE(memsaver_begin_use(NULL, a, 1, NULL, &use), "saver is null");
+    options.order = 3;
+    MISUSE(memsaver_begin_use(saver, a, 1, &options, &use), "order cannot be 3");
+    options.size = 0;
+    MISUSE(memsaver_begin_use(saver, a, 1, &options, &use), "memsaver_use_options");
+    MISUSE(memsaver_use_until(NULL, NULL), "use is null");
+    MISUSE(memsaver_use_lost(NULL, &lost, &count), "use is null");
+    memsaver_reclaim_options reclaiming = MEMSAVER_RECLAIM_OPTIONS_INIT;
+    reclaiming.device = 7;
+    MISUSE(memsaver_reclaim(saver, 1, &reclaiming, NULL, NULL), "7");
+    MISUSE(memsaver_reclaim(NULL, 1, NULL, NULL, NULL), "saver is null");
+    MISUSE(memsaver_set_evictable(saver, unknown, 1, true), "unknown tag");
+    MISUSE(memsaver_set_evictable(NULL, a, 1, true), "saver is null");
+    MISUSE(memsaver_set_priority(saver, unknown, 1, 1), "unknown tag");
+    MISUSE(memsaver_set_priority(NULL, a, 1, 1), "saver is null");
+    OK(memsaver_begin_use(saver, a, 1, NULL, &use));
+    MISUSE(memsaver_use_until_event(use, NULL), "event is null");
+    MISUSE(memsaver_use_until_event(NULL, &saver), "use is null");
+    MISUSE(memsaver_use_lost(use, NULL, &count), "where to is null");
+    MISUSE(memsaver_use_lost(use, &lost, NULL), "count goes is null");
+    OK(memsaver_close(saver));
+    memsaver_destroy(saver);
+    memsaver_end_use(use);
+    memsaver_end_use(NULL);
+}
+
+/// More tags than there is room.
+static void test_uses_without_room(void) {
+    memsaver_options options = options_of_machine;
+    options.host_capacity = 64 * MIB;
+    memsaver_saver* saver = NULL;
+    OK(memsaver_create(&options, &saver));
+    const char* names[] = {"a", "b", "c"};
+    void* blocks[COUNT(names)] = {NULL};
+    memsaver_use* use = NULL;
+    for (size_t i = 0; i < COUNT(names); ++i) {
+        blocks[i] = kept_block(saver, names[i], 40 * MIB, (unsigned char)(i + 1));
+        OK(memsaver_pause(saver, &names[i], 1, NULL, NULL));
+    }
+    for (size_t i = 0; i < 6; ++i) {
+        OK(memsaver_begin_use(saver, &names[i % 3], 1, NULL, &use));
+        CHECK(reads(blocks[i % 3], (unsigned char)(i % 3 + 1), 40 * MIB));
+        memsaver_use* other = NULL;
+        IS(MEMSAVER_OUT_OF_MEMORY, memsaver_begin_use(saver, &names[(i + 1) % 3], 1, NULL, &other));
+        CHECK(other == NULL && strstr(memsaver_last_error(), "in use by 1") != NULL);
+        memsaver_end_use(use);
+    }
+    memsaver_destroy(saver);
+}
+
+typedef struct Owner {
+    memsaver_elastic* elastic;
+    size_t asked;
+} Owner;
+
+static size_t spare(void* context, size_t bytes) {
+    Owner* owner = context;
+    owner->asked = bytes;
+    OK(memsaver_elastic_release(owner->elastic, 0, 2 * MIB, NULL));
+    return 2 * MIB;
+}
+
+static void test_elastic(void) {
+    memsaver_saver* saver = made();
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options of_tag = MEMSAVER_ARENA_OPTIONS_INIT;
+    of_tag.policy = &keep;
+    memsaver_arena* arena = NULL;
+    OK(memsaver_get_arena(saver, "kv", &of_tag, &arena));
+    Owner owner = {NULL, 0};
+    memsaver_elastic_options options = MEMSAVER_ELASTIC_OPTIONS_INIT;
+    options.granularity = 2 * MIB;
+    options.on_reclaim = spare;
+    options.on_reclaim_context = &owner;
+    OK(memsaver_make_elastic(arena, 63 * MIB, &options, &owner.elastic));
+    memsaver_elastic_info info = MEMSAVER_ELASTIC_INFO_INIT;
+    OK(memsaver_get_elastic_info(owner.elastic, &info));
+    CHECK(info.capacity == 64 * MIB && info.granularity == 2 * MIB && info.committed_bytes == 0 && info.data != NULL);
+    char* data = info.data;
+    OK(memsaver_elastic_commit(owner.elastic, 2 * MIB, 6 * MIB));
+    OK(memsaver_elastic_commit(owner.elastic, 0, 1));
+    put(data, 5, 8 * MIB);
+    CHECK(usage_of(saver, "kv").elastic_bytes == 8 * MIB && usage_of(saver, "kv").blocks == 4);
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    MISUSE(memsaver_elastic_commit(owner.elastic, 0, 1), "paused");
+    memsaver_pause_options idle = MEMSAVER_PAUSE_OPTIONS_INIT;
+    idle.order = MEMSAVER_ALREADY_IDLE;
+    OK(memsaver_elastic_release(owner.elastic, 6 * MIB, 2 * MIB, &idle));
+    OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+    CHECK(reads(data, 5, 6 * MIB));
+    OK(memsaver_elastic_resize(owner.elastic, 4 * MIB, NULL));
+    OK(memsaver_get_elastic_info(owner.elastic, &info));
+    CHECK(info.committed_bytes == 4 * MIB && info.data == data);
+
+    // Its owner is asked.
+    memsaver_reclaimed got = MEMSAVER_RECLAIMED_INIT;
+    OK(memsaver_reclaim(saver, 32 * MIB, NULL, &got, NULL));
+    CHECK(owner.asked != 0 && owner.asked <= 32 * MIB && got.elastic_bytes == 2 * MIB);
+    OK(memsaver_get_elastic_info(owner.elastic, &info));
+    CHECK(info.committed_bytes == 2 * MIB && reads(data + 2 * MIB, 5, 2 * MIB));
+
+    MISUSE(memsaver_elastic_commit(owner.elastic, 63 * MIB, 2 * MIB), "");
+    MISUSE(memsaver_elastic_commit(owner.elastic, 0, 0), "");
+    MISUSE(memsaver_elastic_release(owner.elastic, 0, 2 * MIB, NULL), "");
+    MISUSE(memsaver_elastic_resize(owner.elastic, 65 * MIB, NULL), "");
+    idle.order = 3;
+    MISUSE(memsaver_elastic_release(owner.elastic, 0, 2 * MIB, &idle), "order cannot be 3");
+    MISUSE(memsaver_get_elastic_info(owner.elastic, NULL), "where to is null");
+    MISUSE(memsaver_get_elastic_info(NULL, &info), "range is null");
+    MISUSE(memsaver_elastic_commit(NULL, 0, 1), "range is null");
+    MISUSE(memsaver_elastic_release(NULL, 0, 1, NULL), "range is null");
+    MISUSE(memsaver_elastic_resize(NULL, 0, NULL), "range is null");
+    memsaver_elastic* none = owner.elastic;
+    MISUSE(memsaver_make_elastic(NULL, 1, NULL, &none), "arena is null");
+    CHECK(none == NULL);
+    MISUSE(memsaver_make_elastic(arena, 1, NULL, NULL), "where to is null");
+    MISUSE(memsaver_make_elastic(arena, 0, NULL, &none), "");
+    options.size = 1;
+    MISUSE(memsaver_make_elastic(arena, 1, &options, &none), "memsaver_elastic_options");
+    OK(memsaver_make_elastic(arena, 1, NULL, &none));
+    OK(memsaver_get_elastic_info(none, &info));
+    CHECK(info.granularity == 64 * MIB);
+    memsaver_end_elastic(none);
+    memsaver_end_elastic(NULL);
+    OK(memsaver_close(saver));
+    MISUSE(memsaver_elastic_commit(owner.elastic, 0, 1), "closed");
+    memsaver_destroy(saver);
+    memsaver_release_arena(arena);
+    memsaver_end_elastic(owner.elastic);
 }
 
 // --- Hooks and callbacks ---
@@ -1250,8 +1633,8 @@ static void test_structures(void) {
     memsaver_policy policy = MEMSAVER_POLICY_INIT;
     memsaver_arena_options arena = MEMSAVER_ARENA_OPTIONS_INIT;
     arena.policy = &policy;
-    policy.kind = 4;
-    MISUSE(memsaver_make_tag(saver, "new", &arena), "kind cannot be 4");
+    policy.kind = 5;
+    MISUSE(memsaver_make_tag(saver, "new", &arena), "kind cannot be 5");
     policy.kind = MEMSAVER_FILE_BACKUP;
     MISUSE(memsaver_make_tag(saver, "new", &arena), "directory");
     policy.kind = MEMSAVER_DISCARD;
@@ -1315,6 +1698,14 @@ static void test_fork(void) {
         const char* names[] = {"tag"};
         MISUSE(memsaver_exchange(saver, names, 1, names, 0, NULL, NULL), "fork");
         MISUSE(memsaver_write_backup(saver, block, "", 1), "fork");
+        memsaver_use* use = NULL;
+        memsaver_arrival* coming = NULL;
+        MISUSE(memsaver_begin_use(saver, names, 1, NULL, &use), "fork");
+        MISUSE(memsaver_resume_async(saver, names, 1, NULL, &coming), "fork");
+        MISUSE(memsaver_save(saver, names, 1, NULL, &coming), "fork");
+        MISUSE(memsaver_reclaim(saver, 1, NULL, NULL, NULL), "fork");
+        MISUSE(memsaver_load(saver, block, 1, "file", 0), "fork");
+        MISUSE(memsaver_invalidate_range(saver, block, 1), "fork");
         MISUSE(memsaver_get_usage_json(saver, &text), "fork");
         MISUSE(memsaver_add_hook(saver, 0, hook_of_nobody, NULL, NULL), "fork");
         MISUSE(memsaver_set_margin(saver, 1), "fork");
@@ -1465,6 +1856,10 @@ int main(int count, char** arguments) {
     test_policies();
     test_usage();
     test_switched_off();
+    test_arrivals();
+    test_load();
+    test_uses();
+    test_elastic();
     test_hooks();
     test_throwing_hooks();
     test_damage();
@@ -1475,6 +1870,7 @@ int main(int count, char** arguments) {
     test_errors_text();
     if (host) {
         test_no_room();
+        test_uses_without_room();
         test_machines();
     }
     if (failures != 0) fprintf(stderr, "%d failures\n", failures);

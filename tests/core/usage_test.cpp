@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <string>
 
 namespace core_usage_test {
@@ -10,20 +11,28 @@ namespace core_usage_test {
 using namespace memsaver;
 
 TEST_CASE("usage as JSON has every field") {
-    const ArenaUsage row{"weights", 1, "host", "paused", 2, 3, 4, 5, 6, 7, 8, 15, 9, 10, 11, 12, 13, 14};
+    ArenaUsage row{"weights", 1, "host", "paused", 2, 3, 4, 5, 6, 7, 8, 15, 9, 10, 11, 12, 13, 14};
+    row.users = 16;
+    row.evictable = true;
+    row.priority = -17;
+    row.age = std::chrono::nanoseconds{18};
+    const ResidencyUsage residency{30, 31, 32, 33, 34, 35, 36, 37, 38};
     const DeviceUsage device{1, 20, 21, 22, 23, true};
     CHECK(
-        to_json(Usage{{row}, {device}}) ==
+        to_json(Usage{{row}, {device}, residency}) ==
         R"({"arenas":[{"tag":"weights","device":1,"policy":"host","state":"paused","reserved_bytes":2,"mapped_bytes":3,)"
         R"("held_bytes":4,"used_bytes":5,"paused_bytes":6,"backed_up_bytes":7,"blocks":8,"elastic_bytes":15,)"
         R"("peak_mapped_bytes":9,)"
-        R"("pauses":10,"resumes":11,"released_total_bytes":12,"saved_total_bytes":13,"restored_total_bytes":14}],)"
+        R"("pauses":10,"resumes":11,"released_total_bytes":12,"saved_total_bytes":13,"restored_total_bytes":14,)"
+        R"("users":16,"evictable":true,"priority":-17,"age_ns":18}],)"
         R"("devices":[{"device":1,"total_bytes":20,"used_bytes":21,"mapped_bytes":22,"unexplained_bytes":23,)"
-        R"("known":true}]})");
+        R"("known":true}],)"
+        R"("residency":{"hits":30,"misses":31,"waits":32,"evictions":33,"brought_bytes":34,"restored_bytes":35,)"
+        R"("evicted_bytes":36,"saved_bytes":37,"most_passed":38}})");
 }
 
 TEST_CASE("usage as JSON: several rows, and none") {
-    CHECK(to_json(Usage{{}, {}}) == R"({"arenas":[],"devices":[]})");
+    CHECK(to_json(Usage{{}, {}}).rfind(R"({"arenas":[],"devices":[],"residency":{"hits":0,)", 0) == 0);
     const std::string text = to_json(Usage{{ArenaUsage{}, ArenaUsage{}}, {DeviceUsage{}, DeviceUsage{}}});
     CHECK(text.find("},{\"tag\"") != std::string::npos);
     CHECK(text.find("},{\"device\"") != std::string::npos);

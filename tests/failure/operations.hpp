@@ -8,6 +8,7 @@
 #include "failure/operations_ending.hpp"
 #include "failure/operations_graphs.hpp"
 #include "failure/operations_hooked.hpp"
+#include "failure/operations_loading.hpp"
 #include "failure/operations_memory.hpp"
 #include "failure/operations_pausing.hpp"
 #include "failure/operations_residency.hpp"
@@ -21,8 +22,9 @@ namespace test {
 /// Those that may be repeated, on one device.
 inline std::vector<Operation> repeatable() {
     std::vector<Operation> all;
-    for (const auto& group : {allocating(), freeing(), pausing(), resuming(), arriving(), ending(), graphs(),
-                              workspaces(), elastic(), exchanging(), of_one_arena(), with_hooks(), residency()}) {
+    for (const auto& group :
+         {allocating(), freeing(), pausing(), resuming(), arriving(), ending(), graphs(), workspaces(), elastic(),
+          exchanging(), of_one_arena(), with_hooks(), residency(), loading()}) {
         all.insert(all.end(), group.begin(), group.end());
     }
     return all;

@@ -26,6 +26,8 @@ using Driver = FaultyDriver<HostDriver>;
 
 constexpr std::size_t capacity = 128_MiB;
 constexpr std::size_t granule = 2_MiB;
+constexpr std::size_t step_bytes = 2 * granule; // of elastic ranges
+constexpr std::size_t steps = 8;
 
 /// What a driver has mapped, as its calls say. Its rows are physical handles: each comes and goes as a whole.
 class Mappings {
@@ -69,6 +71,8 @@ public:
             const std::string tag = "tag" + std::to_string(i);
             arenas_.push_back(saver_of(tag).arena(tag, i % 2 == 0 ? AnyPolicy{Discard{}} : AnyPolicy{Zero{}}));
         }
+        for (std::size_t i = 0; i < 2; ++i)
+            ranges_.push_back(arenas_[i].elastic(steps * step_bytes, {.granularity = step_bytes}));
     }
     ~Player() { CHECK(driver_.close_stream(stream_).ok()); }
     Player(const Player&) = delete;
@@ -76,10 +80,12 @@ public:
 
     void step() {
         const std::size_t what = random_.below(100);
-        if (what < 55) {
+        if (what < 52) {
             (void)allocate(random_.below(arenas_.size()), random_bytes());
-        } else if (what < 85) {
+        } else if (what < 80) {
             deallocate();
+        } else if (what < 85) {
+            commit(ranges_[random_.below(ranges_.size())]);
         } else if (what < 91) {
             const Arena& arena = any_arena();
             (void)saver_of(arena.tag()).pause(arena.tag());
@@ -143,11 +149,51 @@ private:
     void deallocate() {
         const auto block = model_.any(random_);
         if (block == model_.blocks().end()) return;
+        if (block->second.elastic) return release(block);
         void* const pointer = reinterpret_cast<void*>(block->first);
         MemorySaver<Driver>& saver = saver_of(block->second.tag);
         switch (random_.below(3)) {
         case 0: saver.deallocate(pointer); break;
         default: saver.deallocate(pointer, stream_); break;
+        }
+        model_.remove(block);
+    }
+    /// Some steps of a range; where one is paused, that is misuse.
+    void commit(Elastic& range) {
+        const std::size_t first = random_.below(steps);
+        const std::size_t end = std::min(steps, first + 1 + random_.below(4));
+        const auto at = [&](std::size_t n) { return address_of(range.data()) + n * step_bytes; };
+        std::vector<Address> fresh;
+        for (std::size_t n = 0; n < steps; ++n) {
+            const auto known = model_.blocks().find(at(n));
+            if (known == model_.blocks().end()) {
+                if (n >= first && n < end) fresh.push_back(at(n));
+            } else if (known->second.paused) {
+                REQUIRE_THROWS_AS(range.commit(first * step_bytes, (end - first) * step_bytes), Misuse);
+                return;
+            }
+        }
+        const std::size_t there = obtainable();
+        const std::size_t before = range.committed_bytes();
+        try {
+            range.commit(first * step_bytes, (end - first) * step_bytes);
+        } catch (const OutOfMemory&) {
+            REQUIRE(there < fresh.size() * step_bytes); // memory that lives was in the way
+            REQUIRE(range.committed_bytes() == before);
+            refusals_ += 1;
+            return;
+        }
+        for (const Address address : fresh) {
+            REQUIRE(driver_.fill(address, 1, step_bytes, stream_).ok());
+            REQUIRE(model_.add(address, {range.arena().tag(), step_bytes, step_bytes, false, {}, true}));
+        }
+    }
+    void release(Model::Blocks::iterator block) {
+        for (Elastic& range : ranges_) {
+            const Address begin = address_of(range.data());
+            if (block->first < begin || block->first >= begin + range.capacity()) continue;
+            const Order order = random_.below(3) == 0 ? Order{} : after(stream_);
+            range.release(block->first - begin, step_bytes, order);
         }
         model_.remove(block);
     }
@@ -170,6 +216,7 @@ private:
     MemorySaver<Driver> one_{driver_};
     MemorySaver<Driver> two_{driver_};
     std::vector<Arena> arenas_;
+    std::vector<Elastic> ranges_;
     StreamRef stream_;
     Model model_;
     std::size_t refusals_ = 0;

@@ -1,5 +1,6 @@
 // Random operations against a simple model, and what a thousand cycles leave behind.
 #include "backup/backup_support.hpp"
+#include "backup/file_source_support.hpp"
 #include "model/process_memory.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -45,6 +46,31 @@ std::size_t random_bytes(Random& random) {
     }
 }
 
+/// A file whose parts hold what blocks begin and end with that were written with some seeds.
+struct SourceBytes {
+    static constexpr std::size_t seeds = 20;
+    static constexpr std::size_t offset_of(std::uint64_t seed) {
+        return 1001 + static_cast<std::size_t>(seed) * 20'000;
+    }
+
+    SourceBytes() {
+        std::vector<unsigned char> bytes = pattern(all, 77);
+        for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+            const std::vector<unsigned char> each = pattern(looked_at, seed);
+            std::copy(each.begin(), each.end(), bytes.begin() + static_cast<std::ptrdiff_t>(offset_of(seed)));
+        }
+        path = files.put("source", bytes);
+    }
+    static const SourceBytes& get() {
+        static const SourceBytes source;
+        return source;
+    }
+
+    ModelFiles files;
+    std::size_t all = 3'000'001;
+    std::string path;
+};
+
 template <class M>
 class Player {
 public:
@@ -59,6 +85,10 @@ public:
         } else {
             (void)saver_.arena("packed", HostBackup{.threads = 2});
         }
+        (void)saver_.arena("source", FileSource{.threads = 2, .ring_bytes = 8_MiB});
+        for (const char* tag : {"zero", "host", "source"}) {
+            ranges_.push_back(saver_.arena(tag).elastic(steps * step_bytes, {.granularity = step_bytes}));
+        }
         REQUIRE(driver_.open_stream(stream_).ok());
     }
     ~Player() { CHECK(driver_.close_stream(stream_).ok()); }
@@ -67,8 +97,12 @@ public:
 
     void step() {
         const std::size_t what = random_.below(100);
-        if (what < 42) {
+        if (what < 38) {
             allocate();
+        } else if (what < 42) {
+            commit();
+        } else if (what < 46) {
+            rewrite();
         } else if (what < 80) {
             deallocate();
         } else if (what < 87) {
@@ -79,7 +113,7 @@ public:
             (void)saver_.trim();
         } else {
             const std::string tag = any_tag();
-            const bool kept = tag == "host" || tag == "file" || tag == "packed";
+            const bool kept = keeps(tag);
             if (kept) saver_.prepare(tag);
             if (!kept) CHECK_THROWS_AS(saver_.prepare(tag), Misuse);
         }
@@ -90,6 +124,7 @@ public:
         for (const auto& [address, block] : model_.blocks()) check_bytes(address, block);
         check_books(saver_, driver_);
         for (const ArenaUsage& row : saver_.usage()) CHECK(row.used_bytes == model_.live_bytes(row.tag));
+        for (const Elastic& range : ranges_) CHECK(range.committed_bytes() == committed_bytes(range));
     }
     void end() {
         coming_ = {};
@@ -101,7 +136,9 @@ public:
     }
 
 private:
-    static constexpr const char* tags[] = {"zero", "discard", "plain", "host", "file", "packed"};
+    static constexpr const char* tags[] = {"zero", "discard", "plain", "host", "file", "packed", "source"};
+    static constexpr std::size_t steps = 8; // of each elastic range
+    static constexpr std::size_t step_bytes = 2_MiB;
     std::string any_tag() { return tags[random_.below(std::size(tags))]; }
     static void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 
@@ -120,6 +157,7 @@ private:
         const auto block = model_.any(random_);
         if (block == model_.blocks().end()) return;
         check_bytes(block->first, block->second);
+        if (block->second.elastic) return release(block);
         switch (random_.below(4)) {
         case 0: saver_.deallocate(pointer(block->first)); break;
         case 1: saver_.deallocate(pointer(block->first), stream_); break;
@@ -127,6 +165,85 @@ private:
         }
         model_.remove(block);
     }
+    /// Some steps of a range; those that have memory keep it, and their bytes.
+    void commit() {
+        Elastic& range = ranges_[random_.below(ranges_.size())];
+        const std::size_t first = random_.below(steps);
+        const std::size_t end = std::min(steps, first + 1 + random_.below(3));
+        const auto at = [&](std::size_t n) { return address_of(range.data()) + n * step_bytes; };
+        const auto act = [&] { range.commit(first * step_bytes + 1, (end - first) * step_bytes - 2); };
+        for (std::size_t n = 0; n < steps; ++n) {
+            const auto known = model_.blocks().find(at(n));
+            if (known == model_.blocks().end() || !known->second.paused) continue;
+            CHECK_THROWS_AS(act(), Misuse);
+            return;
+        }
+        if (live_bytes() > 100_MiB) return;
+        const std::size_t before = row_of(saver_, range.arena().tag()).mapped_bytes;
+        std::size_t fresh = 0;
+        act();
+        for (std::size_t n = first; n < end; ++n) {
+            ModelBlock block{.tag = range.arena().tag(),
+                             .bytes = step_bytes,
+                             .content = {Content::Kind::pattern, random_.next()},
+                             .elastic = true};
+            if (model_.blocks().count(at(n)) != 0) continue;
+            fresh += step_bytes;
+            write(at(n), block);
+            REQUIRE(model_.add(at(n), block));
+        }
+        CHECK(row_of(saver_, range.arena().tag()).mapped_bytes <= before + fresh); // what waited may have gone
+    }
+    void release(Model::Blocks::iterator block) {
+        const Address at = block->first;
+        const auto range = std::find_if(ranges_.begin(), ranges_.end(), [&](const Elastic& each) {
+            return at >= address_of(each.data()) && at < address_of(each.data()) + each.capacity();
+        });
+        REQUIRE(range != ranges_.end());
+        const Order orders[] = {Order{}, after(stream_), already_idle};
+        range->release(at - address_of(range->data()), step_bytes, orders[random_.below(3)]);
+        model_.remove(block);
+    }
+    std::size_t committed_bytes(const Elastic& range) {
+        const Address begin = address_of(range.data());
+        std::size_t bytes = 0;
+        for (auto at = model_.blocks().lower_bound(begin); at != model_.blocks().end(); ++at) {
+            if (at->first < begin + range.capacity()) bytes += at->second.bytes;
+        }
+        return bytes;
+    }
+
+    /// Other bytes for a block, where it is: in memory, out of a file, or where they are kept.
+    void rewrite() {
+        const auto found = model_.any(random_);
+        if (found == model_.blocks().end() || !keeps(found->second.tag)) return;
+        const Address address = found->first;
+        ModelBlock& block = found->second;
+        const std::size_t bytes = std::min(block.bytes, looked_at);
+        const Address ends[] = {address, address + block.bytes - bytes};
+        const bool known = block.content.kind == Content::Kind::pattern;
+        if (block.paused && !known) return;
+        block.content = {Content::Kind::pattern, random_.next()};
+        if (block.tag == "source" && !block.paused && random_.below(3) != 0) {
+            block.content.seed = 1 + random_.below(SourceBytes::seeds);
+            const std::size_t count = std::min(block.bytes, SourceBytes::get().all);
+            saver_.load(pointer(address), count, SourceBytes::get().path); // and of these, both ends anew
+            for (const Address end : ends) {
+                saver_.load(pointer(end), bytes, SourceBytes::get().path, SourceBytes::offset_of(block.content.seed));
+            }
+            return check_bytes(address, block);
+        }
+        const std::vector<unsigned char> fresh = pattern(bytes, block.content.seed);
+        for (const Address end : ends) {
+            if (block.paused) {
+                saver_.write_backup(pointer(end), fresh.data(), bytes);
+            } else {
+                write_pattern(driver_, pointer(end), bytes, block.content.seed);
+                saver_.invalidate(pointer(end), bytes);
+            }
+        }
+    }
+
     void pause() {
         if (random_.below(4) == 0) {
             (void)saver_.pause();
@@ -204,7 +321,9 @@ private:
         return tag == "zero" ? Content::Kind::zero : Content::Kind::anything;
     }
 
-    static bool keeps(const std::string& tag) { return tag == "host" || tag == "file" || tag == "packed"; }
+    static bool keeps(const std::string& tag) {
+        return tag == "host" || tag == "file" || tag == "packed" || tag == "source";
+    }
 
     [[nodiscard]] std::size_t live_bytes() {
         std::size_t sum = 0;
@@ -246,6 +365,7 @@ private:
     MemorySaver<typename M::Driver> saver_{driver_};
     StreamRef stream_;
     std::vector<Gate> gates_;
+    std::vector<Elastic> ranges_;
     Model model_;
     Arrival coming_;
 };
@@ -258,7 +378,7 @@ TEST_CASE_TEMPLATE("random operations", M, MEMSAVER_TEST_MACHINES) {
         MESSAGE("seed " << seed);
         const Checked<M> machine;
         Player<M> player{seed, machine.driver};
-        for (int i = 0; i < 1200; ++i) {
+        for (int i = 0; i < 1100; ++i) {
             player.step();
             if (i % 100 == 99) player.check_all();
         }

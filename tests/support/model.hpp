@@ -46,6 +46,7 @@ struct ModelBlock {
     std::size_t alignment = 0;
     bool paused = false;
     Content content{};
+    bool elastic = false; ///< a step of an elastic range
 };
 
 class Model {

@@ -1,4 +1,5 @@
 // One arrival in the hands of many threads, while others operate on its tags. For the thread sanitizer.
+#include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -6,6 +7,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -83,6 +85,67 @@ TEST_CASE_TEMPLATE("many threads wait for parts of one arrival, others end it, j
         }
         arena.reset();
         blocks.clear();
+        saver.drop("tag");
+    }
+}
+
+TEST_CASE_TEMPLATE("graphs of many threads are replayed behind gates while bytes come", M, MEMSAVER_TEST_HOSTS) {
+    using D = typename M::Driver;
+    const Checked<M> machine;
+    const D& driver = machine.driver;
+    MemorySaver saver{driver};
+    for (const AnyPolicy& policy :
+         {AnyPolicy{HostBackup{}}, AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 2}}}) {
+        std::optional<Buffer<unsigned char>> block{std::in_place, saver.arena("tag", policy), 4 * block_bytes};
+        struct Reader {
+            explicit Reader(const D& on) : stream{on}, outbox{on, block_bytes} {}
+            OwnStream<D> stream;
+            Outbox<D> outbox;
+            Graph graph;
+        };
+        std::vector<std::unique_ptr<Reader>> readers;
+        for (std::size_t i = 0; i < 4; ++i) {
+            unsigned char* const part = block->data() + i * block_bytes;
+            write_bytes(driver, part, pattern(block_bytes, i));
+            Reader& reader = *readers.emplace_back(std::make_unique<Reader>(driver));
+            const Gate gate = saver.gate(part, block_bytes);
+            reader.graph = capture(saver, "graphs", reader.stream, [&] {
+                gate.before(reader.stream);
+                reader.outbox.fetch(part, reader.stream);
+            });
+        }
+        std::atomic<int> wrong{0};
+        for (int round = 0; round < rounds; ++round) {
+            saver.pause("tag");
+            std::optional<Arrival> coming{saver.resume_async("tag", {.first = {{block->data(), block_bytes}}})};
+            std::vector<std::thread> threads;
+            for (std::size_t i = 0; i < readers.size(); ++i) {
+                threads.emplace_back([&, i] {
+                    Reader& reader = *readers[i];
+                    for (int replay = 0; replay < 2; ++replay) {
+                        reader.outbox.clear();
+                        reader.graph.launch(reader.stream);
+                        EventRef event;
+                        bool ok = driver.open_event(reader.stream, event).ok();
+                        ok = ok && driver.record(event, reader.stream).ok() && driver.wait(event).ok();
+                        ok = driver.close_event(event).ok() && ok;
+                        wrong += !ok || reader.outbox.bytes() != pattern(block_bytes, i);
+                    }
+                });
+            }
+            threads.emplace_back([&] { // gates come and go
+                for (std::size_t i = 0; i < 20; ++i) (void)saver.gate(block->data() + i, block_bytes);
+            });
+            threads.emplace_back([&] {
+                if (round % 3 == 0) (void)saver.resume("tag");
+                if (round % 3 == 1) saver.resume_async("tag").wait();
+                if (round % 3 == 2) coming.reset();
+            });
+            for (std::thread& thread : threads) thread.join();
+        }
+        CHECK(wrong == 0);
+        readers.clear();
+        block.reset();
         saver.drop("tag");
     }
 }

@@ -83,6 +83,7 @@ struct Shared {
     std::atomic<int> captures{0};
     std::atomic<int> launches{0};
     std::atomic<int> views{0};
+    std::atomic<int> gates{0};
 };
 
 /// What one thread does: a row of random operations, from a seed.
@@ -93,6 +94,7 @@ public:
     void work(int operations) {
         REQUIRE(saver_.driver().open_stream(stream_).ok());
         for (int i = 0; i < operations; ++i) one();
+        coming_ = {};
         drop_graph();
         while (!blocks_.empty()) free_one();
         CHECK(saver_.driver().close_stream(stream_).ok());
@@ -113,6 +115,7 @@ private:
         if (what < 64) return free_one();
         if (what < 68) return unless_captured([&] { pause_some(); });
         if (what < 70) return unless_captured([&] { exchange_some(); });
+        if (what < 73) return resume_streamed();
         if (what < 76) return (void)(any(3) == 0 ? saver_.resume() : saver_.resume(tags[any(std::size(tags))]));
         if (what < 78) return unless_captured([&] { (void)(any(2) == 0 ? saver_.trim() : saver_.trim(any_tag())); });
         if (what < 80) return saver_.invalidate(any_kept_tag());
@@ -130,6 +133,22 @@ private:
         const char* const out = any_tag();
         const char* const in = any_tag();
         if (out != in) (void)saver_.exchange(out, in);
+    }
+    /// Of what is on its way, work waits for just what it is about. It reads nothing: others may pause it meanwhile.
+    void resume_streamed() {
+        const auto [block, bytes] = any_kept();
+        const Gate gate = saver_.gate(block, bytes);
+        const Tags tags_of = any(2) == 0 ? Tags::all() : Tags{"kept", "saved", "file"};
+        coming_ = saver_.resume_async(tags_of, {.first = {{block, bytes}}});
+        gate.before(stream_);
+        if (any(2) == 0) any_kept_gate().before(stream_);
+        if (any(3) == 0) coming_.wait();
+        ++shared_.gates;
+    }
+    std::pair<void*, std::size_t> any_kept() { return shared_.kept[any(shared_.kept.size())]; }
+    Gate any_kept_gate() {
+        const auto [block, bytes] = any_kept();
+        return saver_.gate(block, bytes);
     }
     /// While anybody captures, what a capture does not survive is refused.
     template <class Act>
@@ -205,7 +224,7 @@ private:
     }
 
     void look() {
-        const auto [block, bytes] = shared_.kept[any(shared_.kept.size())];
+        const auto [block, bytes] = any_kept();
         try {
             const BackupView view = saver_.backup_view(block, bytes);
             CHECK(view.data() != nullptr); // the bytes are not looked at: the next pause may be writing them
@@ -216,7 +235,9 @@ private:
 
     void capture_one() {
         drop_graph();
+        const Gate gate = any_kept_gate();
         graph_ = capture(saver_, "graphs", stream_, [&] {
+            if (any(2) == 0) gate.before(stream_);
             captured_ = saver_.allocate(5000);
             shared_.live.add(captured_, 5000);
             const Buffer<unsigned char> scratch{saver_.arena("graphs"), 1 + any(70'000)};
@@ -285,6 +306,7 @@ private:
     StreamRef stream_;
     std::vector<void*> blocks_;
     Graph graph_;
+    Arrival coming_;
     void* captured_ = nullptr; // what the graph writes to
     Hook hook_;
 };
@@ -331,6 +353,7 @@ TEST_CASE_TEMPLATE("every operation on many threads and several tags", M, MEMSAV
         CHECK(shared.captures > 0);
         CHECK(shared.launches > 0);
         CHECK(shared.views > 0);
+        CHECK(shared.gates > 0);
         (void)saver.resume();
         for (const auto& [block, bytes] : shared.kept) CHECK(has_pattern(machine.driver, block, bytes, bytes));
         check_books(saver, machine.driver);

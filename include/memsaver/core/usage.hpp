@@ -114,9 +114,10 @@ private:
 
 /// All of it as JSON, in one line:
 /// {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
-///  "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true}, ...]}
-/// The fields are those of ArenaUsage and of DeviceUsage, all of them. Bytes of a tag's name that are no UTF-8 pass as
-/// they are.
+///  "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true}, ...],
+///  "residency":{"hits":0,"misses":0, ...}}
+/// The fields are those of ArenaUsage (its age as "age_ns"), of DeviceUsage and of ResidencyUsage, all of them. Bytes
+/// of a tag's name that are no UTF-8 pass as they are.
 [[nodiscard]] std::string to_json(const Usage& usage);
 
 } // namespace memsaver::inline v0_2

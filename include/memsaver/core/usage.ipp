@@ -130,6 +130,10 @@ MEMSAVER_INLINE std::string to_json(const Usage& usage) {
         json.number("released_total_bytes", row.released_total_bytes);
         json.number("saved_total_bytes", row.saved_total_bytes);
         json.number("restored_total_bytes", row.restored_total_bytes);
+        json.number("users", row.users);
+        json.field("evictable", row.evictable ? "true" : "false");
+        json.field("priority", std::to_string(row.priority));
+        json.field("age_ns", std::to_string(row.age.count()));
         json.end();
     }
     json.raw("],\"devices\":[");
@@ -143,7 +147,18 @@ MEMSAVER_INLINE std::string to_json(const Usage& usage) {
         json.field("known", row.known ? "true" : "false");
         json.end();
     }
-    json.raw("]}");
+    const ResidencyUsage& residency = usage.residency();
+    json.raw("],\"residency\":{");
+    json.number("hits", residency.hits);
+    json.number("misses", residency.misses);
+    json.number("waits", residency.waits);
+    json.number("evictions", residency.evictions);
+    json.number("brought_bytes", residency.brought_bytes);
+    json.number("restored_bytes", residency.restored_bytes);
+    json.number("evicted_bytes", residency.evicted_bytes);
+    json.number("saved_bytes", residency.saved_bytes);
+    json.number("most_passed", residency.most_passed);
+    json.raw("}}");
     return json.all();
 }
 

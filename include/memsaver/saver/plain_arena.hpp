@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/arena/pages.hpp"
+#include "memsaver/backup/spent_slots.hpp"
 #include "memsaver/core/function_ref.hpp"
 
 #include <atomic>
@@ -51,6 +52,7 @@ public:
     [[nodiscard]] MEMSAVER_INLINE bool owns_stream(StreamRef stream) const override;
     [[nodiscard]] MEMSAVER_INLINE bool contains(const void* pointer) const noexcept override;
     [[nodiscard]] MEMSAVER_INLINE bool holds(const void* pointer, std::size_t bytes) override;
+    [[nodiscard]] bool here(const void* pointer, std::size_t bytes) override { return holds(pointer, bytes); }
     MEMSAVER_INLINE void let_go(std::uint64_t graph) noexcept override;
     MEMSAVER_INLINE void require_open(const char* what) const override;
     void require_resumed(const char* what, StreamRef) override { require_open(what); }
@@ -101,6 +103,8 @@ private:
     void give_up(Address address, const FreeOrder& order);
     Status give(Address address, Block& block) noexcept;
     [[nodiscard]] Status room_for(std::size_t bytes) const noexcept;
+    /// Gives back what a load took, and what earlier ones could not give back.
+    void end_load(std::shared_ptr<AnySlot> slot) noexcept;
     [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t bytes) const;
 
     // With the lock held.
@@ -120,6 +124,8 @@ private:
     Blocks blocks_;
     std::size_t leaving_bytes_ = 0; // physical bytes of blocks that are being given back
     bool closed_ = false;
+    std::mutex ending_;
+    SpentSlots spent_; // of loads; guarded by the mutex before it
 };
 
 } // namespace detail

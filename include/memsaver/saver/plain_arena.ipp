@@ -243,13 +243,28 @@ MEMSAVER_INLINE void PlainArena::load(void* pointer, const FileRange& from) {
     if (from.bytes == 0 || !holds(pointer, from.bytes)) throw refusal("these are not bytes of a live block");
     LiveSet live;
     live.tag = tag_;
-    SourceSlot slot = FileSource{}.open(driver_);
+    const std::shared_ptr<AnySlot> slot = AnyPolicy{FileSource{}}.open(driver_);
     try {
-        slot.load({reinterpret_cast<Address>(pointer), from.bytes, 1}, 0, from, live);
+        (void)slot->load({reinterpret_cast<Address>(pointer), from.bytes, 1}, 0, from, live);
     } catch (const Misuse& error) {
+        end_load(slot);
         throw refusal(error.what());
+    } catch (...) {
+        end_load(slot);
+        throw;
     }
-    check(slot.close(), "give back what loading took");
+    end_load(slot);
+}
+
+MEMSAVER_INLINE void PlainArena::end_load(std::shared_ptr<AnySlot> slot) noexcept {
+    const std::lock_guard lock{ending_};
+    Status status = spent_.retry();
+    if (const Status last = spent_.add(std::move(slot)); status.ok()) status = last;
+    if (status.ok() || status.kind == StatusKind::gone) return;
+    tell(events_, [&] {
+        return Event{EventKind::ignored, tag_, device(),
+                     failure_text(status, "give back what loading took; it will be tried again")};
+    });
 }
 
 MEMSAVER_INLINE void PlainArena::invalidate(const void* pointer, std::size_t bytes) {
@@ -408,9 +423,13 @@ MEMSAVER_INLINE ArenaUsage PlainArena::usage() {
 }
 
 MEMSAVER_INLINE Status PlainArena::close() noexcept {
+    Status first;
+    {
+        const std::lock_guard lock{ending_};
+        if (const Status status = spent_.retry(); status.kind != StatusKind::gone) first = status;
+    }
     const std::lock_guard lock{mutex_};
     closed_ = true;
-    Status first;
     for (auto block = blocks_.begin(); block != blocks_.end();) {
         const Status status = give(block->first, block->second);
         if (first.ok() && status.kind != StatusKind::gone) first = status;

@@ -1,0 +1,111 @@
+"""What methods take, as the C interface wants it: tags, streams, pointers, times, options."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterable, Sequence
+from ctypes import c_char_p, c_void_p
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from memsaver import _abi, policies
+from memsaver._library import bytes_of, raw
+from memsaver.errors import Misuse
+from memsaver.policies import Policy
+
+
+@dataclass(frozen=True)
+class Under:
+    """Every tag whose name begins with `prefix`; perhaps none."""
+
+    prefix: str
+
+
+#: None: every tag. One name, several, or all under a prefix. An empty list is no tag.
+TagList: TypeAlias = str | Under | Iterable[str] | None
+#: An address (0: the device's default stream), or an object of PyTorch, CuPy, Numba, or with `__cuda_stream__`.
+Stream: TypeAlias = Any
+
+
+def names_of(tags: TagList) -> tuple[Any, int]:
+    if tags is None:
+        return None, 0
+    if isinstance(tags, Under):
+        return (c_char_p * 1)(raw(tags.prefix, "a prefix")), _abi.UNDER
+    names = [raw(tag, "a tag") for tag in ([tags] if isinstance(tags, str) else tags)]
+    return (c_char_p * max(1, len(names)))(*names), len(names)
+
+
+def native_of(handle: Any, attributes: Sequence[str], what: str) -> int:
+    """The driver's handle of what other libraries have classes for."""
+    if isinstance(handle, int):
+        return handle
+    if what == "stream" and hasattr(handle, "__cuda_stream__"):
+        return int(handle.__cuda_stream__()[1])
+    for attribute in attributes:
+        if hasattr(handle, attribute):
+            found = getattr(handle, attribute)
+            return (found.value or 0) if isinstance(found, c_void_p) else int(found)
+    raise TypeError(f"a {what} is an address or an object of PyTorch, CuPy or Numba, not {type(handle).__name__}")
+
+
+def stream_of(stream: Stream) -> int:
+    return native_of(stream, ("cuda_stream", "ptr", "handle"), "stream")
+
+
+def event_of(event: Any) -> int:
+    return native_of(event, ("cuda_event", "ptr", "handle"), "event")
+
+
+def pointer_of(pointer: int, what: str = "a pointer") -> int:
+    return bytes_of(pointer, what)
+
+
+def nanoseconds_of(seconds: float | None) -> int:
+    if seconds is None or seconds == math.inf:
+        return -1
+    if not seconds >= 0:
+        raise Misuse(f"a time is in seconds, 0 or more, and not {seconds}")
+    return min(math.ceil(seconds * 1e9), 2**63 - 1)
+
+
+def addresses_of(handles: list[int]) -> Any:
+    return (c_void_p * len(handles))(*handles)
+
+
+def pause_options_of(
+    streams: Iterable[Stream] | None, events: Iterable[Any] | None, idle: bool, timeout: float | None, policy: Policy | None
+) -> _abi.PauseOptions:
+    options = _abi.PauseOptions(timeout_ns=nanoseconds_of(timeout))
+    if idle and (streams is not None or events is not None):
+        raise Misuse("idle=True waits for nothing: streams and events are not for it")
+    put_order(options, streams, events, idle)
+    if policy is not None:
+        options.bytes = ctypes.pointer(policy_of(policy))
+    return options
+
+
+def put_order(options: Any, streams: Iterable[Stream] | None, events: Iterable[Any] | None, idle: bool) -> None:
+    """Streams and events are waited for, if there are any; else nothing, or all that the devices were given."""
+    if streams is not None or events is not None:
+        to_wait_for = [stream_of(stream) for stream in streams or ()]
+        to_pass = [event_of(event) for event in events or ()]
+        options.order = 1
+        options.streams, options.stream_count = addresses_of(to_wait_for), len(to_wait_for)
+        options.events, options.event_count = addresses_of(to_pass), len(to_pass)
+    elif idle:
+        options.order = 2
+
+
+def resume_options_of(policy: Policy | None, room_within: float | None) -> _abi.ResumeOptions:
+    options = _abi.ResumeOptions(room_within_ns=nanoseconds_of(room_within))
+    if policy is not None:
+        options.bytes = ctypes.pointer(policy_of(policy))
+    return options
+
+
+def policy_of(policy: Policy) -> _abi.Policy:
+    made = policies.to_c(policy)
+    assert made is not None
+    return made

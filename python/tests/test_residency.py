@@ -1,0 +1,312 @@
+"""More tags than memory, bytes on their way, elastic memory, bytes that a file already has."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import memsaver
+from memsaver import Discard, FileSource, HostBackup, Misuse, NotIdle, OutOfMemory, Saver, SourceChanged
+
+MIB = 1 << 20
+
+
+def filled(saver: Saver, tag: str, byte: int, bytes: int = 4 * MIB, policy: memsaver.Policy | None = None) -> Any:
+    saver.arena(tag, policy or HostBackup())
+    array = numpy.asarray(saver.buffer(bytes, tag=tag))
+    array[:] = byte
+    return array
+
+
+@pytest.fixture
+def small() -> Iterator[Saver]:
+    """64 MiB, in which two of three tags have no room."""
+    with Saver("host", host_capacity=64 * MIB) as made:
+        yield made
+
+
+# --- Uses ---
+
+
+def test_uses_of_more_than_there_is_room(small: Saver) -> None:
+    arrays = []
+    for number in range(3):
+        arrays.append(filled(small, f"model.{number}", number, 40 * MIB))
+        small.pause()
+    for round in range(6):
+        number = round % 3
+        with small.use(f"model.{number}", timeout=60, room_within=60) as use:
+            assert use.lost == ()
+            assert (arrays[number] == number).all()
+            use.until(0)
+            with pytest.raises(OutOfMemory, match="in use by 1"):
+                small.use(f"model.{(number + 1) % 3}")
+    usage = small.usage()
+    assert usage.residency.evictions >= 5
+    assert usage.residency.misses >= 6
+    assert usage.residency.evicted_bytes >= 5 * 40 * MIB
+    assert usage.as_dict()["residency"]["misses"] == usage.residency.misses
+    assert all(row.evictable for row in usage if row.tag.startswith("model"))
+
+
+def test_a_use_keeps_its_tags(saver: Saver) -> None:
+    array = filled(saver, "kept", 1)
+    cache = saver.buffer(MIB, tag="cache")
+    saver.pause()
+    use = saver.use(["kept", "cache"])
+    assert use.lost == ("cache",)
+    assert {row.tag: row.users for row in saver.usage()}["kept"] == 1
+    with pytest.raises(NotIdle):
+        saver.pause("kept", timeout=0.01)
+    with pytest.raises(Misuse):
+        saver.pause("kept")  # would wait for itself
+    use.end()
+    use.end()
+    with pytest.raises(Misuse, match="use is null"):
+        use.until(0)
+    with saver.use(["kept", "cache"], idle=False) as again:
+        assert again.lost == ()
+    with saver.use("kept", streams=[0]):
+        pass
+    assert (array == 1).all()
+    assert saver.pause("kept").released_bytes >= 4 * MIB
+    cache.free()
+
+
+def test_a_use_ends_on_another_thread_and_with_its_last_reference(saver: Saver) -> None:
+    filled(saver, "a", 1)
+    use = saver.use("a")
+    thread = threading.Thread(target=use.end)
+    thread.start()
+    thread.join()
+    saver.pause("a")
+    use = saver.use("a")
+    del use
+    gc.collect()
+    saver.pause("a", timeout=0)
+    use = saver.use("a")
+    saver.close()
+    use.end()
+
+
+def test_misused_uses(saver: Saver) -> None:
+    filled(saver, "a", 1)
+    with pytest.raises(Misuse, match="unknown tag"):
+        saver.use("b")
+    with pytest.raises(Misuse):
+        saver.use("a", timeout=-1)
+    with saver.use("a") as use:
+        with pytest.raises(Misuse, match="stream or an event"):
+            use.until()
+        with pytest.raises(Misuse, match="event is null"):
+            use.until(event=0)
+    raised: list[BaseException] = []
+
+    def in_a_hook(event: memsaver.HookEvent) -> None:
+        try:
+            saver.use("a")
+        except Misuse as why:
+            raised.append(why)
+
+    with saver.add_hook(memsaver.Moment.BEFORE_PAUSE, in_a_hook):
+        saver.pause("a")
+    assert raised
+    saver.close()
+    with pytest.raises(Misuse):
+        saver.use("a")
+
+
+def test_reclaim(saver: Saver) -> None:
+    arrays = [filled(saver, "idle", 1), filled(saver, "kept", 2)]
+    saver.arena("low", evictable=True, priority=-1)
+    saver.allocate(MIB, "low")
+    saver.set_evictable("idle", True)
+    saver.set_priority("idle", 3)
+    assert {row.tag: row.priority for row in saver.usage()}["idle"] == 3
+    first = saver.reclaim(1)
+    assert 0 < first.evicted_bytes < 4 * MIB  # the one of the lowest priority
+    got = saver.reclaim(1 << 40)
+    assert got.wanted_bytes == 1 << 40
+    assert got.evicted_bytes == got.bytes >= 4 * MIB
+    assert got.saved_bytes == 4 * MIB
+    assert str(got).startswith("reclaimed ")
+    assert "kept" in str(got)
+    assert (arrays[1] == 2).all()
+    with pytest.raises(Misuse):
+        saver.reclaim(1, device=5)
+    with pytest.raises(Misuse, match="priority"):
+        saver.set_priority("idle", 1 << 40)
+
+
+# --- Bytes on their way ---
+
+
+def test_bytes_arrive(saver: Saver) -> None:
+    array = filled(saver, "a", 7)
+    pointer = array.ctypes.data
+    gate = saver.gate(pointer + 100, 1000)
+    for _ in range(2):
+        saver.pause("a")
+        with saver.resume_async("a", first=[(pointer + MIB, MIB), (pointer, 1)]) as coming:
+            gate.before(0)
+            coming.before(0, pointer, 10)
+            coming.before(0)
+            coming.wait(pointer + MIB, MIB)
+            assert (array[MIB : 2 * MIB] == 7).all()
+        assert coming.done()
+        assert coming.report().restored_bytes == 4 * MIB
+        assert (array == 7).all()
+    saver.pause("a")
+    saver.resume_async("a", policy=Discard(poison=9)).wait()
+    assert (array == 9).all()
+    saver.pause("a")
+    saver.resume_async("a")  # dropped: waits
+    gc.collect()
+    assert {row.tag: row.state for row in saver.usage()}["a"] == "active"
+
+
+def test_saving_ahead(saver: Saver) -> None:
+    array = filled(saver, "a", 7, policy=HostBackup(refresh="once"))
+    with saver.save("a", idle=True) as saved:
+        pass
+    assert saved.report().saved_bytes == 4 * MIB
+    assert saver.pause("a").saved_bytes == 0
+    saver.resume("a")
+    assert (array == 7).all()
+    filled(saver, "b", 1)
+    with pytest.raises(Misuse):
+        saver.save("b")
+
+
+def test_misused_arrivals(saver: Saver) -> None:
+    array = filled(saver, "a", 7)
+    pointer = array.ctypes.data
+    other = filled(saver, "b", 7).ctypes.data
+    with pytest.raises(Misuse, match="not in live blocks"):
+        saver.resume_async("a", first=[(other, 1)])
+    coming = saver.resume_async("a")
+    with pytest.raises(Misuse, match="a part is"):
+        coming.wait(pointer)
+    with pytest.raises(Misuse):
+        coming.wait(other, 1)
+    with pytest.raises(Misuse):
+        saver.gate(pointer, 1 << 30)
+    gate = saver.gate(pointer, 1)
+    saver.close()
+    with pytest.raises(Misuse, match="closed"):
+        coming.wait()
+    with pytest.raises(Misuse, match="closed"):
+        gate.before(0)
+
+
+# --- Elastic memory ---
+
+
+def test_elastic_memory(saver: Saver) -> None:
+    arena = saver.arena("kv", HostBackup())
+    with arena.elastic(63 * MIB, granularity=MIB) as kv:
+        assert (kv.capacity, kv.granularity, kv.committed_bytes) == (63 * MIB, MIB, 0)
+        kv.commit(MIB, 3 * MIB)
+        array = numpy.asarray(kv.view((3, MIB), offset=MIB))
+        array[:] = 5
+        assert saver.totals("kv").elastic_bytes == 3 * MIB
+        saver.pause("kv")
+        with pytest.raises(Misuse, match="paused"):
+            kv.commit(0, 1)
+        kv.release(3 * MIB, MIB, idle=True)
+        saver.resume("kv")
+        assert (array[:2] == 5).all()
+        kv.release(MIB, MIB, streams=[0])
+        kv.resize(10 * MIB)
+        kv.resize(0)
+        assert kv.committed_bytes == 0
+        with pytest.raises(Misuse):
+            kv.commit(63 * MIB, 1)
+        with pytest.raises(Misuse):
+            kv.release(0, MIB)
+    with pytest.raises(Misuse, match="range is null"):
+        kv.commit(0, 1)
+    assert saver.totals("kv").blocks == 0
+    with pytest.raises(Misuse):
+        arena.elastic(0)
+
+
+def test_owners_of_elastic_memory_are_asked(small: Saver) -> None:
+    asked: list[int] = []
+
+    def spare(wanted: int) -> int:
+        asked.append(wanted)
+        if len(asked) > 2:
+            raise LookupError("nothing to spare")
+        kv.release(0, 16 * MIB)
+        return 16 * MIB
+
+    kv = small.arena("kv").elastic(64 * MIB, granularity=16 * MIB, on_reclaim=spare)
+    kv.commit(0, 48 * MIB)
+    block = small.allocate(20 * MIB, "weights")
+    assert len(asked) == 1
+    assert kv.committed_bytes == 32 * MIB
+    small.free(block)
+    kv.commit(0, 16 * MIB)
+    assert small.reclaim(64 * MIB).elastic_bytes == 16 * MIB
+    with pytest.raises(LookupError):
+        small.allocate(60 * MIB, "weights")
+    kv.end()
+
+
+# --- Files ---
+
+
+def test_bytes_that_a_file_has(saver: Saver, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    content = numpy.arange(3 * MIB, dtype="u1")
+    path.write_bytes(b"header" + content.tobytes())
+    saver.arena("model", FileSource(threads=2))
+    array = numpy.asarray(saver.buffer(3 * MIB, tag="model"))
+    pointer = array.ctypes.data
+    saver.load(pointer, 3 * MIB, path, 6)
+    for _ in range(2):
+        assert (array == content).all()
+        assert saver.pause("model").saved_bytes == 0
+        saver.resume("model")
+    array[:1000] = 3
+    saver.invalidate_range(pointer, 1000)
+    assert saver.pause("model").saved_bytes == 1000
+    path.write_bytes(b"other")
+    with pytest.raises(SourceChanged, match="model"):
+        saver.resume("model")
+    saver.resume("model", policy=Discard())
+    with pytest.raises(Misuse, match="model"):
+        saver.load(pointer, 6, path)
+    with pytest.raises(memsaver.DriverError, match="nobody"):
+        saver.load(pointer, 6, str(tmp_path / "nobody"))
+    saver.load(pointer, 5, path)
+    assert array[:5].tobytes() == b"other"
+    block = saver.allocate(100, "plain")
+    with pytest.raises(Misuse, match="FileSource"):
+        saver.load(block, 5, path)
+    with pytest.raises(Misuse):
+        saver.invalidate_range(pointer, 1 << 30)
+
+
+def test_switched_off(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(b"12345")
+    with Saver("host", host_capacity=64 * MIB, enabled=False) as off:
+        arena = off.arena("a", FileSource())
+        pointer = off.allocate(MIB, "a")
+        off.load(pointer, 5, path)
+        with off.use("a") as use:
+            use.until(0)
+        off.resume_async("a").wait()
+        off.gate(pointer, 10).before(0)
+        with arena.elastic(4 * MIB, granularity=MIB) as kv:
+            kv.commit(0, MIB)
+            kv.release(0, MIB)
+        assert bytes(numpy.asarray(off.view(pointer, 5))) == b"12345"

@@ -1,0 +1,25 @@
+// Loads from files, and what was loaded, with the 1st, 2nd, ... last call failing in each way.
+#include "failure/operations.hpp"
+
+namespace failure_load_sweep_test {
+
+using namespace test;
+
+// "swept" only stands by.
+TEST_CASE("sweep: loading from files") {
+    sweep_all(loading(), {.policies = some_policies(1, {"zero"}), .kinds = {StatusKind::other, StatusKind::gone}});
+}
+
+TEST_CASE("sweep: loading from files, without memory") {
+    sweep_all(
+        only(loading(), {"load", "load: resume", "load: pause, of what the file has no more"}),
+        {.policies = some_policies(1, {"zero"}), .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory}});
+}
+
+TEST_CASE("sweep: loading from files, switched off") {
+    sweep_all(only(loading(), {"load", "load: a part"}), {.policies = some_policies(1, {"zero"}),
+                                                          .kinds = {StatusKind::other, StatusKind::gone},
+                                                          .setting = {.name = "switched off", .enabled = false}});
+}
+
+} // namespace failure_load_sweep_test

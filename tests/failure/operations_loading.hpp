@@ -1,0 +1,203 @@
+// Operations on a tag whose bytes have a file as their home, beside "swept": loading, pausing, bringing back, and what
+// changes where it lies.
+#pragma once
+
+#include "backup/file_source_support.hpp"
+#include "failure/operation_states.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+namespace test {
+
+/// A file that holds other bytes in one place than the block that is loaded from it is to have.
+class SweptFile {
+public:
+    static constexpr std::size_t bytes = 150'001;
+    static constexpr std::size_t offset = 777;
+    static constexpr std::uint64_t seed = 5'000;
+    /// Where the block's bytes are other ones.
+    static constexpr std::size_t changed_at = 50'000;
+    static constexpr std::size_t changed_bytes = 10'000;
+
+    SweptFile() {
+        std::vector<unsigned char> all(offset, 0xEE);
+        const std::vector<unsigned char>& content = expected_bytes(bytes, seed);
+        all.insert(all.end(), content.begin(), content.end());
+        (void)files_.put("whole", all);
+        std::memset(all.data() + offset + changed_at, 0xDD, changed_bytes);
+        (void)files_.put("other", all);
+        all.resize(offset + bytes / 2);
+        (void)files_.put("short", all);
+    }
+
+    [[nodiscard]] std::string path(const std::string& which) const { return files_.path(which); }
+    /// While it lives, a file is elsewhere.
+    class Away {
+    public:
+        explicit Away(std::string path) : path_{std::move(path)} { std::filesystem::rename(path_, path_ + ".away"); }
+        Away(const Away&) = delete;
+        Away& operator=(const Away&) = delete;
+        ~Away() {
+            std::error_code ignored;
+            std::filesystem::rename(path_ + ".away", path_, ignored);
+        }
+
+    private:
+        std::string path_;
+    };
+
+    static const SweptFile& get() {
+        static const SweptFile file;
+        return file;
+    }
+
+private:
+    ModelFiles files_;
+};
+
+/// The one block of "loaded".
+inline Populated::Block& loaded_block(Populated& world) { return world.tags["loaded"].blocks.front(); }
+
+inline void with_loadable(Populated& world) {
+    (void)world.saver->arena("loaded", FileSource{.threads = 1, .ring_bytes = 4_MiB});
+    world.allocate("loaded", SweptFile::bytes);
+}
+
+/// Where it fails, some of the bytes may be the new ones.
+inline void load_whole(Populated& world) {
+    Populated::Block& block = loaded_block(world);
+    block.content = Becomes::unknown;
+    block.kept = false;
+    world.saver->load(block.at, block.bytes, SweptFile::get().path("whole"), SweptFile::offset);
+    block.seed = SweptFile::seed;
+    block.content = Becomes::kept;
+    block.kept = true;
+}
+
+inline void with_loaded(Populated& world) {
+    with_loadable(world);
+    load_whole(world);
+}
+
+/// Loaded from a file with other bytes in one place. What the block is to hold is said once they are put right.
+inline void with_other_bytes(Populated& world) {
+    with_loadable(world);
+    Populated::Block& block = loaded_block(world);
+    world.saver->load(block.at, block.bytes, SweptFile::get().path("other"), SweptFile::offset);
+    block.content = Becomes::unknown;
+    block.kept = false;
+    block.seed = SweptFile::seed;
+}
+inline const unsigned char* right_bytes() {
+    return expected_bytes(SweptFile::bytes, SweptFile::seed).data() + SweptFile::changed_at;
+}
+inline unsigned char* changed_bytes(Populated& world) {
+    return static_cast<unsigned char*>(loaded_block(world).at) + SweptFile::changed_at;
+}
+inline void bytes_are_right(Populated& world) {
+    loaded_block(world).content = Becomes::kept;
+    loaded_block(world).kept = true;
+}
+
+inline std::vector<Operation> loading() {
+    const auto loaded = [](Populated& world) {
+        CHECK(world.is("active", "loaded"));
+        world.check_bytes("loaded");
+        world.pause("loaded"); // and that is what comes back
+        world.check_bytes("loaded");
+        world.resume("loaded");
+        world.check_bytes("loaded");
+    };
+    const auto away = [](Populated& world) {
+        CHECK(world.is("paused", "loaded"));
+        CHECK(row_of(*world.saver, "loaded").mapped_bytes == 0);
+        world.check_bytes("loaded");
+    };
+    const auto pause = [](Populated& world) { world.pause("loaded"); };
+    const auto paused = [pause](Populated& world) {
+        with_loaded(world);
+        pause(world);
+    };
+    return {
+        {"load", with_loadable, load_whole, loaded},
+        {"load: over what was loaded before", with_other_bytes, load_whole, loaded},
+        {"load: a part", with_other_bytes,
+         [](Populated& world) {
+             world.saver->load(changed_bytes(world), SweptFile::changed_bytes, SweptFile::get().path("whole"),
+                               SweptFile::offset + SweptFile::changed_at);
+             bytes_are_right(world);
+         },
+         loaded},
+        {"load: of a file that is too short, or not there", with_loaded,
+         [](Populated& world) {
+             Populated::Block& block = loaded_block(world);
+             for (const char* which : {"short", "missing"}) {
+                 bool refused = false;
+                 try {
+                     world.saver->load(block.at, block.bytes, SweptFile::get().path(which), SweptFile::offset);
+                 } catch (const Error&) {
+                     refused = true;
+                 }
+                 CHECK(refused);
+                 CHECK(Populated::holds(block));
+             }
+         },
+         loaded},
+        {"load: pause", with_loaded, pause, away},
+        {"load: pause, of what the file has no more", with_loaded,
+         [pause](Populated& world) {
+             const SweptFile::Away gone{SweptFile::get().path("whole")};
+             pause(world);
+         },
+         away},
+        {"load: resume", paused, [](Populated& world) { world.resume("loaded"); }, loaded},
+        {"load: resume while the file is away", paused,
+         [](Populated& world) {
+             if (world.is("active", "loaded")) return;
+             bool refused = false;
+             {
+                 const SweptFile::Away gone{SweptFile::get().path("whole")};
+                 try {
+                     world.resume("loaded");
+                 } catch (const Error&) {
+                     refused = true;
+                 }
+             }
+             CHECK(refused);
+             world.resume("loaded");
+         },
+         loaded},
+        {"load: invalidate a range", with_other_bytes,
+         [](Populated& world) {
+             std::memcpy(changed_bytes(world), right_bytes(), SweptFile::changed_bytes);
+             world.saver->invalidate(changed_bytes(world), SweptFile::changed_bytes);
+             bytes_are_right(world);
+         },
+         loaded},
+        {"load: pause with a range that is kept",
+         [](Populated& world) {
+             with_other_bytes(world);
+             std::memcpy(changed_bytes(world), right_bytes(), SweptFile::changed_bytes);
+             world.saver->invalidate(changed_bytes(world), SweptFile::changed_bytes);
+             bytes_are_right(world);
+         },
+         pause, away},
+        {"load: write_backup",
+         [pause](Populated& world) {
+             with_other_bytes(world);
+             pause(world);
+             loaded_block(world).content = Becomes::unknown;
+         },
+         [](Populated& world) {
+             world.saver->write_backup(changed_bytes(world), right_bytes(), SweptFile::changed_bytes);
+             bytes_are_right(world);
+         },
+         away},
+    };
+}
+
+} // namespace test
