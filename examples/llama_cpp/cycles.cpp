@@ -5,6 +5,7 @@
 #include "llama.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -15,8 +16,6 @@
 #include <vector>
 
 namespace {
-
-constexpr double mib = 1 << 20;
 
 void check(memsaver_result result, const char* what) {
     if (result != MEMSAVER_OK) {
@@ -157,6 +156,21 @@ memsaver_report resume(const std::string& under) {
     return report;
 }
 
+// Its model is there for as long as it lives; room is made by pausing the model that nobody uses.
+class Use {
+public:
+    explicit Use(const Model& model) {
+        const std::string under = model.name() + "/";
+        const char* const name = under.c_str();
+        check(memsaver_begin_use(saver(), &name, MEMSAVER_UNDER, nullptr, &use_), "use");
+    }
+    Use(const Use&) = delete;
+    ~Use() { memsaver_end_use(use_); }
+
+private:
+    memsaver_use* use_ = nullptr;
+};
+
 ggml_backend_buffer_type_t buffers() {
     ggml_backend_dev_t of = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU);
     if (of == nullptr) of = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
@@ -225,6 +239,7 @@ void disturb(Model& model, const Arguments& asked, const std::vector<Step>& undi
     std::printf(",\"cycles\":%u,\"identical_cycles\":%u,\"filled_bytes\":%zu,\"still_mapped_bytes\":%zu", cycles, same,
                 filled, left);
     std::printf(",\"used_while_paused_bytes\":%zu", device().total_bytes - least_free);
+    std::printf(",\"weights_saved_bytes\":%zu", used((under + "weights").c_str()).saved_total_bytes);
     out.print("pause");
     in.print("resume");
 }
@@ -259,30 +274,48 @@ void speed(const Model& model, unsigned rounds) {
     check(memsaver_drop(saver(), &name, 1), "drop");
 }
 
-void take_turns(Model& first, const std::vector<Step>& first_alone, const Arguments& asked, bool& identical) {
-    const unsigned cycles = asked["--cycles"], each = asked["--steps"], total = cycles * each;
-    pause(first.name() + "/");
-    Model second{"b", asked.files[1], asked["--context"]};
-    second.begin(asked["--prompt"]);
-    const std::vector<Step> second_alone = second.steps(total);
-    second.begin(asked["--prompt"]);
-    pause("b/");
-    resume(first.name() + "/");
-    first.begin(asked["--prompt"]);
+// Two models in the place of one, by hand or by uses; each has to say what it said alone.
+template <class Switch>
+bool turns(const char* name, Model* const (&models)[2], const std::vector<Step> (&alone)[2], const Arguments& asked,
+           Switch turn_to) {
+    const unsigned cycles = asked["--cycles"], each = asked["--steps"];
     unsigned same = 0;
     std::int64_t fastest = INT64_MAX;
-    for (unsigned cycle = 0; cycle < cycles; ++cycle) {
-        const std::vector<Step> a = first.steps(each);
-        const std::int64_t there = pause(first.name() + "/").elapsed_ns + resume("b/").elapsed_ns;
-        const std::vector<Step> b = second.steps(each);
-        const std::int64_t back = pause("b/").elapsed_ns + resume(first.name() + "/").elapsed_ns;
-        fastest = std::min({fastest, there, back});
-        same += std::equal(a.begin(), a.end(), first_alone.begin() + cycle * each) &&
-                std::equal(b.begin(), b.end(), second_alone.begin() + cycle * each);
+    for (unsigned of = 0; of < 2; ++of) {
+        [[maybe_unused]] const auto here = turn_to(of);
+        models[of]->begin(asked["--prompt"]);
     }
-    identical = identical && same == cycles;
-    std::printf(",\"turns\":{\"cycles\":%u,\"identical_cycles\":%u,\"switch_ms\":%.4f}", cycles, same,
+    for (unsigned cycle = 0; cycle < cycles; ++cycle) {
+        bool both = true;
+        for (unsigned of = 0; of < 2; ++of) {
+            const auto start = std::chrono::steady_clock::now();
+            [[maybe_unused]] const auto here = turn_to(of);
+            fastest = std::min<std::int64_t>(
+                fastest, std::chrono::nanoseconds{std::chrono::steady_clock::now() - start}.count());
+            const std::vector<Step> said = models[of]->steps(each);
+            both = both && std::equal(said.begin(), said.end(), alone[of].begin() + cycle * each);
+        }
+        same += both;
+    }
+    std::printf(",\"%s\":{\"cycles\":%u,\"identical_cycles\":%u,\"switch_ms\":%.4f}", name, cycles, same,
                 static_cast<double>(fastest) / 1e6);
+    return same == cycles;
+}
+
+bool take_turns(Model& first, const std::vector<Step>& first_alone, const Arguments& asked) {
+    { const Use used{first}; } // idle from here on: it makes room for the other one where that finds none
+    Model second{"b", asked.files[1], asked["--context"]};
+    { const Use used{second}; }
+    second.begin(asked["--prompt"]);
+    Model* const models[] = {&first, &second};
+    const std::vector<Step> alone[] = {first_alone, second.steps(asked["--cycles"] * asked["--steps"])};
+    bool identical = turns("turns", models, alone, asked, [&](unsigned of) {
+        pause(models[1 - of]->name() + "/");
+        return resume(models[of]->name() + "/");
+    });
+    identical &=
+        turns("turns_by_use", models, alone, asked, [&](unsigned of) { return std::make_unique<Use>(*models[of]); });
+    return identical;
 }
 
 bool run(const Arguments& asked) {
@@ -302,7 +335,7 @@ bool run(const Arguments& asked) {
     bool identical = true;
     disturb(model, asked, undisturbed, identical);
     if (asked["--speed"] != 0) speed(model, asked["--speed"]);
-    if (asked.files.size() > 1) take_turns(model, undisturbed, asked, identical);
+    if (asked.files.size() > 1) identical &= take_turns(model, undisturbed, asked);
     std::printf(",\"identical\":%s}\n", identical ? "true" : "false");
     return identical;
 }

@@ -114,6 +114,16 @@ for name, new, advice in (
         Call(file, "ggml_backend_alloc_ctx_tensors_from_buft(", new, advice),
     ]
 
+# A weight that can come back from the GGUF itself is read by memsaver. The line stands where `cur`, `weight` and the open
+# files are known, and nothing has been read.
+LOADER = "src/llama-model-loader.cpp"
+EDITS += [
+    Line(LOADER, INCLUDE, '#include "llama-model-loader.h"', "Add the line below the other includes."),
+    Line(LOADER, "        if (ggml_memsaver_load(cur, files.at(weight->idx)->file_id(), weight->offs)) { size_done += n_size; continue; }",
+         "size_t n_size = ggml_nbytes(cur);",
+         "Find where load_all_data reads a tensor. Without the edit all is well but GGML_MEMSAVER_WEIGHTS=source."),
+]
+
 # What is left of these calls elsewhere is not edited: said, for it may be something new.
 LEFT = (
     (CUDA, re.compile(r"\b(cudaMalloc|cudaMallocAsync|cudaFree|cudaFreeAsync|cuMemAlloc|cuMemCreate)\("), "is not paused"),

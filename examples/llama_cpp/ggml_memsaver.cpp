@@ -4,9 +4,10 @@
 #include "ggml-impl.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <string>
+
+#include <unistd.h>
 
 namespace {
 
@@ -62,6 +63,8 @@ bool read_policy(const Usage& of, memsaver_policy& policy) {
         policy.kind = MEMSAVER_ZERO;
     } else if (word == "host" || word == "once") {
         policy.kind = MEMSAVER_HOST_BACKUP;
+    } else if (word == "source") {
+        policy.kind = MEMSAVER_FILE_SOURCE;
     } else if (word == "file" || word == "file_once") {
         policy.kind = MEMSAVER_FILE_BACKUP;
         policy.directory = variable("GGML_MEMSAVER_DIRECTORY", "/var/tmp");
@@ -85,6 +88,14 @@ bool failed(memsaver_result result, const char* what) {
 std::mutex mutex;
 memsaver_saver* made = nullptr;
 
+// Of several models, those that are not in use make room for the one that is loaded; of one, nothing is ever idle.
+int pause_idle_tags(void*, const memsaver_no_room* need) {
+    memsaver_reclaim_options options = MEMSAVER_RECLAIM_OPTIONS_INIT;
+    options.device = need->device;
+    memsaver_reclaimed got = MEMSAVER_RECLAIMED_INIT;
+    return memsaver_reclaim(made, need->bytes, &options, &got, nullptr) == MEMSAVER_OK && got.evicted_bytes > 0;
+}
+
 // The first device asked for is the saver's own; of another one each tag has an arena as well.
 memsaver_saver* saver_for(int device) {
     const std::lock_guard<std::mutex> lock{mutex};
@@ -93,6 +104,7 @@ memsaver_saver* saver_for(int device) {
     options.driver = settings().where == Where::gpu ? MEMSAVER_DRIVER_CUDA : MEMSAVER_DRIVER_HOST;
     options.device = device;
     options.host_capacity = std::strtoull(variable("GGML_MEMSAVER_HOST_MIB", "0"), nullptr, 10) << 20;
+    options.on_no_room = pause_idle_tags;
     return failed(memsaver_create(&options, &made), "no saver") ? nullptr : made;
 }
 
@@ -145,6 +157,21 @@ ggml_backend_buffer_t ggml_memsaver_alloc_weights(ggml_context* context, ggml_ba
 
 ggml_backend_buffer_t ggml_memsaver_alloc_cache(ggml_context* context, ggml_backend_buffer_type_t type) {
     return allocate_tensors(cache, context, type);
+}
+
+bool ggml_memsaver_load(ggml_tensor* tensor, int file, size_t offset) {
+    memsaver_saver* const saver = existing_saver();
+    if (saver == nullptr || std::string{"source"} != variable(weights.variable, weights.otherwise)) return false;
+    // Other kinds of host buffers keep weights in another order than the file.
+    const bool in_host = settings().where == Where::host;
+    if (tensor->buffer == nullptr || ggml_backend_buffer_is_host(tensor->buffer) != in_host) return false;
+    if (!memsaver_owns(saver, tensor->data)) return false;
+    std::string path(4096, '\0');
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    const ssize_t length = readlink(link.c_str(), &path[0], path.size());
+    if (length <= 0 || static_cast<std::size_t>(length) == path.size()) return false;
+    path.resize(static_cast<std::size_t>(length));
+    return !failed(memsaver_load(saver, tensor->data, ggml_nbytes(tensor), path.c_str(), offset), tensor->name);
 }
 
 void* ggml_memsaver_host_malloc(size_t bytes) {

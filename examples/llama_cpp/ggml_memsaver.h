@@ -25,6 +25,9 @@ GGML_API void ggml_memsaver_set_model(const char* name);
 GGML_API ggml_backend_buffer_t ggml_memsaver_alloc_weights(struct ggml_context* context,
                                                            ggml_backend_buffer_type_t type);
 GGML_API ggml_backend_buffer_t ggml_memsaver_alloc_cache(struct ggml_context* context, ggml_backend_buffer_type_t type);
+// Fills a weight from the open file that has it, now and at every resume, with GGML_MEMSAVER_WEIGHTS=source. False: the
+// caller reads it by itself.
+GGML_API bool ggml_memsaver_load(struct ggml_tensor* tensor, int file, size_t offset);
 // The CPU backend's buffers: memsaver's with GGML_MEMSAVER=host, else ggml's own.
 GGML_API void* ggml_memsaver_host_malloc(size_t bytes);
 GGML_API void ggml_memsaver_host_free(void* pointer, size_t bytes);

@@ -136,6 +136,7 @@ class Runner:
         for name, files, speed, environment in (
             ("cycles/kept", [first, second], 10, {}),
             ("cycles/compute discarded", [first, second], 0, {"GGML_MEMSAVER_COMPUTE": "poison"}),
+            ("cycles/weights from the GGUF", [first, second], 0, {"GGML_MEMSAVER_WEIGHTS": "source"}),
             ("cycles/cache in a file", [second], 0, {"GGML_MEMSAVER_CACHE": "file"}),
         ):
             status, out, err = self.output(
@@ -148,11 +149,15 @@ class Runner:
                 continue
             text = "" if said["repeatable"] else "the engine itself differs from run to run; "
             text += f"{said['identical_cycles']} of {said['cycles']} cycles identical"
-            if "turns" in said:
-                text += f", {said['turns']['identical_cycles']} of {said['turns']['cycles']} turns"
+            for what in ("turns", "turns_by_use"):
+                if what in said:
+                    text += f", {said[what]['identical_cycles']} of {said[what]['cycles']} {what.replace('_', ' ')}"
             for what in ("pause", "resume"):
                 text += f", {what} {said[what]['bytes'] / 2**30:.2f} GiB in {said[what]['ms']:.1f} ms"
-            self.row(name, status == 0 and said["identical"] and said["still_mapped_bytes"] == 0, text, **said)
+            good = status == 0 and said["identical"] and said["still_mapped_bytes"] == 0
+            if environment.get("GGML_MEMSAVER_WEIGHTS") == "source":  # nothing of them is ever saved
+                good = good and said["weights_saved_bytes"] == 0
+            self.row(name, good, text, **said)
             for what in ("pause", "resume"):
                 if f"plain_{what}" in said:
                     ratio = said[f"plain_{what}"]["ms"] / said[f"weights_{what}"]["ms"]
