@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Edits a checkout of llama.cpp so that its memory is memsaver's.
+
+    edit.py CHECKOUT            edit; a checkout that is edited already stays as it is
+    edit.py --check CHECKOUT    only say whether every place is found
+    edit.py --undo CHECKOUT     take the edits out again
+
+Two kinds of edits, all in the list below: a line is added beside one that is there, and calls get another name. Nothing
+is written unless every place is found; else each one that is not is printed, with what to do, and the exit status is 1.
+"""
+import argparse
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+BASE = "ggml/src/ggml-backend.cpp"
+CUDA = "ggml/src/ggml-cuda/"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Adds `line` after, or before, the only line that has `anchor`."""
+
+    file: str
+    line: str
+    anchor: str
+    advice: str
+    after: bool = True
+
+    def where(self):
+        return f"{self.file}: the line with '{self.anchor}'"
+
+    def done(self, text):
+        return self.line in text.split("\n")
+
+    def apply(self, text):
+        lines = text.split("\n")
+        found = [number for number, line in enumerate(lines) if self.anchor in line]
+        if len(found) != 1:
+            return None
+        lines.insert(found[0] + (1 if self.after else 0), self.line)
+        return "\n".join(lines)
+
+    def undo(self, text):
+        return "\n".join(line for line in text.split("\n") if line != self.line)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Calls of `old` in this file become calls of `new`; there have to be `least` of them."""
+
+    file: str
+    old: str
+    new: str
+    advice: str
+    least: int = 1
+
+    def where(self):
+        return f"{self.file}: {self.least} or more of '{self.old}'"
+
+    def renamed(self, text):
+        return re.subn(r"(?<!\w)" + re.escape(self.old), lambda _: self.new, text)
+
+    def done(self, text):
+        return text.count(self.new) >= self.least and self.renamed(text)[1] == 0
+
+    def apply(self, text):
+        text, count = self.renamed(text)
+        return text if count > 0 and text.count(self.new) >= self.least else None
+
+    def undo(self, text):
+        return text.replace(self.new, self.old)
+
+
+INCLUDE = '#include "ggml_memsaver.h"'
+WEIGHTS = "Find where this file allocates its tensors; without the edit they are 'compute', and are kept at every pause."
+CACHE = "Find where this file allocates its state; without the edit it is 'compute'. A file that is gone: take it off the list."
+MEMORY = "Find what allocates and frees the GPU's memory now, and give it the new names. Both or none: freeing must match."
+
+# Files that not every version has. Where one is missing, so is what its edit is for.
+MAY_BE_MISSING = {CUDA + "allreduce.cu", "src/llama-kv-cache-dsv4.cpp", "src/llama-adapter.cpp"}
+
+EDITS = [
+    # The library behind ggml-base; MEMSAVER_LLAMA_CPP is given to CMake.
+    Line("ggml/src/CMakeLists.txt", 'include("${MEMSAVER_LLAMA_CPP}/glue.cmake")', "target_include_directories(ggml-base",
+         "Add the line where the target ggml-base is there already."),
+    # Buffers of the CPU backend: memsaver's with GGML_MEMSAVER=host.
+    Line(BASE, INCLUDE, '#include "ggml-impl.h"', "Add the line below the other includes."),
+    Call(BASE, "ggml_aligned_malloc(", "ggml_memsaver_host_malloc(", "Find what ggml_backend_cpu_buffer_type allocates with."),
+    Call(BASE, "ggml_aligned_free(", "ggml_memsaver_host_free(", "Find what frees a buffer of ggml_backend_cpu_buffer_type."),
+    # The CUDA backend: buffers, the pool of temporary memory, workspaces of cuBLAS.
+    Line(CUDA + "common.cuh", '#include "ggml_memsaver_cuda.h"', "#define STRINGIZE_IMPL(",
+         "Add the line behind the include of vendors/cuda.h.", after=False),
+    Call(CUDA + "common.cuh", "cudaMalloc(", "ggml_memsaver_cuda_malloc(", MEMORY),
+    Call(CUDA + "ggml-cuda.cu", "cudaMalloc(", "ggml_memsaver_cuda_malloc(", MEMORY),
+    Call(CUDA + "ggml-cuda.cu", "cudaFree(", "ggml_memsaver_cuda_free(", MEMORY, least=4),
+    Call(CUDA + "allreduce.cu", "cudaMalloc(", "ggml_memsaver_cuda_malloc(", MEMORY),
+    Call(CUDA + "allreduce.cu", "cudaFree(", "ggml_memsaver_cuda_free(", MEMORY),
+    # A pool that maps memory by itself is one that nobody can pause: the other one takes its memory as buffers do.
+    Call(CUDA + "ggml-cuda.cu", "devices[device].vmm)", "devices[device].vmm && !ggml_memsaver_on_gpu())",
+         "Find new_pool_for_device and make it choose ggml_cuda_pool_leg, or configure with -DGGML_CUDA_NO_VMM=ON."),
+]
+for name, new, advice in (
+    ("llama-model", "ggml_memsaver_alloc_weights(", WEIGHTS),
+    ("llama-adapter", "ggml_memsaver_alloc_weights(", WEIGHTS),
+    ("llama-kv-cache", "ggml_memsaver_alloc_cache(", CACHE),
+    ("llama-kv-cache-dsv4", "ggml_memsaver_alloc_cache(", CACHE),
+    ("llama-memory-recurrent", "ggml_memsaver_alloc_cache(", CACHE),
+):
+    file = f"src/{name}.cpp"
+    EDITS += [
+        Line(file, INCLUDE, f'#include "{name}.h"', "Add the line below the other includes."),
+        Call(file, "ggml_backend_alloc_ctx_tensors_from_buft(", new, advice),
+    ]
+
+# A weight that can come back from the GGUF itself is read by memsaver. The line stands where `cur`, `weight` and the open
+# files are known, and nothing has been read.
+LOADER = "src/llama-model-loader.cpp"
+EDITS += [
+    Line(LOADER, INCLUDE, '#include "llama-model-loader.h"', "Add the line below the other includes."),
+    Line(LOADER, "        if (ggml_memsaver_load(cur, files.at(weight->idx)->file_id(), weight->offs)) { size_done += n_size; continue; }",
+         "size_t n_size = ggml_nbytes(cur);",
+         "Find where load_all_data reads a tensor. Without the edit all is well but GGML_MEMSAVER_WEIGHTS=source."),
+]
+
+# What is left of these calls elsewhere is not edited: said, for it may be something new.
+LEFT = (
+    (CUDA, re.compile(r"\b(cudaMalloc|cudaMallocAsync|cudaFree|cudaFreeAsync|cuMemAlloc|cuMemCreate)\("), "is not paused"),
+    ("src/", re.compile(r"\bggml_backend_alloc_ctx_tensors_from_buft\("), "is 'compute'"),
+)
+KNOWN = re.compile(r"ggml-cuda\.cu:\d+: CU_CHECK\(cuMemCreate")  # in the pool that is not chosen
+
+
+def apply(root, undo=False, write=True):
+    """Returns the files that changed and the edits whose place was not found. Writes all files, or none."""
+    texts, missing = {}, []
+    for edit in EDITS:
+        path = root / edit.file
+        if edit.file not in texts:
+            if not path.is_file():
+                if edit.file not in MAY_BE_MISSING:
+                    missing.append(edit)
+                continue
+            texts[edit.file] = path.read_text(encoding="utf-8")
+        text = texts[edit.file]
+        if undo:
+            texts[edit.file] = edit.undo(text)
+        elif not edit.done(text):
+            changed = edit.apply(text)
+            if changed is None:
+                missing.append(edit)
+            else:
+                texts[edit.file] = changed
+    changed = [file for file, text in texts.items() if text != (root / file).read_text(encoding="utf-8")]
+    if write and (undo or not missing):
+        for file in changed:
+            (root / file).write_text(texts[file], encoding="utf-8")
+    return changed, missing
+
+
+def left_over(root):
+    """Yields what allocates memory and is not on the list."""
+    for folder, pattern, what in LEFT:
+        for path in sorted((root / folder).glob("*.c*")):
+            for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+                said = f"{path.relative_to(root)}:{number}: {line.strip()}"
+                if pattern.search(line) and not KNOWN.search(said):
+                    yield f"{said}  ({what})"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--undo", action="store_true")
+    about = parser.parse_args()
+    if not (about.checkout / "ggml" / "src").is_dir():
+        raise SystemExit(f"{about.checkout} is no checkout of llama.cpp: it has no ggml/src")
+    changed, missing = apply(about.checkout, about.undo, not about.check)
+    if missing and not about.undo:
+        print("Nothing was written. Not found, or not once:")
+        for edit in missing:
+            print(f"  {edit.where()}\n    {edit.advice}")
+        print("Then change the list in edit.py: the checkout is of a version that it does not know.")
+        return 1
+    verb = "would change" if about.check else "changed"
+    nothing = "no edits are there" if about.undo else "nothing to change: every edit is there"
+    print(f"{len(changed)} files {verb}" if changed else nothing)
+    if not about.undo and not about.check:
+        for line in left_over(about.checkout):
+            print(f"left as it is: {line}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Edits a checkout of llama.cpp, builds it with memsaver, and runs what has to hold.
+
+    run_all.py --checkout llama.cpp --build build/llama_cpp              on a GPU; the checkout is edited in place
+    run_all.py --fetch build/llama_cpp/source --build build/llama_cpp --cpu     no GPU: host memory behind its CPU backend
+
+`--fetch` takes llama.cpp from the source package of llama-cpp-python, by pip, and unpacks it in that folder. `--library` is
+a libmemsaver.so that is there already; else it is built along. `--only build,cycles,ops,bench` runs some steps; a build
+that is there is used. `--out` is where the results go, as JSON (nowhere if it is left out). Needs CMake, a C++20
+compiler, a Python with NumPy, and for a GPU the CUDA toolkit. Exits 1 if something failed, and 77, with one line, if the
+source or a tool cannot be had.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+from run import machine, output_of, short  # noqa: E402
+
+PACKAGE = "llama-cpp-python==0.3.36"  # whose places edit.py knows
+SMALL = ["--layers", "3", "--width", "256", "--inner", "512", "--vocab", "1024"]
+LARGE = ["--layers", "18", "--width", "4096", "--heads", "32", "--kv-heads", "8", "--inner", "14336", "--vocab", "32000"]
+MIDDLE = ["--layers", "12", "--width", "2048", "--heads", "16", "--kv-heads", "8", "--inner", "8192", "--vocab", "32000"]
+# (name, arguments of random_model.py): the first is the one that is measured, the second takes turns with it.
+CPU_MODELS = [("f16", ["--type", "f16", *SMALL]), ("q8_0", ["--type", "q8_0", *SMALL, "--seed", "2"])]
+GPU_MODELS = [("8g-bf16", ["--type", "bf16", *LARGE]), ("1g-q8_0", ["--type", "q8_0", *MIDDLE, "--seed", "2"])]
+
+
+class LeftOut(Exception):
+    """Something that this machine does not have."""
+
+
+def python_with(*modules):
+    """This Python, or the system's: whichever has the modules."""
+    for candidate in (sys.executable, "python3", "/usr/bin/python3"):
+        test = [candidate, "-c", "import " + ",".join(modules)]
+        if shutil.which(candidate) and subprocess.run(test, capture_output=True, check=False).returncode == 0:
+            return candidate
+    raise LeftOut(f"no Python has {' and '.join(modules)}")
+
+
+def fetch(folder):
+    """llama.cpp as the Python registry's source package of its binding has it."""
+    found = sorted(folder.glob("*/vendor/llama.cpp/ggml/src"))
+    if found:
+        return found[0].parents[1]
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [python_with("pip"), "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-python",
+               "--retries", "1", "--timeout", "30", "--dest", str(folder), PACKAGE]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    except subprocess.TimeoutExpired:
+        raise LeftOut(f"{PACKAGE} did not come within 180 s") from None
+    archives = sorted(folder.glob("*.tar.gz"))
+    if done.returncode != 0 or not archives:
+        raise LeftOut(f"{PACKAGE} cannot be had: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+    with tarfile.open(archives[0]) as archive:
+        wanted = [m for m in archive.getmembers() if "/vendor/llama.cpp/" in m.name and not re.search(r"/llama\.cpp/(docs|models|media)/", m.name)]
+        archive.extractall(folder, wanted, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    archives[0].unlink()
+    return sorted(folder.glob("*/vendor/llama.cpp/ggml/src"))[0].parents[1]
+
+
+def build(about):
+    options = {
+        "MEMSAVER_LLAMA_CPP": HERE, "GGML_CCACHE": "OFF", "LLAMA_OPENSSL": "OFF", "LLAMA_BUILD_EXAMPLES": "OFF",
+        "LLAMA_BUILD_SERVER": "OFF", "LLAMA_BUILD_APP": "OFF",
+    }
+    if about.library:
+        options["MEMSAVER_LIBRARY"] = about.library.resolve()
+    if about.cpu:  # to see that it is right; compiled as quickly as can be
+        targets = ["memsaver_cycles"]
+        options |= {"CMAKE_BUILD_TYPE": "None", "CMAKE_CXX_FLAGS": "-O0", "CMAKE_C_FLAGS": "-O1", "BUILD_SHARED_LIBS": "OFF"}
+        options |= dict.fromkeys(["LLAMA_BUILD_COMMON", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_TOOLS", "GGML_OPENMP",
+                                  "GGML_LLAMAFILE", "GGML_CPU_REPACK", "GGML_NATIVE"], "OFF")
+    else:
+        targets = ["memsaver_cycles", "test-backend-ops", "llama-bench"]
+        options |= {"CMAKE_BUILD_TYPE": "Release", "GGML_CUDA": "ON", "GGML_CUDA_NCCL": "OFF", "LLAMA_BUILD_TESTS": "ON", "LLAMA_BUILD_TOOLS": "ON"}
+    for step in (
+        ["cmake", "-S", about.checkout, "-B", about.build, *(f"-D{name}={value}" for name, value in options.items()),
+         *about.cmake.split()],
+        ["cmake", "--build", about.build, "--parallel", str(about.jobs), "--target", *targets],
+    ):
+        log = about.build / "build.log"
+        with log.open("w", encoding="utf-8") as out:
+            if subprocess.run(step, stdout=out, stderr=subprocess.STDOUT, check=False).returncode != 0:
+                print("\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:]))
+                raise SystemExit("the build failed")
+
+
+class Runner:
+    def __init__(self, about):
+        self.about, self.rows, self.failed = about, [], False
+        self.programs = about.build / "bin"
+
+    def row(self, name, good, text, **values):
+        self.rows.append({"name": name, "good": bool(good), **values})
+        self.failed |= not good
+        print(f"  {name:<34} {'ok' if good else 'FAILED':<7} {text}", flush=True)
+
+    def output(self, program, *arguments, limit=600, **environment):
+        """(exit status, standard output, standard error); the status of what took too long is None."""
+        command = [str(self.programs / program), *map(str, arguments)]
+        variables = {**os.environ, "GGML_MEMSAVER": "host" if self.about.cpu else "gpu", **environment}
+        try:
+            done = subprocess.run(command, env=variables, capture_output=True, text=True, errors="replace", timeout=limit, check=False)
+            return done.returncode, done.stdout, done.stderr
+        except subprocess.TimeoutExpired as late:
+            out = late.stdout or b""
+            return None, out if isinstance(out, str) else out.decode(errors="replace"), f"more than {limit} s"
+
+    def models(self):
+        files = []
+        for name, arguments in CPU_MODELS if self.about.cpu else GPU_MODELS:
+            file = self.about.build / f"random-{name}.gguf"
+            if not file.exists():
+                command = [python_with("numpy"), str(HERE / "random_model.py"), "--checkout", self.about.checkout, "--out", file]
+                subprocess.run([*command, *arguments], stdout=subprocess.DEVNULL, check=True)
+            files.append(file)
+        return files
+
+    def cycles(self):
+        """Bits while somebody else fills the device, and the speed of a pause and a resume beside a plain block's."""
+        first, second = self.models()
+        host = {"GGML_MEMSAVER_HOST_MIB": "20"} if self.about.cpu else {}  # not both models at once
+        context = [] if self.about.cpu else ["--context", 8192, "--prompt", 128]
+        for name, files, speed, environment in (
+            ("cycles/kept", [first, second], 10, {}),
+            ("cycles/compute discarded", [first, second], 0, {"GGML_MEMSAVER_COMPUTE": "poison"}),
+            ("cycles/weights from the GGUF", [first, second], 0, {"GGML_MEMSAVER_WEIGHTS": "source"}),
+            ("cycles/cache in a file", [second], 0, {"GGML_MEMSAVER_CACHE": "file"}),
+        ):
+            status, out, err = self.output(
+                "memsaver_cycles", *files, *context, "--cycles", self.about.cycles, "--speed", 0 if self.about.cpu else speed,
+                **host, **environment)
+            try:
+                said = json.loads(out)
+            except json.JSONDecodeError:
+                self.row(name, False, f"exit {status}: {(err.strip().splitlines() or ['no output'])[-1]}")
+                continue
+            text = "" if said["repeatable"] else "the engine itself differs from run to run; "
+            text += f"{said['identical_cycles']} of {said['cycles']} cycles identical"
+            for what in ("turns", "turns_by_use"):
+                if what in said:
+                    text += f", {said[what]['identical_cycles']} of {said[what]['cycles']} {what.replace('_', ' ')}"
+            for what in ("pause", "resume"):
+                text += f", {what} {said[what]['bytes'] / 2**30:.2f} GiB in {said[what]['ms']:.1f} ms"
+            good = status == 0 and said["identical"] and said["still_mapped_bytes"] == 0
+            if environment.get("GGML_MEMSAVER_WEIGHTS") == "source":  # nothing of them is ever saved
+                good = good and said["weights_saved_bytes"] == 0
+            self.row(name, good, text, **said)
+            for what in ("pause", "resume"):
+                if f"plain_{what}" in said:
+                    ratio = said[f"plain_{what}"]["ms"] / said[f"weights_{what}"]["ms"]
+                    speed = said[f"weights_{what}"]["bytes"] / said[f"weights_{what}"]["ms"] / 1e6
+                    self.row(f"weights/{what}", ratio >= 0.95, f"{speed:.1f} GB/s, {ratio:.3f} of a plain block's", speed_ratio=ratio,
+                             gb_per_second=speed)
+
+    def ops(self):
+        """llama.cpp's own test of every operation, of the GPU against the CPU."""
+        status, out, _ = self.output("test-backend-ops", "test", "-b", "CUDA0", *self.about.ops.split(), limit=self.about.limit)
+        counts = re.findall(r"(\d+)/(\d+) tests passed", out)
+        bad = len(re.findall(r"\bFAIL\b", out))
+        text = f"{counts[-1][0]} of {counts[-1][1]} passed" if counts else f"{len(re.findall(r'[^a-zA-Z]OK', out))} passed, {bad} failed, then stopped"
+        self.row("test-backend-ops", status in (0, None) and bad == 0, text + (" (not all: out of time)" if status is None else ""))
+
+    def bench(self):
+        """llama-bench of the same build, GGML_MEMSAVER=off beside gpu, in turn."""
+        for file in self.models():
+            best = {}
+            for _ in range(3):
+                for where in ("off", "gpu"):
+                    status, out, err = self.output("llama-bench", "-m", file, "-ngl", "99", "-p", "512", "-n", "128", "-r", "3", "-o", "json",
+                                                   GGML_MEMSAVER=where)
+                    if status != 0:
+                        self.row(f"llama-bench/{where}", False, f"exit {status}: {(err.strip().splitlines() or ['?'])[-1]}")
+                        return
+                    for test in json.loads(out):
+                        key = (where, "generation" if test["n_gen"] else "prompt")
+                        best[key] = max(best.get(key, 0.0), test["avg_ts"])
+            for kind in ("prompt", "generation"):
+                off, on = best["off", kind], best["gpu", kind]
+                self.row(f"llama-bench/{file.stem}/{kind}", kind == "prompt" or on >= 0.99 * off,
+                         f"{on:.1f} tokens/s, {on / off:.4f} of {off:.1f} without", with_memsaver=on, without=off, speed_ratio=on / off)
+
+    def keep(self, about_machine):
+        about_machine["llama_cpp"] = output_of("git", "-C", str(self.about.checkout), "rev-parse", "--short=12", "HEAD") \
+            if (self.about.checkout / ".git").exists() else PACKAGE
+        path = self.about.out / f"{about_machine['date']}-{short(about_machine['gpu'])}-llama_cpp.json"
+        path.write_text(json.dumps({"context": about_machine, "benchmarks": self.rows}, indent=1) + "\n", encoding="utf-8")
+        print(path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--checkout", type=Path)
+    source.add_argument("--fetch", type=Path)
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--library", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--cycles", type=int, default=20)
+    parser.add_argument("--limit", type=int, default=420, help="seconds for test-backend-ops")
+    parser.add_argument("--ops", default="", help="more arguments of test-backend-ops, as --ops='-o MUL_MAT -j 8'")
+    parser.add_argument("--cmake", default="", help="more of CMake's options, as --cmake='-DCMAKE_CUDA_ARCHITECTURES=90'")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    about = parser.parse_args()
+    every = ["build", "cycles"] if about.cpu else ["build", "cycles", "bench", "ops"]
+    steps = about.only.split(",") if about.only else every
+    if set(steps) - set(every):
+        parser.error(f"--only is a list of {', '.join(every)}")
+    try:
+        if shutil.which("cmake") is None:
+            raise LeftOut("no CMake")
+        python_with("numpy")
+        about.checkout = (about.checkout or fetch(about.fetch)).resolve()
+    except LeftOut as why:
+        print(f"left out: {why}")
+        return 77
+    about.build = about.build.resolve()
+    about.build.mkdir(parents=True, exist_ok=True)
+    if "build" in steps:
+        start = time.monotonic()
+        if subprocess.run([sys.executable, str(HERE / "edit.py"), str(about.checkout)], check=False).returncode != 0:
+            return 1
+        build(about)
+        print(f"built in {time.monotonic() - start:.0f} s", flush=True)
+    runner = Runner(about)
+    for step in steps:
+        if step != "build":
+            getattr(runner, step)()
+    if about.out and runner.rows:
+        runner.keep(machine())
+    return 1 if runner.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
