@@ -622,6 +622,7 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
         SaverOptions wanted;
         wanted.enabled = from.enabled;
         wanted.margin = from.margin;
+        wanted.pressure = from.pressure;
         wanted.default_policy = policy_of(from.default_policy);
         wanted.new_tags = static_cast<NewTags>(enumerator(from.new_tags, 2, "memsaver_options.new_tags"));
         wanted.on_no_room = asker_of(from.on_no_room, from.on_no_room_context);

@@ -270,12 +270,16 @@ typedef struct memsaver_options {
     memsaver_event_function on_event;
     void* on_event_context;
     int32_t new_tags; ///< memsaver_new_tags
+    /// Bytes of each device's memory to keep free for others: whenever memory has been taken, what is missing is given
+    /// back as memsaver_reclaim() gives it, on the same thread, by nothing that would have to wait. Refuses nothing. 0:
+    /// none.
+    size_t pressure;
 } memsaver_options;
 
 #define MEMSAVER_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(memsaver_options), MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0, NULL,  \
-            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED                                                 \
+            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED, 0                                              \
     }
 
 /// MEMSAVER_OK where a saver can be made with MEMSAVER_DRIVER_CUDA on this device; else MEMSAVER_UNAVAILABLE, and

@@ -115,6 +115,7 @@ class Options(Sized):
         ("on_event", EventFunction),
         ("on_event_context", c_void_p),
         ("new_tags", c_int32),
+        ("pressure", c_size_t),
     )
 
 

@@ -147,6 +147,7 @@ class Saver:
         default_policy: Policy | None = None,
         new_tags: Literal["allowed", "with_policy"] = "allowed",
         margin: int = 0,
+        pressure: int = 0,
         rdma: bool = False,
         export: Literal["none", "file_descriptor", "fabric"] = "none",
         peers: Sequence[int] = (),
@@ -164,6 +165,8 @@ class Saver:
         new_tags: "with_policy": only `arena` with a policy makes a tag, and every other use of a name that none has is
             `Misuse`, for it may be mistyped. "allowed": every use makes one.
         margin: bytes of each device's memory that allocations and resumes leave free.
+        pressure: bytes of each device's memory to keep free for others: whenever memory has been taken, what is missing is
+            given back as `reclaim()` gives it, on the same thread, by nothing that would have to wait. Refuses nothing.
         rdma, export, peers: of GPU pages: that other devices reach them; in which form other processes can be handed them;
             the numbers of other GPUs that may use them.
         cuda_library: the driver library's name or path.
@@ -198,6 +201,7 @@ class Saver:
             rdma=rdma,
             export_handles=exports[export],
             margin=bytes_of(margin, "margin"),
+            pressure=bytes_of(pressure, "pressure"),
             new_tags=made_by[new_tags],
             host_capacity=bytes_of(host_capacity, "host_capacity"),
             host_granularity=bytes_of(host_granularity, "host_granularity"),

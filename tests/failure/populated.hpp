@@ -33,6 +33,7 @@ struct Setting {
     enum class Well : unsigned char { none, own, other } well = Well::none;
     std::size_t capacity = 16_MiB; ///< of a device
     bool single_handle = false;    ///< of "swept"
+    std::size_t pressure = 0;      ///< of the saver
 };
 
 /// A saver whose tag "swept" has the policy in question and is what operations are about; "beside" is active, "away" is
@@ -377,7 +378,7 @@ private:
                         {.device = device, .granularity = granularity, .poison = where.nasty, .late = where.nasty}}};
     }
     static SaverOptions saver_options(const Setting& where) {
-        SaverOptions options{.enabled = where.enabled, .margin = 1_MiB};
+        SaverOptions options{.enabled = where.enabled, .margin = 1_MiB, .pressure = where.pressure};
         options.on_no_room = [](const NoRoom& need) { // nobody has any
             CHECK(need.device >= 0);
             return false;

@@ -119,7 +119,10 @@ MEMSAVER_INLINE WorkspacePool::WorkspacePool(Arena arena, WorkspacePoolOptions o
 MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options) {
     State& own = state();
     return own.arena.saver().boundary("a workspace", own.arena.base(), [&] {
+        detail::SaverCore& saver = own.arena.saver();
+        const std::size_t before = saver.bytes_of(own.arena.base());
         detail::WorkspacePlace& place = own.get(name, bytes, options); // lives as long as the pool
+        saver.keep_free(own.arena.base(), before);                     // not under the pool's lock
         if (options.reuse == Reuse::zeroed) place.zero(bytes, options.stream);
         return place.data();
     });

@@ -214,6 +214,7 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         state_->with_patience(options.room_within, [&](int& refused_by) {
             state_->resume_async_now(*arrival, tags, options, event.tags, refused_by);
         });
+        if (state_->under_pressure()) state_->keep_free(SaverState::residents_of(state_->tags_.members(tags)));
         return Arrival{std::move(arrival)};
     });
 }

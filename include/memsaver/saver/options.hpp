@@ -31,6 +31,15 @@ struct SaverOptions {
     bool enabled = true;
     /// Bytes of each device's memory that this saver's allocations and resumes leave free.
     std::size_t margin = 0;
+    /// Bytes of each device's memory to keep free for others. Looked at whenever this saver has taken memory of a
+    /// device: by an allocation, a resume, a use, an exchange, a commit. What is missing then is given back as
+    /// `reclaim` gives it, on the same thread, but nothing that would have to wait for the device, or for what uses
+    /// marked. The tags that took the memory stay, and their call succeeds whatever comes of it: what fails goes to
+    /// `events`. So hooks of pauses and owners of elastic memory may run inside an allocation, which may save bytes of
+    /// other tags. They may allocate; that, and what is allocated in `on_no_room` or by a thread that captures, gives
+    /// nothing back. 0: nothing is kept free. `margin` is what allocations leave free or else fail; this one refuses
+    /// nothing.
+    std::size_t pressure = 0;
     /// What a new tag gets that names no policy. None: `Discard{}`, and a tag that has it so is told of as `warned` at
     /// its first pause.
     std::optional<AnyPolicy> default_policy{};

@@ -32,6 +32,8 @@ public:
     [[nodiscard]] std::unique_ptr<UseRecord> use(const Tags& tags, const ResidentList& residents,
                                                  const UseOptions& options);
     [[nodiscard]] Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options);
+    /// The same, for those who take memory: nothing of theirs goes, and the device's work is not waited for.
+    void relieve(std::size_t bytes, int device, const ResidentList& takers);
 
     /// Exchanges the tags of `out`, all claimed by this thread, for those of `in`. No lock is held, and no hook runs.
     /// `at_last`: waits for the device rather than find no room. Where it throws, what is in `moved` has been done.
@@ -42,6 +44,7 @@ public:
     void make_way(const Tags& out, const Tags& in, const Order& order, bool at_last, Moved& moved);
 
 private:
+    [[nodiscard]] Reclaimed give_back(std::size_t bytes, const ReclaimOptions& options, bool wait_for_device);
     /// What a device lacks.
     struct Shortage {
         int device;
@@ -93,7 +96,8 @@ private:
     SaverState& state_;
     Residents& books_;
     ResidentList passed_by_;
-    ResidentList asked_; ///< whose before-hooks have run
+    std::vector<std::string> takers_; ///< whose elastic memory stays
+    ResidentList asked_;              ///< whose before-hooks have run
     bool resume_hooks_ran_ = false;
     int refused_by_ = 0;
     std::vector<Shortage> mispredicted_; ///< what was free, and could not be had

@@ -374,6 +374,16 @@ MEMSAVER_INLINE void Residency::raise_no_room(const Tags& in, const char* why) {
 // --- reclaim ---
 
 MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOptions& options) {
+    return give_back(bytes, options, true);
+}
+
+MEMSAVER_INLINE void Residency::relieve(std::size_t bytes, int device, const ResidentList& takers) {
+    passed_by_ = takers;
+    for (const auto& taker : takers) takers_.push_back(taker->tag);
+    (void)give_back(bytes, {.device = device, .timeout = std::chrono::nanoseconds{0}}, false);
+}
+
+MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimOptions& options, bool wait_for_device) {
     const int device = options.device.value_or(state_.driver_.device());
     const std::vector<AnyDriver> drivers = state_.tags_.drivers();
     if (std::none_of(drivers.begin(), drivers.end(), [&](const AnyDriver& d) { return d.device() == device; })) {
@@ -384,10 +394,10 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOpt
     const auto start = std::chrono::steady_clock::now();
     const char* in_the_way = "";
     for (const bool wait : {false, true}) {
-        if (got.bytes() < bytes) got.unused_bytes += state_.give_unused(device, wait, {});
+        if (got.bytes() < bytes && (wait_for_device || !wait)) got.unused_bytes += state_.give_unused(device, wait, {});
     }
     if (got.bytes() < bytes) {
-        got.elastic_bytes = state_.ask_elastic(device, {}, bytes - got.bytes());
+        got.elastic_bytes = state_.ask_elastic(device, takers_, bytes - got.bytes());
         if (got.bytes() < bytes && !state_.elastic_.empty())
             in_the_way = "owners of elastic memory keep the rest of it; ";
     }

@@ -138,6 +138,10 @@ public:
     /// A graph is gone: what was given up while it was captured is as if given up now. 0 is none: who knows of what
     /// other captures keep?
     void let_go(std::uint64_t graph) noexcept;
+    /// Physical bytes of an arena, for `keep_free`; 0 where there is no pressure.
+    [[nodiscard]] std::size_t bytes_of(const ArenaBase& arena) const noexcept;
+    /// Sees to SaverOptions::pressure, if an arena has more than it had `before`. Called without any lock.
+    void keep_free(const ArenaBase& arena, std::size_t before) noexcept;
     /// What a destructor ignores.
     void ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept;
 

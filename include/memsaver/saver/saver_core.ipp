@@ -70,6 +70,7 @@ MEMSAVER_INLINE Arena SaverCore::arena(const WantedTag& wanted) {
             const auto member = state_->tags_.get(wanted, [&](ArenaCore& core) {
                 state_->with_room(core, [&] { core.reserve(); }); // the arena is in our hands, should there be no room
             });
+            if (wanted.options && wanted.options->reserve != 0) keep_free(*member->arena, 0);
             return Arena{shared_from_this(), member->arena};
         });
     });
@@ -115,8 +116,12 @@ MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
 }
 
 MEMSAVER_INLINE void* SaverCore::allocate(ArenaBase& arena, const Request& request) {
-    return boundary("allocate", arena,
-                    [&] { return state_->with_room(arena, [&] { return arena.allocate(request); }); });
+    return boundary("allocate", arena, [&] {
+        const std::size_t before = bytes_of(arena);
+        void* const block = state_->with_room(arena, [&] { return arena.allocate(request); });
+        keep_free(arena, before);
+        return block;
+    });
 }
 
 MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, const FreeOrder& order) {
@@ -165,7 +170,8 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
         made.asked_ = state_->elastic_.add([range = std::weak_ptr{made.range_}, tag = arena.tag(),
                                             device = arena.device(), ask = options.on_reclaim](WantedRoom& wanted) {
             const std::shared_ptr<ElasticRange> held = range.lock();
-            if (held == nullptr || wanted.device != device || wanted.tag == tag || wanted.got >= wanted.bytes) return;
+            if (held == nullptr || wanted.device != device || wanted.got >= wanted.bytes) return;
+            if (std::find(wanted.tags.begin(), wanted.tags.end(), tag) != wanted.tags.end()) return;
             const std::size_t before = held->physical_bytes(false);
             if (ask(wanted.bytes - wanted.got) == 0) return;
             wanted.got += before - std::min(before, held->physical_bytes(true));
@@ -175,7 +181,11 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
 }
 
 MEMSAVER_INLINE void SaverCore::commit(ArenaBase& arena, ElasticRange& range, std::size_t offset, std::size_t bytes) {
-    boundary("commit", arena, [&] { state_->with_room(arena, [&] { range.commit(offset, bytes); }); });
+    boundary("commit", arena, [&] {
+        const std::size_t before = bytes_of(arena);
+        state_->with_room(arena, [&] { range.commit(offset, bytes); });
+        keep_free(arena, before);
+    });
 }
 
 MEMSAVER_INLINE void SaverCore::release(ArenaBase& arena, ElasticRange& range, std::size_t offset, std::size_t bytes,
@@ -184,8 +194,11 @@ MEMSAVER_INLINE void SaverCore::release(ArenaBase& arena, ElasticRange& range, s
 }
 
 MEMSAVER_INLINE void SaverCore::resize(ArenaBase& arena, ElasticRange& range, std::size_t bytes, const Order& order) {
-    boundary("resize", arena,
-             [&] { state_->with_room(arena, [&] { range.resize(bytes, state_->release_order(arena, order)); }); });
+    boundary("resize", arena, [&] {
+        const std::size_t before = bytes_of(arena);
+        state_->with_room(arena, [&] { range.resize(bytes, state_->release_order(arena, order)); });
+        keep_free(arena, before);
+    });
 }
 
 MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::shared_ptr<ElasticRange> range) noexcept {
@@ -343,6 +356,7 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         state_->run_hooks(state_->before_resume_, event, false);
         event.report = state_->with_patience(
             options.room_within, [&](int& refused_by) { return state_->resume_now(tags, options, refused_by); });
+        state_->keep_free(tags, event.report);
         state_->run_hooks(state_->after_resume_, event, true);
         return std::move(event.report);
     });
@@ -410,6 +424,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                 throw;
             }
         });
+        state_->keep_free(in, going.report);
         std::exception_ptr first; // all of them run
         try {
             state_->run_hooks(state_->after_pause_, going, true);
@@ -679,8 +694,10 @@ MEMSAVER_INLINE Use SaverCore::use(const Tags& tags, const UseOptions& options) 
         state_->hook_threads_.refuse("use", tags);
         const ResidentList residents = state_->tags_.residents("use", tags);
         auto record = state_->tags_.residents().try_use(residents, state_->captures_.here());
-        if (record == nullptr) record = Residency{*state_}.use(tags, residents, options);
-        return Use{shared_from_this(), std::move(record)};
+        if (record != nullptr) return Use{shared_from_this(), std::move(record)};
+        Use made{shared_from_this(), Residency{*state_}.use(tags, residents, options)};
+        state_->keep_free(residents);
+        return made;
     });
 }
 
@@ -851,19 +868,83 @@ MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int devi
     constexpr unsigned often_enough = 100; // a program that always says yes and never frees anything
     if (asked < often_enough) {
         const std::size_t free = std::min(error.free_bytes(), error.needed_bytes());
-        if (ask_elastic(device, tag, std::max<std::size_t>(error.needed_bytes() - free, 1)) != 0) return true;
+        const std::vector<std::string> own = tag.empty() ? std::vector<std::string>{} : std::vector<std::string>{tag};
+        if (ask_elastic(device, own, std::max<std::size_t>(error.needed_bytes() - free, 1)) != 0) return true;
     }
     if (!options_.on_no_room || asked >= often_enough || asking_.here()) return false;
     const HookThreads::Mark mark{asking_};
     return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag});
 }
 
-MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::string& tag, std::size_t bytes) {
+MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vector<std::string>& tags,
+                                                    std::size_t bytes) {
     if (elastic_.empty() || asking_elastic_.here()) return 0;
     const HookThreads::Mark mark{asking_elastic_};
-    WantedRoom wanted{device, tag, bytes, 0};
+    WantedRoom wanted{device, tags, bytes, 0};
     elastic_.run_until_throw(wanted);
     return wanted.got;
+}
+
+MEMSAVER_INLINE std::size_t SaverCore::bytes_of(const ArenaBase& arena) const noexcept {
+    if (state_->options_.pressure == 0) return 0;
+    const auto* const core = dynamic_cast<const ArenaCore*>(&arena);
+    return core == nullptr ? 0 : core->mapped_bytes(); // plain memory is never at hand: each block is taken
+}
+
+MEMSAVER_INLINE void SaverCore::keep_free(const ArenaBase& arena, std::size_t before) noexcept {
+    if (state_->options_.pressure == 0 || !enabled()) return;
+    const bool plain = dynamic_cast<const ArenaCore*>(&arena) == nullptr;
+    if (!plain && bytes_of(arena) <= before) return;
+    try {
+        ResidentList taker;
+        if (auto resident = state_->tags_.resident_of(arena)) taker.push_back(std::move(resident));
+        state_->keep_free(taker);
+    } catch (const std::exception& error) { // host memory
+        tell(events(), [&] { return Event{EventKind::ignored, arena.tag(), arena.device(), error.what()}; });
+    }
+}
+
+MEMSAVER_INLINE void SaverState::keep_free(const Tags& takers, const Report& report) noexcept {
+    if (report.mapped_bytes <= report.handed_bytes || !under_pressure()) return;
+    try {
+        keep_free(residents_of(tags_.members(takers)));
+    } catch (const std::exception& error) {
+        tell(options_.events, [&] { return Event{EventKind::ignored, "", driver_.device(), error.what()}; });
+    }
+}
+
+MEMSAVER_INLINE bool SaverState::under_pressure() noexcept {
+    if (options_.pressure == 0 || !options_.enabled || fork_->forked()) return false;
+    return !hook_threads_.here() && !asking_.here() && !asking_elastic_.here() && !captures_.here();
+}
+
+MEMSAVER_INLINE void SaverState::keep_free(const ResidentList& takers) noexcept {
+    if (!under_pressure()) return;
+    if (looks_.fetch_add(1) != 0) return;
+    const auto failed = [&](const char* why) {
+        tell(options_.events, [&] {
+            return Event{EventKind::ignored, "", driver_.device(),
+                         std::string{"memory was taken, and not as much given back as SaverOptions::pressure wants: "} +
+                             why};
+        });
+    };
+    constexpr unsigned often_enough = 4; // while others take memory all the time, somebody else may look
+    unsigned seen = 1;
+    for (unsigned rounds = 0; rounds < often_enough; ++rounds) {
+        try {
+            for (const AnyDriver& driver : tags_.drivers()) {
+                DeviceMemory memory;
+                if (!driver.memory(memory).ok() || memory.free_bytes >= options_.pressure) continue;
+                Residency{*this}.relieve(options_.pressure - memory.free_bytes, driver.device(), takers);
+            }
+        } catch (const std::exception& error) {
+            failed(error.what());
+        } catch (...) { // whatever a hook or an owner throws
+            failed("what was thrown is no std::exception");
+        }
+        if (looks_.compare_exchange_strong(seen, 0)) return;
+    }
+    looks_.store(0);
 }
 
 // --- what operations are made of ---

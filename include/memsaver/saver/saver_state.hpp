@@ -29,7 +29,7 @@ class ArrivalState;
 /// What the owners of elastic memory are asked for, one after the other.
 struct WantedRoom {
     int device;
-    const std::string& tag; ///< for which; empty for several, or none
+    const std::vector<std::string>& tags; ///< for which; their owners are not asked
     std::size_t bytes;
     std::size_t got; ///< physical memory that the device has back
 };
@@ -90,7 +90,14 @@ class SaverState {
 
     /// Asks the owners of elastic memory of other tags, and answers what the device got back. Throws what they throw.
     /// Called without any lock or turn.
-    std::size_t ask_elastic(int device, const std::string& tag, std::size_t bytes);
+    std::size_t ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes);
+
+    /// Memory was taken for these tags: gives back what SaverOptions::pressure wants, one thread at a time; who comes
+    /// meanwhile leaves it to that one. Called without any lock or turn.
+    void keep_free(const ResidentList& taker) noexcept;
+    void keep_free(const Tags& takers, const Report& report) noexcept;
+    /// Whether this saver, on this thread, gives anything back for it.
+    [[nodiscard]] bool under_pressure() noexcept;
 
     // --- operations ---
 
@@ -212,6 +219,7 @@ class SaverState {
     HookList<ResumeEvent> after_resume_{fork_};
     Turn room_turn_; // one thread looks for room at a time: what it holds nobody else finds
     std::atomic<std::uint64_t> room_made_{0};
+    std::atomic<unsigned> looks_{0}; // for SaverOptions::pressure: not 0 while a thread is at it
     TagTable tags_;
 
 public:
