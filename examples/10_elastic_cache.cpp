@@ -44,7 +44,7 @@ private:
         std::size_t released = 0;
         for (std::size_t step = pages_of_.size(); step-- != 0 && released < wanted;) {
             if (!has_memory_[step] || pages_of_[step] != 0) continue;
-            kv_.release(step * step_bytes, step_bytes); // waits for what the device was given so far
+            kv_.release(step * step_bytes, step_bytes); // gone once the device has passed its work so far
             has_memory_[step] = false;
             released += step_bytes;
         }

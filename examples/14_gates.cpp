@@ -15,7 +15,7 @@ constexpr std::size_t each = 4_MiB;
 
 int main() {
     const HostDriver driver{1_GiB};
-    MemorySaver<> saver{MemorySaver{driver}};
+    MemorySaver<> saver{driver};
     const Buffer<char> weights{saver.arena("weights", FileBackup{.directory = "/tmp"}), layers * each};
     for (std::size_t i = 0; i < layers; ++i) std::memset(weights.data() + i * each, static_cast<int>(i + 1), each);
 
