@@ -47,6 +47,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/host_backup.ipp
   include/memsaver/backup/host_store.hpp
   include/memsaver/backup/host_store.ipp
+  include/memsaver/backup/kernel_copies.hpp
   include/memsaver/backup/lane.hpp
   include/memsaver/backup/lane.ipp
   include/memsaver/backup/lz4_codec.hpp
@@ -114,6 +115,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/cuda_abi.hpp
   include/memsaver/driver/cuda_api.hpp
   include/memsaver/driver/cuda_api.ipp
+  include/memsaver/driver/cuda_copy_kernel.hpp
   include/memsaver/driver/cuda_device.hpp
   include/memsaver/driver/cuda_device.ipp
   include/memsaver/driver/cuda_driver.hpp
@@ -163,6 +165,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/interop/cublas.hpp
   include/memsaver/interop/cuda_pools.hpp
   include/memsaver/interop/cuda_pools.ipp
+  include/memsaver/interop/nccl.hpp
+  include/memsaver/interop/nccl.ipp
   include/memsaver/interop/no_throw.hpp
   include/memsaver/interop/nvtx.hpp
   include/memsaver/interop/onnxruntime.hpp
@@ -193,6 +197,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/plain_arena.ipp
   include/memsaver/saver/region_stacks.hpp
   include/memsaver/saver/region_stacks.ipp
+  include/memsaver/saver/registrations.hpp
+  include/memsaver/saver/registrations.ipp
   include/memsaver/saver/residency.hpp
   include/memsaver/saver/residency.ipp
   include/memsaver/saver/residents.hpp

@@ -12,6 +12,7 @@
 #include "memsaver/saver/open_captures.ipp"
 #include "memsaver/saver/plain_arena.ipp"
 #include "memsaver/saver/region_stacks.ipp"
+#include "memsaver/saver/registrations.ipp"
 #include "memsaver/saver/residency.ipp"
 #include "memsaver/saver/residents.ipp"
 #include "memsaver/saver/saver_core.ipp"

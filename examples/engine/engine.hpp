@@ -10,6 +10,7 @@
 #include "decoder.hpp"
 #include "options.hpp"
 
+#include <memsaver/backup/compressed.hpp>
 #include <memsaver/interop/cuda_pools.hpp>
 #include <memsaver/memsaver.hpp>
 
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -27,6 +29,17 @@
 namespace engine {
 
 using Tokens = std::vector<std::int32_t>;
+
+/// Every tag but the weights: what comes back when an engine wakes up for new weights.
+inline const std::vector<std::string> light_tags{"cache", "graphs", "workspace", "prefill"};
+
+/// A model in memory, and the graphs that were captured of it. Several may take turns on the device.
+struct Loaded {
+    std::string tag; ///< of its weights
+    Weights weights;
+    std::optional<Model> model{};
+    std::optional<Decoder> decoder{};
+};
 
 /// Told after every step: its rows, and their logits on the device. For those who check.
 using StepObserver = std::function<void(std::span<const Row>, const float* logits)>;
@@ -47,18 +60,17 @@ public:
         built("cuBLAS");
         saver_.emplace(driver_, memsaver::SaverOptions{.enabled = options.memsaver});
         trim_ = saver_->after_pause(memsaver::trim_cuda_pools);
-        make_weights();
+        load_weights("weights", options_.seed);
         built("weights");
         cache_.emplace(saver_->arena("cache", memsaver::Discard{}, {.reserve = options.cache_bytes()}), options.model,
                        options.page_tokens, options.cache_bytes());
         built("cache");
         make_steps();
+        make_model();
         for (const int rows : options.batches) warm_up(rows);
-        (void)weights_->checksum(stream());
+        (void)weights().checksum(stream());
         built("warm-up");
-        for (const int rows : options.batches) decoder_->capture(rows, stream());
-        for (const int rows : options.batches) decoder_->graph_for(rows).graph.launch(stream()); // uploads it
-        synchronize();
+        capture_graphs();
         built("graphs");
         if (options.memsaver) saver_->prepare("weights"); // so that the first pause is as fast as later ones
         built("backup");
@@ -106,6 +118,31 @@ public:
         }
     }
 
+    /// Everything comes back, the weights in the order in which a step reads them; with Options::stream_weights steps
+    /// may begin at once, and wait for what they read.
+    [[nodiscard]] memsaver::Arrival resume_streamed() {
+        saver_->resume(light_tags);
+        memsaver::ResumeAsyncOptions in_order;
+        for (const auto& part : weights().parts())
+            in_order.first.insert(in_order.first.end(), part.begin(), part.end());
+        return saver_->resume_async(loaded_[active_]->tag, in_order);
+    }
+
+    /// A second model, of the same shape, in memory of its own; the first one steps aside for it.
+    void add_model() {
+        saver_->pause(loaded_[active_]->tag);
+        load_weights("other weights", options_.seed + 1);
+        make_model();
+        capture_graphs();
+        saver_->prepare("other weights");
+    }
+    /// The model that is here steps aside for another one.
+    void switch_to(std::size_t model) {
+        if (model == active_) return;
+        saver_->exchange(loaded_[active_]->tag, loaded_.at(model)->tag);
+        active_ = model;
+    }
+
     void synchronize() { check_cuda(cudaStreamSynchronize(stream()), "wait for the engine's stream"); }
 
     /// Device memory in memsaver's hands, all tags.
@@ -129,9 +166,9 @@ public:
     }
 
     [[nodiscard]] Saver& saver() noexcept { return *saver_; }
-    [[nodiscard]] Weights& weights() noexcept { return *weights_; }
+    [[nodiscard]] Weights& weights() noexcept { return loaded_[active_]->weights; }
     [[nodiscard]] const KvCache& cache() const noexcept { return *cache_; }
-    [[nodiscard]] Decoder& decoder() noexcept { return *decoder_; }
+    [[nodiscard]] Decoder& decoder() noexcept { return *loaded_[active_]->decoder; }
     [[nodiscard]] const memsaver::WorkspacePool& workspaces() const noexcept { return *workspaces_; }
     [[nodiscard]] const memsaver::CudaDriver& driver() const noexcept { return driver_; }
     [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
@@ -148,13 +185,33 @@ private:
         return memsaver::CudaDriver{device};
     }
 
-    void make_weights() {
-        const memsaver::HostBackup backup{.storage = options_.pageable ? memsaver::Storage::pageable
-                                                                       : memsaver::Storage::pinned,
-                                          .refresh = memsaver::Refresh::once,
-                                          .threads = options_.backup_threads};
-        weights_.emplace(saver_->arena("weights", backup, {.reserve = options_.model.weight_bytes()}), options_.model,
-                         options_.seed, stream());
+    [[nodiscard]] memsaver::AnyPolicy backup() const {
+        const memsaver::HostBackup plain{.storage = options_.pageable ? memsaver::Storage::pageable
+                                                                      : memsaver::Storage::pinned,
+                                         .refresh = memsaver::Refresh::once,
+                                         .threads = options_.backup_threads};
+        if (options_.compressed) return memsaver::Compressed<memsaver::HostBackup>{plain};
+        return plain;
+    }
+
+    /// The next model to be active.
+    void load_weights(const char* tag, std::uint64_t seed) {
+        loaded_.push_back(std::unique_ptr<Loaded>{
+            new Loaded{tag,
+                       {saver_->arena(tag, backup(), {.reserve = options_.model.weight_bytes()}), options_.model, seed,
+                        stream()}}});
+        active_ = loaded_.size() - 1;
+        synchronize();
+    }
+    void make_model() {
+        Loaded& made = *loaded_[active_];
+        if (options_.stream_weights) made.weights.make_gates(*saver_);
+        made.model.emplace(options_.model, made.weights, *cache_, *blas_);
+        made.decoder.emplace(*saver_, *made.model, *workspaces_, slots(), pages_per_slot());
+    }
+    void capture_graphs() {
+        for (const int rows : options_.batches) decoder().capture(rows, stream());
+        for (const int rows : options_.batches) decoder().graph_for(rows).graph.launch(stream()); // uploads it
         synchronize();
     }
 
@@ -166,8 +223,6 @@ private:
                             memsaver::WorkspacePoolOptions{.cap = round_up(scratch, 2_MiB)});
         blas_.emplace(handle_.get(), workspaces_->get("cublas", 32_MiB, {.cap = 32_MiB, .group = "cublas"}), 32_MiB);
         blas_->set_stream(stream());
-        model_.emplace(options_.model, *weights_, *cache_, *blas_);
-        decoder_.emplace(*saver_, *model_, *workspaces_, slots(), pages_per_slot());
         eager_ = StepBuffers{saver_->arena("prefill", memsaver::HostBackup{}),
                              options_.model,
                              rows,
@@ -205,14 +260,14 @@ private:
         memory.logits = static_cast<float*>(logits);
         void* const workspace =
             workspaces_->get("prefill", StepScratch::of(nullptr, size, count).bytes, {.stream = stream()});
-        model_->step(memory, StepScratch::of(workspace, size, count), count, stream());
+        loaded_[active_]->model->step(memory, StepScratch::of(workspace, size, count), count, stream());
         eager_.download(*host_, count, stream());
         if (observe) observe(rows, memory.logits);
         check_cuda(cudaFreeAsync(logits, stream()), "free the logits");
     }
 
     void step_by_graph(std::span<const Row> rows, const PageTable& table, const StepObserver& observe) {
-        DecodeGraph& graph = decoder_->graph_for(static_cast<int>(rows.size()));
+        DecodeGraph& graph = decoder().graph_for(static_cast<int>(rows.size()));
         const int count = graph.buffers.rows();
         graph.buffers.upload(*host_, host_->write(rows, count, table), stream());
         graph.graph.launch(stream());
@@ -231,12 +286,11 @@ private:
     BlasHandle handle_;
     std::optional<Saver> saver_;
     memsaver::Hook trim_;
-    std::optional<Weights> weights_;
     std::optional<KvCache> cache_;
     std::optional<memsaver::WorkspacePool> workspaces_;
     std::optional<memsaver::CublasWorkspace> blas_;
-    std::optional<Model> model_;
-    std::optional<Decoder> decoder_;
+    std::vector<std::unique_ptr<Loaded>> loaded_; // they refer to their own parts
+    std::size_t active_ = 0;
     StepBuffers eager_;
     std::optional<StepOnHost> host_;
 };

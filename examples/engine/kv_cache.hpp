@@ -30,6 +30,7 @@ public:
     }
 
     [[nodiscard]] bf16* layer(std::size_t index) const { return layers_.at(index).data(); }
+    [[nodiscard]] std::size_t layer_bytes() const { return layers_.front().size_bytes(); }
     [[nodiscard]] int pages() const noexcept { return pages_; }
     [[nodiscard]] int page_tokens() const noexcept { return page_tokens_; }
 

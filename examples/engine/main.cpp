@@ -3,7 +3,9 @@
 #include "self_check.hpp"
 #include "session.hpp"
 #include "story.hpp"
+#include "streamed.hpp"
 #include "timings.hpp"
+#include "turns.hpp"
 #include "update_cycles.hpp"
 #include "watch.hpp"
 
@@ -70,7 +72,11 @@ engine::Json json_of(const engine::Options& o) {
         .put("prompt_tokens", o.prompt_tokens)
         .put("new_tokens", o.new_tokens)
         .put("memsaver", o.memsaver)
-        .put("backup", o.pageable ? "pageable" : "pinned");
+        .put("backup", o.pageable ? "pageable" : "pinned")
+        .put("compressed", o.compressed)
+        .put("stream_weights", o.stream_weights)
+        .put("save_ahead", o.save_ahead)
+        .put("models", o.models);
 }
 
 int run(const engine::Options& options) {
@@ -89,7 +95,9 @@ int run(const engine::Options& options) {
     engine::Engine& engine = *made;
     story.run(engine);
     if (options.rounds > 0) engine::Timings{session, engine}.run();
+    if (options.stream_weights) engine::StreamedResumes{session, engine}.run();
     if (options.cycles > 0) engine::UpdateCycles{session, engine}.run();
+    if (options.models > 1) engine::Turns{session, engine}.run();
     std::cout << engine.saver().usage() << engine.workspaces().stats() << '\n';
     if (!options.json.empty()) {
         std::ofstream out{options.json, std::ios::trunc};

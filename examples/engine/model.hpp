@@ -61,10 +61,12 @@ public:
     /// `blas` works on `stream` already.
     void step(const StepMemory& memory, const StepScratch& s, int rows, cudaStream_t stream) const {
         const AttentionShape shape{size_.heads, size_.kv_heads, size_.head_dim, cache_.page_tokens()};
+        weights_.before(0, stream);
         embed(memory.inputs, weights_.embedding().data(), s.residual, rows, size_.hidden, stream);
         const bf16* delta = nullptr;
         for (std::size_t i = 0; i < weights_.layers().size(); ++i) {
             const LayerWeights& layer = weights_.layers()[i];
+            weights_.before(i + 1, stream);
             add_and_norm(s.residual, delta, layer.attention_gain.data(), s.normed, rows, size_.hidden, stream);
             multiply(blas_, s.normed, layer.qkv.data(), s.qkv, rows, size_.hidden, size_.qkv());
             rotate_and_store(memory.inputs, shape, memory.rotary, s.qkv, cache_.layer(i), rows, stream);
@@ -76,6 +78,7 @@ public:
             multiply(blas_, s.activated, layer.down.data(), s.projected, rows, size_.ffn, size_.hidden);
             delta = s.projected;
         }
+        weights_.before(weights_.layers().size() + 1, stream);
         add_and_norm(s.residual, delta, weights_.last_gain().data(), s.normed, rows, size_.hidden, stream);
         multiply(blas_, s.normed, weights_.head().data(), memory.logits, rows, size_.hidden, size_.vocab);
         argmax(memory.logits, memory.next, rows, size_.vocab, stream);

@@ -27,9 +27,13 @@ struct Options {
     std::uint64_t seed = 1;
     int device = 0;
 
-    bool memsaver = true;  ///< off: plain memory, nothing is paused, the same tokens
-    bool pageable = false; ///< the weights' backup: pageable memory in the place of pinned
+    bool memsaver = true;    ///< off: plain memory, nothing is paused, the same tokens
+    bool pageable = false;   ///< the weights' backup: pageable memory in the place of pinned
+    bool compressed = false; ///< it holds what the weights are coded to, by nvCOMP
     unsigned backup_threads = 8;
+    bool stream_weights = false; ///< weights come back layer by layer while the engine computes
+    bool save_ahead = false;     ///< changed weights are saved while the engine computes
+    int models = 1;              ///< that take turns on the device, by exchange
 
     int rounds = 0; ///< timed pauses and resumes
     int cycles = 0; ///< update cycles
@@ -50,7 +54,9 @@ inline constexpr const char* usage_text =
     "engine [options]: a transformer that generates, steps aside and comes back (see README.md)\n"
     "  --layers N --hidden N --heads N --kv-heads N --head-dim 64|128 --ffn N --vocab N --max-positions N\n"
     "  --cache-gib X --page-tokens N --batches 1,2,4,...  --prompt N --new N --seed N --device N\n"
-    "  --backup pinned|pageable --backup-threads N --no-memsaver\n"
+    "  --backup pinned|pageable --compressed --backup-threads N --no-memsaver\n"
+    "  --stream-weights (compute while they come back) --save-ahead (save them while it computes) --models 1|2 (in "
+    "turn)\n"
     "  --rounds N (timed pauses) --cycles N (weight updates) --release-table --json FILE --log FILE\n"
     "  --check: compare a tiny model with a reference on the host\n";
 
@@ -89,8 +95,13 @@ inline Options parse_options(const std::vector<std::string_view>& arguments) {
     const auto file = [](std::string& into) {
         return [&into](std::string_view, std::string_view text) { into = text; };
     };
-    const std::map<std::string_view, bool*> flags{
-        {"--release-table", &o.release_table}, {"--check", &o.check}, {"--watch", &o.watch}, {"--help", &o.help}};
+    const std::map<std::string_view, bool*> flags{{"--release-table", &o.release_table},
+                                                  {"--check", &o.check},
+                                                  {"--watch", &o.watch},
+                                                  {"--help", &o.help},
+                                                  {"--compressed", &o.compressed},
+                                                  {"--stream-weights", &o.stream_weights},
+                                                  {"--save-ahead", &o.save_ahead}};
     const std::map<std::string_view, std::function<void(std::string_view, std::string_view)>> values{
         {"--layers", number(o.model.layers)},
         {"--hidden", number(o.model.hidden)},
@@ -107,6 +118,7 @@ inline Options parse_options(const std::vector<std::string_view>& arguments) {
         {"--seed", number(o.seed)},
         {"--device", number(o.device)},
         {"--backup-threads", number(o.backup_threads)},
+        {"--models", number(o.models)},
         {"--rounds", number(o.rounds)},
         {"--cycles", number(o.cycles)},
         {"--json", file(o.json)},
@@ -136,6 +148,9 @@ inline Options parse_options(const std::vector<std::string_view>& arguments) {
     if (!(o.cache_gib > 0) || o.page_tokens < 1 || o.prompt_tokens < 1 || o.new_tokens < 1 || o.rounds < 0 ||
         o.cycles < 0 || o.device < 0)
         throw std::invalid_argument{"cache, pages, prompt and new tokens are at least 1, counts at least 0"};
+    if (o.models < 1 || o.models > 2) throw std::invalid_argument{"--models: 1 or 2"};
+    if (!o.memsaver && (o.compressed || o.stream_weights || o.save_ahead || o.models != 1))
+        throw std::invalid_argument{"what memsaver is to do cannot be done with --no-memsaver"};
     if (o.prompt_tokens + o.new_tokens > o.model.max_positions)
         throw std::invalid_argument{"prompt and new tokens are more than --max-positions"};
     return o;

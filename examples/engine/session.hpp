@@ -18,9 +18,6 @@ namespace engine {
 
 using Clock = std::chrono::steady_clock;
 
-/// Every tag but the weights: what comes back when an engine wakes up for new weights.
-inline const std::vector<std::string> light_tags{"cache", "graphs", "workspace", "prefill"};
-
 inline double milliseconds_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }

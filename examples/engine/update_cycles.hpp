@@ -24,7 +24,7 @@ public:
         const std::vector<int>& batches = session_.options.batches;
         Saver& saver = engine_.saver();
         Digest digest;
-        std::vector<double> used, resident, seconds;
+        std::vector<double> used, resident, seconds, pauses;
         bool same_weights = true;
         std::uint64_t sum = engine_.weights().checksum(engine_.stream());
         saver.pause();
@@ -35,13 +35,17 @@ public:
             engine_.weights().update(static_cast<std::uint64_t>(i + 1), engine_.stream());
             saver.invalidate("weights");
             sum = engine_.weights().checksum(engine_.stream());
+            memsaver::Arrival saved;
+            if (session_.options.save_ahead) saved = saver.save("weights"); // while it generates
             saver.resume(light_tags);
             used.push_back(static_cast<double>(session_.used()));
             resident.push_back(resident_bytes());
             const int batch = batches[static_cast<std::size_t>(i) % batches.size()];
             digest.add(engine_.generate(make_prompts(session_.options, batch), session_.options.new_tokens,
                                         static_cast<std::uint64_t>(i)));
+            const auto aside = Clock::now();
             saver.pause();
+            pauses.push_back(milliseconds_since(aside));
             seconds.push_back(milliseconds_since(start) / 1000);
         }
         saver.resume();
@@ -60,6 +64,8 @@ public:
                                            .put("count", cycles)
                                            .put("tokens", digest.text())
                                            .put("seconds", seconds)
+                                           .put("saved_ahead", session_.options.save_ahead)
+                                           .put("pause_ms", pauses)
                                            .put("used_bytes", used)
                                            .put("resident_bytes", resident));
     }

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 namespace engine {
@@ -52,6 +54,36 @@ public:
     [[nodiscard]] const std::vector<LayerWeights>& layers() const noexcept { return layers_; }
     [[nodiscard]] const Buffer<bf16>& last_gain() const noexcept { return last_gain_; }
     [[nodiscard]] const Buffer<bf16>& head() const noexcept { return head_; }
+
+    /// Their bytes in the order in which a step reads them: before its layers, in each of them, and after them.
+    [[nodiscard]] std::vector<std::vector<memsaver::BytesAt>> parts() const {
+        const auto bytes_of = [](std::initializer_list<const Buffer<bf16>*> tensors) {
+            std::vector<memsaver::BytesAt> ranges;
+            for (const Buffer<bf16>* tensor : tensors) ranges.push_back({tensor->data(), tensor->size_bytes()});
+            return ranges;
+        };
+        std::vector<std::vector<memsaver::BytesAt>> parts{bytes_of({&embedding_})};
+        for (const LayerWeights& layer : layers_)
+            parts.push_back(bytes_of({&layer.attention_gain, &layer.qkv, &layer.attention_out, &layer.ffn_gain,
+                                      &layer.gate_up, &layer.down}));
+        parts.push_back(bytes_of({&last_gain_, &head_}));
+        return parts;
+    }
+
+    /// From now on steps wait for what they read, part by part, while it is on its way; graphs too that are captured
+    /// from now on.
+    void make_gates(Saver& saver) {
+        gates_.clear();
+        for (const auto& part : parts()) {
+            gates_.emplace_back();
+            for (const auto& range : part) gates_.back().push_back(saver.gate(range.pointer, range.bytes));
+        }
+    }
+    /// The stream, or the graph that it captures, waits until a part is here.
+    void before(std::size_t part, cudaStream_t stream) const {
+        if (gates_.empty()) return;
+        for (const memsaver::Gate& gate : gates_[part]) gate.before(stream);
+    }
 
     /// Changes every matrix in place, as a step of an optimizer would.
     void update(std::uint64_t step, cudaStream_t stream) {
@@ -110,6 +142,7 @@ private:
     std::vector<LayerWeights> layers_;
     Buffer<bf16> last_gain_;
     Buffer<bf16> head_;
+    std::vector<std::vector<memsaver::Gate>> gates_; // of each part
 };
 
 } // namespace engine

@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -76,6 +77,9 @@ inline std::vector<NamedPolicy> coded_keepers(const Small& small = {}) {
         {"file, verified, compressed", compressed(Verified<FileBackup>{in_file(small)})}};
 }
 
+/// As good as always: hardly a copy takes less than a nanosecond.
+inline constexpr KernelCopyOptions by_kernel{.after = std::chrono::nanoseconds{1}, .least_bytes = 1};
+
 /// Every way of keeping bytes, in small.
 inline std::vector<NamedPolicy> keepers(const Small& small = {}) {
     const unsigned threads = small.threads;
@@ -90,6 +94,7 @@ inline std::vector<NamedPolicy> keepers(const Small& small = {}) {
     std::vector<NamedPolicy> all{
         {"pinned", HostBackup{.threads = threads}},
         {"pinned, given back", HostBackup{.retain = false, .threads = threads}},
+        {"pinned, by kernel", HostBackup{.threads = threads, .kernel_copies = by_kernel}},
         {"pinned, once", HostBackup{.refresh = Refresh::once, .threads = threads}},
         {"pageable", pageable(small)},
         {"pageable, given back", pageable_given_back},

@@ -265,6 +265,33 @@ TEST_CASE("CudaDriver: options are fixed in what is created") {
                    "cannot export"));
 }
 
+TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported where they cannot be") {
+    {
+        Stub stub;
+        const CudaDriver driver = stub.driver(0);
+        CHECK(driver.copy_by_kernel(0x18, 0x20, 32, {}).kind == StatusKind::unsupported); // not at a vector's address
+        CHECK(driver.copy_by_kernel(0x20, 0x18, 32, {}).kind == StatusKind::unsupported);
+        CHECK(stub.all("cuModuleLoadData").size() == 0);
+        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).ok());
+        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).ok());
+        CHECK(stub.all("cuModuleLoadData").size() == 1);
+        stub.state.fails["cuLaunchKernel"] = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::other);
+    }
+    for (const char* call : {"cuModuleLoadData", "cuModuleGetFunction"}) {
+        CAPTURE(call);
+        Stub stub;
+        const CudaDriver driver = stub.driver(0);
+        stub.state.fails[call] = CUDA_ERROR_INVALID_PTX;
+        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported);
+        stub.state.fails.erase(call);
+        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported); // it will not get better
+    }
+    Stub stub;
+    stub.state.attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 0;
+    CHECK(stub.driver(0).copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported);
+}
+
 TEST_CASE("CudaDriver: peers are granted access with the device itself") {
     Stub stub;
     stub.state.devices = 4;
@@ -371,6 +398,10 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     expect("cuMemcpyHtoDAsync", "0x10 " + std::string{host_text} + " 4 0x100");
     CHECK(driver.copy_peer(0x10, 0x20, 4, opened).ok());
     expect("cuMemcpyDtoDAsync", "0x10 0x20 4 0x100");
+    CHECK(driver.copy_by_kernel(0x10, 0x20, 35, opened).ok()); // two vectors of 16 bytes, and three bytes
+    CHECK(stub.last("cuModuleLoadData") == "the copy");
+    CHECK(stub.last("cuModuleGetFunction") == "0x900 memsaver_copy");
+    expect("cuLaunchKernel", "0x910 64 x 512 0x100: 0x10 0x20 2 3");
     CHECK(driver.fill(0x10, 0xA5, 4, opened).ok());
     expect("cuMemsetD8Async", "0x10 165 4 0x100");
     CHECK(driver.allocate_plain(99, address).ok());

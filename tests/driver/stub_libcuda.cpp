@@ -24,6 +24,8 @@ using CUevent = cuda::Event;
 using CUgraph = cuda::Graph;
 using CUgraphExec = cuda::GraphExec;
 using CUmemoryPool = cuda::MemPool;
+using CUmodule = cuda::Module;
+using CUfunction = cuda::Function;
 
 StubState& state() {
     static StubState only;
@@ -276,6 +278,27 @@ CUresult graph_launch(CUgraphExec graph, CUstream stream) {
 }
 CUresult graph_exec_destroy(CUgraphExec graph) { return note("cuGraphExecDestroy", hex(graph)); }
 
+CUresult module_load(CUmodule* module, const void* image) {
+    const bool ptx = std::strstr(static_cast<const char*>(image), ".visible .entry memsaver_copy(") != nullptr;
+    const CUresult result = note("cuModuleLoadData", ptx ? "the copy" : "something else");
+    if (result == CUDA_SUCCESS) *module = reinterpret_cast<CUmodule>(std::uintptr_t{0x900});
+    return result;
+}
+CUresult module_unload(CUmodule module) { return note("cuModuleUnload", hex(module)); }
+CUresult module_function(CUfunction* function, CUmodule module, const char* name) {
+    const CUresult result = note("cuModuleGetFunction", hex(module) + " " + name);
+    if (result == CUDA_SUCCESS) *function = reinterpret_cast<CUfunction>(std::uintptr_t{0x910});
+    return result;
+}
+CUresult launch_kernel(CUfunction function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned,
+                       unsigned, CUstream stream, void** arguments, void**) {
+    const auto number = [&](int i) { return *static_cast<const unsigned long long*>(arguments[i]); };
+    return note("cuLaunchKernel", hex(function) + " " + std::to_string(x) + " x " + std::to_string(threads) + " " +
+                                      hex(stream) + ": " + hex(number(0)) + " " + hex(number(1)) + " " +
+                                      std::to_string(number(2)) + " " +
+                                      std::to_string(*static_cast<const unsigned*>(arguments[3])));
+}
+
 struct Entry {
     const char* name;
     int version; ///< the CUDA version whose signature the function has
@@ -338,6 +361,10 @@ const Entry* find(const char* name) {
         {"cuMemcpyHtoDAsync", 3020, address(copy_to_device)},
         {"cuMemcpyDtoDAsync", 3020, address(copy_on_devices)},
         {"cuMemsetD8Async", 3020, address(fill)},
+        {"cuModuleLoadData", 2000, address(module_load)},
+        {"cuModuleUnload", 2000, address(module_unload)},
+        {"cuModuleGetFunction", 2000, address(module_function)},
+        {"cuLaunchKernel", 4000, address(launch_kernel)},
         {"cuStreamBeginCapture", 10010, address(begin_capture)},
         {"cuStreamEndCapture", 10000, address(end_capture)},
         {"cuGraphDestroy", 10000, address(graph_destroy)},

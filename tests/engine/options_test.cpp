@@ -30,6 +30,12 @@ TEST_CASE("options say what they say, and the rest stays as it is") {
     CHECK(parse_options({}).memsaver);
     CHECK(parse_options({}).batches.size() >= 8);
     CHECK(parse_options({"--check", "--release-table"}).release_table);
+    const Options all = parse_options({"--stream-weights", "--save-ahead", "--compressed", "--models", "2"});
+    CHECK(all.stream_weights);
+    CHECK(all.save_ahead);
+    CHECK(all.compressed);
+    CHECK(all.models == 2);
+    CHECK(parse_options({}).models == 1);
 }
 
 TEST_CASE("what cannot be meant is refused") {
@@ -49,6 +55,10 @@ TEST_CASE("what cannot be meant is refused") {
                                                          {"--cycles", "-1"},
                                                          {"--max-positions", "9"},
                                                          {"--device", "-1"},
+                                                         {"--models", "0"},
+                                                         {"--models", "3"},
+                                                         {"--no-memsaver", "--stream-weights"},
+                                                         {"--no-memsaver", "--models", "2"},
                                                          {"--seed", "99999999999999999999"}};
     for (const auto& arguments : bad) {
         CAPTURE(arguments.front());

@@ -29,6 +29,8 @@ extern const cudaMemPool_t my_pool;
 extern cudaGraph_t graph; // one that the program captured by itself
 
 extern const cublasHandle_t handle;
+struct ncclComm;
+extern ncclComm* const nccl_comm; // an ncclComm_t
 extern const void* const new_bytes;
 extern const int count;
 extern const float factor;

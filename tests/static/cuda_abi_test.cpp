@@ -25,6 +25,7 @@ static_assert(cuda::error_not_ready == CUDA_ERROR_NOT_READY);
 static_assert(cuda::error_not_supported == CUDA_ERROR_NOT_SUPPORTED);
 static_assert(cuda::error_capture_implicit == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 
+static_assert(cuda::attribute_host_pointers == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
 static_assert(cuda::attribute_virtual_memory == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 static_assert(cuda::attribute_export_file_descriptor ==
               CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
@@ -210,6 +211,10 @@ static_assert(alike<decltype(Api::event_wait), PFN_cuEventSynchronize_v2000>);
 static_assert(alike<decltype(Api::copy_to_host), PFN_cuMemcpyDtoHAsync_v3020>);
 static_assert(alike<decltype(Api::copy_to_device), PFN_cuMemcpyHtoDAsync_v3020>);
 static_assert(alike<decltype(Api::copy_on_devices), PFN_cuMemcpyDtoDAsync_v3020>);
+static_assert(alike<decltype(Api::module_load), PFN_cuModuleLoadData_v2000>);
+static_assert(alike<decltype(Api::module_unload), PFN_cuModuleUnload_v2000>);
+static_assert(alike<decltype(Api::module_function), PFN_cuModuleGetFunction_v2000>);
+static_assert(alike<decltype(Api::launch_kernel), PFN_cuLaunchKernel_v4000>);
 static_assert(alike<decltype(Api::fill), PFN_cuMemsetD8Async_v3020>);
 static_assert(alike<decltype(Api::begin_capture), PFN_cuStreamBeginCapture_v10010>);
 static_assert(alike<decltype(Api::end_capture), PFN_cuStreamEndCapture_v10000>);

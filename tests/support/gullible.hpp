@@ -84,6 +84,7 @@ public:
 
     Status reach_peer(Address, std::size_t) const noexcept { return made(); }
     Status copy_peer(Address, Address, std::size_t, StreamRef) const noexcept { return made(); }
+    Status copy_by_kernel(Address, Address, std::size_t, StreamRef) const noexcept { return made(); }
     Status allocate_plain(std::size_t, Address& address) const noexcept {
         return made([&] { address = fresh() << 40; });
     }
@@ -227,6 +228,7 @@ OneOfEach one_of_each(const D& driver) {
     made(Call::fill, driver.fill(address, 7, page, stream));
     made(Call::reach_peer, driver.reach_peer(address, page));
     made(Call::copy_peer, driver.copy_peer(address, address + page, 64, stream));
+    made(Call::copy_by_kernel, driver.copy_by_kernel(address, address + page, 64, stream));
     made(Call::allocate_plain, driver.allocate_plain(64, plain));
     made(Call::free_plain, driver.free_plain(plain));
     made(Call::begin_capture, driver.begin_capture(stream, CaptureMode::relaxed));

@@ -135,6 +135,9 @@ public:
     /// Whether `bytes` at `pointer`, which may point into a block, lie in live blocks.
     [[nodiscard]] virtual bool holds(const void* pointer, std::size_t bytes) = 0;
 
+    /// Whether the memory of these bytes of live blocks is in its place: not paused, nor being paused, nor on its way.
+    [[nodiscard]] virtual bool here(const void* pointer, std::size_t bytes) = 0;
+
     /// Addresses for `cap` bytes, rounded up to whole pages, without memory so far. Throws Misuse (0, more than the
     /// arena's capacity, closed), or what a failing driver call stands for.
     [[nodiscard]] virtual std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) = 0;

@@ -113,6 +113,7 @@ public:
     [[nodiscard]] MEMSAVER_INLINE bool owns_stream(StreamRef stream) const override;
     [[nodiscard]] MEMSAVER_INLINE bool contains(const void* pointer) const noexcept override;
     [[nodiscard]] MEMSAVER_INLINE bool holds(const void* pointer, std::size_t bytes) override;
+    [[nodiscard]] MEMSAVER_INLINE bool here(const void* pointer, std::size_t bytes) override;
     [[nodiscard]] MEMSAVER_INLINE ArenaUsage usage() override;
 
     [[nodiscard]] const std::string& tag() const noexcept override { return pages_.tag(); }

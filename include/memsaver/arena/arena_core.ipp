@@ -127,6 +127,9 @@ private:
     /// Pages that earlier calls left mapped in these ranges go, after the work that they wait for.
     void clear_the_way(const std::vector<Range>& missing);
     void give(const std::vector<Range>& going, const FreeOrder& order);
+    /// Its memory does not become the arena's, where a block could come to lie across its handles. Without host memory
+    /// for it, it stays where it is until the arena is closed.
+    bool give_all() noexcept;
 
     ArenaCore& core_;
     Reserved addresses_;
@@ -327,6 +330,10 @@ MEMSAVER_INLINE bool ArenaCore::contains(const void* pointer) const noexcept {
 MEMSAVER_INLINE bool ArenaCore::holds(const void* pointer, std::size_t bytes) {
     const Range range{address_of(pointer), bytes};
     return !closed_.load() && contains(pointer) && range.end() >= range.address && heaps_.holds(range);
+}
+
+MEMSAVER_INLINE bool ArenaCore::here(const void* pointer, std::size_t bytes) {
+    return holds(pointer, bytes) && !any_away({address_of(pointer), bytes});
 }
 
 MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
@@ -650,6 +657,13 @@ MEMSAVER_INLINE std::vector<Range> ArenaCore::dead_ranges(const std::vector<Rang
         if (begin < end) dead.push_back({begin, end - begin});
     }
     sort_by_address(dead);
+    if (options().single_handle) { // whole handles, or none of it
+        std::vector<Range> whole;
+        for (const Range& range : paused) {
+            if (covers(dead, range)) whole.push_back(range);
+        }
+        return whole;
+    }
     dead = worth_cutting(intersection(dead, paused), total);
     sort_by_address(dead);
     return dead;
@@ -863,6 +877,11 @@ MEMSAVER_INLINE ArenaCore::Growing::~Growing() {
 MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
     if (bytes <= bytes_) return;
     if (bytes > cap()) refuse(bytes, "its cap is " + format_bytes(cap()));
+    if (bytes_ != 0 && core_.options().single_handle) {
+        refuse(bytes,
+               "its tag keeps every block behind a single handle (ArenaOptions::single_handle), so it grows once: "
+               "ask for the most that it will need at first");
+    }
     if (core_.any_away({address(), bytes_})) (void)core_.finish_arriving();
     const Range more{address() + bytes_, align_up(bytes, core_.pages_.granularity()) - bytes_};
     clear_the_way(more);
@@ -945,6 +964,7 @@ MEMSAVER_INLINE ArenaCore::ElasticPages::ElasticPages(ArenaCore& core, std::size
 
 MEMSAVER_INLINE ArenaCore::ElasticPages::~ElasticPages() {
     if (core_.closed_.load() || core_.forked()) return;
+    if (core_.options().single_handle && !give_all()) return;
     core_.owned_ranges_.remove(reserved_);
     for (Address at = address(); at < reserved_.end(); at += step()) {
         if (has_memory(at)) core_.deallocate_quietly(pointer_of(at), order_);
@@ -1053,6 +1073,17 @@ MEMSAVER_INLINE void ArenaCore::ElasticPages::give(const std::vector<Range>& goi
     }
     const std::lock_guard lock{pages.mutex};
     pages.in_hand -= extents.size();
+}
+
+MEMSAVER_INLINE bool ArenaCore::ElasticPages::give_all() noexcept {
+    try {
+        const auto turn = begin("release");
+        give(steps(reserved_, true), order_);
+        return true;
+    } catch (const std::exception& error) {
+        core_.tell_ignored(error.what());
+        return false;
+    }
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::physical_bytes(bool collect) noexcept {

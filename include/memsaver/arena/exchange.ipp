@@ -56,9 +56,14 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
         for (const Range& range : step.ranges()) {
             Range rest = range;
             while (rest.bytes != 0) {
-                auto offer = offers.upper_bound(rest.bytes);
-                if (offer == offers.begin()) break;
-                offer = offers.lower_bound(std::prev(offer)->first);
+                auto offer = offers.find(rest.bytes);
+                if (step.books().options().single_handle) { // as it is, or not at all
+                    if (offer == offers.end()) break;
+                } else {
+                    offer = offers.upper_bound(rest.bytes);
+                    if (offer == offers.begin()) break;
+                    offer = offers.lower_bound(std::prev(offer)->first);
+                }
                 const std::size_t bytes = offer->first;
                 if (bytes < least_handed * step.books().granularity() && bytes != rest.bytes) break;
                 const auto [p, e] = offer->second;

@@ -25,6 +25,12 @@ struct ArenaOptions {
     /// Bytes of the device's memory that allocations and resumes leave free. 0: the saver's margin, if there is a
     /// saver.
     std::size_t margin = 0;
+    /// Every block lies behind one handle, so that who asks the driver for the memory around a pointer (registrations
+    /// with NCCL, UCX, libfabric, exports) is told of the whole block. Then a block is as large as one handle can be, a
+    /// workspace grows once, each step of an elastic range is one handle (the range has many), and an elastic range
+    /// that ends waits for an operation that another thread has under way. Costs time for each handle: a resume joins
+    /// none.
+    bool single_handle = false;
     /// Told what could not be thrown. Empty: the saver's sink, if there is a saver.
     EventSink events{};
     /// Shared by arenas that may take host memory at the same time; a saver's arenas share the saver's.

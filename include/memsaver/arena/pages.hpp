@@ -104,10 +104,11 @@ constexpr std::size_t segment_bytes(std::size_t reserved, std::size_t needed) no
     return std::max<std::size_t>(needed, std::clamp<std::size_t>(reserved, 256_MiB, 64_GiB));
 }
 
-/// First fit from the lowest address, so that what is taken stays together. Not thread safe.
+/// First fit from the lowest address, so that what is taken stays together. With a gap, so many bytes are left free
+/// between what is taken at once and its neighbours. Not thread safe.
 class AddressSpace {
 public:
-    explicit AddressSpace(Range all) : all_{all} {}
+    explicit AddressSpace(Range all, std::size_t gap = 0) : all_{all}, gap_{gap} {}
 
     /// Whether nothing of it is taken.
     [[nodiscard]] bool unused() const noexcept { return taken_.empty(); }
@@ -129,6 +130,7 @@ private:
     static Address align(Address at, std::size_t alignment) noexcept;
 
     Range all_;
+    std::size_t gap_;
     std::map<Address, Address> taken_; // begin to end; neighbours are not merged
 };
 
@@ -200,7 +202,8 @@ public:
     /// margin would be left.
     Status create_all(std::vector<Extent>& extents, std::size_t beside = 0) noexcept;
     [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t needed) const;
-    /// Extents without pages for `ranges`. They are in hand until `activate` or `abandon` takes them.
+    /// Extents without pages for `ranges`, as few as can be; one each where every block has a single handle. They are
+    /// in hand until `activate` or `abandon` takes them.
     std::vector<Extent> plan(const std::vector<Range>& ranges);
     /// Extents that were planned, and have nothing yet, are planned otherwise. May throw; then nothing changed.
     void plan_again(std::vector<Extent>& extents, const std::vector<Range>& ranges);

@@ -56,8 +56,8 @@ MEMSAVER_INLINE void split_into_extents(Range range, std::size_t granularity, st
 MEMSAVER_INLINE Address AddressSpace::take(std::size_t bytes, std::size_t alignment) {
     Address at = align(all_.address, alignment);
     for (const auto& [begin, end] : taken_) {
-        if (at <= begin && begin - at >= bytes) break;
-        if (end > at) at = align(end, alignment);
+        if (at <= begin && begin - at >= bytes + gap_) break;
+        if (end + gap_ > at) at = align(end + gap_, alignment);
     }
     if (at > all_.end() || all_.end() - at < bytes) return 0;
     taken_.emplace(at, at + bytes);
@@ -262,7 +262,13 @@ MEMSAVER_INLINE void ArenaPages::raise_no_room(const Status& status, const char*
 
 MEMSAVER_INLINE std::vector<Extent> ArenaPages::plan(const std::vector<Range>& ranges) {
     std::vector<Range> pieces;
-    for (const Range& range : ranges) split_into_extents(range, granularity_, pieces);
+    for (const Range& range : ranges) {
+        if (options_.single_handle) {
+            pieces.push_back(range);
+        } else {
+            split_into_extents(range, granularity_, pieces);
+        }
+    }
     std::vector<Extent> extents;
     extents.reserve(pieces.size());
     for (const Range& piece : pieces) extents.emplace_back(piece.address, piece.bytes);
@@ -306,7 +312,7 @@ MEMSAVER_INLINE Range ArenaPages::take_addresses(std::size_t bytes, std::size_t 
     check(status, "reserve addresses", wanted, 0);
     const Range all{reservation.get().address, wanted};
     driver_.name_addresses(all.address, reservation.get().bytes, ("tag \"" + tag_ + '"').c_str());
-    AddressSpace space{all};
+    AddressSpace space{all, options_.single_handle ? granularity_ : 0}; // nothing joins across a gap
     const Address address = space.take(bytes, alignment);
     {
         const std::lock_guard lock{mutex};

@@ -1,19 +1,40 @@
-// The streams on which the library copies and fills.
+// The streams on which the library copies.
 #pragma once
 
 #include "memsaver/backup/pieces.hpp"
 #include "memsaver/backup/ticket.hpp"
+#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/driver/owned.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Any thread.
+/// For as long as it lives, its lane has one more transfer. Null: none.
+class LaneUse {
+public:
+    explicit LaneUse(Neighbours::Lane* lane) noexcept : lane_{lane} {
+        if (lane_ != nullptr) lane_->transfers.fetch_add(1);
+    }
+    LaneUse(LaneUse&& other) noexcept : lane_{std::exchange(other.lane_, nullptr)} {}
+    LaneUse& operator=(LaneUse&&) = delete;
+    ~LaneUse() {
+        if (lane_ != nullptr) lane_->transfers.fetch_sub(1);
+    }
+    [[nodiscard]] Neighbours::Lane* lane() const noexcept { return lane_; }
+
+private:
+    Neighbours::Lane* lane_;
+};
+
+/// Where copies go in order: by the copy engine; or, once `watch` or another transfer has seen it stand still, by a
+/// kernel on a stream of this lane's own. Any thread, but for `watch`.
 class CopyLane {
 public:
     /// `given_up`: told before the device is waited for because of a failure; see LiveSet. `to_peer`: between the
@@ -24,8 +45,16 @@ public:
     [[nodiscard]] Direction direction() const noexcept { return direction_; }
     [[nodiscard]] StreamRef stream() const noexcept { return stream_; }
 
+    /// Before anything is enqueued. Whether copies are to be watched: nobody else's are ahead of them, and nothing
+    /// waits for the host, behind which a kernel might stand. Where others' are, what they saw holds for this lane too.
+    [[nodiscard]] bool to_be_watched() noexcept;
+    /// Waits until `mark` has passed, but no longer than `patience`; if it has not, all that is enqueued later goes by
+    /// a kernel. Before there are other threads.
+    Status watch(EventRef mark, std::chrono::nanoseconds patience) noexcept;
+
     /// Enqueues the copies of a piece between the device and `base + (location - origin)` on the other side, and marks
-    /// their end. On failure what was enqueued has passed, unless the device is lost.
+    /// their end. On failure what was enqueued has passed, unless the device is lost. For a kernel the host's pages
+    /// must be pinned.
     Status enqueue(const Piece& piece, std::byte* base, std::uint64_t origin, OwnedEvent& mark) const noexcept;
 
     /// After a failure: nothing may still be under way. Gives up first.
@@ -36,11 +65,16 @@ public:
     }
 
 private:
+    Status copy(Address device, std::byte* host, std::size_t bytes, StreamRef stream) const noexcept;
+    void take_detour() noexcept;
+
     AnyDriver driver_;
     Direction direction_;
     bool to_peer_;
+    LaneUse use_;
     OwnedStream own_;
     StreamRef stream_;
+    OwnedStream detour_; // for copies by a kernel, once there are any
     std::function<void()> given_up_;
 };
 

@@ -3,11 +3,11 @@
 
 #include "memsaver/backup/copy_lane.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <span>
+#include <thread>
 #include <utility>
 
 namespace memsaver::inline v0_2 {
@@ -15,7 +15,9 @@ namespace memsaver::inline v0_2 {
 namespace detail {
 
 MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction, std::function<void()> given_up, bool to_peer)
-    : driver_{std::move(driver)}, direction_{direction}, to_peer_{to_peer}, given_up_{std::move(given_up)} {
+    : driver_{std::move(driver)}, direction_{direction}, to_peer_{to_peer},
+      use_{to_peer || driver_.neighbours() == nullptr ? nullptr : &driver_.neighbours()->lane(direction)},
+      given_up_{std::move(given_up)} {
     const Status lane = driver_.lane(direction, stream_);
     if (lane.kind == StatusKind::unsupported) {
         check(own_.open(driver_), "open a stream for copies");
@@ -25,21 +27,49 @@ MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction, std::f
     }
 }
 
+MEMSAVER_INLINE bool CopyLane::to_be_watched() noexcept {
+    if (use_.lane() == nullptr || driver_.neighbours()->words_waiting()) return false;
+    if (use_.lane()->transfers.load() == 1) return true;
+    if (use_.lane()->stands_still.load()) take_detour();
+    return false;
+}
+
+MEMSAVER_INLINE Status CopyLane::watch(EventRef mark, std::chrono::nanoseconds patience) noexcept {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    bool passed = false;
+    while (!passed) {
+        if (const Status status = driver_.query(mark, passed); !status.ok()) return status;
+        if (std::chrono::steady_clock::now() >= end) break;
+        std::this_thread::yield();
+    }
+    use_.lane()->stands_still.store(!passed);
+    if (!passed) take_detour();
+    return {};
+}
+
+MEMSAVER_INLINE void CopyLane::take_detour() noexcept { (void)detour_.open(driver_); } // without one: the long way
+
+MEMSAVER_INLINE Status CopyLane::copy(Address device, std::byte* host, std::size_t bytes,
+                                      StreamRef stream) const noexcept {
+    const bool out = direction_ == Direction::out;
+    const auto other = reinterpret_cast<Address>(host);
+    if (to_peer_) return driver_.copy_peer(out ? other : device, out ? device : other, bytes, stream);
+    if (detour_.owns()) {
+        const Status status = driver_.copy_by_kernel(out ? other : device, out ? device : other, bytes, stream);
+        if (status.kind != StatusKind::unsupported) return status;
+    }
+    return out ? driver_.copy_to_host(host, device, bytes, stream)
+               : driver_.copy_to_device(device, host, bytes, stream);
+}
+
 MEMSAVER_INLINE Status CopyLane::enqueue(const Piece& piece, std::byte* base, std::uint64_t origin,
                                          OwnedEvent& mark) const noexcept {
-    Status status = mark.get() ? Status{} : mark.open(driver_, stream_);
+    const StreamRef stream = detour_.owns() ? detour_.get() : stream_;
+    Status status = mark.get() ? Status{} : mark.open(driver_, stream);
     if (!status.ok()) return status;
-    status = piece.each_copy([&](const Unit& unit) {
-        std::byte* const host = base + (unit.location - origin);
-        if (to_peer_) {
-            const auto peer = reinterpret_cast<Address>(host);
-            return direction_ == Direction::out ? driver_.copy_peer(peer, unit.device, unit.bytes, stream_)
-                                                : driver_.copy_peer(unit.device, peer, unit.bytes, stream_);
-        }
-        return direction_ == Direction::out ? driver_.copy_to_host(host, unit.device, unit.bytes, stream_)
-                                            : driver_.copy_to_device(unit.device, host, unit.bytes, stream_);
-    });
-    const Status marked = driver_.record(mark.get(), stream_);
+    status = piece.each_copy(
+        [&](const Unit& unit) { return copy(unit.device, base + (unit.location - origin), unit.bytes, stream); });
+    const Status marked = driver_.record(mark.get(), stream);
     if (status.ok() && marked.ok()) return status;
     (void)(marked.ok() ? driver_.wait(mark.get()) : drain());
     return status.ok() ? marked : status;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/executor.hpp"
+#include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 #include "memsaver/core/sizes.hpp"
 
@@ -41,6 +42,8 @@ struct HostBackup {
     std::size_t ring_bytes = 64_MiB;
     /// The engine's own threads instead.
     std::shared_ptr<Executor> executor{};
+    /// When copies of pinned memory go by a kernel, because the copy engines stand still.
+    KernelCopyOptions kernel_copies{};
 
     [[nodiscard]] std::string_view name() const noexcept;
     /// All its options for people: "pinned, saved at every pause, retained, ..., threads 8, ring 64.00 MiB, ...".

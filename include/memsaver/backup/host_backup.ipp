@@ -4,6 +4,7 @@
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/backup/host_store.hpp"
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,7 +17,13 @@ MEMSAVER_INLINE std::string HostBackup::describe() const {
            (refresh == Refresh::once ? ", saved once" : ", saved at every pause") +
            (retain ? ", retained" : ", not retained") + (check ? ", checked" : ", not checked") + ", threads " +
            std::to_string(threads) + ", ring " + format_bytes(ring_bytes) +
-           (executor ? ", an executor of the program's" : ", no executor");
+           (executor ? ", an executor of the program's" : ", no executor") +
+           (kernel_copies.after <= std::chrono::nanoseconds{}
+                ? ", no copies by a kernel"
+                : ", copies of " + format_bytes(kernel_copies.least_bytes) + " by a kernel after " +
+                      std::to_string(
+                          std::chrono::duration_cast<std::chrono::microseconds>(kernel_copies.after).count()) +
+                      " us");
 }
 
 MEMSAVER_INLINE std::string_view HostBackup::name() const noexcept {
@@ -27,7 +34,8 @@ MEMSAVER_INLINE std::string_view HostBackup::name() const noexcept {
 MEMSAVER_INLINE detail::StoredSlot HostBackup::open(const AnyDriver& driver,
                                                     std::shared_ptr<detail::PieceObserver> observer,
                                                     const detail::AroundStore& around) const {
-    detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, std::move(observer)};
+    detail::StoreOptions options{
+        {threads, executor, driver.numa_node()}, ring_bytes, std::move(observer), kernel_copies};
     std::shared_ptr<detail::BackupStore> store =
         std::make_shared<detail::HostStore>(driver, storage == Storage::pinned, options);
     if (around) store = around(std::move(store), options);

@@ -176,7 +176,7 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction directi
         }
         auto work = std::make_unique<PinnedTransfer>(
             std::move(lane), std::move(cargo), options_.crew, options_.observer.get(), live.progress,
-            [this, tell = live.tell] { tell_refused(tell); }, live.before_write);
+            [this, tell = live.tell] { tell_refused(tell); }, live.before_write, options_.kernel_copies);
         work->start();
         return work;
     }

@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/crew.hpp"
+#include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/driver/host_memory.hpp"
 
@@ -30,11 +31,11 @@ public:
         std::shared_ptr<CopyablePages> region;
     };
 
-    /// `refused` is called, once, on any thread, if host pages cannot be pinned: the copies go all the same, but
-    /// slowly.
+    /// `kernel_copies`: when the copies are to go by a kernel. `refused` is called, once, on any thread, if host pages
+    /// cannot be pinned: the copies go all the same, but slowly.
     PinnedTransfer(CopyLane lane, std::vector<Cargo> cargo, CrewOptions crew, PieceObserver* observer,
                    ProgressSink progress, std::function<void()> refused = {},
-                   std::function<Status(Range)> before_write = {});
+                   std::function<Status(Range)> before_write = {}, const KernelCopyOptions& kernel_copies = {});
 
     MEMSAVER_INLINE ~PinnedTransfer() override;
 
@@ -58,6 +59,13 @@ public:
 private:
     static std::size_t bytes_of(const std::vector<Cargo>& cargo);
 
+    /// Bytes that are sent ahead to see whether the copy engine stands still: the last ones, for they come last where
+    /// it does.
+    static constexpr std::size_t sent_ahead = 1_MiB;
+
+    /// Sends the last bytes ahead, if the copies are to be watched, as a cargo of their own. Answers how many cargos
+    /// are left to be enqueued.
+    std::size_t send_ahead(Status& status);
     void work();
     void move_all();
     /// Shows a piece to the observer once it is there.
@@ -82,6 +90,7 @@ private:
     Progress progress_;
     std::function<void()> refused_;
     std::function<Status(Range)> before_write_;
+    KernelCopyOptions kernel_copies_;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};
     std::atomic<bool> pin_refused_{false};

@@ -4,6 +4,7 @@
 #include "memsaver/backup/pinned_transfer.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <exception>
 #include <functional>
@@ -17,11 +18,12 @@ namespace detail {
 
 MEMSAVER_INLINE PinnedTransfer::PinnedTransfer(CopyLane lane, std::vector<Cargo> cargo, CrewOptions crew,
                                                PieceObserver* observer, ProgressSink progress,
-                                               std::function<void()> refused, std::function<Status(Range)> before_write)
+                                               std::function<void()> refused, std::function<Status(Range)> before_write,
+                                               const KernelCopyOptions& kernel_copies)
     : lane_{std::move(lane)}, cargo_{std::move(cargo)},
       marks_(cargo_.size()), observer_{observer}, progress_{std::move(progress), bytes_of(cargo_)},
-      refused_{std::move(refused)}, before_write_{std::move(before_write)}, under_way_(cargo_.size(), false),
-      shown_(cargo_.size(), false), crew_{std::move(crew)} {}
+      refused_{std::move(refused)}, before_write_{std::move(before_write)}, kernel_copies_{kernel_copies},
+      under_way_(cargo_.size(), false), shown_(cargo_.size(), false), crew_{std::move(crew)} {}
 
 MEMSAVER_INLINE PinnedTransfer::~PinnedTransfer() {
     try {
@@ -35,9 +37,33 @@ MEMSAVER_INLINE void PinnedTransfer::start() {
     for (const Cargo& cargo : cargo_) ready = ready && cargo.region->ready(cargo.piece.location(), true);
     if (!ready) return crew_.start(cargo_.size(), [this] { work(); });
     Status status;
-    for (std::size_t i = 0; i < cargo_.size() && status.ok(); ++i) status = enqueue(i);
+    const std::size_t left = send_ahead(status);
+    for (std::size_t i = 0; i < left && status.ok(); ++i) status = enqueue(i);
     at_once_ = status.ok();
     if (!status.ok()) fail(status);
+}
+
+MEMSAVER_INLINE std::size_t PinnedTransfer::send_ahead(Status& status) {
+    const bool many = bytes_of(cargo_) >= kernel_copies_.least_bytes;
+    // What waits for other bytes to leave is not sent before its turn.
+    if (!many || kernel_copies_.after <= std::chrono::nanoseconds{} || before_write_ || !lane_.to_be_watched())
+        return cargo_.size();
+    Cargo& back = cargo_.back();
+    if (back.piece.bytes() > sent_ahead) {
+        Unit ahead = back.piece.units.back();
+        const std::size_t rest = ahead.bytes - std::min(ahead.bytes, sent_ahead);
+        ahead = {ahead.device + rest, ahead.location + rest, ahead.bytes - rest};
+        back.piece.units.back().bytes = rest;
+        if (rest == 0) back.piece.units.pop_back();
+        cargo_.push_back({Piece{{ahead}}, back.region});
+        marks_.emplace_back();
+        under_way_.push_back(false);
+        shown_.push_back(false);
+    }
+    const std::size_t i = cargo_.size() - 1;
+    status = enqueue(i);
+    if (status.ok()) status = lane_.watch(marks_[i].get(), kernel_copies_.after);
+    return i;
 }
 
 MEMSAVER_INLINE Status PinnedTransfer::query(bool& done) noexcept {

@@ -1,6 +1,7 @@
 // A place with room for bytes, as a slot sees it: memory or a file. Knows locations, not blocks.
 #pragma once
 
+#include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/ring_transfer.hpp"
 
@@ -24,6 +25,7 @@ struct StoreOptions {
     CrewOptions crew{};
     std::size_t ring_bytes = 64_MiB; ///< pinned memory for bytes on their way
     std::shared_ptr<PieceObserver> observer{};
+    KernelCopyOptions kernel_copies{};
 };
 
 /// Room that a place has made: never at location 0.

@@ -62,6 +62,7 @@ public:
     virtual Status lane(Direction, StreamRef&) const noexcept { return unsupported; }
     virtual Status reach_peer(Address, std::size_t) const noexcept { return unsupported; }
     virtual Status copy_peer(Address, Address, std::size_t, StreamRef) const noexcept { return unsupported; }
+    virtual Status copy_by_kernel(Address, Address, std::size_t, StreamRef) const noexcept { return unsupported; }
     virtual Status allocate_plain(std::size_t, Address&) const noexcept { return unsupported; }
     virtual Status free_plain(Address) const noexcept { return unsupported; }
     virtual Status begin_capture(StreamRef, CaptureMode) const noexcept { return unsupported; }
@@ -108,6 +109,8 @@ struct SoundParts {
                   "lane of the driver must be as the concept Lanes says: const, noexcept, a Status");
     static_assert(Peers<D> || !requires(const D d, Address a, std::size_t n, StreamRef s) { d.reach_peer(a, n); d.copy_peer(a, a, n, s); },
                   "reach_peer and copy_peer of the driver must be as the concept Peers says: const, noexcept, a Status");
+    static_assert(KernelCopies<D> || !requires(const D d, Address a, std::size_t n, StreamRef s) { d.copy_by_kernel(a, a, n, s); },
+                  "copy_by_kernel of the driver must be as the concept KernelCopies says: const, noexcept, a Status");
     static_assert(Shared<D> || !requires(const D d) { d.neighbours(); },
                   "neighbours of the driver must be as the concept Shared says: const, noexcept, a Neighbours*");
     static_assert(Named<D> || !requires(const D d, Address a, std::size_t n, const char* name) { d.name_addresses(a, n, name); },
@@ -202,6 +205,10 @@ public:
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept override {
         if constexpr (Peers<D>) return driver.copy_peer(to, from, bytes, stream);
         else return Machine::copy_peer(to, from, bytes, stream);
+    }
+    Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept override {
+        if constexpr (KernelCopies<D>) return driver.copy_by_kernel(to, from, bytes, stream);
+        else return Machine::copy_by_kernel(to, from, bytes, stream);
     }
     Status allocate_plain(std::size_t bytes, Address& address) const noexcept override {
         if constexpr (Plain<D>) return driver.allocate_plain(bytes, address);
@@ -409,6 +416,10 @@ public:
     }
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept {
         return machine_->copy_peer(to, from, bytes, stream);
+    }
+    // KernelCopies
+    Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept {
+        return machine_->copy_by_kernel(to, from, bytes, stream);
     }
     // Plain
     Status allocate_plain(std::size_t bytes, Address& address) const noexcept {

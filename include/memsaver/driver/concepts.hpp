@@ -154,6 +154,16 @@ concept Peers = requires(const D d, Address a, std::size_t n, StreamRef s) {
     { d.copy_peer(a, a, n, s) } noexcept -> std::same_as<Status>;
 };
 
+/// Copies by a kernel, for when the copy engines are busy with something else: right after much memory was given back
+/// they stand still, while the device clears it with them.
+///
+/// - `copy_by_kernel(to, from, bytes, s)`: in the order of `s`; one of the two lies in host pages that are pinned.
+///   `unsupported` for a device or for addresses where it cannot; nothing is enqueued then.
+template <class D>
+concept KernelCopies = requires(const D d, Address a, std::size_t n, StreamRef s) {
+    { d.copy_by_kernel(a, a, n, s) } noexcept -> std::same_as<Status>;
+};
+
 /// Where those who take memory through copies of the driver find each other: `neighbours()`, the same for all
 /// copies, and alive for as long as any of them; or null.
 template <class D>

@@ -7,7 +7,9 @@
 #include <cstddef>
 
 struct CUctx_st;
+struct CUfunc_st;
 struct CUgraph_st;
+struct CUmod_st;
 
 namespace memsaver::inline v0_2 {
 
@@ -23,6 +25,8 @@ using Event = CUevent_st*;
 using Graph = CUgraph_st*;
 using GraphExec = CUgraphExec_st*;
 using MemPool = CUmemPoolHandle_st*;
+using Module = CUmod_st*;
+using Function = CUfunc_st*;
 
 // CUresult
 inline constexpr Result success = 0;
@@ -34,6 +38,7 @@ inline constexpr Result error_not_supported = 801;
 inline constexpr Result error_capture_implicit = 906;
 
 // CUdevice_attribute
+inline constexpr int attribute_host_pointers = 91; // of registered pages: what the device calls them too
 inline constexpr int attribute_virtual_memory = 102;
 inline constexpr int attribute_export_file_descriptor = 103;
 inline constexpr int attribute_rdma_with_virtual_memory = 110;

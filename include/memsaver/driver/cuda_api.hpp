@@ -172,6 +172,12 @@ struct CudaApi {
                                                                                                     3020);
     Result (*fill)(cuda::DevicePtr, unsigned char, Size, cuda::Stream) = library.entry("cuMemsetD8Async", 3020);
 
+    Result (*module_load)(cuda::Module*, const void*) = library.entry("cuModuleLoadData", 2000);
+    Result (*module_unload)(cuda::Module) = library.entry("cuModuleUnload", 2000);
+    Result (*module_function)(cuda::Function*, cuda::Module, const char*) = library.entry("cuModuleGetFunction", 2000);
+    Result (*launch_kernel)(cuda::Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            cuda::Stream, void**, void**) = library.entry("cuLaunchKernel", 4000);
+
     Result (*begin_capture)(cuda::Stream, int) = library.entry("cuStreamBeginCapture", 10010);
     Result (*end_capture)(cuda::Stream, cuda::Graph*) = library.entry("cuStreamEndCapture", 10000);
     Result (*graph_destroy)(cuda::Graph) = library.entry("cuGraphDestroy", 10000);

@@ -43,6 +43,10 @@ public:
     /// The stream for copies in one direction, opened by whoever asks first. Inside `call`.
     cuda::Result lane(Direction direction, StreamRef& stream) const noexcept;
 
+    /// Enqueues a copy by a kernel of the library's, which is loaded for the first. cuda::error_not_supported where the
+    /// driver, the device or the alignment of an address does not allow for it. Inside `call`.
+    cuda::Result copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
+
     /// By freeing: measured on an H200, cuMemFree waits for the whole primary context as cuCtxSynchronize does, but
     /// leaves open captures whole; 1.8 us on an idle device. On a full one, where there is nothing to free, a page of
     /// the host's is unpinned, which does the same in 0.1 ms. The first call keeps 512 bytes for as long as this lives
@@ -70,6 +74,8 @@ public:
 
 private:
     cuda::Result unpin_a_page() const noexcept;
+    /// Null where there is none.
+    cuda::Function copy_kernel() const noexcept;
 
     template <class Act>
     Status with_pool(PoolRef pool, const Act& act) const noexcept {
@@ -117,6 +123,10 @@ private:
     mutable std::mutex lanes_mutex_;
     mutable std::array<cuda::Stream, 2> lanes_{};
     mutable cuda::DevicePtr crumb_ = 0;
+    mutable std::mutex copier_mutex_;
+    mutable bool copier_tried_ = false;
+    mutable cuda::Module copier_ = nullptr;
+    mutable cuda::Function copy_kernel_ = nullptr;
 };
 
 } // namespace detail

@@ -1,6 +1,7 @@
 // Definitions of cuda_device.hpp.
 #pragma once
 
+#include "memsaver/driver/cuda_copy_kernel.hpp"
 #include "memsaver/driver/cuda_device.hpp"
 
 #include <sys/mman.h>
@@ -29,12 +30,13 @@ MEMSAVER_INLINE CudaDevice::CudaDevice(int number, CudaDriverOptions options, co
 }
 
 MEMSAVER_INLINE CudaDevice::~CudaDevice() {
-    if (crumb_ != 0 || lanes_[0] != nullptr || lanes_[1] != nullptr) {
+    if (crumb_ != 0 || lanes_[0] != nullptr || lanes_[1] != nullptr || copier_ != nullptr) {
         const CudaScope scope{api_, context_};
         for (const cuda::Stream lane : lanes_) {
             if (lane != nullptr && scope.result() == cuda::success) static_cast<void>(api_.stream_destroy(lane));
         }
         if (crumb_ != 0 && scope.result() == cuda::success) static_cast<void>(api_.mem_free(crumb_));
+        if (copier_ != nullptr && scope.result() == cuda::success) static_cast<void>(api_.module_unload(copier_));
     }
     static_cast<void>(api_.primary_release(device_));
 }
@@ -77,6 +79,27 @@ MEMSAVER_INLINE cuda::Result CudaDevice::lane(Direction direction, StreamRef& st
     const cuda::Result result = lane != nullptr ? cuda::success : api_.stream_create(&lane, cuda::stream_non_blocking);
     if (result == cuda::success) stream = lane;
     return result;
+}
+
+MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from, std::size_t bytes,
+                                                        StreamRef stream) const noexcept {
+    if (((to | from) % copy_vector) != 0) return cuda::error_not_supported;
+    const cuda::Function kernel = copy_kernel();
+    if (kernel == nullptr) return cuda::error_not_supported;
+    unsigned long long vectors = bytes / copy_vector;
+    unsigned tail = static_cast<unsigned>(bytes % copy_vector);
+    void* arguments[] = {&to, &from, &vectors, &tail};
+    return api_.launch_kernel(kernel, copy_blocks, 1, 1, copy_threads, 1, 1, 0, native(stream), arguments, nullptr);
+}
+
+MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
+    const std::lock_guard lock{copier_mutex_};
+    if (std::exchange(copier_tried_, true)) return copy_kernel_;
+    if (!has(cuda::attribute_host_pointers)) return nullptr;
+    if (api_.module_load(&copier_, copy_kernel_ptx) != cuda::success) copier_ = nullptr;
+    if (copier_ != nullptr && api_.module_function(&copy_kernel_, copier_, "memsaver_copy") != cuda::success)
+        copy_kernel_ = nullptr;
+    return copy_kernel_;
 }
 
 MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {

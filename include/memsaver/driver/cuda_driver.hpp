@@ -95,6 +95,9 @@ public:
     Status reach_peer(Address address, std::size_t bytes) const noexcept;
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
+    /// By 64 blocks of 512 threads. Both addresses at multiples of 16 bytes: else unsupported.
+    Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
+
     [[nodiscard]] Neighbours* neighbours() const noexcept;
 
     // Host pages, but for what is the system's. Portable: every device reaches them.

@@ -202,6 +202,14 @@ MEMSAVER_INLINE Status CudaDriver::copy_peer(Address to, Address from, std::size
         [&](const detail::CudaApi& api) { return api.copy_on_devices(to, from, bytes, detail::native(stream)); });
 }
 
+MEMSAVER_INLINE Status CudaDriver::copy_by_kernel(Address to, Address from, std::size_t bytes,
+                                                  StreamRef stream) const noexcept {
+    const Status status =
+        device_->call([&](const detail::CudaApi&) { return device_->copy_by_kernel(to, from, bytes, stream); });
+    if (status.code != detail::cuda::error_not_supported) return status;
+    return {StatusKind::unsupported, status.code, status.name};
+}
+
 MEMSAVER_INLINE Status CudaDriver::pin_host(void* pages, std::size_t bytes) const noexcept {
     const Status status = device_->call([&](const detail::CudaApi& api) {
         return api.host_register(pages, bytes, detail::cuda::host_register_portable);

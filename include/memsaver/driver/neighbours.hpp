@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/handles.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -55,11 +56,20 @@ public:
     void words_set() noexcept;
     /// Waits until there are no such streams. Not for those threads.
     void wait_for_words() const noexcept;
+    [[nodiscard]] bool words_waiting() const noexcept { return waiting_words_.load() != 0; }
+
+    /// The machine's copies in one direction.
+    struct Lane {
+        std::atomic<unsigned> transfers{0};    ///< that put copies there
+        std::atomic<bool> stands_still{false}; ///< as the last that watched its copies saw it
+    };
+    [[nodiscard]] Lane& lane(Direction direction) noexcept { return lanes_[direction == Direction::out ? 0 : 1]; }
 
 private:
     struct Books; // who has joined
     std::unique_ptr<Books> books_;
     std::atomic<unsigned> waiting_words_{0};
+    Lane lanes_[2];
 };
 
 } // namespace memsaver::inline v0_2

@@ -6,6 +6,7 @@
 #include "memsaver/driver/system_memory.hpp"
 #include "memsaver/host/host_options.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -96,6 +97,8 @@ public:
     Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) const noexcept;
     Status reach_peer(Address address, std::size_t bytes) const noexcept;
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
+    /// One end is device memory with access, the other pinned: else HOST_ERROR_INVALID_VALUE.
+    Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
     Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) const noexcept;
 
     // Captures. A graph is its calls one after another.
@@ -122,6 +125,10 @@ public:
     Status hold(StreamRef stream) const noexcept;
     /// Work of `stream` starts again as it may.
     Status let_go(StreamRef stream) const noexcept;
+
+    /// The copy engines stand still for `duration`, as a GPU's do while it clears memory that was given back: copies
+    /// begin later, kernels and fills run.
+    Status stall_copies(std::chrono::nanoseconds duration) const noexcept;
 
     /// Stands for allocations in a stream-ordered pool or in a graph: `bytes` of pages (a multiple of the granularity)
     /// that it holds, in use until `free_pool`.
@@ -153,7 +160,7 @@ static_assert(Driver<HostDriver> && Plain<HostDriver> && Captures<HostDriver> &&
 
 static_assert(Trims<HostDriver> && StreamOwners<HostDriver> && Named<HostDriver>);
 
-static_assert(Lanes<HostDriver> && HostPages<HostDriver> && Files<HostDriver>);
+static_assert(KernelCopies<HostDriver> && Lanes<HostDriver> && HostPages<HostDriver> && Files<HostDriver>);
 
 } // namespace memsaver::inline v0_2
 

@@ -164,6 +164,7 @@ MEMSAVER_INLINE Status HostDriver::copy_to_host(void* host, Address from, std::s
     if (!machine_->pins.whole(host, bytes)) return detail::HostStatus::invalid_value;
     detail::HostWork work = detail::HostWork::on({from, bytes}, detail::HostWork::Kind::copy_to_host);
     work.to_host = host;
+    work.by_engine = true;
     return machine_->submit(stream, std::move(work), true);
 }
 
@@ -172,6 +173,7 @@ MEMSAVER_INLINE Status HostDriver::copy_to_device(Address to, const void* host, 
     if (!machine_->pins.whole(host, bytes)) return detail::HostStatus::invalid_value;
     detail::HostWork work = detail::HostWork::on({to, bytes}, detail::HostWork::Kind::copy_to_device);
     work.from_host = host;
+    work.by_engine = true;
     return machine_->submit(stream, std::move(work), true);
 }
 
@@ -187,6 +189,28 @@ MEMSAVER_INLINE Status HostDriver::copy_peer(Address to, Address from, std::size
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
     auto* const other = reinterpret_cast<std::byte*>(out ? to : from);
     return out ? copy_to_host(other, from, bytes, stream) : copy_to_device(to, other, bytes, stream);
+}
+
+MEMSAVER_INLINE Status HostDriver::copy_by_kernel(Address to, Address from, std::size_t bytes,
+                                                  StreamRef stream) const noexcept {
+    bool out = false;
+    const Status found = machine_->with_memory([&](detail::HostMemory& m) {
+        out = m.mappings().accessible({from, bytes}, detail::HostAccess::read);
+        auto* const host = reinterpret_cast<std::byte*>(out ? to : from); // NOLINT(performance-no-int-to-ptr)
+        const bool pinned = machine_->pins.pinned(host) && machine_->pins.pinned(host + bytes - 1);
+        return pinned ? detail::HostStatus::ok : detail::HostStatus::invalid_value;
+    });
+    if (!found.ok()) return found;
+    using Kind = detail::HostWork::Kind;
+    detail::HostWork work =
+        detail::HostWork::on({out ? from : to, bytes}, out ? Kind::copy_to_host : Kind::copy_to_device);
+    if (out) work.to_host = reinterpret_cast<void*>(to);            // NOLINT(performance-no-int-to-ptr)
+    if (!out) work.from_host = reinterpret_cast<const void*>(from); // NOLINT(performance-no-int-to-ptr)
+    return machine_->submit(stream, std::move(work), true);
+}
+
+MEMSAVER_INLINE Status HostDriver::stall_copies(std::chrono::nanoseconds duration) const noexcept {
+    return machine_->stall_copies(duration);
 }
 
 MEMSAVER_INLINE Status HostDriver::fill(Address to, unsigned char byte, std::size_t bytes,

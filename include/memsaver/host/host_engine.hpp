@@ -5,6 +5,7 @@
 #include "memsaver/host/host_memory.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +36,8 @@ struct HostWork {
 
     Kind kind = Kind::kernel;
     unsigned char byte = 0;
-    bool doomed = false; // its memory was unmapped before it ran
+    bool doomed = false;    // its memory was unmapped before it ran
+    bool by_engine = false; // a copy that stands still with the copy engines
     HostRange range;
     void* to_host = nullptr;
     const void* from_host = nullptr;
@@ -199,6 +201,9 @@ public:
 
     // What follows is called under the lock.
 
+    /// Copies by the copy engines do not begin before that.
+    void stall_copies(std::chrono::steady_clock::time_point until) noexcept { stalled_until_ = until; }
+
     HostMemory& memory() noexcept { return memory_; }
     HostViolations& violations() noexcept { return violations_; }
     const std::shared_ptr<HostStream>& default_stream() const noexcept { return default_stream_; }
@@ -271,6 +276,7 @@ private:
     std::shared_ptr<HostStream> default_stream_;
     std::unordered_map<const void*, std::shared_ptr<HostStream>> streams_;
     std::vector<std::shared_ptr<HostStream>> closing_;
+    std::chrono::steady_clock::time_point stalled_until_{};
     bool lost_ = false;
     bool stopping_ = false;
 };
@@ -296,6 +302,8 @@ public:
     Status with_memory(F f) noexcept {
         return engine_.guarded([&](auto&) { return f(engine_.memory()); });
     }
+
+    Status stall_copies(std::chrono::nanoseconds duration) noexcept;
 
     Status unmap(HostRange range) noexcept;
 

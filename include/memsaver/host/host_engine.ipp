@@ -283,6 +283,12 @@ MEMSAVER_INLINE void HostEngine::serve(HostStream& stream) noexcept {
 
 MEMSAVER_INLINE void HostEngine::serve_first(HostStream& stream, Lock& lock) noexcept {
     HostWork& work = stream.queue.front(); // stays in place while others are pushed
+    const auto stalled = [&] { return work.by_engine && std::chrono::steady_clock::now() < stalled_until_; };
+    while (stalled() && !stopping_ && !lost_) {
+        const auto until = stalled_until_;
+        stream.wake.wait_until(lock, until);
+    }
+    if (stopping_ || lost_) return;
     stream.busy = true;
     if (work.waits()) {
         const auto over = [&] { return stopping_ || lost_ || (passed(work.marks) && work.word_set()); };
@@ -368,6 +374,13 @@ MEMSAVER_INLINE Status HostMachine::free_plain(Address address) noexcept {
 MEMSAVER_INLINE Status HostMachine::open_stream(StreamRef& out) noexcept {
     return engine_.guarded([&](auto&) {
         out = engine_.open();
+        return HostStatus::ok;
+    });
+}
+
+MEMSAVER_INLINE Status HostMachine::stall_copies(std::chrono::nanoseconds duration) noexcept {
+    return engine_.guarded([&](auto&) {
+        engine_.stall_copies(std::chrono::steady_clock::now() + duration);
         return HostStatus::ok;
     });
 }

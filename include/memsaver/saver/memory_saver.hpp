@@ -293,6 +293,12 @@ public:
     [[nodiscard]] Hook after_pause(std::function<void(PauseEvent&)> function) {
         return used().after_pause(std::move(function));
     }
+    /// Runs where hooks before a pause (an exchange, an eviction) have begun to run, and then one of them or the pause
+    /// itself failed, or it turned out not to be needed: they may undo what they did. Some of the memory may be away
+    /// all the same. What it throws is told as `ignored`: the failure is what the program is told.
+    [[nodiscard]] Hook after_failed_pause(std::function<void(PauseEvent&)> function) {
+        return used().after_failed_pause(std::move(function));
+    }
     /// Runs before any memory is taken.
     [[nodiscard]] Hook before_resume(std::function<void(ResumeEvent&)> function) {
         return used().before_resume(std::move(function));

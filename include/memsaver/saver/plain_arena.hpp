@@ -52,6 +52,7 @@ public:
     [[nodiscard]] MEMSAVER_INLINE bool owns_stream(StreamRef stream) const override;
     [[nodiscard]] MEMSAVER_INLINE bool contains(const void* pointer) const noexcept override;
     [[nodiscard]] MEMSAVER_INLINE bool holds(const void* pointer, std::size_t bytes) override;
+    [[nodiscard]] bool here(const void* pointer, std::size_t bytes) override { return holds(pointer, bytes); }
     MEMSAVER_INLINE void let_go(std::uint64_t graph) noexcept override;
     MEMSAVER_INLINE void require_open(const char* what) const override;
     void require_resumed(const char* what, StreamRef) override { require_open(what); }

@@ -24,6 +24,9 @@ namespace detail {
 class Residency {
 public:
     explicit Residency(SaverState& state) : state_{state}, books_{state.tags_.residents()} {}
+    Residency(const Residency&) = delete;
+    Residency& operator=(const Residency&) = delete;
+    ~Residency() { tell_unneeded(); }
 
     /// These tags, all of them here. Throws as MemorySaver::use says.
     [[nodiscard]] std::unique_ptr<UseRecord> use(const Tags& tags, const ResidentList& residents,
@@ -86,6 +89,9 @@ private:
     /// What is mapped now, but for tags that were passed by; the rows of a tag side by side.
     [[nodiscard]] std::vector<Held> held_now();
     [[nodiscard]] static ResidentList each_once(const std::vector<Held>& held);
+
+    /// Tells the tags whose before-hooks have run, and that did not go.
+    void tell_unneeded() noexcept;
 
     SaverState& state_;
     Residents& books_;

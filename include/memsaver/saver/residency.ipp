@@ -323,11 +323,27 @@ MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
             state_.run_hooks(state_.before_pause_, event, false);
             asked_.push_back(tag);
         } catch (...) { // whatever a program throws: this one stays
+            state_.tell_failed(event);
             passed_by_.push_back(tag);
             all = false;
         }
     }
     return all;
+}
+
+MEMSAVER_INLINE void Residency::tell_unneeded() noexcept {
+    if (asked_.empty() || state_.after_failed_pause_.empty()) return;
+    try {
+        PauseEvent event;
+        for (const auto& member : state_.tags_.members(tags_of(asked_))) {
+            if (member->core != nullptr && member->core->all_there()) event.tags.push_back(member->tag);
+        }
+        if (!event.tags.empty()) state_.tell_failed(event);
+    } catch (const std::exception& error) {
+        detail::tell(state_.options_.events, [&] {
+            return Event{EventKind::ignored, "", state_.driver_.device(), error.what()};
+        });
+    }
 }
 
 template <class What>

@@ -16,6 +16,7 @@
 #include "memsaver/saver/options.hpp"
 #include "memsaver/saver/plain_arena.hpp"
 #include "memsaver/saver/region_stacks.hpp"
+#include "memsaver/saver/registrations.hpp"
 #include "memsaver/saver/residency.hpp"
 #include "memsaver/saver/residents.hpp"
 #include "memsaver/saver/saver_core.hpp"

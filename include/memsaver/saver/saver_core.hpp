@@ -70,6 +70,8 @@ public:
     void end(ArenaBase& arena, std::shared_ptr<ElasticRange> range) noexcept;
 
     [[nodiscard]] bool owns(const void* pointer);
+    /// Where these bytes of live blocks are. `what` is wanted: Misuse if they are nowhere.
+    [[nodiscard]] std::shared_ptr<ArenaBase> holder(const char* what, const void* pointer, std::size_t bytes);
     BackupView backup_view(const void* pointer, std::size_t bytes);
     BackupView backup_view(ArenaBase& arena, const void* pointer, std::size_t bytes);
     void write_backup(void* pointer, const void* from, std::size_t bytes);
@@ -117,6 +119,7 @@ public:
 
     Hook before_pause(std::function<void(PauseEvent&)> function);
     Hook after_pause(std::function<void(PauseEvent&)> function);
+    Hook after_failed_pause(std::function<void(PauseEvent&)> function);
     Hook before_resume(std::function<void(ResumeEvent&)> function);
     Hook after_resume(std::function<void(ResumeEvent&)> function);
     /// One that comes as a whole, which adds what it wants to run.

@@ -212,6 +212,15 @@ MEMSAVER_INLINE bool SaverCore::owns(const void* pointer) {
     });
 }
 
+MEMSAVER_INLINE std::shared_ptr<ArenaBase> SaverCore::holder(const char* what, const void* pointer, std::size_t bytes) {
+    return boundary(what, [&] {
+        std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer);
+        if (arena != nullptr && bytes != 0 && arena->holds(pointer, bytes)) return arena;
+        throw Misuse{std::string{what} + " " + format_bytes(bytes) + " at " +
+                     format_address(reinterpret_cast<Address>(pointer)) + ": these are not bytes of live blocks"};
+    });
+}
+
 MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size_t bytes) {
     require_parent("backup_view");
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
@@ -291,15 +300,17 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
         if (!enabled()) return {};
         state_->captures_.refuse("pause");
         state_->tags_.retry_leftovers();
-        PauseEvent event{state_->names_for(tags, !state_->before_pause_.empty() || !state_->after_pause_.empty()), {}};
+        PauseEvent event{state_->names_for(tags, state_->pause_hooks()), {}};
         const Span pausing = state_->span_of(event.tags, "pause");
-        state_->run_hooks(state_->before_pause_, event, false);
-        try {
-            event.report = state_->pause_now(tags, options);
-        } catch (NotIdle& error) {
-            state_->say_who_holds(error);
-            throw;
-        }
+        state_->or_tell_failed(event, [&] {
+            state_->run_hooks(state_->before_pause_, event, false);
+            try {
+                event.report = state_->pause_now(tags, options);
+            } catch (NotIdle& error) {
+                state_->say_who_holds(error);
+                throw;
+            }
+        });
         state_->run_hooks(state_->after_pause_, event, true);
         return std::move(event.report);
     });
@@ -397,20 +408,22 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         if (!enabled()) return {};
         state_->captures_.refuse("exchange");
         state_->tags_.retry_leftovers();
-        PauseEvent going{state_->names_for(out, !state_->before_pause_.empty() || !state_->after_pause_.empty()), {}};
+        PauseEvent going{state_->names_for(out, state_->pause_hooks()), {}};
         ResumeEvent arriving{state_->names_for(in, !state_->before_resume_.empty() || !state_->after_resume_.empty()),
                              {}};
         const Span exchanging = state_->span_of(going.tags, "exchange");
-        state_->run_hooks(state_->before_pause_, going, false);
-        state_->run_hooks(state_->before_resume_, arriving, false);
-        try {
-            going.report = state_->with_patience(options.room_within, [&](int& refused_by) {
-                return state_->exchange_now(out, in, options, refused_by);
-            });
-        } catch (NotIdle& error) {
-            state_->say_who_holds(error);
-            throw;
-        }
+        state_->or_tell_failed(going, [&] {
+            state_->run_hooks(state_->before_pause_, going, false);
+            state_->run_hooks(state_->before_resume_, arriving, false);
+            try {
+                going.report = state_->with_patience(options.room_within, [&](int& refused_by) {
+                    return state_->exchange_now(out, in, options, refused_by);
+                });
+            } catch (NotIdle& error) {
+                state_->say_who_holds(error);
+                throw;
+            }
+        });
         state_->keep_free(in, going.report);
         std::exception_ptr first; // all of them run
         try {
@@ -752,6 +765,13 @@ MEMSAVER_INLINE Hook SaverCore::after_pause(std::function<void(PauseEvent&)> fun
     });
 }
 
+MEMSAVER_INLINE Hook SaverCore::after_failed_pause(std::function<void(PauseEvent&)> function) {
+    return boundary("after_failed_pause", [&] {
+        state_->tags_.require_open("after_failed_pause");
+        return state_->after_failed_pause_.add(std::move(function));
+    });
+}
+
 MEMSAVER_INLINE Hook SaverCore::before_resume(std::function<void(ResumeEvent&)> function) {
     return boundary("before_resume", [&] {
         state_->tags_.require_open("before_resume");
@@ -1040,6 +1060,20 @@ MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaBase& arena, cons
 MEMSAVER_INLINE std::vector<AnyDriver> SaverState::others_for(const Order& order) {
     const bool named = order.kind() == Order::Kind::after && tags_.several_devices();
     return named ? tags_.drivers() : std::vector<AnyDriver>{};
+}
+
+MEMSAVER_INLINE void SaverState::tell_failed(PauseEvent& event) noexcept {
+    if (after_failed_pause_.empty()) return;
+    const auto ignored = [&](const char* text) {
+        tell(options_.events, [&] { return Event{EventKind::ignored, listed(event.tags), driver_.device(), text}; });
+    };
+    try {
+        run_hooks(after_failed_pause_, event, true);
+    } catch (const std::exception& error) {
+        ignored(error.what());
+    } catch (...) {
+        ignored("a hook after a failed pause threw what is no std::exception");
+    }
 }
 
 MEMSAVER_INLINE std::vector<std::string> SaverState::names_for(const Tags& tags, bool hooks) {

@@ -180,6 +180,23 @@ class SaverState {
         }
     }
 
+    /// Whether anybody is told of a pause.
+    [[nodiscard]] bool pause_hooks() const noexcept {
+        return !before_pause_.empty() || !after_pause_.empty() || !after_failed_pause_.empty();
+    }
+    /// Runs the hooks of a pause that came to nothing after hooks before it had begun to run. What they throw is told.
+    void tell_failed(PauseEvent& event) noexcept;
+    /// `act()`, which runs the hooks before a pause, and the pause.
+    template <class Act>
+    void or_tell_failed(PauseEvent& event, Act&& act) {
+        try {
+            act();
+        } catch (...) {
+            tell_failed(event);
+            throw;
+        }
+    }
+
     /// The names, if somebody listens.
     [[nodiscard]] std::vector<std::string> names_for(const Tags& tags, bool hooks);
     /// An operation on these tags, for those who listen.
@@ -197,6 +214,7 @@ class SaverState {
     HookList<WantedRoom> elastic_{fork_};
     HookList<PauseEvent> before_pause_{fork_};
     HookList<PauseEvent> after_pause_{fork_};
+    HookList<PauseEvent> after_failed_pause_{fork_};
     HookList<ResumeEvent> before_resume_{fork_};
     HookList<ResumeEvent> after_resume_{fork_};
     Turn room_turn_; // one thread looks for room at a time: what it holds nobody else finds

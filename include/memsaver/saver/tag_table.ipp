@@ -333,6 +333,7 @@ MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOpt
     compare("capacity", member.options.capacity, asked.capacity, "twice the device's memory");
     compare("reserve", member.options.reserve, asked.reserve, "none");
     compare("margin", member.options.margin, asked.margin, "none");
+    if (asked.single_handle && !member.options.single_handle) refuse("without a single handle for every block");
     if (asked.events) refuse("and an event sink can be named only when it is made"); // two cannot be compared
     ArenaUsage is;
     if (member.resident != nullptr) residents_.fill(*member.resident, is);

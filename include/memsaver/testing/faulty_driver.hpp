@@ -150,6 +150,11 @@ public:
         return call({.call = Call::copy_peer, .address = to, .bytes = bytes, .stream = stream},
                     [&](CallRecord&) { return inner().copy_peer(to, from, bytes, stream); });
     }
+    Status copy_by_kernel(Address to, Address from, std::size_t bytes,
+                          StreamRef stream) const noexcept requires KernelCopies<D> {
+        return call({.call = Call::copy_by_kernel, .address = to, .bytes = bytes, .stream = stream},
+                    [&](CallRecord&) { return inner().copy_by_kernel(to, from, bytes, stream); });
+    }
 
     Status allocate_plain(std::size_t bytes, Address& address) const noexcept requires Plain<D> {
         return call({.call = Call::allocate_plain, .bytes = bytes}, [&](CallRecord& made) {

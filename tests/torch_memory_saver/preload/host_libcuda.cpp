@@ -166,7 +166,7 @@ CUresult copy_on_devices(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CU
 CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream stream) {
     return result(machine().fill(to, byte, bytes, stream_of(stream)));
 }
-CUresult never() { return CUDA_ERROR_NOT_SUPPORTED; } // graphs and pools: nobody here uses them
+CUresult never() { return CUDA_ERROR_NOT_SUPPORTED; } // graphs, pools and modules: nobody here uses them
 
 std::atomic<unsigned long> plain_calls{0};
 
@@ -245,6 +245,10 @@ void* find(const char* name) {
         {"cuMemcpyDtoHAsync", address(copy_to_host)},
         {"cuMemcpyHtoDAsync", address(copy_to_device)},
         {"cuMemcpyDtoDAsync", address(copy_on_devices)},
+        {"cuModuleLoadData", address(never)},
+        {"cuModuleUnload", address(never)},
+        {"cuModuleGetFunction", address(never)},
+        {"cuLaunchKernel", address(never)},
         {"cuMemsetD8Async", address(fill)},
         {"cuStreamBeginCapture", address(never)},
         {"cuStreamEndCapture", address(never)},

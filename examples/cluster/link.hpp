@@ -1,0 +1,115 @@
+// How weights travel: by NCCL between GPUs, where the build has found it, else by MPI through host memory.
+#pragma once
+
+#include "world.hpp"
+
+#include <memsaver/memsaver.hpp>
+#include <memsaver/saver/registrations.hpp>
+
+#ifdef CLUSTER_NCCL
+#include <memsaver/interop/nccl.hpp>
+#include <nccl.h>
+#endif
+
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace cluster {
+
+using memsaver::AnyDriver;
+using memsaver::MemorySaver;
+
+/// Bytes of device memory in host memory, and back, done when it returns.
+inline void download(const AnyDriver& driver, void* to, const void* from, std::size_t bytes) {
+    memsaver::check(driver.copy_to_host(to, reinterpret_cast<memsaver::Address>(from), bytes, nullptr), "download");
+    memsaver::check(driver.drain(), "download");
+}
+inline void upload(const AnyDriver& driver, void* to, const void* from, std::size_t bytes) {
+    memsaver::check(driver.copy_to_device(reinterpret_cast<memsaver::Address>(to), from, bytes, nullptr), "upload");
+    memsaver::check(driver.drain(), "upload");
+}
+
+/// A communicator over all ranks. Its own memory on a GPU, and a buffer that the network knows, are the tag "link": all
+/// ranks pause and resume it at once, for suspending a communicator is collective.
+class Link {
+public:
+    static constexpr std::size_t buffer_bytes = 2 << 20;
+
+    Link(const World& world, MemorySaver<>& saver)
+        : world_{world}, driver_{saver.driver()}, buffer_{saver.arena("link", memsaver::Discard{},
+                                                                      memsaver::ArenaOptions{.single_handle = true}),
+                                                          buffer_bytes},
+          registrations_{saver} {
+#ifdef CLUSTER_NCCL
+        if (!driver_.host_addressable()) {
+            ncclUniqueId id{};
+            if (world.rank() == 0) demand(ncclGetUniqueId(&id), "ncclGetUniqueId");
+            world.broadcast(&id, sizeof id);
+            memsaver::check(driver_.drain(), "make the device's context"); // before NCCL looks for one
+            demand(ncclCommInitRank(&comm_, world.size(), id, world.rank()), "ncclCommInitRank");
+            suspended_.emplace(registrations_, comm_, memsaver::NcclOptions{.who = "all ranks", .tags = "link"});
+            registered_ = suspended_->buffer(buffer_.data(), buffer_bytes);
+            return;
+        }
+#endif
+        registered_ = registrations_.add(buffer_.data(), buffer_bytes, // as a network card's would be
+                                         {.who = "the network card",
+                                          .on_pause = memsaver::OnPause::renew,
+                                          .on_register = [this] { known_ += 1; },
+                                          .on_deregister = [this] { known_ -= 1; }});
+    }
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+    ~Link() {
+#ifdef CLUSTER_NCCL
+        registered_ = {};
+        suspended_.reset();
+        if (comm_ != nullptr) (void)ncclCommDestroy(comm_);
+#endif
+    }
+
+    [[nodiscard]] const char* name() const {
+#ifdef CLUSTER_NCCL
+        if (comm_ != nullptr) return "NCCL";
+#endif
+        return "MPI";
+    }
+
+    /// Rank 0's bytes, in device memory of every rank.
+    void broadcast(void* bytes, std::size_t count) {
+        if (!registered_.registered()) throw std::runtime_error{"the link sleeps"};
+#ifdef CLUSTER_NCCL
+        if (comm_ != nullptr) {
+            demand(ncclBroadcast(bytes, bytes, count, ncclChar, 0, comm_, nullptr), "ncclBroadcast");
+            return memsaver::check(driver_.drain(), "broadcast");
+        }
+#endif
+        if (driver_.host_addressable()) return world_.broadcast(bytes, count);
+        std::vector<char> host(count);
+        if (world_.rank() == 0) download(driver_, host.data(), bytes, count);
+        world_.broadcast(host.data(), count);
+        if (world_.rank() != 0) upload(driver_, bytes, host.data(), count);
+    }
+
+private:
+#ifdef CLUSTER_NCCL
+    static void demand(ncclResult_t result, const char* call) {
+        if (result != ncclSuccess) throw std::runtime_error{std::string{call} + ": " + ncclGetErrorString(result)};
+    }
+    ncclComm_t comm_ = nullptr;
+#endif
+    const World& world_;
+    AnyDriver driver_;
+    int known_ = 0;
+    memsaver::Buffer<char> buffer_;
+    memsaver::Registrations registrations_;
+#ifdef CLUSTER_NCCL
+    std::optional<memsaver::NcclComm> suspended_;
+#endif
+    memsaver::Registration registered_;
+};
+
+} // namespace cluster

@@ -1,0 +1,236 @@
+// A group that trains and a group that rolls out, one saver a rank. While one works the other is away; new weights
+// reach the rollout by broadcast into resumed weights while its cache is still away, or into the paused backup. See
+// README.md.
+#include "link.hpp"
+#include "world.hpp"
+
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace memsaver;
+using cluster::download;
+using cluster::upload;
+
+namespace {
+
+/// "2:17" in the environment: rank 2 does something in round 17.
+struct Planted {
+    explicit Planted(const char* variable) {
+        const char* const text = std::getenv(variable);
+        if (text == nullptr) return;
+        char* end = nullptr;
+        rank = static_cast<int>(std::strtol(text, &end, 10));
+        if (*end == ':') round = static_cast<int>(std::strtol(end + 1, nullptr, 10));
+    }
+    [[nodiscard]] bool now(const cluster::World& world, int in) const { return rank == world.rank() && round == in; }
+    int rank = -1;
+    int round = 0;
+};
+
+std::size_t number(const char* variable, std::size_t otherwise) {
+    const char* const text = std::getenv(variable);
+    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+std::uint64_t checksum(const std::vector<std::uint64_t>& words) { // FNV-1a, a word at a time
+    std::uint64_t sum = 14695981039346656037ULL;
+    for (const std::uint64_t word : words) sum = (sum ^ word) * 1099511628211ULL;
+    return sum;
+}
+
+AnyDriver own_device(const cluster::World& world, std::size_t bytes) {
+    const int gpus = CudaDriver::available() ? CudaDriver::device_count() : 0;
+    if (gpus > 0) return CudaDriver{world.on_host() % gpus};
+    return HostDriver{4 * bytes + 64_MiB, {.device = world.rank()}};
+}
+
+class Rank {
+public:
+    Rank(const cluster::World& world, std::size_t bytes)
+        : world_{world}, driver_{own_device(world, bytes)}, saver_{driver_}, link_{world, saver_},
+          other_tag_{world.trains() ? "optimizer" : "cache"}, own_{"weights", other_tag_},
+          weights_{saver_.arena("weights", HostBackup{}), bytes / 8},
+          other_{world.trains() ? saver_.arena("optimizer", HostBackup{}) : saver_.arena("cache", Discard{}), bytes},
+          model_(bytes / 8) {
+        check(driver_.open_stream(stream_), "open a stream");
+        check(driver_.map_host(page, token_), "take host memory"); // that a graph may copy to
+        check(driver_.pin_host(token_, page), "pin host memory");
+        upload(driver_, weights_.data(), model_.data(), bytes);
+        if (world.trains()) {
+            saver_.pause(own_); // the rollout comes first
+            return;
+        }
+        decode_ = capture(saver_, "graph", stream_, [&] { // reads the weights, writes the cache
+            check(driver_.copy_to_host(token_, at(weights_.data()), page, stream_), "decode");
+            check(driver_.fill(at(other_.data()), 7, bytes, stream_), "decode");
+        });
+    }
+    Rank(const Rank&) = delete;
+    Rank& operator=(const Rank&) = delete;
+    ~Rank() {
+        decode_.reset();
+        (void)driver_.unpin_host(token_);
+        (void)driver_.unmap_host(token_, page);
+        (void)driver_.close_stream(stream_);
+    }
+
+    void round(int n) {
+        const bool rollout = !world_.trains();
+        const Tags none{std::vector<std::string>{}};
+        const bool planted = fail_.now(world_, n);
+        if (rollout) replay();
+        require_same_plan(disagree_.now(world_, n));
+        pause_together("rollout sleeps", rollout ? own_ : none);
+        pause_together("the link sleeps", "link");
+        resume_together("trainer wakes", rollout ? none : own_);
+        if (!rollout) train(n); // every trainer the same, as data-parallel ranks after their all-reduce
+        resume_together("the link wakes", "link");
+        if (n % 2 == 0) { // into resumed weights, while the cache is still away
+            resume_together("weights wake", rollout ? Tags{"weights"} : none, {.bytes = Discard{}}, planted);
+            link_.broadcast(weights_.data(), bytes());
+            pause_together("trainer sleeps", rollout ? none : own_);
+            resume_together("the cache wakes", rollout ? Tags{"cache"} : none);
+        } else { // into the backup, while all of the rollout is away
+            world_.broadcast(model_.data(), bytes());
+            if (rollout) saver_.write_backup(weights_.data(), model_.data(), bytes());
+            pause_together("trainer sleeps", rollout ? none : own_);
+            resume_together("rollout wakes", rollout ? own_ : none, {}, planted);
+        }
+        compare();
+    }
+
+    [[nodiscard]] const char* link() const { return link_.name(); }
+    [[nodiscard]] int retried() const { return retried_; }
+    void close() {
+        decode_.reset();
+        saver_.close();
+    }
+
+private:
+    static constexpr std::size_t page = 4096;
+    static Address at(const void* pointer) { return reinterpret_cast<Address>(pointer); }
+    [[nodiscard]] std::size_t bytes() const { return weights_.size_bytes(); }
+
+    /// Ranks of a group are about to pause or resume the same tags and bytes, or nothing happens. `planted`: at first
+    /// this one is not.
+    void require_same_plan(bool planted) {
+        const auto agree = [&] {
+            std::string plan;
+            for (const ArenaUsage& row : saver_.usage()) {
+                if (row.tag == "weights" || row.tag == other_tag_)
+                    plan += (plan.empty() ? "" : ", ") + row.tag + " of " + format_bytes(row.used_bytes);
+            }
+            world_.require_same("nothing is paused", plan);
+        };
+        Buffer<char> more;
+        if (planted) more = Buffer<char>{saver_.arena(other_tag_), 1_MiB};
+        try {
+            agree();
+        } catch (const cluster::Disagreement& error) { // on all ranks
+            if (world_.rank() == 0) std::cerr << error.what() << std::endl;
+            more.reset();
+            agree();
+        }
+    }
+
+    void pause_together(const char* what, const Tags& tags) {
+        world_.together(
+            what, [&] { saver_.pause(tags); }, [&] { saver_.resume(tags); });
+    }
+    /// `planted`: at first somebody else has all of the device.
+    void resume_together(const char* what, const Tags& tags, const ResumeOptions& options = {}, bool planted = false) {
+        retried_ += world_.together(
+            what,
+            [&] {
+                const Region outside = saver_.outside();
+                std::optional<Buffer<char>> somebody;
+                DeviceMemory memory;
+                check(driver_.memory(memory), "ask what is free");
+                if (std::exchange(planted, false)) somebody.emplace(outside, memory.free_bytes / 2_MiB * 2_MiB);
+                saver_.resume(tags, options);
+            },
+            [&] { saver_.pause(tags, {.bytes = options.bytes}); });
+    }
+
+    void train(int n) {
+        download(driver_, model_.data(), weights_.data(), bytes());
+        for (std::size_t i = 0; i < model_.size(); ++i) model_[i] = model_[i] * 3 + i + static_cast<std::uint64_t>(n);
+        upload(driver_, weights_.data(), model_.data(), bytes());
+    }
+
+    /// The graph that was captured at the beginning: at the same addresses are the weights of now.
+    void replay() {
+        decode_.launch(stream_);
+        check(driver_.drain(), "decode");
+        std::vector<char> cache(bytes());
+        download(driver_, cache.data(), other_.data(), cache.size());
+        download(driver_, model_.data(), weights_.data(), bytes());
+        if (std::memcmp(token_, model_.data(), page) != 0 || cache.front() != 7 || cache.back() != 7)
+            throw std::runtime_error{"a replay has read or written the wrong memory"};
+    }
+
+    /// Every rank has the same weights: those of the rollout on the device, those of trainers where they are kept.
+    void compare() {
+        const bool rollout = !world_.trains();
+        if (rollout) download(driver_, model_.data(), weights_.data(), bytes());
+        if (!rollout) std::memcpy(model_.data(), saver_.backup_view(weights_.data(), bytes()).data(), bytes());
+        std::uint64_t first = checksum(model_);
+        const std::uint64_t mine = first;
+        world_.broadcast(&first, sizeof first);
+        if (world_.sum(first == mine ? 0 : 1) == 0) return;
+        throw std::runtime_error{std::string{"the checksum of the weights "} +
+                                 (first == mine ? "of another rank is not rank 0's" : "is not rank 0's")};
+    }
+
+    const cluster::World& world_;
+    AnyDriver driver_;
+    MemorySaver<> saver_;
+    cluster::Link link_;
+    std::string other_tag_;
+    Tags own_;
+    Buffer<std::uint64_t> weights_;
+    Buffer<char> other_;               // the optimizer's moments, or the cache
+    std::vector<std::uint64_t> model_; // on the host
+    StreamRef stream_;
+    void* token_ = nullptr;
+    Graph decode_;
+    const Planted fail_{"CLUSTER_FAIL"};
+    const Planted disagree_{"CLUSTER_DISAGREE"};
+    int retried_ = 0;
+};
+
+} // namespace
+
+int main(int argc, char** argv) {
+    cluster::World world{&argc, &argv};
+    try {
+        if (world.size() < 2) throw std::runtime_error{"wants two ranks or more: mpirun -n 4"};
+        const auto rounds = static_cast<int>(number("CLUSTER_ROUNDS", 50));
+        Rank rank{world, (number("CLUSTER_BYTES", 8_MiB) + 4095) / 4096 * 4096};
+        const Planted killed{"CLUSTER_KILL"};
+        const double begun = MPI_Wtime();
+        for (int n = 0; n < rounds; ++n) {
+            if (killed.now(world, n)) std::raise(SIGKILL);
+            rank.round(n);
+        }
+        const double seconds = world.slowest(MPI_Wtime() - begun);
+        rank.close();
+        const int retried = world.sum(rank.retried()) / world.size();
+        if (world.rank() == 0) {
+            std::cout << rounds << " rounds on " << world.size() << " ranks over " << rank.link() << ": "
+                      << 1000 * seconds / rounds << " ms each, " << retried << " tried again, all weights alike\n";
+        }
+    } catch (const std::exception& error) {
+        std::cerr << "rank " << world.rank() << ": " << error.what() << std::endl;
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}

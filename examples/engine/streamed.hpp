@@ -1,0 +1,97 @@
+// How soon an engine answers that has been away: its first tokens while its weights are still coming back, beside what
+// cannot be avoided, which is a plain copy of the weights or computing, whatever takes longer.
+#pragma once
+
+#include "session.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace engine {
+
+class StreamedResumes {
+public:
+    StreamedResumes(Session& session, Engine& engine) : session_{session}, engine_{engine} {}
+
+    void run() {
+        session_.log.phase("streamed resumes, not looked at");
+        const auto quiet = session_.log.quiet();
+        const std::vector<Tokens> prompts = make_prompts(session_.options, session_.options.batches.front());
+        const std::vector<Tokens> expected = engine_.generate(prompts, session_.options.new_tokens);
+        std::vector<double> streamed, whole, prefill;
+        bool same = true;
+        for (int i = 0; i < std::max(3, session_.options.rounds); ++i) {
+            streamed.push_back(first_token(prompts, true));
+            same &= engine_.generate(prompts, session_.options.new_tokens) == expected;
+            whole.push_back(first_token(prompts, false));
+            prefill.push_back(timed([&] { (void)engine_.generate(prompts, 1); }));
+            // All of it while bytes are on their way: prefill by kernels, the rest by graphs.
+            engine_.saver().pause();
+            const memsaver::Arrival coming = engine_.resume_streamed();
+            same &= engine_.generate(prompts, session_.options.new_tokens) == expected;
+            coming.wait();
+        }
+        const double copy = plain_copy();
+        const double least = std::max(copy, median(prefill));
+        std::printf("Streamed resumes: the first token after %.1f ms, %.1f if all is waited for; a plain copy of the "
+                    "weights takes %.1f, computing it %.1f\n",
+                    median(streamed), median(whole), copy, median(prefill));
+        session_.must("the tokens are identical while the weights come back, graphs on", same);
+        session_.aim("first token after a streamed resume by the larger of copy and prefill", median(streamed) / least,
+                     1.1, true, "");
+        session_.results.put("streamed", Json{}
+                                             .put("first_token_ms", streamed)
+                                             .put("first_token_whole_ms", whole)
+                                             .put("prefill_ms", prefill)
+                                             .put("plain_copy_ms", copy));
+        session_.log.phase("idle");
+    }
+
+private:
+    double first_token(const std::vector<Tokens>& prompts, bool streamed) {
+        engine_.saver().pause();
+        memsaver::Arrival coming;
+        const double elapsed = timed([&] {
+            if (streamed)
+                coming = engine_.resume_streamed();
+            else
+                engine_.saver().resume();
+            (void)engine_.generate(prompts, 1);
+        });
+        if (streamed) coming.wait();
+        return elapsed;
+    }
+
+    /// As many bytes as the weights have, from one pinned buffer that is copied again and again.
+    double plain_copy() {
+        constexpr std::size_t piece = std::size_t{1} << 28;
+        const Pinned<unsigned char> host = make_pinned<unsigned char>(piece);
+        std::vector<double> all;
+        for (int i = 0; i < 3; ++i) {
+            all.push_back(timed([&] {
+                std::size_t left = session_.options.model.weight_bytes();
+                void* const scratch = engine_.cache().layer(0);
+                const std::size_t room = std::min(piece, engine_.cache().layer_bytes());
+                for (; left != 0; left -= std::min(left, room))
+                    check_cuda(cudaMemcpyAsync(scratch, host.get(), std::min(left, room), cudaMemcpyHostToDevice,
+                                               engine_.stream()),
+                               "copy plainly");
+                engine_.synchronize();
+            }));
+        }
+        return median(all);
+    }
+    template <class Act>
+    static double timed(Act&& act) {
+        const auto start = Clock::now();
+        act();
+        return milliseconds_since(start);
+    }
+
+    Session& session_;
+    Engine& engine_;
+};
+
+} // namespace engine

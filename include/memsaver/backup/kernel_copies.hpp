@@ -1,0 +1,27 @@
+// When copies go by a kernel instead of the copy engines.
+#pragma once
+
+#include "memsaver/core/sizes.hpp"
+
+#include <chrono>
+#include <cstddef>
+
+namespace memsaver::inline v0_2 {
+
+/// Right after much memory was given back, by this process or another one, a device's copy engines stand still: the
+/// device clears the memory with them. A kernel that reads and writes the host's pinned pages over the link is not held
+/// up, and nearly as fast. So a save or a restore of many bytes sends some ahead and looks whether they arrive; where
+/// they do not, the others go by a kernel, which takes 64 blocks of 512 threads from other work meanwhile. The bytes
+/// that were sent ahead come when the engine goes on. Not where there is no such kernel (driver concept KernelCopies),
+/// nor in an exchange, nor while a stream waits for a gate whose bytes are not on their way yet.
+struct KernelCopyOptions {
+    /// How long the bytes that were sent ahead may take, up to 1 MiB; the call waits as long at most. Zero: nothing is
+    /// sent ahead, all goes by the copy engines.
+    std::chrono::nanoseconds after = std::chrono::microseconds{500};
+    /// Fewer bytes than this, of a tag on a device, go by the copy engines in any case.
+    std::size_t least_bytes = 256_MiB;
+
+    friend bool operator==(const KernelCopyOptions&, const KernelCopyOptions&) = default;
+};
+
+} // namespace memsaver::inline v0_2

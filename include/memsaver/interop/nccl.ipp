@@ -1,0 +1,245 @@
+// Definitions of nccl.hpp.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/event.hpp"
+#include "memsaver/interop/nccl.hpp"
+#include "memsaver/saver/saver_core.hpp"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+MEMSAVER_INLINE NcclLibrary NcclLibrary::load() {
+    const char* const named = std::getenv("MEMSAVER_NCCL"); // NOLINT(concurrency-mt-unsafe): only read
+    const bool by_name = named != nullptr && *named != '\0';
+    const char* const file = by_name ? named : "libnccl.so.2";
+    void* handle = nullptr;
+    if (!by_name && ::dlsym(RTLD_DEFAULT, "ncclGetVersion") != nullptr) handle = ::dlopen(nullptr, RTLD_NOW);
+    if (handle == nullptr) handle = ::dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle == nullptr) {
+        const char* const why = ::dlerror();
+        throw Unavailable{std::string{"NCCL is not there ("} + (why != nullptr ? why : file) +
+                          "): link it, load it before, or name the file that the process has loaded in the "
+                          "environment's MEMSAVER_NCCL"};
+    }
+    NcclLibrary library;
+    const auto find = [&](auto& entry, const char* name) {
+        entry = reinterpret_cast<std::remove_reference_t<decltype(entry)>>(::dlsym(handle, name));
+    };
+    find(library.get_version, "ncclGetVersion");
+    find(library.get_error_string, "ncclGetErrorString");
+    find(library.get_last_error, "ncclGetLastError");
+    find(library.comm_get_async_error, "ncclCommGetAsyncError");
+    find(library.comm_register, "ncclCommRegister");
+    find(library.comm_deregister, "ncclCommDeregister");
+    find(library.comm_window_register, "ncclCommWindowRegister");
+    find(library.comm_window_deregister, "ncclCommWindowDeregister");
+    find(library.comm_suspend, "ncclCommSuspend");
+    find(library.comm_resume, "ncclCommResume");
+    ::dlclose(handle); // it stays
+    if (library.get_version == nullptr || library.comm_get_async_error == nullptr ||
+        library.get_version(&library.version) != nccl::success) {
+        throw Unavailable{std::string{file} + " is not NCCL, or one older than 2.4"};
+    }
+    return library;
+}
+
+MEMSAVER_INLINE std::string nccl_version_text(int version) {
+    const int unit = version < 10'000 ? 1'000 : 10'000;
+    return std::to_string(version / unit) + '.' + std::to_string(version % unit / 100) + '.' +
+           std::to_string(version % 100);
+}
+
+/// A communicator, as the functions of its registrations know it.
+class NcclState {
+public:
+    NcclState(NcclLibrary library, ncclComm* comm, NcclOptions options)
+        : library_{library}, comm_{comm}, options_{std::move(options)} {}
+
+    [[nodiscard]] const NcclLibrary& library() const noexcept { return library_; }
+    [[nodiscard]] ncclComm* comm() const noexcept { return comm_; }
+    [[nodiscard]] const std::string& who() const noexcept { return options_.who; }
+    [[nodiscard]] bool suspends() const noexcept {
+        return options_.suspend != NcclSuspend::never && library_.can_suspend();
+    }
+    [[nodiscard]] bool suspended() const noexcept { return suspended_.load(); }
+
+    void abandon() noexcept { gone_.store(true); }
+    [[nodiscard]] bool gone() const noexcept { return gone_.load(); }
+    /// `call()`, of a communicator that is awake and well. Throws DriverError if it has failed, or the call does.
+    template <class Call>
+    void call(const char* name, Call&& call) {
+        if (gone()) return;
+        require_awake(name);
+        require_well(name);
+        finish(call(), name);
+    }
+    /// Throws DriverError if the communicator has failed.
+    void require_well(const char* before);
+    /// What a call on it answered; waits for one that goes on.
+    void finish(nccl::Result result, const char* call);
+    void suspend();
+    void resume();
+    /// Nobody may call NCCL with a communicator that is suspended.
+    void require_awake(const char* call) const;
+
+private:
+    [[noreturn]] void raise(nccl::Result result, const std::string& what, const char* advice = "") const;
+
+    NcclLibrary library_;
+    ncclComm* comm_;
+    NcclOptions options_;
+    std::atomic<bool> suspended_{false};
+    std::atomic<bool> gone_{false};
+};
+
+MEMSAVER_INLINE void NcclState::raise(nccl::Result result, const std::string& what, const char* advice) const {
+    const char* const name = library_.get_error_string != nullptr ? library_.get_error_string(result) : nullptr;
+    const char* const more = library_.get_last_error != nullptr ? library_.get_last_error(comm_) : nullptr;
+    throw DriverError{what + " (NCCL " + nccl_version_text(library_.version) + ", communicator \"" + options_.who +
+                          "\"): " + (name != nullptr ? name : "failed") + " (" + std::to_string(result) + ')' +
+                          (more != nullptr && *more != '\0' ? std::string{": "} + more : std::string{}) + advice,
+                      {StatusKind::other, result, "NCCL"}};
+}
+
+MEMSAVER_INLINE void NcclState::require_well(const char* before) {
+    nccl::Result error = nccl::success;
+    const nccl::Result asked = library_.comm_get_async_error(comm_, &error);
+    if (asked != nccl::success) raise(asked, std::string{"ncclCommGetAsyncError before "} + before + " failed");
+    if (error == nccl::success) return;
+    if (error == nccl::in_progress) return finish(error, "an earlier call");
+    raise(error, std::string{"no "} + before + ", for the communicator has failed",
+          "; abort it (ncclCommAbort) and call NcclComm::abandon, then it is in no pause's way");
+}
+
+MEMSAVER_INLINE void NcclState::finish(nccl::Result result, const char* call) {
+    const auto since = std::chrono::steady_clock::now();
+    while (result == nccl::in_progress) {
+        nccl::Result error = nccl::success;
+        const nccl::Result asked = library_.comm_get_async_error(comm_, &error);
+        result = asked != nccl::success ? asked : error;
+        if (result != nccl::in_progress) break;
+        if (options_.timeout && std::chrono::steady_clock::now() - since > *options_.timeout) {
+            throw NotIdle{std::string{call} + " of communicator \"" + options_.who +
+                          "\" was still under way when the time allowed ran out: a rank that did not come?"};
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds{50});
+    }
+    if (result != nccl::success) raise(result, std::string{call} + " failed");
+}
+
+MEMSAVER_INLINE void NcclState::suspend() {
+    if (gone()) return;
+    require_well("pause");
+    if (!suspends()) return;
+    finish(library_.comm_suspend(comm_, nccl::suspend_memory), "ncclCommSuspend");
+    suspended_.store(true);
+}
+
+MEMSAVER_INLINE void NcclState::resume() {
+    if (gone() || !suspended_.load()) return;
+    finish(library_.comm_resume(comm_), "ncclCommResume");
+    suspended_.store(false);
+}
+
+MEMSAVER_INLINE void NcclState::require_awake(const char* call) const {
+    if (!suspended_.load()) return;
+    throw Misuse{std::string{call} + ": the communicator \"" + options_.who +
+                 "\" is suspended, or could not be resumed; resume its tags first, or call Registrations::renew"};
+}
+
+} // namespace detail
+
+MEMSAVER_INLINE NcclComm::NcclComm(Registrations& registrations, ncclComm* comm, NcclOptions options)
+    : registrations_{registrations} {
+    if (comm == nullptr) throw Misuse{"an NcclComm of a null communicator"};
+    detail::NcclLibrary library = detail::NcclLibrary::load();
+    detail::translated([&] {
+        const NcclSuspend suspend = options.suspend;
+        const std::string too_old = "NCCL " + detail::nccl_version_text(library.version) +
+                                    " cannot suspend communicators, 2.29.7 and newer can";
+        if (suspend == NcclSuspend::required && !library.can_suspend()) throw Unavailable{too_old};
+        RegistrationOptions own;
+        own.who = options.who;
+        own.on_pause = OnPause::renew;
+        const Tags tags = options.tags;
+        state_ = std::make_shared<detail::NcclState>(library, comm, std::move(options));
+        own.on_register = [state = state_] { state->resume(); };
+        own.on_deregister = [state = state_] { state->suspend(); };
+        goes_with_tags_ = registrations.add(tags, std::move(own));
+        if (suspend == NcclSuspend::never || library.can_suspend()) return;
+        const detail::SaverCore& core = *registrations.saver();
+        detail::tell(core.events(), [&] {
+            return Event{EventKind::fell_back, "", core.driver().device(),
+                         too_old + ": the memory of communicator \"" + state_->who() + "\" stays on the device"};
+        });
+    });
+}
+
+MEMSAVER_INLINE NcclBuffer NcclComm::buffer(void* pointer, std::size_t bytes) {
+    const detail::NcclLibrary& library = state_->library();
+    if (library.comm_register == nullptr || library.comm_deregister == nullptr) {
+        throw Unavailable{"NCCL " + detail::nccl_version_text(library.version) +
+                          " has no ncclCommRegister, 2.19 and newer have"};
+    }
+    return detail::translated([&] {
+        RegistrationOptions options;
+        options.who = state_->who();
+        options.on_pause = OnPause::renew;
+        const auto handle = std::make_shared<void*>(nullptr);
+        options.on_register = [state = state_, handle, pointer, bytes] {
+            state->call("ncclCommRegister",
+                        [&] { return state->library().comm_register(state->comm(), pointer, bytes, handle.get()); });
+        };
+        options.on_deregister = [state = state_, handle] {
+            state->call("ncclCommDeregister", [&] { return state->library().comm_deregister(state->comm(), *handle); });
+            *handle = nullptr;
+        };
+        return registrations_.add(pointer, bytes, std::move(options));
+    });
+}
+
+MEMSAVER_INLINE NcclWindow NcclComm::window(void* pointer, std::size_t bytes, int flags) {
+    const detail::NcclLibrary& library = state_->library();
+    if (library.comm_window_register == nullptr || library.comm_window_deregister == nullptr) {
+        throw Unavailable{"NCCL " + detail::nccl_version_text(library.version) +
+                          " has no ncclCommWindowRegister, 2.27 and newer have"};
+    }
+    return detail::translated([&] {
+        RegistrationOptions options;
+        options.who = state_->who();
+        options.on_pause = OnPause::renew;
+        const auto window = std::make_shared<ncclWindow_vidmem*>(nullptr);
+        options.on_register = [state = state_, window, pointer, bytes, flags] {
+            state->call("ncclCommWindowRegister", [&] {
+                return state->library().comm_window_register(state->comm(), pointer, bytes, window.get(), flags);
+            });
+        };
+        options.on_deregister = [state = state_, window] {
+            state->call("ncclCommWindowDeregister",
+                        [&] { return state->library().comm_window_deregister(state->comm(), *window); });
+            *window = nullptr;
+        };
+        return NcclWindow{window, registrations_.add(pointer, bytes, std::move(options))};
+    });
+}
+
+MEMSAVER_INLINE void NcclComm::abandon() noexcept { state_->abandon(); }
+MEMSAVER_INLINE bool NcclComm::suspends() const noexcept { return state_->suspends(); }
+MEMSAVER_INLINE bool NcclComm::suspended() const { return state_->suspended(); }
+MEMSAVER_INLINE int NcclComm::version() const noexcept { return state_->library().version; }
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,297 @@
+// Definitions of registrations.hpp.
+#pragma once
+
+#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/saver/registrations.hpp"
+#include "memsaver/saver/saver_core.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_2 {
+
+namespace detail {
+
+/// Everything is done under its lock, also what the program's functions do: communicators want one order, and a
+/// registration must not end while it is being made. The thread that holds it may come again.
+class RegistrationBook {
+public:
+    RegistrationBook(std::shared_ptr<SaverCore> saver, RegistrationsOptions options)
+        : saver_{std::move(saver)}, options_{std::move(options)} {}
+
+    [[nodiscard]] const std::shared_ptr<SaverCore>& saver() const noexcept { return saver_; }
+
+    std::uint64_t add_memory(const void* pointer, std::size_t bytes, RegistrationOptions options);
+    std::uint64_t add_tags(Tags tags, RegistrationOptions options);
+    [[nodiscard]] bool registered(std::uint64_t key);
+    void end(std::uint64_t key);
+    void end_quietly(std::uint64_t key) noexcept;
+
+    void before_pause(const PauseEvent& event);
+    void after_pause(const std::vector<std::string>& tags) noexcept;
+    /// Registers what is here of these tags; of all without any. Tries all, then throws the first failure.
+    void renew(const std::vector<std::string>* tags);
+
+private:
+    struct Entry {
+        Tags tags; ///< that it goes with
+        RegistrationOptions options;
+        BytesAt memory{};                 ///< none: it is no memory
+        std::weak_ptr<ArenaBase> arena{}; ///< of the memory
+        bool registered = true;
+
+        [[nodiscard]] bool here() const;
+        [[nodiscard]] bool goes_with(const std::vector<std::string>& names) const;
+        [[nodiscard]] std::string text() const;
+    };
+    using Entries = std::map<std::uint64_t, std::shared_ptr<Entry>>;
+
+    static void check_options(const RegistrationOptions& options, bool wanted, const char* what);
+    /// `act()`; what it throws says of what registration.
+    template <class Act>
+    static void of_entry(const Entry& entry, const char* what, Act&& act) {
+        try {
+            act();
+        } catch (Error& error) {
+            error.append(std::string{" ("} + what + " " + entry.text() + ')');
+            throw;
+        }
+    }
+    static void deregister(Entry& entry);
+    std::uint64_t note(std::shared_ptr<Entry> entry);
+
+    std::shared_ptr<SaverCore> saver_;
+    RegistrationsOptions options_;
+    std::recursive_mutex mutex_;
+    Entries entries_; // by the order in which they came
+    std::uint64_t last_key_ = 0;
+    std::set<std::string> going_; // tags that a pause has asked for and not taken yet
+};
+
+MEMSAVER_INLINE bool RegistrationBook::Entry::here() const {
+    if (memory.pointer == nullptr) return true;
+    const std::shared_ptr<ArenaBase> its = arena.lock();
+    return its != nullptr && its->here(memory.pointer, memory.bytes);
+}
+
+MEMSAVER_INLINE bool RegistrationBook::Entry::goes_with(const std::vector<std::string>& names) const {
+    if (tags.kind() == Tags::Kind::all) return true;
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+        return std::any_of(tags.names().begin(), tags.names().end(), [&](const std::string& each) {
+            return tags.kind() == Tags::Kind::under ? name.compare(0, each.size(), each) == 0 : name == each;
+        });
+    });
+}
+
+MEMSAVER_INLINE std::string RegistrationBook::Entry::text() const {
+    const std::string of = options.who.empty() ? std::string{"somebody without a name"} : '"' + options.who + '"';
+    if (memory.pointer == nullptr) return of;
+    return format_bytes(memory.bytes) + " at " + format_address(reinterpret_cast<Address>(memory.pointer)) + " by " +
+           of;
+}
+
+MEMSAVER_INLINE void RegistrationBook::check_options(const RegistrationOptions& options, bool wanted,
+                                                     const char* what) {
+    const bool both = options.on_register && options.on_deregister;
+    if (!both && wanted) {
+        throw Misuse{std::string{what} + " for \"" + options.who +
+                     "\" wants on_register and on_deregister, which a pause and a resume would call"};
+    }
+    if (options.on_register && !options.on_deregister)
+        throw Misuse{std::string{what} + " for \"" + options.who + "\" has on_register, but no on_deregister"};
+}
+
+MEMSAVER_INLINE std::uint64_t RegistrationBook::note(std::shared_ptr<Entry> entry) {
+    entries_.emplace(last_key_ + 1, std::move(entry));
+    return ++last_key_;
+}
+
+MEMSAVER_INLINE std::uint64_t RegistrationBook::add_memory(const void* pointer, std::size_t bytes,
+                                                           RegistrationOptions options) {
+    check_options(options, options.on_pause == OnPause::renew, "a registration");
+    const std::lock_guard lock{mutex_};
+    const std::shared_ptr<ArenaBase> arena = saver_->holder("register", pointer, bytes);
+    auto entry = std::make_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
+    if (going_.count(arena->tag()) != 0 || !entry->here()) {
+        throw about_tag(arena->tag(), Misuse{"register " + entry->text() + ": tag \"" + arena->tag() +
+                                             "\" is paused, or being paused; resume it first"});
+    }
+    const std::uint64_t key = note(entry);
+    try {
+        if (entry->options.on_register) of_entry(*entry, "registering", entry->options.on_register);
+    } catch (...) {
+        entries_.erase(key);
+        throw;
+    }
+    return key;
+}
+
+MEMSAVER_INLINE std::uint64_t RegistrationBook::add_tags(Tags tags, RegistrationOptions options) {
+    check_options(options, true, "what goes with tags");
+    if (options.on_pause == OnPause::refuse) throw Misuse{"what goes with tags cannot refuse their pause"};
+    const std::lock_guard lock{mutex_};
+    return note(std::make_shared<Entry>(Entry{std::move(tags), std::move(options)}));
+}
+
+MEMSAVER_INLINE bool RegistrationBook::registered(std::uint64_t key) {
+    const std::lock_guard lock{mutex_};
+    const auto it = entries_.find(key);
+    return it != entries_.end() && it->second->registered;
+}
+
+MEMSAVER_INLINE void RegistrationBook::deregister(Entry& entry) {
+    if (!entry.registered) return;
+    if (entry.options.on_deregister) of_entry(entry, "deregistering", entry.options.on_deregister);
+    entry.registered = false;
+}
+
+MEMSAVER_INLINE void RegistrationBook::end(std::uint64_t key) {
+    if (saver_->forked()) return; // before the lock, which a thread of the parent's may have held
+    const std::lock_guard lock{mutex_};
+    const auto it = entries_.find(key);
+    if (it == entries_.end()) return;
+    if (it->second->memory.pointer != nullptr) deregister(*it->second);
+    entries_.erase(key);
+}
+
+MEMSAVER_INLINE void RegistrationBook::end_quietly(std::uint64_t key) noexcept {
+    if (saver_->forked()) return;
+    try {
+        end(key);
+    } catch (const std::exception& error) {
+        tell(saver_->events(), [&] { return Event{EventKind::ignored, "", saver_->driver().device(), error.what()}; });
+    } catch (...) { // what it is nobody can say
+    }
+    const std::lock_guard lock{mutex_};
+    entries_.erase(key);
+}
+
+MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
+    const std::lock_guard lock{mutex_};
+    bool any = false;
+    std::string refused;
+    std::size_t refusing = 0;
+    for (const auto& [key, entry] : entries_) {
+        if (!entry->registered || !entry->goes_with(event.tags)) continue;
+        any = any || entry->options.on_pause == OnPause::renew;
+        if (entry->options.on_pause != OnPause::refuse) continue;
+        if (refusing++ == 0) refused = "tag \"" + entry->tags[0] + "\" cannot be paused: " + entry->text();
+    }
+    if (refusing != 0) {
+        throw Misuse{refused + (refusing == 1 ? "" : " and " + std::to_string(refusing - 1) + " more") +
+                     (refusing == 1 ? " is registered" : " are registered") +
+                     "; end the registration first, or make it one with OnPause::renew"};
+    }
+    for (const std::string& tag : event.tags) going_.insert(tag);
+    if (!any) return;
+    for (const AnyDriver& driver : saver_->drivers())
+        check(driver.drain(), "wait for the device before memory is deregistered");
+    if (options_.barrier) options_.barrier(event);
+    for (std::uint64_t key = last_key_ + 1;;) {
+        const auto next = entries_.lower_bound(key);
+        if (next == entries_.begin()) return;
+        const std::shared_ptr<Entry> entry = std::prev(next)->second; // lives while it is asked
+        key = std::prev(next)->first;
+        if (entry->goes_with(event.tags)) deregister(*entry);
+    }
+}
+
+MEMSAVER_INLINE void RegistrationBook::after_pause(const std::vector<std::string>& tags) noexcept {
+    const std::lock_guard lock{mutex_};
+    for (const std::string& tag : tags) going_.erase(tag);
+}
+
+MEMSAVER_INLINE void RegistrationBook::renew(const std::vector<std::string>* tags) {
+    const std::lock_guard lock{mutex_};
+    std::exception_ptr first;
+    for (std::uint64_t key = 0;;) {
+        const auto next = entries_.upper_bound(key);
+        if (next == entries_.end()) break;
+        key = next->first;
+        const std::shared_ptr<Entry> entry = next->second;
+        if (entry->registered || (tags != nullptr && !entry->goes_with(*tags))) continue;
+        try {
+            if (!entry->here()) continue;
+            of_entry(*entry, "registering again", entry->options.on_register);
+            entry->registered = true;
+        } catch (...) {
+            if (!first) first = std::current_exception();
+        }
+    }
+    if (first) std::rethrow_exception(first);
+}
+
+} // namespace detail
+
+// --- Registration ---
+
+MEMSAVER_INLINE Registration& Registration::operator=(Registration&& other) noexcept {
+    const Registration ending{std::move(*this)};
+    book_ = std::move(other.book_);
+    key_ = other.key_;
+    return *this;
+}
+
+MEMSAVER_INLINE Registration::~Registration() {
+    if (book_ != nullptr) book_->end_quietly(key_);
+}
+
+MEMSAVER_INLINE bool Registration::registered() const { return book_ != nullptr && book_->registered(key_); }
+
+MEMSAVER_INLINE void Registration::end() {
+    if (book_ == nullptr) return;
+    book_->end(key_);
+    book_.reset();
+}
+
+// --- Registrations ---
+
+MEMSAVER_INLINE Registrations::Registrations(std::shared_ptr<detail::SaverCore> saver, RegistrationsOptions options)
+    : book_{std::make_shared<detail::RegistrationBook>(std::move(saver), std::move(options))} {
+    detail::SaverCore& core = *book_->saver();
+    Hook before = core.before_pause([book = book_](PauseEvent& event) { book->before_pause(event); });
+    Hook paused = core.after_pause([book = book_](PauseEvent& event) { book->after_pause(event.tags); });
+    Hook failed = core.after_failed_pause([book = book_](PauseEvent& event) {
+        book->after_pause(event.tags);
+        book->renew(&event.tags);
+    });
+    Hook resumed = core.after_resume([book = book_](ResumeEvent& event) {
+        book->after_pause(event.tags);
+        book->renew(&event.tags);
+    });
+    hooks_ = Hook{Hook{std::move(before), std::move(paused)}, Hook{std::move(failed), std::move(resumed)}};
+}
+
+MEMSAVER_INLINE Registration Registrations::add(const void* pointer, std::size_t bytes, RegistrationOptions options) {
+    return detail::translated([&] {
+        return Registration{book_, book_->add_memory(pointer, bytes, std::move(options))};
+    });
+}
+
+MEMSAVER_INLINE Registration Registrations::add(Tags tags, RegistrationOptions options) {
+    return detail::translated([&] {
+        return Registration{book_, book_->add_tags(std::move(tags), std::move(options))};
+    });
+}
+
+MEMSAVER_INLINE void Registrations::renew() {
+    detail::translated([&] { book_->renew(nullptr); });
+}
+
+MEMSAVER_INLINE const std::shared_ptr<detail::SaverCore>& Registrations::saver() const noexcept {
+    return book_->saver();
+}
+
+} // namespace memsaver::inline v0_2

@@ -1,0 +1,230 @@
+// Where the copy engines stand still, bytes come and go by a kernel; and where they do not, or must not, by the
+// engines.
+#include "backup/backup_support.hpp"
+
+#include <chrono>
+#include <thread>
+
+namespace backup_kernel_copies_test {
+
+using namespace test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Long enough for whatever a test does meanwhile, and short enough to be waited for.
+constexpr auto standstill = 300ms;
+/// Soon, and yet late enough for a copy that nothing holds up, on a busy machine.
+constexpr KernelCopyOptions patient{.after = 20s, .least_bytes = 1};
+constexpr KernelCopyOptions soon{.after = 1ms, .least_bytes = 4_MiB};
+constexpr KernelCopyOptions never{.after = 0ns, .least_bytes = 1};
+
+using Machine = FaultyDriver<HostDriver>;
+
+/// A saver with a block that has been saved and brought back once, so that its host pages are pinned.
+struct World {
+    explicit World(const KernelCopyOptions& options, std::size_t bytes = 8_MiB + 4096)
+        : size{bytes}, block{
+                           saver.arena("weights", HostBackup{.threads = 2, .kernel_copies = options}).allocate(bytes)} {
+        write_pattern(driver, block, size, 1);
+        (void)saver.pause("weights");
+        (void)saver.resume("weights");
+        before = driver.calls(Call::copy_by_kernel);
+    }
+    [[nodiscard]] std::uint64_t kernels() const { return driver.calls(Call::copy_by_kernel) - before; }
+    [[nodiscard]] bool whole(std::uint64_t seed = 1) const { return has_pattern(driver, block, size, seed); }
+    void check_clean() {
+        saver.close();
+        CHECK(driver.violations().empty());
+        CHECK(driver.inner().violations().empty());
+        CHECK(driver.everything_given_back());
+    }
+
+    Machine driver{HostDriver{64_MiB}};
+    MemorySaver<Machine> saver{driver};
+    std::size_t size;
+    void* block;
+    std::uint64_t before = 0;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("copy_by_kernel: both ways, any number of bytes, and none beside them", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const auto& driver = machine.driver;
+    MemorySaver saver{driver};
+    auto* const device = static_cast<std::byte*>(saver.arena("block").allocate(2_MiB));
+    const auto at = reinterpret_cast<Address>(device);
+    {
+        PinnedBuffer host{AnyDriver{driver}, 2_MiB};
+        const auto pages = reinterpret_cast<Address>(host.data());
+        OwnedStream stream;
+        REQUIRE(stream.open(AnyDriver{driver}).ok());
+        for (const std::size_t bytes :
+             {std::size_t{1}, std::size_t{15}, std::size_t{16}, std::size_t{4097}, 1_MiB + 7}) {
+            CAPTURE(bytes);
+            write_pattern(driver, device, 2_MiB, bytes);
+            std::memset(host.data(), 9, 2_MiB);
+            REQUIRE(driver.copy_by_kernel(pages + 64, at + 32, bytes, stream.get()).ok());
+            REQUIRE(driver.drain().ok());
+            const auto expected = pattern(2_MiB, bytes);
+            const auto* const got = reinterpret_cast<const unsigned char*>(host.data());
+            CHECK(std::equal(got + 64, got + 64 + bytes, expected.begin() + 32));
+            CHECK(std::all_of(got, got + 64, [](unsigned char c) { return c == 9; }));
+            CHECK(std::all_of(got + 64 + bytes, got + 2_MiB, [](unsigned char c) { return c == 9; }));
+
+            write_pattern(driver, device, 2_MiB, 77);
+            REQUIRE(driver.copy_by_kernel(at + 32, pages + 64, bytes, stream.get()).ok());
+            REQUIRE(driver.drain().ok());
+            std::vector<unsigned char> mixed = pattern(2_MiB, 77);
+            std::copy(expected.begin() + 32, expected.begin() + 32 + static_cast<std::ptrdiff_t>(bytes),
+                      mixed.begin() + 32);
+            CHECK(read_bytes(driver, device, 2_MiB) == mixed);
+        }
+    }
+}
+
+TEST_CASE("kernel copies: a restore and a save go by a kernel while the copy engines stand still") {
+    World world{soon};
+    (void)world.saver.pause("weights");
+    CHECK(world.kernels() == 0);
+    REQUIRE(world.driver.inner().stall_copies(standstill).ok());
+    const auto begin = std::chrono::steady_clock::now();
+    Arrival arrival = world.saver.resume_async("weights", {});
+    CHECK(world.kernels() >= 1);
+    arrival.wait(); // for the bytes that were sent ahead too, and these come late
+    CHECK(std::chrono::steady_clock::now() - begin >= standstill / 2);
+    CHECK(world.whole());
+    write_pattern(world.driver, world.block, world.size, 2);
+    const std::uint64_t inwards = world.kernels();
+    REQUIRE(world.driver.inner().stall_copies(standstill).ok());
+    (void)world.saver.pause("weights");
+    CHECK(world.kernels() > inwards);
+    (void)world.saver.resume("weights");
+    CHECK(world.whole(2));
+    world.check_clean();
+}
+
+TEST_CASE("kernel copies: the engines take over again once they go on") {
+    World world{patient};
+    (void)world.saver.pause("weights");
+    (void)world.saver.resume("weights");
+    CHECK(world.kernels() == 0);
+    CHECK(world.whole());
+    {
+        World other{soon};
+        (void)other.saver.pause("weights");
+        REQUIRE(other.driver.inner().stall_copies(50ms).ok());
+        (void)other.saver.resume("weights");
+        const std::uint64_t late = other.kernels();
+        CHECK(late >= 1);
+        CHECK(other.whole());
+    }
+    world.check_clean();
+}
+
+TEST_CASE("kernel copies: not where they were not asked for, nor for few bytes, nor without pinned pages") {
+    for (const KernelCopyOptions& options : {never, KernelCopyOptions{.after = 1ns, .least_bytes = 8_MiB + 8192}}) {
+        World world{options};
+        (void)world.saver.pause("weights");
+        REQUIRE(world.driver.inner().stall_copies(30ms).ok());
+        (void)world.saver.resume("weights");
+        CHECK(world.kernels() == 0);
+        CHECK(world.whole());
+        world.check_clean();
+    }
+    const Machine driver{HostDriver{64_MiB}};
+    driver.fail({.call = Call::pin_host, .lasting = Lasting::onwards});
+    {
+        MemorySaver saver{driver};
+        void* const block =
+            saver.arena("weights", HostBackup{.threads = 2, .kernel_copies = by_kernel}).allocate(4_MiB);
+        for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
+            write_pattern(driver, block, 4_MiB, cycle);
+            (void)saver.pause("weights");
+            (void)saver.resume("weights");
+            CHECK(has_pattern(driver, block, 4_MiB, cycle));
+        }
+    }
+    CHECK(driver.calls(Call::copy_by_kernel) == 0);
+}
+
+TEST_CASE("kernel copies: a transfer behind another one does as that one saw") {
+    World world{soon};
+    void* const more = world.saver.arena("more", HostBackup{.threads = 2, .kernel_copies = soon}).allocate(8_MiB);
+    write_pattern(world.driver, more, 8_MiB, 5);
+    (void)world.saver.pause("more");
+    (void)world.saver.resume("more");
+    (void)world.saver.pause({"weights", "more"});
+    REQUIRE(world.driver.inner().stall_copies(standstill).ok());
+    const std::uint64_t queries = world.driver.calls(Call::query);
+    (void)world.saver.resume({"weights", "more"});
+    CHECK(world.kernels() >= 2);
+    CHECK(world.driver.calls(Call::query) > queries);
+    CHECK(world.whole());
+    CHECK(has_pattern(world.driver, more, 8_MiB, 5));
+    world.check_clean();
+}
+
+TEST_CASE("kernel copies: a machine whose kernel cannot be had goes by the engines, later") {
+    World world{soon};
+    (void)world.saver.pause("weights");
+    world.driver.fail({.call = Call::copy_by_kernel, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
+    REQUIRE(world.driver.inner().stall_copies(50ms).ok());
+    (void)world.saver.resume("weights");
+    CHECK(world.kernels() >= 1); // asked, and answered `unsupported`
+    CHECK(world.whole());
+    world.driver.heal();
+    world.check_clean();
+}
+
+TEST_CASE("kernel copies: whatever fails, the tag stays paused and comes back whole") {
+    for (const Call call : {Call::copy_by_kernel, Call::query, Call::copy_to_device, Call::record, Call::wait}) {
+        CAPTURE(call_name(call));
+        World world{soon};
+        (void)world.saver.pause("weights");
+        REQUIRE(world.driver.inner().stall_copies(50ms).ok());
+        world.driver.fail({.call = call});
+        CHECK_THROWS_AS((void)world.saver.resume("weights"), Error);
+        world.driver.heal();
+        CHECK(row_of(world.saver, "weights").state == "paused");
+        (void)world.saver.resume("weights");
+        CHECK(world.whole());
+        world.check_clean();
+    }
+    World world{soon}; // without a stream for the kernels the copies take the long way
+    (void)world.saver.pause("weights");
+    REQUIRE(world.driver.inner().stall_copies(50ms).ok());
+    world.driver.fail({.call = Call::open_stream});
+    (void)world.saver.resume("weights");
+    CHECK(world.kernels() == 0);
+    CHECK(world.whole());
+    world.driver.heal();
+    world.check_clean();
+}
+
+TEST_CASE("kernel copies: not while a stream waits for the host, behind which they might stand") {
+    World world{soon};
+    (void)world.saver.pause("weights");
+    REQUIRE(world.driver.inner().stall_copies(50ms).ok());
+    Neighbours& neighbours = *world.driver.neighbours();
+    neighbours.words_wait();
+    std::thread later{[&] {
+        std::this_thread::sleep_for(100ms);
+        neighbours.words_set();
+    }};
+    (void)world.saver.resume("weights");
+    CHECK(world.kernels() == 0);
+    later.join();
+    CHECK(world.whole());
+    world.check_clean();
+}
+
+TEST_CASE("kernel copies: options are compared and described") {
+    CHECK(HostBackup{} == HostBackup{});
+    CHECK(!(HostBackup{} == HostBackup{.kernel_copies = {.after = 1ms}}));
+    CHECK(contains(HostBackup{}.describe(), "copies of 256.00 MiB by a kernel after 500 us"));
+    CHECK(contains(HostBackup{.kernel_copies = {.after = 0ns}}.describe(), "no copies by a kernel"));
+}
+
+} // namespace backup_kernel_copies_test

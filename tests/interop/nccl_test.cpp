@@ -1,0 +1,266 @@
+// Communicators around pauses, against a stub libnccl.so.2 (stub_nccl.cpp), whose path the build passes: the order of
+// calls, the failure of each, a communicator in error, versions that are too old.
+#include "stub_nccl.hpp"
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include "memsaver/interop/nccl.hpp"
+
+#include <doctest/doctest.h>
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace interop_nccl_test {
+
+using namespace test;
+
+namespace {
+
+using Calls = std::vector<std::string>;
+
+/// The stub, as new, and in the place of NCCL until it dies.
+class Stub {
+public:
+    Stub() {
+        ::setenv("MEMSAVER_NCCL", MEMSAVER_STUB_NCCL, 1);
+        void* const library = ::dlopen(MEMSAVER_STUB_NCCL, RTLD_NOW);
+        REQUIRE_MESSAGE(library != nullptr, ::dlerror());
+        state_ = reinterpret_cast<StubNccl* (*)()>(::dlsym(library, "stub_nccl"))();
+        *state_ = {};
+    }
+    Stub(const Stub&) = delete;
+    Stub& operator=(const Stub&) = delete;
+    ~Stub() {
+        CHECK(state_->wrong == Calls{});
+        ::unsetenv("MEMSAVER_NCCL");
+    }
+
+    StubNccl* operator->() const { return state_; }
+    [[nodiscard]] Calls taken() const { return std::exchange(state_->calls, {}); }
+    [[nodiscard]] static ncclComm* comm() { return reinterpret_cast<ncclComm*>(0x1000); }
+
+private:
+    StubNccl* state_ = nullptr;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("nccl: deregistered, suspended, paused; and back in reverse", M, HostMachine2G, NastyHostMachine) {
+    const Checked<M> machine;
+    const Stub stub;
+    MemorySaver saver{machine.driver};
+    int barriers = 0;
+    Registrations registrations{saver, {.barrier = [&](const PauseEvent&) {
+                                    barriers += 1;
+                                    CHECK(stub->calls.empty());
+                                }}};
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}, ArenaOptions{.single_handle = true}), 4_MiB};
+    const Buffer<char> cache{saver.arena("cache"), 2_MiB};
+    write_pattern(machine.driver, weights.data(), weights.size(), 3);
+    NcclComm comm{registrations, Stub::comm(), {.who = "rollout", .tags = "weights"}};
+    CHECK(comm.suspends());
+    CHECK(comm.version() == 22907);
+    NcclBuffer buffer = comm.buffer(weights.data(), 2_MiB);
+    NcclWindow window = comm.window(weights.data() + 2_MiB, 2_MiB);
+    ncclWindow_vidmem* const first = window.get();
+    CHECK(first != nullptr);
+    CHECK(stub.taken() == Calls{"register 2097152", "window 2097152 1"});
+
+    saver.pause("cache"); // is none of its tags
+    saver.resume("cache");
+    CHECK(stub.taken().empty());
+    for (int round = 1; round <= 3; ++round) {
+        struct Seen {
+            const typename M::Driver& driver;
+            std::vector<std::size_t> bytes{};
+        } seen{machine.driver};
+        stub->context = &seen;
+        stub->on_call = [](const char*, void* context) {
+            Seen& to = *static_cast<Seen*>(context);
+            to.bytes.push_back(to.driver.handle_bytes());
+        };
+        saver.pause("weights");
+        CHECK(barriers == round);
+        CHECK(stub.taken() == Calls{"unwindow", "deregister", "suspend 1"});
+        CHECK(comm.suspended());
+        CHECK(window.get() == nullptr);
+        CHECK_FALSE(buffer.registered());
+        CHECK_THROWS_AS((void)comm.buffer(cache.data(), 4096), Misuse); // no call on a suspended communicator
+        saver.resume("weights");
+        CHECK(stub.taken() == Calls{"resume", "register 2097152", "window 2097152 1"});
+        CHECK_FALSE(comm.suspended());
+        CHECK(window.get() != nullptr);
+        CHECK(window.get() != first);
+        CHECK(seen.bytes.size() == 6);
+        CHECK(std::all_of(seen.bytes.begin(), seen.bytes.end(), [](std::size_t b) { return b == 6_MiB; }));
+        stub->on_call = nullptr;
+    }
+    CHECK(has_pattern(machine.driver, weights.data(), weights.size(), 3));
+}
+
+TEST_CASE("nccl: each call fails: the pause is refused and all is as before, or the resume says so and is mended") {
+    const Checked<HostMachine2G> machine;
+    const Stub stub;
+    MemorySaver saver{machine.driver};
+    Registrations registrations{saver};
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+    NcclComm comm{registrations, Stub::comm(), {.who = "trainer"}};
+    NcclBuffer buffer = comm.buffer(weights.data(), 2_MiB);
+    NcclWindow window = comm.window(weights.data() + 2_MiB, 2_MiB);
+    for (const char* call : {"unwindow", "deregister", "suspend", "ask"}) {
+        CAPTURE(call);
+        stub->fails = {{call, 3}};
+        const std::string text = text_of<DriverError>([&] { saver.pause(); });
+        stub->fails.clear();
+        CHECK(contains(text, "\"trainer\""));
+        CHECK(contains(text, "stub error (3)"));
+        CHECK(contains(text, "what the stub said last"));
+        CHECK(machine.driver.handle_bytes() == 4_MiB);
+        registrations.renew(); // what NCCL refused meanwhile, too
+        CHECK(buffer.registered());
+        CHECK(window.registered());
+        CHECK_FALSE(comm.suspended());
+    }
+    for (const char* call : {"resume", "register", "window"}) {
+        CAPTURE(call);
+        saver.pause();
+        stub->fails = {{call, 5}};
+        CHECK_THROWS_AS(saver.resume(), DriverError);
+        stub->fails.clear();
+        CHECK(machine.driver.handle_bytes() == 4_MiB); // the resume stands
+        CHECK_FALSE((window.registered() && buffer.registered()));
+        registrations.renew();
+        CHECK(buffer.registered());
+        CHECK(window.registered());
+        CHECK_FALSE(comm.suspended());
+    }
+    stub->fails = {{"register", 4}};
+    CHECK_THROWS_AS((void)comm.buffer(weights.data(), 4096), DriverError);
+}
+
+TEST_CASE("nccl: a pause that fails for its own reasons wakes the communicator again") {
+    const Checked<HostMachine2G> machine;
+    const Stub stub;
+    MemorySaver saver{machine.driver};
+    Registrations registrations{saver};
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+    NcclComm comm{registrations, Stub::comm()};
+    NcclWindow window = comm.window(weights.data(), 4_MiB);
+    (void)stub.taken();
+    machine.driver.fail({.call = Call::copy_to_host, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS(saver.pause(), Error);
+    machine.driver.heal();
+    CHECK(stub.taken() == Calls{"unwindow", "suspend 1", "resume", "window 4194304 1"});
+    CHECK(window.registered());
+    Registration pinned = registrations.add(weights.data(), 256, {.who = "mlx5_0"});
+    CHECK_THROWS_AS(saver.pause(), Misuse); // memory that somebody else has registered: NCCL is not even asked
+    CHECK(stub.taken().empty());
+}
+
+TEST_CASE("nccl: a communicator in error is named, and nothing is paused until it is given up") {
+    const Checked<HostMachine2G> machine;
+    const Stub stub;
+    MemorySaver saver{machine.driver};
+    Registrations registrations{saver};
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+    {
+        NcclComm comm{registrations, Stub::comm(), {.who = "group 7"}};
+        NcclWindow window = comm.window(weights.data(), 4_MiB);
+        NcclComm bare{registrations, Stub::comm(), {.who = "bare"}};
+        (void)stub.taken();
+        stub->async_error = 6;
+        const std::string text = text_of<DriverError>([&] { saver.pause(); });
+        CHECK(contains(text, "\"bare\"")); // what came last is asked first
+        CHECK(contains(text, "remote process exited (6)"));
+        CHECK(contains(text, "abandon"));
+        bare.abandon();
+        CHECK(contains(text_of<DriverError>([&] { saver.pause(); }), "\"group 7\""));
+        CHECK(stub.taken().empty());
+        CHECK(machine.driver.handle_bytes() == 4_MiB);
+        comm.abandon();
+        saver.pause();
+        CHECK(machine.driver.handle_bytes() == 0);
+        saver.resume();
+        CHECK(stub.taken().empty());
+    }
+    CHECK(stub.taken().empty());
+}
+
+TEST_CASE("nccl: communicators that do not block are waited for, for so long") {
+    const Checked<HostMachine2G> machine;
+    const Stub stub;
+    MemorySaver saver{machine.driver};
+    Registrations registrations{saver};
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+    NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{20}}};
+    stub->polls = 5;
+    saver.pause();
+    CHECK(stub->polls == 0);
+    stub->polls = 3;
+    saver.resume();
+    CHECK_FALSE(comm.suspended());
+    stub->polls = 1'000'000;
+    CHECK_THROWS_AS(saver.pause(), NotIdle);
+    stub->polls = 0;
+    CHECK(machine.driver.handle_bytes() == 4_MiB);
+    saver.pause();
+    saver.resume();
+}
+
+TEST_CASE("nccl: too old to suspend: its memory stays, and what it has registered is renewed") {
+    const Checked<HostMachine2G> machine;
+    const Stub stub;
+    std::vector<std::string> told;
+    MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
+                          if (event.kind == EventKind::fell_back) told.push_back(event.text);
+                      }}};
+    Registrations registrations{saver};
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+    stub->version = 22807;
+    CHECK(contains(text_of<Unavailable>([&] {
+                       const NcclComm none{registrations, Stub::comm(), {.suspend = NcclSuspend::required}};
+                   }),
+                   "2.28.7"));
+    NcclComm comm{registrations, Stub::comm(), {.who = "old"}};
+    CHECK_FALSE(comm.suspends());
+    REQUIRE(told.size() == 1);
+    CHECK(contains(told[0], "2.29.7"));
+    CHECK(contains(told[0], "\"old\""));
+    NcclWindow window = comm.window(weights.data(), 4_MiB);
+    saver.pause();
+    saver.resume();
+    CHECK(stub.taken() == Calls{"window 4194304 1", "unwindow", "window 4194304 1"});
+    stub->version = 23203;
+    NcclComm never{registrations, Stub::comm(), {.suspend = NcclSuspend::never}};
+    CHECK_FALSE(never.suspends());
+    CHECK(told.size() == 1);
+}
+
+TEST_CASE("nccl: missing, or not NCCL, or no communicator") {
+    const Checked<HostMachine2G> machine;
+    const Stub stub;
+    MemorySaver saver{machine.driver};
+    Registrations registrations{saver};
+    const auto text = [&] { return text_of<Unavailable>([&] { const NcclComm none{registrations, Stub::comm()}; }); };
+    ::setenv("MEMSAVER_NCCL", "/nowhere/libnccl.so.2", 1);
+    CHECK(contains(text(), "/nowhere/libnccl.so.2"));
+    CHECK(contains(text(), "MEMSAVER_NCCL"));
+    ::setenv("MEMSAVER_NCCL", "libdl.so.2", 1);
+    CHECK(contains(text(), "is not NCCL"));
+    CHECK_THROWS_AS((NcclComm{registrations, nullptr}), Misuse);
+    saver.pause();
+    saver.resume();
+}
+
+} // namespace interop_nccl_test

@@ -1,0 +1,354 @@
+// Registered memory: what a pause refuses, what it deregisters and registers again, and what is left after failures.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include "memsaver/saver/registrations.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace saver_registrations_test {
+
+using namespace test;
+
+namespace {
+
+/// A network card, of sorts: notes what it is told.
+struct Card {
+    std::vector<std::string> calls;
+    std::string fails; ///< the next call of this text throws
+
+    void call(const std::string& text) {
+        calls.push_back(text);
+        if (text != fails) return;
+        fails.clear();
+        throw std::runtime_error{"no " + text};
+    }
+    [[nodiscard]] RegistrationOptions of(const std::string& who) {
+        return {.who = who,
+                .on_pause = OnPause::renew,
+                .on_register = [this, who] { call("+" + who); },
+                .on_deregister = [this, who] { call("-" + who); }};
+    }
+    [[nodiscard]] std::vector<std::string> taken() { return std::exchange(calls, {}); }
+};
+
+using Calls = std::vector<std::string>;
+
+} // namespace
+
+TEST_CASE_TEMPLATE("registrations: a pause of registered memory is refused, by name, and nothing happens", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    Registrations nets{saver};
+    const Buffer<char> mine{saver.arena("net", HostBackup{}), 2_MiB};
+    const Buffer<char> other{saver.arena("other"), 2_MiB};
+    Registration pinned = nets.add(mine.data() + 256, 1_MiB, {.who = "mlx5_0"});
+    CHECK(pinned.registered());
+    for (int i = 0; i < 2; ++i) {
+        std::string text;
+        try {
+            saver.pause();
+            FAIL_CHECK("it was paused");
+        } catch (const Misuse& error) {
+            text = error.what();
+        }
+        CHECK(contains(text, "\"net\""));
+        CHECK(contains(text, "\"mlx5_0\""));
+        CHECK(contains(text, "1.00 MiB"));
+        CHECK(machine.driver.handle_bytes() == 4_MiB);
+    }
+    CHECK_THROWS_AS(saver.exchange("net", "other"), Misuse);
+    saver.pause("other"); // is nobody's
+    CHECK(machine.driver.handle_bytes() == 2_MiB);
+    {
+        const Registration second = nets.add(mine.data(), 256, {.who = "ucx"});
+        CHECK(contains(text_of<Misuse>([&] { saver.pause("net"); }), "1 more"));
+    }
+    pinned.end();
+    CHECK_FALSE(pinned.registered());
+    pinned.end();
+    saver.pause("net");
+    CHECK(machine.driver.handle_bytes() == 0);
+    saver.resume();
+}
+
+TEST_CASE_TEMPLATE("registrations: renewed in order, with the memory in place each time", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    Card card;
+    Registrations nets{saver, {.barrier = [&](const PauseEvent& event) {
+                           CHECK(event.tags == Calls{"net"});
+                           card.call("barrier");
+                       }}};
+    const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
+    const Buffer<char> b{saver.arena("net"), 2_MiB};
+    const Buffer<char> far{saver.arena("far"), 2_MiB};
+    write_pattern(machine.driver, a.data(), a.size(), 1);
+    Registration all = nets.add(Tags::all(), card.of("comm"));
+    Registration first = nets.add(a.data(), a.size(), card.of("a"));
+    Registration elsewhere = nets.add(far.data(), far.size(), card.of("far"));
+    Registration second = nets.add(b.data(), b.size(), card.of("b"));
+    CHECK(card.taken() == Calls{"+a", "+far", "+b"});
+    for (int i = 0; i < 3; ++i) {
+        saver.pause("net");
+        CHECK(card.taken() == Calls{"barrier", "-b", "-a", "-comm"});
+        CHECK_FALSE(first.registered());
+        CHECK(elsewhere.registered());
+        saver.pause("net"); // again: nothing is there to deregister
+        CHECK(card.taken().empty());
+        saver.resume("net");
+        CHECK(card.taken() == Calls{"+comm", "+a", "+b"});
+        CHECK(has_pattern(machine.driver, a.data(), a.size(), 1));
+    }
+    saver.pause("net");
+    (void)card.taken();
+    second.end(); // while it is away: nothing to tell
+    CHECK(card.taken().empty());
+    saver.resume("net");
+    CHECK(card.taken() == Calls{"+comm", "+a"});
+    all.end();
+    first = Registration{}; // moved over: it ends
+    CHECK(card.taken() == Calls{"-a"});
+}
+
+TEST_CASE_TEMPLATE("registrations: a pause that fails leaves everything registered that is here", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    Card card;
+    Registrations nets{saver, {.barrier = [&](const PauseEvent&) { card.call("barrier"); }}};
+    const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
+    const Buffer<char> b{saver.arena("more", HostBackup{}), 2_MiB};
+    Registration first = nets.add(a.data(), a.size(), card.of("a"));
+    Registration second = nets.add(b.data(), b.size(), card.of("b"));
+    (void)card.taken();
+    SUBCASE("a function of the program's") {
+        card.fails = "-a";
+        CHECK_THROWS_WITH_AS(saver.pause(), "no -a", std::runtime_error);
+        CHECK(card.taken() == Calls{"barrier", "-b", "-a", "+b"});
+    }
+    SUBCASE("the barrier: ranks do not agree") {
+        card.fails = "barrier";
+        CHECK_THROWS_AS(saver.pause(), std::runtime_error);
+        CHECK(card.taken() == Calls{"barrier"});
+    }
+    SUBCASE("another hook") {
+        const Hook no = saver.before_pause([](PauseEvent&) { throw std::runtime_error{"not now"}; });
+        CHECK_THROWS_WITH_AS(saver.pause(), "not now", std::runtime_error);
+        CHECK(card.taken() == Calls{"barrier", "-b", "-a", "+a", "+b"});
+    }
+    SUBCASE("the pause: bytes could not be copied") {
+        machine.driver.fail({.call = Call::copy_to_host, .lasting = Lasting::onwards});
+        CHECK_THROWS_AS(saver.pause(), Error);
+        machine.driver.heal();
+        CHECK(card.taken() == Calls{"barrier", "-b", "-a", "+a", "+b"});
+    }
+    SUBCASE("the pause, of one tag only: what is away stays so") {
+        machine.driver.fail({.call = Call::unmap});
+        CHECK_THROWS_AS(saver.pause(), Error);
+        CHECK(first.registered() != second.registered());
+        CHECK(machine.driver.handle_bytes() == 2_MiB);
+        saver.resume();
+    }
+    CHECK(first.registered());
+    CHECK(second.registered());
+    CHECK(machine.driver.handle_bytes() == 4_MiB);
+    (void)card.taken();
+    saver.pause();
+    CHECK(card.taken() == Calls{"barrier", "-b", "-a"});
+    CHECK(machine.driver.handle_bytes() == 0);
+    saver.resume();
+}
+
+TEST_CASE_TEMPLATE("registrations: what cannot be registered again is told, and tried again", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    Card card;
+    Registrations nets{saver};
+    const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
+    write_pattern(machine.driver, a.data(), a.size(), 9);
+    Registration first = nets.add(a.data(), 1_MiB, card.of("a"));
+    Registration second = nets.add(a.data() + 1_MiB, 1_MiB, card.of("b"));
+    saver.pause();
+    (void)card.taken();
+    machine.driver.fail({.call = Call::create});
+    CHECK_THROWS_AS(saver.resume(), Error); // no memory, and nobody asked
+    machine.driver.heal();
+    CHECK(card.taken().empty());
+    nets.renew(); // nothing is here to be registered
+    CHECK(card.taken().empty());
+    card.fails = "+a";
+    CHECK_THROWS_WITH_AS(saver.resume(), "no +a", std::runtime_error);
+    CHECK(card.taken() == Calls{"+a", "+b"});
+    CHECK(has_pattern(machine.driver, a.data(), a.size(), 9)); // the resume stands
+    CHECK_FALSE(first.registered());
+    CHECK(second.registered());
+    nets.renew();
+    CHECK(first.registered());
+    CHECK(card.taken() == Calls{"+a"});
+}
+
+TEST_CASE_TEMPLATE("registrations: exchange, eviction and a streamed resume ask as well", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    Card card;
+    Registrations nets{saver};
+    const Buffer<char> a{saver.arena("a", HostBackup{}, ArenaOptions{.evictable = true}), 2_MiB};
+    const Buffer<char> b{saver.arena("b", HostBackup{}), 2_MiB};
+    Registration first = nets.add(a.data(), a.size(), card.of("a"));
+    saver.pause("b");
+    CHECK(card.taken() == Calls{"+a"});
+    saver.exchange("a", "b");
+    CHECK(card.taken() == Calls{"-a"});
+    saver.exchange("b", "a");
+    CHECK(card.taken() == Calls{"+a"});
+    CHECK(saver.reclaim(2_MiB).evicted_bytes == 2_MiB);
+    CHECK(card.taken() == Calls{"-a"});
+    {
+        Arrival coming = saver.resume_async("a");
+        coming.wait();
+    }
+    CHECK(card.taken() == Calls{"+a"});
+    Registration refusing = nets.add(a.data(), 256, {.who = "peer"});
+    CHECK(saver.reclaim(2_MiB).evicted_bytes == 0); // passed by, and as it was
+    CHECK(first.registered());
+    CHECK(card.taken().empty());
+}
+
+TEST_CASE("registrations: what cannot be meant") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Registrations nets{saver};
+    Card card;
+    const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
+    char elsewhere = 0;
+    CHECK_THROWS_AS((void)nets.add(&elsewhere, 1, card.of("x")), Misuse);
+    CHECK_THROWS_AS((void)nets.add(a.data(), 0, card.of("x")), Misuse);
+    CHECK_THROWS_AS((void)nets.add(a.data(), 2_MiB + 1, card.of("x")), Misuse);
+    CHECK_THROWS_AS((void)nets.add(a.data(), 256, {.who = "x", .on_pause = OnPause::renew}), Misuse);
+    CHECK_THROWS_AS((void)nets.add(a.data(), 256, {.who = "x", .on_register = [] {}}), Misuse);
+    CHECK_THROWS_AS((void)nets.add(Tags{"net"}, {.who = "x"}), Misuse);
+    card.fails = "+x";
+    CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("x")), std::runtime_error);
+    saver.pause(); // it was not registered
+    CHECK(contains(text_of<Misuse>([&] { (void)nets.add(a.data(), 256, card.of("x")); }), "resume it first"));
+    saver.resume();
+    const Hook late = saver.before_pause([&](PauseEvent&) { // once the registrations have been asked
+        CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("x")), Misuse);
+    });
+    saver.pause();
+    saver.resume();
+    Registration fine = nets.add(a.data(), 256, card.of("y"));
+}
+
+TEST_CASE("registrations: functions may add and end registrations; what fails at an end is told") {
+    const Checked<HostMachine2G> machine;
+    std::vector<std::string> told;
+    MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
+                          if (event.kind == EventKind::ignored) told.push_back(event.text);
+                      }}};
+    Registrations nets{saver};
+    Card card;
+    const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
+    std::optional<Registration> inner;
+    RegistrationOptions options = card.of("outer");
+    options.on_register = [&] { inner.emplace(nets.add(a.data(), 256, card.of("inner"))); };
+    options.on_deregister = [&] { inner.reset(); };
+    Registration outer = nets.add(a.data(), 512, std::move(options));
+    CHECK(card.taken() == Calls{"+inner"});
+    saver.pause();
+    CHECK(card.taken() == Calls{"-inner"});
+    saver.resume();
+    CHECK(card.taken() == Calls{"+inner"});
+    {
+        Registration failing = nets.add(a.data(), 256, card.of("z"));
+        card.fails = "-z";
+        CHECK_THROWS_AS(failing.end(), std::runtime_error);
+        CHECK(failing.registered());
+        card.fails = "-z";
+    }
+    CHECK(told == Calls{"no -z"});
+    saver.pause(); // it is forgotten
+    saver.resume();
+}
+
+TEST_CASE("registrations: switched off, after close, in a forked child, and outliving the saver") {
+    const Checked<HostMachine2G> machine;
+    Card card;
+    {
+        MemorySaver off{machine.driver, {.enabled = false}};
+        Registrations nets{off};
+        const Buffer<char> a{off.arena("net"), 2_MiB};
+        Registration plain = nets.add(a.data(), a.size(), card.of("a"));
+        off.pause();
+        CHECK(card.taken() == Calls{"+a"});
+        off.resume();
+        CHECK(card.taken().empty());
+    }
+    CHECK(card.taken() == Calls{"-a"});
+    std::optional<Registration> outliving;
+    {
+        MemorySaver saver{machine.driver};
+        Registrations nets{saver};
+        const Buffer<char> a{saver.arena("net"), 2_MiB};
+        outliving.emplace(nets.add(a.data(), a.size(), card.of("b")));
+        const pid_t child = ::fork();
+        if (child == 0) {
+            outliving.reset(); // the parent's: no call
+            ::_exit(card.calls == Calls{"+b"} ? 0 : 1);
+        }
+        int status = -1;
+        ::waitpid(child, &status, 0);
+        CHECK(status == 0);
+        saver.close();
+        CHECK_THROWS_AS((Registrations{saver}), Misuse);
+    }
+    outliving.reset();
+    CHECK(card.taken() == Calls{"+b", "-b"});
+}
+
+TEST_CASE("registrations: threads that add, end, pause and resume") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Registrations nets{saver};
+    const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
+    int registered = 0; // under the registrations' lock
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 200; ++i) {
+                try {
+                    Registration one = nets.add(a.data(), 256,
+                                                {.who = "thread",
+                                                 .on_pause = OnPause::renew,
+                                                 .on_register = [&] { registered += 1; },
+                                                 .on_deregister = [&] { registered -= 1; }});
+                } catch (const Misuse&) { // it is away
+                }
+            }
+        });
+    }
+    const Hook none = saver.after_pause([&](PauseEvent&) { CHECK(registered == 0); });
+    for (int i = 0; i < 100; ++i) {
+        saver.pause();
+        saver.resume();
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(registered == 0);
+}
+
+} // namespace saver_registrations_test

@@ -1,0 +1,233 @@
+// Blocks that lie behind one handle each: whatever is allocated, freed, paused, exchanged and grown.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace saver_single_handle_test {
+
+using namespace test;
+
+namespace {
+
+const ArenaOptions one_handle{.single_handle = true};
+
+/// A machine, and where its live mappings begin and end.
+template <class M>
+class Watched : public Checked<M> {
+public:
+    Watched() {
+        this->driver.on_call([this](const CallRecord& call) {
+            if (call.call == Call::map) live_[call.address] = call.address + call.bytes;
+            if (call.call == Call::unmap)
+                live_.erase(live_.lower_bound(call.address), live_.lower_bound(call.address + call.bytes));
+        });
+    }
+    Watched(const Watched&) = delete;
+    Watched& operator=(const Watched&) = delete;
+    ~Watched() { this->driver.on_call({}); }
+
+    [[nodiscard]] std::size_t handles() const { return live_.size(); }
+    /// Whether one handle has all of the bytes.
+    [[nodiscard]] bool behind_one(const void* pointer, std::size_t bytes) const {
+        const auto begin = reinterpret_cast<Address>(pointer);
+        auto it = live_.upper_bound(begin);
+        return it != live_.begin() && begin + bytes <= std::prev(it)->second;
+    }
+
+private:
+    std::map<Address, Address> live_;
+};
+
+} // namespace
+
+TEST_CASE_TEMPLATE("single handle: every block, whatever comes and goes beside it", M, MEMSAVER_TEST_MACHINES) {
+    const Watched<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("net", HostBackup{}, one_handle);
+    struct Block {
+        void* data;
+        std::size_t bytes;
+        std::uint64_t seed;
+    };
+    std::vector<Block> blocks;
+    std::minstd_rand random{7};
+    const auto all_well = [&] {
+        for (const Block& block : blocks) {
+            CHECK(machine.behind_one(block.data, block.bytes));
+            CHECK(has_pattern(machine.driver, block.data, block.bytes, block.seed));
+        }
+    };
+    for (std::uint64_t round = 0; round < 6; ++round) {
+        for (std::size_t i = 0; i < 12; ++i) {
+            const std::size_t bytes = 256 * (1 + random() % (i % 3 == 0 ? 32'768 : 512));
+            blocks.push_back({arena.allocate(bytes), bytes, 100 * round + i});
+            write_pattern(machine.driver, blocks.back().data, bytes, blocks.back().seed);
+        }
+        all_well();
+        for (std::size_t i = 0; i < 5; ++i) {
+            const std::size_t which = random() % blocks.size();
+            saver.deallocate(blocks[which].data, already_idle);
+            blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(which));
+        }
+        saver.pause("net");
+        CHECK(machine.driver.handle_bytes() == 0);
+        const std::size_t gone = random() % blocks.size(); // freed while it is away
+        saver.deallocate(blocks[gone].data);
+        blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(gone));
+        saver.resume("net");
+        all_well();
+    }
+    for (const Block& block : blocks) saver.deallocate(block.data);
+    saver.trim();
+    CHECK(machine.driver.handle_bytes() == 0);
+}
+
+TEST_CASE_TEMPLATE("single handle: without it neighbours come back behind one handle, with it they do not", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Watched<M> machine;
+    MemorySaver saver{machine.driver};
+    for (const bool single : {false, true}) {
+        const Arena arena = saver.arena(single ? "apart" : "together", ArenaOptions{.single_handle = single});
+        std::vector<void*> blocks;
+        for (int i = 0; i < 4; ++i) blocks.push_back(arena.allocate(40_MiB));
+        const std::size_t before = machine.handles();
+        saver.pause(arena.tag());
+        saver.resume(arena.tag());
+        const std::size_t after = machine.handles();
+        if (single) {
+            CHECK(before == after);
+        } else {
+            CHECK(after < before);
+        }
+        for (void* const block : blocks) saver.deallocate(block);
+        saver.drop(arena.tag());
+    }
+}
+
+TEST_CASE("single handle: a block larger than other arenas' extents, and a reserve") {
+    const Watched<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("net", {.reserve = 8_MiB, .single_handle = true});
+    CHECK(machine.handles() == 1);
+    void* const large = arena.allocate(1_GiB + 4_MiB);
+    CHECK(machine.handles() == 2);
+    CHECK(machine.behind_one(large, 1_GiB + 4_MiB));
+    saver.pause("net");
+    saver.resume("net");
+    CHECK(machine.handles() == 1); // the reserve was nobody's
+    CHECK(machine.behind_one(large, 1_GiB + 4_MiB));
+    CHECK_THROWS_AS((void)arena.allocate(1_GiB + 4_MiB), OutOfMemory);
+    saver.deallocate(large);
+}
+
+TEST_CASE_TEMPLATE("single handle: an exchange hands on handles of the block's own size only", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Watched<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena in = saver.arena("in", HostBackup{}, one_handle);
+    std::vector<void*> blocks;
+    for (const std::size_t bytes : {32_MiB, 48_MiB}) {
+        blocks.push_back(in.allocate(bytes));
+        write_pattern(machine.driver, blocks.back(), bytes, bytes);
+    }
+    saver.pause("in");
+    const Arena out = saver.arena("out", HostBackup{}, one_handle);
+    void* const same = out.allocate(32_MiB);
+    void* const other = out.allocate(24_MiB);
+    write_pattern(machine.driver, same, 32_MiB, 3);
+    const Report report = saver.exchange("out", "in");
+    CHECK(report.handed_bytes == 32_MiB);
+    for (std::size_t i = 0; i < 2; ++i) {
+        const std::size_t bytes = i == 0 ? 32_MiB : 48_MiB;
+        CHECK(machine.behind_one(blocks[i], bytes));
+        CHECK(has_pattern(machine.driver, blocks[i], bytes, bytes));
+    }
+    saver.exchange("in", "out");
+    CHECK(machine.behind_one(same, 32_MiB));
+    CHECK(has_pattern(machine.driver, same, 32_MiB, 3));
+    (void)other;
+}
+
+TEST_CASE_TEMPLATE("single handle: steps of an elastic range are one each, and blocks never come across them", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Watched<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("kv", HostBackup{}, one_handle);
+    const auto step_of = [](const Elastic& kv, std::size_t n) {
+        return static_cast<char*>(kv.data()) + n * kv.granularity();
+    };
+    {
+        Elastic kv = arena.elastic(64_MiB, {.granularity = 8_MiB});
+        kv.commit(0, 24_MiB);
+        CHECK(machine.handles() == 3);
+        for (std::size_t n = 0; n < 3; ++n) write_pattern(machine.driver, step_of(kv, n), 8_MiB, n);
+        saver.pause("kv");
+        kv.release(8_MiB, 8_MiB);
+        saver.resume("kv");
+        CHECK(machine.handles() == 2);
+        kv.commit(8_MiB, 8_MiB);
+        CHECK(has_pattern(machine.driver, step_of(kv, 0), 8_MiB, 0));
+        CHECK(has_pattern(machine.driver, step_of(kv, 2), 8_MiB, 2));
+    }
+    void* const block = arena.allocate(20_MiB); // the range's own handles would do, joined
+    CHECK(machine.behind_one(block, 20_MiB));
+    saver.pause("kv");
+    saver.resume("kv");
+    CHECK(machine.behind_one(block, 20_MiB));
+    CHECK(machine.driver.handle_bytes() == 20_MiB); // and nothing is left of it
+    saver.deallocate(block);
+}
+
+TEST_CASE("single handle: a workspace grows once, and the refusal says what to do") {
+    const Watched<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    WorkspacePool pool{saver.arena("ws", Discard{}, one_handle)};
+    void* const first = pool.get("gate", 8_MiB);
+    CHECK(pool.get("gate", 4_MiB) == first);
+    const std::string text = text_of<Misuse>([&] { (void)pool.get("gate", 16_MiB); });
+    CHECK(contains(text, "single_handle"));
+    CHECK(contains(text, "at first"));
+    CHECK(pool.get("gate", 8_MiB) == first);
+}
+
+TEST_CASE("single handle: a tag that exists without it is not one with it") {
+    const Watched<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    (void)saver.arena("plain");
+    CHECK_THROWS_AS((void)saver.arena("plain", one_handle), Misuse);
+    (void)saver.arena("net", one_handle);
+    (void)saver.arena("net"); // as it is
+}
+
+TEST_CASE("single handle: growth that fails at any call leaves nothing, and the next one is one handle again") {
+    const Watched<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("net", HostBackup{}, one_handle);
+    void* const first = arena.allocate(6_MiB);
+    write_pattern(machine.driver, first, 6_MiB, 1);
+    for (const Call call : {Call::create, Call::map, Call::allow_access}) {
+        const std::size_t held = machine.driver.handle_bytes();
+        machine.driver.fail({.call = call});
+        CHECK_THROWS_AS((void)arena.allocate(40_MiB), Error);
+        machine.driver.heal();
+        CHECK(machine.driver.handle_bytes() == held);
+        saver.pause("net");
+        machine.driver.fail({.call = call});
+        CHECK_THROWS_AS(saver.resume("net"), Error);
+        machine.driver.heal();
+        saver.resume("net");
+        CHECK(machine.behind_one(first, 6_MiB));
+        CHECK(has_pattern(machine.driver, first, 6_MiB, 1));
+    }
+}
+
+} // namespace saver_single_handle_test
