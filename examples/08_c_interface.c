@@ -53,6 +53,13 @@ static int run(memsaver_saver* saver) {
     if (memsaver_resume(saver, wrong, 1, NULL, NULL) == MEMSAVER_MISUSE) printf("%s\n", memsaver_last_error());
     if (failed(memsaver_resume(saver, NULL, 0, NULL, NULL))) return 1;
 
+    memsaver_use* use = NULL; // in use, it is not paused; afterwards it may go for others
+    if (failed(memsaver_begin_use(saver, first, 1, NULL, &use))) return 1;
+    memsaver_end_use(use);
+    memsaver_reclaimed got = MEMSAVER_RECLAIMED_INIT;
+    if (failed(memsaver_reclaim(saver, 16 * MIB, NULL, &got, NULL))) return 1;
+    printf("reclaimed %zu MiB\n", got.evicted_bytes / MIB);
+
     char* usage = NULL;
     if (failed(memsaver_get_usage_json(saver, &usage))) return 1;
     printf("%s\n", usage);
