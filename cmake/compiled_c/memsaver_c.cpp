@@ -3,6 +3,7 @@
 #include "memsaver/c.h"
 
 #include "memsaver/backup/backup.hpp"
+#include "memsaver/backup/compressed.hpp"
 #ifdef MEMSAVER_C_VERIFIED
 #include "memsaver/backup/verified.hpp"
 #endif
@@ -269,10 +270,17 @@ Tags tags_of(const char* const* names, std::size_t count, const char* function) 
 }
 
 template <class Policy>
-AnyPolicy perhaps_verified(Policy policy, bool verified) {
-    if (!verified) return policy;
+AnyPolicy perhaps_compressed(Policy policy, bool compressed) {
+    if (!compressed) return policy;
+    return Compressed<Policy>{std::move(policy)};
+}
+
+/// Checksums are those of plain bytes.
+template <class Policy>
+AnyPolicy perhaps_verified(Policy policy, const memsaver_policy& from) {
+    if (!from.verified) return perhaps_compressed(std::move(policy), from.compressed);
 #ifdef MEMSAVER_C_VERIFIED
-    return Verified<Policy>{std::move(policy)};
+    return perhaps_compressed(Verified<Policy>{std::move(policy)}, from.compressed);
 #else
     throw Unavailable{"memsaver_policy.verified: this library was built without xxHash"};
 #endif
@@ -309,13 +317,13 @@ std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     case MEMSAVER_HOST_BACKUP: {
         HostBackup host = with_common(HostBackup{}, from);
         host.storage = from.storage == MEMSAVER_PAGEABLE ? Storage::pageable : Storage::pinned;
-        return perhaps_verified(std::move(host), from.verified);
+        return perhaps_verified(std::move(host), from);
     }
     case MEMSAVER_FILE_SOURCE: return with_common(FileSource{}, from);
     default: {
         FileBackup file = with_common(FileBackup{}, from);
         file.directory = not_null(from.directory, "memsaver_policy", "directory, which a file needs,");
-        return perhaps_verified(std::move(file), from.verified);
+        return perhaps_verified(std::move(file), from);
     }
     }
 }

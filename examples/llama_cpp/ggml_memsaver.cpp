@@ -55,7 +55,11 @@ thread_local const Usage* usage = &compute;
 thread_local std::string model;
 
 bool read_policy(const Usage& of, memsaver_policy& policy) {
-    const std::string word = variable(of.variable, of.otherwise);
+    std::string word = variable(of.variable, of.otherwise);
+    if (const std::size_t comma = word.find(",compressed"); comma != std::string::npos && comma + 11 == word.size()) {
+        policy.compressed = true;
+        word.resize(comma);
+    }
     if (word == "discard" || word == "poison") {
         policy.kind = MEMSAVER_DISCARD;
         if (word == "poison") policy.poison = 0xFF;
@@ -69,8 +73,8 @@ bool read_policy(const Usage& of, memsaver_policy& policy) {
         policy.kind = MEMSAVER_FILE_BACKUP;
         policy.directory = variable("GGML_MEMSAVER_DIRECTORY", "/var/tmp");
     } else {
-        GGML_LOG_ERROR("memsaver: %s is discard, poison, zero, host, once, file or file_once, and not %s\n",
-                       of.variable, word.c_str());
+        GGML_LOG_ERROR("memsaver: %s cannot be %s: README.md has what it can be\n", of.variable,
+                       variable(of.variable, ""));
         return false;
     }
     if (word == "once" || word == "file_once") policy.refresh = MEMSAVER_ONCE;

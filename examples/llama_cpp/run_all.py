@@ -50,23 +50,22 @@ def python_with(*modules):
 
 def fetch(folder):
     """llama.cpp as the Python registry's source package of its binding has it."""
-    found = sorted(folder.glob("*/vendor/llama.cpp/ggml/src"))
-    if found:
-        return found[0].parents[1]
     folder.mkdir(parents=True, exist_ok=True)
-    command = [python_with("pip"), "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-python",
-               "--retries", "1", "--timeout", "30", "--dest", str(folder), PACKAGE]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-    except subprocess.TimeoutExpired:
-        raise LeftOut(f"{PACKAGE} did not come within 180 s") from None
-    archives = sorted(folder.glob("*.tar.gz"))
-    if done.returncode != 0 or not archives:
-        raise LeftOut(f"{PACKAGE} cannot be had: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    with tarfile.open(archives[0]) as archive:
-        wanted = [m for m in archive.getmembers() if "/vendor/llama.cpp/" in m.name and not re.search(r"/llama\.cpp/(docs|models|media)/", m.name)]
+    if not list(folder.glob("*.tar.gz")):
+        command = [python_with("pip"), "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-python",
+                   "--retries", "1", "--timeout", "30", "--dest", str(folder), PACKAGE]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        except subprocess.TimeoutExpired:
+            raise LeftOut(f"{PACKAGE} did not come within 180 s") from None
+        if done.returncode != 0 or not list(folder.glob("*.tar.gz")):
+            raise LeftOut(f"{PACKAGE} cannot be had: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+    for old in folder.glob("*/vendor"):  # perhaps with the edits of another version of edit.py
+        shutil.rmtree(old.parent)
+    with tarfile.open(sorted(folder.glob("*.tar.gz"))[0]) as archive:
+        wanted = [member for member in archive.getmembers()
+                  if "/vendor/llama.cpp/" in member.name and not re.search(r"/llama\.cpp/(docs|models|media)/", member.name)]
         archive.extractall(folder, wanted, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-    archives[0].unlink()
     return sorted(folder.glob("*/vendor/llama.cpp/ggml/src"))[0].parents[1]
 
 
@@ -137,6 +136,7 @@ class Runner:
             ("cycles/kept", [first, second], 10, {}),
             ("cycles/compute discarded", [first, second], 0, {"GGML_MEMSAVER_COMPUTE": "poison"}),
             ("cycles/weights from the GGUF", [first, second], 0, {"GGML_MEMSAVER_WEIGHTS": "source"}),
+            ("cycles/compressed", [second], 0, {"GGML_MEMSAVER_WEIGHTS": "once,compressed", "GGML_MEMSAVER_CACHE": "host,compressed"}),
             ("cycles/cache in a file", [second], 0, {"GGML_MEMSAVER_CACHE": "file"}),
         ):
             status, out, err = self.output(
@@ -145,6 +145,9 @@ class Runner:
             try:
                 said = json.loads(out)
             except json.JSONDecodeError:
+                if "MEMSAVER_UNAVAILABLE" in err and "compressed" in name:  # nvCOMP for a GPU, LZ4 for host memory
+                    print(f"  {name:<34} left out: no codec")
+                    continue
                 self.row(name, False, f"exit {status}: {(err.strip().splitlines() or ['no output'])[-1]}")
                 continue
             text = "" if said["repeatable"] else "the engine itself differs from run to run; "

@@ -55,6 +55,7 @@ class Policy(Sized):
         ("threads", c_uint32),
         ("ring_bytes", c_size_t),
         ("directory", c_char_p),
+        ("compressed", c_bool),
     )
 
 

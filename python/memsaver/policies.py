@@ -41,6 +41,8 @@ class _Backup:
     check: bool = False
     #: Checksums are taken on the way out, and compared before bytes come back: `BackupDamaged`.
     verified: bool = False
+    #: Bytes are coded on the device, without loss, and kept coded. Where nvCOMP 6 (on a host, LZ4) is missing: `Unavailable`.
+    compressed: bool = False
     #: Threads of a copy; 0: the library's default.
     threads: int = 0
     #: The most pinned memory for bytes on their way; 0: the library's default.
@@ -110,6 +112,7 @@ def to_c(policy: Policy | None) -> _abi.Policy | None:
         retain=policy.retain,
         check=policy.check,
         verified=policy.verified,
+        compressed=policy.compressed,
         threads=policy.threads,
         ring_bytes=ring_bytes,
     )

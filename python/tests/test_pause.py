@@ -83,6 +83,20 @@ def test_backups_take_new_bytes(saver: Saver, tmp_path: Path, number: int) -> No
     assert array.tobytes() == wanted
 
 
+@pytest.mark.parametrize("verified", [False, True])
+def test_compressed_backups_are_smaller(saver: Saver, verified: bool) -> None:
+    try:
+        array = filled(saver, "a", HostBackup(compressed=True, verified=verified))
+    except memsaver.Unavailable as why:  # no codec, or no xxHash
+        pytest.skip(str(why))
+    array[:] = 7
+    for _ in range(2):
+        saver.pause("a")
+        assert 0 < saver.totals("a").backed_up_bytes < SIZE
+        saver.resume("a")
+        assert bool((array == 7).all())
+
+
 def test_the_policies_are_what_they_are_called(saver: Saver, tmp_path: Path) -> None:
     rows: dict[str, Policy] = {
         "discard": Discard(),

@@ -617,6 +617,44 @@ static void test_policies(void) {
     MISUSE(memsaver_create(&options, &saver), "memsaver_options.new_tags cannot be 2");
 }
 
+static void test_compressed(void) {
+    memsaver_saver* saver = made();
+    memsaver_policy coded = MEMSAVER_POLICY_INIT;
+    coded.kind = MEMSAVER_HOST_BACKUP;
+    coded.compressed = true;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &coded;
+    const char* names[] = {"coded", "coded in a file"};
+    const memsaver_result result = memsaver_make_tag(saver, names[0], &options);
+    if (result == MEMSAVER_UNAVAILABLE) {
+        CHECK(strlen(memsaver_last_error()) > 0); // a machine without the codec
+        memsaver_destroy(saver);
+        return;
+    }
+    OK(result);
+    coded.kind = MEMSAVER_FILE_BACKUP;
+    coded.directory = "/tmp";
+    coded.refresh = MEMSAVER_ONCE;
+    OK(memsaver_make_tag(saver, names[1], &options));
+    for (size_t i = 0; i < 2; ++i) {
+        void* block = NULL;
+        OK(memsaver_allocate(saver, names[i], 8 * MIB, 0, &block));
+        put(block, 42, 8 * MIB);
+        for (int round = 0; round < 2; ++round) {
+            OK(memsaver_pause(saver, &names[i], 1, NULL, NULL));
+            memsaver_usage usage = MEMSAVER_USAGE_INIT;
+            OK(memsaver_get_usage(saver, &names[i], 1, &usage));
+            CHECK(usage.mapped_bytes == 0 && usage.backed_up_bytes > 0 && usage.backed_up_bytes < 4 * MIB);
+            OK(memsaver_resume(saver, &names[i], 1, NULL, NULL));
+            CHECK(reads(block, 42, 8 * MIB));
+        }
+    }
+    coded.kind = MEMSAVER_ZERO; // which has no use for it
+    OK(memsaver_make_tag(saver, "zero", &options));
+    OK(memsaver_close(saver));
+    memsaver_destroy(saver);
+}
+
 static void test_usage(void) {
     memsaver_saver* saver = made();
     void* block = NULL;
@@ -1872,6 +1910,7 @@ int main(int count, char** arguments) {
     test_torch();
     test_retain();
     test_policies();
+    test_compressed();
     test_usage();
     test_switched_off();
     test_arrivals();
