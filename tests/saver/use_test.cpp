@@ -209,6 +209,7 @@ TEST_CASE("use: waits for room that another thread's use holds, and for no longe
                 FAIL("there is no room");
             } catch (const OutOfMemory& error) {
                 CHECK(error.holders().size() == 3);
+                CHECK(error.tag() == "d");
             }
         }};
         impatient.join();
@@ -234,7 +235,7 @@ TEST_CASE("use: a pause of what is in use waits, or is NotIdle; by the holder it
         (void)saver.pause({"a", "b"}, {.timeout = 1ms});
         FAIL("it is in use");
     } catch (const NotIdle& error) {
-        CHECK(contains(error.what(), "still in use by 1"));
+        CHECK(contains(error.what(), "still had 1 use when"));
         REQUIRE(error.holders().size() == 1);
         CHECK(error.holders()[0].users == 1);
     }

@@ -288,7 +288,8 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& books, ResidentList tags, con
             }
             if (deadline && std::chrono::steady_clock::now() >= *deadline) {
                 throw NotIdle{"tag \"" + (used != tags.end() ? *used : tags.front())->tag +
-                              (used != tags.end() ? "\" was still in use by " + std::to_string((*used)->users)
+                              (used != tags.end() ? "\" still had " + std::to_string((*used)->users) +
+                                                        ((*used)->users == 1 ? " use" : " uses")
                                                   : std::string{"\" was still being paused"}) +
                               " when the time allowed ran out; nothing has changed"};
             }

@@ -690,7 +690,7 @@ MEMSAVER_INLINE void SaverCore::close() {
 // --- residency ---
 
 MEMSAVER_INLINE Use SaverCore::use(const Tags& tags, const UseOptions& options) {
-    return boundary("use", [&] {
+    return boundary("use", tags, [&] {
         state_->hook_threads_.refuse("use", tags);
         const ResidentList residents = state_->tags_.residents("use", tags);
         auto record = state_->tags_.residents().try_use(residents, state_->captures_.here());
