@@ -111,6 +111,51 @@ TEST_CASE_TEMPLATE("a throwing before-hook: nothing happened", M, MEMSAVER_TEST_
     CHECK(all_are(machine.driver, block, 2_MiB, 0));
 }
 
+TEST_CASE_TEMPLATE("after_failed_pause runs where a pause came to nothing, and only there", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    std::vector<std::string> told;
+    MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
+                          if (event.kind == EventKind::ignored) told.push_back(event.text);
+                      }}};
+    const Buffer<char> a{saver.arena("a", HostBackup{}, ArenaOptions{.evictable = true}), 2_MiB};
+    const Buffer<char> b{saver.arena("b", HostBackup{}), 2_MiB};
+    std::vector<std::string> failed;
+    const Hook undo = saver.after_failed_pause([&](PauseEvent& event) {
+        CHECK_THROWS_AS(saver.pause("a"), Misuse); // a hook like any other
+        for (const std::string& tag : event.tags) failed.push_back(tag);
+        throw std::runtime_error{"not even this"};
+    });
+    const auto taken = [&] { return std::exchange(failed, {}); };
+    using Names = std::vector<std::string>;
+
+    saver.pause();
+    saver.resume();
+    CHECK(taken().empty());
+    machine.driver.fail({.call = Call::copy_to_host, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS(saver.pause("b"), Error);
+    machine.driver.heal();
+    CHECK(taken() == Names{"b"});
+    CHECK(std::exchange(told, {}) == Names{"not even this"}); // the program is told of the failure itself
+    {
+        const Hook no = saver.before_pause([](PauseEvent&) { throw std::runtime_error{"no"}; });
+        CHECK_THROWS_WITH_AS(saver.pause({"a", "b"}), "no", std::runtime_error);
+        CHECK(taken() == Names{"a", "b"});
+        CHECK(saver.reclaim(2_MiB).evicted_bytes == 0); // an eviction that is passed by
+        CHECK(taken() == Names{"a"});
+    }
+    saver.pause("b");
+    machine.driver.fail({.call = Call::copy_to_host, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS(saver.exchange("a", "b"), Error);
+    machine.driver.heal();
+    CHECK(taken() == Names{"a"});
+    saver.resume();
+    CHECK(saver.reclaim(2_MiB).evicted_bytes == 2_MiB);
+    CHECK(taken().empty());
+    saver.resume();
+    saver.close();
+    CHECK_THROWS_AS((void)saver.after_failed_pause([](PauseEvent&) {}), Misuse);
+}
+
 TEST_CASE_TEMPLATE("after-hooks all run, then the first exception is thrown, and the state stands", M,
                    MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
