@@ -56,6 +56,7 @@ public:
     void words_set() noexcept;
     /// Waits until there are no such streams. Not for those threads.
     void wait_for_words() const noexcept;
+    /// Whether there are such streams now.
     [[nodiscard]] bool words_waiting() const noexcept { return waiting_words_.load() != 0; }
 
     /// The machine's copies in one direction.
@@ -63,6 +64,7 @@ public:
         std::atomic<unsigned> transfers{0};    ///< that put copies there
         std::atomic<bool> stands_still{false}; ///< as the last that watched its copies saw it
     };
+    /// The same for all who ask.
     [[nodiscard]] Lane& lane(Direction direction) noexcept { return lanes_[direction == Direction::out ? 0 : 1]; }
 
 private:
