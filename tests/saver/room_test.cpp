@@ -253,6 +253,36 @@ TEST_CASE("room: a neighbour that leaves while it is asked is waited for") {
     CHECK(neighbours.give_room(false) == 0);
 }
 
+TEST_CASE("room: streams that wait for words and waits for the whole device keep out of each other's way") {
+    Neighbours neighbours;
+    std::atomic<bool> waits{false};
+    std::optional<Neighbours::DeviceWait> alone{std::in_place, neighbours};
+    {
+        const Neighbours::DeviceWait beside{neighbours}; // several at once
+    }
+    std::jthread words{[&] {
+        neighbours.words_wait();
+        waits = true;
+    }};
+    std::this_thread::sleep_for(20ms);
+    CHECK(!waits); // else the device's work would not end before a word is set that nobody can set meanwhile
+    alone.reset();
+    words.join();
+    CHECK(neighbours.words_waiting());
+    neighbours.words_wait(); // several at once
+    std::atomic<bool> passed{false};
+    std::jthread device{[&] {
+        const Neighbours::DeviceWait later{neighbours};
+        passed = true;
+    }};
+    neighbours.words_set();
+    std::this_thread::sleep_for(20ms);
+    CHECK(!passed);
+    neighbours.words_set();
+    device.join();
+    CHECK(!neighbours.words_waiting());
+}
+
 static_assert(!std::is_copy_constructible_v<MemorySaver<HostDriver>>, "two would close one another");
 
 TEST_CASE("room: what lives is in the way, and the exception says how much") {

@@ -103,7 +103,7 @@ MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
 }
 
 MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {
-    neighbours_.wait_for_words();
+    const Neighbours::DeviceWait alone{neighbours_};
     return call([&](const CudaApi& api) {
         {
             const std::lock_guard lock{lanes_mutex_};

@@ -219,7 +219,7 @@ MEMSAVER_INLINE Status CudaDriver::pin_host(void* pages, std::size_t bytes) cons
 }
 
 MEMSAVER_INLINE Status CudaDriver::unpin_host(void* pages) const noexcept {
-    device_->neighbours().wait_for_words();
+    const Neighbours::DeviceWait alone{device_->neighbours()};
     return device_->call([&](const detail::CudaApi& api) { return api.host_unregister(pages); });
 }
 
@@ -233,7 +233,7 @@ MEMSAVER_INLINE Status CudaDriver::allocate_plain(std::size_t bytes, Address& ad
 }
 
 MEMSAVER_INLINE Status CudaDriver::free_plain(Address address) const noexcept {
-    device_->neighbours().wait_for_words();
+    const Neighbours::DeviceWait alone{device_->neighbours()};
     return device_->call([&](const detail::CudaApi& api) { return api.mem_free(address); });
 }
 

@@ -50,14 +50,27 @@ public:
     /// Waits for the operations that other threads have under way; answers whether there were any. The caller has none.
     bool wait_for_others() noexcept;
 
-    /// Streams of the machine wait for words that threads of the host are to set, until `words_set`.
-    void words_wait() noexcept { waiting_words_.fetch_add(1); }
+    /// Streams of the machine are to wait for words that threads of the host set, until `words_set`. Waits while a
+    /// DeviceWait lives.
+    void words_wait() noexcept;
     /// The words that one call of `words_wait` was for have been set.
     void words_set() noexcept;
-    /// Waits until there are no such streams. Not for those threads.
-    void wait_for_words() const noexcept;
     /// Whether there are such streams now.
-    [[nodiscard]] bool words_waiting() const noexcept { return waiting_words_.load() != 0; }
+    [[nodiscard]] bool words_waiting() const noexcept { return words_or_waits_.load() > 0; }
+
+    /// While one lives, no stream begins to wait for words; until those that do so have gone on, making one waits. Not
+    /// for the threads that set words.
+    class DeviceWait {
+    public:
+        /// Waits until no stream waits for words.
+        explicit DeviceWait(Neighbours& neighbours) noexcept;
+        DeviceWait(const DeviceWait&) = delete;
+        DeviceWait& operator=(const DeviceWait&) = delete;
+        ~DeviceWait();
+
+    private:
+        Neighbours& neighbours_;
+    };
 
     /// The machine's copies in one direction.
     struct Lane {
@@ -70,7 +83,11 @@ public:
 private:
     struct Books; // who has joined
     std::unique_ptr<Books> books_;
-    std::atomic<unsigned> waiting_words_{0};
+    /// Adds 1 or -1, once what is there has that sign or is 0.
+    void take_part(int one) noexcept;
+    void end_part(int one) noexcept;
+
+    std::atomic<int> words_or_waits_{0}; // how many wait for words; negative: how many DeviceWaits live
     Lane lanes_[2];
 };
 

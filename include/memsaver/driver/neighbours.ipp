@@ -69,15 +69,30 @@ MEMSAVER_INLINE std::size_t Neighbours::give_room(bool wait) noexcept {
     return given;
 }
 
-MEMSAVER_INLINE void Neighbours::words_set() noexcept {
-    waiting_words_.fetch_sub(1);
-    waiting_words_.notify_all();
+MEMSAVER_INLINE void Neighbours::words_wait() noexcept { take_part(1); }
+
+MEMSAVER_INLINE void Neighbours::words_set() noexcept { end_part(1); }
+
+MEMSAVER_INLINE Neighbours::DeviceWait::DeviceWait(Neighbours& neighbours) noexcept : neighbours_{neighbours} {
+    neighbours_.take_part(-1);
 }
 
-MEMSAVER_INLINE void Neighbours::wait_for_words() const noexcept {
-    for (unsigned waiting = waiting_words_.load(); waiting != 0; waiting = waiting_words_.load()) {
-        waiting_words_.wait(waiting);
+MEMSAVER_INLINE Neighbours::DeviceWait::~DeviceWait() { neighbours_.end_part(-1); }
+
+MEMSAVER_INLINE void Neighbours::take_part(int one) noexcept {
+    for (int seen = words_or_waits_.load();;) {
+        if (seen * one < 0) {
+            words_or_waits_.wait(seen);
+            seen = words_or_waits_.load();
+        } else if (words_or_waits_.compare_exchange_weak(seen, seen + one)) {
+            return;
+        }
     }
+}
+
+MEMSAVER_INLINE void Neighbours::end_part(int one) noexcept {
+    words_or_waits_.fetch_sub(one);
+    words_or_waits_.notify_all();
 }
 
 MEMSAVER_INLINE bool Neighbours::wait_for_others() noexcept {
