@@ -278,7 +278,7 @@ TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported wher
         stub.state.fails["cuLaunchKernel"] = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::other);
     }
-    for (const char* call : {"cuModuleLoadData", "cuModuleGetFunction"}) {
+    for (const char* call : {"cuDeviceGetAttribute", "cuModuleLoadData", "cuModuleGetFunction"}) {
         CAPTURE(call);
         Stub stub;
         const CudaDriver driver = stub.driver(0);

@@ -95,7 +95,9 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from
 MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
     const std::lock_guard lock{copier_mutex_};
     if (std::exchange(copier_tried_, true)) return copy_kernel_;
-    if (!has(cuda::attribute_host_pointers)) return nullptr;
+    int reaches = 0; // the host's pages at their own addresses
+    if (api_.device_attribute(&reaches, cuda::attribute_host_pointers, device_) != cuda::success || reaches == 0)
+        return nullptr;
     if (api_.module_load(&copier_, copy_kernel_ptx) != cuda::success) copier_ = nullptr;
     if (copier_ != nullptr && api_.module_function(&copy_kernel_, copier_, "memsaver_copy") != cuda::success)
         copy_kernel_ = nullptr;
