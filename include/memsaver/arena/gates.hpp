@@ -86,6 +86,8 @@ private:
     [[nodiscard]] std::vector<Due> due(const std::vector<Bringing>& coming, FunctionRef<bool(const GateMark&)> lives);
     /// Whether the host can have streams wait for it: not where nothing can be pinned.
     [[nodiscard]] bool can_wait();
+    /// From now on the host owes the words up to `value`; answers up to which it did so far.
+    [[nodiscard]] std::uint32_t promise(std::uint32_t value) noexcept;
     void open(std::uint32_t value) noexcept;
     void raise_to(std::uint32_t value) noexcept; // with the lock held
     [[nodiscard]] bool gave_up() noexcept;

@@ -88,28 +88,24 @@ ArenaGates::record(const std::vector<Bringing>& coming, FunctionRef<bool(const G
     }
     std::unique_ptr<Opening> opening;
     if (!parts.empty()) opening = std::make_unique<Opening>(*this, std::move(parts));
-    if (opening) {
-        const std::lock_guard lock{mutex_};
-        value = std::exchange(promised_, value);
-        waiting_ = true;
-        if (Neighbours* const all = driver_.neighbours()) all->words_wait();
-        if (gave_up_) raise_to(promised_);
-    }
     try {
+        // First, for it may wait here for kernels: these must not stand behind words that nobody sets so far.
         for (const Due& gate : gates) {
-            const bool by_host = host && gate.by_host;
-            const StreamRef relay = by_host ? words_.get() : copies_.get();
-            if (by_host) {
-                check(driver_.wait_word(relay, *word_, ++value), "have a stream wait for the host");
-            } else {
-                for (Ticket* const ticket : gate.tickets) {
-                    const Status status = ticket->follow(relay, gate.gate->range);
-                    if (!status.ok()) moved(status, *ticket);
-                }
+            if (host && gate.by_host) continue;
+            for (Ticket* const ticket : gate.tickets) {
+                const Status status = ticket->follow(copies_.get(), gate.gate->range);
+                if (!status.ok()) moved(status, *ticket);
             }
-            check(driver_.record(gate.gate->event.get(), relay), "record the event of a gate");
+            check(driver_.record(gate.gate->event.get(), copies_.get()), "record the event of a gate");
         }
-        if (opening) opening->start();
+        if (!opening) return nullptr;
+        value = promise(value);
+        for (const Due& gate : gates) {
+            if (!gate.by_host) continue;
+            check(driver_.wait_word(words_.get(), *word_, ++value), "have a stream wait for the host");
+            check(driver_.record(gate.gate->event.get(), words_.get()), "record the event of a gate");
+        }
+        opening->start();
     } catch (...) {
         give_up();
         throw;
@@ -128,6 +124,15 @@ MEMSAVER_INLINE bool ArenaGates::can_wait() {
     const std::lock_guard lock{mutex_};
     word_ = new (page_.data()) std::atomic<std::uint32_t>{promised_};
     return true;
+}
+
+MEMSAVER_INLINE std::uint32_t ArenaGates::promise(std::uint32_t value) noexcept {
+    if (Neighbours* const all = driver_.neighbours()) all->words_wait(); // before the lock: it may wait
+    const std::lock_guard lock{mutex_};
+    waiting_ = true;
+    const std::uint32_t before = std::exchange(promised_, value);
+    if (gave_up_) raise_to(promised_);
+    return before;
 }
 
 MEMSAVER_INLINE void ArenaGates::raise_to(std::uint32_t value) noexcept {
