@@ -212,6 +212,44 @@ TEST_CASE("gates: one waits for its own bytes and for none that come later") {
     }
 }
 
+// On a GPU streams share a few queues, and one that waits at a gate holds up the others of its queue: here, those that
+// relay copies to gates.
+TEST_CASE("gates: what the host opens waits for no stream but the one that brings the bytes") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp", .threads = 1}), layer};
+    write_bytes(machine.driver, block.data(), pattern(layer, 1));
+    StreamRef relay;
+    machine.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::follow_outside) relay = made.stream;
+    });
+    const Gate gate = saver.gate(block.data(), layer);
+    machine.driver.on_call({});
+    saver.pause("weights");
+    REQUIRE(machine.driver.inner().hold(relay).ok());
+    REQUIRE(machine.driver.inner().enqueue(relay, [] {}).ok());
+    Outbox outbox{machine.driver, layer};
+    const OwnStream stream{machine.driver};
+    {
+        const Arrival coming = saver.resume_async("weights");
+        gate.before(stream);
+        outbox.fetch(block.data(), stream);
+        EventRef event;
+        REQUIRE(machine.driver.open_event(stream, event).ok());
+        CHECK(machine.driver.record(event, stream).ok());
+        bool passed = false;
+        for (int i = 0; i < 1000 && !passed; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds{5});
+            CHECK(machine.driver.query(event, passed).ok());
+        }
+        CHECK(passed);
+        REQUIRE(machine.driver.inner().let_go(relay).ok());
+        CHECK(machine.driver.wait(event).ok());
+        CHECK(machine.driver.close_event(event).ok());
+    }
+    CHECK(outbox.bytes() == pattern(layer, 1));
+}
+
 // On a GPU kernels may stand in a queue behind a stream that waits for the host.
 TEST_CASE("gates: bytes that kernels bring are waited for before streams wait for the host") {
     if (!no_codec().empty()) return;

@@ -105,7 +105,8 @@ private:
     bool gave_up_ = false;                       // since `begin`: what is to open is opened at once
 };
 
-/// Opens gates, in order, on a thread of its own. Its end waits until all are open.
+/// Opens gates, in order, on a thread of its own. Its end waits until all are open. It puts nothing on a stream: behind
+/// a gate stand streams that share a queue of the device with any other, and what had to pass there would never pass.
 class ArenaGates::Opening {
 public:
     /// Bytes that have to be here before the word comes to `value`.
@@ -131,7 +132,6 @@ private:
 
     ArenaGates& gates_;
     std::vector<Part> parts_;
-    OwnedEvent passed_;
     Status status_;
     Crew crew_; // last: it is joined before the rest dies
 };

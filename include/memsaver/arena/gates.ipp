@@ -177,9 +177,7 @@ MEMSAVER_INLINE Status ArenaGates::close() noexcept {
 
 MEMSAVER_INLINE ArenaGates::Opening::Opening(ArenaGates& gates, std::vector<Part> parts)
     : gates_{gates}, parts_{std::move(parts)}, crew_{
-                                                   CrewOptions{.threads = 1, .numa_node = gates.driver_.numa_node()}} {
-    check(passed_.open(gates_.driver_, gates_.relay()), "open an event for gates");
-}
+                                                   CrewOptions{.threads = 1, .numa_node = gates.driver_.numa_node()}} {}
 
 MEMSAVER_INLINE void ArenaGates::Opening::start() {
     crew_.start(1, [this] { run(); });
@@ -197,18 +195,16 @@ MEMSAVER_INLINE void ArenaGates::Opening::run() noexcept {
 }
 
 MEMSAVER_INLINE Status ArenaGates::Opening::open_each() noexcept {
-    const AnyDriver& driver = gates_.driver_;
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-        // By a stream, not by `wait_for`: that may wait for the whole device, and so for this thread.
-        Status status = parts_[i].ticket->follow(gates_.relay(), parts_[i].range);
-        if (!status.ok()) return status;
-        if (i + 1 < parts_.size() && parts_[i + 1].value == parts_[i].value) continue; // the gate has more
-        status = driver.record(passed_.get(), gates_.relay());
-        if (status.ok()) status = driver.wait(passed_.get());
-        if (!status.ok()) return status;
-        gates_.open(parts_[i].value);
+    try {
+        for (std::size_t i = 0; i < parts_.size(); ++i) {
+            const Status status = parts_[i].ticket->wait_for(parts_[i].range);
+            if (!status.ok()) return status;
+            if (i + 1 == parts_.size() || parts_[i + 1].value != parts_[i].value) gates_.open(parts_[i].value);
+        }
+        return {};
+    } catch (...) { // who waits for the ticket is told
+        return {StatusKind::other, 0, "bytes that gates wait for could not be brought"};
     }
-    return {};
 }
 
 } // namespace detail

@@ -95,7 +95,7 @@ MEMSAVER_INLINE Status PinnedTransfer::wait_for(Range range) {
     const bool seen = observer_ != nullptr && lane_.direction() == Direction::out;
     return each_of(range, seen ? shown_ : under_way_, [&](std::size_t i) {
         const Status status = lane_.driver().wait(marks_[i].get());
-        return status.ok() || !lane_.driver().drain().ok() ? status : Status{};
+        return status.ok() || !lane_.drain().ok() ? status : Status{};
     });
 }
 
