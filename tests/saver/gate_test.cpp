@@ -1,5 +1,6 @@
 // Gates: captured graphs wait, in every replay, for just the bytes that they are about to read.
 #include "backup/backup_support.hpp"
+#include "backup/file_source_support.hpp"
 #include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -175,13 +176,24 @@ TEST_CASE_TEMPLATE("gates: closed for as long as a copy is late", M, MEMSAVER_TE
 }
 
 TEST_CASE("gates: one waits for its own bytes and for none that come later") {
-    for (const bool pageable : {false, true}) {
-        CAPTURE(pageable);
+    const ModelFiles files;
+    for (const AnyPolicy& policy :
+         {AnyPolicy{HostBackup{}},
+          AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB}},
+          AnyPolicy{FileSource{.threads = 1, .ring_bytes = 4_MiB}}}) {
+        const bool pageable = !(policy == AnyPolicy{HostBackup{}}); // or in a file: the host carries them
+        CAPTURE(policy.describe());
         const Checked<NastyHostMachine> machine; // where nothing moves that nobody waits for
         MemorySaver<> saver{MemorySaver{machine.driver}};
-        const AnyPolicy policy =
-            pageable ? HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB} : HostBackup{};
         Model model{saver, machine.driver, "weights", policy};
+        if (policy == AnyPolicy{FileSource{.threads = 1, .ring_bytes = 4_MiB}}) {
+            std::vector<unsigned char> all;
+            for (std::size_t i = 0; i < 4; ++i) {
+                const std::vector<unsigned char> each = pattern(layer, i);
+                all.insert(all.end(), each.begin(), each.end());
+            }
+            saver.load(model.at(0), all.size(), files.put("weights", all));
+        }
         saver.pause("weights");
         std::atomic<bool> stop{pageable};
         std::atomic<int> copies{0};
