@@ -1,7 +1,9 @@
 // Bytes that are kept coded: they come back as they were, take less room, and whatever fails leaves them whole.
 #include "backup/backup_support.hpp"
 
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 namespace backup_compressed_test {
 
@@ -358,6 +360,28 @@ TEST_CASE_TEMPLATE("compressed: exchange, streamed resume and saving ahead", M, 
     (void)saver.resume("once");
     CHECK(read_bytes(machine.driver, kept, 3_MiB) == thin(3_MiB, 3));
     check_books(saver, machine.driver);
+}
+
+TEST_CASE("compressed: threads that bring bytes do not wait for the device because of an earlier failure") {
+    if (!no_codec().empty()) return;
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Buffer<char> block{saver.arena("tag", compressed(in_file())), 2000}; // too small to be coded
+    write_pattern(machine.driver, block.data(), block.size(), 1);
+    saver.pause("tag");
+    machine.driver.fail({.call = Call::copy_to_device});
+    machine.driver.fail({.call = Call::drain, .lasting = Lasting::onwards}); // work may still use what it has lent
+    CHECK_THROWS_AS(saver.resume("tag"), Error);
+    machine.driver.heal();
+    std::atomic<int> drains{0};
+    const std::thread::id here = std::this_thread::get_id();
+    machine.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::drain && std::this_thread::get_id() != here) drains += 1;
+    });
+    saver.resume("tag");
+    machine.driver.on_call({});
+    CHECK(drains == 0); // a stream that waits for these bytes at a gate would wait for them in vain
+    CHECK(has_pattern(machine.driver, block.data(), block.size(), 1));
 }
 
 TEST_CASE("compressed: a policy for one pause, and a tag that goes") {

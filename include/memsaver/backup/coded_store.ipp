@@ -438,6 +438,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, con
     measure();
     remember(live);
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
+    ring_->settle(tag_text_); // here: the crew must not wait for the device
     bool coded = false;
     for (const Unit& chunk : chunks_of(units)) coded = record_of(chunk).coded || coded;
     if (coded) check_of(scratch_->take(), "take memory to decode in", scratch_->wanted_bytes());
