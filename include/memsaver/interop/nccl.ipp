@@ -13,10 +13,12 @@
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace memsaver::inline v0_2 {
 
@@ -79,13 +81,25 @@ public:
 
     void abandon() noexcept { gone_.store(true); }
     [[nodiscard]] bool gone() const noexcept { return gone_.load(); }
-    /// `call()`, of a communicator that is awake and well. Throws DriverError if it has failed, or the call does.
+    /// `call()`, of a communicator that is awake and well, which writes to `result`. Throws DriverError if it has
+    /// failed, or the call does.
     template <class Call>
-    void call(const char* name, Call&& call) {
+    void call(const char* name, const std::shared_ptr<void>& result, Call&& call) {
         if (gone()) return;
         require_awake(name);
         require_well(name);
-        finish(call(), name);
+        {
+            const std::lock_guard lock{mutex_};
+            late_.reserve(late_.size() + 1); // several calls at once are not NCCL's to have
+        }
+        const nccl::Result answer = call();
+        try {
+            finish(answer, name);
+        } catch (const NotIdle&) { // NCCL may write there later
+            const std::lock_guard lock{mutex_};
+            late_.push_back(result);
+            throw;
+        }
     }
     /// Throws DriverError if the communicator has failed.
     void require_well(const char* before);
@@ -104,6 +118,8 @@ private:
     NcclOptions options_;
     std::atomic<bool> suspended_{false};
     std::atomic<bool> gone_{false};
+    std::mutex mutex_;
+    std::vector<std::shared_ptr<void>> late_; // what calls that were not waited for write to
 };
 
 MEMSAVER_INLINE void NcclState::raise(nccl::Result result, const std::string& what, const char* advice) const {
@@ -144,9 +160,15 @@ MEMSAVER_INLINE void NcclState::finish(nccl::Result result, const char* call) {
 MEMSAVER_INLINE void NcclState::suspend() {
     if (gone()) return;
     require_well("pause");
-    if (!suspends()) return;
-    finish(library_.comm_suspend(comm_, nccl::suspend_memory), "ncclCommSuspend");
-    suspended_.store(true);
+    if (!suspends() || suspended_.load()) return;
+    const nccl::Result answer = library_.comm_suspend(comm_, nccl::suspend_memory);
+    suspended_.store(answer == nccl::success || answer == nccl::in_progress); // one that takes too long may get there
+    try {
+        finish(answer, "ncclCommSuspend");
+    } catch (const DriverError&) {
+        suspended_.store(false);
+        throw;
+    }
 }
 
 MEMSAVER_INLINE void NcclState::resume() {
@@ -201,11 +223,12 @@ MEMSAVER_INLINE NcclBuffer NcclComm::buffer(void* pointer, std::size_t bytes) {
         options.on_pause = OnPause::renew;
         const auto handle = std::make_shared<void*>(nullptr);
         options.on_register = [state = state_, handle, pointer, bytes] {
-            state->call("ncclCommRegister",
+            state->call("ncclCommRegister", handle,
                         [&] { return state->library().comm_register(state->comm(), pointer, bytes, handle.get()); });
         };
         options.on_deregister = [state = state_, handle] {
-            state->call("ncclCommDeregister", [&] { return state->library().comm_deregister(state->comm(), *handle); });
+            state->call("ncclCommDeregister", handle,
+                        [&] { return state->library().comm_deregister(state->comm(), *handle); });
             *handle = nullptr;
         };
         return registrations_.add(pointer, bytes, std::move(options));
@@ -224,12 +247,12 @@ MEMSAVER_INLINE NcclWindow NcclComm::window(void* pointer, std::size_t bytes, in
         options.on_pause = OnPause::renew;
         const auto window = std::make_shared<ncclWindow_vidmem*>(nullptr);
         options.on_register = [state = state_, window, pointer, bytes, flags] {
-            state->call("ncclCommWindowRegister", [&] {
+            state->call("ncclCommWindowRegister", window, [&] {
                 return state->library().comm_window_register(state->comm(), pointer, bytes, window.get(), flags);
             });
         };
         options.on_deregister = [state = state_, window] {
-            state->call("ncclCommWindowDeregister",
+            state->call("ncclCommWindowDeregister", window,
                         [&] { return state->library().comm_window_deregister(state->comm(), *window); });
             *window = nullptr;
         };
