@@ -131,8 +131,9 @@ MEMSAVER_INLINE Status CudaDriver::record(EventRef event, StreamRef stream) cons
 
 MEMSAVER_INLINE Status CudaDriver::record_device(EventRef event) const noexcept {
     return device_->call([&](const detail::CudaApi& api) {
-        return api.ctx_record_event != nullptr ? api.ctx_record_event(device_->context(), detail::native(event))
-                                               : api.ctx_synchronize();
+        if (api.ctx_record_event != nullptr) return api.ctx_record_event(device_->context(), detail::native(event));
+        const Neighbours::DeviceWait alone{device_->neighbours()};
+        return api.ctx_synchronize();
     });
 }
 
