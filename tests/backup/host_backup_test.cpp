@@ -411,7 +411,7 @@ TEST_CASE_TEMPLATE("pins refused: slower, told once, and the bytes are right", M
                                  .nth = from_the_first ? std::uint64_t{1} : std::uint64_t{2},
                                  .lasting = Lasting::onwards,
                                  .kind = StatusKind::out_of_host_memory});
-            for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
+            for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
                 blocks.write(cycle);
                 saver.invalidate("weights");
                 (void)saver.pause("weights");
@@ -841,7 +841,7 @@ TEST_CASE_TEMPLATE("blocks are allocated and given up by other threads while a t
             }
             for (void* const block : mine) arena.deallocate(block);
         }};
-        for (int cycle = 0; cycle < 8; ++cycle) {
+        for (int cycle = 0; cycle < 4; ++cycle) {
             saver.prepare("weights");
             (void)saver.pause("weights");
             (void)saver.resume("weights");
