@@ -66,13 +66,13 @@ MEMSAVER_INLINE void IdleWait::mark(StreamRef stream) {
     bool capturing = false;
     check(driver_.capturing(stream, capturing), "ask whether a stream is being captured");
     if (capturing) throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
-    check(owned_.emplace_back().open(driver_, stream), "open an event");
+    check(owned_.emplace_back().open(driver_, stream), "open an event, to wait for a stream's work");
     check(driver_.record(owned_.back().get(), stream), "record an event");
     mark(owned_.back().get());
 }
 
 MEMSAVER_INLINE void IdleWait::mark_device() {
-    check(owned_.emplace_back().open(driver_), "open an event");
+    check(owned_.emplace_back().open(driver_), "open an event, to wait for the device's work");
     check(driver_.record_device(owned_.back().get()),
           "wait for the device's work (if a stream capture is open, name the streams: .order = after(...))");
     mark(owned_.back().get());
