@@ -123,8 +123,9 @@ public:
     /// Other bytes for memory that is away. See MemorySaver::write_backup.
     virtual void write_backup(void* pointer, const void* from, std::size_t bytes) = 0;
 
-    /// Bytes from a file, now and at every resume. See MemorySaver::load.
-    virtual void load(void* pointer, const FileRange& from) = 0;
+    /// Bytes from a file, now and at every resume. See MemorySaver::load. `reader` makes the policy that reads them
+    /// where the arena's own does not: passed in, so that a program that never loads does not compile it.
+    virtual void load(void* pointer, const FileRange& from, AnyPolicy (*reader)()) = 0;
 
     /// These bytes changed. See MemorySaver::invalidate.
     virtual void invalidate(const void* pointer, std::size_t bytes) = 0;

@@ -103,7 +103,7 @@ public:
     MEMSAVER_INLINE void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
     [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
     MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
-    MEMSAVER_INLINE void load(void* pointer, const FileRange& from) override;
+    MEMSAVER_INLINE void load(void* pointer, const FileRange& from, AnyPolicy (*reader)() = nullptr) override;
     MEMSAVER_INLINE void invalidate(const void* pointer, std::size_t bytes) override;
     [[nodiscard]] MEMSAVER_INLINE std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) override;
     MEMSAVER_INLINE void require_brought() override;

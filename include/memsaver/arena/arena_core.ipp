@@ -452,7 +452,7 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
     }
 }
 
-MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from) {
+MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from, AnyPolicy (*)()) {
     const Range range{address_of(pointer), from.bytes};
     const auto text = [&] {
         return "load(" + format_address(range.address) + ", " + format_bytes(range.bytes) + ", \"" + from.path +

@@ -54,7 +54,7 @@ public:
         /// Makes later work of `stream` start after the bytes of `range` have arrived; does not wait for the rest.
         virtual Status follow(StreamRef stream, Range range) noexcept = 0;
         /// Waits until the bytes of `range` have arrived; for the rest too, unless overridden. May throw as `wait`.
-        virtual Status wait_for(Range range);
+        virtual Status wait_for(Range) { return wait_in_turn(); }
         /// Whether all of it is on its streams, so that nothing but the device can keep it from arriving.
         [[nodiscard]] virtual bool enqueued() const noexcept { return false; }
         /// When the last bytes of `range` come: the number of their part, in the order in which the parts are begun.

@@ -21,8 +21,6 @@ MEMSAVER_INLINE void Progress::add(std::size_t bytes) noexcept {
 
 } // namespace detail
 
-MEMSAVER_INLINE Status Ticket::Work::wait_for(Range) { return wait_in_turn(); }
-
 MEMSAVER_INLINE Status Ticket::Work::wait_in_turn() {
     struct Turn {
         explicit Turn(std::atomic<bool>& other) : taken{other} {

@@ -41,7 +41,7 @@ public:
     /// Nothing is ever away: into the memory itself, once the device's work has passed.
     MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
     /// Once, for it stays.
-    MEMSAVER_INLINE void load(void* pointer, const FileRange& from) override;
+    MEMSAVER_INLINE void load(void* pointer, const FileRange& from, AnyPolicy (*reader)()) override;
     MEMSAVER_INLINE void invalidate(const void* pointer, std::size_t bytes) override;
     /// Nothing is ever away: there is nothing to wait for.
     [[nodiscard]] MEMSAVER_INLINE std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) override;

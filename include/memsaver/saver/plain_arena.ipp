@@ -1,7 +1,6 @@
 // Definitions of plain_arena.hpp.
 #pragma once
 
-#include "memsaver/backup/file_source.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_arena.hpp"
 
@@ -235,7 +234,7 @@ MEMSAVER_INLINE void PlainArena::write_backup(void* pointer, const void* from, s
     check(marked.ok() ? driver_.wait(event.get()) : driver_.drain(), "wait for a copy");
 }
 
-MEMSAVER_INLINE void PlainArena::load(void* pointer, const FileRange& from) {
+MEMSAVER_INLINE void PlainArena::load(void* pointer, const FileRange& from, AnyPolicy (*reader)()) {
     const auto refusal = [&](const char* why) {
         return Misuse{"load(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(from.bytes) +
                       ", \"" + from.path + "\") in tag \"" + tag_ + "\": " + why};
@@ -243,7 +242,7 @@ MEMSAVER_INLINE void PlainArena::load(void* pointer, const FileRange& from) {
     if (from.bytes == 0 || !holds(pointer, from.bytes)) throw refusal("these are not bytes of a live block");
     LiveSet live;
     live.tag = tag_;
-    const std::shared_ptr<AnySlot> slot = AnyPolicy{FileSource{}}.open(driver_);
+    const std::shared_ptr<AnySlot> slot = reader().open(driver_);
     try {
         (void)slot->load({reinterpret_cast<Address>(pointer), from.bytes, 1}, 0, from, live);
     } catch (const Misuse& error) {

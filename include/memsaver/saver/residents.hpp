@@ -11,7 +11,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,7 +39,7 @@ struct Resident {
     bool gone = false;         ///< dropped
     std::uint64_t losses = 0;  ///< how often its bytes were dropped
     std::uint64_t told = 0;    ///< of these, those that a use was told of that has ended since
-    std::deque<std::shared_ptr<const WorkMark>> marks{}; ///< what ended or living uses said that it also waits for
+    std::vector<std::shared_ptr<const WorkMark>> marks{}; ///< what ended or living uses said that it also waits for
 
     [[nodiscard]] bool may_be_evicted() const noexcept { return evictable || used; }
 };

@@ -139,8 +139,10 @@ MEMSAVER_INLINE void Residents::add_mark(UseRecord& use, const std::shared_ptr<c
     const std::lock_guard lock{mutex_};
     for (const UseRecord::Of& of : use.of_) {
         auto& marks = of.resident->marks;
-        bool passed = true;
-        while (!marks.empty() && marks.front()->query(passed).ok() && passed) marks.pop_front();
+        marks.erase(marks.begin(), std::find_if(marks.begin(), marks.end(), [](const auto& each) {
+                        bool passed = false;
+                        return !each->query(passed).ok() || !passed;
+                    }));
         if (marks.empty() || marks.back() != mark) marks.push_back(mark);
     }
 }
@@ -315,7 +317,7 @@ MEMSAVER_INLINE Residents::Claim::~Claim() {
 
 MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) {
     for (const auto& tag : tags_) {
-        std::deque<std::shared_ptr<const WorkMark>> marks; // closed without the lock
+        std::vector<std::shared_ptr<const WorkMark>> marks; // closed without the lock
         {
             const std::lock_guard lock{books_->mutex_};
             marks = tag->marks; // nobody adds any while it is claimed

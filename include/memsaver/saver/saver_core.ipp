@@ -1,6 +1,7 @@
 // Definitions of saver_core.hpp.
 #pragma once
 
+#include "memsaver/backup/file_source.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/gate.hpp"
@@ -259,7 +260,7 @@ MEMSAVER_INLINE void SaverCore::load(void* pointer, const FileRange& from) {
 }
 
 MEMSAVER_INLINE void SaverCore::load(ArenaBase& arena, void* pointer, const FileRange& from) {
-    boundary("load", arena, [&] { arena.load(pointer, from); });
+    boundary("load", arena, [&] { arena.load(pointer, from, [] { return AnyPolicy{FileSource{}}; }); });
 }
 
 MEMSAVER_INLINE void SaverCore::invalidate(const void* pointer, std::size_t bytes) {
