@@ -190,12 +190,23 @@ TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who hold
     CHECK(row_of(saver, "b").users == 0);
 }
 
+TEST_CASE("use: its own tags that are here and idle are not called idle where it finds no room") {
+    World world{{"a", "b"}};
+    auto& saver = *world.saver;
+    const Buffer<char> kept{saver.arena("kept"), 20_MiB};
+    { const Use use = saver.use("a"); }
+    const std::string text = text_of<OutOfMemory>([&] { const Use use = saver.use({"a", "b"}); });
+    CHECK(contains(text, "held: \"kept\" 20.00 MiB kept, \"a\" 12.00 MiB wanted"));
+    CHECK(world.states({"a", "b"}) == "10");
+}
+
 TEST_CASE("use: what never was in a use, nor made evictable, is in the way for good") {
     World world{{"a"}};
     auto& saver = *world.saver;
     const Buffer<char> kept{saver.arena("kept"), 30_MiB};
     const std::string text = text_of<OutOfMemory>([&] { const Use use = saver.use("a", {.room_within = 1h}); });
-    CHECK(!contains(text, "held:")); // nothing was ever used
+    CHECK(contains(text, "held: \"kept\" 30.00 MiB kept"));
+    CHECK(!contains(text_of<OutOfMemory>([&] { (void)saver.arena("kept").allocate(1_GiB); }), "held:")); // not a use
 }
 
 TEST_CASE("use: waits for room that another thread's use holds, and for no longer than it may") {

@@ -77,11 +77,11 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
         } catch (NotIdle& error) {
             waiter.stop_moving();
             if (over(room)) raise_no_room(in, error.what());
-            state_.say_who_holds(error);
+            state_.say_who_holds(error, in);
             throw;
         } catch (OutOfMemory& error) {
             waiter.stop_moving();
-            if (error.holders().empty()) state_.say_who_holds(error);
+            if (error.holders().empty()) state_.say_who_holds(error, in);
             throw;
         }
     }
@@ -367,7 +367,7 @@ MEMSAVER_INLINE void Residency::raise_no_room(const Tags& in, const char* why) {
     OutOfMemory error{"use of " + quoted_tags(in) + " needs " + format_bytes(needed) + ", " + format_bytes(free) +
                           " were free: " + why,
                       needed, free};
-    state_.say_who_holds(error);
+    state_.say_who_holds(error, in);
     throw error;
 }
 
@@ -484,10 +484,15 @@ MEMSAVER_INLINE std::vector<Holder> SaverState::holders() {
     return rows;
 }
 
-MEMSAVER_INLINE void SaverState::say_who_holds(Error& error) noexcept {
+MEMSAVER_INLINE void SaverState::say_who_holds(Error& error, const Tags& wanted) noexcept {
     try {
         std::vector<Holder> rows = holders();
-        const std::string line = tags_.residents().in_play() ? line_of(rows) : std::string{};
+        for (Holder& row : rows) {
+            const bool own = std::find(wanted.names().begin(), wanted.names().end(), row.tag) != wanted.names().end();
+            if (own && row.state == "idle") row.state = "wanted";
+        }
+        const bool say = tags_.residents().in_play() || !wanted.names().empty();
+        const std::string line = say ? line_of(rows) : std::string{};
         error.attach(std::move(rows));
         if (!line.empty()) error.append("; " + line);
     } catch (const std::bad_alloc&) { // then it says the rest

@@ -156,8 +156,9 @@ class SaverState {
     void note_losses(const Members& members, const Report& report, const std::optional<AnyPolicy>& once) noexcept;
     /// Who holds memory now: a row for each tag and device.
     [[nodiscard]] std::vector<Holder> holders();
-    /// Attaches that, and a line of it where residency is in play. Needs host memory, or does nothing.
-    void say_who_holds(Error& error) noexcept;
+    /// Attaches that, and a line of it where residency is in play, as it is for a use of the tags `wanted`. Needs host
+    /// memory, or does nothing.
+    void say_who_holds(Error& error, const Tags& wanted = {}) noexcept;
     /// Counts what a report says of the arenas concerned.
     static void note(const Members& members, const Report& report) noexcept;
     void warn_of_lost_bytes(const Report& report, const PauseOptions& options);
