@@ -10,7 +10,8 @@ it, that shows the whole layer; adapters in interop/ stand alone, and the umbrel
 else's header; no header of the CUDA toolkit is included; a header ends with its .ipp file, which defines for both forms
 of the library; what memsaver.hpp shows of declarations is quick to read; the listed headers are those of the tree, and so are the files of the compiled form; headers are guarded
 and introduced; nothing in the library ends the process; headers for C include C's, and declare what the shared library
-shows; test cases stand where the build looks for them, each file's in a namespace of its own.
+shows; test cases stand where the build looks for them, each file's in a namespace of its own; links between pages lead
+somewhere.
 """
 import argparse
 import re
@@ -237,11 +238,12 @@ def check_definitions(tree):
             if marked and not overrides:
                 yield f"{name}: MEMSAVER_INLINE is for .ipp files; what a header defines is inline in both forms"
     for name, text in tree.files.items():
-        for match in re.finditer(r"^(.*)\boverride;", code_of(text), re.M):
+        for match in re.finditer(r"^(.*)\boverride;|^(?=(.*\bvirtual\b[^;{}=]*);)", code_of(text), re.M):
             definitions = name.replace(".hpp", ".ipp")
             wanted = "inline" if always_inline(definitions) else "MEMSAVER_INLINE"
-            if definitions in tree.definitions and wanted not in statement_before(code_of(text), match.end(1)).split():
-                yield f"{name}: {' '.join(match[1].split())[:60]}: begins with {wanted}, or each unit has the vtable"
+            said = 1 if match[1] is not None else 2
+            if definitions in tree.definitions and wanted not in statement_before(code_of(text), match.end(said)).split():
+                yield f"{name}: {' '.join(match[said].split())[:60]}: begins with {wanted}, or each unit has the vtable"
 
 
 def header_list(tree):
@@ -353,6 +355,29 @@ def check_c_interface(tree):
         yield f"{C_SYMBOLS}: shows {name}, which no header declares"
 
 
+def anchors_of(text):
+    """What GitHub calls the headings of a page."""
+    for heading in re.findall(r"^#+ +(.*?) *$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M):
+        yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def check_links(tree):
+    """Links of the pages to files, and to headings of pages."""
+    pages = [path for path in [*tree.root.glob("*.md"), *(tree.root / "docs").rglob("*.md"), *tree.root.glob("*/*/README.md")]
+             if "build" not in path.relative_to(tree.root).parts]
+    for page in sorted(set(pages)):
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)", re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.M | re.S)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            to = (page.parent / name).resolve() if name else page
+            if not to.exists():
+                yield f"{page.relative_to(tree.root)}: there is no {target}"
+            elif anchor and to.suffix == ".md" and anchor not in anchors_of(to.read_text(encoding="utf-8")):
+                yield f"{page.relative_to(tree.root)}: {name or 'it'} has no heading #{anchor}"
+
+
 RULES = [
     check_layers,
     check_doors,
@@ -369,6 +394,7 @@ RULES = [
     check_c_interface,
     check_test_files,
     check_test_namespaces,
+    check_links,
 ]
 
 

@@ -192,7 +192,9 @@ class CheckTree(unittest.TestCase):
         def without_vtable():
             return not any("each unit has the vtable" in found for found in check_tree.violations(self.root))
 
-        for body, good in (("void f() override;", False), ("MEMSAVER_INLINE void f()\n        override;", True)):
+        for body, good in (("void f() override;", False), ("MEMSAVER_INLINE void f()\n        override;", True),
+                           ("virtual void f(int a);", False), ("MEMSAVER_INLINE virtual void f();", True),
+                           ("virtual void f() = 0;", True), ("virtual void f() {}", True)):
             self.write("include/memsaver/driver/driver.hpp", header(body=f"struct A : B {{\n    {body}\n}};"))
             self.assertEqual(without_vtable(), good, body)
 
@@ -206,6 +208,13 @@ class CheckTree(unittest.TestCase):
         self.assertNotIn("backup.cpp", check_tree.compiled_files(check_tree.Tree(self.root)))
         self.write(f"include/memsaver/{name}.ipp", definitions(name, body="MEMSAVER_INLINE void f() {}"))
         self.assert_found("begins with inline")
+
+    def test_links(self):
+        self.write("docs/a.md", "# One: *two*, `three`\n```\n# no heading\n```\n")
+        for target, good in (("docs/a.md", True), ("docs/a.md#one-two-three", True), ("https://nowhere.test/b.md", True),
+                             ("docs/b.md", False), ("docs/a.md#one", False), ("docs/a.md#no-heading", False)):
+            self.write("README.md", f"See [it]({target}); `[not](a.link)`.\n")
+            self.assertEqual(check_tree.violations(self.root) == [], good, target)
 
     def test_compiled_files(self):
         self.write("cmake/compiled/driver.cpp", "// Another.\n")
