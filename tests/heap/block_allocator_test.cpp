@@ -61,6 +61,33 @@ TEST_CASE("BlockAllocator: a block that was given up is neither the program's no
     CHECK(blocks.allocate(unit, unit, 1) != nullptr);
 }
 
+TEST_CASE("BlockAllocator: what is taken out is forgotten, and can be added again in any order") {
+    BlockAllocator blocks;
+    const Range first{base, unit};
+    const Range second{base + unit, unit};
+    for (int round = 0; round < 4; ++round) {
+        blocks.add_live(round % 2 == 0 ? std::vector{first, second} : std::vector{second, first});
+        for (const Range& each : {first, second}) {
+            REQUIRE(blocks.find(each.address) != nullptr);
+            CHECK(blocks.find(each.address)->address == each.address);
+            CHECK(blocks.find(each.address)->state == Block::State::live);
+        }
+        blocks.reserve_to_take_out(2);
+        for (const Range& each : {first, second}) {
+            blocks.take_out(each.address);
+            CHECK(blocks.find(each.address) == nullptr);
+        }
+        CHECK(blocks.live_blocks() == 0);
+    }
+    blocks.add_live({first, second});
+    blocks.reserve_to_take_out(1);
+    blocks.take_out(second.address);
+    blocks.add({base + 8 * unit, 4 * unit}); // elsewhere: not what follows the first one
+    blocks.mark_freed(first.address);
+    CHECK(blocks.reclaim(first.address) == first);
+    CHECK(blocks.free_bytes() == 5 * unit);
+}
+
 TEST_CASE("BlockAllocator: a large alignment is found in a free block that is not the first of its class") {
     BlockAllocator blocks;
     for (std::size_t i = 0; i < 20; ++i) blocks.add({base + unit + 64 * unit * i, 8 * unit}); // badly aligned

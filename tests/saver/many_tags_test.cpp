@@ -1,13 +1,17 @@
 // Operations over several tags: their turns, lists of them, and what tags cost that hold nothing.
 #include "support/machines.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -51,6 +55,44 @@ TEST_CASE("many tags: what waits for the turn of one leaves the others as they a
     restores.join();
     pauses.join();
     CHECK(a.usage().state != "active");
+}
+
+/// A policy whose first slot takes until it is told, and then fails.
+struct SlowToFail {
+    struct Slot {
+        void prepare(const LiveSet&) {}
+        Ticket save(const LiveSet&) { return {}; }
+        Ticket restore(const LiveSet&) { return {}; }
+        void resumed() noexcept {}
+        void forget(std::uint64_t) noexcept {}
+        void invalidate() noexcept {}
+        [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return 0; }
+    };
+    [[nodiscard]] std::string_view name() const noexcept { return "slow to fail"; }
+    [[nodiscard]] Slot open(const AnyDriver&) const {
+        begun->store(true);
+        while (held->load()) std::this_thread::yield();
+        throw std::runtime_error{"no slot"};
+    }
+    friend bool operator==(const SlowToFail&, const SlowToFail&) = default;
+
+    std::atomic<bool>* begun;
+    std::atomic<bool>* held;
+};
+
+TEST_CASE("many tags: who waits while another thread makes a tag goes on where that one fails") {
+    std::atomic<bool> begun{false};
+    std::atomic<bool> held{true};
+    MemorySaver saver{HostDriver{64_MiB}};
+    Doing fails{[&] { CHECK_THROWS_AS((void)saver.arena("a", SlowToFail{&begun, &held}), std::runtime_error); }};
+    while (!begun) std::this_thread::yield();
+    Doing waits{[&] { saver.deallocate(saver.arena("a", HostBackup{}).allocate(1_MiB)); }};
+    std::this_thread::sleep_for(std::chrono::milliseconds{30}); // it most likely waits by now
+    CHECK(!waits.over());
+    held = false;
+    fails.join();
+    waits.join();
+    CHECK(saver.arena("a").usage().policy == "host");
 }
 
 TEST_CASE("many tags: lists for every operation on tags") {
