@@ -62,8 +62,8 @@ struct Holder {
     int device = 0;
     std::size_t bytes = 0; ///< physical memory
     std::size_t users = 0; ///< living `Use`s that name the tag
-    /// "in use", "idle" (may be evicted), "wanted" (idle, and of the use that found no room), "moving" (is being paused)
-    /// or "kept" (is not evicted).
+    /// "in use", "idle" (may be evicted), "wanted" (idle, and of the use that found no room), "moving" (is being
+    /// paused) or "kept" (is not evicted).
     std::string state;
 
     /// `"weights" 1.00 GiB in use by 2`
