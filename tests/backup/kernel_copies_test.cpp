@@ -105,6 +105,29 @@ TEST_CASE("kernel copies: a restore and a save go by a kernel while the copy eng
     world.check_clean();
 }
 
+TEST_CASE("kernel copies: the kernel is loaded with the first save or ahead of it, not while the engines stand still") {
+    constexpr std::size_t bytes = 72_MiB; // more than what is pinned at once
+    for (const bool prepared : {false, true}) {
+        CAPTURE(prepared);
+        const Machine driver{HostDriver{128_MiB}};
+        MemorySaver saver{driver};
+        void* const block = saver.arena("weights", HostBackup{.threads = 2, .kernel_copies = soon}).allocate(bytes);
+        write_pattern(driver, block, 8_MiB, 1);
+        if (prepared) saver.prepare("weights");
+        CHECK(driver.calls(Call::copy_by_kernel) == (prepared ? 1 : 0));
+        (void)saver.pause("weights");
+        const std::uint64_t before = driver.calls(Call::copy_by_kernel);
+        CHECK(before >= 1);
+        REQUIRE(driver.inner().stall_copies(2 * standstill).ok());
+        const auto begin = std::chrono::steady_clock::now();
+        const Arrival arrival = saver.resume_async("weights", {});
+        CHECK(std::chrono::steady_clock::now() - begin < standstill);
+        CHECK(driver.calls(Call::copy_by_kernel) > before);
+        arrival.wait();
+        CHECK(has_pattern(driver, block, 8_MiB, 1));
+    }
+}
+
 TEST_CASE("kernel copies: the engines take over again once they go on") {
     World world{patient};
     (void)world.saver.pause("weights");
@@ -194,6 +217,7 @@ TEST_CASE("kernel copies: whatever fails, the tag stays paused and comes back wh
     }
     World world{soon}; // without a stream for the kernels the copies take the long way
     (void)world.saver.pause("weights");
+    world.before = world.driver.calls(Call::copy_by_kernel);
     REQUIRE(world.driver.inner().stall_copies(50ms).ok());
     world.driver.fail({.call = Call::open_stream});
     (void)world.saver.resume("weights");

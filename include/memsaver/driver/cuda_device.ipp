@@ -86,6 +86,7 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from
     if (((to | from) % copy_vector) != 0) return cuda::error_not_supported;
     const cuda::Function kernel = copy_kernel();
     if (kernel == nullptr) return cuda::error_not_supported;
+    if (bytes == 0) return cuda::success;
     unsigned long long vectors = bytes / copy_vector;
     unsigned tail = static_cast<unsigned>(bytes % copy_vector);
     void* arguments[] = {&to, &from, &vectors, &tail};
@@ -93,15 +94,26 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from
 }
 
 MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
+    if (copier_tried_.load()) return copy_kernel_;
+    const Neighbours::DeviceWait alone{neighbours_, Neighbours::OrNot{}};
+    if (!alone.owns()) return nullptr; // this time
     const std::lock_guard lock{copier_mutex_};
-    if (std::exchange(copier_tried_, true)) return copy_kernel_;
+    if (!copier_tried_.load()) load_copy_kernel();
+    copier_tried_.store(true);
+    return copy_kernel_;
+}
+
+MEMSAVER_INLINE void CudaDevice::load_copy_kernel() const noexcept {
     int reaches = 0; // the host's pages at their own addresses
     if (api_.device_attribute(&reaches, cuda::attribute_host_pointers, device_) != cuda::success || reaches == 0)
-        return nullptr;
+        return;
     if (api_.module_load(&copier_, copy_kernel_ptx) != cuda::success) copier_ = nullptr;
-    if (copier_ != nullptr && api_.module_function(&copy_kernel_, copier_, "memsaver_copy") != cuda::success)
-        copy_kernel_ = nullptr;
-    return copy_kernel_;
+    if (copier_ == nullptr) return;
+    cuda::Function found = nullptr;
+    cuda::Result result = api_.module_function(&found, copier_, "memsaver_copy");
+    // All of it now, and not at the first launch: CUDA loads kernels lazily.
+    if (result == cuda::success && api_.function_load != nullptr) result = api_.function_load(found);
+    if (result == cuda::success) copy_kernel_ = found;
 }
 
 MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {
