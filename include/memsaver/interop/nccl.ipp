@@ -3,6 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
+#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/interop/nccl.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -68,8 +70,8 @@ MEMSAVER_INLINE std::string nccl_version_text(int version) {
 /// A communicator, as the functions of its registrations know it.
 class NcclState {
 public:
-    NcclState(NcclLibrary library, ncclComm* comm, NcclOptions options)
-        : library_{library}, comm_{comm}, options_{std::move(options)} {}
+    NcclState(NcclLibrary library, ncclComm* comm, NcclOptions options, std::vector<AnyDriver> drivers)
+        : library_{library}, comm_{comm}, options_{std::move(options)}, drivers_{std::move(drivers)} {}
 
     [[nodiscard]] const NcclLibrary& library() const noexcept { return library_; }
     [[nodiscard]] ncclComm* comm() const noexcept { return comm_; }
@@ -92,6 +94,7 @@ public:
             const std::lock_guard lock{mutex_};
             late_.reserve(late_.size() + 1); // several calls at once are not NCCL's to have
         }
+        const auto alone = wait_alone();
         const nccl::Result answer = call();
         try {
             finish(answer, name);
@@ -112,10 +115,13 @@ public:
 
 private:
     [[noreturn]] void raise(nccl::Result result, const std::string& what, const char* advice = "") const;
+    /// While it lives, no stream begins to wait for a word: NCCL frees memory and waits for devices.
+    [[nodiscard]] std::deque<Neighbours::DeviceWait> wait_alone() const;
 
     NcclLibrary library_;
     ncclComm* comm_;
     NcclOptions options_;
+    std::vector<AnyDriver> drivers_;
     std::atomic<bool> suspended_{false};
     std::atomic<bool> gone_{false};
     std::mutex mutex_;
@@ -129,6 +135,14 @@ MEMSAVER_INLINE void NcclState::raise(nccl::Result result, const std::string& wh
                           "\"): " + (name != nullptr ? name : "failed") + " (" + std::to_string(result) + ')' +
                           (more != nullptr && *more != '\0' ? std::string{": "} + more : std::string{}) + advice,
                       {StatusKind::other, result, "NCCL"}};
+}
+
+MEMSAVER_INLINE std::deque<Neighbours::DeviceWait> NcclState::wait_alone() const {
+    std::deque<Neighbours::DeviceWait> alone;
+    for (const AnyDriver& driver : drivers_) {
+        if (Neighbours* const all = driver.neighbours()) alone.emplace_back(*all);
+    }
+    return alone;
 }
 
 MEMSAVER_INLINE void NcclState::require_well(const char* before) {
@@ -161,6 +175,7 @@ MEMSAVER_INLINE void NcclState::suspend() {
     if (gone()) return;
     require_well("pause");
     if (!suspends() || suspended_.load()) return;
+    const auto alone = wait_alone();
     const nccl::Result answer = library_.comm_suspend(comm_, nccl::suspend_memory);
     suspended_.store(answer == nccl::success || answer == nccl::in_progress); // one that takes too long may get there
     try {
@@ -173,6 +188,7 @@ MEMSAVER_INLINE void NcclState::suspend() {
 
 MEMSAVER_INLINE void NcclState::resume() {
     if (gone() || !suspended_.load()) return;
+    const auto alone = wait_alone();
     finish(library_.comm_resume(comm_), "ncclCommResume");
     suspended_.store(false);
 }
@@ -198,7 +214,8 @@ MEMSAVER_INLINE NcclComm::NcclComm(Registrations& registrations, ncclComm* comm,
         own.who = options.who;
         own.on_pause = OnPause::renew;
         const Tags tags = options.tags;
-        state_ = std::make_shared<detail::NcclState>(library, comm, std::move(options));
+        state_ =
+            std::make_shared<detail::NcclState>(library, comm, std::move(options), registrations.saver()->drivers());
         own.on_register = [state = state_] { state->resume(); };
         own.on_deregister = [state = state_] { state->suspend(); };
         goes_with_tags_ = registrations.add(tags, std::move(own));
