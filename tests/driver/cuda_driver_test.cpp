@@ -297,6 +297,17 @@ TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported wher
         stub.state.fails.erase(call);
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported); // it will not get better
     }
+    for (const char* call : {"cuModuleLoadData", "cuModuleGetFunction", "cuFuncLoad"}) { // but for a full device
+        CAPTURE(call);
+        Stub stub;
+        const CudaDriver driver = stub.driver(0);
+        stub.state.fails[call] = CUDA_ERROR_OUT_OF_MEMORY;
+        CHECK(driver.copy_by_kernel(0, 0, 0, {}).kind == StatusKind::unsupported);
+        stub.state.fails.erase(call);
+        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).ok());
+        CHECK(stub.all("cuModuleUnload").size() ==
+              stub.all("cuModuleLoadData").size() - 1 - (std::string{call} == "cuModuleLoadData" ? 1 : 0));
+    }
     Stub stub;
     stub.state.attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 0;
     CHECK(stub.driver(0).copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported);

@@ -78,7 +78,7 @@ private:
     cuda::Result unpin_a_page() const noexcept;
     /// Null where there is none. The driver compiles and loads it, and may wait for the context meanwhile.
     cuda::Function copy_kernel() const noexcept;
-    void load_copy_kernel() const noexcept;
+    cuda::Result load_copy_kernel() const noexcept;
 
     template <class Act>
     Status with_pool(PoolRef pool, const Act& act) const noexcept {

@@ -98,22 +98,29 @@ MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
     const Neighbours::DeviceWait alone{neighbours_, Neighbours::OrNot{}};
     if (!alone.owns()) return nullptr; // this time
     const std::lock_guard lock{copier_mutex_};
-    if (!copier_tried_.load()) load_copy_kernel();
-    copier_tried_.store(true);
+    // On a full device there may be no room for it: then it is tried again.
+    if (!copier_tried_.load()) copier_tried_.store(load_copy_kernel() != cuda::error_out_of_memory);
     return copy_kernel_;
 }
 
-MEMSAVER_INLINE void CudaDevice::load_copy_kernel() const noexcept {
+MEMSAVER_INLINE cuda::Result CudaDevice::load_copy_kernel() const noexcept {
     int reaches = 0; // the host's pages at their own addresses
-    if (api_.device_attribute(&reaches, cuda::attribute_host_pointers, device_) != cuda::success || reaches == 0)
-        return;
-    if (api_.module_load(&copier_, copy_kernel_ptx) != cuda::success) copier_ = nullptr;
-    if (copier_ == nullptr) return;
+    cuda::Result result = api_.device_attribute(&reaches, cuda::attribute_host_pointers, device_);
+    if (result == cuda::success && reaches == 0) result = cuda::error_not_supported;
+    cuda::Module loaded = nullptr;
+    if (result == cuda::success) result = api_.module_load(&loaded, copy_kernel_ptx);
+    if (result != cuda::success) return result;
     cuda::Function found = nullptr;
-    cuda::Result result = api_.module_function(&found, copier_, "memsaver_copy");
+    result = api_.module_function(&found, loaded, "memsaver_copy");
     // All of it now, and not at the first launch: CUDA loads kernels lazily.
     if (result == cuda::success && api_.function_load != nullptr) result = api_.function_load(found);
-    if (result == cuda::success) copy_kernel_ = found;
+    if (result != cuda::success) {
+        static_cast<void>(api_.module_unload(loaded));
+        return result;
+    }
+    copier_ = loaded;
+    copy_kernel_ = found;
+    return result;
 }
 
 MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {
