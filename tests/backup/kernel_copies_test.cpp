@@ -21,7 +21,8 @@ constexpr KernelCopyOptions never{.after = 0ns, .least_bytes = 1};
 
 using Machine = FaultyDriver<HostDriver>;
 
-/// A saver with a block that has been saved and brought back once, so that its host pages are pinned.
+/// A saver with a block that has been saved and brought back once, so that its host pages are pinned. The kernel is
+/// loaded.
 struct World {
     explicit World(const KernelCopyOptions& options, std::size_t bytes = 8_MiB + 4096)
         : size{bytes}, block{
@@ -29,6 +30,7 @@ struct World {
         write_pattern(driver, block, size, 1);
         (void)saver.pause("weights");
         (void)saver.resume("weights");
+        (void)driver.inner().copy_by_kernel(0, 0, 0, {});
         before = driver.calls(Call::copy_by_kernel);
     }
     [[nodiscard]] std::uint64_t kernels() const { return driver.calls(Call::copy_by_kernel) - before; }
@@ -189,6 +191,24 @@ TEST_CASE("kernel copies: a transfer behind another one does as that one saw") {
     world.check_clean();
 }
 
+TEST_CASE("kernel copies: a transfer that has come and was not waited for is in nobody's way") {
+    World world{soon};
+    void* const more = world.saver.arena("more", HostBackup{.threads = 2, .kernel_copies = never}).allocate(8_MiB);
+    write_pattern(world.driver, more, 8_MiB, 5);
+    (void)world.saver.pause({"weights", "more"});
+    const Arrival kept = world.saver.resume_async("more", {});
+    while (!kept.done()) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(600ms);
+    REQUIRE(world.driver.inner().stall_copies(standstill).ok());
+    const std::uint64_t before = world.kernels();
+    (void)world.saver.resume("weights");
+    CHECK(world.kernels() > before);
+    CHECK(world.whole());
+    kept.wait();
+    CHECK(has_pattern(world.driver, more, 8_MiB, 5));
+    world.check_clean();
+}
+
 TEST_CASE("kernel copies: a machine whose kernel cannot be had goes by the engines, later") {
     World world{soon};
     (void)world.saver.pause("weights");
@@ -230,6 +250,7 @@ TEST_CASE("kernel copies: whatever fails, the tag stays paused and comes back wh
 TEST_CASE("kernel copies: not while a stream waits for the host, behind which they might stand") {
     World world{soon};
     (void)world.saver.pause("weights");
+    world.before = world.driver.calls(Call::copy_by_kernel);
     REQUIRE(world.driver.inner().stall_copies(50ms).ok());
     Neighbours& neighbours = *world.driver.neighbours();
     neighbours.words_wait();
