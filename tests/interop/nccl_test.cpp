@@ -111,6 +111,40 @@ TEST_CASE_TEMPLATE("nccl: deregistered, suspended, paused; and back in reverse",
     CHECK(has_pattern(machine.driver, weights.data(), weights.size(), 3));
 }
 
+TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses and resumes") {
+    struct WithContext : HostDriver {
+        using HostDriver::HostDriver;
+        Status with_context(detail::FunctionRef<void()> work) const noexcept {
+            inside() += 1;
+            work();
+            inside() -= 1;
+            return {};
+        }
+        static int& inside() {
+            thread_local int depth = 0;
+            return depth;
+        }
+    };
+    const Stub stub;
+    MemorySaver saver{WithContext{64_MiB}};
+    Registrations registrations{saver};
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+    NcclComm comm{registrations, Stub::comm(), {.tags = "weights"}};
+    std::vector<int> inside;
+    stub->context = &inside;
+    stub->on_call = [](const char*, void* context) {
+        static_cast<std::vector<int>*>(context)->push_back(WithContext::inside());
+    };
+    NcclBuffer buffer = comm.buffer(weights.data(), 2_MiB);
+    std::thread{[&] {
+        saver.pause("weights");
+        saver.resume("weights");
+    }}.join();
+    buffer.end();
+    CHECK(inside == std::vector<int>(6, 1)); // register; deregister, suspend, resume, register; deregister
+    stub->on_call = nullptr;
+}
+
 TEST_CASE("nccl: no stream begins to wait for a word while NCCL is at work, which waits for the device") {
     const Checked<HostMachine2G> machine;
     const Stub stub;

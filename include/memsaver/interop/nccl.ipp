@@ -47,6 +47,7 @@ MEMSAVER_INLINE NcclLibrary NcclLibrary::load() {
     find(library.get_error_string, "ncclGetErrorString");
     find(library.get_last_error, "ncclGetLastError");
     find(library.comm_get_async_error, "ncclCommGetAsyncError");
+    find(library.comm_device, "ncclCommCuDevice");
     find(library.comm_register, "ncclCommRegister");
     find(library.comm_deregister, "ncclCommDeregister");
     find(library.comm_window_register, "ncclCommWindowRegister");
@@ -71,7 +72,9 @@ MEMSAVER_INLINE std::string nccl_version_text(int version) {
 class NcclState {
 public:
     NcclState(NcclLibrary library, ncclComm* comm, NcclOptions options, std::vector<AnyDriver> drivers)
-        : library_{library}, comm_{comm}, options_{std::move(options)}, drivers_{std::move(drivers)} {}
+        : library_{library}, comm_{comm}, options_{std::move(options)}, drivers_{std::move(drivers)} {
+        if (library_.comm_device != nullptr) (void)library_.comm_device(comm_, &device_);
+    }
 
     [[nodiscard]] const NcclLibrary& library() const noexcept { return library_; }
     [[nodiscard]] ncclComm* comm() const noexcept { return comm_; }
@@ -86,7 +89,7 @@ public:
     /// `call()`, of a communicator that is awake and well, which writes to `result`. Throws DriverError if it has
     /// failed, or the call does.
     template <class Call>
-    void call(const char* name, const std::shared_ptr<void>& result, Call&& call) {
+    void call(const char* name, const std::shared_ptr<void>& result, const Call& call) {
         if (gone()) return;
         require_awake(name);
         require_well(name);
@@ -95,7 +98,7 @@ public:
             late_.reserve(late_.size() + 1); // several calls at once are not NCCL's to have
         }
         const auto alone = wait_alone();
-        const nccl::Result answer = call();
+        const nccl::Result answer = on_its_device(call);
         try {
             finish(answer, name);
         } catch (const NotIdle&) { // NCCL may write there later
@@ -115,6 +118,19 @@ public:
 
 private:
     [[noreturn]] void raise(nccl::Result result, const std::string& what, const char* advice = "") const;
+    /// Whoever pauses and resumes may be a thread with no device, or with another one; NCCL wants the communicator's.
+    template <class Call>
+    nccl::Result on_its_device(const Call& call) const {
+        for (const AnyDriver& driver : drivers_) {
+            if (device_ >= 0 && driver.device() != device_) continue;
+            nccl::Result answer = nccl::success;
+            const Status status = driver.with_context([&] { answer = call(); });
+            if (status.kind == StatusKind::unsupported) break;
+            check(status, "have the device of a communicator current");
+            return answer;
+        }
+        return call();
+    }
     /// While it lives, no stream begins to wait for a word: NCCL frees memory and waits for devices.
     [[nodiscard]] std::deque<Neighbours::DeviceWait> wait_alone() const;
 
@@ -122,6 +138,7 @@ private:
     ncclComm* comm_;
     NcclOptions options_;
     std::vector<AnyDriver> drivers_;
+    int device_ = -1; // nobody knows
     std::atomic<bool> suspended_{false};
     std::atomic<bool> gone_{false};
     std::mutex mutex_;
@@ -176,7 +193,7 @@ MEMSAVER_INLINE void NcclState::suspend() {
     require_well("pause");
     if (!suspends() || suspended_.load()) return;
     const auto alone = wait_alone();
-    const nccl::Result answer = library_.comm_suspend(comm_, nccl::suspend_memory);
+    const nccl::Result answer = on_its_device([&] { return library_.comm_suspend(comm_, nccl::suspend_memory); });
     suspended_.store(answer == nccl::success || answer == nccl::in_progress); // one that takes too long may get there
     try {
         finish(answer, "ncclCommSuspend");
@@ -189,7 +206,7 @@ MEMSAVER_INLINE void NcclState::suspend() {
 MEMSAVER_INLINE void NcclState::resume() {
     if (gone() || !suspended_.load()) return;
     const auto alone = wait_alone();
-    finish(library_.comm_resume(comm_), "ncclCommResume");
+    finish(on_its_device([&] { return library_.comm_resume(comm_); }), "ncclCommResume");
     suspended_.store(false);
 }
 
