@@ -3,6 +3,8 @@
 // device. On a host machine its engines are told to stand still.
 #include "backup_baselines.hpp"
 
+#include <csignal>
+#include <cstdio>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -22,14 +24,16 @@ public:
         if (::pipe(orders_) != 0 || ::pipe(answers_) != 0) throw std::runtime_error{"no pipe"};
         child_ = ::fork();
         if (child_ < 0) throw std::runtime_error{"no process"};
-        const int mine = child_ == 0 ? orders_[1] : orders_[0];
-        (void)::close(mine);
+        (void)::close(child_ == 0 ? orders_[1] : orders_[0]);
+        (void)::close(child_ == 0 ? answers_[0] : answers_[1]); // so that the end of the other one is seen
         if (child_ == 0) serve();
+        (void)std::signal(SIGPIPE, SIG_IGN);
     }
     OtherProcess(const OtherProcess&) = delete;
     OtherProcess& operator=(const OtherProcess&) = delete;
     ~OtherProcess() {
         (void)::close(orders_[1]);
+        (void)::close(answers_[0]);
         (void)::waitpid(child_, nullptr, 0);
     }
 
@@ -74,7 +78,8 @@ private:
                 if (::write(answers_[1], &answer, sizeof answer) != sizeof answer) break;
             }
             result = 0;
-        } catch (const std::exception&) { // its end tells
+        } catch (const std::exception& error) {
+            if (CudaDriver::available()) std::fprintf(stderr, "the other process: %s\n", error.what());
         }
         ::_exit(result);
     }

@@ -68,6 +68,9 @@ def rows(programs, libraries):
                 yield {"name": f"{kind}/{shape}/{who}", "tensors": count, "bytes": count * bytes_each, **found}
         found = checkpoint(programs, count, bytes_each)
         yield {"name": f"checkpoint/{shape}/driver", "tensors": count, "bytes": count * bytes_each, **found}
+    for who, preload in libraries.items():  # right after another process gave the rest of the device back
+        found = workload(programs, preload, "neighbour", 1, 16 * GIB)
+        yield {"name": f"neighbour/1 x 16 GiB/{who}", "tensors": 1, "bytes": 16 * GIB, **found}
 
 
 def main():

@@ -2,13 +2,15 @@
 // interface, whichever library has been preloaded. Prints one line of JSON.
 //
 //   peers_workload discard|backup <tensors> <bytes each>    with LD_PRELOAD=<library>
-//   peers_workload hold <tensors> <bytes each>              without: says "ready <pid>", waits for a line, checks the
-//   bytes peers_workload warm <bytes>                             touches host memory, for machines that grow as they
-//   are used
+//   peers_workload neighbour <tensors> <bytes each>         the same, right after `fill` gave the device back
+//   peers_workload fill                                     without: that other process, told by numbers
+//   peers_workload hold <tensors> <bytes each>              without: "ready <pid>"; waits for a line, checks the bytes
+//   peers_workload warm <bytes>                             touches host memory, for machines that grow by use
 #include <cuda_runtime_api.h>
 
 #include <dlfcn.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -145,6 +147,124 @@ int pause_and_resume(bool backup, std::size_t count, std::size_t bytes) {
     return 0;
 }
 
+/// Another process that takes all of the device's memory but some, and gives it back.
+class Neighbour {
+public:
+    /// Before anything of CUDA is touched.
+    Neighbour() {
+        int orders[2];
+        int answers[2];
+        require(::pipe(orders) == 0 && ::pipe(answers) == 0, "no pipe");
+        const pid_t child = ::fork();
+        require(child >= 0, "no process");
+        if (child == 0) {
+            (void)::dup2(orders[0], 0);
+            (void)::dup2(answers[1], 1);
+            for (const int end : {orders[0], orders[1], answers[0], answers[1]}) (void)::close(end);
+            (void)::unsetenv("LD_PRELOAD");
+            ::execl("/proc/self/exe", "peers_workload", "fill", static_cast<char*>(nullptr));
+            ::_exit(1);
+        }
+        (void)::close(orders[0]);
+        (void)::close(answers[1]);
+        to_ = ::fdopen(orders[1], "w");
+        from_ = ::fdopen(answers[0], "r");
+    }
+    Neighbour(const Neighbour&) = delete;
+    Neighbour& operator=(const Neighbour&) = delete;
+    ~Neighbour() {
+        (void)std::fclose(to_);
+        (void)std::fclose(from_);
+        (void)::wait(nullptr);
+    }
+    /// Takes all but so many bytes; 0: gives all back. Answers how many bytes that was.
+    std::size_t order(std::size_t left) {
+        std::size_t bytes = 0;
+        require(std::fprintf(to_, "%zu\n", left) > 0 && std::fflush(to_) == 0 && std::fscanf(from_, "%zu", &bytes) == 1,
+                "the other process is gone");
+        return bytes;
+    }
+
+private:
+    std::FILE* to_ = nullptr;
+    std::FILE* from_ = nullptr;
+};
+
+int fill() {
+    constexpr std::size_t each = std::size_t{1} << 30;
+    std::vector<void*> taken;
+    for (std::size_t left = 0; std::scanf("%zu", &left) == 1;) {
+        std::size_t free = 0;
+        std::size_t total = 0;
+        std::size_t bytes = taken.size() * each;
+        if (left == 0) {
+            for (void* const block : taken) require(cudaFree(block), "cudaFree");
+            taken.clear();
+        } else {
+            for (;;) {
+                void* block = nullptr;
+                require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+                if (free < left + each || cudaMalloc(&block, each) != cudaSuccess) break;
+                taken.push_back(block);
+                require(cudaMemset(block, 1, each), "cudaMemset");
+            }
+            require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            bytes = taken.size() * each;
+        }
+        std::printf("%zu\n", bytes);
+        std::fflush(stdout);
+    }
+    return 0;
+}
+
+int beside_neighbour(std::size_t count, std::size_t bytes) {
+    Neighbour neighbour;
+    auto* const pause = tms<int(const char*)>("tms_pause");
+    auto* const resume = tms<int(const char*)>("tms_resume");
+    require(cudaFree(nullptr), "cudaFree");
+    double quiet = 0;
+    {
+        void* host = nullptr;
+        void* device = nullptr;
+        require(cudaMallocHost(&host, count * bytes), "cudaMallocHost");
+        require(cudaMalloc(&device, count * bytes), "cudaMalloc");
+        std::vector<double> all;
+        for (int i = 0; i < 4; ++i) {
+            const double took =
+                ms([&] { require(cudaMemcpy(device, host, count * bytes, cudaMemcpyHostToDevice), "cudaMemcpy"); });
+            if (i != 0) all.push_back(took);
+        }
+        quiet = median(all);
+        require(cudaFree(device), "cudaFree");
+        require(cudaFreeHost(host), "cudaFreeHost");
+    }
+    Tensors tensors{count, bytes};
+    tms<void(const char*)>("tms_set_current_tag")("peers");
+    tms<void(bool)>("tms_set_retain_cpu_backup")(true);
+    tms<void(bool)>("tms_set_enable_cpu_backup")(true);
+    tms<void(bool)>("tms_set_interesting_region")(true);
+    tensors.allocate();
+    tms<void(bool)>("tms_set_interesting_region")(false);
+    tensors.fill();
+    std::vector<double> resumes;
+    double given = 0;
+    for (int cycle = 0; cycle < 6; ++cycle) {
+        require(pause("peers") == 0, "tms_pause failed");
+        (void)neighbour.order(count * bytes + (std::size_t{2} << 30));
+        given = static_cast<double>(neighbour.order(0));
+        const double resumed = ms([&] { require(resume("peers") == 0, "tms_resume failed"); });
+        tensors.check();
+        if (cycle != 0) resumes.push_back(resumed);
+    }
+    int runtime = 0;
+    require(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+    std::printf("{\"resume_ms\": %.4f, \"quiet_copy_ms\": %.4f, \"ratio\": %.4f, \"given_back_mib\": %.1f, "
+                "\"toolkit\": \"%d.%d\"}\n",
+                median(resumes), quiet, median(resumes) / quiet, given / (1 << 20), runtime / 1000,
+                runtime % 1000 / 10);
+    return 0;
+}
+
 int hold(std::size_t count, std::size_t bytes) {
     Tensors tensors{count, bytes};
     tensors.allocate();
@@ -179,8 +299,10 @@ int main(int count, char** arguments) {
         return static_cast<std::size_t>(std::strtoull(words[i].c_str(), nullptr, 10));
     };
     if (words.size() == 2 && words[0] == "warm") return warm(number(1));
+    if (words.size() == 1 && words[0] == "fill") return fill();
     require(words.size() == 3 && number(1) != 0 && number(2) != 0, "discard|backup|hold <tensors> <bytes each>");
     if (words[0] == "hold") return hold(number(1), number(2));
+    if (words[0] == "neighbour") return beside_neighbour(number(1), number(2));
     require(words[0] == "discard" || words[0] == "backup", "discard|backup|hold <tensors> <bytes each>");
     return pause_and_resume(words[0] == "backup", number(1), number(2));
 }

@@ -1,4 +1,5 @@
-// How weights travel: by NCCL between GPUs, where the build has found it, else by MPI through host memory.
+// How weights travel: by NCCL between GPUs, where the build has found it and each rank has a GPU; else by MPI through
+// host memory.
 #pragma once
 
 #include "world.hpp"
@@ -46,7 +47,9 @@ public:
                                                           buffer_bytes},
           registrations_{saver} {
 #ifdef CLUSTER_NCCL
-        if (!driver_.host_addressable()) {
+        // NCCL refuses ranks that share a GPU. All ranks ask, or none does.
+        const bool shared = world.sum(world.on_host() < memsaver::CudaDriver::device_count() ? 0 : 1) != 0;
+        if (!shared && !driver_.host_addressable()) {
             ncclUniqueId id{};
             if (cudaSetDevice(driver_.device()) != cudaSuccess) throw std::runtime_error{"cudaSetDevice failed"};
             if (world.rank() == 0) demand(ncclGetUniqueId(&id), "ncclGetUniqueId");

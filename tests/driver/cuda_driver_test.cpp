@@ -4,6 +4,7 @@
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/cuda_api.hpp"
 #include "memsaver/driver/cuda_driver.hpp"
+#include "memsaver/driver/neighbours.hpp"
 
 #include "stub_libcuda.hpp"
 
@@ -143,7 +144,7 @@ TEST_CASE("CudaDriver: each missing entry point is named") {
         CAPTURE(name);
         stub.state.missing = name;
         const CudaAvailability found = stub.available();
-        if (name == "cuCtxRecordEvent" || name == "cuGraphExecUpdate") {
+        if (name == "cuCtxRecordEvent" || name == "cuFuncLoad" || name == "cuGraphExecUpdate") {
             CHECK(static_cast<bool>(found)); // a driver may lack it
         } else {
             CHECK(found.problem == CudaProblem::missing_entry_point);
@@ -271,14 +272,23 @@ TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported wher
         const CudaDriver driver = stub.driver(0);
         CHECK(driver.copy_by_kernel(0x18, 0x20, 32, {}).kind == StatusKind::unsupported); // not at a vector's address
         CHECK(driver.copy_by_kernel(0x20, 0x18, 32, {}).kind == StatusKind::unsupported);
+        driver.neighbours()->words_wait(); // what loads it may wait for streams that wait for these
+        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported);
+        CHECK(driver.copy_by_kernel(0, 0, 0, {}).kind == StatusKind::unsupported);
+        driver.neighbours()->words_set();
         CHECK(stub.all("cuModuleLoadData").size() == 0);
+        CHECK(driver.copy_by_kernel(0, 0, 0, {}).ok()); // ahead of the first copy
+        CHECK(stub.all("cuFuncLoad").size() == 1);
+        CHECK(stub.all("cuLaunchKernel").size() == 0);
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).ok());
+        driver.neighbours()->words_wait();
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).ok());
+        driver.neighbours()->words_set();
         CHECK(stub.all("cuModuleLoadData").size() == 1);
         stub.state.fails["cuLaunchKernel"] = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::other);
     }
-    for (const char* call : {"cuDeviceGetAttribute", "cuModuleLoadData", "cuModuleGetFunction"}) {
+    for (const char* call : {"cuDeviceGetAttribute", "cuModuleLoadData", "cuModuleGetFunction", "cuFuncLoad"}) {
         CAPTURE(call);
         Stub stub;
         const CudaDriver driver = stub.driver(0);
@@ -286,6 +296,17 @@ TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported wher
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported);
         stub.state.fails.erase(call);
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported); // it will not get better
+    }
+    for (const char* call : {"cuModuleLoadData", "cuModuleGetFunction", "cuFuncLoad"}) { // but for a full device
+        CAPTURE(call);
+        Stub stub;
+        const CudaDriver driver = stub.driver(0);
+        stub.state.fails[call] = CUDA_ERROR_OUT_OF_MEMORY;
+        CHECK(driver.copy_by_kernel(0, 0, 0, {}).kind == StatusKind::unsupported);
+        stub.state.fails.erase(call);
+        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).ok());
+        CHECK(stub.all("cuModuleUnload").size() ==
+              stub.all("cuModuleLoadData").size() - 1 - (std::string{call} == "cuModuleLoadData" ? 1 : 0));
     }
     Stub stub;
     stub.state.attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 0;

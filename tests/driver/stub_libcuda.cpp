@@ -290,6 +290,7 @@ CUresult module_function(CUfunction* function, CUmodule module, const char* name
     if (result == CUDA_SUCCESS) *function = reinterpret_cast<CUfunction>(std::uintptr_t{0x910});
     return result;
 }
+CUresult function_load(CUfunction function) { return note("cuFuncLoad", hex(function)); }
 CUresult launch_kernel(CUfunction function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                        unsigned, CUstream stream, void** arguments, void**) {
     const auto number = [&](int i) { return *static_cast<const unsigned long long*>(arguments[i]); };
@@ -364,6 +365,7 @@ const Entry* find(const char* name) {
         {"cuModuleLoadData", 2000, address(module_load)},
         {"cuModuleUnload", 2000, address(module_unload)},
         {"cuModuleGetFunction", 2000, address(module_function)},
+        {"cuFuncLoad", 12040, address(function_load)},
         {"cuLaunchKernel", 4000, address(launch_kernel)},
         {"cuStreamBeginCapture", 10010, address(begin_capture)},
         {"cuStreamEndCapture", 10000, address(end_capture)},

@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -107,6 +109,74 @@ TEST_CASE_TEMPLATE("nccl: deregistered, suspended, paused; and back in reverse",
         stub->on_call = nullptr;
     }
     CHECK(has_pattern(machine.driver, weights.data(), weights.size(), 3));
+}
+
+TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses and resumes") {
+    struct WithContext : HostDriver {
+        using HostDriver::HostDriver;
+        Status with_context(detail::FunctionRef<void()> work) const noexcept {
+            inside() += 1;
+            work();
+            inside() -= 1;
+            return {};
+        }
+        static int& inside() {
+            thread_local int depth = 0;
+            return depth;
+        }
+    };
+    const Stub stub;
+    MemorySaver saver{WithContext{64_MiB}};
+    Registrations registrations{saver};
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+    NcclComm comm{registrations, Stub::comm(), {.tags = "weights"}};
+    std::vector<int> inside;
+    stub->context = &inside;
+    stub->on_call = [](const char*, void* context) {
+        static_cast<std::vector<int>*>(context)->push_back(WithContext::inside());
+    };
+    NcclBuffer buffer = comm.buffer(weights.data(), 2_MiB);
+    std::thread{[&] {
+        saver.pause("weights");
+        saver.resume("weights");
+    }}.join();
+    buffer.end();
+    CHECK(inside == std::vector<int>(6, 1)); // register; deregister, suspend, resume, register; deregister
+    stub->on_call = nullptr;
+}
+
+TEST_CASE("nccl: no stream begins to wait for a word while NCCL is at work, which waits for the device") {
+    const Checked<HostMachine2G> machine;
+    const Stub stub;
+    MemorySaver saver{machine.driver};
+    Registrations registrations{saver};
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+    NcclComm comm{registrations, Stub::comm(), {.tags = "weights"}};
+    const NcclBuffer buffer = comm.buffer(weights.data(), 2_MiB);
+    struct Words {
+        Neighbours& neighbours;
+        std::vector<std::jthread> threads{};
+        std::atomic<int> waiting{0};
+        int too_soon = 0;
+    } words{*machine.driver.neighbours()};
+    stub->context = &words;
+    stub->on_call = [](const char*, void* context) {
+        Words& to = *static_cast<Words*>(context);
+        const int before = to.waiting;
+        to.threads.emplace_back([&to] {
+            to.neighbours.words_wait();
+            to.waiting += 1;
+            to.neighbours.words_set();
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});
+        to.too_soon += to.waiting != before ? 1 : 0;
+    };
+    saver.pause("weights");
+    saver.resume("weights");
+    stub->on_call = nullptr;
+    words.threads.clear();
+    CHECK(words.waiting == 4); // deregister, suspend, resume, register
+    CHECK(words.too_soon == 0);
 }
 
 TEST_CASE("nccl: each call fails: the pause is refused and all is as before, or the resume says so and is mended") {

@@ -265,29 +265,33 @@ TEST_CASE("gates: what the host opens waits for no stream but the one that bring
 // On a GPU kernels may stand in a queue behind a stream that waits for the host.
 TEST_CASE("gates: bytes that kernels bring are waited for before streams wait for the host") {
     if (!no_codec().empty()) return;
-    const Checked<HostMachine2G> machine;
-    MemorySaver<> saver{MemorySaver{machine.driver}};
-    const Arena arena = saver.arena("weights", compressed(HostBackup{}));
-    const Buffer<char> in_file{arena, layer};
-    write_bytes(machine.driver, in_file.data(), pattern(layer, 1));
-    saver.pause("weights", {.bytes = FileBackup{.directory = "/tmp", .threads = 1}});
-    const Buffer<char> coded{arena, layer};
-    write_bytes(machine.driver, coded.data(), std::vector<unsigned char>(layer, 2));
-    saver.pause("weights");
-    const Gate first = arena.gate(in_file.data(), layer);
-    const Gate second = arena.gate(coded.data(), layer);
-    std::atomic<bool> words{false};
-    std::atomic<bool> too_soon{false};
-    machine.driver.on_call([&](const CallRecord& made) {
-        if (made.call == Call::wait_word) words = true;
-        if (made.call != Call::copy_to_device || made.bytes > layer / 2) return; // coded bytes are few
-        for (int i = 0; i < 40 && !words; ++i) std::this_thread::sleep_for(std::chrono::milliseconds{5});
-        too_soon = too_soon || words;
-    });
-    saver.resume_async("weights").wait();
-    machine.driver.on_call({});
-    CHECK(words);
-    CHECK_FALSE(too_soon);
+    for (const bool one_tag : {true, false}) {
+        CAPTURE(one_tag);
+        const Checked<HostMachine2G> machine;
+        MemorySaver<> saver{MemorySaver{machine.driver}};
+        const Arena arena = saver.arena("weights", compressed(HostBackup{}));
+        const Arena other = one_tag ? arena : saver.arena("others", compressed(HostBackup{}));
+        const Buffer<char> in_file{arena, layer};
+        write_bytes(machine.driver, in_file.data(), pattern(layer, 1));
+        saver.pause("weights", {.bytes = FileBackup{.directory = "/tmp", .threads = 1}});
+        const Buffer<char> coded{other, layer};
+        write_bytes(machine.driver, coded.data(), std::vector<unsigned char>(layer, 2));
+        saver.pause();
+        const Gate first = arena.gate(in_file.data(), layer);
+        const Gate second = other.gate(coded.data(), layer);
+        std::atomic<bool> words{false};
+        std::atomic<bool> too_soon{false};
+        machine.driver.on_call([&](const CallRecord& made) {
+            if (made.call == Call::wait_word) words = true;
+            if (made.call != Call::copy_to_device || made.bytes > layer / 2) return; // coded bytes are few
+            for (int i = 0; i < 40 && !words; ++i) std::this_thread::sleep_for(std::chrono::milliseconds{5});
+            too_soon = too_soon || words;
+        });
+        saver.resume_async(Tags::all(), {.first = {{in_file.data(), layer}}}).wait();
+        machine.driver.on_call({});
+        CHECK(words);
+        CHECK_FALSE(too_soon);
+    }
 }
 
 TEST_CASE_TEMPLATE("gates: a gate that is made while its bytes are on their way", M, MEMSAVER_TEST_HOSTS) {

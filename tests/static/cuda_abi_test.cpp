@@ -223,6 +223,9 @@ static_assert(alike<decltype(Api::graph_instantiate), PFN_cuGraphInstantiateWith
 static_assert(alike<decltype(Api::graph_exec_update), PFN_cuGraphExecUpdate_v12000>);
 static_assert(alike<decltype(Api::graph_launch), PFN_cuGraphLaunch_v10000>);
 static_assert(alike<decltype(Api::graph_exec_destroy), PFN_cuGraphExecDestroy_v10000>);
+#if CUDA_VERSION >= 12040
+static_assert(alike<decltype(Api::function_load), PFN_cuFuncLoad_v12040>);
+#endif
 #if CUDA_VERSION >= 12050
 static_assert(alike<decltype(Api::ctx_record_event), PFN_cuCtxRecordEvent_v12050>);
 #endif

@@ -28,6 +28,7 @@ static_assert(SameCall<nccl::GetVersion, decltype(&ncclGetVersion)>::value);
 static_assert(SameCall<nccl::GetErrorString, decltype(&ncclGetErrorString)>::value);
 static_assert(SameCall<nccl::GetLastError, decltype(&ncclGetLastError)>::value);
 static_assert(SameCall<nccl::CommGetAsyncError, decltype(&ncclCommGetAsyncError)>::value);
+static_assert(SameCall<nccl::CommCuDevice, decltype(&ncclCommCuDevice)>::value);
 static_assert(SameCall<nccl::CommRegister, decltype(&ncclCommRegister)>::value);
 static_assert(SameCall<nccl::CommDeregister, decltype(&ncclCommDeregister)>::value);
 #if NCCL_VERSION_CODE >= 22907

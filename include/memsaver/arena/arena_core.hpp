@@ -453,8 +453,10 @@ public:
     /// Gives the turn up and goes on without it, and the program may use what it brings. From here on `wait` may be
     /// called as ever, and `commit` and the destructor by who has the turn.
     void go_on_alone() noexcept;
-    /// Has the arena's gates wait for what `enqueue` has begun. Throws what a failing call stands for.
+    /// Has the arena's gates wait for what `enqueue` has begun: in two steps, for the first may wait for kernels, and
+    /// with the second streams begin to wait for the host. Both throw what a failing call stands for.
     void record_gates();
+    void close_gates();
 
     /// Starts bringing the bytes back, of what is mapped and has not been begun. Throws what a policy throws.
     /// `before_write`: see LiveSet.

@@ -1408,6 +1408,10 @@ MEMSAVER_INLINE void ArenaCore::Resume::record_gates() {
         });
 }
 
+MEMSAVER_INLINE void ArenaCore::Resume::close_gates() {
+    if (opening_) opening_->start();
+}
+
 MEMSAVER_INLINE void ArenaCore::Resume::go_on_alone() noexcept {
     alone_ = true;
     const Turn::Hold given_up{std::move(turn_)};

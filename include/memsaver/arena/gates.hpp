@@ -66,9 +66,9 @@ public:
     /// Bytes are about to be on their way: nothing has been given up of them.
     void begin() noexcept;
     /// Records the event of every gate with bytes among those on their way; `lives(gate)`: whether its block does.
-    /// Answers what opens the gates whose bytes are not on their streams yet; null if there are none. Throws what a
-    /// failing call stands for; then no stream waits for long. `moved(status, ticket)` throws what a failure to follow
-    /// bytes stands for.
+    /// Those whose bytes are not on their streams yet are left to what it answers; null if there are none. May wait for
+    /// kernels that bring bytes. Throws what a failing call stands for; then no stream waits for long. `moved(status,
+    /// ticket)` throws what a failure to follow bytes stands for.
     [[nodiscard]] std::unique_ptr<Opening> record(const std::vector<Bringing>& coming,
                                                   FunctionRef<bool(const GateMark&)> lives,
                                                   FunctionRef<void(const Status&, Ticket&)> moved);
@@ -86,8 +86,8 @@ private:
     [[nodiscard]] std::vector<Due> due(const std::vector<Bringing>& coming, FunctionRef<bool(const GateMark&)> lives);
     /// Whether the host can have streams wait for it: not where nothing can be pinned.
     [[nodiscard]] bool can_wait();
-    /// From now on the host owes the words up to `value`; answers up to which it did so far.
-    [[nodiscard]] std::uint32_t promise(std::uint32_t value) noexcept;
+    /// From now on the host owes the words up to `value`.
+    void promise(std::uint32_t value) noexcept;
     void open(std::uint32_t value) noexcept;
     void raise_to(std::uint32_t value) noexcept; // with the lock held
     [[nodiscard]] bool gave_up() noexcept;
@@ -115,13 +115,19 @@ public:
         Range range;
         std::uint32_t value;
     };
+    /// A gate that the word opens when it comes to `value`.
+    struct Closed {
+        std::shared_ptr<GateMark> gate;
+        std::uint32_t value;
+    };
 
-    Opening(ArenaGates& gates, std::vector<Part> parts);
+    Opening(ArenaGates& gates, std::vector<Part> parts, std::vector<Closed> closed);
     Opening(const Opening&) = delete;
     Opening& operator=(const Opening&) = delete;
     ~Opening() { crew_.join(); }
 
-    /// Throws bad_alloc.
+    /// Records the events of its gates, behind waits for the word. Once nothing else of the same operation has to wait
+    /// for kernels, which might stand behind these. Throws as `record`; it is begun once.
     void start();
     /// Waits until all gates are open. Answers the first failure, after which they opened too soon.
     Status wait() noexcept;
@@ -132,6 +138,7 @@ private:
 
     ArenaGates& gates_;
     std::vector<Part> parts_;
+    std::vector<Closed> closed_; // in order
     Status status_;
     Crew crew_; // last: it is joined before the rest dies
 };

@@ -80,16 +80,17 @@ ArenaGates::record(const std::vector<Bringing>& coming, FunctionRef<bool(const G
     const bool any_by_host = std::any_of(gates.begin(), gates.end(), [](const Due& gate) { return gate.by_host; });
     const bool host = any_by_host && can_wait();
     std::vector<Opening::Part> parts;
+    std::vector<Opening::Closed> closed;
     std::uint32_t value = promised_; // nobody else changes it under the turn
     for (const Due& gate : gates) {
         if (!host || !gate.by_host) continue;
         value += 1;
+        closed.push_back({gate.gate, value});
         for (Ticket* const ticket : gate.tickets) parts.push_back({ticket, gate.gate->range, value});
     }
     std::unique_ptr<Opening> opening;
-    if (!parts.empty()) opening = std::make_unique<Opening>(*this, std::move(parts));
+    if (!parts.empty()) opening = std::make_unique<Opening>(*this, std::move(parts), std::move(closed));
     try {
-        // First, for it may wait here for kernels: these must not stand behind words that nobody sets so far.
         for (const Due& gate : gates) {
             if (host && gate.by_host) continue;
             for (Ticket* const ticket : gate.tickets) {
@@ -98,14 +99,6 @@ ArenaGates::record(const std::vector<Bringing>& coming, FunctionRef<bool(const G
             }
             check(driver_.record(gate.gate->event.get(), copies_.get()), "record the event of a gate");
         }
-        if (!opening) return nullptr;
-        value = promise(value);
-        for (const Due& gate : gates) {
-            if (!gate.by_host) continue;
-            check(driver_.wait_word(words_.get(), *word_, ++value), "have a stream wait for the host");
-            check(driver_.record(gate.gate->event.get(), words_.get()), "record the event of a gate");
-        }
-        opening->start();
     } catch (...) {
         give_up();
         throw;
@@ -126,13 +119,12 @@ MEMSAVER_INLINE bool ArenaGates::can_wait() {
     return true;
 }
 
-MEMSAVER_INLINE std::uint32_t ArenaGates::promise(std::uint32_t value) noexcept {
+MEMSAVER_INLINE void ArenaGates::promise(std::uint32_t value) noexcept {
     if (Neighbours* const all = driver_.neighbours()) all->words_wait(); // before the lock: it may wait
     const std::lock_guard lock{mutex_};
     waiting_ = true;
-    const std::uint32_t before = std::exchange(promised_, value);
+    promised_ = value;
     if (gave_up_) raise_to(promised_);
-    return before;
 }
 
 MEMSAVER_INLINE void ArenaGates::raise_to(std::uint32_t value) noexcept {
@@ -175,12 +167,25 @@ MEMSAVER_INLINE Status ArenaGates::close() noexcept {
     return !copies.ok() ? copies : !words.ok() ? words : page;
 }
 
-MEMSAVER_INLINE ArenaGates::Opening::Opening(ArenaGates& gates, std::vector<Part> parts)
-    : gates_{gates}, parts_{std::move(parts)}, crew_{
-                                                   CrewOptions{.threads = 1, .numa_node = gates.driver_.numa_node()}} {}
+MEMSAVER_INLINE ArenaGates::Opening::Opening(ArenaGates& gates, std::vector<Part> parts, std::vector<Closed> closed)
+    : gates_{gates}, parts_{std::move(parts)}, closed_{std::move(closed)},
+      crew_{CrewOptions{.threads = 1, .numa_node = gates.driver_.numa_node()}} {}
 
 MEMSAVER_INLINE void ArenaGates::Opening::start() {
-    crew_.start(1, [this] { run(); });
+    const AnyDriver& driver = gates_.driver_;
+    const StreamRef words = gates_.words_.get();
+    try {
+        gates_.promise(closed_.back().value);
+        for (const Closed& closed : closed_) {
+            check(driver.wait_word(words, *gates_.word_, closed.value), "have a stream wait for the host");
+            check(driver.record(closed.gate->event.get(), words), "record the event of a gate");
+        }
+        closed_.clear();
+        crew_.start(1, [this] { run(); });
+    } catch (...) {
+        gates_.give_up();
+        throw;
+    }
 }
 
 MEMSAVER_INLINE Status ArenaGates::Opening::wait() noexcept {

@@ -46,7 +46,8 @@ public:
     [[nodiscard]] StreamRef stream() const noexcept { return stream_; }
 
     /// Before anything is enqueued. Whether copies are to be watched: nobody else's are ahead of them, and nothing
-    /// waits for the host, behind which a kernel might stand. Where others' are, what they saw holds for this lane too.
+    /// waits for the host, behind which a kernel might stand. Where others' are, what they saw holds for this lane too,
+    /// for a while: they may live on long after their copies, for as long as nobody waits for them.
     [[nodiscard]] bool to_be_watched() noexcept;
     /// Waits until `mark` has passed, but no longer than `patience`; if it has not, all that is enqueued later goes by
     /// a kernel. Before there are other threads.
@@ -65,6 +66,8 @@ public:
     }
 
 private:
+    static constexpr std::chrono::milliseconds look_again{500};
+
     Status copy(Address device, std::byte* host, std::size_t bytes, StreamRef stream) const noexcept;
     void take_detour() noexcept;
 

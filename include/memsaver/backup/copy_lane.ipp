@@ -29,7 +29,9 @@ MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction, std::f
 
 MEMSAVER_INLINE bool CopyLane::to_be_watched() noexcept {
     if (use_.lane() == nullptr || driver_.neighbours()->words_waiting()) return false;
-    if (use_.lane()->transfers.load() == 1) return true;
+    const auto since =
+        std::chrono::steady_clock::now().time_since_epoch() - std::chrono::nanoseconds{use_.lane()->looked};
+    if (use_.lane()->transfers.load() == 1 || since > look_again) return true;
     if (use_.lane()->stands_still.load()) take_detour();
     return false;
 }
@@ -43,6 +45,7 @@ MEMSAVER_INLINE Status CopyLane::watch(EventRef mark, std::chrono::nanoseconds p
         std::this_thread::yield();
     }
     use_.lane()->stands_still.store(!passed);
+    use_.lane()->looked.store(std::chrono::nanoseconds{std::chrono::steady_clock::now().time_since_epoch()}.count());
     if (!passed) take_detour();
     return {};
 }

@@ -57,10 +57,14 @@ MEMSAVER_INLINE Status HostStore::clear() noexcept {
 
 MEMSAVER_INLINE void HostStore::prepare(std::vector<Unit> units) {
     if (!pinned_) ring_->prepare(cut(units, ring_->buffer_bytes()).size(), whose_);
+    std::size_t bytes = 0;
+    for (const Unit& unit : units) bytes += unit.bytes;
     const std::vector<Piece> pieces = cut(std::move(units), HostRegion::cell_bytes);
     std::atomic<std::size_t> next{0};
+    std::atomic<bool> readies_kernel{pinned_ && !options_.observer && may_go_by_kernel(bytes, options_.kernel_copies)};
     Crew crew{options_.crew};
     crew.start(pieces.size(), [&] {
+        if (readies_kernel.exchange(false)) (void)driver_.copy_by_kernel(0, 0, 0, {});
         for (std::size_t i = next++; i < pieces.size(); i = next++) {
             const auto region = region_of(pieces[i].location());
             const Status status = region->prepare(pieces[i].location(), pinned_);

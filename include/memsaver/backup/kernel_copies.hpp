@@ -24,4 +24,12 @@ struct KernelCopyOptions {
     friend bool operator==(const KernelCopyOptions&, const KernelCopyOptions&) = default;
 };
 
+namespace detail {
+
+[[nodiscard]] inline bool may_go_by_kernel(std::size_t bytes, const KernelCopyOptions& options) noexcept {
+    return bytes >= options.least_bytes && options.after > std::chrono::nanoseconds{};
+}
+
+} // namespace detail
+
 } // namespace memsaver::inline v0_2

@@ -61,9 +61,12 @@ public:
 private:
     class Call;
 
-    /// Codes and decodes once, so far as there is memory for it. The CUDA driver loads kernels when they are first
-    /// launched, and may wait for the context meanwhile: not while streams wait for the bytes that are being decoded.
-    inline void load_kernels() const noexcept;
+    /// Codes and decodes so many chunks once, so far as there is memory for it, and makes checksums of all the shapes
+    /// that come up. The CUDA driver loads kernels when they are first launched, and may wait for the context
+    /// meanwhile: not while streams wait for bytes. nvCOMP chooses its kernels by how many chunks there are and how
+    /// large.
+    inline bool load_kernels(std::size_t chunks) const noexcept;
+    static constexpr std::size_t most_loaded = 32; ///< chunks: a piece of CodedStore's has so many
 
     AnyDriver driver_;
     NvcompLibrary nvcomp_;

@@ -4,6 +4,7 @@
 #include "memsaver/backup/nvcomp_codec.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <dlfcn.h>
@@ -11,11 +12,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -114,29 +117,47 @@ inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)
             "MEMSAVER_NVCOMP"};
     }
     compress_.data_type = coding == Coding::halves ? nvcomp::type_float16 : nvcomp::type_char;
-    load_kernels();
+    if (!load_kernels(most_loaded)) (void)load_kernels(1);
 }
 
-inline void NvcompCodec::load_kernels() const noexcept {
+inline bool NvcompCodec::load_kernels(std::size_t chunks) const noexcept {
     constexpr std::size_t chunk = 1_MiB;
+    constexpr std::size_t most = 192; // at once, of checksums
     Sizes sizes;
-    if (!measure(chunk, 1, sizes).ok()) return;
+    if (!measure(chunk, chunks, sizes).ok()) return false;
     const std::size_t room = align_up(sizes.coded, 256);
-    Address memory = 0;
+    const std::size_t work = std::max(sizes.work, row_bytes(most));
+    std::array<Range, most_loaded> plain;
+    std::array<Range, most_loaded> coded;
+    std::array<std::uint32_t, most_loaded> found{};
+    std::array<Range, most> same;
+    std::array<std::uint32_t, most> sums{};
     OwnedStream stream;
     OwnedEvent mark;
-    if (!stream.open(driver_).ok() || !mark.open(driver_, stream.get()).ok()) return;
-    if (!driver_.allocate_plain(2 * chunk + room + sizes.work, memory).ok()) return;
-    const Place place{stream.get(), mark.get(), {memory + 2 * chunk + room, sizes.work}};
-    const Range plain{memory, chunk};
-    const Range back{memory + chunk + room, chunk};
-    Range coded{memory + chunk, sizes.coded};
-    std::uint32_t sum = 0;
-    std::uint32_t found = 0;
-    Status status = driver_.fill(memory, 1, chunk, stream.get());
-    if (status.ok()) status = encode_and_sum(place, {&plain, 1}, {&coded, 1}, {&sum, 1});
-    if (status.ok()) status = sum_and_decode(place, {&coded, 1}, {&sum, 1}, {&found, 1}, {&back, 1});
+    if (!stream.open(driver_).ok() || !mark.open(driver_, stream.get()).ok()) return false;
+    std::optional<Neighbours::DeviceWait> alone;
+    if (Neighbours* const all = driver_.neighbours()) alone.emplace(*all);
+    Address memory = 0;
+    if (!driver_.allocate_plain(chunks * (chunk + room) + work, memory).ok()) return false;
+    const Place place{stream.get(), mark.get(), {memory + chunks * (chunk + room), work}};
+    for (std::size_t i = 0; i < chunks; ++i) {
+        plain[i] = {memory + i * chunk, chunk};
+        coded[i] = {memory + chunks * chunk + i * room, sizes.coded};
+    }
+    Status status = driver_.fill(memory, 1, chunks * chunk, stream.get());
+    if (status.ok())
+        status = encode_and_sum(place, {plain.data(), chunks}, {coded.data(), chunks}, {sums.data(), chunks});
+    if (status.ok())
+        status = sum_and_decode(place, {coded.data(), chunks}, {sums.data(), chunks}, {found.data(), chunks},
+                                {plain.data(), chunks});
+    for (const std::size_t count : {std::size_t{1}, std::size_t{8}, std::size_t{32}, most}) {
+        for (const std::size_t bytes : {std::size_t{4096}, chunk / 16, chunk / 3 * 2, chunk}) {
+            std::fill_n(same.begin(), count, Range{memory, bytes});
+            if (status.ok()) status = sum(place, {same.data(), count}, {sums.data(), count});
+        }
+    }
     (void)driver_.free_plain(memory); // waits for the device
+    return true;
 }
 
 /// The arrays of one call, on the device and here. Kernels that read them across the link, in pinned memory, were

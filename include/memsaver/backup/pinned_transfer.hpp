@@ -94,7 +94,8 @@ private:
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};
     std::atomic<bool> pin_refused_{false};
-    bool at_once_ = false; // all was enqueued by `start`
+    std::atomic<bool> readies_kernel_{false}; // one of the crew does, for transfers to come
+    bool at_once_ = false;                    // all was enqueued by `start`
     bool waited_ = false;
     std::exception_ptr failure_;
     std::mutex mutex_; // over what follows

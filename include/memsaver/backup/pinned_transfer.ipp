@@ -35,7 +35,11 @@ MEMSAVER_INLINE PinnedTransfer::~PinnedTransfer() {
 MEMSAVER_INLINE void PinnedTransfer::start() {
     bool ready = observer_ == nullptr; // else threads are needed to look
     for (const Cargo& cargo : cargo_) ready = ready && cargo.region->ready(cargo.piece.location(), true);
-    if (!ready) return crew_.start(cargo_.size(), [this] { work(); });
+    if (!ready) {
+        readies_kernel_ = observer_ == nullptr && lane_.direction() == Direction::out &&
+                          may_go_by_kernel(bytes_of(cargo_), kernel_copies_);
+        return crew_.start(cargo_.size(), [this] { work(); });
+    }
     Status status;
     const std::size_t left = send_ahead(status);
     for (std::size_t i = 0; i < left && status.ok(); ++i) status = enqueue(i);
@@ -44,10 +48,9 @@ MEMSAVER_INLINE void PinnedTransfer::start() {
 }
 
 MEMSAVER_INLINE std::size_t PinnedTransfer::send_ahead(Status& status) {
-    const bool many = bytes_of(cargo_) >= kernel_copies_.least_bytes;
+    const bool may = may_go_by_kernel(bytes_of(cargo_), kernel_copies_);
     // What waits for other bytes to leave is not sent before its turn.
-    if (!many || kernel_copies_.after <= std::chrono::nanoseconds{} || before_write_ || !lane_.to_be_watched())
-        return cargo_.size();
+    if (!may || before_write_ || !lane_.to_be_watched()) return cargo_.size();
     Cargo& back = cargo_.back();
     if (back.piece.bytes() > sent_ahead) {
         Unit ahead = back.piece.units.back();
@@ -135,6 +138,7 @@ MEMSAVER_INLINE std::size_t PinnedTransfer::bytes_of(const std::vector<Cargo>& c
 
 MEMSAVER_INLINE void PinnedTransfer::work() {
     try {
+        if (readies_kernel_.exchange(false)) (void)lane_.driver().copy_by_kernel(0, 0, 0, {});
         move_all();
     } catch (...) {
         const std::lock_guard lock{mutex_};

@@ -158,7 +158,8 @@ concept Peers = requires(const D d, Address a, std::size_t n, StreamRef s) {
 /// they stand still, while the device clears it with them.
 ///
 /// - `copy_by_kernel(to, from, bytes, s)`: in the order of `s`; one of the two lies in host pages that are pinned.
-///   `unsupported` for a device or for addresses where it cannot; nothing is enqueued then.
+///   `unsupported` for a device or for addresses where it cannot; nothing is enqueued then. Of no bytes: only makes the
+///   kernel ready, which takes a while and may wait for the device; else the first copy does.
 template <class D>
 concept KernelCopies = requires(const D d, Address a, std::size_t n, StreamRef s) {
     { d.copy_by_kernel(a, a, n, s) } noexcept -> std::same_as<Status>;

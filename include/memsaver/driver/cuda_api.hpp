@@ -175,6 +175,7 @@ struct CudaApi {
     Result (*module_load)(cuda::Module*, const void*) = library.entry("cuModuleLoadData", 2000);
     Result (*module_unload)(cuda::Module) = library.entry("cuModuleUnload", 2000);
     Result (*module_function)(cuda::Function*, cuda::Module, const char*) = library.entry("cuModuleGetFunction", 2000);
+    Result (*function_load)(cuda::Function) = library.optional_entry("cuFuncLoad", 12040);
     Result (*launch_kernel)(cuda::Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                             cuda::Stream, void**, void**) = library.entry("cuLaunchKernel", 4000);
 

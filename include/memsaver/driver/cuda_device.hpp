@@ -7,6 +7,7 @@
 #include "memsaver/driver/neighbours.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <mutex>
 #include <string>
@@ -43,8 +44,9 @@ public:
     /// The stream for copies in one direction, opened by whoever asks first. Inside `call`.
     cuda::Result lane(Direction direction, StreamRef& stream) const noexcept;
 
-    /// Enqueues a copy by a kernel of the library's, which is loaded for the first. cuda::error_not_supported where the
-    /// driver, the device or the alignment of an address does not allow for it. Inside `call`.
+    /// Enqueues a copy by a kernel of the library's; of no bytes: only loads it. cuda::error_not_supported where the
+    /// driver, the device or the alignment of an address does not allow for it, and while it cannot be loaded because
+    /// streams wait for words. Inside `call`.
     cuda::Result copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
     /// By freeing: measured on an H200, cuMemFree waits for the whole primary context as cuCtxSynchronize does, but
@@ -74,8 +76,9 @@ public:
 
 private:
     cuda::Result unpin_a_page() const noexcept;
-    /// Null where there is none.
+    /// Null where there is none. The driver compiles and loads it, and may wait for the context meanwhile.
     cuda::Function copy_kernel() const noexcept;
+    cuda::Result load_copy_kernel() const noexcept;
 
     template <class Act>
     Status with_pool(PoolRef pool, const Act& act) const noexcept {
@@ -124,7 +127,7 @@ private:
     mutable std::array<cuda::Stream, 2> lanes_{};
     mutable cuda::DevicePtr crumb_ = 0;
     mutable std::mutex copier_mutex_;
-    mutable bool copier_tried_ = false;
+    mutable std::atomic<bool> copier_tried_{false};
     mutable cuda::Module copier_ = nullptr;
     mutable cuda::Function copy_kernel_ = nullptr;
 };

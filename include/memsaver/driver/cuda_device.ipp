@@ -86,6 +86,7 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from
     if (((to | from) % copy_vector) != 0) return cuda::error_not_supported;
     const cuda::Function kernel = copy_kernel();
     if (kernel == nullptr) return cuda::error_not_supported;
+    if (bytes == 0) return cuda::success;
     unsigned long long vectors = bytes / copy_vector;
     unsigned tail = static_cast<unsigned>(bytes % copy_vector);
     void* arguments[] = {&to, &from, &vectors, &tail};
@@ -93,15 +94,33 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from
 }
 
 MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
+    if (copier_tried_.load()) return copy_kernel_;
+    const Neighbours::DeviceWait alone{neighbours_, Neighbours::OrNot{}};
+    if (!alone.owns()) return nullptr; // this time
     const std::lock_guard lock{copier_mutex_};
-    if (std::exchange(copier_tried_, true)) return copy_kernel_;
-    int reaches = 0; // the host's pages at their own addresses
-    if (api_.device_attribute(&reaches, cuda::attribute_host_pointers, device_) != cuda::success || reaches == 0)
-        return nullptr;
-    if (api_.module_load(&copier_, copy_kernel_ptx) != cuda::success) copier_ = nullptr;
-    if (copier_ != nullptr && api_.module_function(&copy_kernel_, copier_, "memsaver_copy") != cuda::success)
-        copy_kernel_ = nullptr;
+    // On a full device there may be no room for it: then it is tried again.
+    if (!copier_tried_.load()) copier_tried_.store(load_copy_kernel() != cuda::error_out_of_memory);
     return copy_kernel_;
+}
+
+MEMSAVER_INLINE cuda::Result CudaDevice::load_copy_kernel() const noexcept {
+    int reaches = 0; // the host's pages at their own addresses
+    cuda::Result result = api_.device_attribute(&reaches, cuda::attribute_host_pointers, device_);
+    if (result == cuda::success && reaches == 0) result = cuda::error_not_supported;
+    cuda::Module loaded = nullptr;
+    if (result == cuda::success) result = api_.module_load(&loaded, copy_kernel_ptx);
+    if (result != cuda::success) return result;
+    cuda::Function found = nullptr;
+    result = api_.module_function(&found, loaded, "memsaver_copy");
+    // All of it now, and not at the first launch: CUDA loads kernels lazily.
+    if (result == cuda::success && api_.function_load != nullptr) result = api_.function_load(found);
+    if (result != cuda::success) {
+        static_cast<void>(api_.module_unload(loaded));
+        return result;
+    }
+    copier_ = loaded;
+    copy_kernel_ = found;
+    return result;
 }
 
 MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {

@@ -95,7 +95,8 @@ public:
     Status reach_peer(Address address, std::size_t bytes) const noexcept;
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
-    /// By 64 blocks of 512 threads. Both addresses at multiples of 16 bytes: else unsupported.
+    /// By 64 blocks of 512 threads. Both addresses at multiples of 16 bytes: else unsupported. So too a copy that would
+    /// be the first while streams wait for words: loading the kernel may wait for them.
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
     [[nodiscard]] Neighbours* neighbours() const noexcept;

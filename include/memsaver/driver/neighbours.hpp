@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace memsaver::inline v0_2 {
@@ -58,24 +59,30 @@ public:
     /// Whether there are such streams now.
     [[nodiscard]] bool words_waiting() const noexcept { return words_or_waits_.load() > 0; }
 
+    struct OrNot {}; ///< rather not at all than waiting for it
+
     /// While one lives, no stream begins to wait for words; until those that do so have gone on, making one waits. Not
     /// for the threads that set words.
     class DeviceWait {
     public:
         /// Waits until no stream waits for words.
         explicit DeviceWait(Neighbours& neighbours) noexcept;
+        /// Only where no stream waits for words now: for what can be done at another time.
+        DeviceWait(Neighbours& neighbours, OrNot) noexcept;
         DeviceWait(const DeviceWait&) = delete;
         DeviceWait& operator=(const DeviceWait&) = delete;
         ~DeviceWait();
+        [[nodiscard]] bool owns() const noexcept { return neighbours_ != nullptr; }
 
     private:
-        Neighbours& neighbours_;
+        Neighbours* neighbours_; // null: it does not
     };
 
     /// The machine's copies in one direction.
     struct Lane {
         std::atomic<unsigned> transfers{0};    ///< that put copies there
-        std::atomic<bool> stands_still{false}; ///< as the last that watched its copies saw it
+        std::atomic<bool> stands_still{false}; ///< as the last that watched its copies saw it,
+        std::atomic<std::int64_t> looked{0};   ///< and when: nanoseconds of the steady clock
     };
     /// The same for all who ask.
     [[nodiscard]] Lane& lane(Direction direction) noexcept { return lanes_[direction == Direction::out ? 0 : 1]; }
@@ -85,6 +92,8 @@ private:
     std::unique_ptr<Books> books_;
     /// Adds 1 or -1, once what is there has that sign or is 0.
     void take_part(int one) noexcept;
+    /// Answers whether it could do so without waiting.
+    [[nodiscard]] bool try_part(int one) noexcept;
     void end_part(int one) noexcept;
 
     std::atomic<int> words_or_waits_{0}; // how many wait for words; negative: how many DeviceWaits live

@@ -73,21 +73,29 @@ MEMSAVER_INLINE void Neighbours::words_wait() noexcept { take_part(1); }
 
 MEMSAVER_INLINE void Neighbours::words_set() noexcept { end_part(1); }
 
-MEMSAVER_INLINE Neighbours::DeviceWait::DeviceWait(Neighbours& neighbours) noexcept : neighbours_{neighbours} {
-    neighbours_.take_part(-1);
+MEMSAVER_INLINE Neighbours::DeviceWait::DeviceWait(Neighbours& neighbours) noexcept : neighbours_{&neighbours} {
+    neighbours.take_part(-1);
 }
 
-MEMSAVER_INLINE Neighbours::DeviceWait::~DeviceWait() { neighbours_.end_part(-1); }
+MEMSAVER_INLINE Neighbours::DeviceWait::DeviceWait(Neighbours& neighbours, OrNot) noexcept
+    : neighbours_{neighbours.try_part(-1) ? &neighbours : nullptr} {}
+
+MEMSAVER_INLINE Neighbours::DeviceWait::~DeviceWait() {
+    if (neighbours_ != nullptr) neighbours_->end_part(-1);
+}
 
 MEMSAVER_INLINE void Neighbours::take_part(int one) noexcept {
-    for (int seen = words_or_waits_.load();;) {
-        if (seen * one < 0) {
-            words_or_waits_.wait(seen);
-            seen = words_or_waits_.load();
-        } else if (words_or_waits_.compare_exchange_weak(seen, seen + one)) {
-            return;
-        }
+    while (!try_part(one)) {
+        const int seen = words_or_waits_.load();
+        if (seen * one < 0) words_or_waits_.wait(seen);
     }
+}
+
+MEMSAVER_INLINE bool Neighbours::try_part(int one) noexcept {
+    for (int seen = words_or_waits_.load(); seen * one >= 0;) {
+        if (words_or_waits_.compare_exchange_weak(seen, seen + one)) return true;
+    }
+    return false;
 }
 
 MEMSAVER_INLINE void Neighbours::end_part(int one) noexcept {

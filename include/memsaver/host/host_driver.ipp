@@ -193,6 +193,8 @@ MEMSAVER_INLINE Status HostDriver::copy_peer(Address to, Address from, std::size
 
 MEMSAVER_INLINE Status HostDriver::copy_by_kernel(Address to, Address from, std::size_t bytes,
                                                   StreamRef stream) const noexcept {
+    machine_->load_kernel();
+    if (bytes == 0) return {};
     bool out = false;
     const Status found = machine_->with_memory([&](detail::HostMemory& m) {
         out = m.mappings().accessible({from, bytes}, detail::HostAccess::read);

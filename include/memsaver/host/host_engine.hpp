@@ -203,6 +203,7 @@ public:
 
     /// Copies by the copy engines do not begin before that.
     void stall_copies(std::chrono::steady_clock::time_point until) noexcept { stalled_until_ = until; }
+    [[nodiscard]] std::chrono::steady_clock::time_point stalled_until() const noexcept { return stalled_until_; }
 
     HostMemory& memory() noexcept { return memory_; }
     HostViolations& violations() noexcept { return violations_; }
@@ -304,6 +305,8 @@ public:
     }
 
     Status stall_copies(std::chrono::nanoseconds duration) noexcept;
+    /// The first call waits until the copy engines, which bring a kernel to the device, go on.
+    void load_kernel() noexcept;
 
     Status unmap(HostRange range) noexcept;
 
@@ -398,6 +401,7 @@ private:
     HostGraphs graphs_;
     HostCaptures captures_;
     StreamRef lanes_[2];
+    std::atomic<bool> kernel_loaded_{false};
 };
 
 } // namespace detail

@@ -385,6 +385,12 @@ MEMSAVER_INLINE Status HostMachine::stall_copies(std::chrono::nanoseconds durati
     });
 }
 
+MEMSAVER_INLINE void HostMachine::load_kernel() noexcept {
+    if (kernel_loaded_.load()) return;
+    std::this_thread::sleep_until(engine_.locked([&] { return engine_.stalled_until(); }));
+    kernel_loaded_.store(true);
+}
+
 MEMSAVER_INLINE Status HostMachine::lane(Direction direction, StreamRef& out) noexcept {
     return engine_.guarded([&](auto&) {
         StreamRef& lane = lanes_[direction == Direction::out ? 0 : 1];

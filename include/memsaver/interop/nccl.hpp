@@ -32,6 +32,7 @@ using GetVersion = Result (*)(int*);
 using GetErrorString = const char* (*)(Result);
 using GetLastError = const char* (*)(ncclComm*);
 using CommGetAsyncError = Result (*)(ncclComm*, Result*);
+using CommCuDevice = Result (*)(const ncclComm*, int*);
 using CommRegister = Result (*)(ncclComm*, void*, std::size_t, void**);
 using CommDeregister = Result (*)(ncclComm*, void*);
 using CommWindowRegister = Result (*)(ncclComm*, void*, std::size_t, ncclWindow_vidmem**, int);
@@ -47,6 +48,7 @@ struct NcclLibrary {
     nccl::GetErrorString get_error_string = nullptr;
     nccl::GetLastError get_last_error = nullptr;
     nccl::CommGetAsyncError comm_get_async_error = nullptr;
+    nccl::CommCuDevice comm_device = nullptr;
     nccl::CommRegister comm_register = nullptr;
     nccl::CommDeregister comm_deregister = nullptr;
     nccl::CommWindowRegister comm_window_register = nullptr;

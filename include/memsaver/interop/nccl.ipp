@@ -3,6 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
+#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/interop/nccl.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,6 +47,7 @@ MEMSAVER_INLINE NcclLibrary NcclLibrary::load() {
     find(library.get_error_string, "ncclGetErrorString");
     find(library.get_last_error, "ncclGetLastError");
     find(library.comm_get_async_error, "ncclCommGetAsyncError");
+    find(library.comm_device, "ncclCommCuDevice");
     find(library.comm_register, "ncclCommRegister");
     find(library.comm_deregister, "ncclCommDeregister");
     find(library.comm_window_register, "ncclCommWindowRegister");
@@ -68,8 +71,10 @@ MEMSAVER_INLINE std::string nccl_version_text(int version) {
 /// A communicator, as the functions of its registrations know it.
 class NcclState {
 public:
-    NcclState(NcclLibrary library, ncclComm* comm, NcclOptions options)
-        : library_{library}, comm_{comm}, options_{std::move(options)} {}
+    NcclState(NcclLibrary library, ncclComm* comm, NcclOptions options, std::vector<AnyDriver> drivers)
+        : library_{library}, comm_{comm}, options_{std::move(options)}, drivers_{std::move(drivers)} {
+        if (library_.comm_device != nullptr) (void)library_.comm_device(comm_, &device_);
+    }
 
     [[nodiscard]] const NcclLibrary& library() const noexcept { return library_; }
     [[nodiscard]] ncclComm* comm() const noexcept { return comm_; }
@@ -84,7 +89,7 @@ public:
     /// `call()`, of a communicator that is awake and well, which writes to `result`. Throws DriverError if it has
     /// failed, or the call does.
     template <class Call>
-    void call(const char* name, const std::shared_ptr<void>& result, Call&& call) {
+    void call(const char* name, const std::shared_ptr<void>& result, const Call& call) {
         if (gone()) return;
         require_awake(name);
         require_well(name);
@@ -92,7 +97,8 @@ public:
             const std::lock_guard lock{mutex_};
             late_.reserve(late_.size() + 1); // several calls at once are not NCCL's to have
         }
-        const nccl::Result answer = call();
+        const auto alone = wait_alone();
+        const nccl::Result answer = on_its_device(call);
         try {
             finish(answer, name);
         } catch (const NotIdle&) { // NCCL may write there later
@@ -112,10 +118,27 @@ public:
 
 private:
     [[noreturn]] void raise(nccl::Result result, const std::string& what, const char* advice = "") const;
+    /// Whoever pauses and resumes may be a thread with no device, or with another one; NCCL wants the communicator's.
+    template <class Call>
+    nccl::Result on_its_device(const Call& call) const {
+        for (const AnyDriver& driver : drivers_) {
+            if (device_ >= 0 && driver.device() != device_) continue;
+            nccl::Result answer = nccl::success;
+            const Status status = driver.with_context([&] { answer = call(); });
+            if (status.kind == StatusKind::unsupported) break;
+            check(status, "have the device of a communicator current");
+            return answer;
+        }
+        return call();
+    }
+    /// While it lives, no stream begins to wait for a word: NCCL frees memory and waits for devices.
+    [[nodiscard]] std::deque<Neighbours::DeviceWait> wait_alone() const;
 
     NcclLibrary library_;
     ncclComm* comm_;
     NcclOptions options_;
+    std::vector<AnyDriver> drivers_;
+    int device_ = -1; // nobody knows
     std::atomic<bool> suspended_{false};
     std::atomic<bool> gone_{false};
     std::mutex mutex_;
@@ -129,6 +152,14 @@ MEMSAVER_INLINE void NcclState::raise(nccl::Result result, const std::string& wh
                           "\"): " + (name != nullptr ? name : "failed") + " (" + std::to_string(result) + ')' +
                           (more != nullptr && *more != '\0' ? std::string{": "} + more : std::string{}) + advice,
                       {StatusKind::other, result, "NCCL"}};
+}
+
+MEMSAVER_INLINE std::deque<Neighbours::DeviceWait> NcclState::wait_alone() const {
+    std::deque<Neighbours::DeviceWait> alone;
+    for (const AnyDriver& driver : drivers_) {
+        if (Neighbours* const all = driver.neighbours()) alone.emplace_back(*all);
+    }
+    return alone;
 }
 
 MEMSAVER_INLINE void NcclState::require_well(const char* before) {
@@ -161,7 +192,8 @@ MEMSAVER_INLINE void NcclState::suspend() {
     if (gone()) return;
     require_well("pause");
     if (!suspends() || suspended_.load()) return;
-    const nccl::Result answer = library_.comm_suspend(comm_, nccl::suspend_memory);
+    const auto alone = wait_alone();
+    const nccl::Result answer = on_its_device([&] { return library_.comm_suspend(comm_, nccl::suspend_memory); });
     suspended_.store(answer == nccl::success || answer == nccl::in_progress); // one that takes too long may get there
     try {
         finish(answer, "ncclCommSuspend");
@@ -173,7 +205,8 @@ MEMSAVER_INLINE void NcclState::suspend() {
 
 MEMSAVER_INLINE void NcclState::resume() {
     if (gone() || !suspended_.load()) return;
-    finish(library_.comm_resume(comm_), "ncclCommResume");
+    const auto alone = wait_alone();
+    finish(on_its_device([&] { return library_.comm_resume(comm_); }), "ncclCommResume");
     suspended_.store(false);
 }
 
@@ -198,7 +231,8 @@ MEMSAVER_INLINE NcclComm::NcclComm(Registrations& registrations, ncclComm* comm,
         own.who = options.who;
         own.on_pause = OnPause::renew;
         const Tags tags = options.tags;
-        state_ = std::make_shared<detail::NcclState>(library, comm, std::move(options));
+        state_ =
+            std::make_shared<detail::NcclState>(library, comm, std::move(options), registrations.saver()->drivers());
         own.on_register = [state = state_] { state->resume(); };
         own.on_deregister = [state = state_] { state->suspend(); };
         goes_with_tags_ = registrations.add(tags, std::move(own));

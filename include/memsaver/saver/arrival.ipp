@@ -304,6 +304,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
         for (const auto& member : stepping) tags_.residents().lose(*member->resident);
     }
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
+    for (ResumeStep& step : steps) naming(step.tag(), [&] { step.close_gates(); });
     for (std::size_t k = 0; k < steps.size(); ++k) Arriving::begin(arriving[k], std::move(steps[k]));
     arrival.begin(std::move(parts), std::move(names));
 }

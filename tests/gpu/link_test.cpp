@@ -1,0 +1,133 @@
+// The link on a GPU while others wait: copies by a kernel, and bytes that come out of a file while streams and graphs
+// stand at their gates. What would stand still for ever here, the test's time limit ends.
+#include "gpu/gpu_support.hpp"
+#include "support/bytes.hpp"
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace gpu_link_test {
+
+using namespace gpu_test;
+
+namespace {
+
+/// A file of this process's own, which goes with it.
+class File {
+public:
+    explicit File(const std::vector<unsigned char>& bytes)
+        : path_{"/tmp/memsaver_gpu_link_" + std::to_string(::getpid())} {
+        std::ofstream out{path_, std::ios::binary};
+        out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+        REQUIRE(out.flush().good());
+    }
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    ~File() { (void)std::remove(path_.c_str()); }
+    [[nodiscard]] const std::string& path() const { return path_; }
+
+private:
+    std::string path_;
+};
+
+std::vector<std::uint32_t> words_of(const std::vector<unsigned char>& bytes, std::uint32_t more) {
+    std::vector<std::uint32_t> words(bytes.size() / sizeof(std::uint32_t));
+    std::memcpy(words.data(), bytes.data(), bytes.size());
+    for (std::uint32_t& word : words) word += more;
+    return words;
+}
+
+} // namespace
+
+TEST_CASE("copy_by_kernel: loaded in an open capture, both ways bit-identical, while a kernel of another stream runs") {
+    Program program;
+    const Ledgered books;
+    const Watched& driver = books.driver;
+    constexpr std::size_t bytes = 65_MiB + 35;
+    Address device = 0;
+    REQUIRE(driver.allocate_plain(66_MiB, device).ok());
+    {
+        GraphRef graph;
+        REQUIRE(driver.begin_capture(program.other_stream, CaptureMode::global).ok());
+        CHECK(driver.copy_by_kernel(0, 0, 0, {}).ok());
+        REQUIRE(driver.end_capture(program.other_stream, graph).ok());
+        REQUIRE(driver.close_graph(graph).ok());
+
+        PinnedBuffer host{AnyDriver{driver}, 66_MiB};
+        REQUIRE(host.pinned());
+        const auto pages = reinterpret_cast<Address>(host.data());
+        OwnedStream stream;
+        OwnedEvent mark;
+        REQUIRE(stream.open(AnyDriver{driver}).ok());
+        REQUIRE(mark.open(AnyDriver{driver}, stream.get()).ok());
+        const auto pass = [&] { return driver.record(mark.get(), stream.get()).ok() && driver.wait(mark.get()).ok(); };
+        void* const there = reinterpret_cast<void*>(device);
+        const auto expected = test::pattern(66_MiB, 1);
+        test::write_bytes(driver, there, expected);
+        std::memset(host.data(), 9, 66_MiB);
+        program.shut_gate();
+        program.wait_and_store(program.stream, nullptr, 0);
+        REQUIRE(driver.copy_by_kernel(pages + 64, device + 32, bytes, stream.get()).ok());
+        REQUIRE(pass());
+        CHECK(std::memcmp(host.data() + 64, expected.data() + 32, bytes) == 0);
+        CHECK(host.data()[63] == std::byte{9});
+        CHECK(host.data()[64 + bytes] == std::byte{9});
+        REQUIRE(driver.fill(device, 0, 66_MiB, stream.get()).ok());
+        REQUIRE(driver.copy_by_kernel(device + 32, pages + 64, bytes, stream.get()).ok());
+        REQUIRE(pass());
+        CHECK_FALSE(program.idle(program.stream)); // the launches have not waited for it
+        program.open_gate();
+        program.synchronize();
+        auto wanted = std::vector<unsigned char>(66_MiB, 0);
+        std::memcpy(wanted.data() + 32, expected.data() + 32, bytes);
+        CHECK(test::read_bytes(driver, there, 66_MiB) == wanted);
+    }
+    REQUIRE(driver.free_plain(device).ok());
+}
+
+TEST_CASE("gates on a GPU: bytes come out of a file although every queue of the device stands at their gate") {
+    Program program;
+    const Ledgered books;
+    constexpr std::size_t bytes = 96_MiB;
+    constexpr std::uint32_t count = bytes / sizeof(std::uint32_t);
+    const auto content = test::pattern(bytes, 5);
+    const File file{content};
+    MemorySaver saver{books.driver};
+    for (const bool retain : {true, false}) { // false: buffers are pinned while streams wait
+        CAPTURE(retain);
+        const std::string tag = retain ? "kept" : "fresh";
+        const Arena arena = saver.arena(tag, FileSource{.threads = 4, .retain = retain});
+        const Buffer<std::uint32_t> weights{arena, count};
+        const Buffer<std::uint32_t> result{saver.arena("result"), count};
+        arena.load(weights.data(), bytes, file.path());
+        const Gate gate = arena.gate(weights.data(), bytes);
+        GraphRef graph;
+        REQUIRE(books.driver.begin_capture(program.stream, CaptureMode::global).ok());
+        gate.before(program.stream);
+        program.add_one(program.stream, weights.data(), count);
+        REQUIRE(books.driver.end_capture(program.stream, graph).ok());
+        std::vector<OwnedStream> others(40); // more than the device has queues
+        for (OwnedStream& other : others) REQUIRE(other.open(AnyDriver{books.driver}).ok());
+        for (int round = 0; round < 3; ++round) {
+            CAPTURE(round);
+            saver.pause(tag);
+            Arrival coming = saver.resume_async(tag);
+            for (const OwnedStream& other : others) gate.before(other.get());
+            REQUIRE(books.driver.launch(graph, program.stream).ok());
+            coming.wait();
+            CHECK(program.read(weights.data(), count) == words_of(content, 1));
+        }
+        program.synchronize();
+        REQUIRE(books.driver.close_graph(graph).ok());
+    }
+    saver.close();
+}
+
+} // namespace gpu_link_test
