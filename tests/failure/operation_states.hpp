@@ -21,13 +21,13 @@ inline void pause_swept(Populated& world) { world.pause("swept"); }
 
 /// Paused in two goes, with something active, a large hole and a small one.
 inline void paused_in_batches(Populated& world) {
-    world.allocate("swept", 1_MiB);
+    world.allocate("swept", 256_KiB);
     world.pause("swept");
-    world.allocate("swept", 90'000);
+    world.allocate("swept", 22'500);
     world.pause("swept");
     world.deallocate(4);
     world.deallocate(1);
-    world.allocate("swept", 40'000);
+    world.allocate("swept", 10'000);
 }
 
 inline std::size_t swept_bytes(Populated& world) { return row_of(*world.saver, "swept").mapped_bytes; }

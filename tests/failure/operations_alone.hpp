@@ -11,11 +11,11 @@
 namespace test {
 
 inline std::vector<Operation> of_one_arena() {
-    constexpr std::size_t bytes = 100'000;
+    constexpr std::size_t bytes = 25'000;
     constexpr std::uint64_t seed = 77;
     const auto make = [](Populated& world) {
         if (!world.alone) {
-            world.alone.emplace(world.driver, "alone", ChosenPolicy{world.policy.policy}, options_of(1_MiB));
+            world.alone.emplace(world.driver, "alone", ChosenPolicy{world.policy.policy}, options_of(256_KiB));
         }
         if (world.filled == nullptr) world.filled = world.alone->allocate(bytes);
     };

@@ -17,7 +17,7 @@ inline std::vector<Operation> arriving() {
     const auto coming = [](Populated& world) { // what comes first: a late block, and a part of an early one
         const auto& blocks = world.tags["swept"].blocks;
         const auto* const early = static_cast<const char*>(blocks[2].at);
-        return world.saver->resume_async("swept", {.first = {{blocks[3].at, 70'000}, {early + 100, 66'000}}});
+        return world.saver->resume_async("swept", {.first = {{blocks[3].at, 17'500}, {early + 100, 16'500}}});
     };
     // Of what saves at every pause, and of what keeps nothing, it is misuse.
     const auto save = [](Populated& world) {
@@ -75,7 +75,7 @@ inline std::vector<Operation> arriving() {
              const Gate other = world.saver->gate(world.tags["swept"].blocks[1].at, 6912);
              {
                  const Arrival arrival = coming(world);
-                 const Gate late = world.saver->gate(block, 70'000);
+                 const Gate late = world.saver->gate(block, 17'500);
                  late.before(world.stream);
                  away.before(world.stream);
                  arrival.wait();
@@ -90,7 +90,7 @@ inline std::vector<Operation> arriving() {
              world.counted = false;
              const auto* const first = static_cast<const char*>(world.tags["swept"].blocks[2].at);
              world.graph = capture(*world.saver, "beside", world.stream, [&] {
-                 for (std::size_t i = 0; i < 3; ++i) world.saver->gate(first + 50'000 * i, 40'000).before(world.stream);
+                 for (std::size_t i = 0; i < 3; ++i) world.saver->gate(first + 12'500 * i, 10'000).before(world.stream);
              });
              world.pause("swept");
          },

@@ -30,9 +30,9 @@ inline std::vector<Operation> on_devices() {
          [](Populated& world) {
              const auto& policy = world.policy;
              (void)world.saver->arena("new", policy.policy, *world.well);
-             void* const block = world.saver->arena("new", policy.policy, world.driver).allocate(70'000);
+             void* const block = world.saver->arena("new", policy.policy, world.driver).allocate(17'500);
              world.tags["new"].becomes = policy.becomes;
-             world.add("new", block, 70'000, world.driver.device());
+             world.add("new", block, 17'500, world.driver.device());
          },
          nothing},
         {"two devices, deallocate: with the other one's stream", nothing,
@@ -45,7 +45,7 @@ inline std::vector<Operation> on_devices() {
         {"two devices, resume", pause_swept, resume_swept, resumed},
         {"two devices, trim",
          [](Populated& world) {
-             world.allocate("swept", 1_MiB);
+             world.allocate("swept", 256_KiB);
              world.deallocate(5);
              world.deallocate(0, already_idle);
          },

@@ -9,14 +9,14 @@
 
 namespace test {
 
-inline constexpr std::size_t elastic_step = 128_KiB;
+inline constexpr std::size_t elastic_step = 32_KiB;
 
 inline void* step_at(Populated& world, std::size_t n) {
     return static_cast<unsigned char*>(world.elastic.data()) + n * elastic_step;
 }
 
 inline void make_elastic(Populated& world) {
-    if (!world.elastic) world.elastic = world.swept_on(world.driver).elastic(8_MiB, {.granularity = elastic_step});
+    if (!world.elastic) world.elastic = world.swept_on(world.driver).elastic(2_MiB, {.granularity = elastic_step});
 }
 
 /// The model has just those steps.
@@ -69,8 +69,8 @@ inline std::vector<Operation> elastic() {
         {"elastic: commit with room only for what others do not use",
          [](Populated& world) {
              with_elastic(world);
-             world.saver->deallocate(world.saver->arena("beside").allocate(2_MiB), already_idle);
-             world.ballast.emplace(world.driver, 1_MiB + 64_KiB);
+             world.saver->deallocate(world.saver->arena("beside").allocate(512_KiB), already_idle);
+             world.ballast.emplace(world.driver, 256_KiB + 16_KiB);
          },
          commit, blocks(6)},
         {"elastic: commit of what a release still waits for",

@@ -20,7 +20,7 @@ inline std::vector<Operation> ending() {
     };
     const auto with_handles = [](Populated& world) {
         world.counted = false;
-        world.buffer.emplace(world.saver->arena("swept"), 30'000);
+        world.buffer.emplace(world.saver->arena("swept"), 7500);
         world.handle = world.saver->arena("swept");
     };
     return {
@@ -52,7 +52,7 @@ inline std::vector<Operation> ending() {
 inline std::vector<Operation> living() {
     const auto extra = [](Populated& world) {
         const Arena arena = world.saver->arena("extra", world.policy.policy);
-        (void)arena.allocate(200'000);
+        (void)arena.allocate(50'000);
         world.saver->deallocate(arena.allocate(5000));
     };
     const auto away = [extra](Populated& world) {
@@ -61,7 +61,7 @@ inline std::vector<Operation> living() {
     };
     const auto partly_away = [away](Populated& world) {
         away(world);
-        (void)world.saver->arena("extra").allocate(70'000, world.stream);
+        (void)world.saver->arena("extra").allocate(17'500, world.stream);
     };
     const auto known = [](Populated& world) {
         const Usage usage = world.saver->usage();
@@ -88,10 +88,10 @@ inline std::vector<Operation> living() {
          [extra](Populated& world) {
              extra(world);
              const Arena arena = world.saver->arena("extra");
-             arena.deallocate(arena.allocate(90'000), world.stream);
+             arena.deallocate(arena.allocate(22'500), world.stream);
          },
          [](Populated& world) {
-             if (world.filled == nullptr) world.filled = world.saver->arena("extra").allocate(90'000, world.stream);
+             if (world.filled == nullptr) world.filled = world.saver->arena("extra").allocate(22'500, world.stream);
          },
          [](Populated& world) { CHECK(world.saver->owns(world.filled)); }},
     };

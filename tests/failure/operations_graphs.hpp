@@ -13,10 +13,10 @@ namespace test {
 inline std::vector<Operation> graphs() {
     // Fills a block that stays, and one that is given up in the capture.
     const auto body = [](Populated& world, unsigned char byte, void*& made, int times = 1) {
-        void* const fresh = world.saver->allocate(64_KiB);
-        void* const scratch = world.saver->allocate(100'000);
-        for (int i = 0; i < times; ++i) fill_on(world.driver, fresh, 64_KiB, byte, world.stream);
-        fill_on(world.driver, scratch, 100'000, byte, world.stream);
+        void* const fresh = world.saver->allocate(16_KiB);
+        void* const scratch = world.saver->allocate(25'000);
+        for (int i = 0; i < times; ++i) fill_on(world.driver, fresh, 16_KiB, byte, world.stream);
+        fill_on(world.driver, scratch, 25'000, byte, world.stream);
         world.saver->deallocate(scratch);
         made = fresh;
     };
@@ -28,7 +28,7 @@ inline std::vector<Operation> graphs() {
         graph.launch(world.stream);
         REQUIRE(world.driver.drain().ok());
         const auto* const bytes = static_cast<const unsigned char*>(at);
-        CHECK(std::all_of(bytes, bytes + 64_KiB, [&](unsigned char each) { return each == byte; }));
+        CHECK(std::all_of(bytes, bytes + 16_KiB, [&](unsigned char each) { return each == byte; }));
     };
     const auto one_works = [replays](Populated& world) { replays(world, world.graph, world.filled, 1); };
     // Where the call that ends a capture fails for good, it stays open until the program ends it.
@@ -81,31 +81,31 @@ inline std::vector<Operation> graphs() {
 inline std::vector<Operation> workspaces() {
     const auto with_pool = [](Populated& world) {
         world.counted = false;
-        world.pool.emplace(world.saver->arena("swept"), WorkspacePoolOptions{.cap = 4_MiB});
-        world.filled = world.pool->get("a", 100'000);
-        std::memset(world.filled, 1, 100'000);
+        world.pool.emplace(world.saver->arena("swept"), WorkspacePoolOptions{.cap = 1_MiB});
+        world.filled = world.pool->get("a", 25'000);
+        std::memset(world.filled, 1, 25'000);
     };
     const auto kept = [](Populated& world) {
         const auto* const bytes = static_cast<const unsigned char*>(world.filled);
-        CHECK(std::all_of(bytes, bytes + 100'000, [](unsigned char each) { return each == 1; }));
+        CHECK(std::all_of(bytes, bytes + 25'000, [](unsigned char each) { return each == 1; }));
     };
     return {
         {"WorkspacePool::get: a new place", with_pool,
-         [](Populated& world) { (void)world.pool->get("b", 70'000, {.group = "other"}); }, kept},
+         [](Populated& world) { (void)world.pool->get("b", 17'500, {.group = "other"}); }, kept},
         {"WorkspacePool::get: growth", with_pool,
          [](Populated& world) {
-             void* const grown = world.pool->get("a", 900'000);
+             void* const grown = world.pool->get("a", 225'000);
              CHECK(grown == world.filled);
          },
          kept},
         {"WorkspacePool::get: zeroed", with_pool,
          [](Populated& world) {
-             world.refilled = world.pool->get("c", 70'000, {.reuse = Reuse::zeroed, .stream = world.stream});
+             world.refilled = world.pool->get("c", 17'500, {.reuse = Reuse::zeroed, .stream = world.stream});
          },
          [](Populated& world) {
              REQUIRE(world.driver.drain().ok());
              const auto* const bytes = static_cast<const unsigned char*>(world.refilled);
-             CHECK(std::all_of(bytes, bytes + 70'000, [](unsigned char each) { return each == 0; }));
+             CHECK(std::all_of(bytes, bytes + 17'500, [](unsigned char each) { return each == 0; }));
          }},
         {"WorkspacePool::get: a new place while the tag is paused",
          [with_pool](Populated& world) {
@@ -113,29 +113,29 @@ inline std::vector<Operation> workspaces() {
              world.pause("swept");
          },
          [](Populated& world) {
-             world.refilled = world.pool->get("b", 70'000, {.group = "other"});
-             std::memset(world.refilled, 2, 70'000);
+             world.refilled = world.pool->get("b", 17'500, {.group = "other"});
+             std::memset(world.refilled, 2, 17'500);
          },
          [](Populated& world) { CHECK(world.is("partly paused")); }},
         {"WorkspacePool::lend: and a name in what was lent",
          [with_pool](Populated& world) {
              with_pool(world);
-             world.refilled = world.saver->arena("swept").allocate(200'000);
+             world.refilled = world.saver->arena("swept").allocate(50'000);
          },
          [](Populated& world) {
              if (world.pool->stats().lent_bytes == 0) {
-                 world.pool->lend(world.saver->arena("swept"), {world.refilled, [](void*) {}}, 200'000, "lent");
+                 world.pool->lend(world.saver->arena("swept"), {world.refilled, [](void*) {}}, 50'000, "lent");
              }
              const WorkspaceOptions options{
-                 .cap = 150'000, .reuse = Reuse::zeroed, .stream = world.stream, .group = "lent"};
-             void* const got = world.pool->get("l", 90'000, options);
+                 .cap = 37'500, .reuse = Reuse::zeroed, .stream = world.stream, .group = "lent"};
+             void* const got = world.pool->get("l", 22'500, options);
              CHECK(got == world.refilled);
          },
          [kept](Populated& world) {
              kept(world);
              REQUIRE(world.driver.drain().ok());
              const auto* const bytes = static_cast<const unsigned char*>(world.refilled);
-             CHECK(std::all_of(bytes, bytes + 90'000, [](unsigned char each) { return each == 0; }));
+             CHECK(std::all_of(bytes, bytes + 22'500, [](unsigned char each) { return each == 0; }));
          }},
         {"~WorkspacePool", with_pool, [](Populated& world) { world.pool.reset(); }, nothing},
         {"~WorkspacePool: paused",

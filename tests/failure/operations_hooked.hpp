@@ -14,7 +14,7 @@ namespace test {
 /// What an engine does in a hook: takes memory, and gives it up. May fail, and the operation with it.
 inline void flush(Populated& world) {
     const Arena arena = world.saver->arena("beside");
-    arena.deallocate(arena.allocate(1_MiB), already_idle);
+    arena.deallocate(arena.allocate(256_KiB), already_idle);
 }
 
 /// A pause that flushes before it begins.
@@ -64,7 +64,7 @@ inline std::size_t pool_bytes(Populated& world) {
 }
 /// A stream-ordered pool keeps memory that nobody uses, and is trimmed after pauses and resumes.
 inline void with_pools(Populated& world) {
-    REQUIRE(world.driver.inner().put_in_pool({}, 256_KiB).ok());
+    REQUIRE(world.driver.inner().put_in_pool({}, 64_KiB).ok());
     REQUIRE(world.driver.inner().free_pool({}).ok());
     world.hooks.push_back(world.saver->after_pause(trim_cuda_pools));
 }

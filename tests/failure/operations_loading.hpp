@@ -16,12 +16,12 @@ namespace test {
 /// A file that holds other bytes in one place than the block that is loaded from it is to have.
 class SweptFile {
 public:
-    static constexpr std::size_t bytes = 150'001;
+    static constexpr std::size_t bytes = 37'500;
     static constexpr std::size_t offset = 777;
-    static constexpr std::uint64_t seed = 5'000;
+    static constexpr std::uint64_t seed = 1250;
     /// Where the block's bytes are other ones.
-    static constexpr std::size_t changed_at = 50'000;
-    static constexpr std::size_t changed_bytes = 10'000;
+    static constexpr std::size_t changed_at = 12'500;
+    static constexpr std::size_t changed_bytes = 2500;
 
     SweptFile() {
         std::vector<unsigned char> all(offset, 0xEE);

@@ -13,29 +13,29 @@ inline std::vector<Operation> allocating() {
     return {
         {"arena: a new tag and its first block", nothing,
          [](Populated& world) {
-             const Arena arena = world.saver->arena("new", world.policy.policy, options_of(8_MiB, 128_KiB));
-             void* const block = arena.allocate(70'000);
+             const Arena arena = world.saver->arena("new", world.policy.policy, options_of(2_MiB, 32_KiB));
+             void* const block = arena.allocate(17'500);
              world.tags["new"].becomes = world.policy.becomes;
-             world.add("new", block, 70'000);
+             world.add("new", block, 17'500);
          },
          [](Populated& world) { CHECK(row_of(*world.saver, "new").blocks == 1); }},
-        {"allocate: growing", nothing, [](Populated& world) { world.allocate("swept", 1_MiB + 5); }, grown},
+        {"allocate: growing", nothing, [](Populated& world) { world.allocate("swept", 256_KiB + 5); }, grown},
         {"region: a small block", nothing,
          [](Populated& world) {
              const auto region = world.saver->region("swept");
              world.add("swept", world.saver->allocate(3000), 3000);
          },
          grown},
-        {"allocate: while the tag is paused", pause_swept, [](Populated& world) { world.allocate("swept", 80'000); },
+        {"allocate: while the tag is paused", pause_swept, [](Populated& world) { world.allocate("swept", 20'000); },
          [](Populated& world) { CHECK(world.is("partly paused")); }},
         {"allocate: what waits to be used again",
          [](Populated& world) {
-             const Arena arena = world.saver->arena("tight", world.policy.policy, options_of(256_KiB));
-             world.filled = arena.allocate(256_KiB);
+             const Arena arena = world.saver->arena("tight", world.policy.policy, options_of(64_KiB));
+             world.filled = arena.allocate(64_KiB);
              arena.deallocate(world.filled);
              world.tags["tight"].becomes = world.policy.becomes;
          },
-         [](Populated& world) { world.allocate("tight", 192_KiB); },
+         [](Populated& world) { world.allocate("tight", 48_KiB); },
          [](Populated& world) { CHECK(world.tags["tight"].blocks.at(0).at == world.filled); }},
         {"outside: plain memory", nothing,
          [](Populated& world) {
@@ -47,24 +47,24 @@ inline std::vector<Operation> allocating() {
          nothing},
         {"Buffer: its life", not_counted,
          [](Populated& world) {
-             Buffer<int>{world.saver->arena("swept"), 20'000}.reset();
+             Buffer<int>{world.saver->arena("swept"), 5000}.reset();
          },
          nothing},
         {"Buffer: its life, given up with a stream", not_counted,
          [](Populated& world) {
-             if (!world.buffer) world.buffer.emplace(world.saver->arena("swept"), 20'000);
+             if (!world.buffer) world.buffer.emplace(world.saver->arena("swept"), 5000);
              world.buffer->reset(world.stream);
          },
          [](Populated& world) { CHECK((world.buffer->empty() && swept_blocks(world) == 4)); }},
         {"allocate: with room only for what others do not use",
          [](Populated& world) {
-             world.saver->deallocate(world.saver->arena("beside").allocate(2_MiB), already_idle);
-             world.ballast.emplace(world.driver, 1_MiB + 64_KiB);
+             world.saver->deallocate(world.saver->arena("beside").allocate(512_KiB), already_idle);
+             world.ballast.emplace(world.driver, 256_KiB + 16_KiB);
          },
-         [](Populated& world) { world.allocate("swept", 1_MiB + 5); },
+         [](Populated& world) { world.allocate("swept", 256_KiB + 5); },
          [grown](Populated& world) {
              grown(world);
-             CHECK(row_of(*world.saver, "beside").mapped_bytes < 2_MiB);
+             CHECK(row_of(*world.saver, "beside").mapped_bytes < 512_KiB);
          }},
     };
 }
@@ -72,15 +72,15 @@ inline std::vector<Operation> allocating() {
 inline std::vector<Operation> freeing() {
     const auto done = [](Populated& world) { CHECK(swept_blocks(world) == 2); };
     const auto with_holes = [](Populated& world) {
-        world.allocate("swept", 1_MiB);
-        world.allocate("swept", 1_MiB);
+        world.allocate("swept", 256_KiB);
+        world.allocate("swept", 256_KiB);
         world.deallocate(4);
         world.deallocate(5, world.stream);
         world.deallocate(0, already_idle);
     };
     const auto trimmed = [](Populated& world) {
         (void)world.saver->trim(); // a mark that could not be asked for was taken for one that has not passed
-        CHECK(swept_bytes(world) < 1_MiB);
+        CHECK(swept_bytes(world) < 256_KiB);
     };
     const auto plainly = [](Populated& world) { world.deallocate(0), world.deallocate(2); };
     const auto on_stream = [](Populated& world) {
@@ -113,7 +113,7 @@ inline std::vector<Operation> freeing() {
         {"trim: paused in part",
          [](Populated& world) {
              paused_in_batches(world);
-             world.allocate("swept", 1_MiB);
+             world.allocate("swept", 256_KiB);
              world.deallocate(7);
          },
          [](Populated& world) { (void)world.saver->trim("swept"); },

@@ -96,8 +96,8 @@ inline std::vector<Operation> resuming() {
         {"resume: with room only for what others do not use",
          [](Populated& world) {
              world.pause("swept");
-             world.saver->deallocate(world.saver->arena("beside").allocate(2_MiB), already_idle);
-             world.ballast.emplace(world.driver, 1_MiB + 64_KiB);
+             world.saver->deallocate(world.saver->arena("beside").allocate(512_KiB), already_idle);
+             world.ballast.emplace(world.driver, 256_KiB + 16_KiB);
          },
          resume_swept, resumed},
         {"invalidate, bytes_to_resume, usage", pause_swept,
@@ -146,9 +146,9 @@ inline std::vector<Operation> resuming() {
 
 /// Both have pages that are worth handing over, and some that are not.
 inline void make_exchangeable(Populated& world) {
-    world.allocate("swept", 512_KiB);
+    world.allocate("swept", 128_KiB);
     world.resume("away");
-    world.allocate("away", 576_KiB);
+    world.allocate("away", 144_KiB);
 }
 
 inline std::vector<Operation> exchanging() {
@@ -164,7 +164,7 @@ inline std::vector<Operation> exchanging() {
     const auto tight = [](Populated& world) { // what the one has more than the other, and the margin
         DeviceMemory memory;
         REQUIRE(world.driver.inner().memory(memory).ok());
-        world.ballast.emplace(world.driver, memory.free_bytes - 1_MiB - 256_KiB);
+        world.ballast.emplace(world.driver, memory.free_bytes - 256_KiB - 64_KiB);
     };
     const auto went = [](Populated& world) {
         CHECK(world.is("paused"));
@@ -189,7 +189,7 @@ inline std::vector<Operation> exchanging() {
          came, About::all},
         {"exchange: goes with another",
          [=](Populated& world) {
-             world.allocate("beside", 700'000);
+             world.allocate("beside", 175'000);
              away_waits(world);
          },
          [](Populated& world) {

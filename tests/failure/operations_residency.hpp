@@ -12,11 +12,11 @@ namespace test {
 inline void with_rival(Populated& world) {
     world.tags["rival"].becomes = Becomes::kept;
     (void)world.saver->arena("rival", HostBackup{.threads = 1}, ArenaOptions{.evictable = true});
-    world.allocate("rival", 3_MiB);
+    world.allocate("rival", 768_KiB);
     if (!world.setting.enabled) return;
     DeviceMemory memory;
     REQUIRE(world.driver.inner().memory(memory).ok());
-    world.saver->set_margin(memory.free_bytes - world.saver->bytes_to_resume("swept") + 64_KiB);
+    world.saver->set_margin(memory.free_bytes - world.saver->bytes_to_resume("swept") + 16_KiB);
 }
 
 /// Brings "swept" by a use, and marks what a stream was given for it.
@@ -39,7 +39,7 @@ inline void take_for(Populated& world) {
     Populated::Tag& swept = world.tags["swept"];
     if (world.tags["taker"].blocks.empty()) {
         (void)world.saver->arena("taker", HostBackup{.threads = 1});
-        world.allocate("taker", 1_MiB);
+        world.allocate("taker", 256_KiB);
     } else {
         world.resume("taker");
     }

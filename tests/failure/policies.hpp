@@ -36,7 +36,7 @@ public:
     Status map_host(std::size_t bytes, void*& pages) const noexcept {
         constexpr std::size_t cell = HostRegion::cell_bytes;
         constexpr std::uintptr_t first = 0x2000'0000'0000; // far from where the system puts things
-        constexpr std::size_t before = 64_KiB;
+        constexpr std::size_t before = 16_KiB;
         static std::atomic<std::size_t> last{0};
         const std::uintptr_t place = first + (last++ % 16'384 + 1) * 4 * cell - before;
         // Where the place is taken the system chooses one.

@@ -31,9 +31,9 @@ struct Setting {
     bool enabled = true;   ///< of the saver
     /// Whether "swept" also lives on a device that is well: the saver's own, or another one.
     enum class Well : unsigned char { none, own, other } well = Well::none;
-    std::size_t capacity = 16_MiB; ///< of a device
-    bool single_handle = false;    ///< of "swept"
-    std::size_t pressure = 0;      ///< of the saver
+    std::size_t capacity = 4_MiB; ///< of a device
+    bool single_handle = false;   ///< of "swept"
+    std::size_t pressure = 0;     ///< of the saver
 };
 
 /// A saver whose tag "swept" has the policy in question and is what operations are about; "beside" is active, "away" is
@@ -64,7 +64,7 @@ public:
         if (where.well != Setting::Well::own) (void)swept_on(driver); // in the order in which they are asked
         if (well) {
             tags["swept"].becomes = policy.becomes;
-            add("swept", swept_on(*well).allocate(200'000), 200'000, 1);
+            add("swept", swept_on(*well).allocate(50'000), 50'000, 1);
         }
         (void)swept_on(driver);
         (void)saver->arena("beside", HostBackup{.threads = 1});
@@ -72,11 +72,11 @@ public:
         tags["swept"].becomes = policy.becomes;
         // Small ones share an extent; large ones span several that are neighbours, at odd places.
         for (const std::size_t bytes :
-             {std::size_t{1000}, std::size_t{6912}, std::size_t{150'001}, std::size_t{70'000}}) {
+             {std::size_t{1000}, std::size_t{6912}, std::size_t{37'501}, std::size_t{17'500}}) {
             allocate("swept", bytes);
         }
-        allocate("beside", 70'000);
-        allocate("away", 100'000);
+        allocate("beside", 17'500);
+        allocate("away", 25'000);
         pause("away");
         {
             const auto out = saver->outside();
@@ -372,13 +372,13 @@ private:
     }
 
     static FailingDriver machine(const Setting& where, int device) {
-        const std::size_t granularity = where.capacity > 64_MiB ? 2_MiB : 64_KiB;
+        const std::size_t granularity = where.capacity > 64_MiB ? 2_MiB : 16_KiB;
         return FailingDriver{
             ThriftyHost{where.capacity,
                         {.device = device, .granularity = granularity, .poison = where.nasty, .late = where.nasty}}};
     }
     static SaverOptions saver_options(const Setting& where) {
-        SaverOptions options{.enabled = where.enabled, .margin = 1_MiB, .pressure = where.pressure};
+        SaverOptions options{.enabled = where.enabled, .margin = 256_KiB, .pressure = where.pressure};
         options.on_no_room = [](const NoRoom& need) { // nobody has any
             CHECK(need.device >= 0);
             return false;

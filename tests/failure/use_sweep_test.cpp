@@ -17,7 +17,7 @@ TEST_CASE("sweep: using and reclaiming, without memory") {
 TEST_CASE("sweep: memory is taken under pressure") {
     sweep_all(pressing(), {.policies = some_policies(1, {"zero", "pinned"}),
                            .kinds = {StatusKind::other, StatusKind::gone},
-                           .setting = {.name = "under pressure", .pressure = 16_MiB}});
+                           .setting = {.name = "under pressure", .pressure = 4_MiB}});
 }
 
 } // namespace failure_use_sweep_test
