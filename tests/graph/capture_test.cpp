@@ -198,6 +198,26 @@ TEST_CASE_TEMPLATE("while a capture is open pauses are refused, and it stays who
     }
 }
 
+TEST_CASE_TEMPLATE("what a capture gives up is its graph's, but not what the program calls idle", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    for (const std::size_t bytes : {std::size_t{300}, std::size_t{5_MiB}}) {
+        const Graph graph = capture(saver, "graph", stream, [&] {
+            void* const kept = saver.allocate(bytes);
+            saver.deallocate(kept); // replays may write there
+            void* const idle = saver.allocate(bytes);
+            CHECK(idle != kept);
+            saver.deallocate(idle, already_idle);
+            void* const again = saver.allocate(bytes);
+            CHECK(again == idle);
+            fill_on(machine.driver, again, bytes, 4, stream);
+        });
+        replay(machine.driver, graph, stream);
+    }
+}
+
 TEST_CASE_TEMPLATE("streams that cannot be captured, and a second capture by a thread, are refused", M,
                    MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
