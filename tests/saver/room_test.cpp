@@ -259,7 +259,7 @@ TEST_CASE("room: streams that wait for words and waits for the whole device keep
     std::optional<Neighbours::DeviceWait> alone{std::in_place, neighbours};
     {
         const Neighbours::DeviceWait beside{neighbours}; // several at once
-        CHECK(Neighbours::DeviceWait{neighbours, Neighbours::OrNot{}}.owns());
+        CHECK(Neighbours::DeviceWait{neighbours, Neighbours::Try{}}.owns());
     }
     std::jthread words{[&] {
         neighbours.words_wait();
@@ -270,7 +270,7 @@ TEST_CASE("room: streams that wait for words and waits for the whole device keep
     alone.reset();
     words.join();
     CHECK(neighbours.words_waiting());
-    CHECK(!Neighbours::DeviceWait{neighbours, Neighbours::OrNot{}}.owns());
+    CHECK(!Neighbours::DeviceWait{neighbours, Neighbours::Try{}}.owns());
     neighbours.words_wait(); // several at once
     std::atomic<bool> passed{false};
     std::jthread device{[&] {

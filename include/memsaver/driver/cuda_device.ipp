@@ -95,7 +95,7 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from
 
 MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
     if (copier_tried_.load()) return copy_kernel_;
-    const Neighbours::DeviceWait alone{neighbours_, Neighbours::OrNot{}};
+    const Neighbours::DeviceWait alone{neighbours_, Neighbours::Try{}};
     if (!alone.owns()) return nullptr; // this time
     const std::lock_guard lock{copier_mutex_};
     // On a full device there may be no room for it: then it is tried again.

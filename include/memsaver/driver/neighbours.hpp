@@ -59,7 +59,7 @@ public:
     /// Whether there are such streams now.
     [[nodiscard]] bool words_waiting() const noexcept { return words_or_waits_.load() > 0; }
 
-    struct OrNot {}; ///< rather not at all than waiting for it
+    struct Try {}; ///< as std::try_to_lock
 
     /// While one lives, no stream begins to wait for words; until those that do so have gone on, making one waits. Not
     /// for the threads that set words.
@@ -67,15 +67,16 @@ public:
     public:
         /// Waits until no stream waits for words.
         explicit DeviceWait(Neighbours& neighbours) noexcept;
-        /// Only where no stream waits for words now: for what can be done at another time.
-        DeviceWait(Neighbours& neighbours, OrNot) noexcept;
+        /// Does not wait: where a stream waits for words now, this is none.
+        DeviceWait(Neighbours& neighbours, Try) noexcept;
         DeviceWait(const DeviceWait&) = delete;
         DeviceWait& operator=(const DeviceWait&) = delete;
         ~DeviceWait();
+        /// False only after `Try`, where a stream waited for words.
         [[nodiscard]] bool owns() const noexcept { return neighbours_ != nullptr; }
 
     private:
-        Neighbours* neighbours_; // null: it does not
+        Neighbours* neighbours_; // null: it is none
     };
 
     /// The machine's copies in one direction.

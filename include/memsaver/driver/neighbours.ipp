@@ -77,7 +77,7 @@ MEMSAVER_INLINE Neighbours::DeviceWait::DeviceWait(Neighbours& neighbours) noexc
     neighbours.take_part(-1);
 }
 
-MEMSAVER_INLINE Neighbours::DeviceWait::DeviceWait(Neighbours& neighbours, OrNot) noexcept
+MEMSAVER_INLINE Neighbours::DeviceWait::DeviceWait(Neighbours& neighbours, Try) noexcept
     : neighbours_{neighbours.try_part(-1) ? &neighbours : nullptr} {}
 
 MEMSAVER_INLINE Neighbours::DeviceWait::~DeviceWait() {
