@@ -47,12 +47,12 @@ inline std::vector<Operation> allocating() {
          nothing},
         {"Buffer: its life", not_counted,
          [](Populated& world) {
-             Buffer<int>{world.saver->arena("swept"), 5000}.reset();
+             Buffer<int>{world.saver->arena("swept"), 20'000}.reset();
          },
          nothing},
         {"Buffer: its life, given up with a stream", not_counted,
          [](Populated& world) {
-             if (!world.buffer) world.buffer.emplace(world.saver->arena("swept"), 5000);
+             if (!world.buffer) world.buffer.emplace(world.saver->arena("swept"), 20'000);
              world.buffer->reset(world.stream);
          },
          [](Populated& world) { CHECK((world.buffer->empty() && swept_blocks(world) == 4)); }},
