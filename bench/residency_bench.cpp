@@ -1,8 +1,11 @@
-// What does a use cost whose tags are there, and what do eight models cost in the room of three?
+// What does a use cost whose tags are there, what does memory cost that is reclaimed, and what do eight models cost in
+// the room of three?
 //
-// The floor of the second is one plain pinned copy of the bytes that had to come in: evictions of what was saved before
-// (Refresh::once) copy nothing. A run of its own compares every byte at every use.
+// The floor of a reclaim is the driver's unmap and release of as many bytes in as large handles. The floor of the models
+// is one plain pinned copy of the bytes that had to come in: evictions of what was saved before (Refresh::once) copy
+// nothing. A run of its own compares every byte at every use.
 #include "backup_baselines.hpp"
+#include "floor.hpp"
 
 #include <array>
 #include <atomic>
@@ -44,6 +47,39 @@ void use_hit(benchmark::State& state, const D& driver, std::size_t tags) try {
     }
     state.counters["use_ns"] = median(nanoseconds);
     state.counters["use_ns_p99"] = quantile(nanoseconds, 0.99);
+} catch (const std::exception& error) {
+    state.SkipWithError(error.what());
+}
+
+/// A tag that may be dropped, in the way of somebody who wants its memory at once.
+template <Driver D>
+void reclaim(benchmark::State& state, const D& driver, std::size_t bytes) try {
+    use_up_fresh_pages(driver);
+    Floor<D> floor{driver, bytes, std::min(bytes, 1_GiB)}; // as large as the library's
+    MemorySaver<D> saver{driver};
+    const Buffer<char> cache{saver.arena("cache", Discard{}, ArenaOptions{.evictable = true}), bytes};
+    std::vector<double> ours;
+    std::vector<double> calls;
+    std::vector<double> ratios;
+    const auto round = [&] {
+        ours.push_back(milliseconds([&] {
+            if (saver.reclaim(bytes).bytes() < bytes) throw std::runtime_error{"reclaim gave too little"};
+        }));
+        saver.resume("cache");
+        floor.resume();
+        calls.push_back(milliseconds([&] { floor.pause(); }));
+        ratios.push_back(ours.back() / calls.back());
+    };
+    round();
+    for (std::vector<double>* times : {&ours, &calls, &ratios}) times->clear();
+    for (auto _ : state) {
+        round();
+        state.SetIterationTime(ours.back() / 1000);
+    }
+    state.counters["bytes"] = static_cast<double>(bytes);
+    state.counters["reclaim_ms"] = median(ours);
+    state.counters["driver_ms"] = median(calls);
+    state.counters["over_driver"] = median(ratios);
 } catch (const std::exception& error) {
     state.SkipWithError(error.what());
 }
@@ -172,6 +208,10 @@ void register_all(const D& driver) {
                                            [driver, tags](benchmark::State& s) { use_hit(s, driver, tags); }),
               1001);
     }
+    const std::size_t cache = on_host<D> ? 640_MiB : 10_GiB;
+    fixed(benchmark::RegisterBenchmark(("reclaim/" + format_bytes(cache)).c_str(),
+                                       [driver, cache](benchmark::State& s) { reclaim(s, driver, cache); }),
+          21);
     struct Size {
         std::size_t each;
         std::size_t count;

@@ -9,9 +9,11 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 # memsaver_flags: the flags. memsaver_developer: the flags and the compiled form, which nearly everything is built with.
 # memsaver_header_only: the flags and the headers alone.
+option(MEMSAVER_DEVELOP_HEADER_ONLY "Build tests, benchmarks and examples with the headers alone" OFF)
 add_library(memsaver_flags INTERFACE)
 add_library(memsaver_developer INTERFACE)
-target_link_libraries(memsaver_developer INTERFACE memsaver_flags memsaver::compiled)
+target_link_libraries(memsaver_developer INTERFACE memsaver_flags
+  memsaver::$<IF:$<BOOL:${MEMSAVER_DEVELOP_HEADER_ONLY}>,memsaver,compiled>)
 add_library(memsaver_header_only INTERFACE)
 target_link_libraries(memsaver_header_only INTERFACE memsaver_flags memsaver::memsaver)
 
