@@ -299,6 +299,16 @@ TEST_CASE("a file of the program's is opened by its name, read, and known again"
     bool yes = false;
     CHECK(SystemFiles::cached(file, 5 * block, 0, yes).ok());
     CHECK(yes); // it has just been written
+    yes = false;
+    CHECK(SystemFiles::sample_cached(file, 5 * block, 0, yes).ok());
+    CHECK(yes);
+    if (SystemFiles::count_cached(file, 5 * block, 0, yes).kind != StatusKind::unsupported) { // Linux before 6.5
+        CHECK(yes);
+        CHECK(SystemFiles::count_cached(file, 0, 0, yes).ok());
+        CHECK(yes);
+        CHECK(SystemFiles::count_cached(file, 64 * block, 0, yes).ok());
+        CHECK_FALSE(yes); // most of it is not even there
+    }
     const Bytes read{8 * block, 99};
     CHECK(SystemFiles::read(file, read.data, 5 * block + 6, 1).ok());
     CHECK(std::memcmp(read.data, written.data + 1, 5 * block + 6) == 0);
@@ -319,6 +329,7 @@ TEST_CASE("a file of the program's is opened by its name, read, and known again"
     CHECK(SystemFiles::close(file).ok());
     CHECK(SystemFiles::facts(file, again).code == EBADF);
     CHECK(SystemFiles::cached(file, 1, 0, yes).code == EBADF);
+    CHECK(SystemFiles::sample_cached(file, 1, 0, yes).code == EBADF);
 }
 
 TEST_CASE("what is no file of bytes is not opened as one") {

@@ -130,6 +130,9 @@ private:
     /// Room in the store inside, which grows as it must.
     inline std::uint64_t take_room(std::size_t bytes, std::size_t grow_by) const;
     inline void grow_inside(std::size_t bytes) const;
+    /// Pinned host memory for the codec's arrays of a part that this thread has, or that nobody has; null: it wants
+    /// none.
+    inline PinnedBuffer* take_rows(std::size_t part) noexcept;
     /// What the store inside readies at once: its rooms, cut at the borders of cells.
     [[nodiscard]] inline std::vector<Room> cells() const;
 

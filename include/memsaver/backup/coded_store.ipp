@@ -124,7 +124,7 @@ public:
         movers_ = std::min<std::size_t>(plan_.parts != 0 ? plan_.parts : store_.coding_.pieces, pieces_.size());
         if (direction_ == Direction::out) cells_ = store_.cells();
         const std::size_t others = std::min<std::size_t>(store_.options_.crew.threads, cells_.size());
-        crew_.start(std::max(movers_, others), [this] { work(); });
+        crew_.start(movers_ + others, [this] { work(); }); // movers mostly wait for the device
     }
 
     Status query(bool& done) noexcept override {
@@ -346,6 +346,13 @@ inline std::uint64_t CodedStore::take_room(std::size_t bytes, std::size_t grow_b
     }
 }
 
+inline PinnedBuffer* CodedStore::take_rows(std::size_t part) noexcept {
+    const std::size_t bytes = coding_.codec->row_bytes(most_chunks());
+    if (bytes == 0) return nullptr;
+    (void)rows_[part].take(driver_, align_up(bytes, 2_MiB)); // without them it is slower
+    return &rows_[part];
+}
+
 inline std::vector<Room> CodedStore::cells() const {
     std::vector<Room> cells;
     const std::lock_guard lock{mutex_};
@@ -379,6 +386,10 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
     }
     const Status status = scratch_->take(plan(area).bytes());
     if (status.kind != StatusKind::out_of_memory) check_of(status, "take memory to code in", plan(area).bytes());
+    for (std::size_t part = 0; part < plan(area).parts; ++part) {
+        const std::lock_guard lock{parts_mutex_};
+        if (!lent_[part]) (void)take_rows(part);
+    }
     wanted = wanted / 10 * 7;
     {
         const std::unique_lock growing{inside_mutex_};
@@ -653,10 +664,7 @@ inline CodedStore::Worker::Worker(CodedStore& store, std::size_t number, Range p
     : store_{store}, part_{part}, plan_{plan}, grow_by_{grow_by} {
     store_.check_of(stream_.open(store_.driver_), "open a stream", 0);
     store_.check_of(mark_.open(store_.driver_, stream_.get()), "open an event", 0);
-    const std::size_t rows = plan.parts == 0 ? 0 : store.coding_.codec->row_bytes(store.most_chunks());
-    if (rows == 0) return;
-    rows_ = &store.rows_[number];
-    (void)rows_->take(store.driver_, align_up(rows, 2_MiB)); // without them it is slower
+    if (plan.parts != 0) rows_ = store.take_rows(number);
 }
 
 inline void CodedStore::Worker::drain() noexcept {

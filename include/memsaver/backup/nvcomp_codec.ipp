@@ -132,6 +132,7 @@ inline bool NvcompCodec::load_kernels(std::size_t chunks) const noexcept {
     std::array<std::uint32_t, most_loaded> found{};
     std::array<Range, most> same;
     std::array<std::uint32_t, most> sums{};
+    (void)driver_.copy_by_kernel(0, 0, 0, {}); // that is loaded too
     OwnedStream stream;
     OwnedEvent mark;
     if (!stream.open(driver_).ok() || !mark.open(driver_, stream.get()).ok()) return false;
@@ -202,13 +203,13 @@ public:
     Status run(const Launch& launch) noexcept {
         if (host_ == nullptr) return {StatusKind::out_of_host_memory, 0, "no host memory for the arrays of a codec"};
         const AnyDriver& driver = codec_.driver_;
-        Status status = driver.copy_to_device(place_.work.address, host_, bytes(chunks_), place_.stream);
+        Status status = move(Direction::in);
         if (!status.ok()) return status;
         nvcomp::Status coded = nvcomp::success;
         status = driver.with_context([&] { coded = launch(static_cast<nvcomp::Stream>(place_.stream.native())); });
         if (status.ok() && coded != nvcomp::success)
             status = {StatusKind::other, coded, "nvCOMP could not be launched"};
-        if (status.ok()) status = driver.copy_to_host(host_, place_.work.address, bytes(chunks_), place_.stream);
+        if (status.ok()) status = move(Direction::out);
         return status.ok() ? pass(driver, place_) : status;
     }
 
@@ -261,6 +262,22 @@ public:
     }
 
 private:
+    /// All rows, to the device or from there. By a kernel if that is possible: a copy engine takes them only after what
+    /// others gave it, which are a piece's bytes for each of them.
+    Status move(Direction direction) const noexcept {
+        const AnyDriver& driver = codec_.driver_;
+        const Address device = place_.work.address;
+        const bool in = direction == Direction::in;
+        if (place_.rows != nullptr) {
+            const auto here = reinterpret_cast<Address>(host_);
+            const Status status =
+                driver.copy_by_kernel(in ? device : here, in ? here : device, bytes(chunks_), place_.stream);
+            if (status.kind != StatusKind::unsupported) return status;
+        }
+        return in ? driver.copy_to_device(device, host_, bytes(chunks_), place_.stream)
+                  : driver.copy_to_host(host_, device, bytes(chunks_), place_.stream);
+    }
+
     const NvcompCodec& codec_;
     const Place& place_;
     std::size_t chunks_;

@@ -89,8 +89,9 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from
     if (bytes == 0) return cuda::success;
     unsigned long long vectors = bytes / copy_vector;
     unsigned tail = static_cast<unsigned>(bytes % copy_vector);
+    const auto blocks = static_cast<unsigned>(std::clamp<std::size_t>(vectors / copy_threads, 1, copy_blocks));
     void* arguments[] = {&to, &from, &vectors, &tail};
-    return api_.launch_kernel(kernel, copy_blocks, 1, 1, copy_threads, 1, 1, 0, native(stream), arguments, nullptr);
+    return api_.launch_kernel(kernel, blocks, 1, 1, copy_threads, 1, 1, 0, native(stream), arguments, nullptr);
 }
 
 MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {

@@ -65,9 +65,14 @@ public:
     /// cannot. EINVAL too for what is no ordinary file.
     static Status open_source(const char* path, bool direct, FileRef& file) noexcept;
     static Status facts(FileRef file, FileFacts& facts) noexcept;
-    /// Whether some pages of the range, taken at random, are in the page cache. Where the system cannot say so without
-    /// reading: yes, for then it is memory or a network, where direct reads gain nothing.
+    /// Whether nearly all of the range is in the page cache. Linux counts it from 6.5 on; else samples say so.
     static Status cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept;
+    /// `unsupported` where the system cannot count.
+    static Status count_cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept;
+    /// By some bytes of it, read at random where that needs no wait: each that is not there the disk reads after all.
+    /// Where the system cannot say so without reading: yes, for then it is memory or a network, where direct reads
+    /// gain nothing.
+    static Status sample_cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept;
 
 private:
     static constexpr std::size_t shortest_step = 64_KiB;

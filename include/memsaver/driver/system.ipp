@@ -196,7 +196,7 @@ MEMSAVER_INLINE Status SystemFiles::open_source(const char* path, bool direct, F
         (void)::close(descriptor);
         return system_status(error);
     }
-    if (!direct) (void)::posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM); // `cached` must not start reading ahead
+    if (!direct) (void)::posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM); // a sample must not start reading ahead
     file = {descriptor, direct};
     return {};
 }
@@ -211,6 +211,33 @@ MEMSAVER_INLINE Status SystemFiles::facts(FileRef file, FileFacts& facts) noexce
 }
 
 MEMSAVER_INLINE Status SystemFiles::cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept {
+    const Status counted = count_cached(file, bytes, offset, yes);
+    return counted.kind == StatusKind::unsupported ? sample_cached(file, bytes, offset, yes) : counted;
+}
+
+MEMSAVER_INLINE Status SystemFiles::count_cached(FileRef file, std::size_t bytes, std::size_t offset,
+                                                 bool& yes) noexcept {
+    constexpr long cachestat = 451; // of Linux 6.5, under this number on all machines; headers may be older
+    const struct {
+        std::uint64_t offset;
+        std::uint64_t bytes;
+    } range{offset, bytes};
+    struct {
+        std::uint64_t cached, dirty, written_back, evicted, lately_evicted;
+    } pages{};
+    static_assert(sizeof range == 16 && sizeof pages == 40);
+    yes = true;
+    if (bytes == 0) return {};
+    if (::syscall(cachestat, file.descriptor, &range, &pages, 0U) != 0)
+        return errno == EBADF ? system_status(errno) : Status{StatusKind::unsupported, errno, "cachestat"};
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t all = (align_up(offset + bytes, page) - align_down(offset, page)) / page;
+    yes = pages.cached >= all - all / 8;
+    return {};
+}
+
+MEMSAVER_INLINE Status SystemFiles::sample_cached(FileRef file, std::size_t bytes, std::size_t offset,
+                                                  bool& yes) noexcept {
     constexpr int samples = 3;
     // Elsewhere each time: a sample that was not there may be from then on.
     auto random = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) + offset;
