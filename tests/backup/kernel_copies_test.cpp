@@ -15,8 +15,8 @@ namespace {
 /// Long enough for whatever a test does meanwhile, and short enough to be waited for.
 constexpr auto standstill = 300ms;
 /// Soon, and yet late enough for a copy that nothing holds up, on a busy machine.
-constexpr KernelCopyOptions patient{.after = 20s, .least_bytes = 1};
-constexpr KernelCopyOptions soon{.after = 1ms, .least_bytes = 4_MiB};
+constexpr KernelCopyOptions patient{.after = 20s, .slower = 0, .least_bytes = 1};
+constexpr KernelCopyOptions soon{.after = 1ms, .slower = 0, .least_bytes = 4_MiB};
 constexpr KernelCopyOptions never{.after = 0ns, .least_bytes = 1};
 
 using Machine = FaultyDriver<HostDriver>;
@@ -127,6 +127,29 @@ TEST_CASE("kernel copies: the kernel is loaded with the first save or ahead of i
         CHECK(driver.calls(Call::copy_by_kernel) > before);
         arrival.wait();
         CHECK(has_pattern(driver, block, 8_MiB, 1));
+    }
+}
+
+TEST_CASE("kernel copies: an engine that takes turns with somebody is told from one that has the link to itself") {
+    for (const auto& [second, held_up] : {std::pair{20ms, false}, std::pair{400ms, true}}) {
+        CAPTURE(held_up);
+        const HostDriver driver{16_MiB};
+        detail::CopyLane lane{AnyDriver{driver}, Direction::in};
+        OwnedStream stream;
+        REQUIRE(stream.open(AnyDriver{driver}).ok());
+        std::vector<OwnedEvent> marks(4);
+        std::vector<detail::CopyLane::Sent> sent;
+        for (std::size_t i = 0; i < marks.size(); ++i) { // as copies of so many bytes, each of which takes that long
+            const auto takes = i == 1 ? second : 20ms;
+            REQUIRE(driver.enqueue(stream.get(), [takes] { std::this_thread::sleep_for(takes); }).ok());
+            REQUIRE(marks[i].open(AnyDriver{driver}, stream.get()).ok());
+            REQUIRE(driver.record(marks[i].get(), stream.get()).ok());
+            sent.push_back({marks[i].get(), 16_MiB});
+        }
+        REQUIRE(lane.to_be_watched());
+        REQUIRE(lane.watch(sent, {.after = 10s, .slower = 3}).ok());
+        CHECK(driver.neighbours()->lane(Direction::in).held_up == held_up);
+        CHECK(driver.drain().ok());
     }
 }
 
@@ -268,7 +291,7 @@ TEST_CASE("kernel copies: not while a stream waits for the host, behind which th
 TEST_CASE("kernel copies: options are compared and described") {
     CHECK(HostBackup{} == HostBackup{});
     CHECK(!(HostBackup{} == HostBackup{.kernel_copies = {.after = 1ms}}));
-    CHECK(contains(HostBackup{}.describe(), "copies of 256.00 MiB by a kernel after 500 us"));
+    CHECK(contains(HostBackup{}.describe(), "copies of 256.00 MiB by a kernel after 10000 us"));
     CHECK(contains(HostBackup{.kernel_copies = {.after = 0ns}}.describe(), "no copies by a kernel"));
 }
 

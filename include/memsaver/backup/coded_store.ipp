@@ -124,7 +124,7 @@ public:
         movers_ = std::min<std::size_t>(plan_.parts != 0 ? plan_.parts : store_.coding_.pieces, pieces_.size());
         if (direction_ == Direction::out) cells_ = store_.cells();
         const std::size_t others = std::min<std::size_t>(store_.options_.crew.threads, cells_.size());
-        crew_.start(movers_ + others, [this] { work(); }); // movers mostly wait for the device
+        crew_.start(std::max(movers_, others), [this] { work(); });
     }
 
     Status query(bool& done) noexcept override {

@@ -1,6 +1,7 @@
 // The streams on which the library copies.
 #pragma once
 
+#include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/backup/pieces.hpp"
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/driver/neighbours.hpp"
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <utility>
 
 namespace memsaver::inline v0_2 {
@@ -33,8 +35,8 @@ private:
     Neighbours::Lane* lane_;
 };
 
-/// Where copies go in order: by the copy engine; or, once `watch` or another transfer has seen it stand still, by a
-/// kernel on a stream of this lane's own. Any thread, but for `watch`.
+/// Where copies go in order: by the copy engine; or, once `watch` or another transfer has seen it held up, by a kernel
+/// on a stream of this lane's own. Any thread, but for `watch`.
 class CopyLane {
 public:
     /// `given_up`: told before the device is waited for because of a failure; see LiveSet. `to_peer`: between the
@@ -49,9 +51,14 @@ public:
     /// waits for the host, behind which a kernel might stand. Where others' are, what they saw holds for this lane too,
     /// for a while: they may live on long after their copies, for as long as nobody waits for them.
     [[nodiscard]] bool to_be_watched() noexcept;
-    /// Waits until `mark` has passed, but no longer than `patience`; if it has not, all that is enqueued later goes by
-    /// a kernel. Before there are other threads.
-    Status watch(EventRef mark, std::chrono::nanoseconds patience) noexcept;
+    /// Copies whose end is marked.
+    struct Sent {
+        EventRef mark;
+        std::size_t bytes = 0;
+    };
+    /// Waits until all that was sent has come, unless the options say that it takes too long: then all that is enqueued
+    /// later goes by a kernel. Before there are other threads.
+    Status watch(std::span<const Sent> sent, const KernelCopyOptions& options) noexcept;
 
     /// Enqueues the copies of a piece between the device and `base + (location - origin)` on the other side, and marks
     /// their end. On failure what was enqueued has passed, unless the device is lost. For a kernel the host's pages

@@ -3,10 +3,12 @@
 
 #include "memsaver/backup/copy_lane.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -32,21 +34,41 @@ MEMSAVER_INLINE bool CopyLane::to_be_watched() noexcept {
     const auto since =
         std::chrono::steady_clock::now().time_since_epoch() - std::chrono::nanoseconds{use_.lane()->looked};
     if (use_.lane()->transfers.load() == 1 || since > look_again) return true;
-    if (use_.lane()->stands_still.load()) take_detour();
+    if (use_.lane()->held_up.load()) take_detour();
     return false;
 }
 
-MEMSAVER_INLINE Status CopyLane::watch(EventRef mark, std::chrono::nanoseconds patience) noexcept {
-    const auto end = std::chrono::steady_clock::now() + patience;
-    bool passed = false;
-    while (!passed) {
-        if (const Status status = driver_.query(mark, passed); !status.ok()) return status;
-        if (std::chrono::steady_clock::now() >= end) break;
-        std::this_thread::yield();
+MEMSAVER_INLINE Status CopyLane::watch(std::span<const Sent> sent, const KernelCopyOptions& options) noexcept {
+    using Clock = std::chrono::steady_clock;
+    using Nanoseconds = std::chrono::duration<double, std::nano>;
+    double all = 0;
+    for (const Sent& each : sent) all += static_cast<double>(each.bytes);
+    const auto begin = Clock::now();
+    auto last = begin;
+    bool at_once = false; // whether `last` was seen as it was: when the copies before had come
+    double fastest = 0;   // bytes a nanosecond
+    bool held_up = false;
+    for (std::size_t i = 0; i < sent.size() && !held_up; ++i) {
+        for (bool waited = false;; waited = true) {
+            bool passed = false;
+            if (const Status status = driver_.query(sent[i].mark, passed); !status.ok()) return status;
+            const auto now = Clock::now();
+            if (passed) {
+                if (waited && at_once)
+                    fastest = std::max(fastest, static_cast<double>(sent[i].bytes) / Nanoseconds{now - last}.count());
+                at_once = waited;
+                last = now;
+                break;
+            }
+            held_up = now - begin >= options.after ||
+                      (options.slower > 0 && Nanoseconds{now - begin}.count() * fastest > options.slower * all);
+            if (held_up) break;
+            std::this_thread::yield();
+        }
     }
-    use_.lane()->stands_still.store(!passed);
-    use_.lane()->looked.store(std::chrono::nanoseconds{std::chrono::steady_clock::now().time_since_epoch()}.count());
-    if (!passed) take_detour();
+    use_.lane()->held_up.store(held_up);
+    use_.lane()->looked.store(std::chrono::nanoseconds{Clock::now().time_since_epoch()}.count());
+    if (held_up) take_detour();
     return {};
 }
 

@@ -59,13 +59,14 @@ public:
 private:
     static std::size_t bytes_of(const std::vector<Cargo>& cargo);
 
-    /// Bytes that are sent ahead to see whether the copy engine stands still: the last ones, for they come last where
-    /// it does.
-    static constexpr std::size_t sent_ahead = 1_MiB;
+    /// The most that is sent ahead to see how it comes: more than an engine that takes turns copies in one of them.
+    static constexpr std::size_t most_ahead = 64_MiB;
+    static constexpr std::size_t parts_ahead = 4;
 
-    /// Sends the last bytes ahead, if the copies are to be watched, as a cargo of their own. Answers how many cargos
-    /// are left to be enqueued.
+    /// Sends the first bytes ahead, if the copies are to be watched. Answers how many cargos that were.
     std::size_t send_ahead(Status& status);
+    /// Cuts the first cargos into smaller ones until so many bytes begin the row. Answers how many these are.
+    std::size_t cut_first(std::size_t bytes, std::size_t step);
     void work();
     void move_all();
     /// Shows a piece to the observer once it is there.

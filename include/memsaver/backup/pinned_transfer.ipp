@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -41,32 +42,47 @@ MEMSAVER_INLINE void PinnedTransfer::start() {
         return crew_.start(cargo_.size(), [this] { work(); });
     }
     Status status;
-    const std::size_t left = send_ahead(status);
-    for (std::size_t i = 0; i < left && status.ok(); ++i) status = enqueue(i);
+    for (std::size_t i = send_ahead(status); i < cargo_.size() && status.ok(); ++i) status = enqueue(i);
     at_once_ = status.ok();
     if (!status.ok()) fail(status);
 }
 
 MEMSAVER_INLINE std::size_t PinnedTransfer::send_ahead(Status& status) {
-    const bool may = may_go_by_kernel(bytes_of(cargo_), kernel_copies_);
+    const std::size_t bytes = bytes_of(cargo_);
     // What waits for other bytes to leave is not sent before its turn.
-    if (!may || before_write_ || !lane_.to_be_watched()) return cargo_.size();
-    Cargo& back = cargo_.back();
-    if (back.piece.bytes() > sent_ahead) {
-        Unit ahead = back.piece.units.back();
-        const std::size_t rest = ahead.bytes - std::min(ahead.bytes, sent_ahead);
-        ahead = {ahead.device + rest, ahead.location + rest, ahead.bytes - rest};
-        back.piece.units.back().bytes = rest;
-        if (rest == 0) back.piece.units.pop_back();
-        cargo_.push_back({Piece{{ahead}}, back.region});
-        marks_.emplace_back();
-        under_way_.push_back(false);
-        shown_.push_back(false);
+    if (!may_go_by_kernel(bytes, kernel_copies_) || before_write_ || !lane_.to_be_watched()) return 0;
+    const std::size_t ahead = std::min(most_ahead, bytes / parts_ahead);
+    const std::size_t step = std::max<std::size_t>(align_down(ahead / parts_ahead, 4096), 4096);
+    const std::size_t count = cut_first(ahead, step);
+    std::vector<CopyLane::Sent> sent;
+    sent.reserve(count);
+    for (std::size_t i = 0; i < count && status.ok(); ++i) {
+        status = enqueue(i);
+        sent.push_back({marks_[i].get(), cargo_[i].piece.bytes()});
     }
-    const std::size_t i = cargo_.size() - 1;
-    status = enqueue(i);
-    if (status.ok()) status = lane_.watch(marks_[i].get(), kernel_copies_.after);
-    return i;
+    if (status.ok()) status = lane_.watch(sent, kernel_copies_);
+    return count;
+}
+
+MEMSAVER_INLINE std::size_t PinnedTransfer::cut_first(std::size_t bytes, std::size_t step) {
+    std::vector<Cargo> parts;
+    std::size_t cut = 0;
+    std::size_t count = 0; // of parts that begin before `bytes`
+    for (std::size_t taken = 0; cut < cargo_.size() && taken < bytes; ++cut) {
+        const auto together = [](const Unit&, const Unit&) { return false; };
+        for (Piece& part : cut_into_pieces(cargo_[cut].piece.units, step, together)) {
+            if (taken < bytes) ++count;
+            taken += part.bytes();
+            parts.push_back({std::move(part), cargo_[cut].region});
+        }
+    }
+    const auto first = cargo_.begin() + static_cast<std::ptrdiff_t>(cut);
+    parts.insert(parts.end(), std::move_iterator{first}, std::move_iterator{cargo_.end()});
+    cargo_ = std::move(parts);
+    marks_ = std::vector<OwnedEvent>(cargo_.size());
+    under_way_.assign(cargo_.size(), false);
+    shown_.assign(cargo_.size(), false);
+    return count;
 }
 
 MEMSAVER_INLINE Status PinnedTransfer::query(bool& done) noexcept {

@@ -81,9 +81,9 @@ public:
 
     /// The machine's copies in one direction.
     struct Lane {
-        std::atomic<unsigned> transfers{0};    ///< that put copies there
-        std::atomic<bool> stands_still{false}; ///< as the last that watched its copies saw it,
-        std::atomic<std::int64_t> looked{0};   ///< and when: nanoseconds of the steady clock
+        std::atomic<unsigned> transfers{0};  ///< that put copies there
+        std::atomic<bool> held_up{false};    ///< as the last that watched its copies saw it,
+        std::atomic<std::int64_t> looked{0}; ///< and when: nanoseconds of the steady clock
     };
     /// The same for all who ask.
     [[nodiscard]] Lane& lane(Direction direction) noexcept { return lanes_[direction == Direction::out ? 0 : 1]; }
