@@ -86,6 +86,42 @@ TEST_CASE_TEMPLATE("copy_by_kernel: both ways, any number of bytes, and none bes
     }
 }
 
+TEST_CASE_TEMPLATE("copy_many: both ways, more than the machine takes at once", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    const auto& driver = machine.driver;
+    MemorySaver saver{driver};
+    auto* const device = static_cast<std::byte*>(saver.arena("block").allocate(2_MiB));
+    PinnedBuffer host{AnyDriver{driver}, 2_MiB};
+    OwnedStream stream;
+    REQUIRE(stream.open(AnyDriver{driver}).ok());
+    constexpr std::size_t count = 150;
+    constexpr std::size_t step = 2_MiB / count / 4 * 4;
+    for (const Direction direction : {Direction::out, Direction::in}) {
+        const bool out = direction == Direction::out;
+        std::vector<CopyPart> parts; // back to front on the other side, with gaps
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto here = reinterpret_cast<Address>(host.data() + (count - 1 - i) * step);
+            const auto there = reinterpret_cast<Address>(device + i * step);
+            parts.push_back({out ? here : there, out ? there : here, step - i});
+        }
+        const auto bytes = pattern(2_MiB, out ? 1 : 2);
+        write_bytes(driver, device, out ? bytes : std::vector<unsigned char>(2_MiB, 9));
+        std::memcpy(host.data(), bytes.data(), 2_MiB);
+        if (out) std::memset(host.data(), 9, 2_MiB);
+        REQUIRE(driver.copy_many(direction, parts.data(), parts.size(), stream.get()).ok());
+        REQUIRE(driver.drain().ok());
+        std::vector<unsigned char> got = read_bytes(driver, device, 2_MiB);
+        if (out) std::memcpy(got.data(), host.data(), 2_MiB);
+        std::vector<unsigned char> expected(2_MiB, 9);
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t from = (out ? i : count - 1 - i) * step;
+            const std::size_t to = (out ? count - 1 - i : i) * step;
+            std::memcpy(expected.data() + to, bytes.data() + from, step - i);
+        }
+        CHECK(got == expected);
+    }
+}
+
 TEST_CASE("kernel copies: a restore and a save go by a kernel while the copy engines stand still") {
     World world{soon};
     (void)world.saver.pause("weights");

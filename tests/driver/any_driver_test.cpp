@@ -65,7 +65,8 @@ static_assert(Driver<Poor> && !Plain<Poor> && !Captures<Poor> && !HostPages<Poor
 
 static_assert(Driver<AnyDriver> && Plain<AnyDriver> && Captures<AnyDriver> && Trims<AnyDriver>);
 static_assert(Shared<AnyDriver> && Named<AnyDriver> && StreamOwners<AnyDriver> && Lanes<AnyDriver> &&
-              HostPages<AnyDriver> && Files<AnyDriver> && Peers<AnyDriver> && KernelCopies<AnyDriver>);
+              HostPages<AnyDriver> && Files<AnyDriver> && Peers<AnyDriver> && BatchCopies<AnyDriver> &&
+              KernelCopies<AnyDriver>);
 static_assert(std::is_nothrow_copy_constructible_v<AnyDriver> && std::is_nothrow_copy_assignable_v<AnyDriver>);
 static_assert(!std::is_constructible_v<AnyDriver, int> && !std::is_default_constructible_v<AnyDriver>);
 
@@ -100,13 +101,13 @@ TEST_CASE("AnyDriver: what a driver lacks is unsupported, what it has is not") {
     CHECK(any.numa_node() == -1);
     const std::vector<Call> failed = one_of_each(any).failed;
     const std::vector<Call> lacked{
-        Call::reach_peer,     Call::copy_peer,      Call::copy_by_kernel, Call::allocate_plain, Call::free_plain,
-        Call::begin_capture,  Call::end_capture,    Call::update_graph,   Call::launch,         Call::close_graph,
-        Call::follow_outside, Call::wait_word,      Call::lane,           Call::owns_stream,    Call::pool_memory,
-        Call::trim_pool,      Call::host_available, Call::map_host,       Call::populate_host,  Call::pin_host,
-        Call::unpin_host,     Call::unmap_host,     Call::open_file,      Call::allocate_file,  Call::write_file,
-        Call::read_file,      Call::punch_file,     Call::close_file,     Call::open_source,    Call::file_facts,
-        Call::file_cached,    Call::close_file};
+        Call::reach_peer,  Call::copy_peer,      Call::copy_many,      Call::copy_by_kernel, Call::allocate_plain,
+        Call::free_plain,  Call::begin_capture,  Call::end_capture,    Call::update_graph,   Call::launch,
+        Call::close_graph, Call::follow_outside, Call::wait_word,      Call::lane,           Call::owns_stream,
+        Call::pool_memory, Call::trim_pool,      Call::host_available, Call::map_host,       Call::populate_host,
+        Call::pin_host,    Call::unpin_host,     Call::unmap_host,     Call::open_file,      Call::allocate_file,
+        Call::write_file,  Call::read_file,      Call::punch_file,     Call::close_file,     Call::open_source,
+        Call::file_facts,  Call::file_cached,    Call::close_file};
     CHECK(failed == lacked);
     void* pages = nullptr;
     bool yes = false;

@@ -144,7 +144,8 @@ TEST_CASE("CudaDriver: each missing entry point is named") {
         CAPTURE(name);
         stub.state.missing = name;
         const CudaAvailability found = stub.available();
-        if (name == "cuCtxRecordEvent" || name == "cuFuncLoad" || name == "cuGraphExecUpdate") {
+        if (name == "cuCtxRecordEvent" || name == "cuFuncLoad" || name == "cuGraphExecUpdate" ||
+            name == "cuMemcpyBatchAsync") {
             CHECK(static_cast<bool>(found)); // a driver may lack it
         } else {
             CHECK(found.problem == CudaProblem::missing_entry_point);
@@ -162,9 +163,27 @@ TEST_CASE("CudaDriver: entry points are asked by plain name, fixed version and t
         CAPTURE(name);
         CHECK_FALSE(contains(name, "_"));
         CHECK(entry.second >= 2000);
-        CHECK(entry.second <= 12050);
+        CHECK(entry.second <= (name == "cuMemcpyBatchAsync" ? 13000 : 12050));
     }
     for (const unsigned long long flavour : stub.state.flavours) CHECK(flavour == CU_GET_PROC_ADDRESS_LEGACY_STREAM);
+}
+
+TEST_CASE("CudaDriver: many copies go in batches, or not at all where the driver is too old") {
+    Stub stub;
+    const std::vector<CopyPart> parts(130, CopyPart{0x10, 0x20, 4});
+    {
+        const CudaDriver driver = stub.driver(0);
+        CHECK(driver.copy_many(Direction::in, parts.data(), parts.size(), {}).ok());
+        CHECK(stub.all("cuMemcpyBatchAsync").size() == 3);
+        CHECK(driver.copy_many(Direction::in, parts.data(), 0, {}).ok());
+        CHECK(stub.all("cuMemcpyBatchAsync").size() == 3);
+        stub.state.fails["cuMemcpyBatchAsync"] = CUDA_ERROR_INVALID_VALUE;
+        CHECK(driver.copy_many(Direction::in, parts.data(), parts.size(), {}).kind == StatusKind::other);
+        CHECK(stub.all("cuMemcpyBatchAsync").size() == 4);
+    }
+    stub.state.fails.clear();
+    stub.state.missing = "cuMemcpyBatchAsync";
+    CHECK(stub.driver(0).copy_many(Direction::in, parts.data(), 1, {}).kind == StatusKind::unsupported);
 }
 
 TEST_CASE("CudaDriver: no device") {
@@ -422,7 +441,12 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     CHECK(driver.copy_by_kernel(0x10, 0x20, 35, opened).ok()); // two vectors of 16 bytes, and three bytes
     CHECK(stub.last("cuModuleLoadData") == "the copy");
     CHECK(stub.last("cuModuleGetFunction") == "0x900 memsaver_copy");
-    expect("cuLaunchKernel", "0x910 64 x 512 0x100: 0x10 0x20 2 3");
+    expect("cuLaunchKernel", "0x910 1 x 512 0x100: 0x10 0x20 2 3");
+    const CopyPart two[]{{0x10, 0x1000, 4}, {0x20, 0x3000, 8}};
+    CHECK(driver.copy_many(Direction::in, two, 2, opened).ok());
+    expect("cuMemcpyBatchAsync", "0x100 order 1 2:0 to 1:1 flags 0 1 at 0, 0x10 0x1000 4, 0x20 0x3000 8");
+    CHECK(driver.copy_many(Direction::out, two, 1, opened).ok());
+    expect("cuMemcpyBatchAsync", "0x100 order 1 1:1 to 2:0 flags 0 1 at 0, 0x10 0x1000 4");
     CHECK(driver.fill(0x10, 0xA5, 4, opened).ok());
     expect("cuMemsetD8Async", "0x10 165 4 0x100");
     CHECK(driver.allocate_plain(99, address).ok());

@@ -251,6 +251,17 @@ CUresult copy_to_device(CUdeviceptr to, const void* host, std::size_t bytes, CUs
 CUresult copy_on_devices(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
     return note("cuMemcpyDtoDAsync", hex(to) + " " + hex(from) + " " + std::to_string(bytes) + " " + hex(stream));
 }
+CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes, std::size_t count,
+                    cuda::CopyAttributes* attributes, std::size_t* first, std::size_t kinds, CUstream stream) {
+    const auto kind = [](const cuda::MemLocation& at) { return std::to_string(at.type) + ":" + std::to_string(at.id); };
+    std::string text = hex(stream) + " order " + std::to_string(attributes->source_order) + " " +
+                       kind(attributes->from) + " to " + kind(attributes->to) + " flags " +
+                       std::to_string(attributes->flags) + " " + std::to_string(kinds) + " at " +
+                       std::to_string(*first);
+    for (std::size_t i = 0; i < count; ++i)
+        text += ", " + hex(to[i]) + " " + hex(from[i]) + " " + std::to_string(bytes[i]);
+    return note("cuMemcpyBatchAsync", text);
+}
 CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream stream) {
     return note("cuMemsetD8Async",
                 hex(to) + " " + std::to_string(byte) + " " + std::to_string(bytes) + " " + hex(stream));
@@ -361,6 +372,7 @@ const Entry* find(const char* name) {
         {"cuMemcpyDtoHAsync", 3020, address(copy_to_host)},
         {"cuMemcpyHtoDAsync", 3020, address(copy_to_device)},
         {"cuMemcpyDtoDAsync", 3020, address(copy_on_devices)},
+        {"cuMemcpyBatchAsync", 13000, address(copy_batch)},
         {"cuMemsetD8Async", 3020, address(fill)},
         {"cuModuleLoadData", 2000, address(module_load)},
         {"cuModuleUnload", 2000, address(module_unload)},

@@ -41,6 +41,7 @@ static_assert(cuda::handle_fabric == CU_MEM_HANDLE_TYPE_FABRIC);
 static_assert(cuda::allocation_pinned == CU_MEM_ALLOCATION_TYPE_PINNED);
 static_assert(cuda::handle_file_descriptor == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 static_assert(cuda::location_device == CU_MEM_LOCATION_TYPE_DEVICE);
+static_assert(cuda::location_host == CU_MEM_LOCATION_TYPE_HOST);
 static_assert(cuda::access_read_write == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 static_assert(cuda::granularity_minimum == CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 static_assert(cuda::granularity_recommended == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
@@ -92,6 +93,14 @@ static_assert(same_size<cuda::MemLocation, CUmemLocation>);
 MEMSAVER_TEST_MEMBER(cuda::MemLocation, type, CUmemLocation, type);
 MEMSAVER_TEST_MEMBER(cuda::MemLocation, id, CUmemLocation, id);
 
+#if CUDA_VERSION >= 12080
+static_assert(same_size<cuda::CopyAttributes, CUmemcpyAttributes>);
+MEMSAVER_TEST_MEMBER(cuda::CopyAttributes, source_order, CUmemcpyAttributes, srcAccessOrder);
+MEMSAVER_TEST_MEMBER(cuda::CopyAttributes, from, CUmemcpyAttributes, srcLocHint);
+MEMSAVER_TEST_MEMBER(cuda::CopyAttributes, to, CUmemcpyAttributes, dstLocHint);
+MEMSAVER_TEST_MEMBER(cuda::CopyAttributes, flags, CUmemcpyAttributes, flags);
+#endif
+
 static_assert(same_size<cuda::AllocationProp, CUmemAllocationProp>);
 MEMSAVER_TEST_MEMBER(cuda::AllocationProp, type, CUmemAllocationProp, type);
 MEMSAVER_TEST_MEMBER(cuda::AllocationProp, handle_types, CUmemAllocationProp, requestedHandleTypes);
@@ -130,6 +139,10 @@ template <>
 constexpr bool is_counterpart<cuda::AllocationProp, CUmemAllocationProp> = true;
 template <>
 constexpr bool is_counterpart<cuda::AccessDesc, CUmemAccessDesc> = true;
+#if CUDA_VERSION >= 12080
+template <>
+constexpr bool is_counterpart<cuda::CopyAttributes, CUmemcpyAttributes> = true;
+#endif
 template <>
 constexpr bool is_counterpart<cuda::GraphUpdateResult, CUgraphExecUpdateResultInfo> = true;
 
@@ -215,6 +228,10 @@ static_assert(alike<decltype(Api::module_load), PFN_cuModuleLoadData_v2000>);
 static_assert(alike<decltype(Api::module_unload), PFN_cuModuleUnload_v2000>);
 static_assert(alike<decltype(Api::module_function), PFN_cuModuleGetFunction_v2000>);
 static_assert(alike<decltype(Api::launch_kernel), PFN_cuLaunchKernel_v4000>);
+#if CUDA_VERSION >= 13000
+static_assert(alike<decltype(Api::copy_batch), PFN_cuMemcpyBatchAsync_v13000>);
+static_assert(cuda::source_in_stream_order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
+#endif
 static_assert(alike<decltype(Api::fill), PFN_cuMemsetD8Async_v3020>);
 static_assert(alike<decltype(Api::begin_capture), PFN_cuStreamBeginCapture_v10010>);
 static_assert(alike<decltype(Api::end_capture), PFN_cuStreamEndCapture_v10000>);

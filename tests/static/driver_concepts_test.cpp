@@ -15,7 +15,8 @@ using Whole = test::Gullible;
 
 static_assert(Driver<Whole> && Pages<Whole> && Streams<Whole> && Copies<Whole>);
 static_assert(Plain<Whole> && Captures<Whole> && Gates<Whole> && Lanes<Whole> && Trims<Whole> && StreamOwners<Whole>);
-static_assert(Peers<Whole> && KernelCopies<Whole> && HostPages<Whole> && Files<Whole> && Shared<Whole> && Named<Whole>);
+static_assert(Peers<Whole> && BatchCopies<Whole> && KernelCopies<Whole> && HostPages<Whole> && Files<Whole> &&
+              Shared<Whole> && Named<Whole>);
 
 // A member of the same name hides the inherited one.
 // clang-format off
@@ -28,6 +29,7 @@ struct UpdateGraph : Whole { void update_graph() = delete; };
 struct WaitWord : Whole { void wait_word() = delete; };
 struct Lane : Whole { void lane() = delete; };
 struct CopyPeer : Whole { void copy_peer() = delete; };
+struct CopyMany : Whole { void copy_many() = delete; };
 struct CopyByKernel : Whole { void copy_by_kernel() = delete; };
 struct TrimPool : Whole { void trim_pool() = delete; };
 struct OwnsStream : Whole { void owns_stream() = delete; };
@@ -73,6 +75,7 @@ static_assert(!Captures<lacking::UpdateGraph> && Driver<lacking::UpdateGraph>);
 static_assert(!Gates<lacking::WaitWord> && Captures<lacking::WaitWord> && Driver<lacking::WaitWord>);
 static_assert(!Lanes<lacking::Lane> && Driver<lacking::Lane>);
 static_assert(!Peers<lacking::CopyPeer> && Driver<lacking::CopyPeer>);
+static_assert(!BatchCopies<lacking::CopyMany> && Driver<lacking::CopyMany>);
 static_assert(!KernelCopies<lacking::CopyByKernel> && Driver<lacking::CopyByKernel>);
 static_assert(!Trims<lacking::TrimPool> && Driver<lacking::TrimPool>);
 static_assert(!StreamOwners<lacking::OwnsStream> && Driver<lacking::OwnsStream>);
@@ -96,6 +99,7 @@ static_assert(Trims<Faulty<Whole>> && StreamOwners<Faulty<Whole>> && HostPages<F
 static_assert(!Plain<Faulty<lacking::FreePlain>> && Captures<Faulty<lacking::FreePlain>>);
 static_assert(!Captures<Faulty<lacking::UpdateGraph>> && Plain<Faulty<lacking::UpdateGraph>>);
 static_assert(Peers<Faulty<Whole>> && !Peers<Faulty<lacking::CopyPeer>>);
+static_assert(BatchCopies<Faulty<Whole>> && !BatchCopies<Faulty<lacking::CopyMany>>);
 static_assert(KernelCopies<Faulty<Whole>> && !KernelCopies<Faulty<lacking::CopyByKernel>>);
 static_assert(Gates<Faulty<Whole>> && !Gates<Faulty<lacking::WaitWord>> && Captures<Faulty<lacking::WaitWord>>);
 static_assert(!Lanes<Faulty<lacking::Lane>> && !Trims<Faulty<lacking::TrimPool>>);

@@ -84,6 +84,11 @@ public:
 
     Status reach_peer(Address, std::size_t) const noexcept { return made(); }
     Status copy_peer(Address, Address, std::size_t, StreamRef) const noexcept { return made(); }
+    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef) const noexcept {
+        hear("direction", static_cast<std::size_t>(direction));
+        hear("parts", count + parts->bytes);
+        return made();
+    }
     Status copy_by_kernel(Address, Address, std::size_t, StreamRef) const noexcept { return made(); }
     Status allocate_plain(std::size_t, Address& address) const noexcept {
         return made([&] { address = fresh() << 40; });
@@ -231,6 +236,8 @@ OneOfEach one_of_each(const D& driver) {
     made(Call::fill, driver.fill(address, 7, page, stream));
     made(Call::reach_peer, driver.reach_peer(address, page));
     made(Call::copy_peer, driver.copy_peer(address, address + page, 64, stream));
+    const CopyPart part{address, address + page, 64};
+    made(Call::copy_many, driver.copy_many(Direction::in, &part, 1, stream));
     made(Call::copy_by_kernel, driver.copy_by_kernel(address, address + page, 64, stream));
     made(Call::allocate_plain, driver.allocate_plain(64, plain));
     made(Call::free_plain, driver.free_plain(plain));

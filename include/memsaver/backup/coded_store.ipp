@@ -16,6 +16,7 @@
 #include <mutex>
 #include <new>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,7 @@ private:
     void each_row(const std::vector<Cargo>& cargo, const Act& act);
     /// Enqueues the copies of a row to or from `host`, where the row begins.
     inline void copy(const Cargo* first, const Cargo* last, std::byte* host, Direction direction);
+    [[nodiscard]] inline Status copy_each(Direction direction, std::span<const CopyPart> parts) const noexcept;
     inline void may_write(const Cargo& cargo, const std::function<Status(Range)>& before_write) const;
     [[nodiscard]] Codec::Place codec_place() const noexcept {
         return {stream_.get(),
@@ -802,7 +804,10 @@ inline void CodedStore::Worker::copy(const Cargo* first, const Cargo* last, std:
             done += bytes;
         }
     }
-    const AnyDriver& driver = store_.driver_;
+    const bool out = direction == Direction::out;
+    const auto base = reinterpret_cast<Address>(host) - origin;
+    std::vector<CopyPart> parts;
+    std::size_t bytes = 0;
     for (std::size_t i = 0; i < piece.units.size();) {
         Unit joined = piece.units[i];
         for (++i; i < piece.units.size() && piece.units[i].location == joined.location + joined.bytes &&
@@ -811,12 +816,28 @@ inline void CodedStore::Worker::copy(const Cargo* first, const Cargo* last, std:
              ++i) {
             joined.bytes += piece.units[i].bytes;
         }
-        std::byte* const at = host + (joined.location - origin);
-        const Status status = direction == Direction::out
-                                  ? driver.copy_to_host(at, joined.device, joined.bytes, stream_.get())
-                                  : driver.copy_to_device(joined.device, at, joined.bytes, stream_.get());
-        store_.check_of(status, "copy bytes", joined.bytes);
+        const Address here = base + joined.location;
+        parts.push_back({out ? here : joined.device, out ? joined.device : here, joined.bytes});
+        bytes += joined.bytes;
     }
+    store_.check_of(copy_each(direction, parts), "copy bytes", bytes);
+}
+
+inline Status CodedStore::Worker::copy_each(Direction direction, std::span<const CopyPart> parts) const noexcept {
+    const AnyDriver& driver = store_.driver_;
+    if (parts.size() > 1) {
+        const Status status = driver.copy_many(direction, parts.data(), parts.size(), stream_.get());
+        if (status.kind != StatusKind::unsupported) return status;
+    }
+    for (const CopyPart& part : parts) {
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
+        auto* const host = reinterpret_cast<std::byte*>(direction == Direction::out ? part.to : part.from);
+        const Status status = direction == Direction::out
+                                  ? driver.copy_to_host(host, part.from, part.bytes, stream_.get())
+                                  : driver.copy_to_device(part.to, host, part.bytes, stream_.get());
+        if (!status.ok()) return status;
+    }
+    return {};
 }
 
 inline void CodedStore::Worker::put(const std::vector<Cargo>& cargo) {

@@ -142,6 +142,13 @@ struct Range {
     friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 
+/// One of several copies. Addresses are the device's or the host's.
+struct CopyPart {
+    Address to = 0;
+    Address from = 0;
+    std::size_t bytes = 0;
+};
+
 /// Whether they have a byte in common.
 [[nodiscard]] constexpr bool overlap(const Range& a, const Range& b) noexcept {
     return a.address < b.end() && b.address < a.end();

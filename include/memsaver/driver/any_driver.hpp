@@ -62,6 +62,7 @@ public:
     virtual Status lane(Direction, StreamRef&) const noexcept { return unsupported; }
     virtual Status reach_peer(Address, std::size_t) const noexcept { return unsupported; }
     virtual Status copy_peer(Address, Address, std::size_t, StreamRef) const noexcept { return unsupported; }
+    virtual Status copy_many(Direction, const CopyPart*, std::size_t, StreamRef) const noexcept { return unsupported; }
     virtual Status copy_by_kernel(Address, Address, std::size_t, StreamRef) const noexcept { return unsupported; }
     virtual Status allocate_plain(std::size_t, Address&) const noexcept { return unsupported; }
     virtual Status free_plain(Address) const noexcept { return unsupported; }
@@ -109,6 +110,8 @@ struct SoundParts {
                   "lane of the driver must be as the concept Lanes says: const, noexcept, a Status");
     static_assert(Peers<D> || !requires(const D d, Address a, std::size_t n, StreamRef s) { d.reach_peer(a, n); d.copy_peer(a, a, n, s); },
                   "reach_peer and copy_peer of the driver must be as the concept Peers says: const, noexcept, a Status");
+    static_assert(BatchCopies<D> || !requires(const D d, Direction to, const CopyPart* parts, std::size_t n, StreamRef s) { d.copy_many(to, parts, n, s); },
+                  "copy_many of the driver must be as the concept BatchCopies says: const, noexcept, a Status");
     static_assert(KernelCopies<D> || !requires(const D d, Address a, std::size_t n, StreamRef s) { d.copy_by_kernel(a, a, n, s); },
                   "copy_by_kernel of the driver must be as the concept KernelCopies says: const, noexcept, a Status");
     static_assert(Shared<D> || !requires(const D d) { d.neighbours(); },
@@ -205,6 +208,10 @@ public:
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept override {
         if constexpr (Peers<D>) return driver.copy_peer(to, from, bytes, stream);
         else return Machine::copy_peer(to, from, bytes, stream);
+    }
+    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream) const noexcept override {
+        if constexpr (BatchCopies<D>) return driver.copy_many(direction, parts, count, stream);
+        else return Machine::copy_many(direction, parts, count, stream);
     }
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept override {
         if constexpr (KernelCopies<D>) return driver.copy_by_kernel(to, from, bytes, stream);
@@ -416,6 +423,10 @@ public:
     }
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept {
         return machine_->copy_peer(to, from, bytes, stream);
+    }
+    // BatchCopies
+    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream) const noexcept {
+        return machine_->copy_many(direction, parts, count, stream);
     }
     // KernelCopies
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept {

@@ -154,8 +154,19 @@ concept Peers = requires(const D d, Address a, std::size_t n, StreamRef s) {
     { d.copy_peer(a, a, n, s) } noexcept -> std::same_as<Status>;
 };
 
+/// Many copies at once, which cost less than one by one: on an H200 copies of 0.66 MiB pass the link at 54.6 GB/s instead
+/// of 47.6, and take one call.
+///
+/// - `copy_many(d, parts, n, s)`: all in one direction, between the device and host pages, after what `s` was given and
+///   before what it is given later, and among themselves in any order: they have no byte in common. `unsupported` where
+///   it cannot; nothing is enqueued then. After another failure some may have been.
+template <class D>
+concept BatchCopies = requires(const D d, Direction direction, const CopyPart* parts, std::size_t count, StreamRef s) {
+    { d.copy_many(direction, parts, count, s) } noexcept -> std::same_as<Status>;
+};
+
 /// Copies by a kernel, for when the copy engines are busy with something else: right after much memory was given back
-/// they stand still, while the device clears it with them.
+/// they copy at half their speed, for the device clears it with them.
 ///
 /// - `copy_by_kernel(to, from, bytes, s)`: in the order of `s`; one of the two lies in host pages that are pinned.
 ///   `unsupported` for a device or for addresses where it cannot; nothing is enqueued then. Of no bytes: only makes the

@@ -50,6 +50,8 @@ inline constexpr int allocation_pinned = 1;
 inline constexpr int handle_file_descriptor = 1;
 inline constexpr int handle_fabric = 8;
 inline constexpr int location_device = 1;
+inline constexpr int location_host = 2;
+inline constexpr int source_in_stream_order = 1;
 inline constexpr int access_read_write = 3;
 inline constexpr int granularity_minimum = 0;
 inline constexpr int granularity_recommended = 1;
@@ -75,6 +77,13 @@ inline constexpr unsigned long long legacy_stream = 1;
 struct MemLocation {
     int type = 0;
     int id = 0;
+};
+
+struct CopyAttributes {
+    int source_order = 0;
+    MemLocation from{};
+    MemLocation to{};
+    unsigned flags = 0;
 };
 
 struct AllocationProp {

@@ -170,6 +170,8 @@ struct CudaApi {
                                                                                                3020);
     Result (*copy_on_devices)(cuda::DevicePtr, cuda::DevicePtr, Size, cuda::Stream) = library.entry("cuMemcpyDtoDAsync",
                                                                                                     3020);
+    Result (*copy_batch)(cuda::DevicePtr*, cuda::DevicePtr*, Size*, Size, cuda::CopyAttributes*, Size*, Size,
+                         cuda::Stream) = library.optional_entry("cuMemcpyBatchAsync", 13000);
     Result (*fill)(cuda::DevicePtr, unsigned char, Size, cuda::Stream) = library.entry("cuMemsetD8Async", 3020);
 
     Result (*module_load)(cuda::Module*, const void*) = library.entry("cuModuleLoadData", 2000);

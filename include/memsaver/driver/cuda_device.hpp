@@ -47,6 +47,8 @@ public:
     /// Enqueues a copy by a kernel of the library's; of no bytes: only loads it. cuda::error_not_supported where the
     /// driver, the device or the alignment of an address does not allow for it, and while it cannot be loaded because
     /// streams wait for words. Inside `call`.
+    cuda::Result copy_many(Direction direction, const CopyPart* parts, std::size_t count,
+                           StreamRef stream) const noexcept;
     cuda::Result copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
     /// By freeing: measured on an H200, cuMemFree waits for the whole primary context as cuCtxSynchronize does, but

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <mutex>
 #include <string>
@@ -79,6 +80,32 @@ MEMSAVER_INLINE cuda::Result CudaDevice::lane(Direction direction, StreamRef& st
     const cuda::Result result = lane != nullptr ? cuda::success : api_.stream_create(&lane, cuda::stream_non_blocking);
     if (result == cuda::success) stream = lane;
     return result;
+}
+
+MEMSAVER_INLINE cuda::Result CudaDevice::copy_many(Direction direction, const CopyPart* parts, std::size_t count,
+                                                   StreamRef stream) const noexcept {
+    if (api_.copy_batch == nullptr) return cuda::error_not_supported;
+    constexpr std::size_t most = 64;
+    std::array<cuda::DevicePtr, most> to;
+    std::array<cuda::DevicePtr, most> from;
+    std::array<std::size_t, most> bytes;
+    const cuda::MemLocation here{cuda::location_device, device_};
+    const cuda::MemLocation host{cuda::location_host, 0};
+    cuda::CopyAttributes all{cuda::source_in_stream_order, here, host};
+    if (direction == Direction::in) std::swap(all.from, all.to);
+    std::size_t first = 0; // whose attributes they are
+    for (std::size_t done = 0; done < count; done += most) {
+        const std::size_t these = std::min(count - done, most);
+        for (std::size_t i = 0; i < these; ++i) {
+            to[i] = parts[done + i].to;
+            from[i] = parts[done + i].from;
+            bytes[i] = parts[done + i].bytes;
+        }
+        const cuda::Result result =
+            api_.copy_batch(to.data(), from.data(), bytes.data(), these, &all, &first, 1, native(stream));
+        if (result != cuda::success) return result;
+    }
+    return cuda::success;
 }
 
 MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from, std::size_t bytes,

@@ -95,8 +95,11 @@ public:
     Status reach_peer(Address address, std::size_t bytes) const noexcept;
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
-    /// By 64 blocks of 512 threads. Both addresses at multiples of 16 bytes: else unsupported. So too a copy that would
-    /// be the first while streams wait for words: loading the kernel may wait for them.
+    /// Where the CUDA driver is of 13.0 or newer. Not into a capture, nor in the legacy stream.
+    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream) const noexcept;
+
+    /// By up to 64 blocks of 512 threads. Both addresses at multiples of 16 bytes: else unsupported. So too a copy that
+    /// would be the first while streams wait for words: loading the kernel may wait for them.
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
     [[nodiscard]] Neighbours* neighbours() const noexcept;

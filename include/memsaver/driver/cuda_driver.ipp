@@ -203,6 +203,14 @@ MEMSAVER_INLINE Status CudaDriver::copy_peer(Address to, Address from, std::size
         [&](const detail::CudaApi& api) { return api.copy_on_devices(to, from, bytes, detail::native(stream)); });
 }
 
+MEMSAVER_INLINE Status CudaDriver::copy_many(Direction direction, const CopyPart* parts, std::size_t count,
+                                             StreamRef stream) const noexcept {
+    const Status status =
+        device_->call([&](const detail::CudaApi&) { return device_->copy_many(direction, parts, count, stream); });
+    if (status.code != detail::cuda::error_not_supported) return status;
+    return {StatusKind::unsupported, status.code, status.name};
+}
+
 MEMSAVER_INLINE Status CudaDriver::copy_by_kernel(Address to, Address from, std::size_t bytes,
                                                   StreamRef stream) const noexcept {
     const Status status =

@@ -97,6 +97,7 @@ public:
     Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) const noexcept;
     Status reach_peer(Address address, std::size_t bytes) const noexcept;
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
+    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream) const noexcept;
     /// One end is device memory with access, the other pinned: else HOST_ERROR_INVALID_VALUE. The kernel is loaded
     /// once, which waits while the copy engines stand still.
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;

@@ -191,6 +191,19 @@ MEMSAVER_INLINE Status HostDriver::copy_peer(Address to, Address from, std::size
     return out ? copy_to_host(other, from, bytes, stream) : copy_to_device(to, other, bytes, stream);
 }
 
+MEMSAVER_INLINE Status HostDriver::copy_many(Direction direction, const CopyPart* parts, std::size_t count,
+                                             StreamRef stream) const noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+        const CopyPart& part = parts[i];
+        // NOLINTNEXTLINE(performance-no-int-to-ptr)
+        auto* const host = reinterpret_cast<std::byte*>(direction == Direction::out ? part.to : part.from);
+        const Status status = direction == Direction::out ? copy_to_host(host, part.from, part.bytes, stream)
+                                                          : copy_to_device(part.to, host, part.bytes, stream);
+        if (!status.ok()) return status;
+    }
+    return {};
+}
+
 MEMSAVER_INLINE Status HostDriver::copy_by_kernel(Address to, Address from, std::size_t bytes,
                                                   StreamRef stream) const noexcept {
     machine_->load_kernel();

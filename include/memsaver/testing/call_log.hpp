@@ -23,7 +23,7 @@ enum class Call : unsigned char {
     follow_outside, wait_word,
     lane, map_host, unmap_host, populate_host, pin_host, unpin_host, host_available,
     open_file, close_file, write_file, read_file, allocate_file, punch_file, open_source, file_facts, file_cached,
-    owns_stream, reach_peer, copy_peer, copy_by_kernel, pool_memory, trim_pool,
+    owns_stream, reach_peer, copy_peer, copy_many, copy_by_kernel, pool_memory, trim_pool,
     // clang-format on
 };
 
@@ -44,7 +44,7 @@ inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::trim_po
         "lane", "map_host", "unmap_host", "populate_host", "pin_host", "unpin_host", "host_available",
         "open_file", "close_file", "write_file", "read_file", "allocate_file", "punch_file",
         "open_source", "file_facts", "file_cached",
-        "owns_stream", "reach_peer", "copy_peer", "copy_by_kernel", "pool_memory", "trim_pool",
+        "owns_stream", "reach_peer", "copy_peer", "copy_many", "copy_by_kernel", "pool_memory", "trim_pool",
         // clang-format on
     };
     static_assert(names.back() != nullptr, "a call without a name");

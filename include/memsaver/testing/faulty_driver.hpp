@@ -150,6 +150,13 @@ public:
         return call({.call = Call::copy_peer, .address = to, .bytes = bytes, .stream = stream},
                     [&](CallRecord&) { return inner().copy_peer(to, from, bytes, stream); });
     }
+    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count,
+                     StreamRef stream) const noexcept requires BatchCopies<D> {
+        std::size_t bytes = 0;
+        for (std::size_t i = 0; i < count; ++i) bytes += parts[i].bytes;
+        return call({.call = Call::copy_many, .bytes = bytes, .stream = stream},
+                    [&](CallRecord&) { return inner().copy_many(direction, parts, count, stream); });
+    }
     Status copy_by_kernel(Address to, Address from, std::size_t bytes,
                           StreamRef stream) const noexcept requires KernelCopies<D> {
         return call({.call = Call::copy_by_kernel, .address = to, .bytes = bytes, .stream = stream},
