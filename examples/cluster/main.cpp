@@ -4,6 +4,7 @@
 #include "link.hpp"
 #include "world.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -108,6 +109,47 @@ public:
         compare();
     }
 
+    /// What an update costs that a sleeping rollout waits for: its weights and cache resumed, new weights sent by
+    /// broadcast, the graph replayed. Beside one plain copy of as many bytes, and one broadcast alone. Milliseconds, of
+    /// the slowest rank, the median of some. Trainers are paused before and after.
+    struct Measured {
+        double copy = 0;
+        double broadcast = 0;
+        double with_old_bytes = 0; ///< the weights' old bytes come back first, from their backup
+        double without = 0;        ///< nothing old is needed
+    };
+    Measured measure() {
+        const bool rollout = !world_.trains();
+        const Tags none{std::vector<std::string>{}};
+        Measured found;
+        resume_together("trainer wakes", rollout ? none : own_);
+        void* host = nullptr;
+        check(driver_.map_host(bytes(), host), "take host memory");
+        check(driver_.pin_host(host, bytes()), "pin host memory");
+        download(driver_, host, weights_.data(), bytes());
+        found.copy = median_of([] {}, [&] { upload(driver_, weights_.data(), host, bytes()); });
+        check(driver_.unpin_host(host), "give host memory back");
+        check(driver_.unmap_host(host, bytes()), "give host memory back");
+        found.broadcast = median_of([] {}, [&] { link_.broadcast(weights_.data(), bytes()); });
+        const auto update = [&](const ResumeOptions& options) {
+            return median_of(
+                [&] {
+                    if (rollout) saver_.pause(own_);
+                },
+                [&] {
+                    if (rollout) saver_.resume(own_, options);
+                    link_.broadcast(weights_.data(), bytes());
+                    if (rollout) decode_.launch(stream_);
+                    check(driver_.drain(), "decode");
+                });
+        };
+        found.with_old_bytes = update({});
+        found.without = update({.bytes = Discard{}});
+        pause_together("trainer sleeps", rollout ? none : own_);
+        compare();
+        return found;
+    }
+
     [[nodiscard]] const char* link() const { return link_.name(); }
     [[nodiscard]] int retried() const { return retried_; }
     void close() {
@@ -160,6 +202,21 @@ private:
                 saver_.resume(tags, options);
             },
             [&] { saver_.pause(tags, {.bytes = options.bytes}); });
+    }
+
+    template <class Before, class Step>
+    [[nodiscard]] double median_of(const Before& before, const Step& step) const {
+        std::vector<double> all;
+        for (int i = 0; i < 6; ++i) {
+            before();
+            (void)world_.sum(0); // nobody begins alone
+            const double begun = MPI_Wtime();
+            step();
+            const double took = world_.slowest(MPI_Wtime() - begun);
+            if (i > 0) all.push_back(1000 * took); // the first is no measure
+        }
+        std::nth_element(all.begin(), all.begin() + 2, all.end());
+        return all[2];
     }
 
     void train(int n) {
@@ -216,7 +273,8 @@ int main(int argc, char** argv) {
     try {
         if (world.size() < 2) throw std::runtime_error{"wants two ranks or more: mpirun -n 4"};
         const auto rounds = static_cast<int>(number("CLUSTER_ROUNDS", 50));
-        Rank rank{world, (number("CLUSTER_BYTES", 8_MiB) + 4095) / 4096 * 4096};
+        const std::size_t bytes = (number("CLUSTER_BYTES", 8_MiB) + 4095) / 4096 * 4096;
+        Rank rank{world, bytes};
         const Planted killed{"CLUSTER_KILL"};
         const double begun = MPI_Wtime();
         for (int n = 0; n < rounds; ++n) {
@@ -224,11 +282,23 @@ int main(int argc, char** argv) {
             rank.round(n);
         }
         const double seconds = world.slowest(MPI_Wtime() - begun);
+        std::optional<Rank::Measured> measured;
+        if (std::getenv("CLUSTER_MEASURE") != nullptr) measured = rank.measure();
         rank.close();
         const int retried = world.sum(rank.retried()) / world.size();
         if (world.rank() == 0) {
             std::cout << rounds << " rounds on " << world.size() << " ranks over " << rank.link() << ": "
                       << 1000 * seconds / rounds << " ms each, " << retried << " tried again, all weights alike\n";
+            if (measured) {
+                std::cout << "{\"ranks\": " << world.size() << ", \"link\": \"" << rank.link()
+                          << "\", \"bytes\": " << bytes << ", \"rounds\": " << rounds
+                          << ", \"round_ms\": " << 1000 * seconds / rounds << ", \"plain_copy_ms\": " << measured->copy
+                          << ", \"broadcast_ms\": " << measured->broadcast
+                          << ", \"update_ms\": " << measured->with_old_bytes
+                          << ", \"update_without_old_bytes_ms\": " << measured->without
+                          << ", \"ratio\": " << measured->with_old_bytes / (measured->copy + measured->broadcast)
+                          << "}\n";
+            }
         }
     } catch (const std::exception& error) {
         std::cerr << "rank " << world.rank() << ": " << error.what() << std::endl;

@@ -119,6 +119,9 @@ private:
     [[nodiscard]] inline std::vector<std::vector<Unit>> pieces_of(const std::vector<Unit>& units,
                                                                   const std::vector<Range>& first) const;
 
+    /// Of all coded chunks, what they may take of areas.
+    [[nodiscard]] inline std::size_t coded_bytes() const;
+
     // The books, with their mutex held.
     inline void give_room(const Record& record);
     inline Records::iterator erase(Records::iterator record);

@@ -452,23 +452,18 @@ inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, con
     remember(live);
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     ring_->settle(tag_text_); // here: the crew must not wait for the device
-    bool coded = false;
-    for (const Unit& chunk : chunks_of(units)) coded = record_of(chunk).coded || coded;
+    const bool coded = coded_bytes() != 0;
     if (coded) check_of(scratch_->take(), "take memory to decode in", scratch_->wanted_bytes());
     return start(Direction::in, units, coded, live);
 }
 
 inline std::unique_ptr<Ticket::Work> CodedStore::start(Direction direction, const std::vector<Unit>& units, bool coded,
                                                        const LiveSet& live) {
-    std::size_t area = 0;
+    std::size_t area = direction == Direction::in ? coded_bytes() : 0;
     std::size_t bytes = 0;
-    for (const Unit& chunk : chunks_of(units)) {
-        area += chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
-        bytes += chunk.bytes;
-    }
-    if (direction == Direction::in) {
-        const std::lock_guard lock{mutex_};
-        area = coded_area_;
+    for (const Unit& unit : units) bytes += unit.bytes;
+    if (direction == Direction::out) {
+        for (const Unit& chunk : chunks_of(units)) area += chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
     }
     inside_->about(live);
     const std::vector<Range> none;
@@ -477,6 +472,11 @@ inline std::unique_ptr<Ticket::Work> CodedStore::start(Direction direction, cons
                                    coded ? plan(area) : Plan{}, live, bytes);
     work->start();
     return work;
+}
+
+inline std::size_t CodedStore::coded_bytes() const {
+    const std::lock_guard lock{mutex_};
+    return coded_area_;
 }
 
 inline CodedStore::Record CodedStore::record_of(const Unit& chunk) const {

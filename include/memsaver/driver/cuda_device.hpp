@@ -47,6 +47,7 @@ public:
     /// Enqueues a copy by a kernel of the library's; of no bytes: only loads it. cuda::error_not_supported where the
     /// driver, the device or the alignment of an address does not allow for it, and while it cannot be loaded because
     /// streams wait for words. Inside `call`.
+    Status pin(void* pages, std::size_t bytes) const noexcept;
     cuda::Result copy_many(Direction direction, const CopyPart* parts, std::size_t count,
                            StreamRef stream) const noexcept;
     cuda::Result copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
@@ -126,6 +127,7 @@ private:
     std::string name_;
     mutable Neighbours neighbours_;
     mutable std::mutex lanes_mutex_;
+    mutable std::mutex pin_mutex_; // the driver pins for one thread at a time: others wait here, in nobody's way there
     mutable std::array<cuda::Stream, 2> lanes_{};
     mutable cuda::DevicePtr crumb_ = 0;
     mutable std::mutex copier_mutex_;
