@@ -62,7 +62,7 @@ MEMSAVER_INLINE bool Turn::wait_for_others() {
     return true;
 }
 
-MEMSAVER_INLINE Address address_of(const void* pointer) noexcept { return reinterpret_cast<Address>(pointer); }
+MEMSAVER_INLINE Address as_address(const void* pointer) noexcept { return reinterpret_cast<Address>(pointer); }
 
 MEMSAVER_INLINE void* pointer_of(Address address) noexcept {
     return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
@@ -266,7 +266,7 @@ MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std:
 
 MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, FreeOrder order) {
     if (pointer == nullptr) return;
-    const Address address = address_of(pointer);
+    const Address address = as_address(pointer);
     require_open_for([&] { return "deallocate(" + format_address(address) + ')'; });
     if (!contains(pointer)) {
         throw Misuse{"deallocate(" + format_address(address) + "): not a pointer of tag \"" + tag() + '"'};
@@ -310,7 +310,7 @@ MEMSAVER_INLINE void ArenaCore::let_go(std::uint64_t graph) noexcept {
 }
 
 MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef stream) {
-    const Range range{address_of(pointer), bytes};
+    const Range range{as_address(pointer), bytes};
     require_open_for([&] { return "zero " + format_bytes(bytes) + " at " + format_address(range.address); });
     if (any_away(range)) (void)finish_arriving();
     if (bytes == 0 || !contains(pointer) || range.end() < range.address || !heaps_.contains(range.end() - 1) ||
@@ -324,16 +324,16 @@ MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef
 // --- questions ---
 
 MEMSAVER_INLINE bool ArenaCore::contains(const void* pointer) const noexcept {
-    return heaps_.contains(address_of(pointer));
+    return heaps_.contains(as_address(pointer));
 }
 
 MEMSAVER_INLINE bool ArenaCore::holds(const void* pointer, std::size_t bytes) {
-    const Range range{address_of(pointer), bytes};
+    const Range range{as_address(pointer), bytes};
     return !closed_.load() && contains(pointer) && range.end() >= range.address && heaps_.holds(range);
 }
 
 MEMSAVER_INLINE bool ArenaCore::here(const void* pointer, std::size_t bytes) {
-    return holds(pointer, bytes) && !any_away({address_of(pointer), bytes});
+    return holds(pointer, bytes) && !any_away({as_address(pointer), bytes});
 }
 
 MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
@@ -403,15 +403,15 @@ MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const 
 
 MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size_t bytes) {
     const auto text = [&] {
-        return "backup_view(" + format_address(address_of(pointer)) + ", " + format_bytes(bytes) + ')';
+        return "backup_view(" + format_address(as_address(pointer)) + ", " + format_bytes(bytes) + ')';
     };
     require_open_for(text);
     const auto turn = take_turn({}, "backup_view");
     const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
     if (!contains(pointer)) throw refusal("it is no address of this tag");
-    const std::optional<LiveBlock> block = heaps_.block_holding(address_of(pointer));
+    const std::optional<LiveBlock> block = heaps_.block_holding(as_address(pointer));
     if (!block) throw refusal("no live block holds this address");
-    const std::size_t offset = address_of(pointer) - block->address;
+    const std::size_t offset = as_address(pointer) - block->address;
     if (bytes > block->bytes - offset) throw refusal("it reaches past the end of its block");
     std::shared_ptr<AnySlot> slot = own_;
     for (const auto& batch : pages_.paused) { // under the turn, nobody else touches it
@@ -428,7 +428,7 @@ MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size
 }
 
 MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, std::size_t bytes) {
-    const Range range{address_of(pointer), bytes};
+    const Range range{as_address(pointer), bytes};
     const auto text = [&] {
         return "write_backup(" + format_address(range.address) + ", " + format_bytes(bytes) + ')';
     };
@@ -453,7 +453,7 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
 }
 
 MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from, AnyPolicy (*)()) {
-    const Range range{address_of(pointer), from.bytes};
+    const Range range{as_address(pointer), from.bytes};
     const auto text = [&] {
         return "load(" + format_address(range.address) + ", " + format_bytes(range.bytes) + ", \"" + from.path +
                "\", " + std::to_string(from.offset) + ')';
@@ -473,7 +473,7 @@ MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from, AnyPo
 }
 
 MEMSAVER_INLINE void ArenaCore::invalidate(const void* pointer, std::size_t bytes) {
-    const Range range{address_of(pointer), bytes};
+    const Range range{as_address(pointer), bytes};
     const auto text = [&] {
         return "invalidate(" + format_address(range.address) + ", " + format_bytes(range.bytes) + ')';
     };
