@@ -35,7 +35,7 @@ def main():
         print(done.stdout, end="")
         if done.returncode != 0:
             return 1
-        rows.append(json.loads(done.stdout.strip().splitlines()[-1]))
+        rows.append({"name": f"cluster/{ranks} ranks", **json.loads(done.stdout.strip().splitlines()[-1])})
     about["mpi"] = output_of("mpirun", "--version").splitlines()[0]
     path = arguments.out / f"{about['date']}-{short(about['gpu'])}x{about['gpus']}-cluster.json"
     path.write_text(json.dumps({"context": about, "benchmarks": rows}, indent=1) + "\n", encoding="utf-8")

@@ -1,5 +1,5 @@
-// How long does a resume take right after another process gave back most of the device, whose copy engines then stand
-// still? With copies by a kernel where they do, and without, beside one plain pinned copy of as many bytes on a quiet
+// How long does a resume take right after another process gave back most of the device, which then clears it with its
+// copy engines? With copies by a kernel meanwhile, and without, beside one plain pinned copy of as many bytes on a quiet
 // device. On a host machine its engines are told to stand still.
 #include "backup_baselines.hpp"
 
@@ -91,7 +91,7 @@ private:
 
 OtherProcess* neighbour = nullptr;
 
-/// The device's engines have just begun to stand still. Answers how many bytes were given back for it.
+/// The device's engines are busy from now on. Answers how many bytes were given back for it.
 template <Driver D>
 std::size_t disturb(const D& driver, std::size_t bytes) {
     if constexpr (on_host<D>) {

@@ -139,6 +139,8 @@ class Runner:
             ("cycles/compressed", [second], 0, {"GGML_MEMSAVER_WEIGHTS": "once,compressed", "GGML_MEMSAVER_CACHE": "host,compressed"}),
             ("cycles/cache in a file", [second], 0, {"GGML_MEMSAVER_CACHE": "file"}),
         ):
+            if not re.search(self.about.cases, name):
+                continue
             status, out, err = self.output(
                 "memsaver_cycles", *files, *context, "--cycles", self.about.cycles, "--speed", 0 if self.about.cpu else speed,
                 **host, **environment)
@@ -179,6 +181,8 @@ class Runner:
     def bench(self):
         """llama-bench of the same build, GGML_MEMSAVER=off beside gpu, in turn."""
         for file in self.models():
+            if not re.search(self.about.cases, f"llama-bench/{file.stem}"):
+                continue
             best = {}
             for _ in range(3):
                 for where in ("off", "gpu"):
@@ -214,6 +218,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cycles", type=int, default=20)
+    parser.add_argument("--cases", default="", help="only cycles and models whose name has this regular expression, as 'kept|8g'")
     parser.add_argument("--limit", type=int, default=420, help="seconds for test-backend-ops")
     parser.add_argument("--ops", default="", help="more arguments of test-backend-ops, as --ops='-o MUL_MAT -j 8'")
     parser.add_argument("--cmake", default="", help="more of CMake's options, as --cmake='-DCMAKE_CUDA_ARCHITECTURES=90'")

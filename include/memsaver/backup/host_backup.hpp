@@ -42,7 +42,7 @@ struct HostBackup {
     std::size_t ring_bytes = 64_MiB;
     /// The engine's own threads instead.
     std::shared_ptr<Executor> executor{};
-    /// When copies of pinned memory go by a kernel, because the copy engines stand still.
+    /// When copies of pinned memory go by a kernel, because the copy engines clear memory.
     KernelCopyOptions kernel_copies{};
 
     [[nodiscard]] std::string_view name() const noexcept;

@@ -128,8 +128,8 @@ public:
     /// Work of `stream` starts again as it may.
     Status let_go(StreamRef stream) const noexcept;
 
-    /// The copy engines stand still for `duration`, as a GPU's do while it clears memory that was given back: copies
-    /// begin later, kernels and fills run.
+    /// The copy engines stand still for `duration`, more than a GPU's do while it clears memory that was given back:
+    /// copies begin later, kernels and fills run.
     Status stall_copies(std::chrono::nanoseconds duration) const noexcept;
 
     /// Stands for allocations in a stream-ordered pool or in a graph: `bytes` of pages (a multiple of the granularity)
