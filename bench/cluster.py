@@ -3,7 +3,8 @@
 
     bench/cluster.py --program build/gpu/examples/cluster/cluster [--ranks 2,4] [--bytes 8589934592] [--rounds 2]
 
-Runs it by mpirun with each number of ranks, and writes <out>/<date>-<gpu>x<ranks>-cluster.json. Options of mpirun come from
+Runs it by mpirun with each number of ranks, whose threads may use all cores (Open MPI binds two ranks to a core each), and
+writes <out>/<date>-<gpu>x<ranks>-cluster.json. Options of mpirun come from
 the environment (OMPI_MCA_...). Exits 1 if a run fails.
 """
 import argparse
@@ -29,7 +30,7 @@ def main():
     for ranks in arguments.ranks.split(","):
         environment = dict(os.environ, CLUSTER_MEASURE="1", CLUSTER_BYTES=str(arguments.bytes),
                            CLUSTER_ROUNDS=str(arguments.rounds))
-        done = subprocess.run(["mpirun", "-n", ranks, str(arguments.program)], env=environment, capture_output=True,
+        done = subprocess.run(["mpirun", "--bind-to", "none", "-n", ranks, str(arguments.program)], env=environment, capture_output=True,
                               text=True, check=False)
         sys.stderr.write(done.stderr)
         print(done.stdout, end="")

@@ -328,10 +328,13 @@ def exchange(rows):
 
 
 def arrival(rows):
-    streamed, saved, gates = [], [], []
+    streamed, saved, gates, panels = [], [], [], []
     for name, row in rows.items():
         kind = name.split("/")[1]
         if kind == "streamed_resume":
+            panels.append((f"{gib(row['bytes'])} in {int(row['layers'])} layers", [
+                ("first layer's kernel", [row["first_layer_ms"], row["floor_ms"] + row["plain_layer_ms"]]),
+                ("last layer's kernel", [row["all_layers_ms"], row["floor_ms"] + row["plain_all_ms"]])]))
             streamed.append([f"{gib(row['bytes'])} in {int(row['layers'])} layers", *(number(row[key]) for key in (
                 "returned_ms", "first_layer_ms", "floor_ms", "plain_layer_ms", "first_layer_over_ms", "all_layers_ms", "plain_all_ms"))])
         elif kind == "saved_ahead":
@@ -340,12 +343,13 @@ def arrival(rows):
         elif kind == "gates":
             gates.append([f"{int(row['gates'])} gates", *(number(row[key]) for key in (
                 "plain_us", "gated_us", "gated_us_after_1000_resumes", "per_gate_us", "per_gate_us_after_1000_resumes"))])
-    text = table(["streamed resume of", "`resume_async` returns, ms", "first layer's kernel has ended", "driver's calls", "plain copy of a layer",
+    figures = {"arrival": chart("Streamed resume: when a layer's kernel has ended", "ms", ["memsaver", "driver's calls and a plain copy"], panels)} if panels else {}
+    text = (["![Streamed resume](figures/arrival.svg)", ""] if panels else []) + table(["streamed resume of", "`resume_async` returns, ms", "first layer's kernel has ended", "driver's calls", "plain copy of a layer",
                   "over both", "last layer's kernel has ended", "plain copy of all"], streamed)
     text += table(["saved ahead", "`save` returns, ms", "bytes are saved", "pause", "a pause that drops them", "ratio"], saved)
     if gates:
         text += table(["a replayed graph, nothing on its way", "without, us", "with, us", "after 1,000 resumes, us", "a gate, us", "after 1,000 resumes, us"], gates)
-    return {}, text
+    return figures, text
 
 
 def elastic(rows):
@@ -370,8 +374,11 @@ def residency(rows):
     if taken:
         text += table(["`reclaim` of an idle tag that is dropped", "ms", "driver's calls, ms", "ratio"], taken)
     text += table(["four threads, no computing", "hits / misses", "ms", "plain copy of what came in, ms", "ratio"], many)
+    figures = {"residency": chart("Eight models in the room of three", "s", ["memsaver", "plain copy of what came in"], [
+        ("", [(f"{gib(row['bytes_each'])} each, {int(row['requests'])} requests", [row["ours_ms"] / 1000, row["floor_ms"] / 1000]) for row in rows.values() if "ratio" in row])])}
+    text = ["![More models than memory](figures/residency.svg)", ""] + text
     compared = [row for name, row in rows.items() if "compared" in name]
-    return {}, text + [f"- Another run, of {int(row['requests'])} requests for models of {gib(row['bytes_each'])}, compares every byte at every use: "
+    return figures, text + [f"- Another run, of {int(row['requests'])} requests for models of {gib(row['bytes_each'])}, compares every byte at every use: "
                        "none was wrong." for row in compared] + ([""] if compared else [])
 
 
@@ -382,11 +389,16 @@ def verdict(value, goal, less=False):
 
 
 def compressed(rows):
-    numbers = []
+    numbers, panels = [], []
     for row in rows.values():
+        panels.append((gib(row["bytes"]), [
+            ("prepared pause", [row["pause_ms"], row["plain_pause_ms"], row["copy_out_ms"]]),
+            ("resume", [row["resume_ms"], row["plain_resume_ms"], row["copy_in_ms"]]),
+            ("first pause", [row["first_pause_ms"], row["plain_first_pause_ms"], None])]))
         numbers.append([gib(row["bytes"]), verdict(row["kept_over_plain"], 0.68, less=True), verdict(row["pause_speed_over_copy"], 1.40),
                         verdict(row["resume_speed_over_copy"], 1.40), verdict(row["plain_first_pause_ms"] / row["first_pause_ms"], 1.25)])
-    return {}, table(["bf16 weights", "host memory / plain bytes", "prepared pause, speed / plain copy's", "resume, speed / plain copy's",
+    figure = chart("bf16 weights kept on the host", "ms", ["Compressed<HostBackup>", "HostBackup", "one plain copy"], panels)
+    return {"compressed": figure}, ["![Compressed backups](figures/compressed.svg)", ""] + table(["bf16 weights", "host memory / plain bytes", "prepared pause, speed / plain copy's", "resume, speed / plain copy's",
                       "first pause, speed / uncompressed one's"], numbers)
 
 
@@ -398,7 +410,9 @@ def neighbour(rows):
         numbers.append([f"copies {'as memsaver chooses' if way == 'by kernel' else 'by copy engine in any case'}", gib(row["given_back_bytes"]),
                         number(row["resume_ms"]), number(row["quiet_copy_ms"]), ratio])
     size = gib(next(iter(rows.values()))["bytes"])
-    return {}, table([f"resume of {size} right after", "the neighbour gave back", "ms", "plain copy, quiet device, ms", "ratio"], numbers)
+    figure = chart(f"Resume of {size} right after a neighbour gave memory back", "ms", ["resume", "plain copy, quiet device"],
+                   [("", [(row[0].removeprefix("copies "), [rows[name]["resume_ms"], rows[name]["quiet_copy_ms"]]) for row, name in zip(numbers, rows)])])
+    return {"neighbour": figure}, ["![Right after a neighbour gave memory back](figures/neighbour.svg)", ""] + table([f"resume of {size} right after", "the neighbour gave back", "ms", "plain copy, quiet device, ms", "ratio"], numbers)
 
 
 def file_source(rows):
@@ -475,10 +489,9 @@ def headline(results):
         content = results["engine"][3]
         goals = {goal["goal"]: goal.get("value") for goal in content["goals"]}
         held = {row["holder"]: mib(row["running"] / (1 << 20)) for row in content["results"]["release_table"]["rows"]}
-        rows.append([f"an engine with {held['tag weights']} of weights and {held['tag cache']} of cache, paused: given back of what it "
-                     "held above its bare CUDA context", f"{goals['released of what was held above the bare context']:.4g} %"])
-        rows.append(["the same engine: its cache, graphs and workspaces are resumed in",
-                     f"{number(goals['resume of cache, graphs and workspaces'])} ms"])
+        rows.append([f"an engine with {held['tag weights']} of weights and {held['tag cache']} of cache, paused: given back of what it held above "
+                     "its bare CUDA context; cache, graphs and workspaces are resumed in",
+                     f"{goals['released of what was held above the bare context']:.4g} %, {number(goals['resume of cache, graphs and workspaces'])} ms"])
     for name, row in (results["backup"][2] if "backup" in results else {}).items():
         if name.startswith("backup/prepared/") and row["tensors"] > 1:
             rows.append([f"{int(row['tensors']):,} tensors kept in host memory: saved / restored, where plain copies reach "
@@ -497,6 +510,16 @@ def headline(results):
         if "ratio" in row:
             rows.append([f"eight models of {gib(row['bytes_each'])} in the room of three, four threads: beside one plain copy of the bytes that had "
                          "to come in", f"{row['ratio']:.2f} times"])
+    for name, row in (results["arrival"][2] if "arrival" in results else {}).items():
+        if "/streamed_resume/" in name:
+            rows.append([f"streamed resume of {gib(row['bytes'])} in {int(row['layers'])} layers: the first / last layer's kernel has ended, where one plain "
+                         f"copy of all takes {number(row['plain_all_ms'])} ms", f"{number(row['first_layer_ms'])} / {number(row['all_layers_ms'])} ms"])
+    for row in (results["compressed"][2] if "compressed" in results else {}).values():
+        rows.append([f"{gib(row['bytes'])} of bf16 weights kept compressed in {row['kept_over_plain']:.2f} of their bytes: saved / restored, beside one plain "
+                     "copy's speed", f"{row['pause_speed_over_copy']:.2f} / {row['resume_speed_over_copy']:.2f} times"])
+    if row := results.get("neighbour", ({}, {}, {}))[2].get("after a neighbour/by kernel"):
+        rows.append([f"resume of {gib(row['bytes'])} right after a neighbour gave back {gib(row['given_back_bytes'])}, beside one plain copy on a quiet device",
+                     f"{row['ratio']:.2f} times"])
     gpus = {results[name][1]["gpu"] for name in ("engine", "backup", "peers") if name in results}
     return table([f"on one {' or '.join(sorted(gpus))}", "measured"], rows)[:-1] if rows else []
 

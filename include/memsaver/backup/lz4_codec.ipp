@@ -96,19 +96,34 @@ inline Status Lz4Codec::decode_here(std::span<const std::byte> coded, std::uint3
     return {StatusKind::other, bytes, "LZ4 cannot decode it"};
 }
 
-inline std::uint32_t crc32(const void* data, std::size_t bytes) noexcept {
-    static constexpr std::array<std::uint32_t, 256> table = [] {
-        std::array<std::uint32_t, 256> made{};
-        for (std::uint32_t i = 0; i < 256; ++i) {
-            std::uint32_t value = i;
+/// `of[k][b]`: what byte b adds, k bytes before the end of eight. Plain arrays: they cost nothing without optimization.
+struct CrcTables {
+    std::uint32_t of[8][256]{};
+    constexpr CrcTables() noexcept {
+        for (std::uint32_t byte = 0; byte < 256; ++byte) {
+            std::uint32_t value = byte;
             for (int bit = 0; bit < 8; ++bit) value = (value >> 1U) ^ ((value & 1U) != 0 ? 0xEDB88320U : 0U);
-            made[i] = value;
+            of[0][byte] = value;
         }
-        return made;
-    }();
-    const auto* const each = static_cast<const unsigned char*>(data);
+        for (int k = 1; k < 8; ++k) {
+            for (int byte = 0; byte < 256; ++byte)
+                of[k][byte] = (of[k - 1][byte] >> 8U) ^ of[0][of[k - 1][byte] & 0xFFU];
+        }
+    }
+};
+
+inline std::uint32_t crc32(const void* data, std::size_t bytes) noexcept {
+    static constexpr CrcTables tables;
+    const auto& of = tables.of;
+    const auto* each = static_cast<const unsigned char*>(data);
     std::uint32_t sum = 0xFFFFFFFFU;
-    for (std::size_t i = 0; i < bytes; ++i) sum = (sum >> 8U) ^ table[(sum ^ each[i]) & 0xFFU];
+    for (; bytes >= 8; bytes -= 8, each += 8) {
+        const std::uint32_t low = sum ^ (std::uint32_t{each[0]} | std::uint32_t{each[1]} << 8U |
+                                         std::uint32_t{each[2]} << 16U | std::uint32_t{each[3]} << 24U);
+        sum = of[7][low & 0xFFU] ^ of[6][(low >> 8U) & 0xFFU] ^ of[5][(low >> 16U) & 0xFFU] ^ of[4][low >> 24U] ^
+              of[3][each[4]] ^ of[2][each[5]] ^ of[1][each[6]] ^ of[0][each[7]];
+    }
+    for (; bytes != 0; --bytes, ++each) sum = (sum >> 8U) ^ of[0][(sum ^ *each) & 0xFFU];
     return ~sum;
 }
 
