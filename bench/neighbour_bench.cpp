@@ -1,6 +1,6 @@
 // How long does a resume take right after another process gave back most of the device, which then clears it with its
-// copy engines? With copies by a kernel meanwhile, and without, beside one plain pinned copy of as many bytes on a quiet
-// device. On a host machine its engines are told to stand still.
+// copy engines? With copies by a kernel meanwhile, and without, beside one plain pinned copy of as many bytes on a
+// quiet device. On a host machine its engines are told to stand still.
 #include "backup_baselines.hpp"
 
 #include <csignal>

@@ -1,9 +1,9 @@
 // What does a use cost whose tags are there, what does memory cost that is reclaimed, and what do eight models cost in
 // the room of three?
 //
-// The floor of a reclaim is the driver's unmap and release of as many bytes in as large handles. The floor of the models
-// is one plain pinned copy of the bytes that had to come in: evictions of what was saved before (Refresh::once) copy
-// nothing. A run of its own compares every byte at every use.
+// The floor of a reclaim is the driver's unmap and release of as many bytes in as large handles. The floor of the
+// models is one plain pinned copy of the bytes that had to come in: evictions of what was saved before (Refresh::once)
+// copy nothing. A run of its own compares every byte at every use.
 #include "backup_baselines.hpp"
 #include "floor.hpp"
 
