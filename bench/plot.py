@@ -32,25 +32,42 @@ text { fill: #e6edf3 } .dim { fill: #8d96a0 }
 
 def load(folder, host):
     """The newest result of each row of each benchmark: {name: ({file's name: context}, newest context, {row's name: row},
-    all of the newest file)}. The files are those that still give a row, the newest first."""
+    all of the newest file)}. The files are those that still give a row, the newest first. Where only a run's console
+    output was kept, that is read."""
     paths = {}
-    for path in sorted(folder.glob("*.json")):
-        match = re.fullmatch(r"(\d{4}-\d{2}-\d{2})-(.+)-([a-z_]+)\.json", path.name)
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*.txt")]):
+        match = re.fullmatch(r"(\d{4}-\d{2}-\d{2})-(.+)-([a-z_]+)\.(json|txt)", path.name)
+        if path.suffix == ".txt" and not path.read_text(encoding="utf-8").startswith("# console output of bench/"):
+            continue
         if match and (match[2] == "host") == host and "compile_time" not in path.name:
             paths.setdefault(match[3], []).append(path)  # sorted by date
     results = {}
     for name, files in paths.items():
         rows, giver, contexts, content = {}, {}, {}, {}
         for path in files:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            content = json.loads(text) if path.suffix == ".json" else console(text)
             contexts[path.name] = content["context"]
             for row in content["benchmarks"]:
                 if not row.get("error_occurred"):
                     key = re.sub(r"/iterations:\d+|/manual_time", "", row["name"])
-                    rows[key], giver[key] = row, path.name
+                    gpus = content["context"].get("gpus", "1")
+                    key += f"@{gpus}" if name == "llama_cpp" else ""  # over which it spreads a model
+                    rows[key], giver[key] = {**row, "gpus": gpus}, path.name
         used = {file: contexts[file] for file in reversed(contexts) if file in giver.values() or file == files[-1].name}
         results[name] = (used, content["context"], rows, content)
     return results
+
+
+def console(text):
+    """What Google Benchmark or bench/run.py printed, as it would be in JSON. The second line is "# " and the context."""
+    scale = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+    lines, rows = text.splitlines(), []
+    for line in lines[2:]:
+        if match := re.match(r"\s*([^#\s].*?)\s{2,}[\d.]+ [mun]?s\s", line):
+            counters = re.findall(r"(\w+)=(-?[\d.]+(?:e[+-]?\d+)?)([kMGTmun]?)(?!\w)", line)
+            rows.append({"name": match[1], **{key: float(value) * scale[unit] for key, value, unit in counters}})
+    return {"context": json.loads(lines[1].removeprefix("# ")), "benchmarks": rows}
 
 
 def number(value):
@@ -383,9 +400,9 @@ def residency(rows):
 
 
 def verdict(value, goal, less=False):
-    """"1.38 (goal 1.40: MISSED)"."""
-    met = round(value, 2) <= goal if less else round(value, 2) >= goal
-    return f"{value:.2f} (goal {goal:.2f}: {'met' if met else 'MISSED'})"
+    """"1.380 (goal 1.40: MISSED)"."""
+    met = value <= goal if less else value >= goal
+    return f"{value:.3f} (goal {goal:.2f}: {'met' if met else 'MISSED'})"
 
 
 def compressed(rows):
@@ -418,30 +435,32 @@ def neighbour(rows):
 def file_source(rows):
     numbers = []
     for name, row in rows.items():
-        _, state, threads, _ = name.split("/")
+        _, state, threads, size = name.split("/")
         warm = state == "warm"
         goal = 0.92 if not warm else 0.55 if threads.startswith("8") else 0.70
         floor = "raw_direct_ms" if not warm else "plain_copy_ms"
         cells = [verdict(row[f"{what}_of_{'copy' if warm else 'raw'}"], goal) for what in ("load", "resume")]
-        numbers.append([f"{gib(row['bytes'])}, page cache {state}, {threads}", number(row["load_ms"]), number(row["resume_ms"]),
+        numbers.append([f"{size}, page cache {state}, {threads}", number(row["load_ms"]), number(row["resume_ms"]),
                         f"{number(row[floor])} ({'plain copy' if warm else 'raw direct reads'})", *cells])
     return {}, table(["a file", "load, ms", "resume, ms", "floor, ms", "load, speed / floor's", "resume, speed / floor's"], numbers)
 
 
 def llama_cpp(rows):
     numbers = []
-    for name, row in rows.items():
+    for name, row in sorted(rows.items(), key=lambda item: item[1]["gpus"]):
+        name = name.partition("@")[0]
+        on = " (on two GPUs)" if row["gpus"] == "2" else ""
         if name.startswith("cycles/"):
             told = f"{row['identical_cycles']} of {row['cycles']} cycles identical"
             for what in ("turns", "turns_by_use"):
                 told += f", {row[what]['identical_cycles']} of {row[what]['cycles']} {what.replace('_', ' ')}" if what in row else ""
-            numbers.append([name.split("/")[1], told, "yes" if row["good"] else "NO"])
-        elif name.startswith("weights/"):
-            numbers.append([f"{name.split('/')[1]} of the weights, speed / a plain block's", verdict(row["speed_ratio"], 0.95), ""])
+            numbers.append([name.split("/")[1] + on, told, "yes" if row["good"] else "NO"])
+        elif name.startswith("weights/") and not on:  # on two there are two links
+            numbers.append([f"{name.split('/')[1]} of the weights, speed / a plain block's{on}", verdict(row["speed_ratio"], 0.95), ""])
         elif name.startswith("llama-bench/"):
             _, model, kind = name.split("/")
             ratio = verdict(row["speed_ratio"], 0.99) if kind == "generation" else f"{row['speed_ratio']:.2f}"
-            numbers.append([f"llama-bench, {model}, {kind}", f"{ratio}: {row['with_memsaver']:.1f} and {row['without']:.1f} tokens/s", ""])
+            numbers.append([f"llama-bench, {model}, {kind}{on}", f"{ratio}: {row['with_memsaver']:.1f} and {row['without']:.1f} tokens/s", ""])
     return {}, table(["llama.cpp on memsaver", "with memsaver, beside without", "good"], numbers)
 
 

@@ -39,6 +39,8 @@ def output_of(*command):
 def machine():
     """What a result must say about where it comes from."""
     gpus = output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
+    if shown := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        gpus = gpus[:len(shown.split(","))]
     name, driver = (gpus[0].split(", ") + [""])[:2] if gpus else ("", "")
     commit = output_of("git", "rev-parse", "--short=12", "HEAD")
     if commit and output_of("git", "status", "--porcelain", "--", "include", "bench", "CMakeLists.txt"):

@@ -5,8 +5,10 @@
 #include "session.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace engine {
@@ -52,6 +54,7 @@ public:
 private:
     double first_token(const std::vector<Tokens>& prompts, bool streamed) {
         engine_.saver().pause();
+        std::this_thread::sleep_for(std::chrono::milliseconds{500}); // the device has cleared what it was given back
         memsaver::Arrival coming;
         const double elapsed = timed([&] {
             if (streamed)
