@@ -17,7 +17,7 @@ TEST_CASE("two GPUs: PeerBackup keeps bytes on the other one") {
         write_pattern(machine.driver, block, bytes, round);
         const std::size_t before = machine.free_bytes();
         const Report paused = saver.pause("parked");
-        CHECK(paused.saved_bytes == align_up(bytes, 256)); // blocks are made of so many
+        CHECK(paused.saved_bytes == align_up(bytes, 256));                       // blocks are made of so many
         if (round > 1) CHECK(machine.free_bytes() >= before + 300_MiB - 16_MiB); // the first opens the way to the peer
         CHECK(peer.driver.handle_bytes() >= bytes);
         saver.resume("parked");
