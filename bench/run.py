@@ -40,7 +40,7 @@ def machine():
     """What a result must say about where it comes from."""
     gpus = output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
     if shown := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        gpus = gpus[:len(shown.split(","))]
+        gpus = [gpus[int(i)] for i in shown.split(",") if i.isdigit() and int(i) < len(gpus)]
     name, driver = (gpus[0].split(", ") + [""])[:2] if gpus else ("", "")
     commit = output_of("git", "rev-parse", "--short=12", "HEAD")
     if commit and output_of("git", "status", "--porcelain", "--", "include", "bench", "CMakeLists.txt"):

@@ -386,6 +386,41 @@ TEST_CASE("compressed: threads that bring bytes do not wait for the device becau
     CHECK(has_pattern(machine.driver, block.data(), block.size(), 1));
 }
 
+TEST_CASE("compressed: where many copies cannot be made at once they are made one by one") {
+    if (no_lz4()) return;
+    for (const auto& [failing, kind] :
+         {std::pair{Call::copy_many, StatusKind::unsupported}, std::pair{Call::copy_to_host, StatusKind::other},
+          std::pair{Call::copy_to_device, StatusKind::other}}) {
+        CAPTURE(call_name(failing));
+        const Checked<HostMachine2G> machine;
+        machine.driver.fail({.call = Call::copy_many, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
+        std::vector<void*> blocks;
+        for (std::uint64_t i = 0; i < 8; ++i) {
+            blocks.push_back(arena.allocate(300'000));
+            write_bytes(machine.driver, blocks.back(), thin(300'000, i));
+        }
+        const auto fails = [&, call = failing] { // the second of the copies of a piece
+            if (call != Call::copy_many) machine.driver.fail({.call = call, .nth = 2, .kind = StatusKind::other});
+        };
+        const std::uint64_t before = machine.driver.calls(Call::copy_to_host);
+        if (failing == Call::copy_to_host) {
+            fails();
+            CHECK_THROWS_AS((void)saver.pause("packed"), DriverError);
+        }
+        (void)saver.pause("packed");
+        CHECK(machine.driver.calls(Call::copy_to_host) >= before + blocks.size());
+        if (failing == Call::copy_to_device) {
+            fails();
+            CHECK_THROWS_AS((void)saver.resume("packed"), DriverError);
+        }
+        (void)saver.resume("packed");
+        for (std::uint64_t i = 0; i < 8; ++i) CHECK(read_bytes(machine.driver, blocks[i], 300'000) == thin(300'000, i));
+        CHECK(machine.driver.calls(Call::copy_many) >= 2);
+    }
+}
+
 TEST_CASE("compressed: a policy for one pause, and a tag that goes") {
     if (no_lz4()) return;
     const Checked<HostMachine2G> machine;

@@ -155,9 +155,12 @@ TEST_CASE_TEMPLATE("backup: blocks that are freed and allocated while paused", M
         Blocks blocks{machine.driver, arena, odd_sizes};
         blocks.write(1);
         (void)saver.pause("weights");
+        const std::size_t kept = row_of(saver, "weights").backed_up_bytes;
         saver.deallocate(blocks.drop(1));
         saver.deallocate(blocks.drop(2));
-        CHECK(row_of(saver, "weights").backed_up_bytes <= odd_bytes);
+        const std::size_t left = row_of(saver, "weights").backed_up_bytes;
+        CHECK((left < kept) !=
+              (name.find("compressed") != std::string::npos)); // coded bytes go with the next operation
         // Made while others are paused, in memory of its own, and paused as well: two batches come back together.
         Blocks later{machine.driver, arena, {5_MiB + 3, 6912, 3_MiB}};
         later.write(7);

@@ -645,7 +645,7 @@ static void test_compressed(void) {
             memsaver_usage usage = MEMSAVER_USAGE_INIT;
             OK(memsaver_get_usage(saver, &names[i], 1, &usage));
             CHECK(usage.mapped_bytes == 0 && usage.backed_up_bytes > 0);
-            CHECK(usage.backed_up_bytes <= 8 * MIB); // LZ4 sees that it repeats, a GPU's codec does not
+            CHECK(usage.backed_up_bytes < (copy_in == NULL ? 4 : 8) * MIB); // a GPU's codec keeps half of each number
             OK(memsaver_resume(saver, &names[i], 1, NULL, NULL));
             CHECK(reads(block, 42, 8 * MIB));
         }

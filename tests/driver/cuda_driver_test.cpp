@@ -181,7 +181,16 @@ TEST_CASE("CudaDriver: many copies go in batches, or not at all where the driver
         CHECK(driver.copy_many(Direction::in, parts.data(), parts.size(), {}).kind == StatusKind::other);
         CHECK(stub.all("cuMemcpyBatchAsync").size() == 4);
     }
+    stub.state.fails["cuMemcpyBatchAsync"] = CUDA_ERROR_NOT_SUPPORTED;
+    CHECK(stub.driver(0).copy_many(Direction::in, parts.data(), 1, {}).kind == StatusKind::unsupported);
     stub.state.fails.clear();
+    stub.state.attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 0;
+    CHECK(stub.driver(0).copy_many(Direction::in, parts.data(), 1, {}).kind == StatusKind::unsupported);
+    stub.state.attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 1;
+    CHECK(stub.driver(0).copy_many(Direction::in, parts.data(), 1, {}).ok());
+    stub.state.version = 12090; // whose batches have another argument
+    CHECK(stub.driver(0).copy_many(Direction::in, parts.data(), 1, {}).kind == StatusKind::unsupported);
+    stub.state.version = 13000;
     stub.state.missing = "cuMemcpyBatchAsync";
     CHECK(stub.driver(0).copy_many(Direction::in, parts.data(), 1, {}).kind == StatusKind::unsupported);
 }

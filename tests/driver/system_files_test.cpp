@@ -302,7 +302,7 @@ TEST_CASE("a file of the program's is opened by its name, read, and known again"
     yes = false;
     CHECK(SystemFiles::sample_cached(file, 5 * block, 0, yes).ok());
     CHECK(yes);
-    if (SystemFiles::count_cached(file, 5 * block, 0, yes).kind != StatusKind::unsupported) { // Linux before 6.5
+    if (SystemFiles::count_cached(file, 5 * block, 0, yes).kind != StatusKind::unsupported) { // as before Linux 6.5
         CHECK(yes);
         CHECK(SystemFiles::count_cached(file, 0, 0, yes).ok());
         CHECK(yes);

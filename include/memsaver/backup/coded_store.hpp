@@ -52,7 +52,7 @@ public:
     inline Status clear() noexcept override;
     inline Status retry() noexcept override;
 
-    /// Room for 0.7 of the bytes, and the scratch, if the device has it.
+    /// Room for 0.7 of the bytes, the scratch, if the device has it, and the codec's arrays.
     inline void prepare(std::vector<Unit> units) override;
     inline std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
     inline std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
@@ -133,8 +133,12 @@ private:
     /// Room in the store inside, which grows as it must.
     inline std::uint64_t take_room(std::size_t bytes, std::size_t grow_by) const;
     inline void grow_inside(std::size_t bytes) const;
-    /// Pinned host memory for the codec's arrays of a part that this thread has, or that nobody has; null: it wants
-    /// none.
+    /// Of the parts that nobody has lent: pinned memory for the codec's arrays is taken, or, `settled`, the device
+    /// waited for where work may still touch it.
+    inline void ready_rows(std::size_t parts, bool settled) noexcept;
+    inline void give_part(std::size_t part) noexcept;
+    /// Pinned host memory for the codec's arrays, of a part that this thread has lent. Null: it wants none, or work may
+    /// still touch it.
     inline PinnedBuffer* take_rows(std::size_t part) noexcept;
     /// What the store inside readies at once: its rooms, cut at the borders of cells.
     [[nodiscard]] inline std::vector<Room> cells() const;

@@ -56,8 +56,9 @@ private:
     template <class Act>
     void each_row(const std::vector<Cargo>& cargo, const Act& act);
     /// Enqueues the copies of a row to or from `host`, where the row begins.
-    inline void copy(const Cargo* first, const Cargo* last, std::byte* host, Direction direction);
-    [[nodiscard]] inline Status copy_each(Direction direction, std::span<const CopyPart> parts) const noexcept;
+    inline void copy(const Cargo* first, const Cargo* last, std::byte* host, bool pinned, Direction direction);
+    [[nodiscard]] inline Status copy_each(Direction direction, std::span<const CopyPart> parts,
+                                          bool pinned) const noexcept;
     inline void may_write(const Cargo& cargo, const std::function<Status(Range)>& before_write) const;
     [[nodiscard]] Codec::Place codec_place() const noexcept {
         return {stream_.get(),
@@ -79,6 +80,7 @@ private:
     PinnedBuffer* buffer_ = nullptr;
     PinnedBuffer* rows_ = nullptr;       // the codec's
     std::vector<std::uint64_t> reached_; // in the piece under way
+    bool reached_pinned_ = false;        // the last of them
 };
 
 /// A part of the scratch, for as long as somebody needs it. Where all are lent it waits: a tag that was paused in
@@ -99,9 +101,7 @@ public:
     Loan& operator=(const Loan&) = delete;
     ~Loan() {
         if (!lent_) return;
-        const std::lock_guard lock{store_.parts_mutex_};
-        store_.lent_[part_] = false;
-        store_.part_free_.notify_all();
+        store_.give_part(part_);
     }
     [[nodiscard]] std::size_t part() const noexcept { return part_; }
 
@@ -348,9 +348,28 @@ inline std::uint64_t CodedStore::take_room(std::size_t bytes, std::size_t grow_b
     }
 }
 
+inline void CodedStore::give_part(std::size_t part) noexcept {
+    const std::lock_guard lock{parts_mutex_};
+    lent_[part] = false;
+    part_free_.notify_all();
+}
+
+inline void CodedStore::ready_rows(std::size_t parts, bool settled) noexcept {
+    for (std::size_t part = 0; part < parts; ++part) {
+        {
+            const std::lock_guard lock{parts_mutex_};
+            if (lent_[part]) continue;
+            lent_[part] = true;
+        }
+        if (settled) (void)rows_[part].settle(); // if not, they are not used
+        if (!settled) (void)take_rows(part);
+        give_part(part);
+    }
+}
+
 inline PinnedBuffer* CodedStore::take_rows(std::size_t part) noexcept {
     const std::size_t bytes = coding_.codec->row_bytes(most_chunks());
-    if (bytes == 0) return nullptr;
+    if (bytes == 0 || rows_[part].unsettled()) return nullptr;
     (void)rows_[part].take(driver_, align_up(bytes, 2_MiB)); // without them it is slower
     return &rows_[part];
 }
@@ -388,10 +407,7 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
     }
     const Status status = scratch_->take(plan(area).bytes());
     if (status.kind != StatusKind::out_of_memory) check_of(status, "take memory to code in", plan(area).bytes());
-    for (std::size_t part = 0; part < plan(area).parts; ++part) {
-        const std::lock_guard lock{parts_mutex_};
-        if (!lent_[part]) (void)take_rows(part);
-    }
+    ready_rows(plan(area).parts, false);
     wanted = wanted / 10 * 7;
     {
         const std::unique_lock growing{inside_mutex_};
@@ -418,6 +434,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, co
     measure();
     remember(live);
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
+    ready_rows(rows_.size(), true);
     sweep();
     const std::vector<Unit> chunks = chunks_of(units);
     forget(chunks);
@@ -452,6 +469,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, con
     remember(live);
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     ring_->settle(tag_text_); // here: the crew must not wait for the device
+    ready_rows(rows_.size(), true);
     const bool coded = coded_bytes() != 0;
     if (coded) check_of(scratch_->take(), "take memory to decode in", scratch_->wanted_bytes());
     return start(Direction::in, units, coded, live);
@@ -777,6 +795,10 @@ void CodedStore::Worker::each_row(const std::vector<Cargo>& cargo, const Act& ac
         }
         if (host != nullptr) {
             reached_.push_back(location);
+            {
+                const std::shared_lock steady{store_.inside_mutex_};
+                reached_pinned_ = store_.inside_->pinned(location, static_cast<std::size_t>(end - location));
+            }
             act(&cargo[first], cargo.data() + i, host);
             continue;
         }
@@ -791,7 +813,8 @@ void CodedStore::Worker::each_row(const std::vector<Cargo>& cargo, const Act& ac
     }
 }
 
-inline void CodedStore::Worker::copy(const Cargo* first, const Cargo* last, std::byte* host, Direction direction) {
+inline void CodedStore::Worker::copy(const Cargo* first, const Cargo* last, std::byte* host, bool pinned,
+                                     Direction direction) {
     const std::uint64_t origin = first->record.location;
     Piece piece;
     for (const Cargo* one = first; one != last; ++one) {
@@ -820,12 +843,13 @@ inline void CodedStore::Worker::copy(const Cargo* first, const Cargo* last, std:
         parts.push_back({out ? here : joined.device, out ? joined.device : here, joined.bytes});
         bytes += joined.bytes;
     }
-    store_.check_of(copy_each(direction, parts), "copy bytes", bytes);
+    store_.check_of(copy_each(direction, parts, pinned), "copy bytes", bytes);
 }
 
-inline Status CodedStore::Worker::copy_each(Direction direction, std::span<const CopyPart> parts) const noexcept {
+inline Status CodedStore::Worker::copy_each(Direction direction, std::span<const CopyPart> parts,
+                                            bool pinned) const noexcept {
     const AnyDriver& driver = store_.driver_;
-    if (parts.size() > 1) {
+    if (parts.size() > 1 && pinned) {
         const Status status = driver.copy_many(direction, parts.data(), parts.size(), stream_.get());
         if (status.kind != StatusKind::unsupported) return status;
     }
@@ -845,7 +869,7 @@ inline void CodedStore::Worker::put(const std::vector<Cargo>& cargo) {
     each_row(cargo, [&](const Cargo* first, const Cargo* last, std::byte* host) {
         std::byte* const to = host != nullptr ? host : buffer().data();
         const std::uint64_t origin = first->record.location;
-        copy(first, last, to, Direction::out);
+        copy(first, last, to, host != nullptr ? reached_pinned_ : buffer().pinned(), Direction::out);
         pass();
         for (const Cargo* one = first; one != last; ++one) {
             std::byte* const at = to + (one->record.location - origin);
@@ -898,7 +922,7 @@ inline void CodedStore::Worker::get(const std::vector<Cargo>& cargo, const std::
             }
             if (!one->record.coded) may_write(*one, before_write);
         }
-        copy(first, last, from, Direction::in);
+        copy(first, last, from, host != nullptr ? reached_pinned_ : buffer().pinned(), Direction::in);
         if (host == nullptr) pass();
     });
 }

@@ -44,28 +44,36 @@ MEMSAVER_INLINE Status CopyLane::watch(std::span<const Sent> sent, const KernelC
     double all = 0;
     for (const Sent& each : sent) all += static_cast<double>(each.bytes);
     const auto begin = Clock::now();
-    auto last = begin;
-    bool at_once = false; // whether `last` was seen as it was: when the copies before had come
-    double fastest = 0;   // bytes a nanosecond
+    auto start = begin;   // of what is judged: what had come by then is not
+    auto not_yet = begin; // the last moment at which something had not come
+    bool waited = false;  // whether there was such a moment
+    double fastest = 0;   // bytes a nanosecond; less than that, if anything
+    const auto too_slow = [&] {
+        return options.slower > 0 && Nanoseconds{not_yet - start}.count() * fastest > options.slower * all;
+    };
     bool held_up = false;
     for (std::size_t i = 0; i < sent.size() && !held_up; ++i) {
-        for (bool waited = false;; waited = true) {
+        const bool timed = waited; // the one before had not come at `not_yet`
+        const auto before = not_yet;
+        for (;;) {
             bool passed = false;
             if (const Status status = driver_.query(sent[i].mark, passed); !status.ok()) return status;
             const auto now = Clock::now();
-            if (passed) {
-                if (waited && at_once)
-                    fastest = std::max(fastest, static_cast<double>(sent[i].bytes) / Nanoseconds{now - last}.count());
-                at_once = waited;
-                last = now;
-                break;
+            if (passed && !waited) {
+                all -= static_cast<double>(sent[i].bytes);
+                start = now;
+            } else if (passed && timed) {
+                fastest = std::max(fastest, static_cast<double>(sent[i].bytes) / Nanoseconds{now - before}.count());
             }
-            held_up = now - begin >= options.after ||
-                      (options.slower > 0 && Nanoseconds{now - begin}.count() * fastest > options.slower * all);
+            if (passed) break;
+            waited = true;
+            not_yet = now;
+            held_up = now - begin >= options.after || too_slow();
             if (held_up) break;
             std::this_thread::yield();
         }
     }
+    held_up = held_up || too_slow(); // perhaps seen late
     use_.lane()->held_up.store(held_up);
     use_.lane()->looked.store(std::chrono::nanoseconds{Clock::now().time_since_epoch()}.count());
     if (held_up) take_detour();

@@ -112,6 +112,15 @@ MEMSAVER_INLINE Status HostStore::reach(std::uint64_t location, std::size_t byte
     return {};
 }
 
+MEMSAVER_INLINE bool HostStore::pinned(std::uint64_t location, std::size_t bytes) const {
+    const auto region = region_of(location);
+    bool all = true;
+    for (std::uint64_t cell = location; all && cell < location + bytes;
+         cell = align_down(cell, HostRegion::cell_bytes) + HostRegion::cell_bytes)
+        all = region->ready(cell, true);
+    return all;
+}
+
 MEMSAVER_INLINE void HostStore::about(const LiveSet& live) {
     tell_ = live.tell;
     if (std::exchange(fell_back_, false)) tell_refused(tell_);

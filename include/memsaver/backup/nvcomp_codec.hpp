@@ -65,11 +65,12 @@ private:
     /// that come up. The CUDA driver loads kernels when they are first launched, and may wait for the context
     /// meanwhile: not while streams wait for bytes. nvCOMP chooses its kernels by how many chunks there are and how
     /// large.
-    inline bool load_kernels(std::size_t chunks) const noexcept;
+    inline bool load_kernels(std::size_t chunks) noexcept;
     static constexpr std::size_t most_loaded = 32; ///< chunks: a piece of CodedStore's has so many
 
     AnyDriver driver_;
     NvcompLibrary nvcomp_;
+    bool rows_by_kernel_ = false;
     nvcomp::CompressOptions compress_{};
     nvcomp::DecompressOptions decompress_{};
 };

@@ -120,7 +120,7 @@ inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)
     if (!load_kernels(most_loaded)) (void)load_kernels(1);
 }
 
-inline bool NvcompCodec::load_kernels(std::size_t chunks) const noexcept {
+inline bool NvcompCodec::load_kernels(std::size_t chunks) noexcept {
     constexpr std::size_t chunk = 1_MiB;
     constexpr std::size_t most = 192; // at once, of checksums
     Sizes sizes;
@@ -132,7 +132,7 @@ inline bool NvcompCodec::load_kernels(std::size_t chunks) const noexcept {
     std::array<std::uint32_t, most_loaded> found{};
     std::array<Range, most> same;
     std::array<std::uint32_t, most> sums{};
-    (void)driver_.copy_by_kernel(0, 0, 0, {}); // that is loaded too
+    rows_by_kernel_ = driver_.copy_by_kernel(0, 0, 0, {}).ok(); // that is loaded too, now or never
     OwnedStream stream;
     OwnedEvent mark;
     if (!stream.open(driver_).ok() || !mark.open(driver_, stream.get()).ok()) return false;
@@ -268,7 +268,7 @@ private:
         const AnyDriver& driver = codec_.driver_;
         const Address device = place_.work.address;
         const bool in = direction == Direction::in;
-        if (place_.rows != nullptr) {
+        if (place_.rows != nullptr && codec_.rows_by_kernel_) {
             const auto here = reinterpret_cast<Address>(host_);
             const Status status =
                 driver.copy_by_kernel(in ? device : here, in ? here : device, bytes(chunks_), place_.stream);

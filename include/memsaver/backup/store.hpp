@@ -111,6 +111,8 @@ public:
         at = nullptr;
         return {};
     }
+    /// Whether what was reached there is pinned.
+    [[nodiscard]] virtual bool pinned(std::uint64_t /*location*/, std::size_t /*bytes*/) const { return false; }
     /// Bytes will pass by `reach`, `put` and `get` for this save or restore.
     virtual void about(const LiveSet& /*live*/) {}
     /// Work that could not be waited for may still touch what was reached there.

@@ -29,7 +29,7 @@ MEMSAVER_INLINE CudaLibrary::Entry CudaLibrary::entry(const char* name, int sinc
 }
 
 MEMSAVER_INLINE CudaLibrary::Entry CudaLibrary::optional_entry(const char* name, int since) noexcept {
-    if (get_proc_address_ == nullptr) return {nullptr};
+    if (get_proc_address_ == nullptr || since > version_) return {nullptr}; // or it has other arguments there
     void* address = nullptr;
     const cuda::Result result = get_proc_address_(name, &address, since, cuda::legacy_stream, nullptr);
     return {result == cuda::success ? address : nullptr};

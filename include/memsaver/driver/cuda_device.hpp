@@ -44,12 +44,16 @@ public:
     /// The stream for copies in one direction, opened by whoever asks first. Inside `call`.
     cuda::Result lane(Direction direction, StreamRef& stream) const noexcept;
 
+    /// Pins host pages for every device, one thread of this driver's at a time.
+    Status pin(void* pages, std::size_t bytes) const noexcept;
+    /// Enqueues copies between the device and pinned host pages, in batches; `begun` of them were when it answers.
+    /// cuda::error_not_supported where the CUDA driver is too old, and where pinned pages do not have their own
+    /// addresses on the device. Inside `call`.
+    cuda::Result copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream,
+                           std::size_t& begun) const noexcept;
     /// Enqueues a copy by a kernel of the library's; of no bytes: only loads it. cuda::error_not_supported where the
     /// driver, the device or the alignment of an address does not allow for it, and while it cannot be loaded because
     /// streams wait for words. Inside `call`.
-    Status pin(void* pages, std::size_t bytes) const noexcept;
-    cuda::Result copy_many(Direction direction, const CopyPart* parts, std::size_t count,
-                           StreamRef stream) const noexcept;
     cuda::Result copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
     /// By freeing: measured on an H200, cuMemFree waits for the whole primary context as cuCtxSynchronize does, but
@@ -81,6 +85,7 @@ private:
     cuda::Result unpin_a_page() const noexcept;
     /// Null where there is none. The driver compiles and loads it, and may wait for the context meanwhile.
     cuda::Function copy_kernel() const noexcept;
+    [[nodiscard]] cuda::Result pinned_at_own_addresses() const noexcept;
     cuda::Result load_copy_kernel() const noexcept;
 
     template <class Act>
@@ -127,7 +132,7 @@ private:
     std::string name_;
     mutable Neighbours neighbours_;
     mutable std::mutex lanes_mutex_;
-    mutable std::mutex pin_mutex_; // the driver pins for one thread at a time: others wait here, in nobody's way there
+    mutable std::mutex pin_mutex_; // CUDA pins for one thread at a time: others wait here, in no launch's way
     mutable std::array<cuda::Stream, 2> lanes_{};
     mutable cuda::DevicePtr crumb_ = 0;
     mutable std::mutex copier_mutex_;

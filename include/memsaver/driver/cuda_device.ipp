@@ -88,8 +88,10 @@ MEMSAVER_INLINE Status CudaDevice::pin(void* pages, std::size_t bytes) const noe
 }
 
 MEMSAVER_INLINE cuda::Result CudaDevice::copy_many(Direction direction, const CopyPart* parts, std::size_t count,
-                                                   StreamRef stream) const noexcept {
+                                                   StreamRef stream, std::size_t& begun) const noexcept {
+    begun = 0;
     if (api_.copy_batch == nullptr) return cuda::error_not_supported;
+    if (const cuda::Result result = pinned_at_own_addresses(); result != cuda::success) return result;
     constexpr std::size_t most = 64;
     std::array<cuda::DevicePtr, most> to;
     std::array<cuda::DevicePtr, most> from;
@@ -99,18 +101,25 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_many(Direction direction, const Co
     cuda::CopyAttributes all{cuda::source_in_stream_order, here, host};
     if (direction == Direction::in) std::swap(all.from, all.to);
     std::size_t first = 0; // whose attributes they are
-    for (std::size_t done = 0; done < count; done += most) {
-        const std::size_t these = std::min(count - done, most);
+    while (begun < count) {
+        const std::size_t these = std::min(count - begun, most);
         for (std::size_t i = 0; i < these; ++i) {
-            to[i] = parts[done + i].to;
-            from[i] = parts[done + i].from;
-            bytes[i] = parts[done + i].bytes;
+            to[i] = parts[begun + i].to;
+            from[i] = parts[begun + i].from;
+            bytes[i] = parts[begun + i].bytes;
         }
         const cuda::Result result =
             api_.copy_batch(to.data(), from.data(), bytes.data(), these, &all, &first, 1, native(stream));
         if (result != cuda::success) return result;
+        begun += these;
     }
     return cuda::success;
+}
+
+MEMSAVER_INLINE cuda::Result CudaDevice::pinned_at_own_addresses() const noexcept {
+    int reaches = 0;
+    const cuda::Result result = api_.device_attribute(&reaches, cuda::attribute_host_pointers, device_);
+    return result == cuda::success && reaches == 0 ? cuda::error_not_supported : result;
 }
 
 MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from, std::size_t bytes,
@@ -137,9 +146,7 @@ MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
 }
 
 MEMSAVER_INLINE cuda::Result CudaDevice::load_copy_kernel() const noexcept {
-    int reaches = 0; // the host's pages at their own addresses
-    cuda::Result result = api_.device_attribute(&reaches, cuda::attribute_host_pointers, device_);
-    if (result == cuda::success && reaches == 0) result = cuda::error_not_supported;
+    cuda::Result result = pinned_at_own_addresses();
     cuda::Module loaded = nullptr;
     if (result == cuda::success) result = api_.module_load(&loaded, copy_kernel_ptx);
     if (result != cuda::success) return result;

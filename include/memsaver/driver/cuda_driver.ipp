@@ -205,10 +205,11 @@ MEMSAVER_INLINE Status CudaDriver::copy_peer(Address to, Address from, std::size
 
 MEMSAVER_INLINE Status CudaDriver::copy_many(Direction direction, const CopyPart* parts, std::size_t count,
                                              StreamRef stream) const noexcept {
-    const Status status =
-        device_->call([&](const detail::CudaApi&) { return device_->copy_many(direction, parts, count, stream); });
+    std::size_t begun = 0;
+    const Status status = device_->call(
+        [&](const detail::CudaApi&) { return device_->copy_many(direction, parts, count, stream, begun); });
     if (status.code != detail::cuda::error_not_supported) return status;
-    return {StatusKind::unsupported, status.code, status.name};
+    return {begun == 0 ? StatusKind::unsupported : StatusKind::other, status.code, status.name};
 }
 
 MEMSAVER_INLINE Status CudaDriver::copy_by_kernel(Address to, Address from, std::size_t bytes,

@@ -65,7 +65,8 @@ public:
     /// cannot. EINVAL too for what is no ordinary file.
     static Status open_source(const char* path, bool direct, FileRef& file) noexcept;
     static Status facts(FileRef file, FileFacts& facts) noexcept;
-    /// Whether nearly all of the range is in the page cache. Linux counts it from 6.5 on; else samples say so.
+    /// Whether nearly all of the range is in the page cache. Linux counts it from 6.5 on, where the file system's pages
+    /// are its own; else samples say so.
     static Status cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept;
     /// `unsupported` where the system cannot count.
     static Status count_cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept;

@@ -5,9 +5,11 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -226,6 +228,12 @@ MEMSAVER_INLINE Status SystemFiles::count_cached(FileRef file, std::size_t bytes
         std::uint64_t cached, dirty, written_back, evicted, lately_evicted;
     } pages{};
     static_assert(sizeof range == 16 && sizeof pages == 40);
+    // Others may have the pages of a file elsewhere, as overlayfs has, in those of the file below.
+    constexpr std::array<std::uint32_t, 5> known{0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994};
+    struct statfs system {}; // ext4, XFS, Btrfs, F2FS and tmpfs
+    if (::fstatfs(file.descriptor, &system) != 0) return system_status(errno);
+    if (std::find(known.begin(), known.end(), static_cast<std::uint32_t>(system.f_type)) == known.end())
+        return {StatusKind::unsupported, EOPNOTSUPP, "cachestat"};
     yes = true;
     if (bytes == 0) return {};
     if (::syscall(cachestat, file.descriptor, &range, &pages, 0U) != 0)

@@ -154,8 +154,18 @@ public:
                      StreamRef stream) const noexcept requires BatchCopies<D> {
         std::size_t bytes = 0;
         for (std::size_t i = 0; i < count; ++i) bytes += parts[i].bytes;
-        return call({.call = Call::copy_many, .bytes = bytes, .stream = stream},
-                    [&](CallRecord&) { return inner().copy_many(direction, parts, count, stream); });
+        return call({.call = Call::copy_many, .bytes = bytes, .stream = stream}, [&](CallRecord& made) {
+            const bool out = direction == Direction::out;
+            for (std::size_t i = 0; i < count; ++i) {
+                CallRecord part = made;
+                part.call = out ? Call::copy_to_host : Call::copy_to_device;
+                part.address = out ? parts[i].from : parts[i].to;
+                part.host = reinterpret_cast<const void*>(out ? parts[i].to : parts[i].from);
+                part.bytes = parts[i].bytes;
+                this->look(part);
+            }
+            return inner().copy_many(direction, parts, count, stream);
+        });
     }
     Status copy_by_kernel(Address to, Address from, std::size_t bytes,
                           StreamRef stream) const noexcept requires KernelCopies<D> {
