@@ -44,8 +44,6 @@ public:
     /// The stream for copies in one direction, opened by whoever asks first. Inside `call`.
     cuda::Result lane(Direction direction, StreamRef& stream) const noexcept;
 
-    /// Pins host pages for every device, one thread of this driver's at a time.
-    Status pin(void* pages, std::size_t bytes) const noexcept;
     /// Enqueues copies between the device and pinned host pages, in batches; `begun` of them were when it answers.
     /// cuda::error_not_supported where the CUDA driver is too old, and where pinned pages do not have their own
     /// addresses on the device. Inside `call`.
@@ -132,7 +130,6 @@ private:
     std::string name_;
     mutable Neighbours neighbours_;
     mutable std::mutex lanes_mutex_;
-    mutable std::mutex pin_mutex_; // CUDA pins for one thread at a time: others wait here, in no launch's way
     mutable std::array<cuda::Stream, 2> lanes_{};
     mutable cuda::DevicePtr crumb_ = 0;
     mutable std::mutex copier_mutex_;

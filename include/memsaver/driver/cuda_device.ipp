@@ -82,11 +82,6 @@ MEMSAVER_INLINE cuda::Result CudaDevice::lane(Direction direction, StreamRef& st
     return result;
 }
 
-MEMSAVER_INLINE Status CudaDevice::pin(void* pages, std::size_t bytes) const noexcept {
-    const std::lock_guard alone{pin_mutex_};
-    return call([&](const CudaApi& api) { return api.host_register(pages, bytes, cuda::host_register_portable); });
-}
-
 MEMSAVER_INLINE cuda::Result CudaDevice::copy_many(Direction direction, const CopyPart* parts, std::size_t count,
                                                    StreamRef stream, std::size_t& begun) const noexcept {
     begun = 0;

@@ -221,7 +221,9 @@ MEMSAVER_INLINE Status CudaDriver::copy_by_kernel(Address to, Address from, std:
 }
 
 MEMSAVER_INLINE Status CudaDriver::pin_host(void* pages, std::size_t bytes) const noexcept {
-    const Status status = device_->pin(pages, bytes);
+    const Status status = device_->call([&](const detail::CudaApi& api) {
+        return api.host_register(pages, bytes, detail::cuda::host_register_portable);
+    });
     if (status.kind != StatusKind::out_of_memory) return status;
     return {StatusKind::out_of_host_memory, status.code, status.name}; // it is the host's pages that are short
 }
