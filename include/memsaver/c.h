@@ -772,8 +772,9 @@ MEMSAVER_API memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, 
 /// beyond the range, a step of it has no memory, a capture.
 MEMSAVER_API memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
                                                       const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
-/// Commits or releases at the end, so that the last step with memory is the one that holds byte `bytes - 1`; 0 releases
-/// everything. Errors as of these two.
+/// Commits or releases at the end. Where the step that holds byte `bytes - 1` lies behind the last one with memory,
+/// commits all from there up to it; else releases what lies behind it. 0 releases everything. What was released before
+/// the last step with memory stays so. Errors as of these two.
 MEMSAVER_API memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
                                                      const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
 

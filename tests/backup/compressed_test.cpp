@@ -3,7 +3,12 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <thread>
+
+#include <sys/mman.h>
 
 namespace backup_compressed_test {
 
@@ -419,6 +424,76 @@ TEST_CASE("compressed: where many copies cannot be made at once they are made on
         for (std::uint64_t i = 0; i < 8; ++i) CHECK(read_bytes(machine.driver, blocks[i], 300'000) == thin(300'000, i));
         CHECK(machine.driver.calls(Call::copy_many) >= 2);
     }
+}
+
+/// Host pages lie side by side, in the order in which they are taken, and a copy stays within one pin, as on CUDA.
+struct SideBySide : HostDriver {
+    struct Books {
+        Books() : begin{static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0))} {}
+        ~Books() { (void)::munmap(begin, size); }
+        Books(const Books&) = delete;
+        Books& operator=(const Books&) = delete;
+
+        static constexpr std::size_t size = 4_GiB;
+        static constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        std::byte* begin;
+        std::size_t used = 0;
+        std::mutex mutex;
+        std::map<const std::byte*, std::size_t> pins;
+    };
+    explicit SideBySide(std::size_t bytes) : HostDriver{bytes} {}
+    Status map_host(std::size_t bytes, void*& pages) const noexcept {
+        const std::lock_guard lock{books->mutex};
+        pages = books->begin + books->used;
+        books->used += bytes;
+        return {};
+    }
+    Status unmap_host(void*, std::size_t) const noexcept { return {}; }
+    Status pin_host(void* pages, std::size_t bytes) const noexcept {
+        const Status status = HostDriver::pin_host(pages, bytes);
+        const std::lock_guard lock{books->mutex};
+        if (status.ok()) books->pins[static_cast<std::byte*>(pages)] = bytes;
+        return status;
+    }
+    Status unpin_host(void* pages) const noexcept {
+        const std::lock_guard lock{books->mutex};
+        books->pins.erase(static_cast<std::byte*>(pages));
+        return HostDriver::unpin_host(pages);
+    }
+    Status copy_to_host(void* to, Address from, std::size_t bytes, StreamRef stream) const noexcept {
+        return over_two(to, bytes) ? refused() : HostDriver::copy_to_host(to, from, bytes, stream);
+    }
+    Status copy_to_device(Address to, const void* from, std::size_t bytes, StreamRef stream) const noexcept {
+        return over_two(from, bytes) ? refused() : HostDriver::copy_to_device(to, from, bytes, stream);
+    }
+    static Status refused() { return {StatusKind::other, 1, "a copy over two pins"}; }
+    bool over_two(const void* memory, std::size_t bytes) const {
+        const auto* const at = static_cast<const std::byte*>(memory);
+        const std::lock_guard lock{books->mutex};
+        auto pin = books->pins.upper_bound(at);
+        if (pin == books->pins.begin()) return false;
+        --pin;
+        const std::byte* const end = pin->first + pin->second;
+        return at < end && at + bytes > end;
+    }
+
+    std::shared_ptr<Books> books = std::make_shared<Books>();
+};
+
+TEST_CASE("compressed: bytes are moved from one room of host memory at a time") {
+    const SideBySide driver{256_MiB};
+    MemorySaver saver{driver};
+    const HostBackup host{.threads = 1};
+    const Arena arena = saver.arena("tag", Compressed<HostBackup>{.policy = host, .piece_bytes = 2_MiB, .pieces = 1});
+    void* const first = arena.allocate(1_MiB);
+    const Buffer<unsigned char> rest{arena, 32_MiB};
+    const std::vector<unsigned char> bytes = noise(32_MiB, 1);
+    write_bytes(driver, first, noise(1_MiB, 2));
+    write_bytes(driver, rest.data(), bytes);
+    saver.pause("tag");
+    arena.deallocate(first); // so that the pieces of a restore are not those of the save
+    saver.resume("tag");
+    CHECK(read_bytes(driver, rest.data(), bytes.size()) == bytes);
 }
 
 TEST_CASE("compressed: a policy for one pause, and a tag that goes") {

@@ -131,6 +131,23 @@ TEST_CASE_TEMPLATE("a name that finds room in a larger place goes there, up to a
     CHECK(workspaces.stats().mapped_bytes == 20_MiB);
 }
 
+TEST_CASE("a workspace without room: who is asked for some may ask the pool") {
+    const Checked<HostMachine2G> machine;
+    std::optional<WorkspacePool> pool;
+    int asked = 0;
+    void* other = nullptr;
+    MemorySaver saver{machine.driver, {.on_no_room = [&](const NoRoom&) {
+                          other = pool->get("other", 1_MiB);
+                          return ++asked == 1 && pool->stats().names == 1;
+                      }}};
+    pool.emplace(saver.arena("tag"), WorkspacePoolOptions{.cap = 64_MiB});
+    machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
+    CHECK(pool->get("ws", 32_MiB, {.group = "alone"}) != nullptr);
+    CHECK(asked == 1);
+    CHECK(other != nullptr);
+    CHECK(pool->stats().names == 2);
+}
+
 TEST_CASE_TEMPLATE("zeroed workspaces read as zero, in the order of the stream", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};

@@ -111,6 +111,82 @@ TEST_CASE_TEMPLATE("nccl: deregistered, suspended, paused; and back in reverse",
     CHECK(has_pattern(machine.driver, weights.data(), weights.size(), 3));
 }
 
+TEST_CASE("nccl: tags with windows are paused and resumed one after the other, in every order") {
+    const Checked<HostMachine2G> machine;
+    const Stub stub;
+    MemorySaver saver{machine.driver};
+    Registrations registrations{saver};
+    {
+        const NcclComm comm{registrations, Stub::comm()};
+        saver.pause(); // there are no tags yet
+        saver.resume();
+        CHECK(stub.taken() == Calls{"suspend 1", "resume"});
+    }
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+    const Buffer<char> cache{saver.arena("cache", HostBackup{}), 2_MiB};
+    const std::string plus_weights = "window 4194304 1";
+    const std::string plus_cache = "register 2097152";
+    SUBCASE("the communicator goes with all tags") {
+        NcclComm comm{registrations, Stub::comm()};
+        const NcclWindow one = comm.window(weights.data(), weights.size());
+        const NcclBuffer two = comm.buffer(cache.data(), cache.size());
+        (void)stub.taken();
+        for (const bool weights_first : {true, false}) {
+            saver.pause("weights");
+            CHECK(stub.taken() == Calls{"deregister", "unwindow", "suspend 1"});
+            CHECK_FALSE(two.registered());
+            CHECK(contains(text_of<Misuse>([&] { (void)comm.buffer(cache.data(), 4096); }), "is away"));
+            saver.pause("cache");
+            CHECK(stub.taken().empty());
+            CHECK(machine.driver.handle_bytes() == 0);
+            saver.resume(weights_first ? "weights" : "cache");
+            CHECK(stub.taken() == Calls{"resume", weights_first ? plus_weights : plus_cache});
+            CHECK(one.registered() == weights_first);
+            CHECK((one.get() != nullptr) == weights_first);
+            saver.resume(weights_first ? "cache" : "weights");
+            CHECK(stub.taken() == Calls{weights_first ? plus_cache : plus_weights});
+        }
+        saver.pause("weights");
+        saver.resume("weights"); // the other's memory never went
+        CHECK(stub.taken() == Calls{"deregister", "unwindow", "suspend 1", "resume", plus_weights, plus_cache});
+        stub->fails = {{"suspend", 3}};
+        CHECK_THROWS_AS(saver.pause("weights"), DriverError);
+        stub->fails.clear();
+        CHECK(two.registered());
+        CHECK(one.registered());
+    }
+    SUBCASE("the communicator goes with one of them") {
+        NcclComm comm{registrations, Stub::comm(), {.tags = "weights"}};
+        const NcclWindow one = comm.window(weights.data(), weights.size());
+        NcclBuffer two = comm.buffer(cache.data(), cache.size());
+        (void)stub.taken();
+        saver.pause("cache");
+        CHECK(stub.taken() == Calls{"deregister"});
+        saver.pause("weights");
+        CHECK(stub.taken() == Calls{"unwindow", "suspend 1"});
+        saver.resume("cache"); // waits for the communicator
+        CHECK(stub.taken().empty());
+        saver.resume("weights");
+        CHECK(stub.taken() == Calls{"resume", plus_weights, plus_cache});
+        saver.pause("weights");
+        (void)stub.taken();
+        two.end(); // nothing to tell a suspended communicator
+        CHECK(stub.taken().empty());
+        saver.resume("weights");
+        CHECK(stub.taken() == Calls{"resume", plus_weights});
+    }
+    SUBCASE("it is never suspended: what stays is left alone") {
+        NcclComm comm{registrations, Stub::comm(), {.suspend = NcclSuspend::never}};
+        const NcclWindow one = comm.window(weights.data(), weights.size());
+        const NcclBuffer two = comm.buffer(cache.data(), cache.size());
+        (void)stub.taken();
+        saver.pause("weights");
+        saver.pause("cache");
+        saver.resume();
+        CHECK(stub.taken() == Calls{"unwindow", "deregister", plus_weights, plus_cache});
+    }
+}
+
 TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses and resumes") {
     struct WithContext : HostDriver {
         using HostDriver::HostDriver;

@@ -479,6 +479,8 @@ TEST_CASE("switched off, an arrival is done") {
     const Arrival saved = saver.save("weights");
     CHECK(saved.done());
     saved.wait();
+    saved.wait(weights.at(0), layer);
+    CHECK_THROWS_AS(saved.wait(&saver, 1), Misuse);
 }
 
 TEST_CASE("no room for a streamed resume: nothing changes") {

@@ -1,4 +1,5 @@
 // Elastic memory: commits and releases anywhere in one range, and what everything else makes of it.
+#include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
@@ -158,6 +159,10 @@ TEST_CASE_TEMPLATE("elastic: each misuse says what was wrong and changes nothing
     CHECK_THROWS_AS(kv.release(3 * step, step), Misuse); // twice
     CHECK_THROWS_AS(arena.deallocate(kv.data()), Misuse);
     CHECK_THROWS_AS(arena.deallocate(at(kv, 5)), Misuse);
+    kv.commit(5 * step, step); // what the released step was known by is used again
+    CHECK_FALSE(saver.owns(at(kv, 3)));
+    CHECK_THROWS_AS(arena.deallocate(at(kv, 3)), Misuse);
+    kv.release(5 * step, step, already_idle);
     CHECK(kv.committed_bytes() == 3 * step);
     (void)saver.pause("kv");
     CHECK(contains(text_of<Misuse>([&] { kv.commit(4 * step, step); }), "paused"));
@@ -597,6 +602,52 @@ TEST_CASE_TEMPLATE("elastic: drop, close and the range's end, in any order", M, 
     }
 }
 
+TEST_CASE(
+    "elastic: a range that ends in a capture stays for its replays, also where blocks have handles of their own") {
+    for (const bool single : {false, true}) {
+        CAPTURE(single);
+        const Checked<HostMachine2G> machine;
+        MemorySaver saver{machine.driver};
+        const OwnStream stream{machine.driver};
+        const Arena arena = saver.arena("tag", HostBackup{.threads = 1}, ArenaOptions{.single_handle = single});
+        Elastic kv = arena.elastic(4 * step, steps);
+        kv.commit(0, step);
+        const Graph graph = capture(saver, "tag", stream, [&] {
+            check(machine.driver.fill(test::address_of(kv.data()), 1, step, stream), "fill");
+            kv = {};
+        });
+        (void)saver.trim();
+        CHECK(arena.usage().mapped_bytes >= step);
+        graph.launch(stream);
+        CHECK(machine.driver.drain().ok());
+    }
+}
+
+TEST_CASE_TEMPLATE("elastic: a range that ends takes nothing of its neighbours", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("kv");
+    std::vector<Elastic> ranges;
+    for (int i = 0; i < 4; ++i) {
+        ranges.push_back(arena.elastic(2 * step, steps));
+        ranges.back().commit(0, 2 * step);
+        write_pattern(machine.driver, ranges.back().data(), 2 * step, static_cast<std::uint64_t>(i));
+    }
+    for (const std::size_t gone : {1U, 0U, 3U}) {
+        ranges[gone] = {};
+        std::size_t blocks = 0;
+        for (std::size_t i = 0; i < 4; ++i) {
+            if (!ranges[i]) continue;
+            blocks += 2;
+            CHECK(ranges[i].committed_bytes() == 2 * step);
+            CHECK(has_pattern(machine.driver, ranges[i].data(), 2 * step, i));
+        }
+        CHECK(arena.usage().blocks == blocks);
+        CHECK(arena.usage().used_bytes == blocks * step);
+    }
+    check_books(saver, machine.driver);
+}
+
 TEST_CASE("elastic: an arrival, a save ahead and a backup view know what is committed") {
     const Checked<HostMachine2G> machine;
     MemorySaver saver{machine.driver};
@@ -737,6 +788,8 @@ TEST_CASE_TEMPLATE("elastic: switched off, and on plain memory, it works the sam
         CHECK(kv.committed_bytes() == 0);
         CHECK(saver.reclaim(0).bytes() == 0);
         CHECK(asked == 0);
+        CHECK(saver.reclaim(step).bytes() == 0);
+        CHECK(asked == (enabled ? 1 : 0));
         kv.commit(0, step);
         CHECK_THROWS_AS((void)arena.elastic(0), Misuse);
         saver.close();

@@ -291,6 +291,23 @@ TEST_CASE("exchange: hooks of both, in order; one that throws before keeps all a
     CHECK(b.whole());
 }
 
+TEST_CASE("exchange: what a try did that then found no room is in the report of the one that did") {
+    const FaultyDriver driver{HostDriver{40_MiB}};
+    int asked = 0;
+    MemorySaver saver{driver, {.on_no_room = [&](const NoRoom&) { return ++asked < 3; }}};
+    const Buffer<char> b{saver.arena("b", HostBackup{.threads = 1}), 20_MiB};
+    (void)saver.pause("b");
+    const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 32_MiB};
+    Report told;
+    const Hook hook = saver.after_pause([&](const PauseEvent& event) { told = event.report; });
+    driver.fail({.call = Call::create, .nth = 2, .kind = StatusKind::out_of_memory}); // once `a` has gone
+    const Report report = saver.exchange("a", "b");
+    CHECK(asked != 0);
+    CHECK(report.saved_bytes == 32_MiB);
+    CHECK(report.restored_bytes == 20_MiB);
+    CHECK(told.saved_bytes == 32_MiB);
+}
+
 TEST_CASE("exchange: without room for the difference nothing changes") {
     FaultyDriver<HostDriver> driver{HostDriver{64_MiB}};
     {

@@ -5,6 +5,7 @@
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
+#include "support/turnstile.hpp"
 
 #include "memsaver/backup/verified.hpp"
 
@@ -584,6 +585,39 @@ TEST_CASE("gates: what cannot be meant") {
     CHECK_THROWS_AS((void)saver.gate(second, 4), Misuse);
     CHECK_THROWS_AS((void)arena.gate(second, 4), Misuse);
     CHECK(contains(text_of<Misuse>([&] { gate.before(stream); }), "closed"));
+}
+
+TEST_CASE_TEMPLATE("gates: where bytes come of files, and others of the host, the call waits for none", M,
+                   MEMSAVER_TEST_HOSTS) {
+    const Checked<M> machine;
+    const ModelFiles files;
+    const std::vector<unsigned char> bytes = pattern(2 * layer, 1);
+    const std::string path = files.put("model", bytes);
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
+    const Buffer<char> of_file{model, 2 * layer};
+    model.load(of_file.data(), 2 * layer, path);
+    const Gate gate = saver.gate(of_file.data() + layer, layer);
+    const OwnStream stream{machine.driver};
+    Outbox outbox{machine.driver, layer};
+    saver.pause("model");
+    Turnstile held;
+    machine.driver.on_call([&](const CallRecord& call) {
+        if (call.call == Call::copy_to_device) held.pass();
+    });
+    const Arrival coming = saver.resume_async("model");
+    gate.before(stream);
+    outbox.fetch(of_file.data() + layer, stream);
+    CHECK(!coming.done());
+    held.open();
+    coming.wait();
+    machine.driver.on_call({});
+    EventRef event;
+    REQUIRE(machine.driver.open_event(stream, event).ok());
+    CHECK(machine.driver.record(event, stream).ok());
+    CHECK(machine.driver.wait(event).ok());
+    CHECK(machine.driver.close_event(event).ok());
+    CHECK(outbox.bytes() == part_of(bytes, layer, layer));
 }
 
 TEST_CASE("gates: switched off, they are free") {

@@ -57,8 +57,8 @@ TEST_CASE("many tags: what waits for the turn of one leaves the others as they a
     CHECK(a.usage().state != "active");
 }
 
-/// A policy whose first slot takes until it is told, and then fails.
-struct SlowToFail {
+/// A policy whose first slot takes until it is told, and perhaps fails then.
+struct Slow {
     struct Slot {
         void prepare(const LiveSet&) {}
         Ticket save(const LiveSet&) { return {}; }
@@ -68,23 +68,25 @@ struct SlowToFail {
         void invalidate() noexcept {}
         [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return 0; }
     };
-    [[nodiscard]] std::string_view name() const noexcept { return "slow to fail"; }
+    [[nodiscard]] std::string_view name() const noexcept { return "slow"; }
     [[nodiscard]] Slot open(const AnyDriver&) const {
         begun->store(true);
         while (held->load()) std::this_thread::yield();
-        throw std::runtime_error{"no slot"};
+        if (fails) throw std::runtime_error{"no slot"};
+        return {};
     }
-    friend bool operator==(const SlowToFail&, const SlowToFail&) = default;
+    friend bool operator==(const Slow&, const Slow&) = default;
 
     std::atomic<bool>* begun;
     std::atomic<bool>* held;
+    bool fails = false;
 };
 
 TEST_CASE("many tags: who waits while another thread makes a tag goes on where that one fails") {
     std::atomic<bool> begun{false};
     std::atomic<bool> held{true};
     MemorySaver saver{HostDriver{64_MiB}};
-    Doing fails{[&] { CHECK_THROWS_AS((void)saver.arena("a", SlowToFail{&begun, &held}), std::runtime_error); }};
+    Doing fails{[&] { CHECK_THROWS_AS((void)saver.arena("a", Slow{&begun, &held, true}), std::runtime_error); }};
     while (!begun) std::this_thread::yield();
     Doing waits{[&] { saver.deallocate(saver.arena("a", HostBackup{}).allocate(1_MiB)); }};
     std::this_thread::sleep_for(std::chrono::milliseconds{30}); // it most likely waits by now
@@ -93,6 +95,21 @@ TEST_CASE("many tags: who waits while another thread makes a tag goes on where t
     fails.join();
     waits.join();
     CHECK(saver.arena("a").usage().policy == "host");
+}
+
+TEST_CASE("many tags: who waits while another thread makes a tag has that one") {
+    std::atomic<bool> begun{false};
+    std::atomic<bool> held{true};
+    MemorySaver saver{HostDriver{64_MiB}};
+    Doing makes{[&] { (void)saver.arena("a", Slow{&begun, &held}); }};
+    while (!begun) std::this_thread::yield();
+    Doing waits{[&] { saver.deallocate(saver.arena("a").allocate(1_MiB)); }};
+    std::this_thread::sleep_for(std::chrono::milliseconds{30}); // it most likely waits by now
+    CHECK(!waits.over());
+    held = false;
+    makes.join();
+    waits.join();
+    CHECK(saver.arena("a").usage().policy == "slow");
 }
 
 TEST_CASE("many tags: lists for every operation on tags") {

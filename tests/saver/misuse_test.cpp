@@ -287,7 +287,7 @@ TEST_CASE_TEMPLATE("plain memory of a saver that is switched off tells as much",
     void* const freed = arena.allocate(1000);
     arena.deallocate(freed);
     const auto grown = arena.saver().reserve_block(arena.base(), 8_MiB);
-    arena.saver().grow(arena.base(), *grown, 1_MiB);
+    grown->grow(1_MiB);
     void* const growing = reinterpret_cast<void*>(grown->address());
     const std::string tag = "tag \"tag\"";
     const auto before = shown(saver);
@@ -298,7 +298,7 @@ TEST_CASE_TEMPLATE("plain memory of a saver that is switched off tells as much",
             {[&] { arena.deallocate(freed); }, {tag, at(freed), "freed before"}},
             {[&] { saver.deallocate(block + 999); }, {tag, at(block + 999), at(block), "1000 B"}},
             {[&] { saver.deallocate(growing); }, {tag, at(growing), "a block that grows"}},
-            {[&] { arena.saver().grow(arena.base(), *grown, 9_MiB); }, {tag, at(growing), "9.00 MiB", "8.00 MiB"}},
+            {[&] { grown->grow(9_MiB); }, {tag, at(growing), "9.00 MiB", "8.00 MiB"}},
             {[&] { (void)saver.backup_view(block, 7); }, {tag, at(block), "7 B", "never paused"}},
             {[&] { (void)saver.arena("tag", Zero{}, {.reserve = 2_MiB}); }, {tag, "1.00 MiB", "2.00 MiB"}},
         },

@@ -282,6 +282,25 @@ TEST_CASE("pressure: an owner of elastic memory that throws is told of") {
     CHECK(contains(events[0].text, "pressure"));
 }
 
+TEST_CASE("pressure: what owners of elastic memory release behind work is not waited for") {
+    const Checked<HostMachine2G> machine;
+    HeldStream held{machine.driver.inner()};
+    MemorySaver saver{machine.driver, {.pressure = 100_GiB}};
+    Elastic cache;
+    int asked = 0;
+    cache = saver.arena("cache").elastic(64_MiB, {.granularity = 2_MiB, .on_reclaim = [&](std::size_t) {
+                                                      ++asked;
+                                                      const std::size_t bytes = cache.committed_bytes();
+                                                      if (bytes != 0) cache.release(0, 64_MiB, after(held.get()));
+                                                      return bytes;
+                                                  }});
+    cache.commit(0, 64_MiB);
+    void* const block = saver.arena("other").allocate(16_MiB); // would hang
+    CHECK(asked != 0);
+    held.let_go();
+    saver.deallocate(block, already_idle);
+}
+
 TEST_CASE("pressure: captures are left alone") {
     World world;
     Saver& saver = world.saver;

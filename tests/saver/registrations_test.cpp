@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -212,21 +214,110 @@ TEST_CASE_TEMPLATE("registrations: exchange, eviction and a streamed resume ask 
     Registration first = nets.add(a.data(), a.size(), card.of("a"));
     saver.pause("b");
     CHECK(card.taken() == Calls{"+a"});
+    Registration all = nets.add("a", card.of("comm"));
     saver.exchange("a", "b");
-    CHECK(card.taken() == Calls{"-a"});
+    CHECK(card.taken() == Calls{"-comm", "-a"});
     saver.exchange("b", "a");
-    CHECK(card.taken() == Calls{"+a"});
+    CHECK(card.taken() == Calls{"+a", "+comm"});
     CHECK(saver.reclaim(2_MiB).evicted_bytes == 2_MiB);
-    CHECK(card.taken() == Calls{"-a"});
+    CHECK(card.taken() == Calls{"-comm", "-a"});
     {
         Arrival coming = saver.resume_async("a");
         coming.wait();
     }
-    CHECK(card.taken() == Calls{"+a"});
+    CHECK(card.taken() == Calls{"+a", "+comm"});
     Registration refusing = nets.add(a.data(), 256, {.who = "peer"});
     CHECK(saver.reclaim(2_MiB).evicted_bytes == 0); // passed by, and as it was
     CHECK(first.registered());
     CHECK(card.taken().empty());
+}
+
+TEST_CASE("registrations: what another thread's pause is about to take is not registered again") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Card card;
+    Registrations nets{saver};
+    const Buffer<char> a{saver.arena("a", HostBackup{}), 2_MiB};
+    const Buffer<char> b{saver.arena("b", HostBackup{}), 2_MiB};
+    Registration both = nets.add(Tags{"a", "b"}, card.of("comm"));
+    Registration first = nets.add(a.data(), a.size(), card.of("a"));
+    (void)card.taken();
+    std::atomic<bool> asked{false};
+    const Hook asking = saver.before_pause([&](PauseEvent&) { asked = true; });
+    std::optional<Use> used{saver.use("b")};
+    bool taken = true;
+    std::thread other{[&] {
+        try {
+            saver.pause({"a", "b"}, {.timeout = std::chrono::seconds{10}});
+        } catch (const NotIdle&) {
+            taken = false;
+        }
+    }};
+    while (!asked) std::this_thread::yield();
+    SUBCASE("a resume that finds nothing to do") { saver.resume(); }
+    SUBCASE("a resume that is asked for by registrations") { nets.renew(); }
+    SUBCASE("a pause that fails") {
+        CHECK_THROWS_AS(saver.pause({"a", "b"}, {.timeout = std::chrono::milliseconds{1}}), NotIdle);
+    }
+    SUBCASE("a pause that another hook refuses") {
+        const Hook no = saver.before_pause([](PauseEvent&) { throw std::runtime_error{"not now"}; });
+        CHECK_THROWS_AS(saver.pause({"a", "b"}), std::runtime_error);
+    }
+    CHECK(card.taken() == Calls{"-a", "-comm"});
+    CHECK_FALSE(first.registered());
+    CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("late")), Misuse);
+    used.reset();
+    other.join();
+    CHECK(taken);
+    CHECK(card.taken().empty());
+    CHECK_FALSE(first.registered());
+    CHECK_FALSE(both.registered());
+    CHECK(machine.driver.handle_bytes() == 0);
+    saver.resume();
+    CHECK(card.taken() == Calls{"+comm", "+a"});
+}
+
+TEST_CASE("registrations: what is resumed before the hooks of its pause have run is registered after them") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Card card;
+    std::atomic<bool> paused{false};
+    std::atomic<bool> resumed{false};
+    const Hook slow = saver.after_pause([&](PauseEvent&) {
+        paused = true;
+        while (!resumed) std::this_thread::yield();
+    });
+    Registrations nets{saver};
+    const Buffer<char> a{saver.arena("a", HostBackup{}), 2_MiB};
+    Registration all = nets.add(Tags::all(), card.of("comm"));
+    Registration first = nets.add(a.data(), a.size(), card.of("a"));
+    std::thread other{[&] { saver.pause("a"); }};
+    while (!paused) std::this_thread::yield();
+    saver.resume("a");
+    resumed = true;
+    other.join();
+    CHECK(first.registered());
+    CHECK(all.registered());
+    CHECK(card.taken() == Calls{"+a", "-a", "-comm", "+comm", "+a"});
+}
+
+TEST_CASE("registrations: an eviction that another pause forestalls leaves its tag as any other") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Card card;
+    Registrations nets{saver};
+    const Buffer<char> a{saver.arena("a", HostBackup{}, ArenaOptions{.evictable = true}), 2_MiB};
+    Registration first = nets.add(a.data(), a.size(), card.of("a"));
+    bool once = true;
+    const Hook forestalling = saver.before_pause([&](PauseEvent&) {
+        if (std::exchange(once, false)) std::thread{[&] { saver.pause("a"); }}.join();
+    });
+    CHECK(saver.reclaim(2_MiB).evicted_bytes == 0);
+    CHECK_FALSE(first.registered());
+    saver.resume("a");
+    CHECK(first.registered());
+    CHECK(card.taken() == Calls{"+a", "-a", "+a"});
+    Registration second = nets.add(a.data(), 256, card.of("b"));
 }
 
 TEST_CASE("registrations: what cannot be meant") {
@@ -242,6 +333,8 @@ TEST_CASE("registrations: what cannot be meant") {
     CHECK_THROWS_AS((void)nets.add(a.data(), 256, {.who = "x", .on_pause = OnPause::renew}), Misuse);
     CHECK_THROWS_AS((void)nets.add(a.data(), 256, {.who = "x", .on_register = [] {}}), Misuse);
     CHECK_THROWS_AS((void)nets.add(Tags{"net"}, {.who = "x"}), Misuse);
+    const Registration none;
+    CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("x"), &none), Misuse);
     card.fails = "+x";
     CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("x")), std::runtime_error);
     saver.pause(); // it was not registered

@@ -3,6 +3,9 @@
 #include "support/machines.hpp"
 
 #include "backup/backup_support.hpp"
+#include "graph/graph_support.hpp"
+
+#include "memsaver/backup/verified.hpp"
 
 #include <doctest/doctest.h>
 
@@ -114,6 +117,91 @@ TEST_CASE("write_backup: misuse says why, and changes nothing") {
     CHECK(read_bytes(machine.driver, block.data(), 1 << 20) == pattern(1 << 20, 1));
     saver.close();
     refused(block.data(), fresh.data(), 4096, "");
+}
+
+TEST_CASE_TEMPLATE("write_backup: what lies behind a block is not the block's, wherever the next one begins", M,
+                   MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const OwnStream stream{machine.driver};
+    const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
+    const auto refuses = [&](void* block, std::size_t bytes) {
+        CAPTURE(bytes);
+        char* const end = static_cast<char*>(block) + bytes;
+        const Bytes other(4096, 9);
+        CHECK(saver.owns(end - 1));
+        CHECK_FALSE(saver.owns(end));
+        CHECK_THROWS_AS((void)saver.gate(end, 1), Misuse);
+        CHECK_THROWS_AS((void)saver.gate(end + 100, 1_GiB), Misuse);
+        CHECK_THROWS_AS(saver.invalidate(end + 100, 1_GiB), Misuse);
+        CHECK_THROWS_AS((void)saver.backup_view(end + 100, 4096), Misuse);
+        CHECK_THROWS_AS(saver.write_backup(end + 100, other.data(), other.size()), Misuse);
+        CHECK_THROWS_AS(saver.write_backup(end - 1, other.data(), 2), Misuse);
+        CHECK_THROWS_AS((void)saver.resume_async("tag", {.first = {{block, bytes + 1}}}), Misuse);
+    };
+    const std::size_t odd = 1_MiB + 256; // what a lease has more than that is nobody's
+    void* const first = arena.allocate(odd);
+    const Buffer<unsigned char> next{arena, odd};
+    write_pattern(machine.driver, next.data(), odd, 1);
+    arena.deallocate(arena.allocate(60'000, stream), stream);
+    void* const again = arena.allocate(49'920, stream); // may be in a larger one's place
+    saver.pause("tag");
+    refuses(first, odd);
+    refuses(again, 49'920);
+    saver.resume("tag");
+    CHECK(has_pattern(machine.driver, next.data(), odd, 1));
+    arena.deallocate(first, already_idle);
+    arena.deallocate(again, already_idle);
+}
+
+TEST_CASE_TEMPLATE("backup_view: no bytes of what is kept are none", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    for (const auto& [name, policy] : keepers()) {
+        CAPTURE(name);
+        const Buffer<unsigned char> block{saver.arena(name, policy), 3_MiB};
+        saver.pause(name);
+        CHECK(saver.backup_view(block.data(), 0).size_bytes == 0);
+        saver.resume(name);
+    }
+}
+
+TEST_CASE_TEMPLATE("write_backup: damage beside what is written is still found", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag", Verified<HostBackup>{});
+    const Buffer<unsigned char> block{arena, 4_MiB};
+    write_pattern(machine.driver, block.data(), 4_MiB, 1);
+    saver.pause("tag");
+    std::byte& kept = const_cast<std::byte*>(saver.backup_view(block.data(), 4_MiB).data())[100];
+    kept ^= std::byte{1};
+    const unsigned char one = 5;
+    CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, &one, 1), BackupDamaged);
+    CHECK_THROWS_AS(saver.resume("tag"), BackupDamaged);
+    kept ^= std::byte{1};
+    saver.write_backup(block.data() + 5000, &one, 1);
+    kept ^= std::byte{1};
+    const Bytes all = pattern(4_MiB, 2);
+    saver.write_backup(block.data(), all.data(), 4_MiB); // what was damaged is replaced
+    saver.resume("tag");
+    CHECK(read_bytes(machine.driver, block.data(), 4_MiB) == all);
+}
+
+TEST_CASE("write_backup: a call that could not write is made again, also of bytes that are checked") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag", Verified<FileBackup>{in_file()});
+    const Buffer<unsigned char> block{arena, 4_MiB};
+    Bytes is = pattern(4_MiB, 1);
+    write_bytes(machine.driver, block.data(), is);
+    saver.pause("tag");
+    const Bytes fresh = pattern(70'000, 2);
+    std::memcpy(is.data() + 5000, fresh.data(), fresh.size());
+    machine.driver.fail({.call = Call::write_file});
+    CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, fresh.data(), fresh.size()), Error);
+    saver.write_backup(block.data() + 5000, fresh.data(), fresh.size());
+    saver.resume("tag");
+    CHECK(read_bytes(machine.driver, block.data(), 4_MiB) == is);
 }
 
 TEST_CASE("write_backup: switched off, the memory itself") {

@@ -4,11 +4,11 @@
 //
 // Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
 // another policy this once), resume (also without the bytes this once, and streamed), saving ahead, exchange, uses,
-// reclaims, drop, forget_backup, another capacity, trim, prepare, invalidate, views of backups and changes to them;
-// loads from a file; writes by the processor, and by the device as late as nobody waits for them; capturing, launching,
-// updating and dropping graphs; a pool of workspaces; commits and releases of an elastic range; the loss of the device;
-// the end. Not played are: several threads, several devices, hooks, timeouts, regions of tags, misuse but for what is
-// refused of paused memory, and running out of memory but by failures.
+// reclaims, pressure, drop, forget_backup, another capacity, trim, prepare, invalidate, views of backups and changes to
+// them; loads from a file; writes by the processor, and by the device as late as nobody waits for them; capturing,
+// launching, updating and dropping graphs; a pool of workspaces; commits and releases of an elastic range; the loss of
+// the device; the end. Not played are: several threads, several devices, hooks, timeouts, regions of tags, misuse but
+// for what is refused of paused memory, and running out of memory but by failures.
 #pragma once
 
 #include "memsaver/backup/compressed.hpp"
@@ -55,45 +55,9 @@ public:
     explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
 
     void step() {
-        switch (choices_.below(37)) {
-        case 0:
-        case 1:
-        case 2:
-        case 3: return allocate(choices_.below(tags_.size() - 1));
-        case 4:
-        case 5: return deallocate();
-        case 6:
-        case 7: return pause();
-        case 8:
-        case 9:
-        case 10: return resume();
-        case 11: return trim();
-        case 12: return rewrite();
-        case 13: return prepare();
-        case 14: return look();
-        case 15: return check_all();
-        case 16: return allocate(tags_.size() - 1); // plain
-        case 17: return write_late();
-        case 18:
-        case 19: return record();
-        case 20: return launch();
-        case 21: return drop_graph();
-        case 22: return workspace();
-        case 23: return drop();
-        case 24: return forget_backup();
-        case 25: return resume_without_bytes();
-        case 26: return set_capacity();
-        case 27:
-        case 28: return exchange();
-        case 29: return use();
-        case 30: return reclaim();
-        case 31: return resume_streamed();
-        case 32: return save_ahead();
-        case 33:
-        case 34:
-        case 35: return elastic();
-        default: return choices_.below(4) == 0 ? lose_device() : drop_workspaces();
-        }
+        if (options_.pressure != 0) settle(); // whatever takes memory may evict, which says that its work is done
+        play();
+        if (options_.pressure != 0) note_evictions();
     }
 
     /// Everything that the model knows holds.
@@ -141,6 +105,8 @@ public:
 
     /// How many calls failed so far.
     [[nodiscard]] std::uint64_t injected() const { return injected_before_ + driver_->injected(); }
+    /// How many blocks went because others were given memory.
+    [[nodiscard]] std::uint64_t evicted() const { return evicted_; }
 
 private:
     using Blocks = PlayedBlocks;
@@ -149,9 +115,52 @@ private:
         std::uint64_t seed = 0; ///< of what it writes to its block
     };
 
-    /// A fresh machine, and a saver on it.
+    void play() {
+        switch (choices_.below(37)) {
+        case 0:
+        case 1:
+        case 2:
+        case 3: return allocate(choices_.below(tags_.size() - 1));
+        case 4:
+        case 5: return deallocate();
+        case 6:
+        case 7: return pause();
+        case 8:
+        case 9:
+        case 10: return resume();
+        case 11: return trim();
+        case 12: return rewrite();
+        case 13: return prepare();
+        case 14: return look();
+        case 15: return check_all();
+        case 16: return allocate(tags_.size() - 1); // plain
+        case 17: return write_late();
+        case 18:
+        case 19: return record();
+        case 20: return launch();
+        case 21: return drop_graph();
+        case 22: return workspace();
+        case 23: return drop();
+        case 24: return forget_backup();
+        case 25: return resume_without_bytes();
+        case 26: return set_capacity();
+        case 27:
+        case 28: return exchange();
+        case 29: return use();
+        case 30: return reclaim();
+        case 31: return resume_streamed();
+        case 32: return save_ahead();
+        case 33:
+        case 34:
+        case 35: return elastic();
+        default: return choices_.below(4) == 0 ? lose_device() : drop_workspaces();
+        }
+    }
+
+    /// A fresh machine, and a saver on it, which gives back what is idle whenever it takes memory, or does not.
     void begin() {
-        driver_.emplace(HostDriver{256_MiB, {.poison = true, .late = true}});
+        options_.pressure = choices_.below(4) == 0 ? machine_bytes - most_bytes / 4 : 0;
+        driver_.emplace(HostDriver{machine_bytes, {.poison = true, .late = true}});
         saver_.emplace(*driver_, options_);
         tags_.clear();
         const std::string directory = std::filesystem::temp_directory_path().string();
@@ -374,7 +383,9 @@ private:
         for (const ArenaUsage& row : saver_->usage()) {
             hold(!row.evictable || row.mapped_bytes == 0, "a reclaim of all takes all that is idle: " + row.tag);
         }
+        const std::uint64_t before = evicted_;
         note_evictions();
+        evicted_ = before; // asked for
     }
     /// Tags that may have been evicted are as their states say; one that stayed in between is brought back.
     void note_evictions() {
@@ -385,13 +396,16 @@ private:
                 if (tags_[block.tag].name != row.tag || block.away) continue;
                 if (row.state == "paused") {
                     block.pause(tags_[block.tag].becomes);
+                    ++evicted_;
                 } else if (tags_[block.tag].becomes != Holds::written) {
                     block.holds = Holds::lost;
                 }
                 if (row.state != "paused" && !contains(between, block.tag)) between.push_back(block.tag);
             }
         }
-        if (!between.empty()) bring_back(between);
+        if (between.empty()) return;
+        bring_back(between);
+        note_evictions(); // under pressure others had to go
     }
     /// Bytes are on their way when it returns: they are waited for, or the next call ends it.
     void resume_streamed() {
@@ -876,6 +890,7 @@ private:
         return std::next(blocks_.begin(), static_cast<std::ptrdiff_t>(choices_.below(blocks_.size())));
     }
 
+    static constexpr std::size_t machine_bytes = 256_MiB;
     static constexpr std::size_t most_bytes = 48_MiB;
     static constexpr std::size_t granule = 2_MiB;
     const HostBackup in_host_memory{.threads = 1};
@@ -894,6 +909,7 @@ private:
     Elastic elastic_;
     std::size_t elastic_tag_ = 0;
     std::uint64_t seeds_ = 0;
+    std::uint64_t evicted_ = 0;
     std::uint64_t injected_before_ = 0; // on machines that are lost
     bool busy_ = false;                 // the device may have work
 };

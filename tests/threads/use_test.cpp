@@ -228,6 +228,77 @@ TEST_CASE("threads: a pause gets its turn among uses that overlap") {
     CHECK(world.whole(0));
 }
 
+TEST_CASE("threads: who waits behind a use that a pause holds up goes on once it does") {
+    MemorySaver saver{HostDriver{20_MiB}};
+    const auto make = [&](const char* name, std::size_t bytes) {
+        const Arena arena = saver.arena(name, HostBackup{.threads = 1});
+        (void)arena.allocate(bytes);
+        saver.set_evictable(name, true);
+    };
+    const auto waiting = [&](std::uint64_t count) {
+        while (saver.usage().residency().waits < count) std::this_thread::yield();
+        std::this_thread::sleep_for(20ms); // it most likely sleeps by now
+    };
+    make("z", 8_MiB);
+    saver.pause("z");
+    make("y", 2_MiB);
+    saver.pause("y");
+    make("x", 8_MiB);
+    make("b", 8_MiB);
+    std::optional<Use> held{saver.use({"x", "b"})};
+    Doing first{[&] { const Use use = saver.use({"x", "z"}); }}; // for room that `held` has
+    waiting(1);
+    Doing second{[&] { const Use use = saver.use("y"); }}; // there is room, but the first one waits
+    waiting(2);
+    Doing pauses{[&] { (void)saver.pause("x"); }}; // waits for `held`, and the first one for it
+    second.join();
+    CHECK(!first.over());
+    held.reset();
+    pauses.join();
+    first.join();
+}
+
+TEST_CASE("threads: a range of elastic memory ends while its tag is dropped, or its saver closed") {
+    for (int round = 0; round < 60; ++round) {
+        MemorySaver saver{HostDriver{64_MiB}};
+        const Arena arena = saver.arena("tag");
+        std::optional<Elastic> range{arena.elastic(64_GiB, {.granularity = 2_MiB})};
+        for (std::size_t k = 0; k < 8; ++k) range->commit(k * 4_GiB, 2_MiB);
+        std::atomic<int> ready{0};
+        Doing ends{[&] {
+            for (++ready; ready < 2;) std::this_thread::yield();
+            range.reset();
+        }};
+        for (++ready; ready < 2;) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::microseconds{round * 15});
+        if (round % 2 == 0) saver.drop("tag");
+        if (round % 2 != 0) saver.close();
+        ends.join();
+    }
+}
+
+TEST_CASE("threads: a use in the middle of a resume that drops bytes is told so") {
+    Turnstile restored;
+    std::atomic<bool> armed{false};
+    MemorySaver saver{HostDriver{64_MiB}, {.events = [&](const Event& event) {
+                          if (event.kind != EventKind::ended || event.tag != "b") return;
+                          if (armed.exchange(false)) restored.pass();
+                      }}};
+    for (const char* tag : {"a", "b"}) (void)saver.arena(tag, HostBackup{.threads = 1}).allocate(2_MiB);
+    saver.pause();
+    armed = true;
+    Doing resumes{[&] { (void)saver.resume({"a", "b"}, {.bytes = Discard{}}); }};
+    restored.await();
+    { // the first tag is back
+        const Use use = saver.use("a");
+        CHECK(use.lost().size() == 1);
+    }
+    restored.open();
+    resumes.join();
+    CHECK(saver.use("a").lost().empty());
+    CHECK(saver.use("b").lost().size() == 1);
+}
+
 TEST_CASE("threads: closing wakes those who wait") {
     World world{{}};
     auto& saver = *world.saver;

@@ -147,8 +147,8 @@ public:
     /// far. Throws Misuse (one of them 0 or too large, closed), or what a failing driver call stands for.
     [[nodiscard]] virtual std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes, std::size_t step) = 0;
 
-    /// Fills `bytes` at `pointer` with zeros in the order of `stream`; recorded, if that is being captured. Throws
-    /// Misuse if they are not this arena's, paused or being paused; or what a failing driver call stands for.
+    /// Fills `bytes` of a live block of this arena with zeros in the order of `stream`; recorded, if that is being
+    /// captured. Throws Misuse if they are paused or being paused, or what a failing driver call stands for.
     virtual void zero(void* pointer, std::size_t bytes, StreamRef stream) = 0;
 
     /// Whether a stream is of the arena's device. The default stream is; a driver that cannot tell says yes.

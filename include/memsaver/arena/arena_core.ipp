@@ -116,7 +116,8 @@ public:
     MEMSAVER_INLINE void commit(std::size_t offset, std::size_t bytes) override;
     MEMSAVER_INLINE void release(std::size_t offset, std::size_t bytes, FreeOrder order) override;
     MEMSAVER_INLINE void resize(std::size_t bytes, FreeOrder order) override;
-    [[nodiscard]] MEMSAVER_INLINE std::size_t physical_bytes(bool collect) noexcept override;
+    [[nodiscard]] MEMSAVER_INLINE std::size_t physical_bytes() const noexcept override;
+    MEMSAVER_INLINE void collect(bool may_wait) noexcept override;
 
 private:
     /// With what could not be brought paused again.
@@ -313,10 +314,9 @@ MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef
     const Range range{as_address(pointer), bytes};
     require_open_for([&] { return "zero " + format_bytes(bytes) + " at " + format_address(range.address); });
     if (any_away(range)) (void)finish_arriving();
-    if (bytes == 0 || !contains(pointer) || range.end() < range.address || !heaps_.contains(range.end() - 1) ||
-        any_away(range)) {
+    if (any_away(range)) {
         throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
-                     "\" cannot be zeroed: they are paused, or not the tag's"};
+                     "\" cannot be zeroed: they are paused"};
     }
     check(driver().fill(range.address, 0, bytes, stream), "zero memory", bytes, range.address);
 }
@@ -421,7 +421,9 @@ MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size
         if (here) slot = batch.slot;
     }
     try {
-        return slot->view(block->serial, offset, bytes);
+        BackupView view = slot->view(block->serial, offset, std::max<std::size_t>(bytes, 1)); // no store maps none
+        view.size_bytes = bytes;
+        return view;
     } catch (const Misuse& error) {
         throw refusal(error.what());
     }
@@ -964,7 +966,9 @@ MEMSAVER_INLINE ArenaCore::ElasticPages::ElasticPages(ArenaCore& core, std::size
 
 MEMSAVER_INLINE ArenaCore::ElasticPages::~ElasticPages() {
     if (core_.closed_.load() || core_.forked()) return;
-    if (core_.options().single_handle && !give_all()) return;
+    if (core_.options().single_handle) { // what replays touch stays until the arena ends, for no graph keeps such pages
+        if (order_.kind == FreeOrder::Kind::replayed || !give_all()) return;
+    }
     core_.owned_ranges_.remove(reserved_);
     for (Address at = address(); at < reserved_.end(); at += step()) {
         if (has_memory(at)) core_.deallocate_quietly(pointer_of(at), order_);
@@ -1086,10 +1090,9 @@ MEMSAVER_INLINE bool ArenaCore::ElasticPages::give_all() noexcept {
     }
 }
 
-MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::physical_bytes(bool collect) noexcept {
-    if (collect) (void)core_.give_room(true);
-    return core_.mapped_bytes();
-}
+MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::physical_bytes() const noexcept { return core_.mapped_bytes(); }
+
+MEMSAVER_INLINE void ArenaCore::ElasticPages::collect(bool may_wait) noexcept { (void)core_.give_room(may_wait); }
 
 // --- a pause, a resume, a trim ---
 

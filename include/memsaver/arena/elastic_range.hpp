@@ -41,9 +41,10 @@ public:
     /// behind `bytes` are released. What was released before it stays without. Throws as these two.
     virtual void resize(std::size_t bytes, FreeOrder order) = 0;
 
-    /// Physical bytes of the whole arena. `collect`: once what nobody uses there has been given back, waiting for the
-    /// device if that needs it.
-    [[nodiscard]] virtual std::size_t physical_bytes(bool collect) noexcept = 0;
+    /// Physical bytes of the whole arena.
+    [[nodiscard]] virtual std::size_t physical_bytes() const noexcept = 0;
+    /// Gives back what nobody uses there, waiting for the device if that needs it and it may.
+    virtual void collect(bool may_wait) noexcept = 0;
 
     /// How its end gives its memory up, if not as work of the whole device so far.
     void end_as(FreeOrder order) noexcept { order_ = std::move(order); }

@@ -73,9 +73,10 @@ private:
 /// from one to the other is never released; what is missing is taken before anything changes if it is there, and
 /// otherwise once `out` has given it back. `relieve(device)` as for `run_resume`. If it throws, the report says what
 /// has been done: of `out`, what it handed on or released is paused and saved, the rest is active; of `in`, nothing is
-/// resumed unless all is.
+/// resumed unless all is. `ending` as for `run_resume`, of `in`.
 Report run_exchange(std::vector<PauseStep>& out, std::vector<ResumeStep>& in, const Order& order,
-                    const Deadline& deadline, const std::vector<AnyDriver>& others, FunctionRef<bool(int)> relieve);
+                    const Deadline& deadline, const std::vector<AnyDriver>& others, FunctionRef<bool(int)> relieve,
+                    FunctionRef<void(std::size_t)> ending);
 
 } // namespace detail
 

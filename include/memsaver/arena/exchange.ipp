@@ -226,7 +226,7 @@ MEMSAVER_INLINE void bring_rest(std::vector<ResumeStep>& in, FunctionRef<bool(in
 
 MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<ResumeStep>& in, const Order& order,
                                     const Deadline& deadline, const std::vector<AnyDriver>& others,
-                                    FunctionRef<bool(int)> relieve) {
+                                    FunctionRef<bool(int)> relieve, FunctionRef<void(std::size_t)> ending) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(out.size() + in.size());
     const auto with_report = [&](std::exception_ptr failure) {
@@ -274,6 +274,7 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
     std::mutex mutex;
     for_each_device_surely(in, [&](ResumeStep& step) {
         if (step.empty()) return;
+        ending(static_cast<std::size_t>(&step - in.data()));
         TagReport row = step.commit();
         const std::lock_guard lock{mutex};
         report.add(std::move(row)); // for which there is room

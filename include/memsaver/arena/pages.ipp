@@ -375,7 +375,9 @@ MEMSAVER_INLINE void ArenaPages::forget_block(std::uint64_t serial, const AnySlo
 
 MEMSAVER_INLINE void ArenaPages::give_addresses(Range range) { // that no extent needs any more
     const std::lock_guard lock{mutex};
-    space_of(range).give(range);
+    for (Segment& segment : segments_) { // none, where the arena has been closed meanwhile
+        if (overlap(segment.space.all(), range)) return segment.space.give(range);
+    }
 }
 
 MEMSAVER_INLINE Status ArenaPages::close() noexcept {

@@ -85,9 +85,12 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
                 std::vector<ResumeStep> steps;
                 steps.emplace_back(arena, arena.take_turn({}, "resume"), options.bytes);
                 Relief relief;
-                Report report = run_resume(steps, [&](int) {
-                    return relief.again([&](bool wait) { return more_room(arena, trim_now(arena, wait), wait); });
-                });
+                Report report = run_resume(
+                    steps,
+                    [&](int) {
+                        return relief.again([&](bool wait) { return more_room(arena, trim_now(arena, wait), wait); });
+                    },
+                    [](std::size_t) {});
                 for (const TagReport& row : report.tags) arena.totals.note(row);
                 return report;
             } catch (const OutOfMemory&) {

@@ -465,7 +465,6 @@ inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, co
 }
 
 inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, const LiveSet& live) {
-    measure();
     remember(live);
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     ring_->settle(tag_text_); // here: the crew must not wait for the device
@@ -627,24 +626,29 @@ inline void CodedStore::change(const Unit& unit, std::size_t offset, const std::
         if (first >= last) continue;
         const Record old = record_of(chunk);
         std::memset(plain, 0, stride(chunk.bytes));
-        if (last - first != chunk.bytes) decode_to(plain, packed, old, chunk.device);
+        if (last - first != chunk.bytes) {
+            decode_to(plain, packed, old, chunk.device);
+            if (options_.observer && !old.coded)
+                options_.observer->restoring({chunk.device, old.location, old.stored}, plain);
+        }
         std::memcpy(plain + (first - chunk.location), from + (first - begin), last - first);
         Record changed = old;
         changed.coded = false;
         changed.stored = chunk.bytes;
-        if (old.coded) changed.location = take_room(stride(chunk.bytes), 0);
+        const bool moves = old.coded || options_.observer != nullptr; // what is checked is never half changed
+        if (moves) changed.location = take_room(stride(chunk.bytes), 0);
         try {
             check_of(write(plain, changed.location, stride(chunk.bytes)), "write bytes to where they are kept",
                      chunk.bytes);
             if (options_.observer) options_.observer->saved({chunk.device, changed.location, chunk.bytes}, plain);
         } catch (...) {
             const std::lock_guard lock{mutex_};
-            if (old.coded) give_room(changed);
+            if (moves) give_room(changed);
             throw;
         }
         const std::lock_guard lock{mutex_};
         Record& record = records_.at(chunk.location);
-        if (old.coded) {
+        if (moves) {
             count(old, false);
             count(changed, true);
             record = changed;
@@ -782,10 +786,17 @@ inline void CodedStore::Worker::out(const std::vector<Unit>& chunks) {
 template <class Act>
 void CodedStore::Worker::each_row(const std::vector<Cargo>& cargo, const Act& act) {
     reached_.clear();
+    const auto begins_room = [&](std::uint64_t location) { // rooms may be neighbours, and each is pinned by itself
+        const std::lock_guard lock{store_.mutex_};
+        return store_.packed_.has_room(location);
+    };
     for (std::size_t i = 0; i < cargo.size();) {
         const std::size_t first = i;
         std::uint64_t end = cargo[i].record.location;
-        for (; i < cargo.size() && cargo[i].record.location == end; ++i) end += stride(cargo[i]);
+        for (; i < cargo.size() && cargo[i].record.location == end; ++i) {
+            if (i != first && begins_room(end)) break;
+            end += stride(cargo[i]);
+        }
         const std::uint64_t location = cargo[first].record.location;
         std::byte* host = nullptr;
         {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,8 @@ private:
     std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
     OwnedFile file_;
     std::size_t size_ = 0;
+    std::set<std::uint64_t>
+        half_changed_; ///< units whose last change could not be written: their checksum is not theirs
 };
 
 } // namespace detail

@@ -38,6 +38,7 @@ MEMSAVER_INLINE Room FileStore::grow(std::size_t bytes, const LiveSet& live) {
 
 MEMSAVER_INLINE void FileStore::discard(std::uint64_t location, std::size_t bytes) noexcept {
     if (options_.observer) options_.observer->discarded(location, bytes);
+    half_changed_.erase(half_changed_.lower_bound(location), half_changed_.lower_bound(location + bytes));
     if (file_.owns()) (void)driver_.punch_file(file_.get(), location - page, bytes);
 }
 
@@ -79,9 +80,15 @@ MEMSAVER_INLINE void FileStore::change(const Unit& unit, std::size_t offset, con
         const std::uint64_t to_page = align_up(options_.observer ? part.location + part.bytes : end, page);
         const auto span = static_cast<std::size_t>(to_page - from_page);
         check_file(get(data, from_page, span), "read a backup file", bytes);
+        const bool checked = options_.observer && half_changed_.count(part.location) == 0;
+        if (checked && !replaced_whole(part, first, bytes)) {
+            options_.observer->restoring(part, data + (part.location - from_page));
+        }
         std::memcpy(data + (begin - from_page), from + (begin - first), end - begin);
+        if (options_.observer) half_changed_.insert(part.location);
         check_file(put(data, from_page, span), "write a backup file", bytes);
         if (options_.observer) options_.observer->saved(part, data + (part.location - from_page));
+        half_changed_.erase(part.location);
     });
 }
 

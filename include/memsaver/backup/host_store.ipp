@@ -88,10 +88,14 @@ MEMSAVER_INLINE void HostStore::compare(std::vector<Unit> units, const LiveSet& 
 }
 
 MEMSAVER_INLINE void HostStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
-    std::memcpy(at(unit.location + offset), from, bytes);
-    if (!options_.observer) return;
-    each_unit_in(cut({unit}, pinned_ ? HostRegion::cell_bytes : ring_->buffer_bytes()), unit.location + offset, bytes,
-                 [&](const Unit& part) { options_.observer->saved(part, at(part.location)); });
+    const std::uint64_t first = unit.location + offset;
+    std::vector<Piece> seen; // before any byte changes: nothing fails between a change and its checksum
+    if (options_.observer) seen = cut({unit}, pinned_ ? HostRegion::cell_bytes : ring_->buffer_bytes());
+    each_unit_in(seen, first, bytes, [&](const Unit& part) { // or what is wrong with the rest would be taken for right
+        if (!replaced_whole(part, first, bytes)) options_.observer->restoring(part, at(part.location));
+    });
+    std::memcpy(at(first), from, bytes);
+    each_unit_in(seen, first, bytes, [&](const Unit& part) { options_.observer->saved(part, at(part.location)); });
 }
 
 MEMSAVER_INLINE BackupView HostStore::view(std::uint64_t location, std::size_t bytes) const {

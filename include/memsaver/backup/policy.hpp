@@ -39,8 +39,8 @@ struct LiveSet {
     /// The mapped ranges that hold the live blocks, and whatever lies between them, sorted. Cheap.
     std::vector<Range> extents;
     /// The live blocks that have bytes in them, in no particular order. Where giving pages back failed halfway through
-    /// a block, parts of it may lie outside: those are not mapped. Costs time in proportion to their number: a policy
-    /// that does not look at single blocks does not call it.
+    /// a block, parts of it may lie outside: those are not mapped, or are active: leave them alone. Costs time in
+    /// proportion to their number: a policy that does not look at single blocks does not call it.
     std::function<std::vector<LiveBlock>()> blocks;
     /// Told bytes done and bytes to do, as they pass; may be empty.
     ProgressSink progress{};

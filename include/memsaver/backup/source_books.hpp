@@ -62,8 +62,8 @@ public:
     void change_all() noexcept;
     /// The parts that have any of a range, cut to it. Throws Misuse if there are bytes of which nothing is known.
     [[nodiscard]] Parts parts_of(std::uint64_t serial, std::size_t offset, std::size_t bytes);
-    /// A part of a file is kept from now on: `rest` has it by this serial number.
-    void keep(std::uint64_t serial, const Part& part);
+    /// A part of a file is kept from now on: `rest` has it by this serial number. False: the block is gone.
+    [[nodiscard]] bool keep(std::uint64_t serial, const Part& part);
     [[nodiscard]] std::uint64_t fresh_serial() noexcept { return next_serial_++; }
     void forget(std::uint64_t serial) noexcept;
     void clear() noexcept;

@@ -199,14 +199,15 @@ MEMSAVER_INLINE SourceBooks::Parts SourceBooks::parts_of(std::uint64_t serial, s
     return parts;
 }
 
-MEMSAVER_INLINE void SourceBooks::keep(std::uint64_t serial, const Part& part) {
+MEMSAVER_INLINE bool SourceBooks::keep(std::uint64_t serial, const Part& part) {
     Parts dropped;
     const std::lock_guard lock{mutex_};
     const auto parts = blocks_.find(serial);
-    if (parts == blocks_.end()) return;
+    if (parts == blocks_.end()) return false;
     Parts now = without_range(parts->second, part.offset, part.bytes, dropped);
     insert(now, part);
     parts->second.swap(now);
+    return true;
 }
 
 MEMSAVER_INLINE void SourceBooks::forget(std::uint64_t serial) noexcept {

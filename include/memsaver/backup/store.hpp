@@ -155,6 +155,11 @@ void each_unit_in(const std::vector<Piece>& pieces, std::uint64_t location, std:
     }
 }
 
+/// Whether all of a unit is in the range of locations.
+inline bool replaced_whole(const Unit& unit, std::uint64_t location, std::size_t bytes) noexcept {
+    return location <= unit.location && unit.location + unit.bytes <= location + bytes;
+}
+
 /// What is wrong, with the block in question: the unit that has the location.
 std::string difference_text(const std::vector<Unit>& units, std::uint64_t location, const std::string& tag);
 

@@ -66,7 +66,7 @@ MEMSAVER_INLINE void* WorkspacePlace::data() const noexcept {
 }
 
 MEMSAVER_INLINE void WorkspacePlace::grow(std::size_t bytes) {
-    if (own_) arena_.saver().grow(arena_.base(), *own_, bytes);
+    if (own_) own_->grow(bytes);
 }
 
 } // namespace detail
@@ -121,10 +121,12 @@ MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t byte
     return own.arena.saver().boundary("a workspace", own.arena.base(), [&] {
         detail::SaverCore& saver = own.arena.saver();
         const std::size_t before = saver.bytes_of(own.arena.base());
-        detail::WorkspacePlace& place = own.get(name, bytes, options); // lives as long as the pool
-        saver.keep_free(own.arena.base(), before);                     // not under the pool's lock
-        if (options.reuse == Reuse::zeroed) place.zero(bytes, options.stream);
-        return place.data();
+        detail::WorkspacePlace* place = nullptr; // lives as long as the pool
+        // Making room runs functions of the program, which may ask the pool: not under its lock.
+        saver.with_room(own.arena.base(), [&] { place = &own.get(name, bytes, options); });
+        saver.keep_free(own.arena.base(), before);
+        if (options.reuse == Reuse::zeroed) place->zero(bytes, options.stream);
+        return place->data();
     });
 }
 

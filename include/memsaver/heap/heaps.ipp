@@ -395,7 +395,7 @@ MEMSAVER_INLINE std::optional<LiveBlock> Heaps::block_holding(Address address) {
     std::optional<LiveBlock> found;
     const auto take = [&](const Block& block) {
         if (leased(heap, block.address)) return;
-        if (block.address <= address && address - block.address < block.bytes) {
+        if (block.address <= address && address - block.address < block.used_bytes()) {
             found = LiveBlock{block.address, block.used_bytes(), block.serial, block.requested};
         }
     };

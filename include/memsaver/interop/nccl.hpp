@@ -101,7 +101,8 @@ public:
     NcclWindow(std::shared_ptr<ncclWindow_vidmem*> window, Registration registration) noexcept
         : window_{std::move(window)}, registration_{std::move(registration)} {}
 
-    /// The window now, an ncclWindow_t: another one after each resume, so ask before each use; null while it is away.
+    /// The window now, an ncclWindow_t: another one after each resume, so ask before each use; null while it is away
+    /// or its communicator is suspended.
     [[nodiscard]] ncclWindow_vidmem* get() const noexcept { return window_ == nullptr ? nullptr : *window_; }
     /// See Registration::registered.
     [[nodiscard]] bool registered() const { return registration_.registered(); }
@@ -124,9 +125,10 @@ private:
 /// All of it is collective: every rank makes its NcclComms, buffers and windows in the same order, and pauses and
 /// resumes the same tags in the same order; a rank that does not come leaves the others waiting inside NCCL. So agree
 /// before you pause, and after a failure agree on what comes next (examples/cluster shows how). NCCL allows no call on
-/// a suspended communicator, which is why deregistering comes before suspending. Memory that NCCL knows belongs in tags
-/// that are not evictable: evictions are not agreed on. Blocks behind a single handle (ArenaOptions::single_handle) are
-/// registered whole by NCCL versions that look at one handle.
+/// a suspended communicator, which is why all its buffers and windows are deregistered before it is suspended, those of
+/// other tags too; each is registered again once the communicator is resumed and its memory is here. Memory that NCCL
+/// knows belongs in tags that are not evictable: evictions are not agreed on. Blocks behind a single handle
+/// (ArenaOptions::single_handle) are registered whole by NCCL versions that look at one handle.
 ///
 /// Before anything else a pause asks the communicator for an error: one that has failed is DriverError, and nothing is
 /// paused; abort it, call `abandon`, and pause. Thread safe as NCCL is: nobody else uses the communicator meanwhile. It
@@ -158,6 +160,9 @@ public:
     [[nodiscard]] int version() const noexcept;
 
 private:
+    /// What its buffers and windows go and come with; null where it is not suspended.
+    [[nodiscard]] const Registration* goes_with() const noexcept;
+
     Registrations& registrations_;
     std::shared_ptr<detail::NcclState> state_;
     Registration goes_with_tags_;

@@ -245,6 +245,10 @@ MEMSAVER_INLINE NcclComm::NcclComm(Registrations& registrations, ncclComm* comm,
     });
 }
 
+MEMSAVER_INLINE const Registration* NcclComm::goes_with() const noexcept {
+    return state_->suspends() ? &goes_with_tags_ : nullptr;
+}
+
 MEMSAVER_INLINE NcclBuffer NcclComm::buffer(void* pointer, std::size_t bytes) {
     const detail::NcclLibrary& library = state_->library();
     if (library.comm_register == nullptr || library.comm_deregister == nullptr) {
@@ -265,7 +269,7 @@ MEMSAVER_INLINE NcclBuffer NcclComm::buffer(void* pointer, std::size_t bytes) {
                         [&] { return state->library().comm_deregister(state->comm(), *handle); });
             *handle = nullptr;
         };
-        return registrations_.add(pointer, bytes, std::move(options));
+        return registrations_.add(pointer, bytes, std::move(options), goes_with());
     });
 }
 
@@ -290,7 +294,7 @@ MEMSAVER_INLINE NcclWindow NcclComm::window(void* pointer, std::size_t bytes, in
                         [&] { return state->library().comm_window_deregister(state->comm(), *window); });
             *window = nullptr;
         };
-        return NcclWindow{window, registrations_.add(pointer, bytes, std::move(options))};
+        return NcclWindow{window, registrations_.add(pointer, bytes, std::move(options), goes_with())};
     });
 }
 

@@ -72,8 +72,10 @@ public:
     /// the event sink, and tried again by the next call.
     void release(std::size_t offset, std::size_t bytes, const Order& order = {});
 
-    /// Commits or releases at the end, so that the last step that has memory is the one that holds byte `bytes - 1`; 0
-    /// releases everything. What was released before the end stays so. Throws as these two.
+    /// Commits or releases at the end. Where the step that holds byte `bytes - 1` lies behind the last one that has
+    /// memory, commits all from there up to it; else releases what lies behind it. 0 releases everything. What was
+    /// released before the last step that has memory stays so, also the one that holds byte `bytes - 1`: `commit` gives
+    /// it memory. Throws as these two.
     void resize(std::size_t bytes, const Order& order = {});
 
     /// Bytes of one step.

@@ -70,7 +70,8 @@ public:
         if (more.bytes != 0) return take(steps(more, false));
         give(steps(rest, true), order);
     }
-    [[nodiscard]] std::size_t physical_bytes(bool) noexcept override { return committed_bytes(); }
+    [[nodiscard]] std::size_t physical_bytes() const noexcept override { return committed_bytes(); }
+    void collect(bool) noexcept override {}
 
 private:
     void take(const std::vector<Range>& missing) {

@@ -57,13 +57,16 @@ public:
     /// As `end`; what fails is told to the saver's event sink. In a forked child it does nothing.
     ~Registration();
 
-    /// Whether it is registered now: not while its memory is away, nor after that, until registering has succeeded.
+    /// Whether it is registered now: not while its memory, or what it goes with, is away, nor after that, until
+    /// registering has succeeded.
     [[nodiscard]] bool registered() const;
     /// Deregisters what is registered. Throws what `on_deregister` throws; it is registered then, and `end` may be
     /// called again. Afterwards, and of one that was moved from, does nothing.
     void end();
 
 private:
+    friend class Registrations; // for what goes with it
+
     std::shared_ptr<detail::RegistrationBook> book_;
     std::uint64_t key_ = 0;
 };
@@ -97,7 +100,12 @@ public:
     /// `bytes` at `pointer`, which may point into a block, are registered from here on; calls `on_register`, if there
     /// is one. Throws Misuse for what is not in live blocks of the saver, is away or being paused, or lacks a function;
     /// and what `on_register` throws, and then nothing is registered.
-    Registration add(const void* pointer, std::size_t bytes, RegistrationOptions options);
+    ///
+    /// `with`: one that this one cannot be without, such as the communicator that knows the memory. It goes before that
+    /// one does, whatever its own tag, and comes once both that one and its memory are here. Misuse if that one has
+    /// ended, or is away.
+    Registration add(const void* pointer, std::size_t bytes, RegistrationOptions options,
+                     const Registration* with = nullptr);
 
     /// Something that is not memory but goes and comes with these tags, such as a communicator: it is there already, so
     /// `on_register` is called after a resume of any of them, and never by `add`; `on_deregister` only before a pause

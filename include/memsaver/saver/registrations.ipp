@@ -15,8 +15,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,14 +33,16 @@ public:
 
     [[nodiscard]] const std::shared_ptr<SaverCore>& saver() const noexcept { return saver_; }
 
-    std::uint64_t add_memory(const void* pointer, std::size_t bytes, RegistrationOptions options);
+    std::uint64_t add_memory(const void* pointer, std::size_t bytes, RegistrationOptions options, std::uint64_t with);
     std::uint64_t add_tags(Tags tags, RegistrationOptions options);
     [[nodiscard]] bool registered(std::uint64_t key);
     void end(std::uint64_t key);
     void end_quietly(std::uint64_t key) noexcept;
 
     void before_pause(const PauseEvent& event);
-    void after_pause(const std::vector<std::string>& tags) noexcept;
+    void after_pause(const PauseEvent& event);
+    void after_failed_pause(const PauseEvent& event);
+    void after_resume(const ResumeEvent& event);
     /// Registers what is here of these tags; of all without any. Tries all, then throws the first failure.
     void renew(const std::vector<std::string>* tags);
 
@@ -50,10 +52,12 @@ private:
         RegistrationOptions options;
         BytesAt memory{};                 ///< none: it is no memory
         std::weak_ptr<ArenaBase> arena{}; ///< of the memory
+        std::weak_ptr<Entry> with{};      ///< another one, which came before and without which it cannot be
         bool registered = true;
 
         [[nodiscard]] bool here() const;
         [[nodiscard]] bool goes_with(const std::vector<std::string>& names) const;
+        [[nodiscard]] bool goes_with(const std::string& name) const;
         [[nodiscard]] std::string text() const;
     };
     using Entries = std::map<std::uint64_t, std::shared_ptr<Entry>>;
@@ -70,6 +74,12 @@ private:
         }
     }
     static void deregister(Entry& entry);
+    /// Whether a pause has asked for a tag that it goes with, and has not ended yet.
+    [[nodiscard]] bool going(const Entry& entry) const;
+    /// This thread's pause of these tags has ended. Answers whether any has been resumed meanwhile.
+    bool ended(const std::vector<std::string>& tags) noexcept;
+    /// Whether it can be registered again, now that `tags` have come, or stayed.
+    [[nodiscard]] bool here(const Entry& entry, const std::vector<std::string>* tags) const;
     std::uint64_t note(std::shared_ptr<Entry> entry);
 
     std::shared_ptr<SaverCore> saver_;
@@ -77,21 +87,35 @@ private:
     std::recursive_mutex mutex_;
     Entries entries_; // by the order in which they came
     std::uint64_t last_key_ = 0;
-    std::set<std::string> going_; // tags that a pause has asked for and not taken yet
+
+    /// A tag that a pause has asked for. A row for each pause, which only that pause takes back: its hooks all run on
+    /// one thread, and they may run though `before_pause` did not.
+    struct Going {
+        std::thread::id thread;
+        std::string tag;
+        bool resumed = false; ///< meanwhile, by somebody else
+    };
+    std::vector<Going> going_;
 };
 
 MEMSAVER_INLINE bool RegistrationBook::Entry::here() const {
     if (memory.pointer == nullptr) return true;
+    const std::shared_ptr<Entry> first = with.lock();
+    if (first != nullptr && !first->registered) return false;
     const std::shared_ptr<ArenaBase> its = arena.lock();
     return its != nullptr && its->here(memory.pointer, memory.bytes);
 }
 
 MEMSAVER_INLINE bool RegistrationBook::Entry::goes_with(const std::vector<std::string>& names) const {
+    if (tags.kind() == Tags::Kind::all) return true; // also of a saver without tags
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return goes_with(name); });
+}
+
+MEMSAVER_INLINE bool RegistrationBook::Entry::goes_with(const std::string& name) const {
     if (tags.kind() == Tags::Kind::all) return true;
-    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-        return std::any_of(tags.names().begin(), tags.names().end(), [&](const std::string& each) {
-            return tags.kind() == Tags::Kind::under ? name.compare(0, each.size(), each) == 0 : name == each;
-        });
+    if (const std::shared_ptr<Entry> first = with.lock(); first != nullptr && first->goes_with(name)) return true;
+    return std::any_of(tags.names().begin(), tags.names().end(), [&](const std::string& each) {
+        return tags.kind() == Tags::Kind::under ? name.compare(0, each.size(), each) == 0 : name == each;
     });
 }
 
@@ -119,15 +143,18 @@ MEMSAVER_INLINE std::uint64_t RegistrationBook::note(std::shared_ptr<Entry> entr
 }
 
 MEMSAVER_INLINE std::uint64_t RegistrationBook::add_memory(const void* pointer, std::size_t bytes,
-                                                           RegistrationOptions options) {
+                                                           RegistrationOptions options, std::uint64_t with) {
     check_options(options, options.on_pause == OnPause::renew, "a registration");
     const std::lock_guard lock{mutex_};
     const std::shared_ptr<ArenaBase> arena = saver_->holder("register", pointer, bytes);
     auto entry = std::make_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
-    if (going_.count(arena->tag()) != 0 || !entry->here()) {
-        throw about_tag(arena->tag(), Misuse{"register " + entry->text() + ": tag \"" + arena->tag() +
-                                             "\" is paused, or being paused; resume it first"});
+    std::string away = "tag \"" + arena->tag() + "\" is paused, or being paused";
+    if (const auto first = entries_.find(with); first != entries_.end()) {
+        entry->with = first->second;
+        away += ", or " + first->second->text() + " is away, with which it goes";
     }
+    if (going(*entry) || !entry->here())
+        throw about_tag(arena->tag(), Misuse{"register " + entry->text() + ": " + away + "; resume it first"});
     const std::uint64_t key = note(entry);
     try {
         if (entry->options.on_register) of_entry(*entry, "registering", entry->options.on_register);
@@ -180,6 +207,8 @@ MEMSAVER_INLINE void RegistrationBook::end_quietly(std::uint64_t key) noexcept {
 
 MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
     const std::lock_guard lock{mutex_};
+    going_.reserve(going_.size() + event.tags.size());
+    for (const std::string& tag : event.tags) going_.push_back({std::this_thread::get_id(), tag});
     bool any = false;
     std::string refused;
     std::size_t refusing = 0;
@@ -194,7 +223,6 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
                      (refusing == 1 ? " is registered" : " are registered") +
                      "; end the registration first, or make it one with OnPause::renew"};
     }
-    for (const std::string& tag : event.tags) going_.insert(tag);
     if (!any) return;
     for (const AnyDriver& driver : saver_->drivers())
         check(driver.drain(), "wait for the device before memory is deregistered");
@@ -208,9 +236,46 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
     }
 }
 
-MEMSAVER_INLINE void RegistrationBook::after_pause(const std::vector<std::string>& tags) noexcept {
+MEMSAVER_INLINE bool RegistrationBook::going(const Entry& entry) const {
+    return std::any_of(going_.begin(), going_.end(), [&](const Going& row) { return entry.goes_with(row.tag); });
+}
+
+MEMSAVER_INLINE bool RegistrationBook::ended(const std::vector<std::string>& tags) noexcept {
+    bool resumed = false;
+    for (const std::string& tag : tags) {
+        const auto row = std::find_if(going_.begin(), going_.end(), [&](const Going& each) {
+            return each.thread == std::this_thread::get_id() && each.tag == tag;
+        });
+        if (row == going_.end()) continue;
+        resumed |= row->resumed;
+        going_.erase(row);
+    }
+    return resumed;
+}
+
+MEMSAVER_INLINE void RegistrationBook::after_pause(const PauseEvent& event) {
     const std::lock_guard lock{mutex_};
-    for (const std::string& tag : tags) going_.erase(tag);
+    if (ended(event.tags)) renew(&event.tags); // a resume came once the pages had gone, and left it to this
+}
+
+MEMSAVER_INLINE void RegistrationBook::after_failed_pause(const PauseEvent& event) {
+    const std::lock_guard lock{mutex_};
+    ended(event.tags);
+    renew(&event.tags);
+}
+
+MEMSAVER_INLINE void RegistrationBook::after_resume(const ResumeEvent& event) {
+    const std::lock_guard lock{mutex_};
+    for (Going& row : going_)
+        row.resumed |= std::find(event.tags.begin(), event.tags.end(), row.tag) != event.tags.end();
+    renew(&event.tags);
+}
+
+MEMSAVER_INLINE bool RegistrationBook::here(const Entry& entry, const std::vector<std::string>* tags) const {
+    if (entry.memory.pointer != nullptr || tags == nullptr) return entry.here();
+    return tags->empty() || std::any_of(tags->begin(), tags->end(), [&](const std::string& tag) {
+               return entry.goes_with(tag) && saver_->all_there(tag);
+           });
 }
 
 MEMSAVER_INLINE void RegistrationBook::renew(const std::vector<std::string>* tags) {
@@ -221,9 +286,9 @@ MEMSAVER_INLINE void RegistrationBook::renew(const std::vector<std::string>* tag
         if (next == entries_.end()) break;
         key = next->first;
         const std::shared_ptr<Entry> entry = next->second;
-        if (entry->registered || (tags != nullptr && !entry->goes_with(*tags))) continue;
+        if (entry->registered || (tags != nullptr && !entry->goes_with(*tags)) || going(*entry)) continue;
         try {
-            if (!entry->here()) continue;
+            if (!here(*entry, tags)) continue;
             of_entry(*entry, "registering again", entry->options.on_register);
             entry->registered = true;
         } catch (...) {
@@ -263,22 +328,20 @@ MEMSAVER_INLINE Registrations::Registrations(std::shared_ptr<detail::SaverCore> 
         book_ = std::make_shared<detail::RegistrationBook>(std::move(saver), std::move(options));
         detail::SaverCore& core = *book_->saver();
         Hook before = core.before_pause([book = book_](PauseEvent& event) { book->before_pause(event); });
-        Hook paused = core.after_pause([book = book_](PauseEvent& event) { book->after_pause(event.tags); });
-        Hook failed = core.after_failed_pause([book = book_](PauseEvent& event) {
-            book->after_pause(event.tags);
-            book->renew(&event.tags);
-        });
-        Hook resumed = core.after_resume([book = book_](ResumeEvent& event) {
-            book->after_pause(event.tags);
-            book->renew(&event.tags);
-        });
+        Hook paused = core.after_pause([book = book_](PauseEvent& event) { book->after_pause(event); });
+        Hook failed = core.after_failed_pause([book = book_](PauseEvent& event) { book->after_failed_pause(event); });
+        Hook resumed = core.after_resume([book = book_](ResumeEvent& event) { book->after_resume(event); });
         hooks_ = Hook{Hook{std::move(before), std::move(paused)}, Hook{std::move(failed), std::move(resumed)}};
     });
 }
 
-MEMSAVER_INLINE Registration Registrations::add(const void* pointer, std::size_t bytes, RegistrationOptions options) {
+MEMSAVER_INLINE Registration Registrations::add(const void* pointer, std::size_t bytes, RegistrationOptions options,
+                                                const Registration* with) {
     return detail::translated([&] {
-        return Registration{book_, book_->add_memory(pointer, bytes, std::move(options))};
+        if (with != nullptr && with->book_ != book_)
+            throw Misuse{"a registration cannot go with one that has ended, or that is of other Registrations"};
+        const std::uint64_t first = with != nullptr ? with->key_ : 0;
+        return Registration{book_, book_->add_memory(pointer, bytes, std::move(options), first)};
     });
 }
 

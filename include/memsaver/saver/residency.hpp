@@ -90,14 +90,16 @@ private:
     [[nodiscard]] std::vector<Held> held_now();
     [[nodiscard]] static ResidentList each_once(const std::vector<Held>& held);
 
-    /// Tells the tags whose before-hooks have run, and that did not go.
+    /// These are told that they went. What comes back meanwhile and has to go again is asked again.
+    void note_told(const std::vector<std::string>& tags) noexcept;
+    /// Tells the tags whose before-hooks have run, and that this one did not take.
     void tell_unneeded() noexcept;
 
     SaverState& state_;
     Residents& books_;
     ResidentList passed_by_;
     std::vector<std::string> takers_; ///< whose elastic memory stays
-    ResidentList asked_;              ///< whose before-hooks have run
+    ResidentList asked_;              ///< whose before-hooks have run, and no hooks after a pause since
     bool resume_hooks_ran_ = false;
     int refused_by_ = 0;
     std::vector<Shortage> mispredicted_; ///< what was free, and could not be had

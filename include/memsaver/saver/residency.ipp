@@ -151,7 +151,12 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     books_.count_eviction(moved.out);
     books_.count_arrival(moved.in);
     let_go();
-    if (!moved.out.tags.empty()) {
+    std::erase_if(gone.tags, [&](const std::string& tag) { // a failed move may have taken some of them only
+        return std::none_of(moved.out.tags.begin(), moved.out.tags.end(),
+                            [&](const TagReport& row) { return row.tag == tag; });
+    });
+    if (!gone.tags.empty()) {
+        note_told(gone.tags);
         gone.report = std::move(moved.out);
         tell(state_.after_pause_, gone, first);
     }
@@ -331,14 +336,17 @@ MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
     return all;
 }
 
+MEMSAVER_INLINE void Residency::note_told(const std::vector<std::string>& tags) noexcept {
+    std::erase_if(asked_, [&](const std::shared_ptr<Resident>& tag) {
+        return std::find(tags.begin(), tags.end(), tag->tag) != tags.end();
+    });
+}
+
 MEMSAVER_INLINE void Residency::tell_unneeded() noexcept {
     if (asked_.empty() || state_.after_failed_pause_.empty()) return;
     try {
-        PauseEvent event;
-        for (const auto& member : state_.tags_.members(tags_of(asked_))) {
-            if (member->core != nullptr && member->core->all_there()) event.tags.push_back(member->tag);
-        }
-        if (!event.tags.empty()) state_.tell_failed(event);
+        PauseEvent event{tags_of(asked_).names(), {}}; // also what another pause has taken: this one has ended
+        state_.tell_failed(event);
     } catch (const std::exception& error) {
         detail::tell(state_.options_.events, [&] {
             return Event{EventKind::ignored, "", state_.driver_.device(), error.what()};
@@ -397,7 +405,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
         if (got.bytes() < bytes && (wait_for_device || !wait)) got.unused_bytes += state_.give_unused(device, wait, {});
     }
     if (got.bytes() < bytes) {
-        got.elastic_bytes = state_.ask_elastic(device, takers_, bytes - got.bytes());
+        got.elastic_bytes = state_.ask_elastic(device, takers_, bytes - got.bytes(), wait_for_device);
         if (got.bytes() < bytes && !state_.elastic_.empty())
             in_the_way = "owners of elastic memory keep the rest of it; ";
     }
@@ -433,6 +441,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
         }
         got.evicted_bytes += released;
         event.report = std::move(report);
+        note_told(event.tags);
         state_.run_hooks(state_.after_pause_, event, true);
         if (released == 0) break; // what is held is not had by asking again
     }

@@ -271,6 +271,7 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& books, ResidentList tags, con
                 : books{of}, self{thread, of_tags, patient} {
                 link_in<Pauser, &Pauser::before, &Pauser::after>(books.pausing_, self);
                 for (const auto& tag : self.tags) tag->pausers += 1;
+                books.tell_all(); // uses that wait for these let others pass now
             }
             Waiting(const Waiting&) = delete;
             Waiting& operator=(const Waiting&) = delete;
@@ -299,6 +300,7 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& books, ResidentList tags, con
         }
     }
     for (const auto& tag : tags) tag->leaving = here;
+    books.tell_all();
     books_ = &books;
     tags_ = std::move(tags);
     lock.unlock();
@@ -357,6 +359,7 @@ MEMSAVER_INLINE Residents::Claim Residents::try_claim(const ResidentList& tags) 
         tag->leaving = std::this_thread::get_id();
         claim.tags_.push_back(tag);
     }
+    if (!claim.tags_.empty()) tell_all();
     claim.books_ = this;
     return claim;
 }

@@ -60,7 +60,8 @@ public:
     void deallocate_quietly(ArenaBase& arena, void* pointer) noexcept;
 
     std::unique_ptr<GrowingBlock> reserve_block(ArenaBase& arena, std::size_t cap);
-    void grow(ArenaBase& arena, GrowingBlock& block, std::size_t bytes);
+    /// Does something that takes memory; where there is no room, makes some as for an allocation. With no lock held.
+    void with_room(ArenaBase& arena, FunctionRef<void()> act);
     void end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept;
 
     Elastic elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options);
@@ -98,6 +99,8 @@ public:
     void forget_backup(const Tags& tags);
     void drop(const Tags& tags);
     std::size_t bytes_to_resume(const Tags& tags);
+    /// Whether nothing of it is away.
+    [[nodiscard]] bool all_there(const std::string& tag) noexcept;
     Usage usage();
     ArenaUsage usage(ArenaBase& arena);
     void set_capacity(const Tags& tags, std::size_t bytes);

@@ -148,9 +148,7 @@ MEMSAVER_INLINE std::unique_ptr<GrowingBlock> SaverCore::reserve_block(ArenaBase
     return boundary("reserve addresses", arena, [&] { return arena.reserve_block(cap); });
 }
 
-MEMSAVER_INLINE void SaverCore::grow(ArenaBase& arena, GrowingBlock& block, std::size_t bytes) {
-    boundary("grow a block", arena, [&] { state_->with_room(arena, [&] { block.grow(bytes); }); });
-}
+MEMSAVER_INLINE void SaverCore::with_room(ArenaBase& arena, FunctionRef<void()> act) { state_->with_room(arena, act); }
 
 MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept {
     if (block == nullptr) return;
@@ -173,9 +171,10 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
             const std::shared_ptr<ElasticRange> held = range.lock();
             if (held == nullptr || wanted.device != device || wanted.got >= wanted.bytes) return;
             if (std::find(wanted.tags.begin(), wanted.tags.end(), tag) != wanted.tags.end()) return;
-            const std::size_t before = held->physical_bytes(false);
+            const std::size_t before = held->physical_bytes();
             if (ask(wanted.bytes - wanted.got) == 0) return;
-            wanted.got += before - std::min(before, held->physical_bytes(true));
+            held->collect(wanted.may_wait);
+            wanted.got += before - std::min(before, held->physical_bytes());
         });
         return made;
     });
@@ -369,26 +368,33 @@ MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOpti
         tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
     Turns turns = take_turns(members, {}, "resume");
     std::vector<ResumeStep> steps;
+    ResidentList residents; // of the steps
     steps.reserve(members.size());
+    residents.reserve(members.size());
     for (std::size_t i = 0; i < members.size(); ++i) {
-        if (turns[i]) steps.emplace_back(*members[i]->core, std::move(*turns[i]), options.bytes);
+        if (!turns[i]) continue;
+        steps.emplace_back(*members[i]->core, std::move(*turns[i]), options.bytes);
+        residents.push_back(members[i]->resident);
     }
     try {
         Relief relief;
         std::uint64_t seen = room_made_.load();
-        Report report = run_resume(steps, [&](int device) {
-            refused_by = device;
-            const bool again =
-                relief.again([&](bool wait) { return (may_wait || !wait) && make_room(device, wait, members, seen); });
-            seen = room_made_.load();
-            return again;
-        });
+        Report report = run_resume(
+            steps,
+            [&](int device) {
+                refused_by = device;
+                const bool again = relief.again(
+                    [&](bool wait) { return (may_wait || !wait) && make_room(device, wait, members, seen); });
+                seen = room_made_.load();
+                return again;
+            },
+            [&](std::size_t step) { // before a use can find it here
+                if (options.bytes) tags_.residents().lose(*residents[step]);
+            });
         note(members, report);
-        if (options.bytes) note_losses(members, report, options.bytes);
         return report;
     } catch (const Error& error) {
         note(members, error.report());
-        if (options.bytes) note_losses(members, error.report(), options.bytes);
         throw;
     }
 }
@@ -416,10 +422,26 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         state_->or_tell_failed(going, [&] {
             state_->run_hooks(state_->before_pause_, going, false);
             state_->run_hooks(state_->before_resume_, arriving, false);
+            Report tried; // what tries have done that then found no room for all that was to come
+            const auto append = [](Report& to, const Report& from) noexcept {
+                try {
+                    for (const TagReport& row : from.tags) to.add(row);
+                    to.elapsed += from.elapsed;
+                } catch (const std::bad_alloc&) { // what was done stays done
+                }
+            };
             try {
-                going.report = state_->with_patience(options.room_within, [&](int& refused_by) {
-                    return state_->exchange_now(out, in, options, refused_by);
+                going.report = state_->with_patience(options.room_within, [&](int& refused_by) -> Report {
+                    try {
+                        return state_->exchange_now(out, in, options, refused_by);
+                    } catch (Error& error) {
+                        if (tried.tags.empty() && error.report().tags.empty()) throw;
+                        append(tried, error.report());
+                        error.attach(Report{tried});
+                        throw;
+                    }
                 });
+                append(going.report, tried);
             } catch (NotIdle& error) {
                 state_->say_who_holds(error);
                 throw;
@@ -453,12 +475,15 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
     std::vector<PauseStep> pauses;
     std::vector<ResumeStep> resumes; // declared after: what it has mapped of theirs goes first
     pauses.reserve(going);
+    ResidentList arriving; // those of `resumes`
     resumes.reserve(members.size() - going);
+    arriving.reserve(members.size() - going);
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (!turns[i]) continue;
         ArenaCore& core = *members[i]->core;
         if (i >= going) {
             resumes.emplace_back(core, std::move(*turns[i]), options.bytes_in);
+            arriving.push_back(members[i]->resident);
             continue;
         }
         core.totals.mapped(core.mapped_bytes());
@@ -467,23 +492,25 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
     try {
         Relief relief;
         std::uint64_t seen = room_made_.load();
-        Report report =
-            run_exchange(pauses, resumes, options.order, deadline, others_for(options.order), [&](int device) {
+        Report report = run_exchange(
+            pauses, resumes, options.order, deadline, others_for(options.order),
+            [&](int device) {
                 refused_by = device;
                 const bool again = relief.again(
                     [&](bool wait) { return (may_wait || !wait) && make_room(device, wait, members, seen); });
                 seen = room_made_.load();
                 return again;
+            },
+            [&](std::size_t step) { // before a use can find it here
+                if (options.bytes_in) tags_.residents().lose(*arriving[step]);
             });
         note(members, report);
         note_losses(leaving, report, options.bytes_out);
-        if (options.bytes_in) note_losses(coming, report, options.bytes_in);
         warn_of_lost_bytes(report, {.bytes = options.bytes_out});
         return report;
     } catch (const Error& error) {
         note(members, error.report());
         note_losses(leaving, error.report(), options.bytes_out);
-        if (options.bytes_in) note_losses(coming, error.report(), options.bytes_in);
         throw;
     }
 }
@@ -597,6 +624,8 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         if (first) std::rethrow_exception(first);
     });
 }
+
+MEMSAVER_INLINE bool SaverCore::all_there(const std::string& tag) noexcept { return state_->tags_.all_there(tag); }
 
 MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
     return boundary("bytes_to_resume", tags, [&] {
@@ -870,18 +899,18 @@ MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int devi
     if (asked < often_enough) {
         const std::size_t free = std::min(error.free_bytes(), error.needed_bytes());
         const std::vector<std::string> own = tag.empty() ? std::vector<std::string>{} : std::vector<std::string>{tag};
-        if (ask_elastic(device, own, std::max<std::size_t>(error.needed_bytes() - free, 1)) != 0) return true;
+        if (ask_elastic(device, own, std::max<std::size_t>(error.needed_bytes() - free, 1), true) != 0) return true;
     }
     if (!options_.on_no_room || asked >= often_enough || asking_.here()) return false;
     const HookThreads::Mark mark{asking_};
     return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag});
 }
 
-MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vector<std::string>& tags,
-                                                    std::size_t bytes) {
+MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes,
+                                                    bool may_wait) {
     if (elastic_.empty() || asking_elastic_.here()) return 0;
     const HookThreads::Mark mark{asking_elastic_};
-    WantedRoom wanted{device, tags, bytes, 0};
+    WantedRoom wanted{device, tags, bytes, 0, may_wait};
     elastic_.run_until_throw(wanted);
     return wanted.got;
 }

@@ -32,6 +32,7 @@ struct WantedRoom {
     const std::vector<std::string>& tags; ///< for which; their owners are not asked
     std::size_t bytes;
     std::size_t got; ///< physical memory that the device has back
+    bool may_wait;   ///< for the device, where pages wait for work that may still touch them
 };
 
 /// What a SaverCore has, and what its operations are made of.
@@ -90,7 +91,7 @@ class SaverState {
 
     /// Asks the owners of elastic memory of other tags, and answers what the device got back. Throws what they throw.
     /// Called without any lock or turn.
-    std::size_t ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes);
+    std::size_t ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes, bool may_wait);
 
     /// Memory was taken for these tags: gives back what SaverOptions::pressure wants, one thread at a time; who comes
     /// meanwhile leaves it to that one. Called without any lock or turn.

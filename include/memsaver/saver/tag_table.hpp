@@ -84,6 +84,8 @@ public:
     /// down, those are left out that hold nothing, or that `of_interest`, if there is one, says no to. A tag that has
     /// been dropped meanwhile has none.
     [[nodiscard]] Members members(const Tags& tags, bool (*of_interest)(Member&) = nullptr);
+    /// Whether nothing of a tag is away. True of one that has been dropped.
+    [[nodiscard]] bool all_there(const std::string& tag) noexcept;
     /// To be called once an arena may hold memory; costs a load for one that is known to.
     void note_use(const ArenaBase& arena) noexcept {
         if (!arena.listed.load()) list(arena);
