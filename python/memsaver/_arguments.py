@@ -54,6 +54,15 @@ def stream_of(stream: Stream) -> int:
     return native_of(stream, ("cuda_stream", "ptr", "handle"), "stream")
 
 
+def free_order_of(stream: Stream, idle: bool) -> int | None:
+    """The stream that frees a block; None: no stream does."""
+    if stream is None:
+        return None
+    if idle:
+        raise Misuse("a block is free once a stream has passed, or at once: stream= or idle=True")
+    return stream_of(stream)
+
+
 def event_of(event: Any) -> int:
     return native_of(event, ("cuda_event", "ptr", "handle"), "event")
 

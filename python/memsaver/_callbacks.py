@@ -21,18 +21,35 @@ from memsaver.reports import Report, report_of
 
 
 class Handle:
-    """Of the C interface, for as long as this lives; goes into calls as it is. Knows no callback, so that what only keeps
+    """Of the C interface, for as long as this lives; goes into `call()` as it is. Knows no callback, so that what only keeps
     memory alive does not keep closures alive."""
 
     def __init__(self, end: Callable[..., object], *arguments: object) -> None:
         self._as_parameter_ = ctypes.c_void_p()
         self._finalizer = weakref.finalize(self, when_possible, end, self._as_parameter_, *arguments)
         self._finalizer.atexit = False  # the process's end gives everything back; others may still be at work
+        self._inside: list[None] = []  # as long as the number of calls; a list, which needs no lock
+        self._ended = False
 
     def end(self) -> None:
-        """Gives it back before this dies; it is null from then on. Again: nothing."""
-        self._finalizer()
+        """Gives it back before this dies, but not under a call of this thread or another: then the last one out does. It is
+        null for calls from now on. Again: nothing."""
         self._as_parameter_ = ctypes.c_void_p()
+        self._ended = True
+        self._end_if_left()
+
+    def enter(self) -> None:
+        """A call begins, and reads the handle after this: so whoever has not read null is known to be inside."""
+        self._inside.append(None)
+
+    def leave(self) -> None:
+        """The call that entered is over."""
+        self._inside.pop()
+        self._end_if_left()
+
+    def _end_if_left(self) -> None:
+        if self._ended and not self._inside:
+            self._finalizer()  # once, whoever comes first
 
     @property
     def out(self) -> object:
@@ -74,6 +91,9 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
     """Calls C. Raises what a callback raised on the way, or else what the library has to say."""
     raised: list[BaseException] = []
     error = None
+    inside = [argument for argument in arguments if isinstance(argument, Handle)]
+    for handle in inside:
+        handle.enter()
     _thread.calls.append(raised)
     _thread.closed += 1
     try:
@@ -83,6 +103,8 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
     finally:
         _thread.closed -= 1
         _thread.calls.pop()
+        for handle in inside:
+            handle.leave()
     while _waiting and not _thread.closed:
         try:
             waiting = _waiting.popleft()

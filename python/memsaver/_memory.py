@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from memsaver import _callbacks
-from memsaver.errors import Misuse
+from memsaver._arguments import free_order_of
+from memsaver.errors import Error, Misuse
 
 __all__ = ["Buffer", "DType", "View"]
 
@@ -96,8 +97,12 @@ class Buffer(View):
         """`free(pointer, ...)` is for whoever is there to be told of a failure, `last(handle, pointer)` for nobody."""
         super().__init__(pointer, like.shape, like.typestr, like.on_gpu)
         self._free = free
+        self._last = last, handle, pointer
+        self._own()
+
+    def _own(self) -> None:
         # Where the saver was closed or the tag dropped there is nothing to free any more, and `last` says so in vain.
-        self._finalizer = weakref.finalize(self, _callbacks.when_possible, last, handle, pointer)
+        self._finalizer = weakref.finalize(self, _callbacks.when_possible, *self._last)
         self._finalizer.atexit = False  # the process's end gives everything back; others may still be at work
 
     def _address(self) -> int:
@@ -106,9 +111,19 @@ class Buffer(View):
         return self.pointer
 
     def free(self, *, stream: Any = None, idle: bool = False) -> None:
-        """Frees the block, as `Saver.free()` does; arrays that were made of it must not be used any more. Again: nothing."""
-        if self._finalizer.detach() is not None:
-            self._free(self.pointer, stream=stream, idle=idle)
+        """Frees the block, as `Saver.free()` does; arrays that were made of it must not be used any more. Again: nothing.
+
+        Where it raises, the buffer owns its block as before; but for a `Misuse` that says that there is no such block.
+        """
+        after = free_order_of(stream, idle)
+        if self._finalizer.detach() is None:
+            return
+        try:
+            self._free(self.pointer, stream=after, idle=idle)
+        except Error as error:
+            if not isinstance(error, Misuse):  # else the address may be somebody else's soon
+                self._own()
+            raise
 
     def __enter__(self) -> Buffer:
         return self

@@ -129,7 +129,7 @@ class Use:
             call(library().memsaver_use_until_event, self._handle, event_of(event))
 
     def end(self) -> None:
-        """Ends it now. Again: nothing."""
+        """Ends it now; while a method of it runs on another thread, with the end of that one. Again: nothing."""
         self._handle.end()
 
     def __enter__(self) -> Use:
@@ -208,7 +208,11 @@ class Elastic:
         events: Iterable[Any] | None = None,
         idle: bool = False,
     ) -> None:
-        """Commits or releases at the end, so that byte `bytes - 1` is in the last step with memory; 0 releases all."""
+        """Commits or releases at the end; 0 releases all.
+
+        Where the step of byte `bytes - 1` lies behind the last one with memory, commits all from there up to it; else
+        releases what lies behind it. What was released before the last step with memory stays so.
+        """
         options = pause_options_of(streams, events, idle, None, None)
         call(library().memsaver_elastic_resize, self._handle, bytes_of(bytes, "a size"), byref(options))
 
@@ -217,7 +221,11 @@ class Elastic:
         return self.arena.saver.view(self.data + bytes_of(offset, "an offset"), shape, dtype)
 
     def end(self) -> None:
-        """Gives all of it back, as `Saver.free()` does. Again: nothing."""
+        """Gives all of it back, as `Saver.free()` does. Again: nothing.
+
+        While a method of it runs, on another thread or as the caller of this callback, it goes back with the end of that
+        one; other methods are `Misuse` at once.
+        """
         self._handle.end()
 
     def __enter__(self) -> Elastic:

@@ -17,6 +17,7 @@ from memsaver._arguments import (
     Stream,
     TagList,
     Under,
+    free_order_of,
     names_of,
     nanoseconds_of,
     pause_options_of,
@@ -52,11 +53,9 @@ def _allocate(with_stream: Any, without: Any, stream: Stream, *arguments: Any) -
 
 def _deallocate(functions: tuple[Any, Any, Any], handle: Handle, pointer: int, stream: Stream, idle: bool) -> None:
     plain, on_stream, when_idle = functions
-    address = pointer_of(pointer)
-    if stream is not None:
-        if idle:
-            raise Misuse("a block is free once a stream has passed, or at once: stream= or idle=True")
-        call(on_stream, handle, address, stream_of(stream))
+    address, after = pointer_of(pointer), free_order_of(stream, idle)
+    if after is not None:
+        call(on_stream, handle, address, after)
     else:
         call(when_idle if idle else plain, handle, address)
 

@@ -15,7 +15,7 @@ import pytest
 
 import memsaver
 from memsaver import Event, EventKind, HookEvent, Moment, NoRoom, Saver, _abi, _library
-from memsaver._callbacks import call
+from memsaver._callbacks import Handle, call
 
 MIB = 1 << 20
 
@@ -291,3 +291,29 @@ def test_a_hook_that_nobody_called() -> None:
     with unraisable() as told:
         assert _callbacks.on_hook(callback.context, ctypes.pointer(event)) == 1
     assert told == [failure]
+
+
+def test_a_handle_that_ends_in_a_call_of_it() -> None:
+    """The last one out gives it back; it is null for who comes later."""
+    ended: list[int | None] = []
+    handle = Handle(lambda given: ended.append(given.value))
+    handle._as_parameter_.value = 7
+
+    def inner(given: Handle) -> int:
+        assert given._as_parameter_.value == 7
+        given.end()
+        assert given._as_parameter_.value is None
+        given.end()
+        return 0
+
+    def outer(given: Handle) -> int:
+        call(inner, given)
+        assert ended == []
+        raise KeyError("outer")
+
+    with pytest.raises(KeyError, match="outer"):
+        call(outer, handle)
+    assert ended == [7]
+    handle.end()
+    del handle
+    assert ended == [7]

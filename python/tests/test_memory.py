@@ -11,6 +11,8 @@ import pytest
 
 import memsaver
 from memsaver import Saver
+from memsaver._library import library
+from memsaver.errors import BY_RESULT
 
 
 def test_allocate_and_free(saver: Saver) -> None:
@@ -120,6 +122,51 @@ def test_buffer(saver: Saver, dtype: Any) -> None:
     with pytest.raises(memsaver.Misuse, match="freed"):
         buffer.memory()
     buffer.free()
+
+
+def test_a_buffer_that_could_not_be_freed(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It owns its block as before."""
+    buffer = saver.buffer(100, tag="a")
+
+    def still_there() -> bool:
+        return saver.totals("a").blocks == 1 and len(buffer.memory()) == 100
+
+    with pytest.raises(memsaver.Misuse, match="stream= or idle=True"):
+        buffer.free(stream=0, idle=True)
+    assert still_there()
+    with pytest.raises(TypeError, match="a stream is an address"):
+        buffer.free(stream="0")
+    assert still_there()
+
+    def fail(*_: Any) -> int:
+        return next(result for result, kind in BY_RESULT.items() if kind is memsaver.DriverError)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(library(), "memsaver_deallocate", fail)
+        with pytest.raises(memsaver.DriverError):
+            buffer.free()
+    assert still_there()
+    buffer.free()
+    assert saver.totals("a").blocks == 0
+
+    dropped = saver.buffer(100, tag="a")
+    with pytest.raises(memsaver.Misuse):
+        dropped.free(stream=0, idle=True)
+    del dropped
+    assert saver.totals("a").blocks == 0
+
+
+def test_a_buffer_whose_block_somebody_else_freed(saver: Saver) -> None:
+    """It leaves the address alone, which others get."""
+    buffer = saver.buffer(100, tag="a")
+    saver.free(buffer.pointer, idle=True)
+    with pytest.raises(memsaver.Misuse):
+        buffer.free()
+    others = saver.allocate(100, "a")
+    assert others == buffer.pointer
+    buffer.free()
+    del buffer
+    assert saver.owns(others)
 
 
 def test_a_buffer_without_elements(saver: Saver) -> None:

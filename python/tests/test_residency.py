@@ -273,6 +273,60 @@ def test_owners_of_elastic_memory_are_asked(small: Saver) -> None:
     kv.end()
 
 
+def test_elastic_memory_that_its_own_commit_ends() -> None:
+    """`on_no_room` runs in the middle of the commit."""
+    asked: list[int] = []
+
+    def give_up(need: memsaver.NoRoom) -> bool:
+        asked.append(need.bytes)
+        kv.end()
+        with pytest.raises(Misuse, match="range is null"):
+            kv.commit(0, 1)
+        return len(asked) == 1  # the commit tries again, and finds its range
+
+    with Saver("host", host_capacity=32 * MIB, on_no_room=give_up) as saver:
+        kv = saver.arena("kv").elastic(256 * MIB, granularity=2 * MIB)
+        kv.commit(0, 16 * MIB)
+        with pytest.raises(OutOfMemory):
+            kv.commit(16 * MIB, 64 * MIB)
+        assert len(asked) == 2
+        assert saver.totals("kv").blocks == 0
+        with pytest.raises(Misuse, match="range is null"):
+            kv.release(0, 16 * MIB)
+
+
+def test_elastic_memory_that_ends_while_another_thread_commits() -> None:
+    inside, ended = threading.Event(), threading.Event()
+
+    def wait(need: memsaver.NoRoom) -> bool:
+        inside.set()
+        assert ended.wait(60)
+        return False
+
+    with Saver("host", host_capacity=32 * MIB, on_no_room=wait) as saver:
+        kv = saver.arena("kv").elastic(256 * MIB, granularity=2 * MIB)
+        kv.commit(0, 16 * MIB)
+        raised: list[BaseException] = []
+
+        def commit() -> None:
+            try:
+                kv.commit(16 * MIB, 64 * MIB)
+            except OutOfMemory as error:
+                raised.append(error)
+
+        other = threading.Thread(target=commit)
+        other.start()
+        assert inside.wait(60)
+        kv.end()
+        with pytest.raises(Misuse, match="range is null"):
+            kv.commit(0, 1)
+        assert saver.totals("kv").blocks == 8
+        ended.set()
+        other.join()
+        assert len(raised) == 1
+        assert saver.totals("kv").blocks == 0
+
+
 # --- Files ---
 
 
