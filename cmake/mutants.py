@@ -2,14 +2,16 @@
 """Measures what the tests catch: changes the core in one place at a time and looks whether a test fails.
 
     cmake/mutants.py --work DIR --output FILE.json [--count 100] [--seed N] [--time-limit SECONDS] [--resume]
+    cmake/mutants.py --work DIR --output FILE.json --retry
     cmake/mutants.py --self-test
 
 mutations.py says what a mutant is; the place is drawn from the files of --files. Everything happens in a copy of the tree,
 DIR/tree (what git tracks, and what it neither tracks nor ignores), built in DIR/build. The host's tests of the copy must
 pass before anything is changed. For each mutant they run by the order of --tests (a regular expression; given again for
-what comes next), of each the quick ones first, until one fails. One that takes ten times as long as before, and --least
+what comes next), of each those of the changed file's layer first, then the quick ones, until one fails. One that takes ten times as long as before, and --least
 seconds, hangs, which is as good as failing. A mutant that does not compile says nothing about tests: another one takes its
-place. FILE.json is written after each mutant, and gone on with by --resume. Ends with the list of survivors.
+place. FILE.json is written after each mutant, and gone on with by --resume. Ends with the list of survivors. --retry tries FILE.json's survivors once more, in the tree as it is now,
+after tests were added, or with tests that were left out before.
 """
 import argparse
 import collections
@@ -163,11 +165,18 @@ def prepare(options, tree):
         last = json.loads(changed.read_text(encoding="utf-8"))
         (tree / last["file"]).write_text(last["text"], encoding="utf-8")
         changed.unlink()
-    if options.resume and options.output.exists():
-        return json.loads(options.output.read_text(encoding="utf-8"))
-    tree.mkdir(parents=True, exist_ok=True)
-    copy_tree(options.root, tree)
-    return None
+    known = (options.resume or options.retry) and options.output.exists()
+    if not known or options.retry:
+        tree.mkdir(parents=True, exist_ok=True)
+        copy_tree(options.root, tree)
+    return json.loads(options.output.read_text(encoding="utf-8")) if known else None
+
+
+def ordered(groups, site, before):
+    """The tests in the order in which they are likely to notice this mutant soon."""
+    layer = Path(site.file).parent.name + "."
+    return [test for group in groups
+            for test in sorted(group, key=lambda test: (not test.name.startswith(layer), before[test.name]))]
 
 
 def try_one(site, text, tree, tests, options, before):
@@ -185,9 +194,16 @@ def try_one(site, text, tree, tests, options, before):
     return {"result": "killed", "test": failed[0][0], "why": failed[0][1]} if failed else {"result": "SURVIVED"}
 
 
+def found_again(row, sites, sources):
+    """The same change of the same line, which may have moved a little; None where there is no such line any more."""
+    same = [site for site in sites if site.file == row["file"] and mutations.shown(site) == row["change"] and
+            abs(site.line - row["line"]) <= 20 and sources[site.file].split("\n")[site.line - 1].strip() == row["source"]]
+    return min(same, key=lambda site: abs(site.line - row["line"]), default=None)
+
+
 def summary(rows):
     results = collections.Counter("hangs" if row.get("why") == "hangs" else row["result"] for row in rows)
-    tried = len(rows) - results["does not compile"]
+    tried = len(rows) - results["does not compile"] - results["no longer there"]
     killed = tried - results["SURVIVED"]
     yield (f"{tried} mutants: {killed} killed ({100 * killed / max(tried, 1):.0f} %, {results['hangs']} of them as a test hung), "
            f"{results['SURVIVED']} survived; {results['does not compile']} more did not compile")
@@ -201,6 +217,7 @@ def main():
     parser.add_argument("--work", type=Path, help="a folder for the copy and its build; may be there")
     parser.add_argument("--output", type=Path, metavar="FILE.json")
     parser.add_argument("--resume", action="store_true", help="go on with FILE.json, in the copy as it was")
+    parser.add_argument("--retry", action="store_true", help="try again what survived in FILE.json, in the tree as it is now")
     parser.add_argument("--count", type=int, default=100, help="mutants that compile")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
@@ -228,6 +245,8 @@ def main():
     state = prepare(options, tree)
     sources = sources_of(options, tree)
     digest = hashlib.sha256(json.dumps(sources).encode()).hexdigest()[:16]
+    if state and options.retry:
+        state["sources"] = digest
     if state and (state["sources"] != digest or options.seed not in (None, state["seed"])):
         sys.exit(f"{options.output} is of other files or of seed {state['seed']}")
     state = state or {"seed": options.seed or random.randrange(1, 1 << 31), "sources": digest, "seconds": {}, "rows": []}
@@ -246,18 +265,23 @@ def main():
         if failed:
             sys.exit(f"tests that fail as it is: {', '.join(' '.join(each) for each in failed)}")
     before = state["seconds"]
-    tests = [test for group in groups for test in sorted(group, key=lambda test: before[test.name])]
     print(f"{len(tests)} tests, {sum(before[test.name] for test in tests):.0f} s one after the other", flush=True)
 
     rows = state["rows"]
-    for site in sites[len(rows):]:
+    for row in [row for row in rows if options.retry and row["result"] == "SURVIVED"]:
+        site = found_again(row, sites, sources)
+        row |= try_one(site, sources[site.file], tree, ordered(groups, site, before), options, before) if site else {
+            "result": "no longer there"}
+        options.output.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+        print(f"{row['file']}:{row['line']}  {row['change']}  {row['result']} {row.get('test', '')}", flush=True)
+    for site in [] if options.retry else sites[len(rows):]:
         valid = sum(row["result"] != "does not compile" for row in rows)
         if valid >= options.count or time.monotonic() - started > options.time_limit:
             break
         begun = time.monotonic()
         row = {"file": site.file, "line": site.line, "change": mutations.shown(site),
                "source": sources[site.file].split("\n")[site.line - 1].strip()}
-        row |= try_one(site, sources[site.file], tree, tests, options, before)
+        row |= try_one(site, sources[site.file], tree, ordered(groups, site, before), options, before)
         rows.append({**row, "seconds": round(time.monotonic() - begun, 1)})
         options.output.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
         by = f" by {row['test']} ({row['why']})" if "test" in row else ""
