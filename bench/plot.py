@@ -459,7 +459,7 @@ def llama_cpp(rows):
             numbers.append([f"{name.split('/')[1]} of the weights, speed / a plain block's{on}", verdict(row["speed_ratio"], 0.95), ""])
         elif name.startswith("llama-bench/"):
             _, model, kind = name.split("/")
-            ratio = verdict(row["speed_ratio"], 0.99) if kind == "generation" else f"{row['speed_ratio']:.2f}"
+            ratio = verdict(row["speed_ratio"], 0.99) if kind == "generation" else f"{row['speed_ratio']:.3f}"
             numbers.append([f"llama-bench, {model}, {kind}{on}", f"{ratio}: {row['with_memsaver']:.1f} and {row['without']:.1f} tokens/s", ""])
     return {}, table(["llama.cpp on memsaver", "with memsaver, beside without", "good"], numbers)
 
@@ -509,8 +509,8 @@ def headline(results):
         goals = {goal["goal"]: goal.get("value") for goal in content["goals"]}
         held = {row["holder"]: mib(row["running"] / (1 << 20)) for row in content["results"]["release_table"]["rows"]}
         rows.append([f"an engine with {held['tag weights']} of weights and {held['tag cache']} of cache, paused: given back of what it held above "
-                     "its bare CUDA context; cache, graphs and workspaces are resumed in",
-                     f"{goals['released of what was held above the bare context']:.4g} %, {number(goals['resume of cache, graphs and workspaces'])} ms"])
+                     "its bare CUDA context", f"{goals['released of what was held above the bare context']:.4g} %"])
+        rows.append(["the same engine: its cache, graphs and workspaces are resumed in", f"{number(goals['resume of cache, graphs and workspaces'])} ms"])
     for name, row in (results["backup"][2] if "backup" in results else {}).items():
         if name.startswith("backup/prepared/") and row["tensors"] > 1:
             rows.append([f"{int(row['tensors']):,} tensors kept in host memory: saved / restored, where plain copies reach "
@@ -535,7 +535,7 @@ def headline(results):
                          f"copy of all takes {number(row['plain_all_ms'])} ms", f"{number(row['first_layer_ms'])} / {number(row['all_layers_ms'])} ms"])
     for row in (results["compressed"][2] if "compressed" in results else {}).values():
         rows.append([f"{gib(row['bytes'])} of bf16 weights kept compressed in {row['kept_over_plain']:.2f} of their bytes: saved / restored, beside one plain "
-                     "copy's speed", f"{row['pause_speed_over_copy']:.2f} / {row['resume_speed_over_copy']:.2f} times"])
+                     "copy's speed", f"{row['pause_speed_over_copy']:.3f} / {row['resume_speed_over_copy']:.3f} times"])
     if row := results.get("neighbour", ({}, {}, {}))[2].get("after a neighbour/by kernel"):
         rows.append([f"resume of {gib(row['bytes'])} right after a neighbour gave back {gib(row['given_back_bytes'])}, beside one plain copy on a quiet device",
                      f"{row['ratio']:.2f} times"])
