@@ -537,6 +537,14 @@ TEST_CASE("hooks around a streamed resume: those after it run once the bytes are
         saver.pause("manual");
     }
     CHECK(after == 1); // it is away again
+    {
+        const Arrival coming = saver.resume_async("manual");
+        saver.pause("manual");
+        saver.resume("manual");
+        CHECK(after == 2);
+        coming.wait();
+    }
+    CHECK(after == 2); // that resume has told them: this one's bytes have gone since
 }
 
 TEST_CASE_TEMPLATE("saved ahead: the pause copies nothing", M, MEMSAVER_TEST_MACHINES) {

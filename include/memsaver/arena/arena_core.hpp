@@ -157,6 +157,8 @@ public:
     [[nodiscard]] bool idle_for_pause() const noexcept { return mapped_bytes() == 0 && spent_.empty(); }
     /// A resume would find nothing to do.
     [[nodiscard]] bool nothing_paused() noexcept;
+    /// How often pages of it have gone in a pause.
+    [[nodiscard]] std::uint64_t pauses() const noexcept { return pauses_.load(); }
     /// Nothing is away, nor going away; what could not be given back so far does not count.
     [[nodiscard]] bool all_there() noexcept;
 
@@ -307,6 +309,7 @@ private:
     std::mutex growing_;
     std::atomic<std::uint64_t> growths_{0};
     std::atomic<bool> reserved_{false};
+    std::atomic<std::uint64_t> pauses_{0};
     bool pausing_ = false;         // guarded by the pages' mutex: a pause has begun and not ended
     bool unfinished_ = false;      // under the turn: the last operation left memory shut that is not paused
     std::shared_ptr<AnySlot> own_; // the tag's; changed under the heaps' locks only, and at the end

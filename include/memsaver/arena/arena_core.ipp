@@ -1275,7 +1275,10 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
         core.pages_.in_hand -= paused_.size();
         core.pages_.activate(extents_);
         core.pausing_ = false;
-        if (!paused_.empty()) core.pages_.paused.push_back({std::move(paused_), std::move(slot_)});
+        if (!paused_.empty()) {
+            core.pages_.paused.push_back({std::move(paused_), std::move(slot_)});
+            ++core.pauses_;
+        }
     }
     core.end_operation(whole);
     core.retire_slot(std::move(slot_)); // unless it holds something

@@ -184,7 +184,8 @@ MEMSAVER_INLINE void ArrivalState::finish() {
         ended_ = true;
     }
     const bool here = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
-        return part.member->core == nullptr || part.member->core->nothing_paused();
+        const ArenaCore* const core = part.member->core;
+        return core == nullptr || (core->pauses() == part.pauses && part.member->core->nothing_paused());
     });
     if (event.tags.empty() || !here) return;
     saver_->run_after_resume(event);
@@ -273,6 +274,9 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
         ours.push_back(busy[i]);
     }
     Turns turns = take_turns(ours, {}, "resume_async", true);
+    for (auto& part : parts) {
+        if (part.member->core != nullptr) part.pauses = part.member->core->pauses();
+    }
     std::vector<ResumeStep> steps;
     std::vector<std::shared_ptr<Arriving>> arriving; // of each step
     Members stepping;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,6 +27,7 @@ public:
     struct Part {
         std::shared_ptr<Member> member;
         std::shared_ptr<Arriving> arriving{}; ///< none: nothing of it is on its way
+        std::uint64_t pauses = 0;             ///< of its arena, when it began
     };
 
     explicit ArrivalState(std::shared_ptr<SaverCore> saver) : saver_{std::move(saver)} {}
