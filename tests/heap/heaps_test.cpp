@@ -476,44 +476,6 @@ TEST_CASE("Heaps: blocks that a thread frees without a stream are waited for bef
     CHECK_FALSE(f.heaps.fence_is_worth_it(64_KiB, 256, 64_MiB));
 }
 
-TEST_CASE("Heaps: the larger the device, the more of a thread's large blocks wait before the device is waited for") {
-    const auto waits = [](std::size_t device_bytes) {
-        const FaultyDriver<HostDriver> driver{HostDriver{device_bytes}};
-        Heaps heaps{driver, granularity};
-        heaps.add_segment({base, 1_GiB});
-        heaps.add({base, 1_GiB});
-        std::size_t taken = 0;
-        for (; const Address address = heaps.allocate(2_MiB, 256, 2_MiB); taken += 2_MiB) {
-            heaps.deallocate(address, {}, "t", [](std::uint64_t) {});
-            REQUIRE(taken < 1_GiB);
-        }
-        CHECK(heaps.fence_is_worth_it(2_MiB, 256, 1_GiB));
-        CHECK(driver.calls(Call::memory) <= 1); // it is asked once
-        heaps.fence();
-        CHECK(heaps.allocate(2_MiB, 256, 2_MiB) != 0);
-        heaps.close([] {});
-        return taken;
-    };
-    CHECK(waits(8_GiB) == 64_MiB);
-    CHECK(waits(64_GiB) == 128_MiB);
-    CHECK(waits(1024_GiB) == 256_MiB);
-}
-
-TEST_CASE("Heaps: a device that does not say how much it has counts as a small one") {
-    const FaultyDriver<HostDriver> driver{HostDriver{1024_GiB}};
-    Heaps heaps{driver, granularity};
-    heaps.add_segment({base, 1_GiB});
-    heaps.add({base, 1_GiB});
-    driver.fail({.call = Call::memory, .lasting = Lasting::onwards});
-    std::size_t taken = 0;
-    for (; const Address address = heaps.allocate(2_MiB, 256, 2_MiB); taken += 2_MiB) {
-        heaps.deallocate(address, {}, "t", [](std::uint64_t) {});
-        REQUIRE(taken < 1_GiB);
-    }
-    CHECK(taken == 64_MiB);
-    heaps.close([] {});
-}
-
 TEST_CASE("Heaps: segments at any addresses, each with its own blocks") {
     Fixture f;
     const Range below{base - 1024 * granularity, 8 * granularity};

@@ -159,8 +159,10 @@ private:
     enum class Size : unsigned char { small, large, huge };
     static constexpr std::size_t shards_of_a_size = 32;
     static constexpr std::size_t shard_count = 2 * shards_of_a_size;
-    static constexpr std::size_t least_in_large_shard = 64_MiB; // of what it may keep, waiting or free
+    static constexpr std::size_t most_spare_in_large_shard = 64_MiB;
     static constexpr std::size_t least_worth_a_fence = 32_MiB;
+    /// A shard in which so much waits gives nothing out before the device has passed it.
+    static constexpr std::size_t most_fenced(Size size) noexcept { return size == Size::small ? 4_MiB : 64_MiB; }
 
     /// Who has leased each unit of a segment: the number of the shard or 0, and whether a lease starts there.
     struct Segment {
@@ -214,10 +216,6 @@ private:
     void settle_locked();
     void collect_if(Heap& heap, FunctionRef<bool(Range)> gone);
 
-    /// Whether so much waits in a locked shard that it gives nothing out before the device has passed it. The more a
-    /// large one lets wait, the fewer waits there are (decision 19).
-    [[nodiscard]] bool enough_waits(const Heap& shard, Size size) noexcept;
-
     /// What `order` comes to now; throws what a failing driver call stands for.
     void look_at_stream(FreeOrder& order) const;
     void defer(Heap& heap, const Block& block, const FreeOrder& order);
@@ -233,7 +231,6 @@ private:
     std::vector<std::unique_ptr<const Segments>> all_segments_; // readers may go on with an older one
     Heap central_{0, nullptr, 0, fenced_};
     std::array<std::atomic<Heap*>, shard_count> shards_{}; // made when first used
-    std::atomic<std::size_t> large_{0};                    // what a large shard may keep, waiting or free; 0: not asked
     std::size_t lease_count_ = 0;                          // guarded by the central lock
     std::size_t leased_bytes_ = 0;
     bool operation_ = false; // changed with every lock held

@@ -191,8 +191,7 @@ MEMSAVER_INLINE void Heaps::give_back(Heap& shard, Range lease) noexcept {
 MEMSAVER_INLINE Range Heaps::reclaim(Heap& heap, Address address) noexcept {
     const Range range = heap.blocks.reclaim(address);
     if (heap.number == 0 || !whole_lease(range)) return {};
-    const std::size_t spare =
-        heap.number > shards_of_a_size ? std::max(least_in_large_shard, large_.load()) : 2 * chunk_ - 1;
+    const std::size_t spare = heap.number > shards_of_a_size ? most_spare_in_large_shard : 2 * chunk_ - 1;
     return heap.blocks.side(range.address) == Side::open && heap.blocks.free_bytes() <= spare ? Range{} : range;
 }
 
@@ -243,23 +242,10 @@ MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment
     const bool exact = size == Size::large;
     if (const Block* block = heap.allocate(driver_, fences_, bytes, alignment, requested, exact)) return block->address;
     if (size == Size::huge) return 0;
-    if (enough_waits(heap, size)) return 0;
+    const bool enough_waits = heap.deferred.fenced_bytes() >= most_fenced(size);
+    if (enough_waits) return 0;
     if (!lease(heap, size == Size::small ? chunk_ : bytes, size == Size::small ? chunk_ : alignment)) return 0;
     return heap.blocks.allocate(bytes, alignment, requested, exact)->address;
-}
-
-MEMSAVER_INLINE bool Heaps::enough_waits(const Heap& shard, Size size) noexcept {
-    const std::size_t waiting = shard.deferred.fenced_bytes();
-    if (size == Size::small) return waiting >= 4_MiB;
-    if (waiting < least_in_large_shard) return false;
-    std::size_t limit = large_.load();
-    if (limit == 0) {
-        DeviceMemory memory;
-        if (!driver_.memory(memory).ok()) return true;
-        limit = std::clamp(memory.total_bytes / 512, least_in_large_shard, 4 * least_in_large_shard);
-        large_.store(limit);
-    }
-    return waiting >= limit;
 }
 
 MEMSAVER_INLINE bool Heaps::fence_is_worth_it(std::size_t bytes, std::size_t alignment, std::size_t growth) {
@@ -268,7 +254,7 @@ MEMSAVER_INLINE bool Heaps::fence_is_worth_it(std::size_t bytes, std::size_t ali
     if (const Size size = size_of(bytes, alignment); size != Size::huge) {
         Heap& shard = shard_of_this_thread(size);
         const std::lock_guard lock{shard.mutex};
-        if (enough_waits(shard, size)) return true;
+        if (shard.deferred.fenced_bytes() >= most_fenced(size)) return true;
     }
     return waiting >= std::max({bytes, growth, least_worth_a_fence});
 }
