@@ -530,10 +530,12 @@ def headline(results):
             rows.append([f"eight models of {gib(row['bytes_each'])} in the room of three, four threads: beside one plain copy of the bytes that had "
                          "to come in", f"{row['ratio']:.2f} times"])
     for name, row in (results["arrival"][2] if "arrival" in results else {}).items():
-        if "/streamed_resume/" in name:
+        if "/streamed_resume/8.00 GiB" in name:
             rows.append([f"streamed resume of {gib(row['bytes'])} in {int(row['layers'])} layers: the first / last layer's kernel has ended, where one plain "
                          f"copy of all takes {number(row['plain_all_ms'])} ms", f"{number(row['first_layer_ms'])} / {number(row['all_layers_ms'])} ms"])
-    for row in (results["compressed"][2] if "compressed" in results else {}).values():
+    for name, row in (results["compressed"][2] if "compressed" in results else {}).items():
+        if name != "compressed/8GiB":
+            continue
         rows.append([f"{gib(row['bytes'])} of bf16 weights kept compressed in {row['kept_over_plain']:.2f} of their bytes: saved / restored, beside one plain "
                      "copy's speed", f"{row['pause_speed_over_copy']:.3f} / {row['resume_speed_over_copy']:.3f} times"])
     if row := results.get("neighbour", ({}, {}, {}))[2].get("after a neighbour/by kernel"):
