@@ -106,6 +106,33 @@ TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they a
     }
 }
 
+TEST_CASE("Verified: a write that failed does not hide damage done to what was saved later") {
+    for (const bool retain : {true, false}) {
+        CAPTURE(retain);
+        FileBackup file = test::in_file();
+        file.retain = retain;
+        const Checked<HostMachine2G> machine;
+        const FileWatch watch{machine.driver};
+        MemorySaver saver{machine.driver};
+        const Buffer<unsigned char> block{saver.arena("tag", Verified<FileBackup>{file}), 2_MiB};
+        write_pattern(machine.driver, block.data(), 2_MiB, 1);
+        saver.pause();
+        const unsigned char one = 5;
+        machine.driver.fail({.call = Call::write_file});
+        CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, &one, 1), Error);
+        saver.resume();
+        saver.pause();
+        Corruption corruption{saver, watch};
+        corruption.expected = pattern(100, 1);
+        corruption.turn(block.data(), true);
+        CHECK_THROWS_AS(saver.write_backup(block.data() + 5000, &one, 1), BackupDamaged);
+        CHECK_THROWS_AS(saver.resume(), BackupDamaged);
+        corruption.turn(block.data(), true);
+        saver.resume();
+        CHECK(has_pattern(machine.driver, block.data(), 2_MiB, 1));
+    }
+}
+
 namespace {
 
 /// Verified<>, whose checksums the test can count.

@@ -56,6 +56,10 @@ private:
     StoreOptions options_;
     std::string whose_; ///< for the text of errors
     std::shared_ptr<Ring> ring_;
+    void forget_half_changed(std::uint64_t location, std::size_t bytes) noexcept {
+        half_changed_.erase(half_changed_.lower_bound(location), half_changed_.lower_bound(location + bytes));
+    }
+
     std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
     OwnedFile file_;
     std::size_t size_ = 0;

@@ -38,12 +38,13 @@ MEMSAVER_INLINE Room FileStore::grow(std::size_t bytes, const LiveSet& live) {
 
 MEMSAVER_INLINE void FileStore::discard(std::uint64_t location, std::size_t bytes) noexcept {
     if (options_.observer) options_.observer->discarded(location, bytes);
-    half_changed_.erase(half_changed_.lower_bound(location), half_changed_.lower_bound(location + bytes));
+    forget_half_changed(location, bytes);
     if (file_.owns()) (void)driver_.punch_file(file_.get(), location - page, bytes);
 }
 
 MEMSAVER_INLINE Status FileStore::clear() noexcept {
     if (options_.observer) options_.observer->discarded(page, size_);
+    half_changed_.clear();
     size_ = 0;
     const Status file = file_.close();
     const Status ring = ring_->clear();
@@ -124,6 +125,10 @@ MEMSAVER_INLINE std::vector<Piece> FileStore::cut(std::vector<Unit> units, const
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::start(Direction direction, std::vector<Unit> units,
                                                                const LiveSet& live) {
     if (options_.observer) options_.observer->about(live.tag);
+    for (const Unit& unit : units) { // saved anew, they get checksums of their own
+        if (direction == Direction::in) break;
+        forget_half_changed(unit.location, unit.bytes);
+    }
     const std::vector<Range> none;
     const std::vector<Range>& first = direction == Direction::in ? live.first : none;
     auto work = std::make_unique<RingTransfer>(
