@@ -547,6 +547,42 @@ TEST_CASE("hooks around a streamed resume: those after it run once the bytes are
     CHECK(after == 2); // that resume has told them: this one's bytes have gone since
 }
 
+TEST_CASE("hooks after a streamed resume are told of each tag that has stayed") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    const Arena stays = saver.arena("stays", HostBackup{});
+    const Arena goes = saver.arena("goes", HostBackup{});
+    const Buffer<char> a{stays, 2_MiB};
+    const Buffer<char> b{goes, 2_MiB};
+    std::vector<std::vector<std::string>> told;
+    const Hook hook = saver.after_resume([&](ResumeEvent& event) { told.push_back(event.tags); });
+    saver.pause();
+    const Arrival coming = saver.resume_async();
+    saver.pause("goes");
+    saver.resume("goes");
+    coming.wait();
+    CHECK(told == std::vector<std::vector<std::string>>{{"goes"}, {"stays"}});
+    told.clear();
+    saver.pause("stays");
+    const Arrival again = saver.resume_async(); // "goes" is here, and is told of as a resume would
+    saver.pause("goes");
+    again.wait();
+    CHECK(told == std::vector<std::vector<std::string>>{{"stays"}});
+}
+
+TEST_CASE("hooks after a streamed resume run though pages still wait that were released meanwhile") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    const Arena kv = saver.arena("kv", HostBackup{});
+    Elastic cache = kv.elastic(8_MiB, {.granularity = 2_MiB});
+    cache.commit(0, 8_MiB);
+    int told = 0;
+    const Hook hook = saver.after_resume([&](ResumeEvent&) { ++told; });
+    saver.pause("kv");
+    const Arrival coming = saver.resume_async("kv");
+    cache.release(4_MiB, 4_MiB); // they wait for the device
+    coming.wait();
+    CHECK(told == 1);
+}
+
 TEST_CASE_TEMPLATE("saved ahead: the pause copies nothing", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};

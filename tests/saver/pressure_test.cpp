@@ -301,6 +301,25 @@ TEST_CASE("pressure: what owners of elastic memory release behind work is not wa
     saver.deallocate(block, already_idle);
 }
 
+TEST_CASE("pressure: what owners release and the device has not passed yet is not asked for again") {
+    const D driver{HostDriver{64_MiB}};
+    MemorySaver saver{driver, {.pressure = 16_MiB}};
+    Elastic cache;
+    cache = saver.arena("cache").elastic(64_MiB, {.granularity = 2_MiB, .on_reclaim = [&](std::size_t wanted) {
+                                                      const std::size_t before = cache.committed_bytes();
+                                                      cache.resize(before - std::min(before, wanted));
+                                                      return before - cache.committed_bytes();
+                                                  }});
+    cache.commit(0, 40_MiB);
+    Elastic other = saver.arena("other").elastic(64_MiB, {.granularity = 2_MiB});
+    for (std::size_t i = 0; i < 12; ++i) other.commit(i * 2_MiB, 2_MiB);
+    CHECK(cache.committed_bytes() == 24_MiB); // of 64, 24 for the other one and 16 to spare
+    (void)saver.trim();
+    DeviceMemory memory;
+    REQUIRE(driver.memory(memory).ok());
+    CHECK(memory.free_bytes == 16_MiB);
+}
+
 TEST_CASE("pressure: captures are left alone") {
     World world;
     Saver& saver = world.saver;

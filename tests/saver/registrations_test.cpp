@@ -301,6 +301,54 @@ TEST_CASE("registrations: what is resumed before the hooks of its pause have run
     CHECK(card.taken() == Calls{"+a", "-a", "-comm", "+comm", "+a"});
 }
 
+TEST_CASE("registrations: renew() leaves alone what goes with tags that are away") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Card card;
+    Registrations nets{saver};
+    const Buffer<char> a{saver.arena("net/a", HostBackup{}), 2_MiB};
+    const Buffer<char> b{saver.arena("net/b", HostBackup{}), 2_MiB};
+    Registration named = nets.add(Tags{"net/a"}, card.of("named"));
+    Registration under = nets.add(Tags::under("net/"), card.of("under"));
+    Registration all = nets.add(Tags::all(), card.of("all"));
+    saver.pause();
+    nets.renew();
+    CHECK(card.taken() == Calls{"-all", "-under", "-named"});
+    card.fails = "+named";
+    CHECK_THROWS_AS(saver.resume("net/a"), std::runtime_error);
+    CHECK(card.taken() == Calls{"+named", "+under", "+all"});
+    nets.renew();
+    CHECK(card.taken() == Calls{"+named"});
+}
+
+TEST_CASE("registrations: an eviction that fails leaves registered what has stayed, and registers what has come") {
+    for (const bool saving : {true, false}) {
+        CAPTURE(saving);
+        const FaultyDriver driver{HostDriver{64_MiB}};
+        MemorySaver saver{driver};
+        Card card;
+        Registrations nets{saver};
+        const Buffer<char> comes{saver.arena("comes", HostBackup{.threads = 1}), 40_MiB};
+        Registration second = nets.add(comes.data(), comes.size(), card.of("comes"));
+        saver.pause("comes");
+        const Buffer<char> goes{saver.arena("goes", HostBackup{.threads = 1}, ArenaOptions{.evictable = true}), 40_MiB};
+        Registration first = nets.add(goes.data(), goes.size(), card.of("goes"));
+        std::string told;
+        const Hook gone = saver.after_pause([&](PauseEvent&) { told += "gone "; });
+        const Hook stayed = saver.after_failed_pause([&](PauseEvent&) { told += "stayed "; });
+        const Hook came = saver.after_resume([&](ResumeEvent&) { told += "came "; });
+        driver.fail({.call = saving ? Call::copy_to_host : Call::unmap});
+        CHECK_THROWS_AS((void)saver.use("comes"), DriverError);
+        CHECK(told == (saving ? "stayed " : "gone came "));
+        CHECK(first.registered() == saving);
+        CHECK(second.registered() == !saving);
+        driver.heal();
+        { const Use use = saver.use("comes"); }
+        CHECK_FALSE(first.registered());
+        CHECK(second.registered());
+    }
+}
+
 TEST_CASE("registrations: an eviction that another pause forestalls leaves its tag as any other") {
     const Checked<HostMachine2G> machine;
     MemorySaver saver{machine.driver};

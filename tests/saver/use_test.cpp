@@ -348,6 +348,29 @@ TEST_CASE("use: an eviction waits for the marks of the uses, and not for the dev
     CHECK(world.whole("d"));
 }
 
+TEST_CASE("use: a resume that drops what was kept loses nothing of a tag that is here") {
+    const D driver{HostDriver{64_MiB}};
+    MemorySaver saver{driver};
+    const Arena here = saver.arena("here", HostBackup{});
+    const Buffer<char> away{saver.arena("away", HostBackup{}), 4_MiB};
+    Elastic cache = here.elastic(32_MiB, {.granularity = 2_MiB});
+    for (const bool async : {false, true}) {
+        CAPTURE(async);
+        saver.pause("away");
+        cache.commit(0, 8_MiB);
+        std::optional<HeldStream> stream{std::in_place, driver.inner()};
+        cache.release(4_MiB, 4_MiB, after(stream->get())); // these pages are the only reason to look at the tag
+        stream->let_go();
+        REQUIRE(driver.drain().ok());
+        if (async) {
+            saver.resume_async(Tags::all(), {.bytes = Discard{}}).wait();
+        } else {
+            (void)saver.resume(Tags::all(), {.bytes = Discard{}});
+        }
+        CHECK(saver.use({"here", "away"}).lost() == std::vector<std::string>{"away"});
+    }
+}
+
 TEST_CASE("use: lost bytes are told until a use that was told has ended") {
     World world{{"kept"}};
     auto& saver = *world.saver;

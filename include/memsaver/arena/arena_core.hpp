@@ -161,6 +161,10 @@ public:
     [[nodiscard]] std::uint64_t pauses() const noexcept { return pauses_.load(); }
     /// Nothing is away, nor going away; what could not be given back so far does not count.
     [[nodiscard]] bool all_there() noexcept;
+    /// Some pages are here, or on their way to be given back.
+    [[nodiscard]] bool any_there() noexcept;
+    /// Physical bytes that were released and go once work has passed.
+    [[nodiscard]] std::size_t waiting_bytes() noexcept { return pages_.waiting_bytes(); }
 
     /// Whether this process is a child of the one that made the arena: whoever owns it must then let it be, for its
     /// memory and files are the parent's.

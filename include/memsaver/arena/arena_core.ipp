@@ -117,6 +117,7 @@ public:
     MEMSAVER_INLINE void release(std::size_t offset, std::size_t bytes, FreeOrder order) override;
     MEMSAVER_INLINE void resize(std::size_t bytes, FreeOrder order) override;
     [[nodiscard]] MEMSAVER_INLINE std::size_t physical_bytes() const noexcept override;
+    [[nodiscard]] MEMSAVER_INLINE std::size_t waiting_bytes() const noexcept override;
     MEMSAVER_INLINE void collect(bool may_wait) noexcept override;
 
 private:
@@ -390,6 +391,11 @@ MEMSAVER_INLINE bool ArenaCore::nothing_paused() noexcept {
 MEMSAVER_INLINE bool ArenaCore::all_there() noexcept {
     const std::lock_guard lock{pages_.mutex};
     return pages_.paused.empty() && !pausing_;
+}
+
+MEMSAVER_INLINE bool ArenaCore::any_there() noexcept {
+    const std::lock_guard lock{pages_.mutex};
+    return !pages_.active.empty() || pausing_;
 }
 
 MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const char* what, bool join) {
@@ -1091,6 +1097,8 @@ MEMSAVER_INLINE bool ArenaCore::ElasticPages::give_all() noexcept {
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::physical_bytes() const noexcept { return core_.mapped_bytes(); }
+
+MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::waiting_bytes() const noexcept { return core_.waiting_bytes(); }
 
 MEMSAVER_INLINE void ArenaCore::ElasticPages::collect(bool may_wait) noexcept { (void)core_.give_room(may_wait); }
 

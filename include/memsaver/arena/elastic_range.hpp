@@ -43,6 +43,8 @@ public:
 
     /// Physical bytes of the whole arena.
     [[nodiscard]] virtual std::size_t physical_bytes() const noexcept = 0;
+    /// Of these, what has been released and goes once work has passed.
+    [[nodiscard]] virtual std::size_t waiting_bytes() const noexcept = 0;
     /// Gives back what nobody uses there, waiting for the device if that needs it and it may.
     virtual void collect(bool may_wait) noexcept = 0;
 

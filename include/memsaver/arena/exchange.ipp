@@ -274,7 +274,7 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
     std::mutex mutex;
     for_each_device_surely(in, [&](ResumeStep& step) {
         if (step.empty()) return;
-        ending(static_cast<std::size_t>(&step - in.data()));
+        if (!step.ranges().empty()) ending(static_cast<std::size_t>(&step - in.data()));
         TagReport row = step.commit();
         const std::lock_guard lock{mutex};
         report.add(std::move(row)); // for which there is room

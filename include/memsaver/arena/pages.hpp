@@ -184,8 +184,9 @@ public:
     void hold(Extent&& extent, bool owns_addresses, const Status& status) noexcept;
     /// The same of what goes once `until` has passed.
     void hold_until(Extent&& extent, const std::shared_ptr<const WorkMark>& until) noexcept;
-    /// Whether anything waits so.
-    [[nodiscard]] bool anything_waits() noexcept;
+    /// Physical bytes that wait so.
+    [[nodiscard]] std::size_t waiting_bytes() noexcept;
+    [[nodiscard]] bool anything_waits() noexcept { return waiting_bytes() != 0; }
     /// What is waited for by what lies in any of `ranges`. May throw bad_alloc.
     [[nodiscard]] std::vector<std::shared_ptr<const WorkMark>> awaited_in(const std::vector<Range>& ranges);
     /// Copies that a failed operation began may still be under way: nothing goes before `settle` has waited for them.

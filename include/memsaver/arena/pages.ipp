@@ -167,9 +167,11 @@ MEMSAVER_INLINE void ArenaPages::hold_until(Extent&& extent, const std::shared_p
     held.push_back({std::move(extent), false, until}); // there is room for whatever is in hand
 }
 
-MEMSAVER_INLINE bool ArenaPages::anything_waits() noexcept {
+MEMSAVER_INLINE std::size_t ArenaPages::waiting_bytes() noexcept {
     const std::lock_guard lock{mutex};
-    return std::any_of(held.begin(), held.end(), [](const Held& each) { return each.until != nullptr; });
+    std::size_t bytes = 0;
+    for (const Held& each : held) bytes += each.until != nullptr ? each.extent.bytes() : 0;
+    return bytes;
 }
 
 MEMSAVER_INLINE std::vector<std::shared_ptr<const WorkMark>> ArenaPages::awaited_in(const std::vector<Range>& ranges) {

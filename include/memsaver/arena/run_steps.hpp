@@ -261,8 +261,8 @@ void begin_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
 
 /// Runs resumes to their end: all memory is taken first, then all is mapped, then all is copied. Where there is no
 /// room, `relieve(device)` may give some back: for as long as it answers true, taking is tried again. Bytes arrive in
-/// the order of the steps, and each step ends when its own have, after `ending(its number)`, from any thread. If it
-/// throws, those that its report names are resumed; the others are as paused as before.
+/// the order of the steps, and each step ends when its own have, after `ending(its number)` if it brings any, from any
+/// thread. If it throws, those that its report names are resumed; the others are as paused as before.
 template <class Relieve>
 Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve, FunctionRef<void(std::size_t)> ending) {
     const auto start = std::chrono::steady_clock::now();
@@ -274,7 +274,7 @@ Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve, FunctionRef
             for_each_device(steps, [&](ResumeStep& step) {
                 if (step.empty()) return;
                 step.wait();
-                ending(static_cast<std::size_t>(&step - steps.data()));
+                if (!step.ranges().empty()) ending(static_cast<std::size_t>(&step - steps.data()));
                 TagReport row = step.commit(); // gives its host memory back before the next one needs more
                 const std::lock_guard lock{mutex};
                 report.add(std::move(row));

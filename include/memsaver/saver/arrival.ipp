@@ -183,11 +183,12 @@ MEMSAVER_INLINE void ArrivalState::finish() {
         event_.report = event.report;
         ended_ = true;
     }
-    const bool here = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
-        const ArenaCore* const core = part.member->core;
-        return core == nullptr || (core->pauses() == part.pauses && part.member->core->nothing_paused());
-    });
-    if (event.tags.empty() || !here) return;
+    for (const Part& part : parts_) { // what has gone since is another resume's to tell
+        ArenaCore* const core = part.member->core;
+        if (core != nullptr && (core->pauses() != part.pauses || !core->all_there()))
+            std::erase(event.tags, part.member->tag);
+    }
+    if (event.tags.empty()) return;
     saver_->run_after_resume(event);
     const std::lock_guard lock{mutex_};
     event_.report = std::move(event.report);
@@ -304,8 +305,8 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
         seen = room_made_.load();
         return again;
     });
-    if (options.bytes) { // what was kept is not brought
-        for (const auto& member : stepping) tags_.residents().lose(*member->resident);
+    for (std::size_t k = 0; options.bytes && k < steps.size(); ++k) { // what was kept is not brought
+        if (!steps[k].ranges().empty()) tags_.residents().lose(*stepping[k]->resident);
     }
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.close_gates(); });

@@ -71,6 +71,7 @@ public:
         give(steps(rest, true), order);
     }
     [[nodiscard]] std::size_t physical_bytes() const noexcept override { return committed_bytes(); }
+    [[nodiscard]] std::size_t waiting_bytes() const noexcept override { return 0; }
     void collect(bool) noexcept override {}
 
 private:

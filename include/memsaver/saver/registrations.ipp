@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -243,12 +244,12 @@ MEMSAVER_INLINE bool RegistrationBook::going(const Entry& entry) const {
 MEMSAVER_INLINE bool RegistrationBook::ended(const std::vector<std::string>& tags) noexcept {
     bool resumed = false;
     for (const std::string& tag : tags) {
-        const auto row = std::find_if(going_.begin(), going_.end(), [&](const Going& each) {
+        const auto row = std::find_if(going_.rbegin(), going_.rend(), [&](const Going& each) { // pauses nest
             return each.thread == std::this_thread::get_id() && each.tag == tag;
         });
-        if (row == going_.end()) continue;
+        if (row == going_.rend()) continue;
         resumed |= row->resumed;
-        going_.erase(row);
+        going_.erase(std::prev(row.base()));
     }
     return resumed;
 }
@@ -272,7 +273,8 @@ MEMSAVER_INLINE void RegistrationBook::after_resume(const ResumeEvent& event) {
 }
 
 MEMSAVER_INLINE bool RegistrationBook::here(const Entry& entry, const std::vector<std::string>* tags) const {
-    if (entry.memory.pointer != nullptr || tags == nullptr) return entry.here();
+    if (entry.memory.pointer != nullptr) return entry.here();
+    if (tags == nullptr) return saver_->any_is_there(entry.tags);
     return tags->empty() || std::any_of(tags->begin(), tags->end(), [&](const std::string& tag) {
                return entry.goes_with(tag) && saver_->all_there(tag);
            });

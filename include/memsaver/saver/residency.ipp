@@ -151,16 +151,23 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     books_.count_eviction(moved.out);
     books_.count_arrival(moved.in);
     let_go();
-    std::erase_if(gone.tags, [&](const std::string& tag) { // a failed move may have taken some of them only
-        return std::none_of(moved.out.tags.begin(), moved.out.tags.end(),
-                            [&](const TagReport& row) { return row.tag == tag; });
+    const auto in_report = [](const Report& report, const std::string& tag) {
+        return std::any_of(report.tags.begin(), report.tags.end(),
+                           [&](const TagReport& row) { return row.tag == tag; });
+    };
+    // A failed move may have taken and brought some of them only, or a part of one.
+    std::erase_if(gone.tags, [&](const std::string& tag) {
+        return !in_report(moved.out, tag) || (!arrived && state_.tags_.any_there(tag));
+    });
+    std::erase_if(come.tags, [&](const std::string& tag) {
+        return !arrived && (!in_report(moved.in, tag) || !state_.tags_.all_there(tag));
     });
     if (!gone.tags.empty()) {
         note_told(gone.tags);
         gone.report = std::move(moved.out);
         tell(state_.after_pause_, gone, first);
     }
-    if (arrived) {
+    if (!come.tags.empty()) {
         come.report = std::move(moved.in);
         tell(state_.after_resume_, come, first);
     }
@@ -404,6 +411,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
     for (const bool wait : {false, true}) {
         if (got.bytes() < bytes && (wait_for_device || !wait)) got.unused_bytes += state_.give_unused(device, wait, {});
     }
+    if (!wait_for_device) bytes -= std::min(bytes, state_.waiting_bytes(device)); // no need to ask for it twice
     if (got.bytes() < bytes) {
         got.elastic_bytes = state_.ask_elastic(device, takers_, bytes - got.bytes(), wait_for_device);
         if (got.bytes() < bytes && !state_.elastic_.empty())

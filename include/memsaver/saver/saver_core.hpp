@@ -101,6 +101,8 @@ public:
     std::size_t bytes_to_resume(const Tags& tags);
     /// Whether nothing of it is away.
     [[nodiscard]] bool all_there(const std::string& tag) noexcept;
+    /// Whether nothing of one of these is away, or there are none of them. May throw bad_alloc.
+    [[nodiscard]] bool any_is_there(const Tags& tags);
     Usage usage();
     ArenaUsage usage(ArenaBase& arena);
     void set_capacity(const Tags& tags, std::size_t bytes);

@@ -172,9 +172,11 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
             if (held == nullptr || wanted.device != device || wanted.got >= wanted.bytes) return;
             if (std::find(wanted.tags.begin(), wanted.tags.end(), tag) != wanted.tags.end()) return;
             const std::size_t before = held->physical_bytes();
+            const std::size_t waiting = held->waiting_bytes();
             if (ask(wanted.bytes - wanted.got) == 0) return;
             held->collect(wanted.may_wait);
             wanted.got += before - std::min(before, held->physical_bytes());
+            if (!wanted.may_wait) wanted.got += std::max(waiting, held->waiting_bytes()) - waiting; // soon
         });
         return made;
     });
@@ -431,19 +433,20 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                 }
             };
             try {
-                going.report = state_->with_patience(options.room_within, [&](int& refused_by) -> Report {
+                going.report = state_->with_patience(options.room_within, [&](int& refused_by) {
+                    for (TagReport& row : tried.tags) row.held_bytes = 0; // this try tells what is held now
+                    tried.held_bytes = 0;
                     try {
-                        return state_->exchange_now(out, in, options, refused_by);
-                    } catch (Error& error) {
-                        if (tried.tags.empty() && error.report().tags.empty()) throw;
+                        return translated([&] { return state_->exchange_now(out, in, options, refused_by); });
+                    } catch (const Error& error) {
                         append(tried, error.report());
-                        error.attach(Report{tried});
                         throw;
                     }
                 });
                 append(going.report, tried);
-            } catch (NotIdle& error) {
-                state_->say_who_holds(error);
+            } catch (Error& error) { // also what an owner who was asked for room has thrown
+                if (!tried.tags.empty()) error.attach(std::move(tried));
+                if (auto* const busy = dynamic_cast<NotIdle*>(&error)) state_->say_who_holds(*busy);
                 throw;
             }
         });
@@ -626,6 +629,13 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
 }
 
 MEMSAVER_INLINE bool SaverCore::all_there(const std::string& tag) noexcept { return state_->tags_.all_there(tag); }
+
+MEMSAVER_INLINE bool SaverCore::any_is_there(const Tags& tags) {
+    const SaverState::Members members =
+        state_->tags_.members(tags, [](SaverState::Member& m) { return m.core != nullptr; });
+    return members.empty() || std::any_of(members.begin(), members.end(),
+                                          [&](const auto& member) { return state_->tags_.all_there(member->tag); });
+}
 
 MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
     return boundary("bytes_to_resume", tags, [&] {
@@ -871,6 +881,14 @@ MEMSAVER_INLINE std::size_t SaverState::give_unused(int device, bool wait, const
     }
     if (released == 0 || wait) released += room_of_others(device, wait); // the last try takes all there is
     return released;
+}
+
+MEMSAVER_INLINE std::size_t SaverState::waiting_bytes(int device) {
+    std::size_t bytes = 0;
+    for (const auto& member : tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr; })) {
+        if (member->driver.device() == device) bytes += member->core->waiting_bytes();
+    }
+    return bytes;
 }
 
 MEMSAVER_INLINE std::size_t SaverState::room_of_others(int device, bool wait) {

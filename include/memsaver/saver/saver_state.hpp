@@ -81,6 +81,8 @@ class SaverState {
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
     /// The same; the bytes that it gave back.
     std::size_t give_unused(int device, bool wait, const Members& busy);
+    /// What was released on a device and goes once work has passed.
+    std::size_t waiting_bytes(int device);
     /// What nobody uses of other savers and arenas on the same machine; the bytes that they gave back.
     std::size_t room_of_others(int device, bool wait);
     /// Waits for the operations that other threads have under way on a device: what they have in hand may be what is

@@ -86,6 +86,8 @@ public:
     [[nodiscard]] Members members(const Tags& tags, bool (*of_interest)(Member&) = nullptr);
     /// Whether nothing of a tag is away. True of one that has been dropped.
     [[nodiscard]] bool all_there(const std::string& tag) noexcept;
+    /// Whether any of it is mapped and in use.
+    [[nodiscard]] bool any_there(const std::string& tag) noexcept;
     /// To be called once an arena may hold memory; costs a load for one that is known to.
     void note_use(const ArenaBase& arena) noexcept {
         if (!arena.listed.load()) list(arena);

@@ -190,6 +190,14 @@ MEMSAVER_INLINE bool TagTable::all_there(const std::string& tag) noexcept {
                        [](const auto& member) { return member->core == nullptr || member->core->all_there(); });
 }
 
+MEMSAVER_INLINE bool TagTable::any_there(const std::string& tag) noexcept {
+    const std::lock_guard lock{mutex_};
+    const auto found = tags_.find(tag);
+    return found != tags_.end() &&
+           std::any_of(found->second.members.begin(), found->second.members.end(),
+                       [](const auto& member) { return member->core != nullptr && member->core->any_there(); });
+}
+
 MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& tags) {
     for (;;) {
         ResidentList found;
