@@ -221,8 +221,8 @@ MEMSAVER_INLINE void SourceSlot::write(const LiveBlock& block, std::size_t offse
             continue;
         }
         const SourceBooks::Part kept{begin, end - begin, {}, books_->fresh_serial()};
-        books_->rest.put(kept.kept_in(block), fresh, books_->last);
         try {
+            books_->rest.put(kept.kept_in(block), fresh, books_->last);
             if (!books_->keep(block.serial, kept)) books_->rest.forget(kept.at); // the block has been freed meanwhile
         } catch (...) {                                                          // nobody knows of it
             books_->rest.forget(kept.at);
