@@ -166,6 +166,48 @@ TEST_CASE_TEMPLATE("backup_view: no bytes of what is kept are none", M, MEMSAVER
     }
 }
 
+TEST_CASE("backup_view and write_backup: what several pauses have kept is not shown as one, nor changed in part") {
+    for (const bool dropped : {false, true}) {
+        CAPTURE(dropped);
+        const Checked<HostMachine2G> machine;
+        MemorySaver saver{machine.driver};
+        const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
+        for (void* const half : {arena.allocate(2_MiB), arena.allocate(2_MiB)}) arena.deallocate(half, already_idle);
+        const Buffer<unsigned char> block{arena, 4_MiB}; // of two handles
+        write_pattern(machine.driver, block.data(), 4_MiB, 1);
+        machine.driver.fail({.call = Call::unmap, .nth = 2});
+        CHECK_THROWS_AS(saver.pause(), DriverError);
+        REQUIRE(row_of(saver, "tag").state == "partly paused"); // all is saved, a half has gone
+        const AnyPolicy once = dropped ? AnyPolicy{Discard{}} : AnyPolicy{HostBackup{.threads = 1}};
+        std::size_t away = 0; // which half that is the arena says
+        for (const std::size_t half : {std::size_t{0}, std::size_t{2_MiB}}) {
+            const unsigned char one = 0;
+            try {
+                saver.write_backup(block.data() + half, &one, 1);
+                away = half;
+            } catch (const Misuse&) {
+                write_pattern(machine.driver, block.data() + half, 2_MiB, 2);
+            }
+        }
+        saver.pause({.bytes = once});
+        CHECK_THROWS_AS((void)saver.backup_view(block.data(), 4_MiB), Misuse);
+        const std::size_t other = 2_MiB - away;
+        if (dropped) {
+            CHECK_THROWS_AS((void)saver.backup_view(block.data() + other, 2_MiB), Misuse);
+            const Bytes all = pattern(4_MiB, 7);
+            CHECK_THROWS_AS(saver.write_backup(block.data(), all.data(), all.size()), Misuse);
+        } else {
+            const BackupView view = saver.backup_view(block.data() + other, 2_MiB);
+            CHECK(std::memcmp(view.data(), pattern(2_MiB, 2).data(), 2_MiB) == 0);
+        }
+        saver.resume();
+        Bytes is = pattern(4_MiB, 1);
+        is[away] = 0;
+        const auto first = is.begin() + static_cast<std::ptrdiff_t>(away);
+        CHECK(read_bytes(machine.driver, block.data() + away, 2_MiB) == Bytes(first, first + 2_MiB));
+    }
+}
+
 TEST_CASE_TEMPLATE("write_backup: damage beside what is written is still found", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};

@@ -419,13 +419,20 @@ MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size
     if (!block) throw refusal("no live block holds this address");
     const std::size_t offset = as_address(pointer) - block->address;
     if (bytes > block->bytes - offset) throw refusal("it reaches past the end of its block");
-    std::shared_ptr<AnySlot> slot = own_;
+    const Range range{as_address(pointer), std::max<std::size_t>(bytes, 1)};
+    std::shared_ptr<AnySlot> slot;
+    std::size_t away = 0;
     for (const auto& batch : pages_.paused) { // under the turn, nobody else touches it
-        const bool here = std::any_of(batch.ranges.begin(), batch.ranges.end(), [&](const Range& range) {
-            return range.address <= block->address && block->address < range.end();
-        });
-        if (here) slot = batch.slot;
+        for (const Range& part : intersection(batch.ranges, {range})) {
+            if (slot != nullptr && slot != batch.slot)
+                throw refusal("several pauses have kept it; view what each has kept");
+            slot = batch.slot;
+            away += part.bytes;
+        }
     }
+    if (slot != nullptr && slot != own_ && away != range.bytes)
+        throw refusal("a part of it is not paused; view the rest");
+    if (slot == nullptr) slot = own_;
     try {
         BackupView view = slot->view(block->serial, offset, std::max<std::size_t>(bytes, 1)); // no store maps none
         view.size_bytes = bytes;
@@ -448,13 +455,16 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
     const LiveBlock block = block_of(range, refusal);
     if (!covers(pages_.paused_ranges(), range)) throw refusal("it is not paused: write to the memory itself");
     const auto* const bytes_at = static_cast<const std::byte*>(from);
-    for (const auto& batch : pages_.paused) { // under the turn, nobody else touches it
-        for (const Range& part : intersection(batch.ranges, {range})) {
-            try {
-                batch.slot->write(block, part.address - block.address, bytes_at + (part.address - range.address),
-                                  part.bytes);
-            } catch (const Misuse& error) {
-                throw refusal(error.what());
+    for (const bool own : {!policy_.keeps_bytes(), policy_.keeps_bytes()}) { // what refuses comes before any change
+        for (const auto& batch : pages_.paused) {                            // under the turn, nobody else touches it
+            if ((batch.slot == own_) != own) continue;
+            for (const Range& part : intersection(batch.ranges, {range})) {
+                try {
+                    batch.slot->write(block, part.address - block.address, bytes_at + (part.address - range.address),
+                                      part.bytes);
+                } catch (const Misuse& error) {
+                    throw refusal(error.what());
+                }
             }
         }
     }
