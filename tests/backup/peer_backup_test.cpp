@@ -182,6 +182,25 @@ TEST_CASE("PeerBackup: a device that is lost with bytes on their way leaves noth
     }
 }
 
+TEST_CASE("PeerBackup: what can neither be used nor given back is tried again, and not lost") {
+    const FaultyDriver home{HostDriver{256_MiB, {.device = 0}}};
+    const FaultyDriver away{HostDriver{256_MiB, {.device = 1}}};
+    {
+        MemorySaver saver{home};
+        const Buffer<char> block{saver.arena("tag", PeerBackup{away}), 8_MiB};
+        write_pattern(home, block.data(), 8_MiB, 1);
+        away.fail({.call = Call::allow_access});
+        away.fail({.call = Call::unmap});
+        CHECK_THROWS_AS(saver.pause(), DriverError);
+        CHECK(away.inner().counts().held_bytes == 8_MiB);
+        saver.pause();
+        CHECK(away.inner().counts().held_bytes == 8_MiB);
+        saver.resume();
+        CHECK(has_pattern(home, block.data(), 8_MiB, 1));
+    }
+    CHECK(away.inner().counts().held_bytes == 0);
+}
+
 TEST_CASE("PeerBackup: each call on either device fails in turn, and no byte is lost nor any memory") {
     for (const bool peers : {false, true}) {
         CAPTURE(peers);

@@ -195,9 +195,11 @@ inline void CodedStore::measure() {
 }
 
 inline void CodedStore::remember(const LiveSet& live) {
-    whose_.tag = live.tag;
-    whose_.host_budget = live.host_budget;
-    tag_text_ = of_tag(live.tag);
+    if (whose_.tag != live.tag) { // once: transfers that are under way read it
+        whose_.tag = live.tag;
+        tag_text_ = of_tag(live.tag);
+    }
+    if (whose_.host_budget != live.host_budget) whose_.host_budget = live.host_budget;
     if (options_.observer) options_.observer->about(live.tag);
 }
 

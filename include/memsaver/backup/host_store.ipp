@@ -11,6 +11,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -175,7 +176,11 @@ MEMSAVER_INLINE void HostStore::check_taken(const Status& status, std::size_t by
 }
 
 MEMSAVER_INLINE void HostStore::tell_refused(const std::function<void(const std::string&)>& tell) {
-    if (!told_.exchange(true) && tell) tell("host pages cannot be pinned: the backup is slower for it");
+    if (told_.exchange(true) || !tell) return;
+    try {
+        tell("host pages cannot be pinned: the backup is slower for it");
+    } catch (const std::bad_alloc&) { // no host memory to say so
+    }
 }
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction direction, std::vector<Unit> units,

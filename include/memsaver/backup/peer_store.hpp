@@ -19,9 +19,13 @@ namespace detail {
 /// fails then is lost: whoever must know calls `release` before.
 class PeerPages final : public CopyablePages {
 public:
-    /// Throws OutOfMemory where the peer has no room, or what else a failing call stands for; then nothing is left.
-    PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes, const std::string& whose);
+    /// Takes nothing yet.
+    PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes);
     ~PeerPages() override { (void)release(); }
+
+    /// Once. Throws OutOfMemory where the peer has no room, or what else a failing call stands for; `release` then
+    /// gives back what it took.
+    void take(const std::string& whose);
 
     /// Gives everything back. What fails stays owned, to be tried again by the next call; answers the first failure.
     Status release() noexcept;
@@ -41,7 +45,7 @@ private:
         bool mapped = false;
     };
 
-    Status take();
+    Status try_take() noexcept;
 
     AnyDriver driver_;
     AnyDriver peer_;

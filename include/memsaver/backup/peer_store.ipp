@@ -17,15 +17,17 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE PeerPages::PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes, const std::string& whose)
+MEMSAVER_INLINE PeerPages::PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes)
     : driver_{std::move(driver)}, peer_{std::move(peer)} {
     std::size_t granularity = 0;
     check(peer_.granularity(granularity), "ask a peer for its granularity");
     bytes_ = align_up(bytes, granularity);
     parts_.reserve(bytes_ / largest_handle + 1);
-    const Status status = take();
+}
+
+MEMSAVER_INLINE void PeerPages::take(const std::string& whose) {
+    const Status status = try_take();
     if (status.ok()) return;
-    (void)release(); // a destructor is not called for what was not made
     const std::string of = whose + format_bytes(bytes_) + " on " + peer_.name();
     if (status.kind != StatusKind::out_of_memory) raise(status, "take a peer's memory for a backup", of, bytes_);
     DeviceMemory memory;
@@ -34,7 +36,7 @@ MEMSAVER_INLINE PeerPages::PeerPages(AnyDriver driver, AnyDriver peer, std::size
                       bytes_, memory.free_bytes, status};
 }
 
-MEMSAVER_INLINE Status PeerPages::take() {
+MEMSAVER_INLINE Status PeerPages::try_take() noexcept {
     Status status = peer_.reserve(bytes_, 2_MiB, address_);
     for (std::size_t at = 0; status.ok() && at < bytes_;) {
         Part part{{}, std::min(bytes_ - at, largest_handle), false};
@@ -78,7 +80,14 @@ MEMSAVER_INLINE Room PeerStore::grow(std::size_t bytes, const LiveSet& live) {
     (void)retry(); // what is held there is room as well
     pages_.reserve(pages_.size() + 1);
     held_.reserve(pages_.size() + held_.size() + 1);
-    pages_.push_back(std::make_shared<PeerPages>(driver_, peer_, bytes, whose_));
+    auto pages = std::make_shared<PeerPages>(driver_, peer_, bytes);
+    try {
+        pages->take(whose_);
+    } catch (...) {
+        if (!pages->release().ok()) held_.push_back(std::move(pages));
+        throw;
+    }
+    pages_.push_back(std::move(pages));
     return {pages_.back()->address(), pages_.back()->bytes()};
 }
 
