@@ -364,23 +364,24 @@ TEST_CASE_TEMPLATE("gates: a freed block is waited for no more", M, MEMSAVER_TES
     policy.copies->held = true;
     const Arrival coming = saver.resume_async("manual");
     const OwnStream stream{machine.driver};
-    const auto passes = [&](const Gate& at) {
+    const auto passes = [&](const Gate& at, int milliseconds) {
         at.before(stream);
         EventRef event;
         REQUIRE(machine.driver.open_event(stream, event).ok());
         CHECK(machine.driver.record(event, stream).ok());
         bool passed = false;
-        for (int i = 0; i < 50 && !passed; ++i) {
+        for (int i = 0; i < milliseconds && !passed; ++i) {
             CHECK(machine.driver.query(event, passed).ok());
             std::this_thread::sleep_for(std::chrono::milliseconds{1});
         }
         CHECK(machine.driver.close_event(event).ok());
         return passed;
     };
-    CHECK(passes(gate));
-    CHECK_FALSE(passes(other));
+    constexpr int for_ever = 60'000; // other tests may have all processors for a while
+    CHECK(passes(gate, for_ever));
+    CHECK_FALSE(passes(other, 50));
     policy.copies->finish();
-    CHECK(passes(other));
+    CHECK(passes(other, for_ever));
     saver.deallocate(again);
 }
 
