@@ -198,7 +198,7 @@ public:
 
     /// The kept bytes of `bytes` at `pointer` (or inside its block): while the memory is paused, and later for as long
     /// as the policy keeps them. Shares the host memory where they lie, or owns a copy of what lay in a file. Throws
-    /// Misuse that says why there are none.
+    /// Misuse that says why there are none, or that they are not in one place.
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) {
         return used().backup_view(pointer, bytes);
     }
