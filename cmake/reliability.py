@@ -80,19 +80,21 @@ def tables(build, ran):
     """The lines of the block."""
     sweeps = sorted(path.name for path in (ROOT / "tests" / "failure").glob("*_sweep_test.cpp"))
     outputs = outputs_in(build / "Testing" / "Temporary" / "LastTest.log", sweeps) if ran else outputs_of(build, sweeps)
-    lines = ["| operation | points tried |", "|---|---:|"]
-    total = 0
+    lines = ["| sweep | operations | points tried |", "|---|---:|---:|"]
+    total, all_tried = 0, 0
     for name in sweeps:
         found = POINTS.findall(outputs[name])
         if not found:
             sys.exit(f"{name} told no points: no numbers were written")
-        for operation, points in found:
-            call, colon, how = operation.partition(": ")
-            lines.append(f"| `{call}`{colon}{how} | {int(points):,} |")
-        total += sum(int(points) for _, points in found)
-    lines += [f"| **all of them** | **{total:,}** |", ""]
-    lines.append("Every point is one run with one planned failure, the whole state checked after it; an operation without "
-                 "points makes no call that could fail.")
+        tried = [int(points) for _, points in found if int(points) != 0]  # the others make no call that could fail
+        if not tried:
+            sys.exit(f"{name} tried nothing: no numbers were written")
+        lines.append(f"| [`{name}`](../tests/failure/{name}) | {len(tried)} | {sum(tried):,} |")
+        total += sum(tried)
+        all_tried += len(tried)
+    lines += [f"| **all of them** | **{all_tried}** | **{total:,}** |", ""]
+    lines.append("Every point is one run with one planned failure, the whole state checked after it. Each sweep prints its "
+                 "operations and their points.")
     lines.append("")
     pairs = re.search(r"MESSAGE: pairs: (\d+) points, (seeds .+), (\d+) calls failed", outputs["pairs_test.cpp"])
     model = MODEL.search(outputs["model"])
