@@ -50,21 +50,19 @@ private:
     [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, const std::vector<Range>& first = {}) const;
     void check_file(const Status& status, const Attempt& attempt, std::size_t bytes) const;
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
+    void forget_half_changed(std::uint64_t location, std::size_t bytes) noexcept {
+        half_changed_.erase(half_changed_.lower_bound(location), half_changed_.lower_bound(location + bytes));
+    }
 
     AnyDriver driver_;
     std::string directory_;
     StoreOptions options_;
     std::string whose_; ///< for the text of errors
     std::shared_ptr<Ring> ring_;
-    void forget_half_changed(std::uint64_t location, std::size_t bytes) noexcept {
-        half_changed_.erase(half_changed_.lower_bound(location), half_changed_.lower_bound(location + bytes));
-    }
-
     std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
     OwnedFile file_;
     std::size_t size_ = 0;
-    std::set<std::uint64_t>
-        half_changed_; ///< units whose last change could not be written: their checksum is not theirs
+    std::set<std::uint64_t> half_changed_; ///< units whose last change was not written: their checksum is not theirs
 };
 
 } // namespace detail
