@@ -301,6 +301,21 @@ TEST_CASE("registrations: what is resumed before the hooks of its pause have run
     CHECK(card.taken() == Calls{"+a", "-a", "-comm", "+comm", "+a"});
 }
 
+TEST_CASE("registrations: a refusal names the tag that was to be paused") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    Card card;
+    Registrations nets{saver};
+    const Buffer<char> mine{saver.arena("mine"), 2_MiB};
+    const Buffer<char> other{saver.arena("other"), 2_MiB};
+    Registration comm = nets.add(Tags{"other"}, card.of("comm"));
+    Registration pinned = nets.add(mine.data(), 256, {.who = "card"}, &comm);
+    const std::string text = text_of<Misuse>([&] { (void)saver.pause("other"); });
+    CHECK(contains(text, "\"other\""));
+    CHECK(contains(text, "\"card\""));
+    CHECK(comm.registered());
+}
+
 TEST_CASE("registrations: renew() leaves alone what goes with tags that are away") {
     const Checked<HostMachine2G> machine;
     MemorySaver saver{machine.driver};

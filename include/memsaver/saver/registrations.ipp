@@ -217,7 +217,10 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
         if (!entry->registered || !entry->goes_with(event.tags)) continue;
         any = any || entry->options.on_pause == OnPause::renew;
         if (entry->options.on_pause != OnPause::refuse) continue;
-        if (refusing++ == 0) refused = "tag \"" + entry->tags[0] + "\" cannot be paused: " + entry->text();
+        if (refusing++ != 0) continue;
+        const auto asked = std::find_if(event.tags.begin(), event.tags.end(), // its own, or that of what it goes with
+                                        [&](const std::string& tag) { return entry->goes_with(tag); });
+        refused = "tag \"" + *asked + "\" cannot be paused: " + entry->text();
     }
     if (refusing != 0) {
         throw Misuse{refused + (refusing == 1 ? "" : " and " + std::to_string(refusing - 1) + " more") +

@@ -31,7 +31,7 @@ struct WantedRoom {
     int device;
     const std::vector<std::string>& tags; ///< for which; their owners are not asked
     std::size_t bytes;
-    std::size_t got; ///< physical memory that the device has back
+    std::size_t got; ///< physical memory that the device has back, or soon will have if nothing may be waited for
     bool may_wait;   ///< for the device, where pages wait for work that may still touch them
 };
 
@@ -91,8 +91,8 @@ class SaverState {
     /// Whether the program has made room, `asked` times before. Called without any lock or turn.
     bool ask_for_room(const OutOfMemory& error, int device, const std::string& tag, unsigned asked);
 
-    /// Asks the owners of elastic memory of other tags, and answers what the device got back. Throws what they throw.
-    /// Called without any lock or turn.
+    /// Asks the owners of elastic memory of other tags, and answers what the device got back, see `got`. Throws what
+    /// they throw. Called without any lock or turn.
     std::size_t ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes, bool may_wait);
 
     /// Memory was taken for these tags: gives back what SaverOptions::pressure wants, one thread at a time; who comes
