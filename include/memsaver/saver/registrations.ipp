@@ -213,7 +213,8 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
     bool any = false;
     std::string refused;
     std::size_t refusing = 0;
-    for (const auto& [key, entry] : entries_) {
+    for (const auto& [key, held] : entries_) {
+        const Entry* const entry = held.get();
         if (!entry->registered || !entry->goes_with(event.tags)) continue;
         any = any || entry->options.on_pause == OnPause::renew;
         if (entry->options.on_pause != OnPause::refuse) continue;
