@@ -113,7 +113,7 @@ void peer_backup(benchmark::State& state, const D& first, const D& other, std::s
 
 template <Driver D>
 void register_all(const D& first) {
-    const std::size_t bytes = on_host<D> ? 64_MiB : 8_GiB;
+    constexpr std::size_t bytes = on_host<D> ? 64_MiB : 8_GiB;
     const auto add = [&](const std::string& name, auto act) {
         const auto run = [first, act](benchmark::State& state) {
             try {
@@ -129,14 +129,12 @@ void register_all(const D& first) {
         fixed(benchmark::RegisterBenchmark(("devices/" + name).c_str(), run), on_host<D> ? 3 : 21);
     };
     add("discard",
-        [bytes](benchmark::State& state, const D& one, const D& two) { savers<D>(state, one, two, bytes, Discard{}); });
+        [](benchmark::State& state, const D& one, const D& two) { savers<D>(state, one, two, bytes, Discard{}); });
     add("driver alone",
-        [bytes](benchmark::State& state, const D& one, const D& two) { driver_alone(state, one, two, bytes); });
-    add("HostBackup", [bytes](benchmark::State& state, const D& one, const D& two) {
-        savers<D>(state, one, two, bytes, HostBackup{});
-    });
-    add("PeerBackup",
-        [bytes](benchmark::State& state, const D& one, const D& two) { peer_backup(state, one, two, bytes); });
+        [](benchmark::State& state, const D& one, const D& two) { driver_alone(state, one, two, bytes); });
+    add("HostBackup",
+        [](benchmark::State& state, const D& one, const D& two) { savers<D>(state, one, two, bytes, HostBackup{}); });
+    add("PeerBackup", [](benchmark::State& state, const D& one, const D& two) { peer_backup(state, one, two, bytes); });
 }
 
 } // namespace

@@ -147,16 +147,15 @@ void file_source(benchmark::State& state, const D& driver, std::size_t bytes, un
 
 template <Driver D>
 void register_all(const D& driver) {
-    const std::size_t bytes = on_host<D> ? 64_MiB : 2_GiB; // disks are slow
+    constexpr std::size_t bytes = on_host<D> ? 64_MiB : 2_GiB; // disks are slow
     if (3 * bytes > memory_of(driver).free_bytes) return;
     for (const bool warm : {false, true}) {
         for (const unsigned threads : {8U, 12U}) {
             const std::string name = std::string{"file_source/"} + (warm ? "warm/" : "cold/") +
                                      std::to_string(threads) + " threads/" + format_bytes(bytes);
-            fixed(benchmark::RegisterBenchmark(name.c_str(),
-                                               [driver, bytes, threads, warm](benchmark::State& s) {
-                                                   file_source(s, driver, bytes, threads, warm);
-                                               }),
+            fixed(benchmark::RegisterBenchmark(
+                      name.c_str(),
+                      [driver, threads, warm](benchmark::State& s) { file_source(s, driver, bytes, threads, warm); }),
                   on_host<D> ? 3 : 5);
         }
     }

@@ -208,9 +208,9 @@ void register_all(const D& driver) {
                                            [driver, tags](benchmark::State& s) { use_hit(s, driver, tags); }),
               1001);
     }
-    const std::size_t cache = on_host<D> ? 640_MiB : 10_GiB;
+    constexpr std::size_t cache = on_host<D> ? 640_MiB : 10_GiB;
     fixed(benchmark::RegisterBenchmark(("reclaim/" + format_bytes(cache)).c_str(),
-                                       [driver, cache](benchmark::State& s) { reclaim(s, driver, cache); }),
+                                       [driver](benchmark::State& s) { reclaim(s, driver, cache); }),
           21);
     struct Size {
         std::size_t each;

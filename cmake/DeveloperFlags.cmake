@@ -51,6 +51,9 @@ target_compile_options(memsaver_c_developer INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wundef $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes> $<$<BOOL:${MEMSAVER_WERROR}>:-Werror>)
 if(MEMSAVER_SANITIZE)
   target_compile_options(memsaver_c_developer INTERFACE -fsanitize=${MEMSAVER_SANITIZE} -fno-sanitize-recover=all)
+  # They link a library in C++, which needs more of clang's sanitizer than programs in C are given.
+  target_link_options(memsaver_c_developer INTERFACE $<$<C_COMPILER_ID:Clang>:-fsanitize-link-c++-runtime>)
+  target_link_libraries(memsaver_c_developer INTERFACE $<$<C_COMPILER_ID:Clang>:stdc++>)
 endif()
 target_link_options(memsaver_c_developer INTERFACE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_LINK_OPTIONS>)
 target_link_libraries(memsaver_c_developer INTERFACE memsaver::c)

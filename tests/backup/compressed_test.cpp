@@ -137,11 +137,11 @@ bool no_lz4() {
 } // namespace
 
 TEST_CASE_TEMPLATE("compressed: bytes come back as they were, and take less room", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : coded_keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : coded_keepers()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("packed", policy);
+        const Arena arena = saver.arena("packed", keeper.policy);
         const std::vector<std::size_t> sizes{256, 6912, 1_MiB, 5_MiB + 512, 256_KiB, 3_MiB};
         std::vector<void*> blocks;
         for (const std::size_t size : sizes) blocks.push_back(arena.allocate(size));
@@ -393,10 +393,10 @@ TEST_CASE("compressed: threads that bring bytes do not wait for the device becau
 
 TEST_CASE("compressed: where many copies cannot be made at once they are made one by one") {
     if (no_lz4()) return;
-    for (const auto& [failing, kind] :
+    for (const auto& fault :
          {std::pair{Call::copy_many, StatusKind::unsupported}, std::pair{Call::copy_to_host, StatusKind::other},
           std::pair{Call::copy_to_device, StatusKind::other}}) {
-        CAPTURE(call_name(failing));
+        CAPTURE(call_name(fault.first));
         const Checked<HostMachine2G> machine;
         machine.driver.fail({.call = Call::copy_many, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
         MemorySaver saver{machine.driver};
@@ -406,17 +406,17 @@ TEST_CASE("compressed: where many copies cannot be made at once they are made on
             blocks.push_back(arena.allocate(300'000));
             write_bytes(machine.driver, blocks.back(), thin(300'000, i));
         }
-        const auto fails = [&, call = failing] { // the second of the copies of a piece
+        const auto fails = [&, call = fault.first] { // the second of the copies of a piece
             if (call != Call::copy_many) machine.driver.fail({.call = call, .nth = 2, .kind = StatusKind::other});
         };
         const std::uint64_t before = machine.driver.calls(Call::copy_to_host);
-        if (failing == Call::copy_to_host) {
+        if (fault.first == Call::copy_to_host) {
             fails();
             CHECK_THROWS_AS((void)saver.pause("packed"), DriverError);
         }
         (void)saver.pause("packed");
         CHECK(machine.driver.calls(Call::copy_to_host) >= before + blocks.size());
-        if (failing == Call::copy_to_device) {
+        if (fault.first == Call::copy_to_device) {
             fails();
             CHECK_THROWS_AS((void)saver.resume("packed"), DriverError);
         }

@@ -84,11 +84,11 @@ void check_kept(Saver& saver, const std::string& name, std::size_t bytes) {
 } // namespace
 
 TEST_CASE_TEMPLATE("backup: bytes are identical over three cycles with fresh bytes", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
         void* const first = blocks.at(0);
         for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
             blocks.write(cycle);
@@ -96,7 +96,7 @@ TEST_CASE_TEMPLATE("backup: bytes are identical over three cycles with fresh byt
             const Report paused = saver.pause("weights");
             CHECK(paused.saved_bytes == odd_bytes); // only live bytes
             CHECK(machine.driver.handle_bytes() == 0);
-            check_kept(saver, name, odd_bytes);
+            check_kept(saver, keeper.name, odd_bytes);
             const Report resumed = saver.resume("weights");
             CHECK(resumed.restored_bytes == odd_bytes);
             CHECK(blocks.at(0) == first);
@@ -107,13 +107,13 @@ TEST_CASE_TEMPLATE("backup: bytes are identical over three cycles with fresh byt
 }
 
 TEST_CASE_TEMPLATE("backup: a large odd block", M, MEMSAVER_TEST_QUICK_MACHINE) {
-    for (const auto& [name, policy] : keepers()) {
-        const std::string which = name;
+    for (const auto& keeper : keepers()) {
+        const std::string which = keeper.name;
         if (which != "pinned" && which != "pageable" && which != "file, verified") continue;
-        CAPTURE(name);
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), {64_MiB + 1, 6912, 64_MiB + 1}};
+        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {64_MiB + 1, 6912, 64_MiB + 1}};
         for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
             blocks.write(cycle);
             (void)saver.pause("weights");
@@ -124,11 +124,11 @@ TEST_CASE_TEMPLATE("backup: a large odd block", M, MEMSAVER_TEST_QUICK_MACHINE) 
 }
 
 TEST_CASE_TEMPLATE("backup: what a stream was given before the pause is saved", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        void* const block = saver.arena("weights", policy).allocate(1_MiB + 1);
+        void* const block = saver.arena("weights", keeper.policy).allocate(1_MiB + 1);
         StreamRef stream;
         REQUIRE(machine.driver.open_stream(stream).ok());
         for (const bool named : {false, true}) {
@@ -147,11 +147,11 @@ TEST_CASE_TEMPLATE("backup: what a stream was given before the pause is saved", 
 }
 
 TEST_CASE_TEMPLATE("backup: blocks that are freed and allocated while paused", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("weights", policy);
+        const Arena arena = saver.arena("weights", keeper.policy);
         Blocks blocks{machine.driver, arena, odd_sizes};
         blocks.write(1);
         (void)saver.pause("weights");
@@ -160,7 +160,7 @@ TEST_CASE_TEMPLATE("backup: blocks that are freed and allocated while paused", M
         saver.deallocate(blocks.drop(2));
         const std::size_t left = row_of(saver, "weights").backed_up_bytes;
         CHECK((left < kept) !=
-              (name.find("compressed") != std::string::npos)); // coded bytes go with the next operation
+              (keeper.name.find("compressed") != std::string::npos)); // coded bytes go with the next operation
         // Made while others are paused, in memory of its own, and paused as well: two batches come back together.
         Blocks later{machine.driver, arena, {5_MiB + 3, 6912, 3_MiB}};
         later.write(7);
@@ -188,11 +188,11 @@ TEST_CASE_TEMPLATE("backup: blocks that are freed and allocated while paused", M
 }
 
 TEST_CASE_TEMPLATE("backup: resuming without room changes nothing, then succeeds", M, MEMSAVER_TEST_QUICK_MACHINE) {
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), {16_MiB, 6912}};
+        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {16_MiB, 6912}};
         blocks.write(1);
         (void)saver.pause("weights");
         {
@@ -206,11 +206,11 @@ TEST_CASE_TEMPLATE("backup: resuming without room changes nothing, then succeeds
 }
 
 TEST_CASE_TEMPLATE("backup: this once, another policy", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
         blocks.write(1);
         (void)saver.pause("weights");
         (void)saver.resume("weights");
@@ -229,12 +229,12 @@ TEST_CASE_TEMPLATE("backup: this once, another policy", M, MEMSAVER_TEST_MACHINE
 }
 
 TEST_CASE_TEMPLATE("refresh once: later pauses copy only what was allocated since", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        if (name.find("once") == std::string::npos) continue;
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        if (keeper.name.find("once") == std::string::npos) continue;
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("frozen", policy);
+        const Arena arena = saver.arena("frozen", keeper.policy);
         Blocks blocks{machine.driver, arena, odd_sizes};
         blocks.write(1);
         CHECK(saver.pause("frozen").saved_bytes == odd_bytes);
@@ -340,12 +340,12 @@ TEST_CASE_TEMPLATE("retain: one host address over three pauses with fresh bytes"
 }
 
 TEST_CASE_TEMPLATE("without retention host memory falls after resume", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        if (name.find("given back") == std::string::npos) continue;
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        if (keeper.name.find("given back") == std::string::npos) continue;
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
         for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
             blocks.write(cycle);
             (void)saver.pause("weights");
@@ -381,11 +381,11 @@ TEST_CASE_TEMPLATE("room of freed blocks is used again, or given back as a whole
 }
 
 TEST_CASE_TEMPLATE("prepare: the first pause then takes no host memory", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
         blocks.write(1);
         std::thread ahead{[&] { saver.prepare("weights"); }};
         ahead.join();
@@ -399,7 +399,7 @@ TEST_CASE_TEMPLATE("prepare: the first pause then takes no host memory", M, MEMS
         const auto before = taken();
         CHECK(before > 0);
         CHECK(saver.pause("weights").saved_bytes == odd_bytes);
-        const bool coded = name.find("compressed") != std::string::npos; // may need more than 0.7 of the bytes
+        const bool coded = keeper.name.find("compressed") != std::string::npos; // may need more than 0.7 of the bytes
         if (!coded) CHECK(taken() == before);
         (void)saver.resume("weights");
         CHECK(blocks.whole());
@@ -414,13 +414,13 @@ TEST_CASE_TEMPLATE("prepare: the first pause then takes no host memory", M, MEMS
 
 TEST_CASE_TEMPLATE("pins refused: slower, told once, and the bytes are right", M, MEMSAVER_TEST_MACHINES) {
     for (const bool from_the_first : {true, false}) { // or after some
-        for (const auto& [name, policy] : keepers()) {
-            CAPTURE(name);
+        for (const auto& keeper : keepers()) {
+            CAPTURE(keeper.name);
             CAPTURE(from_the_first);
             const Checked<M> machine;
             Told told;
             MemorySaver saver{machine.driver, {.events = told.sink()}};
-            Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+            Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
             machine.driver.fail({.call = Call::pin_host,
                                  .nth = from_the_first ? std::uint64_t{1} : std::uint64_t{2},
                                  .lasting = Lasting::onwards,
@@ -432,7 +432,7 @@ TEST_CASE_TEMPLATE("pins refused: slower, told once, and the bytes are right", M
                 (void)saver.resume("weights");
                 CHECK(blocks.whole());
             }
-            const bool host = name.rfind("pinned", 0) == 0;
+            const bool host = keeper.name.rfind("pinned", 0) == 0;
             if (host && from_the_first) CHECK(told.of(EventKind::fell_back).size() == 1);
             CHECK(told.of(EventKind::fell_back).size() <= 1);
             machine.driver.heal();
@@ -565,13 +565,13 @@ TEST_CASE("host memory that the system would not give is not touched") {
 
 TEST_CASE_TEMPLATE("no host memory: the memory stays active and whole, and the next pause succeeds", M,
                    MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
+    for (const auto& keeper : keepers()) {
         for (const Call call : {Call::map_host, Call::populate_host}) {
-            CAPTURE(name);
+            CAPTURE(keeper.name);
             CAPTURE(call_name(call));
             const Checked<M> machine;
             MemorySaver saver{machine.driver};
-            Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+            Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
             blocks.write(1);
             machine.driver.fail({.call = call, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
             CHECK_THROWS_AS((void)saver.pause("weights"), OutOfHostMemory);
@@ -587,11 +587,11 @@ TEST_CASE_TEMPLATE("no host memory: the memory stays active and whole, and the n
 
 TEST_CASE_TEMPLATE("backup_view: bytes while paused, later if they are kept, or why there are none", M,
                    MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("weights", policy);
+        const Arena arena = saver.arena("weights", keeper.policy);
         void* const block = arena.allocate(3_MiB + 17);
         void* const other = arena.allocate(6912);
         write_pattern(machine.driver, block, 3_MiB + 17, 5);
@@ -612,7 +612,7 @@ TEST_CASE_TEMPLATE("backup_view: bytes while paused, later if they are kept, or 
         CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(&saver, 1); }), "no tag"));
         (void)saver.resume("weights");
         CHECK(same(whole, bytes.data())); // it owns what it shows
-        if (name.find("given back") == std::string::npos) {
+        if (keeper.name.find("given back") == std::string::npos) {
             CHECK(same(saver.backup_view(block, 3_MiB + 17), bytes.data()));
         } else {
             CHECK_THROWS_AS((void)saver.backup_view(block, 1), Misuse);
@@ -730,12 +730,12 @@ TEST_CASE_TEMPLATE("an executor's only thread may pause and resume by itself", M
 }
 
 TEST_CASE_TEMPLATE("progress ends at the total", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         Told told;
         MemorySaver saver{machine.driver, {.events = told.sink()}};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
+        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
         blocks.write(1);
         for (const bool pausing : {true, false}) {
             told.clear();
@@ -812,14 +812,14 @@ TEST_CASE_TEMPLATE("several tags are brought back in the caller's order, after a
 
 TEST_CASE("two devices side by side, each restored on its own") {
     using Driver = FaultyDriver<HostDriver>;
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
         const Driver first = NastyHostMachine::driver(0);
         const Driver second = NastyHostMachine::driver(1);
         {
             MemorySaver saver{first};
-            Blocks a{first, saver.arena("weights", policy), odd_sizes};
-            Blocks b{second, saver.arena("weights", policy, second), odd_sizes};
+            Blocks a{first, saver.arena("weights", keeper.policy), odd_sizes};
+            Blocks b{second, saver.arena("weights", keeper.policy, second), odd_sizes};
             for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
                 a.write(cycle), b.write(50 + cycle);
                 saver.invalidate("weights");
@@ -836,11 +836,11 @@ TEST_CASE("two devices side by side, each restored on its own") {
 
 TEST_CASE_TEMPLATE("blocks are allocated and given up by other threads while a tag is saved and restored", M,
                    MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("weights", policy);
+        const Arena arena = saver.arena("weights", keeper.policy);
         Blocks blocks{machine.driver, arena, odd_sizes};
         blocks.write(1);
         std::atomic<bool> stop{false};
@@ -864,7 +864,7 @@ TEST_CASE_TEMPLATE("blocks are allocated and given up by other threads while a t
         other.join();
         CHECK(blocks.whole());
         (void)saver.pause("weights");
-        check_kept(saver, name, odd_bytes); // nothing is kept of what is gone
+        check_kept(saver, keeper.name, odd_bytes); // nothing is kept of what is gone
         (void)saver.resume("weights");
         CHECK(blocks.whole());
     }

@@ -58,16 +58,16 @@ Corruption(MemorySaver<FaultyDriver<D>>&, const FileWatch<D>&) -> Corruption<D>;
 } // namespace
 
 TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they are right", M, MEMSAVER_TEST_MACHINES) {
-    for (const auto& [name, policy] : keepers()) {
-        const std::string which = name;
+    for (const auto& keeper : keepers()) {
+        const std::string which = keeper.name;
         if (which.find("verified") == std::string::npos) continue;
         if (which.find("compressed") != std::string::npos) continue; // compressed_test.cpp
-        CAPTURE(name);
+        CAPTURE(keeper.name);
         const bool in_file = which.find("file") != std::string::npos;
         const Checked<M> machine;
         const FileWatch watch{machine.driver};
         MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("weights", policy);
+        const Arena arena = saver.arena("weights", keeper.policy);
         void* const small = arena.allocate(6912);
         void* const large = arena.allocate(9_MiB + 1);
         void* const other = saver.arena("other", HostBackup{.threads = 2}).allocate(1_MiB);

@@ -187,12 +187,12 @@ constexpr std::size_t kept_bytes = 3_MiB + 6912;
 void keep_around_captures(const std::vector<test::NamedPolicy>& policies) {
     std::vector<void*> blocks;
     const Act prepare_pause_resume = [&](Program& program, MemorySaver<Watched>& saver, const Watched& driver) {
-        for (const auto& [name, policy] : policies) {
-            CAPTURE(name);
-            saver.prepare(name);
+        for (const auto& keeper : policies) {
+            CAPTURE(keeper.name);
+            saver.prepare(keeper.name);
             CHECK(driver.pinned_bytes() != 0);
-            CHECK(saver.pause(name, {.order = after(program.other_stream)}).saved_bytes == kept_bytes);
-            CHECK(saver.resume(name).restored_bytes == kept_bytes);
+            CHECK(saver.pause(keeper.name, {.order = after(program.other_stream)}).saved_bytes == kept_bytes);
+            CHECK(saver.resume(keeper.name).restored_bytes == kept_bytes);
         }
     };
     const Act write = [&](Program&, MemorySaver<Watched>& saver, const Watched& driver) {

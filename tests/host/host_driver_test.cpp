@@ -112,8 +112,8 @@ TEST_CASE("HostDriver: the last copy drops what has not begun, and waits for wha
     auto running = std::make_shared<int>(0);
     auto pending = std::make_shared<int>(0);
     {
+        Turnstile gate, begun; // the driver's thread uses them as long as it lives
         const HostDriver driver = machine();
-        Turnstile gate, begun;
         REQUIRE(driver
                     .enqueue({},
                              [&gate, &begun, running] {

@@ -453,11 +453,11 @@ TEST_CASE_TEMPLATE("a thousand cycles leave nothing behind", M, MEMSAVER_TEST_QU
 
 // The same blocks, and each time a few new ones: what is kept of those that are gone is gone too, wherever it was.
 TEST_CASE_TEMPLATE("hundreds of cycles that keep bytes leave nothing behind", M, MEMSAVER_TEST_QUICK_MACHINE) {
-    for (const auto& [name, policy] : keepers({.directory = quick_directory(), .threads = 1})) {
-        CAPTURE(name);
+    for (const auto& keeper : keepers({.directory = quick_directory(), .threads = 1})) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("tag", policy);
+        const Arena arena = saver.arena("tag", keeper.policy);
         void* const stays = arena.allocate(100'000);
         write_pattern(machine.driver, stays, 100'000, 1);
         std::optional<ProcessMemory> warm;

@@ -187,12 +187,12 @@ TEST_CASE_TEMPLATE("what other threads allocate, free and prepare meanwhile leav
 TEST_CASE_TEMPLATE("preparing, saving and restoring leave a capture whole, whatever keeps the bytes", M,
                    MEMSAVER_TEST_HOSTS) {
     for (const CaptureMode mode : modes) {
-        for (const auto& [name, policy] : keepers()) {
+        for (const auto& keeper : keepers()) {
             for (const bool same_thread : {true, false}) {
-                CAPTURE(name);
+                CAPTURE(keeper.name);
                 const Checked<M> machine;
                 MemorySaver saver{machine.driver};
-                const Arena kept = saver.arena("kept", policy);
+                const Arena kept = saver.arena("kept", keeper.policy);
                 void* const small = kept.allocate(6912);
                 void* const large = kept.allocate(5_MiB);
                 void* const block = saver.arena("used").allocate(1_MiB);

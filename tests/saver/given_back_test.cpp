@@ -40,15 +40,15 @@ std::vector<GivenBack> given_back() {
 } // namespace
 
 TEST_CASE_TEMPLATE("what a resume could not give back is told, and goes with the next one", M, MEMSAVER_TEST_HOSTS) {
-    for (const auto& [name, policy, call] : given_back()) {
-        CAPTURE(name);
+    for (const auto& keeper : given_back()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         Told told;
         MemorySaver saver{machine.driver, {.events = told.sink()}};
-        void* const block = saver.arena("weights", policy).allocate(3_MiB);
+        void* const block = saver.arena("weights", keeper.policy).allocate(3_MiB);
         write_pattern(machine.driver, block, 3_MiB, 1);
         (void)saver.pause();
-        machine.driver.fail({.call = call, .lasting = Lasting::onwards});
+        machine.driver.fail({.call = keeper.call, .lasting = Lasting::onwards});
         (void)saver.resume(); // the memory is there: no failure of it
         CHECK(has_pattern(machine.driver, block, 3_MiB, 1));
         CHECK(host_bytes(machine.driver) != 0);
@@ -67,11 +67,11 @@ TEST_CASE_TEMPLATE("what a resume could not give back is told, and goes with the
 }
 
 TEST_CASE_TEMPLATE("a resume with nothing left to bring back gives back what was kept", M, MEMSAVER_TEST_HOSTS) {
-    for (const auto& [name, policy, call] : given_back()) {
-        CAPTURE(name);
+    for (const auto& keeper : given_back()) {
+        CAPTURE(keeper.name);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("weights", policy);
+        const Arena arena = saver.arena("weights", keeper.policy);
         void* const block = arena.allocate(3_MiB);
         (void)saver.pause();
         arena.deallocate(block);
@@ -83,14 +83,14 @@ TEST_CASE_TEMPLATE("a resume with nothing left to bring back gives back what was
 
 TEST_CASE_TEMPLATE("closing throws what a backup could not give back, and can be repeated", M, MEMSAVER_TEST_HOSTS) {
     for (const bool paused : {false, true}) {
-        for (const auto& [name, policy] : keepers()) {
+        for (const auto& keeper : keepers()) {
             for (const Call call : {Call::unpin_host, Call::unmap_host}) {
-                CAPTURE(name);
+                CAPTURE(keeper.name);
                 CAPTURE(paused);
                 CAPTURE(call_name(call));
                 const Checked<M> machine;
                 MemorySaver saver{machine.driver};
-                (void)saver.arena("weights", policy).allocate(3_MiB);
+                (void)saver.arena("weights", keeper.policy).allocate(3_MiB);
                 (void)saver.arena("beside", HostBackup{.threads = 1}).allocate(1_MiB);
                 (void)saver.pause();
                 if (!paused) (void)saver.resume();

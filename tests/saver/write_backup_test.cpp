@@ -25,16 +25,16 @@ TEST_CASE_TEMPLATE("write_backup: a resume brings the new bytes, and the others"
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     constexpr std::size_t size = 9'000'000; // over several extents, cells and units
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
-        const Arena arena = saver.arena(name, policy);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
+        const Arena arena = saver.arena(keeper.name, keeper.policy);
         const Buffer<unsigned char> small{arena, 5000};
         const Buffer<unsigned char> block{arena, size};
         Bytes is = pattern(size, 1);
         write_bytes(machine.driver, block.data(), is);
         write_bytes(machine.driver, small.data(), pattern(5000, 2));
         for (int round = 0; round < 2; ++round) {
-            saver.pause(name);
+            saver.pause(keeper.name);
             const std::pair<std::size_t, std::size_t> parts[] = {
                 {0, 1}, {size - 1, 1}, {4095, 2}, {100'001, 70'000}, {3'000'000, 5'000'000}};
             for (const auto& [offset, bytes] : parts) {
@@ -44,17 +44,17 @@ TEST_CASE_TEMPLATE("write_backup: a resume brings the new bytes, and the others"
             }
             const BackupView view = saver.backup_view(block.data(), size);
             CHECK(std::memcmp(view.data(), is.data(), size) == 0);
-            saver.resume(name);
+            saver.resume(keeper.name);
             CHECK(read_bytes(machine.driver, block.data(), size) == is);
             CHECK(read_bytes(machine.driver, small.data(), 5000) == pattern(5000, 2));
         }
-        saver.pause(name); // of bytes that count as saved, where they are saved once
-        saver.resume(name);
+        saver.pause(keeper.name); // of bytes that count as saved, where they are saved once
+        saver.resume(keeper.name);
         CHECK(read_bytes(machine.driver, block.data(), size) == is);
         const Bytes all = pattern(size, 77);
-        saver.pause(name);
+        saver.pause(keeper.name);
         arena.write_backup(block.data(), all.data(), size);
-        saver.resume(name);
+        saver.resume(keeper.name);
         CHECK(read_bytes(machine.driver, block.data(), size) == all);
     }
     check_books(saver, machine.driver);
@@ -157,12 +157,12 @@ TEST_CASE_TEMPLATE("write_backup: what lies behind a block is not the block's, w
 TEST_CASE_TEMPLATE("backup_view: no bytes of what is kept are none", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
-    for (const auto& [name, policy] : keepers()) {
-        CAPTURE(name);
-        const Buffer<unsigned char> block{saver.arena(name, policy), 3_MiB};
-        saver.pause(name);
+    for (const auto& keeper : keepers()) {
+        CAPTURE(keeper.name);
+        const Buffer<unsigned char> block{saver.arena(keeper.name, keeper.policy), 3_MiB};
+        saver.pause(keeper.name);
         CHECK(saver.backup_view(block.data(), 0).size_bytes == 0);
-        saver.resume(name);
+        saver.resume(keeper.name);
     }
 }
 

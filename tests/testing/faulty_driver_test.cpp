@@ -292,12 +292,12 @@ TEST_CASE("misuse of host pages and files is noticed") {
          }},
         {"close_file of what is not held", [](const Machine& m) { return m.driver.close_file(m.file); }},
     };
-    for (const auto& [text, misuse] : all) {
+    for (const auto& each : all) {
         const Machine m;
-        INFO(text);
-        CHECK(misuse(m).ok());
+        INFO(each.first);
+        CHECK(each.second(m).ok());
         REQUIRE_FALSE(m.driver.violations().empty());
-        CHECK(contains(m.driver.violations().front(), text));
+        CHECK(contains(m.driver.violations().front(), each.first));
     }
     const Machine m;
     for (const auto& [from, bytes] :
@@ -454,11 +454,11 @@ TEST_CASE("misuse is noticed even where the driver is not") {
         {"free_plain of what is not held", [](Mapped& m) { (void)m.driver.free_plain(12); }},
     };
     // clang-format on
-    for (const auto& [text, misuse] : all) {
+    for (const auto& each : all) {
         Mapped m;
-        INFO(text);
-        misuse(m);
-        CHECK_MESSAGE(contains(m.violation(), text), m.violation());
+        INFO(each.first);
+        each.second(m);
+        CHECK_MESSAGE(contains(m.violation(), each.first), m.violation());
     }
     Mapped m;
     for (int i = 0; i < 500; ++i) (void)m.driver.release(PageHandle{999});
