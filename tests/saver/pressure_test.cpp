@@ -223,6 +223,17 @@ TEST_CASE("pressure: nothing is waited for") {
     CHECK(world.state("idle") == "paused");
 }
 
+TEST_CASE("pressure: a tag that something else is done with is passed by") {
+    World world;
+    Stuck stuck{world.driver, Call::pin_host, [&] { world.saver.prepare("idle"); }, Whose::anybodys};
+    const Buffer<char> some{world.saver.arena("busy"), 120 * unit}; // would hang
+    CHECK(world.state("idle") == "active");
+    stuck.go_on();
+    const Buffer<char> more{world.saver.arena("busy"), 2 * unit};
+    CHECK(world.state("idle") == "paused");
+    CHECK(world.told.of(EventKind::ignored).empty());
+}
+
 TEST_CASE("pressure: hooks run, may allocate, and give nothing back themselves") {
     World world;
     Saver& saver = world.saver;

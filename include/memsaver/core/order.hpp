@@ -107,6 +107,8 @@ struct FreeOrder {
 
 /// None if it lies beyond what the clock can tell.
 Deadline deadline_after(const std::optional<std::chrono::nanoseconds>& timeout);
+/// Until then, at least 0; none: for ever.
+std::optional<std::chrono::nanoseconds> time_left(const Deadline& deadline);
 
 } // namespace detail
 

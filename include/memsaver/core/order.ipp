@@ -3,6 +3,7 @@
 
 #include "memsaver/core/order.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -26,6 +27,12 @@ MEMSAVER_INLINE Deadline deadline_after(const std::optional<std::chrono::nanosec
     const Clock::time_point now = Clock::now();
     if (!timeout || *timeout > Clock::time_point::max() - now) return {};
     return now + *timeout;
+}
+
+MEMSAVER_INLINE std::optional<std::chrono::nanoseconds> time_left(const Deadline& deadline) {
+    if (!deadline) return {};
+    return std::max(std::chrono::nanoseconds{0},
+                    std::chrono::nanoseconds{*deadline - std::chrono::steady_clock::now()});
 }
 
 } // namespace detail

@@ -427,18 +427,17 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
         }
         Residents::Claim claim = books_.try_claim(out);
         if (claim.tags().empty()) continue; // in use by now, and no candidate any more
-        try {
-            claim.wait_for_marks(deadline_after(options.timeout));
-        } catch (const NotIdle&) {
-            passed_by_.insert(passed_by_.end(), claim.tags().begin(), claim.tags().end());
-            continue;
-        }
         PauseEvent event{tags_of(claim.tags()).names(), {}};
         const Tags going{event.tags};
         Report report;
-        {
+        try {
+            const Deadline deadline = deadline_after(options.timeout);
+            claim.wait_for_marks(deadline);
             const Span pausing = state_.span_of(going.names(), "pause");
-            report = state_.pause_now(going, {.order = options.order});
+            report = state_.pause_now(going, {.order = options.order, .timeout = time_left(deadline)});
+        } catch (const NotIdle&) {
+            passed_by_.insert(passed_by_.end(), claim.tags().begin(), claim.tags().end());
+            continue;
         }
         { const Residents::Claim ended = std::move(claim); } // before hooks run
         books_.count_eviction(report);

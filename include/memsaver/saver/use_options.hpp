@@ -33,8 +33,8 @@ struct ReclaimOptions {
     std::optional<int> device{};
     /// As UseOptions::order.
     Order order = already_idle;
-    /// How long to wait for work that uses of evicted tags marked; then the tag is passed by. None: as long as it
-    /// takes.
+    /// How long to wait for work that uses of a tag marked, and for other operations on it; then the tag is passed
+    /// by. None: as long as it takes.
     std::optional<std::chrono::nanoseconds> timeout{};
 };
 
