@@ -406,8 +406,12 @@ TEST_CASE("elastic: a release inside a capture is misuse, a commit is not") {
             kv.commit(step, step);
             CHECK_THROWS_AS(kv.release(0, step), Misuse);
             CHECK_THROWS_AS(kv.release(0, step, already_idle), Misuse);
+            kv.resize(2 * step);
+            kv.resize(3 * step);
+            CHECK_THROWS_AS(kv.resize(2 * step), Misuse);
         });
     }
+    kv.resize(2 * step);
     REQUIRE(machine.driver.begin_capture(stream, CaptureMode::relaxed).ok());
     CHECK_THROWS_AS(kv.release(0, step, after(stream)), Misuse);
     GraphRef graph;

@@ -115,7 +115,8 @@ public:
 
     MEMSAVER_INLINE void commit(std::size_t offset, std::size_t bytes) override;
     MEMSAVER_INLINE void release(std::size_t offset, std::size_t bytes, FreeOrder order) override;
-    MEMSAVER_INLINE void resize(std::size_t bytes, FreeOrder order) override;
+    MEMSAVER_INLINE bool grow(std::size_t bytes) override;
+    MEMSAVER_INLINE void shrink(std::size_t bytes, FreeOrder order) override;
     [[nodiscard]] MEMSAVER_INLINE std::size_t physical_bytes() const noexcept override;
     [[nodiscard]] MEMSAVER_INLINE std::size_t waiting_bytes() const noexcept override;
     MEMSAVER_INLINE void collect(bool may_wait) noexcept override;
@@ -1050,15 +1051,21 @@ MEMSAVER_INLINE void ArenaCore::ElasticPages::release(std::size_t offset, std::s
     give(all_steps(part), order);
 }
 
-MEMSAVER_INLINE void ArenaCore::ElasticPages::resize(std::size_t bytes, FreeOrder order) {
+MEMSAVER_INLINE bool ArenaCore::ElasticPages::grow(std::size_t bytes) {
     Range more;
     {
         const auto turn = begin("resize");
         const auto [grown, rest] = resizing(bytes);
         more = grown;
-        if (more.bytes == 0) give(steps(rest, true), order);
+        if (more.bytes == 0) return steps(rest, true).empty();
     }
-    if (more.bytes != 0) commit(more);
+    commit(more);
+    return true;
+}
+
+MEMSAVER_INLINE void ArenaCore::ElasticPages::shrink(std::size_t bytes, FreeOrder order) {
+    const auto turn = begin("resize");
+    give(steps(resizing(bytes).second, true), order);
 }
 
 MEMSAVER_INLINE void ArenaCore::ElasticPages::give(const std::vector<Range>& going, const FreeOrder& order) {

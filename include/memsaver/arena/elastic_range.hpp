@@ -37,9 +37,11 @@ public:
     /// for an operation that is under way. What the driver does not take back is held.
     virtual void release(std::size_t offset, std::size_t bytes, FreeOrder order) = 0;
 
-    /// Just the first `bytes`, rounded up, may have memory: steps behind the last one that has some get some, or those
-    /// behind `bytes` are released. What was released before it stays without. Throws as these two.
-    virtual void resize(std::size_t bytes, FreeOrder order) = 0;
+    /// Where byte `bytes - 1` lies behind the last step that has memory, steps from there up to its own get some. False
+    /// if it lies before, and there is something to release. Throws as `commit`.
+    virtual bool grow(std::size_t bytes) = 0;
+    /// Releases what lies behind `bytes`, rounded up. Throws as `release`.
+    virtual void shrink(std::size_t bytes, FreeOrder order) = 0;
 
     /// Physical bytes of the whole arena.
     [[nodiscard]] virtual std::size_t physical_bytes() const noexcept = 0;

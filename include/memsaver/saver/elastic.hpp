@@ -75,7 +75,7 @@ public:
     /// Commits or releases at the end. Where the step that holds byte `bytes - 1` lies behind the last one that has
     /// memory, commits all from there up to it; else releases what lies behind it. 0 releases everything. What was
     /// released before the last step that has memory stays so, also the one that holds byte `bytes - 1`: `commit` gives
-    /// it memory. Throws as these two.
+    /// it memory. Throws as the one that it comes to; `order` is looked at where it releases.
     void resize(std::size_t bytes, const Order& order = {});
 
     /// Bytes of one step.

@@ -64,11 +64,16 @@ public:
         const std::lock_guard lock{mutex_};
         give(all_steps(part), order);
     }
-    void resize(std::size_t bytes, FreeOrder order) override {
+    bool grow(std::size_t bytes) override {
         const std::lock_guard lock{mutex_};
         const auto [more, rest] = resizing(bytes);
-        if (more.bytes != 0) return take(steps(more, false));
-        give(steps(rest, true), order);
+        if (more.bytes == 0) return steps(rest, true).empty();
+        take(steps(more, false));
+        return true;
+    }
+    void shrink(std::size_t bytes, FreeOrder order) override {
+        const std::lock_guard lock{mutex_};
+        give(steps(resizing(bytes).second, true), order);
     }
     [[nodiscard]] std::size_t physical_bytes() const noexcept override { return committed_bytes(); }
     [[nodiscard]] std::size_t waiting_bytes() const noexcept override { return 0; }

@@ -198,7 +198,9 @@ MEMSAVER_INLINE void SaverCore::release(ArenaBase& arena, ElasticRange& range, s
 MEMSAVER_INLINE void SaverCore::resize(ArenaBase& arena, ElasticRange& range, std::size_t bytes, const Order& order) {
     boundary("resize", arena, [&] {
         const std::size_t before = bytes_of(arena);
-        state_->with_room(arena, [&] { range.resize(bytes, state_->release_order(arena, order)); });
+        state_->with_room(arena, [&] {
+            if (!range.grow(bytes)) range.shrink(bytes, state_->release_order(arena, order));
+        });
         keep_free(arena, before);
     });
 }
