@@ -11,7 +11,7 @@ using namespace memsaver;
 
 int main() {
     MemorySaver<> saver{HostDriver{112_MiB}, {.on_no_room = [&](const NoRoom& need) { // while models are loaded
-                            return saver.reclaim(need.bytes).bytes() != 0;
+                            return saver.reclaim(need.missing_bytes).bytes() != 0;
                         }}};
 
     std::vector<Buffer<float>> weights; // eight models of 32 MiB: three have room

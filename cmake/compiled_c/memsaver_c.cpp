@@ -466,7 +466,8 @@ EventSink sink_of(memsaver_event_function function, void* context) {
 std::function<bool(const NoRoom&)> asker_of(memsaver_no_room_function function, void* context) {
     if (function == nullptr) return {};
     return [function, context](const NoRoom& need) {
-        const memsaver_no_room told{sizeof told, need.bytes, need.free_bytes, need.device, need.tag.c_str()};
+        const memsaver_no_room told{sizeof told, need.bytes,       need.free_bytes,
+                                    need.device, need.tag.c_str(), need.missing_bytes};
         return function(context, &told) != 0;
     };
 }
@@ -1063,6 +1064,7 @@ memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* nam
         wanted.order = order_of(from, "memsaver_begin_use");
         wanted.timeout = duration_of(from.timeout_ns);
         wanted.room_within = duration_of(from.room_within_ns);
+        wanted.await_bytes = from.await_bytes;
         auto made = std::make_unique<memsaver_use>();
         made->use = handle.saver.use(tags_of(names, count, "memsaver_begin_use"), wanted);
         made->lost = made->use.lost();

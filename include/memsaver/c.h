@@ -235,7 +235,8 @@ typedef struct memsaver_no_room {
     size_t bytes;      ///< that the call wants to take of the device
     size_t free_bytes; ///< of the device, when it was asked
     int32_t device;
-    const char* tag; ///< whose memory it would be; "" where several tags are resumed
+    const char* tag;      ///< whose memory it would be; "" where several tags are resumed
+    size_t missing_bytes; ///< that the device lacks for the call, and its margin; at least 1
 } memsaver_no_room;
 
 /// Called before MEMSAVER_OUT_OF_MEMORY is returned, on the thread that wants the memory, with no lock held: it may
@@ -661,10 +662,14 @@ typedef struct memsaver_use_options {
     /// How long to wait for room that other threads' uses hold: else MEMSAVER_OUT_OF_MEMORY. Negative: as long as it
     /// takes.
     int64_t room_within_ns;
+    /// False: a tag whose bytes memsaver_resume_async() is bringing counts as here. Where all tags are here or on their
+    /// way this does not wait for the bytes, and nobody evicts them meanwhile; until they have come they are touched
+    /// behind the arrival or a gate only.
+    bool await_bytes;
 } memsaver_use_options;
 
 #define MEMSAVER_USE_OPTIONS_INIT                                                                                      \
-    { sizeof(memsaver_use_options), MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1 }
+    { sizeof(memsaver_use_options), MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1, true }
 
 /// Brings these tags, and keeps them here until memsaver_end_use() and until what memsaver_use_until() marked has
 /// passed. Room is made by pausing tags that nobody uses, of the lowest priority first and of these the one that was

@@ -82,12 +82,14 @@ class NoRoom(Sized):
     free_bytes: int
     device: int
     tag: Any  # bytes or None; the name `bytes` is taken here
+    missing_bytes: int
     _fields_ = (
         ("size", c_size_t),
         ("bytes", c_size_t),
         ("free_bytes", c_size_t),
         ("device", c_int32),
         ("tag", c_char_p),
+        ("missing_bytes", c_size_t),
     )
 
 
@@ -208,6 +210,7 @@ class UseOptions(Sized):
         ("event_count", c_size_t),
         ("timeout_ns", c_int64),
         ("room_within_ns", c_int64),
+        ("await_bytes", c_bool),
     )
 
 

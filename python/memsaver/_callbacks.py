@@ -176,7 +176,8 @@ def _on_no_room(context: int, need: Any) -> int:
     closed = _enter()
     try:
         raw = need.contents
-        return int(bool(callback.function(NoRoom(raw.bytes, raw.free_bytes, raw.device, text(raw.tag)))))
+        told = NoRoom(raw.bytes, raw.free_bytes, raw.device, text(raw.tag), raw.missing_bytes)
+        return int(bool(callback.function(told)))
     except BaseException as exception:
         _keep(exception)
         return 0

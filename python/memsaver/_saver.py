@@ -563,6 +563,7 @@ class Saver:
         idle: bool = True,
         timeout: float | None = None,
         room_within: float | None = None,
+        await_bytes: bool = True,
     ) -> Use:
         """Brings tags, and keeps them here until the use ends: `with saver.use(["model.a", "kv.a"]) as use:`.
 
@@ -573,11 +574,15 @@ class Saver:
         streams, events: what evictions wait for besides what uses have marked. idle=False: all work of the devices.
         timeout: seconds to wait for pauses that are under way and for work that uses marked: else `NotIdle`.
         room_within: seconds to wait for room that other threads' uses hold: else `OutOfMemory`.
+        await_bytes=False: a tag whose bytes `resume_async` is bringing counts as here. Where all tags are here or on their way,
+        this does not wait for the bytes, and nobody evicts them meanwhile.
 
         Raises `OutOfMemory`, at once, where no end of other threads' uses could make enough room, and on a thread that holds
         a use; its text says who holds what. `Misuse` in a hook, and in a capture where not all is here already.
         """
-        options = _abi.UseOptions(timeout_ns=nanoseconds_of(timeout), room_within_ns=nanoseconds_of(room_within))
+        options = _abi.UseOptions(
+            timeout_ns=nanoseconds_of(timeout), room_within_ns=nanoseconds_of(room_within), await_bytes=await_bytes
+        )
         put_order(options, streams, events, idle)
         handle = Handle(end_use)
         call(library().memsaver_begin_use, self._handle, *names_of(tags), byref(options), handle.out)

@@ -61,3 +61,4 @@ class NoRoom:
     free_bytes: int  #: of the device, when it was asked
     device: int
     tag: str  #: whose memory it would be; "" where several tags are resumed
+    missing_bytes: int  #: that the device lacks for the call, and its margin; at least 1

@@ -190,6 +190,7 @@ def test_no_room() -> None:
         saver.allocate(40 * MIB, "weights")
         assert (asked[0].tag, asked[0].device) == ("weights", 0)
         assert asked[0].bytes >= 40 * MIB > asked[0].free_bytes
+        assert asked[0].missing_bytes == asked[0].bytes - asked[0].free_bytes
         with pytest.raises(memsaver.OutOfMemory):
             saver.allocate(40 * MIB, "more")
         assert asked[-1].tag == "more"

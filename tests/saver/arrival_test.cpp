@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -269,6 +270,15 @@ TEST_CASE_TEMPLATE("the same thread holds an arrival and pauses, trims, drops, e
         CHECK(coming.done());
         coming.wait();
         CHECK(row_of(saver, "weights").state == "paused");
+        const OwnStream stream{machine.driver};
+        for (const auto& ask : std::vector<std::function<void()>>{[&] { coming.wait(weights->at(1), layer); },
+                                                                  [&] { coming.before(stream, weights->at(1), layer); },
+                                                                  [&] { coming.before(stream); }})
+            CHECK(contains(text_of<Misuse>(ask), "tag \"weights\" has been paused since"));
+        saver.resume("weights");
+        coming.wait(weights->at(1), layer); // it is back, by another resume
+        coming.before(stream);
+        saver.pause("weights");
     }
     {
         const Arrival coming = saver.resume_async("weights");
@@ -305,6 +315,36 @@ TEST_CASE_TEMPLATE("the same thread holds an arrival and pauses, trims, drops, e
         CHECK(contains(text_of<Misuse>([&] { coming.wait(); }), "has been dropped"));
     }
     check_books(saver, machine.driver);
+}
+
+TEST_CASE("a use of what is on its way does not wait for the bytes, and keeps it") {
+    const Checked<HostMachine2G> machine;
+    const std::size_t room = machine.free_bytes();
+    MemorySaver saver{machine.driver};
+    const Layers weights{machine.driver, saver.arena("weights", HostBackup{}), 4};
+    const Buffer<char> other{saver.arena("other"), room - 6_MiB - 4 * layer};
+    saver.pause("weights");
+    { const Use used = saver.use("other"); }
+    std::optional<HeldLane> lane{std::in_place, machine.driver, Direction::in};
+    const Arrival coming = saver.resume_async("weights");
+    {
+        const Use use = saver.use("weights", {.await_bytes = false}); // would hang
+        CHECK_FALSE(coming.done());
+        CHECK(saver.usage().residency().hits == 2);
+        CHECK_THROWS_AS((void)saver.pause("weights", {.timeout = std::chrono::nanoseconds{0}}), NotIdle);
+        CHECK(saver.reclaim(room).evicted_bytes == other.size());
+        CHECK(row_of(saver, "weights").state == "arriving");
+        saver.set_evictable("weights", true);
+        lane.reset();
+        coming.wait(weights.at(3), layer);
+        CHECK(weights.right_behind(coming, 2));
+        coming.wait();
+        CHECK(weights.whole());
+    }
+    CHECK(saver.reclaim(4 * layer).evicted_bytes == 4 * layer);
+    const Use brought = saver.use("weights", {.await_bytes = false}); // nothing is on its way: it brings all
+    CHECK(weights.whole());
+    CHECK(brought.lost().empty());
 }
 
 TEST_CASE_TEMPLATE("one of an arrival's tags is dropped: the others' bytes are waited for", M, MEMSAVER_TEST_HOSTS) {

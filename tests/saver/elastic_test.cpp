@@ -141,6 +141,8 @@ TEST_CASE_TEMPLATE("elastic: each misuse says what was wrong and changes nothing
     CHECK_THROWS_AS((void)arena.elastic(0), Misuse);
     CHECK_THROWS_AS((void)arena.elastic(1_GiB, {.granularity = 0}), Misuse);
     CHECK_THROWS_AS((void)arena.elastic(~std::size_t{0}), Misuse);
+    CHECK_THROWS_AS((void)arena.elastic(std::size_t{1} << 62), Misuse);
+    CHECK_THROWS_AS((void)arena.elastic(std::size_t{1} << 56), OutOfMemory); // and no list of its steps is made first
     CHECK_THROWS_AS((void)arena.elastic(1_GiB, {.granularity = ~std::size_t{0}}), Misuse);
     CHECK_THROWS_AS((void)Arena{}.elastic(1_GiB), Misuse);
     Elastic kv = arena.elastic(8 * step, steps); // more addresses than the capacity has bytes

@@ -322,9 +322,24 @@ TEST_CASE("room: the program is asked, without a lock, for as long as it says ye
     CHECK(asked[0].bytes == 56_MiB);
     CHECK(asked[0].tag == "wanted");
     CHECK(asked[0].free_bytes < 56_MiB);
+    CHECK(asked[0].missing_bytes == 56_MiB - asked[0].free_bytes);
     CHECK(cache.empty());
     CHECK_THROWS_AS((void)saver->arena("wanted").allocate(all), OutOfMemory); // it says no in the end
     CHECK(asked.size() == 3);
+}
+
+TEST_CASE("room: what is missing counts the margin, the saver's or the tag's own") {
+    std::size_t missing = 0;
+    MemorySaver saver{HostDriver{all}, {.margin = 4_MiB, .on_no_room = [&](const NoRoom& need) {
+                                            missing = need.missing_bytes;
+                                            return false;
+                                        }}};
+    const Buffer<char> most{saver.arena("most"), all - 16_MiB};
+    CHECK_THROWS_AS((void)saver.arena("tag").allocate(14_MiB), OutOfMemory); // 12 are to be had
+    CHECK(missing == 2_MiB);
+    CHECK_THROWS_AS((void)saver.arena("own", Discard{}, ArenaOptions{.margin = 10_MiB}).allocate(8_MiB), OutOfMemory);
+    CHECK(missing == 2_MiB);
+    const Buffer<char> given{saver.arena("tag"), 12_MiB};
 }
 
 TEST_CASE("room: a program that always says yes is not asked for ever") {

@@ -161,6 +161,8 @@ public:
     [[nodiscard]] std::uint64_t pauses() const noexcept { return pauses_.load(); }
     /// Nothing is away, nor going away; what could not be given back so far does not count.
     [[nodiscard]] bool all_there() noexcept;
+    /// All that was away is mapped, and its bytes are being brought.
+    [[nodiscard]] bool on_its_way() noexcept;
     /// Some pages are here, or on their way to be given back.
     [[nodiscard]] bool any_there() noexcept;
     /// Physical bytes that were released and go once work has passed.

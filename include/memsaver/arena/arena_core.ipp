@@ -977,8 +977,8 @@ MEMSAVER_INLINE std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::si
 }
 
 MEMSAVER_INLINE ArenaCore::ElasticPages::ElasticPages(ArenaCore& core, std::size_t bytes, std::size_t step)
-    : ElasticRange{core.tag(), bytes, step, core.elastic_bytes}, core_{core}, addresses_{core, bytes, step} {
-    reserved_ = addresses_.range();
+    : ElasticRange{core.tag(), step, core.elastic_bytes}, core_{core}, addresses_{core, bytes, step} {
+    set_range(addresses_.range());
 }
 
 MEMSAVER_INLINE ArenaCore::ElasticPages::~ElasticPages() {

@@ -261,6 +261,11 @@ MEMSAVER_INLINE bool ArenaCore::coming_back() noexcept {
     return coming != nullptr && coming->brings_back();
 }
 
+MEMSAVER_INLINE bool ArenaCore::on_its_way() noexcept {
+    const auto coming = arriving();
+    return coming != nullptr && coming->can_be_joined();
+}
+
 MEMSAVER_INLINE bool ArenaCore::finish_arriving() noexcept {
     if (forked()) return false;
     const auto coming = arriving();

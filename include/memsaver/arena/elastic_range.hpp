@@ -65,9 +65,14 @@ protected:
     /// `step` is a multiple of `unit`, after this has rounded it up; both sizes fit. Throws Misuse.
     static void round(const std::string& tag, std::size_t& bytes, std::size_t& step, std::size_t unit);
 
-    /// `in_all`: of its arena. May throw bad_alloc.
-    ElasticRange(const std::string& tag, std::size_t bytes, std::size_t step, std::atomic<std::size_t>& in_all)
-        : tag_{tag}, step_{step}, has_memory_(bytes / step), in_all_{in_all} {}
+    /// `in_all`: of its arena.
+    ElasticRange(const std::string& tag, std::size_t step, std::atomic<std::size_t>& in_all)
+        : tag_{tag}, step_{step}, in_all_{in_all} {}
+    /// Of whole steps, none of which has memory. Once, before anything else. May throw bad_alloc.
+    void set_range(Range reserved) {
+        has_memory_.resize(reserved.bytes / step_);
+        reserved_ = reserved;
+    }
 
     /// The part in whole steps. Throws Misuse.
     [[nodiscard]] Range outward(const char* what, std::size_t offset, std::size_t bytes) const;

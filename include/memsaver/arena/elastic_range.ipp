@@ -26,7 +26,8 @@ MEMSAVER_INLINE void ElasticRange::round(const std::string& tag, std::size_t& by
     if (rest != 0 && bytes > ~std::size_t{0} / 2 - (rounded - rest)) refuse_it();
     step = rounded;
     bytes += rest == 0 ? 0 : rounded - rest;
-    if (bytes > ~std::size_t{0} / 2) refuse_it();
+    constexpr std::size_t most_addresses = std::size_t{1} << 56; // of any device
+    if (bytes > most_addresses) refuse_it();
 }
 
 MEMSAVER_INLINE void ElasticRange::refuse(const char* what, std::size_t offset, std::size_t bytes,

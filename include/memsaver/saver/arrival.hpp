@@ -17,6 +17,7 @@ class ArrivalState;
 
 /// Bytes of tags that are on their way: back to memory that `resume_async` has mapped, or to their backups by `save`.
 /// They move by themselves; that they have arrived is noted by `wait`, by its end, or by the next operation on the tag.
+/// An Arrival is no use: an idle tag may be evicted meanwhile. `use(tags, {.await_bytes = false})` keeps it.
 /// Move-only; keeps the saver's core alive. Any thread may call any of its methods, several at once; moving it and
 /// ending it are for one. A default one, and one that was moved from, stands for nothing, and every use of it is
 /// Misuse.
@@ -36,8 +37,8 @@ public:
     /// Work that `stream` is given from now on waits until these `bytes` at `pointer` have arrived, and for nothing
     /// else. Bytes that copies reach directly: does not wait itself. Others (of files, of pageable backups, of host
     /// memory that is not pinned yet): waits here until they are on their way or have come. Throws Misuse for bytes
-    /// that are not in live blocks of these tags, and for a stream that is being captured; or what keeps the bytes from
-    /// arriving.
+    /// that are not in live blocks of these tags, or that came back and are paused again, and for a stream that is
+    /// being captured; or what keeps the bytes from arriving.
     void before(StreamRef stream, const void* pointer, std::size_t bytes) const;
     /// The same of all bytes of all tags. Work that was given to the stream earlier is not concerned.
     void before(StreamRef stream) const;

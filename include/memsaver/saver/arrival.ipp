@@ -62,6 +62,7 @@ MEMSAVER_INLINE void ArrivalState::before(StreamRef stream, const void* pointer,
         require_open("before");
         const Part& part = part_of("before", pointer, bytes);
         refuse_captured(part, stream);
+        require_stayed("before", part, [&] { return part.member->arena->here(pointer, bytes); });
         if (part.arriving) part.arriving->follow(stream, {reinterpret_cast<Address>(pointer), bytes});
     });
 }
@@ -71,6 +72,7 @@ MEMSAVER_INLINE void ArrivalState::before(StreamRef stream) {
         require_open("before");
         for (const Part& part : parts_) {
             if (part.arriving) refuse_captured(part, stream);
+            if (!gone(part)) require_stayed("before", part, [&] { return part.member->core->all_there(); });
         }
         for (const Part& part : parts_) {
             if (part.arriving && !gone(part)) part.arriving->follow(stream, {0, ~std::size_t{0}});
@@ -83,6 +85,7 @@ MEMSAVER_INLINE void ArrivalState::wait(const void* pointer, std::size_t bytes) 
         require_open("wait for bytes");
         const Part& part = part_of("wait", pointer, bytes);
         if (part.arriving) part.arriving->wait_for({reinterpret_cast<Address>(pointer), bytes});
+        require_stayed("wait", part, [&] { return part.member->arena->here(pointer, bytes); });
     });
 }
 
@@ -155,6 +158,13 @@ MEMSAVER_INLINE const ArrivalState::Part& ArrivalState::part_of(const char* what
     throw Misuse{std::string{what} + ": " + format_bytes(bytes) + " at " +
                  format_address(reinterpret_cast<Address>(pointer)) +
                  " are not in live blocks of the tags concerned (" + names + ')'};
+}
+
+MEMSAVER_INLINE void ArrivalState::require_stayed(const char* what, const Part& part, FunctionRef<bool()> here) {
+    ArenaCore* const core = part.member->core;
+    if (core == nullptr || !part.pauses || core->pauses() == *part.pauses || here() || core->on_its_way()) return;
+    throw Misuse{std::string{what} + ": tag \"" + part.member->tag +
+                 "\" has been paused since; a use of it, with .await_bytes = false, would have kept it"};
 }
 
 MEMSAVER_INLINE void ArrivalState::finish() {
@@ -232,9 +242,11 @@ MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Member
                                return member->arena->holds(range.pointer, range.bytes);
                            });
         if (known) continue;
+        std::string names;
+        for (const auto& member : members) names += (names.empty() ? "\"" : ", \"") + member->tag + '"';
         throw Misuse{std::string{what} + " with .first: " + format_bytes(range.bytes) + " at " +
                      format_address(reinterpret_cast<Address>(range.pointer)) +
-                     " are not in live blocks of the tags concerned"};
+                     " are not in live blocks of the tags concerned (" + names + ')'};
     }
 }
 

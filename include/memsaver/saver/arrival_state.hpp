@@ -26,8 +26,8 @@ public:
     using Arriving = ArenaCore::Arriving;
     struct Part {
         std::shared_ptr<Member> member;
-        std::shared_ptr<Arriving> arriving{}; ///< none: nothing of it is on its way
-        std::uint64_t pauses = 0;             ///< of its arena, when it began
+        std::shared_ptr<Arriving> arriving{};  ///< none: nothing of it is on its way
+        std::optional<std::uint64_t> pauses{}; ///< of its arena, when it began to come back; none: it is being saved
     };
 
     explicit ArrivalState(std::shared_ptr<SaverCore> saver) : saver_{std::move(saver)} {}
@@ -54,6 +54,8 @@ private:
     static void refuse_captured(const Part& part, StreamRef stream);
     /// The part that has these bytes. Throws Misuse.
     const Part& part_of(const char* what, const void* pointer, std::size_t bytes) const;
+    /// Misuse if memory of it that came back has gone since, and `here` says that it is not back.
+    static void require_stayed(const char* what, const Part& part, FunctionRef<bool()> here);
     void finish();
 
     std::shared_ptr<SaverCore> saver_; // declared first, so that it dies last

@@ -323,8 +323,9 @@ public:
     /// Who holds what, by tag and device, and what the whole devices hold. Printable.
     [[nodiscard]] Usage usage() const { return used().usage(); }
 
-    /// Gives everything back now, waiting for the device first. Afterwards every use is Misuse, and the destructors of
-    /// what still lives are quiet. Throws the first failure after everything has been tried; may be called again.
+    /// Gives everything back now, waiting for the device first, but for no `use`: end them before. Afterwards every use
+    /// is Misuse, and the destructors of what still lives are quiet. Throws the first failure after everything has been
+    /// tried; may be called again.
     void close() { used().close(); }
 
     /// SaverOptions::enabled, as it was made: whether its memory is paused at all.

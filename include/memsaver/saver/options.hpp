@@ -15,8 +15,9 @@ namespace memsaver::inline v0_2 {
 struct NoRoom {
     std::size_t bytes = 0; ///< that the call wants to take, of the device; 0 where what failed was no request for bytes
     int device = 0;
-    std::size_t free_bytes = 0; ///< of the device, when it was asked
-    std::string tag;            ///< whose memory it would be; empty where several tags are resumed
+    std::size_t free_bytes = 0;    ///< of the device, when it was asked; the margin counts as free
+    std::string tag;               ///< whose memory it would be; empty where several tags are resumed
+    std::size_t missing_bytes = 0; ///< that the device lacks for the call, and its margin; at least 1
 };
 
 /// Which uses of a name that no tag has make a tag.

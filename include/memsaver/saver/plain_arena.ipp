@@ -45,8 +45,8 @@ private:
 class PlainElasticRange final : public ElasticRange {
 public:
     PlainElasticRange(PlainArena& arena, Range reserved, std::size_t step)
-        : ElasticRange{arena.tag(), reserved.bytes, step, arena.elastic_bytes}, arena_{arena} {
-        reserved_ = reserved;
+        : ElasticRange{arena.tag(), step, arena.elastic_bytes}, arena_{arena} {
+        set_range(reserved);
     }
     ~PlainElasticRange() override {
         // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers

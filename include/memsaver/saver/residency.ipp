@@ -50,7 +50,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
     const Deadline room = deadline_after(options.room_within);
     Deadline rest = deadline_after(options.timeout); // for all but room
     unsigned asked = 0;
-    for (Residents::Waiter waiter{books_, residents};;) {
+    for (Residents::Waiter waiter{books_, residents, options.await_bytes};;) {
         int device = state_.driver_.device();
         const Deadline both = earlier(room, rest);
         try {

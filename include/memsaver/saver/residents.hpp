@@ -107,9 +107,9 @@ public:
 
     // --- uses ---
 
-    /// A use of what is all there, if nobody has to be waited for; else null. In a `capture` of this thread the queue
-    /// is nothing to wait for.
-    [[nodiscard]] std::unique_ptr<UseRecord> try_use(const ResidentList& tags, bool capture);
+    /// A use of what is all there, or also on its way, if nobody has to be waited for; else null. In a `capture` of
+    /// this thread the queue is nothing to wait for.
+    [[nodiscard]] std::unique_ptr<UseRecord> try_use(const ResidentList& tags, bool await_bytes, bool capture);
     /// Ends a use. Null does nothing.
     void end(std::unique_ptr<UseRecord> use) noexcept;
     /// The tags of a use wait for this too before they are paused.
@@ -122,7 +122,7 @@ public:
     /// A use that has to wait, in the queue from construction to the end.
     class Waiter {
     public:
-        Waiter(Residents& books, const ResidentList& tags);
+        Waiter(Residents& books, const ResidentList& tags, bool await_bytes);
         Waiter(const Waiter&) = delete;
         Waiter& operator=(const Waiter&) = delete;
         ~Waiter();
@@ -144,6 +144,7 @@ public:
 
         Residents& books_;
         const ResidentList& tags_;
+        const bool await_bytes_;
         const bool holds_;
         const std::thread::id thread_ = std::this_thread::get_id();
         bool moves_ = false; // and its tags are counted as in use
@@ -212,7 +213,7 @@ private:
     // With the lock held:
 
     [[nodiscard]] std::unique_ptr<UseRecord> grant(const ResidentList& tags, std::unique_ptr<UseRecord> use);
-    [[nodiscard]] static bool all_there(const ResidentList& tags) noexcept;
+    [[nodiscard]] static bool all_there(const ResidentList& tags, bool await_bytes) noexcept;
     [[nodiscard]] static bool blocked(const ResidentList& tags, bool holds) noexcept;
     /// Whether a use may pass those that wait before `me` (null: all).
     [[nodiscard]] bool may_pass(const Waiter* me) const noexcept;

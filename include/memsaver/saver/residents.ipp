@@ -105,12 +105,13 @@ MEMSAVER_INLINE void Residents::close() noexcept {
 
 // --- uses ---
 
-MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::try_use(const ResidentList& tags, bool capture) {
+MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::try_use(const ResidentList& tags, bool await_bytes,
+                                                              bool capture) {
     auto use = std::make_unique<UseRecord>();
     use->of_.reserve(tags.size());
     const std::lock_guard lock{mutex_};
     require_open(tags);
-    if (!all_there(tags)) return nullptr;
+    if (!all_there(tags, await_bytes)) return nullptr;
     const bool passes = capture || (!blocked(tags, false) && may_pass(nullptr));
     const bool holds = capture || (!passes && held_by(std::this_thread::get_id()));
     if (!passes && !holds) return nullptr;
@@ -169,8 +170,8 @@ MEMSAVER_INLINE bool Residents::holds_any() {
     return held_by(here);
 }
 
-MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& books, const ResidentList& tags)
-    : books_{books}, tags_{tags}, holds_{books.holds_any()} {
+MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& books, const ResidentList& tags, bool await_bytes)
+    : books_{books}, tags_{tags}, await_bytes_{await_bytes}, holds_{books.holds_any()} {
     const std::lock_guard lock{books_.mutex_};
     books_.counts_.misses += 1;
     if (holds_) return;
@@ -201,7 +202,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
     for (;;) {
         books_.require_open(tags_);
         if (!books_.blocked(tags_, holds_)) {
-            if (all_there(tags_) && (holds_ || books_.may_pass(this))) {
+            if (all_there(tags_, await_bytes_) && (holds_ || books_.may_pass(this))) {
                 if (!holds_) books_.note_pass(this);
                 return books_.grant(tags_, std::move(use));
             }
@@ -238,7 +239,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::settle() {
     books_.moving_ = moves_ = false;
     books_.tell_all();
     books_.require_open(tags_);
-    if (!all_there(tags_)) return nullptr;
+    if (!all_there(tags_, await_bytes_)) return nullptr;
     return books_.grant(tags_, std::move(spare_));
 }
 
@@ -423,9 +424,10 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(const ResidentList& 
     return use;
 }
 
-MEMSAVER_INLINE bool Residents::all_there(const ResidentList& tags) noexcept {
-    return std::all_of(tags.begin(), tags.end(), [](const auto& tag) {
-        return std::all_of(tag->cores.begin(), tag->cores.end(), [](ArenaCore* core) { return core->all_there(); });
+MEMSAVER_INLINE bool Residents::all_there(const ResidentList& tags, bool await_bytes) noexcept {
+    return std::all_of(tags.begin(), tags.end(), [&](const auto& tag) {
+        return std::all_of(tag->cores.begin(), tag->cores.end(),
+                           [&](ArenaCore* core) { return core->all_there() || (!await_bytes && core->on_its_way()); });
     });
 }
 

@@ -735,7 +735,7 @@ MEMSAVER_INLINE Use SaverCore::use(const Tags& tags, const UseOptions& options) 
     return boundary("use", tags, [&] {
         state_->hook_threads_.refuse("use", tags);
         const ResidentList residents = state_->tags_.residents("use", tags);
-        auto record = state_->tags_.residents().try_use(residents, state_->captures_.here());
+        auto record = state_->tags_.residents().try_use(residents, options.await_bytes, state_->captures_.here());
         if (record != nullptr) return Use{shared_from_this(), std::move(record)};
         Use made{shared_from_this(), Residency{*state_}.use(tags, residents, options)};
         state_->keep_free(residents);
@@ -916,14 +916,16 @@ MEMSAVER_INLINE bool SaverState::wait_for_others(int device) {
 MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device, const std::string& tag,
                                               unsigned asked) {
     constexpr unsigned often_enough = 100; // a program that always says yes and never frees anything
+    const std::size_t needed = error.needed_bytes();
+    const std::size_t wanted = needed + std::min(tags_.margin_of(tag), ~std::size_t{0} - needed);
+    const std::size_t missing = std::max<std::size_t>(wanted - std::min(error.free_bytes(), wanted), 1);
     if (asked < often_enough) {
-        const std::size_t free = std::min(error.free_bytes(), error.needed_bytes());
         const std::vector<std::string> own = tag.empty() ? std::vector<std::string>{} : std::vector<std::string>{tag};
-        if (ask_elastic(device, own, std::max<std::size_t>(error.needed_bytes() - free, 1), true) != 0) return true;
+        if (ask_elastic(device, own, missing, true) != 0) return true;
     }
     if (!options_.on_no_room || asked >= often_enough || asking_.here()) return false;
     const HookThreads::Mark mark{asking_};
-    return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag});
+    return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag, missing});
 }
 
 MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes,

@@ -107,6 +107,8 @@ public:
     [[nodiscard]] bool policy_unsaid(const std::string& tag);
 
     void set_margin(std::size_t bytes);
+    /// What a tag's allocations and resumes leave free; of no tag: the saver's.
+    [[nodiscard]] std::size_t margin_of(const std::string& tag) noexcept;
     void set_capacity(const Members& members, std::size_t bytes);
 
     /// The saver's own, and those that its tags live on: one for each device, whatever options others have.

@@ -294,6 +294,15 @@ MEMSAVER_INLINE void TagTable::set_margin(std::size_t bytes) {
     }
 }
 
+MEMSAVER_INLINE std::size_t TagTable::margin_of(const std::string& tag) noexcept {
+    const std::lock_guard lock{mutex_};
+    std::size_t margin = options_.margin;
+    if (const auto found = tags_.find(tag); found != tags_.end()) {
+        for (const auto& member : found->second.members) margin = std::max(margin, member->options.margin);
+    }
+    return margin;
+}
+
 MEMSAVER_INLINE void TagTable::set_capacity(const Members& members, std::size_t bytes) {
     const std::lock_guard lock{mutex_};
     for (const auto& member : members) {
@@ -346,7 +355,7 @@ MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOpt
         refuse(std::string{"with another "} + what + ": " + (has == 0 ? has_if_0 : format_bytes(has)) + ", not " +
                format_bytes(wanted));
     };
-    compare("capacity", member.options.capacity, asked.capacity, "twice the device's memory");
+    compare("capacity", member.options.capacity, asked.capacity, "none of its own");
     compare("reserve", member.options.reserve, asked.reserve, "none");
     compare("margin", member.options.margin, asked.margin, "none");
     if (asked.single_handle && !member.options.single_handle) refuse("without a single handle for every block");

@@ -25,6 +25,10 @@ struct UseOptions {
     /// What evictions wait for besides the ends of uses and what these marked. For programs whose work outside of every
     /// use may touch what is evicted.
     Order order = already_idle;
+    /// False: a tag whose bytes `resume_async` is bringing counts as here. Where all tags are here or on their way,
+    /// `use` does not wait for the bytes, and nobody evicts them meanwhile; until they have come they are touched
+    /// behind the Arrival or a Gate only.
+    bool await_bytes = true;
 };
 
 /// Options of MemorySaver::reclaim.
