@@ -129,6 +129,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/neighbours.hpp
   include/memsaver/driver/neighbours.ipp
   include/memsaver/driver/owned.hpp
+  include/memsaver/driver/streams.hpp
+  include/memsaver/driver/streams.ipp
   include/memsaver/driver/system.hpp
   include/memsaver/driver/system.ipp
   include/memsaver/driver/system_memory.hpp

@@ -8,5 +8,6 @@
 #include "memsaver/driver/fork_mark.ipp"
 #include "memsaver/driver/host_memory.ipp"
 #include "memsaver/driver/neighbours.ipp"
+#include "memsaver/driver/streams.ipp"
 #include "memsaver/driver/system.ipp"
 #include "memsaver/driver/system_memory.ipp"

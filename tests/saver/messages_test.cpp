@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -189,6 +190,28 @@ TEST_CASE("messages: errors name the tag that is unknown, or made wrongly") {
     CHECK(tag_named([&] { (void)saver.pause(Tags::under("w")); }).empty());
     CHECK(tag_named([&] { (void)saver.arena("z"); }) == "z");
     CHECK(tag_named([&] { (void)arena.allocate(1); }) == "w");
+}
+
+TEST_CASE("messages: a stream that the device does not know is named") {
+    const HostDriver driver{16_MiB};
+    const HostDriver other{16_MiB};
+    StreamRef stranger;
+    REQUIRE(other.open_stream(stranger).ok());
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("tag");
+    void* const block = arena.allocate(1_MiB);
+    const std::string named = "stream " + format_address(reinterpret_cast<std::uintptr_t>(stranger.native()));
+    const std::vector<std::function<void()>> asks = {[&] { arena.deallocate(block, stranger); },
+                                                     [&] { saver.use("tag").until(stranger); },
+                                                     [&] { (void)saver.pause("tag", {.order = after(stranger)}); }};
+    for (std::size_t i = 0; i < asks.size(); ++i) {
+        CAPTURE(i);
+        const std::string text = text_of<Error>(asks[i]);
+        CHECK_MESSAGE(contains(text, named), text);
+        CHECK_MESSAGE(contains(text, "a living stream of device 0"), text);
+    }
+    arena.deallocate(block);
+    CHECK(other.close_stream(stranger).ok());
 }
 
 TEST_CASE("messages: misuse in a hook names the tag, and several none") {

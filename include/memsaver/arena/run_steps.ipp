@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/backup/crew.hpp"
+#include "memsaver/driver/streams.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -63,9 +64,8 @@ MEMSAVER_INLINE void run_by_device(const std::vector<AnyDriver>& drivers, Functi
 }
 
 MEMSAVER_INLINE void IdleWait::mark(StreamRef stream) {
-    bool capturing = false;
-    check(driver_.capturing(stream, capturing), "ask whether a stream is being captured");
-    if (capturing) throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
+    if (being_captured(driver_, stream))
+        throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
     check(owned_.emplace_back().open(driver_, stream), "open an event, to wait for a stream's work");
     check(driver_.record(owned_.back().get(), stream), "record an event");
     mark(owned_.back().get());

@@ -10,5 +10,6 @@
 #include "memsaver/driver/host_memory.hpp"
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/driver/owned.hpp"
+#include "memsaver/driver/streams.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/driver/system_memory.hpp"

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/backup/host_backup.hpp"
+#include "memsaver/driver/streams.hpp"
 #include "memsaver/graph/capture.hpp"
 #include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/tag_table.hpp"
@@ -83,9 +84,7 @@ MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, const std::function
             throw Misuse{"capture of tag \"" + tag() + "\": its memory is on device " + std::to_string(device()) +
                          ", the stream is not; name the stream's device in the options"};
         }
-        bool capturing = false;
-        check(driver_.capturing(stream, capturing), "ask whether a stream is being captured");
-        if (capturing) {
+        if (detail::being_captured(driver_, stream)) {
             throw Misuse{"capture of tag \"" + tag() + "\": the stream is being captured already"};
         }
         const std::uint64_t number = saver.captures().new_graph();

@@ -1,6 +1,7 @@
 // Definitions of heaps.hpp.
 #pragma once
 
+#include "memsaver/driver/streams.hpp"
 #include "memsaver/heap/heaps.hpp"
 
 #include <pthread.h>
@@ -452,9 +453,7 @@ MEMSAVER_INLINE void Heaps::look_at_stream(FreeOrder& order) const {
         order.kind = FreeOrder::Kind::device;
         return;
     }
-    bool capturing = false;
-    check(driver_.capturing(order.stream, capturing), "ask whether a stream is being captured");
-    if (!capturing) return;
+    if (!being_captured(driver_, order.stream)) return;
     // The default stream cannot be captured. It says so while a stream that waits for it is: a mark in it would break
     // that capture, so the block waits for the whole device.
     order.kind = order.stream == StreamRef{} ? FreeOrder::Kind::device : FreeOrder::Kind::replayed;

@@ -1,6 +1,7 @@
 // Definitions of arrival.hpp, and the operations that answer one.
 #pragma once
 
+#include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arrival.hpp"
 #include "memsaver/saver/arrival_state.hpp"
 
@@ -139,9 +140,7 @@ MEMSAVER_INLINE bool ArrivalState::gone(const Part& part) noexcept {
 
 MEMSAVER_INLINE void ArrivalState::refuse_captured(const Part& part, StreamRef stream) {
     if (part.member->core == nullptr) return;
-    bool capturing = false;
-    check(part.member->driver.capturing(stream, capturing), "ask whether a stream is being captured");
-    if (!capturing) return;
+    if (!being_captured(part.member->driver, stream)) return;
     throw Misuse{
         "before: the stream is being captured, and replays would wait for nothing; have the stream wait when it "
         "launches the graph"};

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/arena/gates.hpp"
+#include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/saver_core.hpp"
@@ -14,9 +15,7 @@ MEMSAVER_INLINE void Gate::before(StreamRef stream) const {
     saver_->boundary("before a gate", *arena_, [&] {
         arena_->require_open("before a gate");
         if (mark_ == nullptr) return;
-        bool capturing = false;
-        check(mark_->driver.capturing(stream, capturing), "ask whether a stream is being captured");
-        if (capturing) {
+        if (detail::being_captured(mark_->driver, stream)) {
             saver_->captures().keep(stream, mark_);
         } else {
             arena_->require_brought();

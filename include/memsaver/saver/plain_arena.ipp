@@ -1,6 +1,7 @@
 // Definitions of plain_arena.hpp.
 #pragma once
 
+#include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_arena.hpp"
 
@@ -447,7 +448,7 @@ MEMSAVER_INLINE Status PlainArena::close() noexcept {
 MEMSAVER_INLINE void PlainArena::give_up(Address address, const FreeOrder& order) {
     bool replayed = order.kind == FreeOrder::Kind::replayed;
     if (order.kind == FreeOrder::Kind::stream) {
-        check(driver_.capturing(order.stream, replayed), "ask whether a stream is being captured");
+        replayed = being_captured(driver_, order.stream);
     }
     Blocks::node_type node;
     std::size_t physical = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/file_source.hpp"
+#include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/gate.hpp"
@@ -746,9 +747,7 @@ MEMSAVER_INLINE Use SaverCore::use(const Tags& tags, const UseOptions& options) 
 MEMSAVER_INLINE void SaverCore::until(UseRecord& use, StreamRef stream) {
     boundary("until", [&] {
         for (const AnyDriver& driver : state_->owners_of(use, stream)) {
-            bool capturing = false;
-            check(driver.capturing(stream, capturing), "ask whether a stream is being captured");
-            if (capturing)
+            if (being_captured(driver, stream))
                 throw Misuse{"until(stream): the stream is being captured, so its work cannot be waited for"};
             state_->tags_.residents().add_mark(use, std::make_shared<StreamMark>(driver, stream));
         }
@@ -1072,8 +1071,7 @@ MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaBase& arena, FreeOrde
         check(unknown, "ask whose stream it is");
         return order;
     }
-    bool capturing = false;
-    check(owner->capturing(order.stream, capturing), "ask whether a stream is being captured");
+    const bool capturing = being_captured(*owner, order.stream);
     order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
     if (!capturing) order.mark = std::make_shared<StreamMark>(*owner, order.stream);
     return order;
@@ -1100,9 +1098,8 @@ MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaBase& arena, cons
     std::vector<std::unique_ptr<const WorkMark>> marks;
     for (const StreamRef stream : order.streams()) {
         const AnyDriver& driver = whose(stream);
-        bool capturing = false;
-        check(driver.capturing(stream, capturing), "ask whether a stream is being captured");
-        if (capturing) throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
+        if (being_captured(driver, stream))
+            throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
         marks.push_back(std::make_unique<StreamMark>(driver, stream));
     }
     for (const EventRef event : order.events()) marks.push_back(std::make_unique<StreamMark>(whose(event), event));
