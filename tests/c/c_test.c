@@ -757,6 +757,10 @@ static void test_arrivals(void) {
     for (int round = 0; round < 2; ++round) {
         OK(memsaver_pause(saver, names, 1, NULL, NULL));
         OK(memsaver_resume_async(saver, names, 1, round == 0 ? &options : NULL, &coming));
+        memsaver_use_options here = MEMSAVER_USE_OPTIONS_INIT;
+        here.await_bytes = false;
+        memsaver_use* use = NULL;
+        OK(memsaver_begin_use(saver, names, 1, &here, &use)); // or they may be evicted
         OK(memsaver_gate_before(gate, NULL));
         OK(memsaver_arrival_before_range(coming, NULL, weights, 1000));
         OK(memsaver_arrival_before(coming, NULL));
@@ -769,6 +773,7 @@ static void test_arrivals(void) {
         OK(memsaver_arrival_done(coming, &done));
         CHECK(done && reads(weights, 3, size));
         OK(memsaver_arrival_wait(coming, NULL));
+        memsaver_end_use(use);
         memsaver_end_arrival(coming);
     }
 

@@ -62,6 +62,13 @@ inline std::vector<Operation> arriving() {
              CHECK((swept_bytes(world) == 0 || !world.setting.enabled));
              world.check_bytes("swept");
          }},
+        {"resume_async, then a use that does not wait for the bytes", pause_swept,
+         [coming](Populated& world) {
+             const Arrival arrival = coming(world);
+             const Use use = world.saver->use("swept", {.await_bytes = false});
+             arrival.wait();
+         },
+         arrived},
         {"resume_async: nobody waits", pause_swept,
          [coming](Populated& world) {
              { const Arrival arrival = coming(world); }

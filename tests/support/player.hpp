@@ -417,7 +417,8 @@ private:
             options.first.push_back({pointer(wanted->first), wanted->second.bytes});
         }
         Arrival coming;
-        const std::size_t how = choices_.below(4);
+        const std::size_t how = choices_.below(5);
+        if (how == 4) settle(); // the end of a use says that its work is done
         (void)attempt([&] {
             Gate gate;
             // A workspace that has grown is a row of blocks, and a gate is for bytes of one.
@@ -429,8 +430,13 @@ private:
             if (how == 1) coming.before(stream_);
             if (how == 2) saver_->prepare("once");
             if (how == 3 && gate) gate.before(stream_);
+            if (how == 4) {
+                const Use kept = saver_->use(names, {.await_bytes = false});
+                coming.wait();
+            }
         });
         bring_back(chosen);
+        note_evictions(); // of a use after bytes that could not be brought
         for (const auto& [address, block] : blocks_) {
             if (contains(chosen, block.tag)) check_bytes(address, block);
         }

@@ -115,6 +115,13 @@ TEST_CASE_TEMPLATE("threads: sixteen of them use eight tags in the room of three
                         break;
                     }
                     case 5: (void)saver.usage(); break;
+                    case 6: { // while its bytes come; or it has been evicted before the use began, which brings it
+                        const Arrival coming = saver.resume_async(name_of(tag));
+                        const Use use = saver.use(name_of(tag), {.await_bytes = false});
+                        coming.wait();
+                        wrong += world.whole(tag) ? 0 : 1;
+                        break;
+                    }
                     default: {
                         Use use = saver.use(name_of(tag));
                         wrong += world.whole(tag) ? 0 : 1;

@@ -45,11 +45,11 @@ public:
 
     /// Waits until these bytes have arrived; every stream sees them then. Throws as `before`.
     void wait(const void* pointer, std::size_t bytes) const;
-    /// Waits until all bytes have arrived, and ends the arrival: the hooks `after_resume` run here, on this thread, if
-    /// no other call has ended it. They are told of the tags of which nothing has been paused since. Throws, each time,
-    /// what kept bytes from arriving. Of a resume, the memory then stays mapped, for work may be queued behind what did
-    /// arrive; graphs of the tag are not launched, and the next pause or resume waits for the device and goes on from
-    /// there. The backup is whole.
+    /// Waits until all bytes have arrived, also those that went and are on their way again, and ends the arrival: the
+    /// hooks `after_resume` run here, on this thread, if no other call has ended it. They are told of the tags of which
+    /// nothing has been paused since. Throws, each time, what kept bytes from arriving. Of a resume, the memory then
+    /// stays mapped, for work may be queued behind what did arrive; graphs of the tag are not launched, and the next
+    /// pause or resume waits for the device and goes on from there. The backup is whole.
     void wait() const;
 
     /// Whether nothing is on its way any more, whatever came of it. Does not wait.

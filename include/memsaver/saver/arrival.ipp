@@ -64,7 +64,7 @@ MEMSAVER_INLINE void ArrivalState::before(StreamRef stream, const void* pointer,
         const Part& part = part_of("before", pointer, bytes);
         refuse_captured(part, stream);
         require_stayed("before", part, [&] { return part.member->arena->here(pointer, bytes); });
-        if (part.arriving) part.arriving->follow(stream, {reinterpret_cast<Address>(pointer), bytes});
+        if (const auto coming = coming_now(part)) coming->follow(stream, {reinterpret_cast<Address>(pointer), bytes});
     });
 }
 
@@ -76,7 +76,8 @@ MEMSAVER_INLINE void ArrivalState::before(StreamRef stream) {
             if (!gone(part)) require_stayed("before", part, [&] { return part.member->core->all_there(); });
         }
         for (const Part& part : parts_) {
-            if (part.arriving && !gone(part)) part.arriving->follow(stream, {0, ~std::size_t{0}});
+            if (gone(part)) continue;
+            if (const auto coming = coming_now(part)) coming->follow(stream, {0, ~std::size_t{0}});
         }
     });
 }
@@ -85,7 +86,7 @@ MEMSAVER_INLINE void ArrivalState::wait(const void* pointer, std::size_t bytes) 
     saver_->boundary("wait for bytes", [&] {
         require_open("wait for bytes");
         const Part& part = part_of("wait", pointer, bytes);
-        if (part.arriving) part.arriving->wait_for({reinterpret_cast<Address>(pointer), bytes});
+        if (const auto coming = coming_now(part)) coming->wait_for({reinterpret_cast<Address>(pointer), bytes});
         require_stayed("wait", part, [&] { return part.member->arena->here(pointer, bytes); });
     });
 }
@@ -94,6 +95,10 @@ MEMSAVER_INLINE void ArrivalState::wait() {
     saver_->boundary("wait for bytes", [&] {
         require_open("wait for bytes");
         finish();
+        for (const Part& part : parts_) {
+            if (gone(part)) continue;
+            if (const auto coming = coming_now(part); coming != part.arriving) coming->end();
+        }
     });
 }
 
@@ -157,6 +162,14 @@ MEMSAVER_INLINE const ArrivalState::Part& ArrivalState::part_of(const char* what
     throw Misuse{std::string{what} + ": " + format_bytes(bytes) + " at " +
                  format_address(reinterpret_cast<Address>(pointer)) +
                  " are not in live blocks of the tags concerned (" + names + ')'};
+}
+
+MEMSAVER_INLINE std::shared_ptr<ArenaCore::Arriving> ArrivalState::coming_now(const Part& part) {
+    ArenaCore* const core = part.member->core;
+    if (core != nullptr && part.pauses && core->pauses() != *part.pauses) {
+        if (auto newer = core->arriving(); newer != nullptr && newer->brings_back()) return newer;
+    }
+    return part.arriving;
 }
 
 MEMSAVER_INLINE void ArrivalState::require_stayed(const char* what, const Part& part, FunctionRef<bool()> here) {
@@ -276,7 +289,9 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
     Members busy(parts.size());
     for (std::size_t i = 0; i < parts.size(); ++i) {
         ArenaCore* const core = parts[i].member->core;
-        if (core != nullptr && !core->nothing_paused()) busy[i] = parts[i].member;
+        if (core == nullptr) continue;
+        parts[i].pauses = core->pauses(); // before the look: what goes after it is seen to have gone
+        if (!core->nothing_paused()) busy[i] = parts[i].member;
     }
     std::vector<std::size_t> of; // the part of each step
     Members ours;
@@ -286,9 +301,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
         ours.push_back(busy[i]);
     }
     Turns turns = take_turns(ours, {}, "resume_async", true);
-    for (auto& part : parts) {
-        if (part.member->core != nullptr) part.pauses = part.member->core->pauses();
-    }
+    for (const std::size_t i : of) parts[i].pauses = parts[i].member->core->pauses();
     std::vector<ResumeStep> steps;
     std::vector<std::shared_ptr<Arriving>> arriving; // of each step
     Members stepping;

@@ -54,6 +54,8 @@ private:
     static void refuse_captured(const Part& part, StreamRef stream);
     /// The part that has these bytes. Throws Misuse.
     const Part& part_of(const char* what, const void* pointer, std::size_t bytes) const;
+    /// What brings its bytes: its own, or, where they have gone and come again since, another's. None: they are here.
+    [[nodiscard]] static std::shared_ptr<Arriving> coming_now(const Part& part);
     /// Misuse if memory of it that came back has gone since, and `here` says that it is not back.
     static void require_stayed(const char* what, const Part& part, FunctionRef<bool()> here);
     void finish();
