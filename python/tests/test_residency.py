@@ -168,7 +168,7 @@ def test_bytes_arrive(saver: Saver) -> None:
         saver.pause("a")
         with saver.resume_async("a", first=[(pointer + MIB, MIB), (pointer, 1)]) as coming:
             gate.before(0)
-            saver.use("a", await_bytes=False).release()
+            saver.use("a", await_bytes=False).end()
             coming.before(0, pointer, 10)
             coming.before(0)
             coming.wait(pointer + MIB, MIB)
