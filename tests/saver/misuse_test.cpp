@@ -325,7 +325,7 @@ TEST_CASE_TEMPLATE("a tag's options are those that it was made with", M, MEMSAVE
             {ask("tag", {.capacity = 64_MiB, .margin = 1_MiB}), {tag, "another margin: 2.00 MiB, not 1.00 MiB"}},
             {ask("tag", {.events = sink}), {tag, "event sink"}},
             {ask("tag", {.host_budget = std::make_shared<HostBudget>()}), {tag, "another host budget"}},
-            {ask("bare", {.capacity = 4_MiB}), {"tag \"bare\"", "capacity: twice the device's memory, not 4.00 MiB"}},
+            {ask("bare", {.capacity = 4_MiB}), {"tag \"bare\"", "capacity: none of its own, not 4.00 MiB"}},
             {ask("bare", {.reserve = 4_MiB}), {"tag \"bare\"", "reserve: none, not 4.00 MiB"}},
             {[&] { (void)saver.region("tag", Discard{}, ArenaOptions{.reserve = 8_MiB}); }, {tag, "8.00 MiB"}},
         },
