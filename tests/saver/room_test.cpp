@@ -334,7 +334,7 @@ TEST_CASE("room: what is missing counts the margin, the saver's or the tag's own
                                             missing = need.missing_bytes;
                                             return false;
                                         }}};
-    const Buffer<char> most{saver.arena("most"), all - 16_MiB};
+    const Buffer<char> held{saver.arena("held"), all - 16_MiB};
     CHECK_THROWS_AS((void)saver.arena("tag").allocate(14_MiB), OutOfMemory); // 12 are to be had
     CHECK(missing == 2_MiB);
     CHECK_THROWS_AS((void)saver.arena("own", Discard{}, ArenaOptions{.margin = 10_MiB}).allocate(8_MiB), OutOfMemory);
