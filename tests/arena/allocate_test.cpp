@@ -211,8 +211,8 @@ TEST_CASE_TEMPLATE("a large block waits for the device once, however much others
     const Checked<M> machine;
     ArenaOf<M> arena{machine.driver, "large frees"};
     std::vector<void*> small;
-    for (int i = 0; i < 2048; ++i) small.push_back(arena.allocate(64_KiB));
-    const auto free_each_fourth = [&](std::size_t from) { // 32 MiB, of which no two blocks lie side by side
+    for (int i = 0; i < 4096; ++i) small.push_back(arena.allocate(64_KiB));
+    const auto free_each_fourth = [&](std::size_t from) { // 64 MiB, of which no two blocks lie side by side
         for (std::size_t i = from; i < small.size(); i += 4) arena.deallocate(std::exchange(small[i], nullptr));
     };
     free_each_fourth(0);
@@ -231,11 +231,11 @@ TEST_CASE_TEMPLATE("a small block waits once over what other threads free in the
     ArenaOf<M> arena{machine.driver, "another shard"};
     std::vector<void*> small;
     std::thread other{[&] {
-        for (int i = 0; i < 2048; ++i) small.push_back(arena.allocate(64_KiB));
+        for (int i = 0; i < 4096; ++i) small.push_back(arena.allocate(64_KiB));
     }};
     other.join();
     std::size_t turn = 0;
-    const auto free_some = [&] { // 8 MiB, one block of each chunk, so that no chunk is free as a whole
+    const auto free_some = [&] { // 16 MiB, one block of each chunk, so that no chunk is free as a whole
         for (std::size_t i = turn; turn < 12 && i < small.size(); i += 16) arena.deallocate(small[i]);
         ++turn;
     };

@@ -38,7 +38,7 @@ TEST_CASE("BlockAllocator: serial numbers start above the first one and are not 
     blocks.add({base, 4 * unit});
     const Address first = blocks.allocate(unit, unit, 10)->address;
     CHECK(blocks.find(first)->serial == (std::uint64_t{7} << 56U) + 1);
-    blocks.mark_freed(first);
+    blocks.mark_freed(*blocks.find(first));
     blocks.reclaim(first);
     const Block* again = blocks.allocate(unit, unit, 10);
     CHECK(again->address == first);
@@ -50,7 +50,7 @@ TEST_CASE("BlockAllocator: a block that was given up is neither the program's no
     blocks.add({base, unit});
     REQUIRE(blocks.allocate(unit, unit, 200) != nullptr);
     CHECK(blocks.live_bytes() == 200);
-    blocks.mark_freed(base);
+    blocks.mark_freed(*blocks.find(base));
     CHECK(blocks.live_bytes() == 0);
     CHECK(blocks.live_blocks() == 0);
     CHECK(blocks.free_bytes() == 0);
@@ -83,7 +83,7 @@ TEST_CASE("BlockAllocator: what is taken out is forgotten, and can be added agai
     blocks.reserve_to_take_out(1);
     blocks.take_out(second.address);
     blocks.add({base + 8 * unit, 4 * unit}); // elsewhere: not what follows the first one
-    blocks.mark_freed(first.address);
+    blocks.mark_freed(*blocks.find(first.address));
     CHECK(blocks.reclaim(first.address) == first);
     CHECK(blocks.free_bytes() == 5 * unit);
 }

@@ -278,7 +278,7 @@ private:
     }
     void give_up() {
         if (const Address address = some_block(false); address != 0) {
-            blocks.mark_freed(address);
+            blocks.mark_freed(*blocks.find(address));
             model.freed(address);
         }
     }

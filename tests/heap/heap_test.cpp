@@ -58,7 +58,7 @@ TEST_CASE("Heap: collecting makes passed blocks free, and an allocation collects
     for (int i = 0; i < 4; ++i) CHECK(heap.blocks.allocate(256, 256, 200) != nullptr);
     Fences fences;
     for (const Address address : {Address{0x10000}, Address{0x10100}, Address{0x10200}}) {
-        heap.blocks.mark_freed(address);
+        heap.blocks.mark_freed(*heap.blocks.find(address));
         heap.deferred.after_fence(address, 256, fences.last_begun());
         if (address == 0x10100) CHECK(fences.begin() == 1);
     }

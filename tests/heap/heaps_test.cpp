@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <latch>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,7 +37,7 @@ const FreeOrder at_once{FreeOrder::Kind::idle, {}};
 
 /// The heaps of an arena whose memory nobody touches, so that there need not be any.
 struct Fixture {
-    Fixture() { heaps.add_segment(space); }
+    explicit Fixture(std::size_t device_bytes = 64_MiB) : driver{HostDriver{device_bytes}} { heaps.add_segment(space); }
     Address allocate(std::size_t bytes, std::size_t alignment = 256, const std::optional<StreamRef>& stream = {}) {
         return heaps.allocate(align_up(bytes, 256), alignment, bytes, stream);
     }
@@ -62,7 +63,7 @@ struct Fixture {
         return bytes;
     }
 
-    Machine driver{HostDriver{64_MiB}};
+    Machine driver;
     Heaps heaps{driver, granularity};
     std::vector<std::uint64_t> forgotten;
 };
@@ -106,6 +107,50 @@ TEST_CASE("Heaps: alignment, also of small blocks") {
     }
 }
 
+TEST_CASE("Heaps: a large device is waited for less often, and threads share what may wait until then") {
+    Fixture f{80_GiB}; // a five-hundredth of it would be more than the most, 128 MiB
+    f.heaps.add({base, 384_MiB});
+    const auto let_wait = [&](std::size_t blocks) {
+        std::vector<Address> taken;
+        for (std::size_t i = 0; i < blocks; ++i) taken.push_back(f.allocate(32_MiB));
+        for (const Address block : taken) f.deallocate(block);
+    };
+    const auto worth_it = [&] { return f.heaps.fence_is_worth_it(2_MiB, 256, 2_MiB); };
+    SUBCASE("all of it is one thread's") {
+        let_wait(3);
+        CHECK_FALSE(worth_it());
+        const Address last = f.allocate(32_MiB);
+        CHECK(last != 0);
+        f.deallocate(last);
+        CHECK(worth_it());
+        CHECK(f.allocate(2_MiB) == 0); // its shard takes no more before
+        CHECK_FALSE(f.heaps.fence_for(2_MiB, 256));
+        CHECK(f.allocate(32_MiB) != 0);
+        CHECK(f.driver.calls(Call::drain) == 1);
+    }
+    SUBCASE("or a part for each shard") {
+        std::mutex mutex;
+        std::set<std::uint64_t> shards;
+        std::latch all{16};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 16; ++i) {
+            threads.emplace_back([&] {
+                const Address block = f.allocate(2_MiB);
+                {
+                    const std::lock_guard lock{mutex};
+                    shards.insert(f.heaps.block_holding(block)->serial >> 56U);
+                }
+                all.arrive_and_wait(); // threads that live at the same time have ids of their own
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        REQUIRE(shards.size() >= 4); // of 32, by hash
+        CHECK_FALSE(worth_it());
+        let_wait(1);
+        CHECK(worth_it());
+    }
+}
+
 TEST_CASE("Heaps: freed memory is reused after the device's work, after one stream's, or at once") {
     Fixture f;
     f.heaps.add({base, granularity});
@@ -128,12 +173,23 @@ TEST_CASE("Heaps: freed memory is reused after the device's work, after one stre
         CHECK(f.allocate(granularity) == base);
     }
     SUBCASE("a wait is worth it once it gives back as much as growing would, and 32 MiB") {
-        const Address more = base + granularity;
-        f.heaps.add({more, 64_MiB});
-        f.deallocate(f.allocate(32_MiB));
-        CHECK(f.heaps.fence_is_worth_it(32_MiB, 256, granularity));
-        CHECK_FALSE(f.heaps.fence_is_worth_it(33_MiB, 256, granularity));
-        CHECK_FALSE(f.heaps.fence_is_worth_it(granularity, 256, 33_MiB));
+        f.heaps.add({base + granularity, 96_MiB});
+        f.deallocate(f.allocate(36_MiB));
+        CHECK(f.heaps.fence_is_worth_it(36_MiB, 256, 36_MiB));
+        CHECK_FALSE(f.heaps.fence_is_worth_it(37_MiB, 256, granularity));
+        CHECK_FALSE(f.heaps.fence_is_worth_it(33_MiB, 256, 37_MiB));
+        SUBCASE("for what this thread's shard serves, 64 MiB, for half of that may wait in other threads'") {
+            CHECK_FALSE(f.heaps.fence_is_worth_it(granularity, 256, granularity));
+            f.deallocate(f.allocate(36_MiB));
+            CHECK(f.heaps.fence_is_worth_it(granularity, 256, 72_MiB));
+            CHECK_FALSE(f.heaps.fence_is_worth_it(granularity, 256, 73_MiB));
+        }
+        SUBCASE("or 32 MiB in that shard") {
+            f.deallocate(f.allocate(28_MiB));
+            CHECK_FALSE(f.heaps.fence_is_worth_it(granularity, 256, 1_GiB));
+            f.deallocate(f.allocate(4_MiB));
+            CHECK(f.heaps.fence_is_worth_it(granularity, 256, 1_GiB));
+        }
     }
     SUBCASE("not after a fence that began before, nor after one that failed") {
         const std::uint64_t early = f.heaps.fences().begin();

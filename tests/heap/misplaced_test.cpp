@@ -27,7 +27,7 @@ TEST_CASE("raise_misplaced: freed before, inside a block, or nothing at all") {
     blocks.add({base, 16 * 256});
     REQUIRE(blocks.allocate(1024, 256, 1000)->address == base);
     REQUIRE(blocks.allocate(512, 256, 512)->address == base + 1024);
-    blocks.mark_freed(base + 1024);
+    blocks.mark_freed(*blocks.find(base + 1024));
 
     CHECK(text(blocks, base + 1024) == "deallocate(0x10400) in tag \"kv\": this block of 512 B was freed before");
     const std::string inside = text(blocks, base + 1);

@@ -108,7 +108,7 @@ public:
 
     /// Gives a block up, paused or not. Throws Misuse unless `pointer` is what `allocate` answered and has not been
     /// given up since. Null is allowed and does nothing.
-    virtual void deallocate(void* pointer, FreeOrder order) = 0;
+    virtual void deallocate(void* pointer, const FreeOrder& order) = 0;
 
     /// The kept bytes of `bytes` at `pointer`, which may point into a block: while it is paused, and later for as long
     /// as the policy keeps them. Throws Misuse that says why there are none.
@@ -155,7 +155,7 @@ public:
     [[nodiscard]] virtual bool owns_stream(StreamRef stream) const = 0;
 
     /// `deallocate` for owners that may outlive `close()` and must not throw: failures go to the event sink.
-    virtual void deallocate_quietly(void* pointer, FreeOrder order) noexcept = 0;
+    virtual void deallocate_quietly(void* pointer, const FreeOrder& order) noexcept = 0;
 
     /// A graph is gone: the blocks that were given up while it was captured are as if given up now.
     virtual void let_go(std::uint64_t graph) noexcept = 0;

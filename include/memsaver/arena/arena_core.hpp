@@ -94,8 +94,8 @@ public:
     void reserve();
 
     MEMSAVER_INLINE void* allocate(const Request& request) override;
-    MEMSAVER_INLINE void deallocate(void* pointer, FreeOrder order) override;
-    MEMSAVER_INLINE void deallocate_quietly(void* pointer, FreeOrder order) noexcept override;
+    MEMSAVER_INLINE void deallocate(void* pointer, const FreeOrder& order) override;
+    MEMSAVER_INLINE void deallocate_quietly(void* pointer, const FreeOrder& order) noexcept override;
     MEMSAVER_INLINE void let_go(std::uint64_t graph) noexcept override;
     [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
     [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes,

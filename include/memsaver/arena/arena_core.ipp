@@ -202,8 +202,9 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
         const std::size_t step = growth_step(pages_.physical_bytes(), pages_.granularity());
         if (heaps_.fence_is_worth_it(size, request.alignment, waited ? ~std::size_t{0} : step)) {
             waited = true;
-            heaps_.fence();
+            const bool all = heaps_.fence_for(size, request.alignment);
             if (const Address address = take()) return address; // its shard's own may do, and need not stop all others
+            if (!all) heaps_.fence();
             heaps_.settle();
             continue;
         }
@@ -267,13 +268,10 @@ MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std:
     growths_ += 1;
 }
 
-MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, FreeOrder order) {
+MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order) {
     if (pointer == nullptr) return;
     const Address address = as_address(pointer);
     require_open_for([&] { return "deallocate(" + format_address(address) + ')'; });
-    if (!contains(pointer)) {
-        throw Misuse{"deallocate(" + format_address(address) + "): not a pointer of tag \"" + tag() + '"'};
-    }
     if (owned_ranges_.hold(address)) {
         throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag() +
                      "\": it lies in a block that grows, such as a workspace, or in an elastic range; its owner "
@@ -281,7 +279,7 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, FreeOrder order) {
     }
     const AnySlot* told = nullptr;
     std::uint64_t forgotten = 0;
-    const bool was_shut = heaps_.deallocate(address, std::move(order), tag(), [&](std::uint64_t serial) {
+    const bool was_shut = heaps_.deallocate(address, order, tag(), [&](std::uint64_t serial) {
         if (own_) own_->forget(serial);
         told = own_.get();
         forgotten = serial;
@@ -289,10 +287,10 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, FreeOrder order) {
     if (was_shut) pages_.forget_block(forgotten, told);
 }
 
-MEMSAVER_INLINE void ArenaCore::deallocate_quietly(void* pointer, FreeOrder order) noexcept {
+MEMSAVER_INLINE void ArenaCore::deallocate_quietly(void* pointer, const FreeOrder& order) noexcept {
     if (closed_.load() || forked()) return;
     try {
-        deallocate(pointer, std::move(order));
+        deallocate(pointer, order);
     } catch (const std::exception& error) {
         tell_ignored(error.what());
     }

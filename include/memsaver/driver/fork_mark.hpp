@@ -24,9 +24,14 @@ public:
 
     [[nodiscard]] bool forked() const noexcept { return here_ != nullptr && !here_->load(std::memory_order_relaxed); }
     /// Throws Misuse in a child.
-    void require_parent(const char* what) const;
+    void require_parent(const char* what) const {
+        if (forked()) [[unlikely]]
+            raise_forked(what);
+    }
 
 private:
+    [[noreturn]] static void raise_forked(const char* what);
+
     static constexpr std::size_t bytes = 4096;
     std::atomic<bool>* here_ = nullptr;
 };

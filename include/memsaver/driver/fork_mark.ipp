@@ -24,11 +24,9 @@ MEMSAVER_INLINE ForkMark::~ForkMark() {
     if (here_ != nullptr) (void)::munmap(here_, bytes);
 }
 
-MEMSAVER_INLINE void ForkMark::require_parent(const char* what) const {
-    if (forked()) {
-        throw Misuse{std::string{what} +
-                     ": this process was forked from the one that made the saver, which alone may use it"};
-    }
+MEMSAVER_INLINE void ForkMark::raise_forked(const char* what) {
+    throw Misuse{std::string{what} +
+                 ": this process was forked from the one that made the saver, which alone may use it"};
 }
 
 } // namespace detail

@@ -222,7 +222,7 @@ public:
     [[nodiscard]] const Block* find(Address address) const noexcept;
 
     /// A live block is deallocated: no longer the program's, not yet anybody else's.
-    void mark_freed(Address address) noexcept;
+    void mark_freed(const Block& block) noexcept;
 
     /// A freed block is live again, as another one: with a new serial number.
     void revive(Address address, std::size_t requested) noexcept;
@@ -270,11 +270,16 @@ private:
     Node take_node() noexcept;
     void give_node(Node node) noexcept;
 
-    const Block* hand_out(Range range, std::size_t requested) noexcept;
-    void file(Range range, Side side) noexcept;
+    /// A node of a range that has none, to be handed out or filed.
+    Node node_of(Range range) noexcept;
+    /// A node that is not filed becomes a live block.
+    const Block* hand_out(Node node, std::size_t requested) noexcept;
+    /// A node becomes free.
+    void file(Node node, Side side) noexcept;
+    /// A free node goes.
     void unfile(Node node) noexcept;
-
-    Range merge_and_file(Range range) noexcept;
+    /// A node that is not filed becomes free, and grows together with its neighbours. Answers all of it.
+    Range merge_and_file(Node node) noexcept;
     /// `neighbour` if it is free and nothing keeps it apart at `border`.
     [[nodiscard]] Node mergeable(Node neighbour, Address border, Side side) const noexcept;
 

@@ -161,9 +161,9 @@ MEMSAVER_INLINE void BlockAllocator::add(Range range, Block::State as) {
     reserve_node(2);
     sides_.reserve_more(1);
     sides_.add(range, Side::open);
-    if (as == Block::State::live) return (void)hand_out(range, range.bytes);
+    if (as == Block::State::live) return (void)hand_out(node_of(range), range.bytes);
     free_bytes_ += range.bytes;
-    merge_and_file(range);
+    merge_and_file(node_of(range));
 }
 
 MEMSAVER_INLINE void BlockAllocator::add_live(const std::vector<Range>& blocks) {
@@ -171,7 +171,7 @@ MEMSAVER_INLINE void BlockAllocator::add_live(const std::vector<Range>& blocks) 
     sides_.reserve_more(blocks.size());
     for (const Range& block : blocks) {
         sides_.add(block, Side::open);
-        hand_out(block, block.bytes);
+        hand_out(node_of(block), block.bytes);
     }
 }
 
@@ -193,9 +193,9 @@ MEMSAVER_INLINE void BlockAllocator::remove(Range range) {
         const Block block = nodes_[node];
         const Side side = sides_.side(block.address);
         unfile(node);
-        if (block.address < at) file({block.address, at - block.address}, side);
+        if (block.address < at) file(node_of({block.address, at - block.address}), side);
         const Address end = block.address + block.bytes;
-        if (end > range.end()) file({range.end(), end - range.end()}, side);
+        if (end > range.end()) file(node_of({range.end(), end - range.end()}), side);
         at = end;
     }
     free_bytes_ -= range.bytes;
@@ -215,15 +215,20 @@ MEMSAVER_INLINE const Block* BlockAllocator::allocate(std::size_t bytes, std::si
     if (node == FreeBins::none && !exact) node = bins_.search(bin, Side::open, ~std::size_t{0}, fits);
     if (node == FreeBins::none) return nullptr;
 
+    free_bytes_ -= bytes;
+    const Address address = align_up(nodes_[node].address, alignment);
+    if (nodes_[node].bytes == bytes) { // all of it: its node stays, and where that is found
+        bins_.remove(node);
+        ends_.erase(address + bytes);
+        return hand_out(node, requested);
+    }
     const Block found = nodes_[node];
-    const Address address = align_up(found.address, alignment);
     unfile(node);
-    if (address > found.address) file({found.address, address - found.address}, Side::open);
+    if (address > found.address) file(node_of({found.address, address - found.address}), Side::open);
     const Address end = address + bytes;
     const Address found_end = found.address + found.bytes;
-    if (end < found_end) file({end, found_end - end}, Side::open);
-    free_bytes_ -= bytes;
-    return hand_out({address, bytes}, requested);
+    if (end < found_end) file(node_of({end, found_end - end}), Side::open);
+    return hand_out(node_of({address, bytes}), requested);
 }
 
 MEMSAVER_INLINE const Block* BlockAllocator::find(Address address) const noexcept {
@@ -231,32 +236,26 @@ MEMSAVER_INLINE const Block* BlockAllocator::find(Address address) const noexcep
     return node == OffsetMap::none || nodes_[node].state == Block::State::free ? nullptr : &nodes_[node];
 }
 
-MEMSAVER_INLINE void BlockAllocator::mark_freed(Address address) noexcept {
-    Block& block = nodes_[starts_.find(address)];
+MEMSAVER_INLINE void BlockAllocator::mark_freed(const Block& block) noexcept {
     live_bytes_ -= block.requested;
     live_blocks_ -= 1;
-    block.state = Block::State::freed;
+    nodes_[static_cast<std::size_t>(&block - nodes_.data())].state = Block::State::freed;
 }
 
 MEMSAVER_INLINE void BlockAllocator::revive(Address address, std::size_t requested) noexcept {
-    Block& block = nodes_[starts_.find(address)];
-    block.requested = requested;
-    block.serial = ++serial_;
-    block.state = Block::State::live;
-    live_bytes_ += requested;
-    live_blocks_ += 1;
+    hand_out(starts_.find(address), requested);
 }
 
 MEMSAVER_INLINE Range BlockAllocator::reclaim(Address address) noexcept {
     const Node node = starts_.find(address);
     const Range range{address, nodes_[node].bytes};
+    free_bytes_ += range.bytes;
+    if (!sides_.mixed()) return merge_and_file(node);
     starts_.erase(address);
     give_node(node);
-    free_bytes_ += range.bytes;
-    if (!sides_.mixed()) return merge_and_file(range);
     Range answer; // each side gets its own part: memory may have been shut in the middle of a block
     sides_.for_each_part(range, [&](Range part, Side) {
-        const Range merged = merge_and_file(part);
+        const Range merged = merge_and_file(node_of(part));
         if (merged.address <= address && address < merged.end()) answer = merged;
     });
     return answer;
@@ -293,7 +292,7 @@ MEMSAVER_INLINE void BlockAllocator::set_shut(const std::vector<Range>& shut) {
     for (const Range& range : free_ranges) unfile(starts_.find(range.address));
     sides_ = std::move(sides);
     for (const Range& range : free_ranges) {
-        sides_.for_each_part(range, [&](Range part, Side) { merge_and_file(part); });
+        sides_.for_each_part(range, [&](Range part, Side) { merge_and_file(node_of(part)); });
     }
 }
 
@@ -323,21 +322,30 @@ MEMSAVER_INLINE void BlockAllocator::give_node(Node node) noexcept {
     spare_.push_back(node);
 }
 
-MEMSAVER_INLINE const Block* BlockAllocator::hand_out(Range range, std::size_t requested) noexcept {
+MEMSAVER_INLINE BlockAllocator::Node BlockAllocator::node_of(Range range) noexcept {
     const Node node = take_node();
-    nodes_[node] = {range.address, range.bytes, requested, ++serial_, Block::State::live};
+    nodes_[node] = {range.address, range.bytes, 0, 0, Block::State::freed};
     starts_.insert(range.address, node);
-    live_bytes_ += requested;
-    live_blocks_ += 1;
-    return &nodes_[node];
+    return node;
 }
 
-MEMSAVER_INLINE void BlockAllocator::file(Range range, Side side) noexcept {
-    const Node node = take_node();
-    nodes_[node] = {range.address, range.bytes, 0, 0, Block::State::free};
-    starts_.insert(range.address, node);
-    ends_.insert(range.end(), node);
-    bins_.insert(node, range.bytes, side);
+MEMSAVER_INLINE const Block* BlockAllocator::hand_out(Node node, std::size_t requested) noexcept {
+    Block& block = nodes_[node];
+    block.requested = requested;
+    block.serial = ++serial_;
+    block.state = Block::State::live;
+    live_bytes_ += requested;
+    live_blocks_ += 1;
+    return &block;
+}
+
+MEMSAVER_INLINE void BlockAllocator::file(Node node, Side side) noexcept {
+    Block& block = nodes_[node];
+    block.requested = 0;
+    block.serial = 0;
+    block.state = Block::State::free;
+    ends_.insert(block.address + block.bytes, node);
+    bins_.insert(node, block.bytes, side);
 }
 
 MEMSAVER_INLINE void BlockAllocator::unfile(Node node) noexcept {
@@ -348,18 +356,26 @@ MEMSAVER_INLINE void BlockAllocator::unfile(Node node) noexcept {
     give_node(node);
 }
 
-MEMSAVER_INLINE Range BlockAllocator::merge_and_file(Range range) noexcept {
+MEMSAVER_INLINE Range BlockAllocator::merge_and_file(Node node) noexcept {
+    const Range range{nodes_[node].address, nodes_[node].bytes};
     const Side side = sides_.side(range.address);
-    if (const Node before = mergeable(ends_.find(range.address), range.address, side); before != FreeBins::none) {
-        range = {nodes_[before].address, nodes_[before].bytes + range.bytes};
-        unfile(before);
-    }
+    std::size_t more = 0;
     if (const Node after = mergeable(starts_.find(range.end()), range.end(), side); after != FreeBins::none) {
-        range.bytes += nodes_[after].bytes;
+        more = nodes_[after].bytes;
         unfile(after);
     }
-    file(range, side);
-    return range;
+    if (const Node before = mergeable(ends_.find(range.address), range.address, side); before != FreeBins::none) {
+        bins_.remove(before);
+        ends_.erase(range.address);
+        starts_.erase(range.address);
+        give_node(node);
+        more += range.bytes;
+        node = before;
+    }
+    Block& block = nodes_[node];
+    block.bytes += more;
+    file(node, side);
+    return {block.address, block.bytes};
 }
 
 MEMSAVER_INLINE BlockAllocator::Node BlockAllocator::mergeable(Node neighbour, Address border,
@@ -385,9 +401,9 @@ MEMSAVER_INLINE void BlockAllocator::move_all(Side to) noexcept {
     for (const auto& part : sides_.list()) { // what the sides kept apart grows together
         const Node node = starts_.find(part.begin);
         if (node == FreeBins::none || nodes_[node].state != Block::State::free) continue;
-        const Range range{nodes_[node].address, nodes_[node].bytes};
-        unfile(node);
-        merge_and_file(range);
+        bins_.remove(node);
+        ends_.erase(nodes_[node].address + nodes_[node].bytes);
+        merge_and_file(node);
     }
 }
 

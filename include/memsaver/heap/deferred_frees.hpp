@@ -151,6 +151,10 @@ public:
     /// Forgets all of them. Needs no memory.
     void clear() noexcept;
 
+    /// The first fence that makes one of them reusable, but for those of streams and graphs; 0: there is none.
+    [[nodiscard]] std::uint64_t first_fence() const noexcept {
+        return fenced_.empty() ? 0 : fenced_.front().last_fence + 1;
+    }
     /// Bytes that the next fence would make reusable, but for those of streams.
     [[nodiscard]] std::size_t fenced_bytes() const noexcept { return fenced_bytes_; }
     /// Whether anything waits that waiting for the device would make reusable.

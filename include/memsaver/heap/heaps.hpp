@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -32,14 +33,17 @@ public:
     std::uint64_t begin() noexcept { return begun_.fetch_add(1) + 1; }
     void finish(std::uint64_t fence) noexcept;
 
-    /// Waits for a fence that begins from now on. Threads that come while one waits share the next wait, and go on as
-    /// soon as that one is over.
-    void pass(const AnyDriver& driver);
+    /// Waits until the fence `wanted`, at most the one that begins next, is done. Threads that come while one waits go
+    /// on with it, or share the next wait.
+    void pass(const AnyDriver& driver, std::uint64_t wanted);
 
 private:
+    static constexpr std::chrono::microseconds patience{
+        50}; // a thread that sleeps wakes later than an idle device answers
+
     std::mutex mutex_;
     std::condition_variable passed_;
-    bool passing_ = false; // a thread waits for the device, and others for it
+    std::atomic<bool> passing_{false}; // a thread waits for the device, and others for it
     std::atomic<std::uint64_t> begun_{0};
     std::atomic<std::uint64_t> done_{0};
 };
@@ -93,14 +97,18 @@ public:
                      const std::optional<StreamRef>& stream = {});
 
     /// Whether it is time to wait for the device, so that freed memory can be used again, rather than to take `growth`
-    /// more bytes. A wait costs microseconds on an idle device and any time on a busy one, so it is not for small
-    /// change. Where so much waits that shards give nothing out, it is.
+    /// more bytes. A wait costs microseconds on an idle device, and any time on a busy one, to which other threads give
+    /// no work meanwhile; so it is not for small change. Where so much waits that this thread's shard gives nothing
+    /// out, it is. What waits in other shards must be more than they may keep.
     [[nodiscard]] bool fence_is_worth_it(std::size_t bytes, std::size_t alignment, std::size_t growth);
     /// Whether waiting for the device would make anything reusable.
     [[nodiscard]] bool anything_waits();
     /// Waits for the whole device, leaving stream captures whole; other threads' launches may stand still meanwhile.
     /// Threads that come while one waits share the next wait. What it makes reusable is found by `allocate`.
-    void fence() { fences_.pass(driver_); }
+    void fence() { fences_.pass(driver_, fences_.last_begun() + 1); }
+    /// The same for what has waited longest in the heap that would serve such a block, if anything waits there; answers
+    /// whether that was all that waits anywhere.
+    bool fence_for(std::size_t bytes, std::size_t alignment);
     [[nodiscard]] Fences& fences() noexcept { return fences_; }
     /// Everything that can be reused becomes free, and leases that are free go back to the central heap.
     void settle();
@@ -109,7 +117,7 @@ public:
     /// Deallocates a block. Throws Misuse, naming `tag`, if `address` is not that of a live block; then nothing
     /// changed. Calls `forget(serial)` with the block's serial number, unless a graph keeps it: then its bytes matter
     /// still. Answers whether the block lay in shut memory and was forgotten.
-    bool deallocate(Address address, FreeOrder order, const std::string& tag, Forget forget);
+    bool deallocate(Address address, const FreeOrder& order, const std::string& tag, Forget forget);
 
     /// Blocks that `add_live` made go, and their bytes with them; calls `forget(serial)` for each. May throw bad_alloc;
     /// then nothing changed.
@@ -160,9 +168,15 @@ private:
     static constexpr std::size_t shards_of_a_size = 32;
     static constexpr std::size_t shard_count = 2 * shards_of_a_size;
     static constexpr std::size_t most_spare_in_large_shard = 64_MiB;
-    static constexpr std::size_t least_worth_a_fence = 32_MiB;
-    /// A shard in which so much waits gives nothing out before the device has passed it.
-    static constexpr std::size_t most_fenced(Size size) noexcept { return size == Size::small ? 4_MiB : 64_MiB; }
+    /// Bytes that are not worth a fence, which takes 2 to 3 us on an idle device: a five-hundredth of its memory, but
+    /// at least and at most so many.
+    static constexpr std::size_t least_small_change = 32_MiB;
+    static constexpr std::size_t most_small_change = 128_MiB;
+    [[nodiscard]] std::size_t small_change() noexcept;
+    /// Whether so much waits in a locked shard that it gives nothing out before the device has passed it: large ones
+    /// share `small_change`. A fence serves all shards, whoever waits for it.
+    [[nodiscard]] bool too_much_waits(const Heap& shard, Size size, std::size_t bytes) noexcept;
+    static constexpr std::size_t most_fenced_in_small_shard = 4_MiB;
 
     /// Who has leased each unit of a segment: the number of the shard or 0, and whether a lease starts there.
     struct Segment {
@@ -217,20 +231,22 @@ private:
     void collect_if(Heap& heap, FunctionRef<bool(Range)> gone);
 
     /// What `order` comes to now; throws what a failing driver call stands for.
-    void look_at_stream(FreeOrder& order) const;
-    void defer(Heap& heap, const Block& block, const FreeOrder& order);
+    [[nodiscard]] FreeOrder::Kind kind_now(const FreeOrder& order) const;
+    void defer(Heap& heap, const Block& block, FreeOrder::Kind kind, const FreeOrder& order);
 
     AnyDriver driver_;
     std::size_t unit_;  ///< of leases
     std::size_t chunk_; ///< a small shard's lease
     Fences fences_;
-    std::atomic<std::size_t> fenced_{0}; ///< bytes that wait for a fence, in all heaps
+    std::atomic<std::size_t> small_change_{0}; ///< 0: not asked for yet
+    std::atomic<std::size_t> fenced_{0};       ///< bytes that wait for a fence, in all heaps
     std::atomic<const Segments*> segments_{nullptr};
     std::mutex making_; // held by who makes a shard or a segment; taken before all others
     std::vector<std::unique_ptr<Segment>> segment_list_;
     std::vector<std::unique_ptr<const Segments>> all_segments_; // readers may go on with an older one
     Heap central_{0, nullptr, 0, fenced_};
     std::array<std::atomic<Heap*>, shard_count> shards_{}; // made when first used
+    std::atomic<std::size_t> large_shards_{0};             // of them, so many
     std::size_t lease_count_ = 0;                          // guarded by the central lock
     std::size_t leased_bytes_ = 0;
     bool operation_ = false; // changed with every lock held

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,10 +31,15 @@ MEMSAVER_INLINE void Fences::finish(std::uint64_t fence) noexcept {
     }
 }
 
-MEMSAVER_INLINE void Fences::pass(const AnyDriver& driver) {
-    const std::uint64_t wanted = last_begun() + 1;
+MEMSAVER_INLINE void Fences::pass(const AnyDriver& driver, std::uint64_t wanted) {
+    if (passing_.load()) {
+        const auto until = std::chrono::steady_clock::now() + patience;
+        while (last_done() < wanted && passing_.load() && std::chrono::steady_clock::now() < until) {
+            std::this_thread::yield();
+        }
+    }
     std::unique_lock lock{mutex_};
-    passed_.wait(lock, [&] { return last_done() >= wanted || !passing_; });
+    passed_.wait(lock, [&] { return last_done() >= wanted || !passing_.load(); });
     if (last_done() >= wanted) return;
     passing_ = true;
     const std::uint64_t number = begin();
@@ -103,14 +110,20 @@ MEMSAVER_INLINE const Heaps::Segment* Heaps::segment_of(Address address) const n
 
 MEMSAVER_INLINE std::uint8_t Heaps::owner(Address address) const noexcept {
     const Segment* const segment = segment_of(address);
-    return segment == nullptr ? std::uint8_t{0} : segment->owners[(address - segment->range.address) / unit_].load();
+    return segment == nullptr
+               ? std::uint8_t{0}
+               : segment->owners[(address - segment->range.address) / unit_].load(std::memory_order_acquire);
 }
 
 MEMSAVER_INLINE void Heaps::note_owner(Range range, std::uint8_t number) noexcept {
     const Segment& segment = *segment_of(range.address);
     const std::size_t first = (range.address - segment.range.address) / unit_;
-    for (std::size_t i = 0; i < range.bytes / unit_; ++i) segment.owners[first + i].store(number);
-    if (number != 0) segment.owners[first].store(static_cast<std::uint8_t>(number | lease_start));
+    // Whoever needs to know asks again under a lock of the heap that has it; all others may see it late.
+    const auto note = [&](std::size_t i, std::uint8_t owner) {
+        segment.owners[i].store(owner, std::memory_order_release);
+    };
+    for (std::size_t i = 0; i < range.bytes / unit_; ++i) note(first + i, number);
+    if (number != 0) note(first, static_cast<std::uint8_t>(number | lease_start));
 }
 
 MEMSAVER_INLINE bool Heaps::at(Address border) const noexcept { return (owner(border) & lease_start) != 0; }
@@ -143,6 +156,7 @@ MEMSAVER_INLINE Heap& Heaps::shard_of_this_thread(Size size) {
     const std::lock_guard lock{making_};
     if (shards_[index].load() == nullptr) {
         shards_[index].store(new Heap{unit_, this, static_cast<std::uint8_t>(index + 1), fenced_});
+        if (size == Size::large) large_shards_ += 1;
     }
     return *shards_[index].load();
 }
@@ -167,7 +181,7 @@ MEMSAVER_INLINE bool Heaps::lease(Heap& shard, std::size_t bytes, std::size_t al
         shard.blocks.add(range);
     } catch (...) {
         note_owner(range, 0);
-        central_.blocks.mark_freed(range.address);
+        central_.blocks.mark_freed(*block);
         central_.blocks.reclaim(range.address);
         throw;
     }
@@ -183,7 +197,7 @@ MEMSAVER_INLINE void Heaps::give_back(Heap& shard, Range lease) noexcept {
         return; // it stays with the shard
     }
     note_owner(lease, 0);
-    central_.blocks.mark_freed(lease.address);
+    central_.blocks.mark_freed(*central_.blocks.find(lease.address));
     central_.blocks.reclaim(lease.address);
     lease_count_ -= 1;
     leased_bytes_ -= lease.bytes;
@@ -243,8 +257,7 @@ MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment
     const bool exact = size == Size::large;
     if (const Block* block = heap.allocate(driver_, fences_, bytes, alignment, requested, exact)) return block->address;
     if (size == Size::huge) return 0;
-    const bool enough_waits = heap.deferred.fenced_bytes() >= most_fenced(size);
-    if (enough_waits) return 0;
+    if (too_much_waits(heap, size, bytes)) return 0;
     if (!lease(heap, size == Size::small ? chunk_ : bytes, size == Size::small ? chunk_ : alignment)) return 0;
     return heap.blocks.allocate(bytes, alignment, requested, exact)->address;
 }
@@ -252,12 +265,45 @@ MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment
 MEMSAVER_INLINE bool Heaps::fence_is_worth_it(std::size_t bytes, std::size_t alignment, std::size_t growth) {
     const std::size_t waiting = fenced_.load();
     if (waiting == 0) return false;
-    if (const Size size = size_of(bytes, alignment); size != Size::huge) {
+    const Size size = size_of(bytes, alignment);
+    if (size != Size::huge) {
         Heap& shard = shard_of_this_thread(size);
         const std::lock_guard lock{shard.mutex};
-        if (shard.deferred.fenced_bytes() >= most_fenced(size)) return true;
+        if (too_much_waits(shard, size, bytes)) return true;
     }
-    return waiting >= std::max({bytes, growth, least_worth_a_fence});
+    if (waiting < std::max({bytes, growth, least_small_change})) return false;
+    if (size == Size::huge) return waiting >= small_change();
+    return waiting / 2 >=
+           std::max(small_change(), large_shards_.load() * least_small_change); // more than others may keep
+}
+
+MEMSAVER_INLINE bool Heaps::fence_for(std::size_t bytes, std::size_t alignment) {
+    const Size size = size_of(bytes, alignment);
+    Heap& heap = size == Size::huge ? central_ : shard_of_this_thread(size);
+    std::uint64_t wanted = 0;
+    {
+        const std::lock_guard lock{heap.mutex};
+        wanted = heap.deferred.first_fence();
+    }
+    fences_.pass(driver_, wanted == 0 ? fences_.last_begun() + 1 : wanted);
+    return wanted == 0;
+}
+
+MEMSAVER_INLINE std::size_t Heaps::small_change() noexcept {
+    std::size_t bytes = small_change_.load();
+    if (bytes == 0) {
+        DeviceMemory memory;
+        const bool known = driver_.memory(memory).ok();
+        bytes = std::clamp(known ? memory.total_bytes / 512 : 0, least_small_change, most_small_change);
+        small_change_.store(bytes);
+    }
+    return bytes;
+}
+
+MEMSAVER_INLINE bool Heaps::too_much_waits(const Heap& shard, Size size, std::size_t bytes) noexcept {
+    const std::size_t waiting = shard.deferred.fenced_bytes();
+    if (size == Size::small) return waiting >= most_fenced_in_small_shard;
+    return waiting >= std::max(bytes, least_small_change) && waiting >= small_change() / large_shards_.load();
 }
 
 MEMSAVER_INLINE bool Heaps::anything_waits() {
@@ -288,29 +334,32 @@ MEMSAVER_INLINE void Heaps::settle_locked() {
     });
 }
 
-MEMSAVER_INLINE bool Heaps::deallocate(Address address, FreeOrder order, const std::string& tag, Forget forget) {
+MEMSAVER_INLINE bool Heaps::deallocate(Address address, const FreeOrder& order, const std::string& tag, Forget forget) {
     Heap& heap = heap_of(address);
     const std::lock_guard lock{heap.mutex};
     const Block* block = leased(heap, address) ? nullptr : heap.blocks.find(address);
-    if (block == nullptr || block->state != Block::State::live) {
+    if (block == nullptr || block->state != Block::State::live) [[unlikely]] {
+        if (!contains(address)) {
+            throw Misuse{"deallocate(" + format_address(address) + "): not a pointer of tag \"" + tag + '"'};
+        }
         raise_misplaced(heap.blocks, address, block, tag, [&](Address start) { return leased(heap, start); });
     }
-    look_at_stream(order);
+    FreeOrder::Kind kind = kind_now(order);
     const Range range{address, block->bytes}; // where an unmap failed, a part of it may be open
     const bool shut = operation_ ? heap.blocks.any_shut(range) : heap.blocks.all_shut(range);
-    const bool replayed = order.kind == FreeOrder::Kind::replayed;
-    bool now = order.kind == FreeOrder::Kind::idle;
+    const bool replayed = kind == FreeOrder::Kind::replayed;
+    bool now = kind == FreeOrder::Kind::idle;
     if (shut && !replayed) {
         now = !operation_; // paused: no work can touch it; in an operation: stays until that has ended
-        if (order.kind != FreeOrder::Kind::marked) order.kind = FreeOrder::Kind::device;
+        if (kind != FreeOrder::Kind::marked) kind = FreeOrder::Kind::device;
     }
     if (replayed) {
         heap.deferred.keep(address, block->bytes, order.graph);
     } else if (!now) {
-        defer(heap, *block, order);
+        defer(heap, *block, kind, order);
     }
     if (!replayed) forget(block->serial);
-    heap.blocks.mark_freed(address);
+    heap.blocks.mark_freed(*block);
     if (now) {
         if (const Range lease = reclaim(heap, address); lease.bytes != 0) {
             const std::lock_guard central_lock{central_.mutex};
@@ -447,24 +496,21 @@ MEMSAVER_INLINE Heaps::Sums Heaps::sums() {
 
 // --- streams ---
 
-MEMSAVER_INLINE void Heaps::look_at_stream(FreeOrder& order) const {
-    if (order.kind != FreeOrder::Kind::stream) return;
-    if (order.stream.per_thread()) { // a list would be of another stream in each thread
-        order.kind = FreeOrder::Kind::device;
-        return;
-    }
-    if (!being_captured(driver_, order.stream)) return;
+MEMSAVER_INLINE FreeOrder::Kind Heaps::kind_now(const FreeOrder& order) const {
+    if (order.kind != FreeOrder::Kind::stream) return order.kind;
+    if (order.stream.per_thread()) return FreeOrder::Kind::device; // a list would be of another stream in each thread
+    if (!being_captured(driver_, order.stream)) return order.kind;
     // The default stream cannot be captured. It says so while a stream that waits for it is: a mark in it would break
     // that capture, so the block waits for the whole device.
-    order.kind = order.stream == StreamRef{} ? FreeOrder::Kind::device : FreeOrder::Kind::replayed;
+    return order.stream == StreamRef{} ? FreeOrder::Kind::device : FreeOrder::Kind::replayed;
 }
 
-MEMSAVER_INLINE void Heaps::defer(Heap& heap, const Block& block, const FreeOrder& order) {
-    if (order.kind == FreeOrder::Kind::stream) {
+MEMSAVER_INLINE void Heaps::defer(Heap& heap, const Block& block, FreeOrder::Kind kind, const FreeOrder& order) {
+    if (kind == FreeOrder::Kind::stream) {
         return check(heap.deferred.after_stream(driver_, block.address, block.bytes, order.stream), "mark a stream",
                      block.requested, block.address);
     }
-    if (order.kind == FreeOrder::Kind::marked) return heap.deferred.after_mark(block.address, order.mark);
+    if (kind == FreeOrder::Kind::marked) return heap.deferred.after_mark(block.address, order.mark);
     heap.deferred.after_fence(block.address, block.bytes, fences_.last_begun());
 }
 

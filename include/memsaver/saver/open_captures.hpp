@@ -76,7 +76,7 @@ public:
 
     /// How a block is given up now: with a stream that a capture began at it is that one's graph's, whoever gives it
     /// up; otherwise, inside a capture of this thread, it is this one's.
-    [[nodiscard]] FreeOrder order_now(FreeOrder order) noexcept;
+    void look_at(FreeOrder& order) noexcept;
 
 private:
     struct Open {

@@ -87,18 +87,17 @@ MEMSAVER_INLINE bool OpenCaptures::here() {
     return on_this_thread() != nullptr;
 }
 
-MEMSAVER_INLINE FreeOrder OpenCaptures::order_now(FreeOrder order) noexcept {
-    if (count_.load() == 0 || order.kind == FreeOrder::Kind::idle) return order;
+MEMSAVER_INLINE void OpenCaptures::look_at(FreeOrder& order) noexcept {
+    if (count_.load() == 0 || order.kind == FreeOrder::Kind::idle) return;
     const std::lock_guard lock{mutex_};
     const Open* of = nullptr;
     if (order.kind == FreeOrder::Kind::stream) {
         of = find([&](const Open& open) { return open.stream == order.stream; });
     }
     if (of == nullptr) of = on_this_thread();
-    if (of == nullptr) return order;
+    if (of == nullptr) return;
     order.graph = of->graph;
     if (order.kind == FreeOrder::Kind::device) order.kind = FreeOrder::Kind::replayed;
-    return order;
 }
 
 MEMSAVER_INLINE const OpenCaptures::Open* OpenCaptures::on_this_thread() const noexcept {

@@ -35,8 +35,8 @@ public:
     void set_self(const std::shared_ptr<ArenaBase>& self) noexcept { self_ = self; }
 
     MEMSAVER_INLINE void* allocate(const Request& request) override;
-    MEMSAVER_INLINE void deallocate(void* pointer, FreeOrder order) override;
-    MEMSAVER_INLINE void deallocate_quietly(void* pointer, FreeOrder order) noexcept override;
+    MEMSAVER_INLINE void deallocate(void* pointer, const FreeOrder& order) override;
+    MEMSAVER_INLINE void deallocate_quietly(void* pointer, const FreeOrder& order) noexcept override;
     [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
     /// Nothing is ever away: into the memory itself, once the device's work has passed.
     MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;

@@ -203,7 +203,7 @@ MEMSAVER_INLINE void* PlainArena::allocate(const Request& request) {
     return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
 }
 
-MEMSAVER_INLINE void PlainArena::deallocate(void* pointer, FreeOrder order) {
+MEMSAVER_INLINE void PlainArena::deallocate(void* pointer, const FreeOrder& order) {
     if (pointer == nullptr) return;
     const auto address = reinterpret_cast<Address>(pointer);
     {
@@ -214,7 +214,7 @@ MEMSAVER_INLINE void PlainArena::deallocate(void* pointer, FreeOrder order) {
     give_up(address, order);
 }
 
-MEMSAVER_INLINE void PlainArena::deallocate_quietly(void* pointer, FreeOrder order) noexcept {
+MEMSAVER_INLINE void PlainArena::deallocate_quietly(void* pointer, const FreeOrder& order) noexcept {
     try {
         if (contains(pointer)) give_up(reinterpret_cast<Address>(pointer), order);
     } catch (const std::exception& error) {

@@ -55,8 +55,8 @@ public:
     /// From this thread's innermost region.
     void* allocate(const Request& request);
     void* allocate(ArenaBase& arena, const Request& request);
-    void deallocate(void* pointer, const FreeOrder& order);
-    void deallocate(ArenaBase& arena, void* pointer, const FreeOrder& order);
+    void deallocate(void* pointer, FreeOrder order);
+    void deallocate(ArenaBase& arena, void* pointer, FreeOrder order);
     void deallocate_quietly(ArenaBase& arena, void* pointer) noexcept;
 
     std::unique_ptr<GrowingBlock> reserve_block(ArenaBase& arena, std::size_t cap);

@@ -126,10 +126,11 @@ MEMSAVER_INLINE void* SaverCore::allocate(ArenaBase& arena, const Request& reque
     });
 }
 
-MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, const FreeOrder& order) {
+MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
     if (pointer == nullptr) return;
     require_parent("deallocate");
-    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return deallocate(*arena, pointer, order);
+    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
+        return deallocate(*arena, pointer, std::move(order));
     boundary("deallocate", [&] {
         throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
                      "): no tag of this saver has such a pointer; its tag may have been dropped, or it was plain "
@@ -137,12 +138,15 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, const FreeOrder& order
     });
 }
 
-MEMSAVER_INLINE void SaverCore::deallocate(ArenaBase& arena, void* pointer, const FreeOrder& order) {
-    boundary("deallocate", arena, [&] { arena.deallocate(pointer, state_->order_now(arena, order)); });
+MEMSAVER_INLINE void SaverCore::deallocate(ArenaBase& arena, void* pointer, FreeOrder order) {
+    boundary("deallocate", arena, [&] {
+        state_->look_at(order, arena);
+        arena.deallocate(pointer, order);
+    });
 }
 
 MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaBase& arena, void* pointer) noexcept {
-    if (!forked()) arena.deallocate_quietly(pointer, state_->order_now(arena, {}));
+    if (!forked()) arena.deallocate_quietly(pointer, state_->order_now(arena));
 }
 
 MEMSAVER_INLINE std::unique_ptr<GrowingBlock> SaverCore::reserve_block(ArenaBase& arena, std::size_t cap) {
@@ -154,7 +158,7 @@ MEMSAVER_INLINE void SaverCore::with_room(ArenaBase& arena, FunctionRef<void()> 
 MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept {
     if (block == nullptr) return;
     if (forked()) return (void)block.release(); // the parent's
-    block->end_as(state_->order_now(arena, {}));
+    block->end_as(state_->order_now(arena));
 }
 
 MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options) {
@@ -207,7 +211,7 @@ MEMSAVER_INLINE void SaverCore::resize(ArenaBase& arena, ElasticRange& range, st
 }
 
 MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::shared_ptr<ElasticRange> range) noexcept {
-    if (!forked()) range->end_as(state_->order_now(arena, {}));
+    if (!forked()) range->end_as(state_->order_now(arena));
 }
 
 MEMSAVER_INLINE bool SaverCore::owns(const void* pointer) {
@@ -1060,20 +1064,22 @@ MEMSAVER_INLINE SaverState::Members SaverState::keeping(const char* what, const 
     return members;
 }
 
-MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaBase& arena, FreeOrder order) {
-    order = captures_.order_now(order);
-    if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices()) return order;
-    if (arena.owns_stream(order.stream)) return order;
+MEMSAVER_INLINE void SaverState::look_at(FreeOrder& order, const ArenaBase& arena) {
+    captures_.look_at(order);
+    if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices()) return;
+    if (arena.owns_stream(order.stream)) return;
     const std::vector<AnyDriver> drivers = tags_.drivers();
     Status unknown;
     const AnyDriver* const owner = owner_among(drivers, order.stream, unknown);
-    if (owner == nullptr) {
-        check(unknown, "ask whose stream it is");
-        return order;
-    }
+    if (owner == nullptr) return check(unknown, "ask whose stream it is");
     const bool capturing = being_captured(*owner, order.stream);
     order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
     if (!capturing) order.mark = std::make_shared<StreamMark>(*owner, order.stream);
+}
+
+MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaBase& arena) {
+    FreeOrder order;
+    look_at(order, arena);
     return order;
 }
 

@@ -169,7 +169,10 @@ class SaverState {
     static void remember(std::exception_ptr& first, const Member& member);
     /// The arenas whose policies keep bytes; Misuse for a tag that was named and whose policy does not.
     Members keeping(const char* what, const Tags& tags);
-    FreeOrder order_now(const ArenaBase& arena, FreeOrder order);
+    /// What giving up a block of an arena so comes to now, captures and devices considered.
+    void look_at(FreeOrder& order, const ArenaBase& arena);
+    /// The same where the program names no order.
+    FreeOrder order_now(const ArenaBase& arena);
     /// When elastic memory that is released now may go.
     FreeOrder release_order(const ArenaBase& arena, const Order& order);
     /// The devices that an order may name besides those of the tags concerned.
