@@ -7,7 +7,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,11 +21,6 @@ using test::Elsewhere;
 
 using Machine = FaultyDriver<HostDriver>;
 using Addresses = std::vector<Address>;
-
-struct Deferred : DeferredFrees {
-    Deferred() : DeferredFrees{total} {}
-    static inline std::atomic<std::size_t> total{0}; // what several of them share
-};
 
 Addresses collected(DeferredFrees& deferred, const Machine& driver, std::uint64_t last_done) {
     Addresses addresses;
@@ -65,7 +59,7 @@ struct HeldStream {
 
 TEST_CASE("DeferredFrees: a block waits for a fence that began after it was freed") {
     const Machine driver{HostDriver{64_MiB}};
-    Deferred deferred;
+    DeferredFrees deferred;
     deferred.after_fence(0x100, 256, 0);
     deferred.after_fence(0x200, 512, 1); // fence 1 had begun: it says nothing of this block
     deferred.after_fence(0x300, 1024, 1);
@@ -83,7 +77,7 @@ TEST_CASE("DeferredFrees: a block waits for its own stream and for no other") {
     {
         const HeldStream one{driver};
         const HeldStream two{driver};
-        Deferred deferred;
+        DeferredFrees deferred;
         CHECK(deferred.after_stream(driver, 0x100, 256, one.stream.get()).ok());
         CHECK(deferred.after_stream(driver, 0x200, 256, two.stream.get()).ok());
         CHECK(deferred.after_stream(driver, 0x300, 256, one.stream.get()).ok());
@@ -112,7 +106,7 @@ TEST_CASE("DeferredFrees: a block waits for its own stream and for no other") {
 
 TEST_CASE("DeferredFrees: a block that waits for another device's work waits for nothing else") {
     const Machine driver{HostDriver{64_MiB}};
-    Deferred deferred;
+    DeferredFrees deferred;
     const auto first = std::make_shared<Elsewhere>();
     const auto second = std::make_shared<Elsewhere>();
     deferred.after_mark(0x100, first);
@@ -139,7 +133,7 @@ TEST_CASE("DeferredFrees: a failing driver call changes nothing") {
     const Machine driver{HostDriver{64_MiB}};
     {
         const HeldStream work{driver};
-        Deferred deferred;
+        DeferredFrees deferred;
         for (const Call call : {Call::open_event, Call::record}) {
             driver.fail({.call = call});
             CHECK_FALSE(deferred.after_stream(driver, 0x100, 256, work.stream.get()).ok());
@@ -166,7 +160,7 @@ TEST_CASE("DeferredFrees: a failing driver call changes nothing") {
 
 TEST_CASE("DeferredFrees: what was freed in a capture comes back once its graph is let go and a fence has passed") {
     const Machine driver{HostDriver{64_MiB}};
-    Deferred deferred;
+    DeferredFrees deferred;
     deferred.keep(0x100, 256, 0); // of a graph that nobody knows: never
     deferred.keep(0x200, 256, 1);
     deferred.keep(0x300, 512, 2);
@@ -211,7 +205,7 @@ TEST_CASE("DeferredFrees: blocks that no work can touch any more come back at on
     const Machine driver{HostDriver{64_MiB}};
     {
         const HeldStream work{driver};
-        Deferred deferred;
+        DeferredFrees deferred;
         for (Address i = 1; i <= 6; ++i) deferred.after_fence(i * 0x100, 256, i / 2);
         for (Address i = 7; i <= 12; ++i) CHECK(deferred.after_stream(driver, i * 0x100, 256, work.stream.get()).ok());
         Addresses gone;
@@ -227,22 +221,24 @@ TEST_CASE("DeferredFrees: blocks that no work can touch any more come back at on
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
 }
 
-TEST_CASE("DeferredFrees: what waits for a fence is counted in all of them together") {
+TEST_CASE("DeferredFrees: what waits for a fence is counted, and which fence is the first to help") {
     const Machine driver{HostDriver{64_MiB}};
-    std::atomic<std::size_t> total{0};
-    DeferredFrees one{total};
-    DeferredFrees two{total};
-    one.after_fence(0x100, 256, 0);
-    two.after_fence(0x200, 512, 0);
-    two.keep(0x300, 1024, 1);
-    CHECK(total == 768);
-    CHECK(two.end_graph(1, 9, 0, [](Address) {}) == 1);
-    CHECK(total == 1792);
-    CHECK(collected(one, driver, 1) == Addresses{0x100});
-    CHECK(total == 1536);
-    two.clear();
-    CHECK(total == 0);
-    CHECK_FALSE(two.any_waiting());
+    DeferredFrees deferred;
+    CHECK(deferred.first_fence() == 0);
+    deferred.after_fence(0x100, 256, 4);
+    deferred.after_fence(0x200, 512, 5);
+    deferred.keep(0x300, 1024, 1);
+    CHECK(deferred.fenced_bytes() == 768);
+    CHECK(deferred.first_fence() == 5);
+    CHECK(deferred.end_graph(1, 9, 6, [](Address) {}) == 1);
+    CHECK(deferred.fenced_bytes() == 1792);
+    CHECK(collected(deferred, driver, 5) == Addresses{0x100});
+    CHECK(deferred.fenced_bytes() == 1536);
+    CHECK(deferred.first_fence() == 6);
+    deferred.clear();
+    CHECK(deferred.fenced_bytes() == 0);
+    CHECK(deferred.first_fence() == 0);
+    CHECK_FALSE(deferred.any_waiting());
 }
 
 TEST_CASE("DeferredFrees: each stream's marks are asked about up to the first that has not been passed") {
@@ -250,7 +246,7 @@ TEST_CASE("DeferredFrees: each stream's marks are asked about up to the first th
     {
         const HeldStream one{driver};
         const HeldStream two{driver};
-        Deferred deferred;
+        DeferredFrees deferred;
         for (Address i = 1; i <= 100; ++i) {
             REQUIRE(
                 deferred.after_stream(driver, i * 0x10000, 0x10000, i % 2 == 0 ? one.stream.get() : two.stream.get())
@@ -280,7 +276,7 @@ TEST_CASE("DeferredFrees: the number of events grows with the logarithm of what 
     const Machine driver{HostDriver{64_MiB}};
     {
         const HeldStream work{driver};
-        Deferred deferred;
+        DeferredFrees deferred;
         std::size_t last = 0;
         for (Address i = 1; i <= 20'000; ++i) {
             REQUIRE(deferred.after_stream(driver, i * 0x100, 256, work.stream.get()).ok());
@@ -299,7 +295,7 @@ TEST_CASE("DeferredFrees: the number of events grows with the logarithm of what 
 TEST_CASE("DeferredFrees: a mark that moved on still covers what it covered, and no block comes before its work") {
     const Machine driver{HostDriver{64_MiB}};
     const HeldStream work{driver};
-    Deferred deferred;
+    DeferredFrees deferred;
     for (Address i = 1; i <= 500; ++i) REQUIRE(deferred.after_stream(driver, i * 0x100, 256, work.stream.get()).ok());
     work.finish();
     work.hold(); // what is freed from here on waits longer
@@ -317,7 +313,7 @@ TEST_CASE("DeferredFrees: a block goes back to the work of its own stream at onc
     {
         const HeldStream one{driver};
         const HeldStream two{driver};
-        Deferred deferred;
+        DeferredFrees deferred;
         REQUIRE(deferred.after_stream(driver, 0x1000, 1024, one.stream.get()).ok());
         REQUIRE(deferred.after_stream(driver, 0x2000, 1024, one.stream.get()).ok());
         REQUIRE(deferred.after_stream(driver, 0x3000, 2048, two.stream.get()).ok());
@@ -343,7 +339,7 @@ TEST_CASE("DeferredFrees: a block goes back to the work of its own stream at onc
 TEST_CASE("DeferredFrees: blocks that go back and forth in a busy stream leave no marks behind") {
     const Machine driver{HostDriver{64_MiB}};
     const HeldStream work{driver};
-    Deferred deferred;
+    DeferredFrees deferred;
     const auto any = [](Address) { return true; };
     for (Address i = 1; i <= 10; ++i)
         REQUIRE(deferred.after_stream(driver, i << 20U, i << 12U, work.stream.get()).ok());

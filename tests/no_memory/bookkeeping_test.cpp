@@ -6,7 +6,6 @@
 
 #include "failing_new.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -65,8 +64,7 @@ TEST_CASE("Sides: room is all that is ever asked for") {
 
 TEST_CASE("DeferredFrees: a block that could not be noted is not kept, and collecting needs no memory") {
     const AnyDriver driver{HostDriver{64_MiB}};
-    std::atomic<std::size_t> fenced{0};
-    DeferredFrees deferred{fenced};
+    DeferredFrees deferred;
     std::size_t collected = 0;
     // Queries of the machine may need memory themselves; no driver call is made here.
     for (int i = 0; i < 300; ++i) {
@@ -82,8 +80,7 @@ TEST_CASE("DeferredFrees: a block that could not be noted is not kept, and colle
 
 TEST_CASE("DeferredFrees: the same for blocks that wait for a stream") {
     const AnyDriver driver{HostDriver{64_MiB}};
-    std::atomic<std::size_t> fenced{0};
-    DeferredFrees deferred{fenced};
+    DeferredFrees deferred;
     constexpr Address blocks = 100;
     for (Address i = 1; i <= blocks; ++i) {
         for (int failures = 0;; ++failures) {

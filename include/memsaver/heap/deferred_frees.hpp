@@ -26,9 +26,6 @@ namespace detail {
 /// fence begun before it was freed. Not thread safe.
 class DeferredFrees {
 public:
-    /// `fenced`: the sum over several of these of the bytes that wait for a fence. May throw bad_alloc.
-    explicit DeferredFrees(std::atomic<std::size_t>& fenced) : fenced_total_{fenced} {}
-
     /// May throw bad_alloc; then nothing changed.
     void after_fence(Address address, std::size_t bytes, std::uint64_t last_fence);
 
@@ -155,11 +152,11 @@ public:
     [[nodiscard]] std::uint64_t first_fence() const noexcept {
         return fenced_.empty() ? 0 : fenced_.front().last_fence + 1;
     }
-    /// Bytes that the next fence would make reusable, but for those of streams.
-    [[nodiscard]] std::size_t fenced_bytes() const noexcept { return fenced_bytes_; }
+    /// Bytes that the next fence would make reusable, but for those of streams. May be asked at any time.
+    [[nodiscard]] std::size_t fenced_bytes() const noexcept { return fenced_bytes_.load(std::memory_order_relaxed); }
     /// Whether anything waits that waiting for the device would make reusable.
     [[nodiscard]] bool any_waiting() const noexcept {
-        return fenced_bytes_ != 0 || !elsewhere_.empty() ||
+        return fenced_bytes() != 0 || !elsewhere_.empty() ||
                std::any_of(streams_.begin(), streams_.end(), [](const Stream& list) { return list.bytes != 0; });
     }
 
@@ -221,14 +218,13 @@ private:
         });
     }
 
-    std::atomic<std::size_t>& fenced_total_;
     std::deque<Fenced> fenced_;
     std::list<Stream> streams_; // a handful; never moved, for moving a deque takes memory
     std::vector<OwnedEvent> spare_;
     std::vector<Elsewhere> elsewhere_;
     std::vector<Kept> kept_;
     std::size_t ended_ = 0; // of the kept
-    std::size_t fenced_bytes_ = 0;
+    std::atomic<std::size_t> fenced_bytes_{0};
 };
 
 } // namespace detail

@@ -4,6 +4,7 @@
 #include "memsaver/heap/deferred_frees.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -97,7 +98,7 @@ MEMSAVER_INLINE void DeferredFrees::clear() noexcept {
     elsewhere_.clear();
     kept_.clear();
     ended_ = 0;
-    remove_fenced(fenced_bytes_);
+    remove_fenced(fenced_bytes());
 }
 
 MEMSAVER_INLINE DeferredFrees::Stream* DeferredFrees::find(StreamRef stream) noexcept {
@@ -139,13 +140,11 @@ MEMSAVER_INLINE void DeferredFrees::tidy(Stream& list) noexcept {
 }
 
 MEMSAVER_INLINE void DeferredFrees::add_fenced(std::size_t bytes) noexcept {
-    fenced_bytes_ += bytes;
-    fenced_total_ += bytes;
+    fenced_bytes_.store(fenced_bytes() + bytes, std::memory_order_relaxed); // nobody else writes meanwhile
 }
 
 MEMSAVER_INLINE void DeferredFrees::remove_fenced(std::size_t bytes) noexcept {
-    fenced_bytes_ -= bytes;
-    fenced_total_ -= bytes;
+    fenced_bytes_.store(fenced_bytes() - bytes, std::memory_order_relaxed);
 }
 
 } // namespace detail

@@ -48,10 +48,11 @@ private:
     std::atomic<std::uint64_t> done_{0};
 };
 
-/// Blocks, and those of them that cannot be used again yet. Everything is guarded by `mutex`.
-struct Heap {
-    Heap(std::size_t seam, const Seams* seams, std::uint8_t which, std::atomic<std::size_t>& fenced)
-        : blocks{seam, std::uint64_t{which} << 56U, seams}, deferred{fenced}, number{which} {}
+/// Blocks, and those of them that cannot be used again yet. Everything is guarded by `mutex`. In cache lines of its
+/// own.
+struct alignas(64) Heap {
+    Heap(std::size_t seam, const Seams* seams, std::uint8_t which)
+        : blocks{seam, std::uint64_t{which} << 56U, seams}, number{which} {}
 
     /// Makes blocks whose work has passed free again.
     void collect(const AnyDriver& driver, const Fences& fences);
@@ -173,8 +174,8 @@ private:
     static constexpr std::size_t least_small_change = 32_MiB;
     static constexpr std::size_t most_small_change = 128_MiB;
     [[nodiscard]] std::size_t small_change() noexcept;
-    /// Whether so much waits in a locked shard that it gives nothing out before the device has passed it: large ones
-    /// share `small_change`. A fence serves all shards, whoever waits for it.
+    /// Whether so much waits in a locked shard that it gives nothing out before the device has passed it: of large ones
+    /// in each half of `small_change`, or all of it in the only one. A fence serves all shards.
     [[nodiscard]] bool too_much_waits(const Heap& shard, Size size, std::size_t bytes) noexcept;
     static constexpr std::size_t most_fenced_in_small_shard = 4_MiB;
 
@@ -234,22 +235,24 @@ private:
     [[nodiscard]] FreeOrder::Kind kind_now(const FreeOrder& order) const;
     void defer(Heap& heap, const Block& block, FreeOrder::Kind kind, const FreeOrder& order);
 
+    // What every thread reads and hardly any changes, apart from what changes often: a cache line that one core writes
+    // costs all others a miss.
+    static constexpr std::size_t cache_line = 64;
     AnyDriver driver_;
-    std::size_t unit_;  ///< of leases
-    std::size_t chunk_; ///< a small shard's lease
-    Fences fences_;
+    std::size_t unit_;                         ///< of leases
+    std::size_t chunk_;                        ///< a small shard's lease
     std::atomic<std::size_t> small_change_{0}; ///< 0: not asked for yet
-    std::atomic<std::size_t> fenced_{0};       ///< bytes that wait for a fence, in all heaps
     std::atomic<const Segments*> segments_{nullptr};
-    std::mutex making_; // held by who makes a shard or a segment; taken before all others
-    std::vector<std::unique_ptr<Segment>> segment_list_;
-    std::vector<std::unique_ptr<const Segments>> all_segments_; // readers may go on with an older one
-    Heap central_{0, nullptr, 0, fenced_};
     std::array<std::atomic<Heap*>, shard_count> shards_{}; // made when first used
     std::atomic<std::size_t> large_shards_{0};             // of them, so many
-    std::size_t lease_count_ = 0;                          // guarded by the central lock
+    bool operation_ = false;                               // changed with every lock held
+    alignas(cache_line) Fences fences_;
+    alignas(cache_line) std::mutex making_; // held by who makes a shard or a segment; taken before all others
+    std::vector<std::unique_ptr<Segment>> segment_list_;
+    std::vector<std::unique_ptr<const Segments>> all_segments_; // readers may go on with an older one
+    Heap central_{0, nullptr, 0};
+    std::size_t lease_count_ = 0; // guarded by the central lock
     std::size_t leased_bytes_ = 0;
-    bool operation_ = false; // changed with every lock held
 };
 
 } // namespace detail

@@ -155,7 +155,7 @@ MEMSAVER_INLINE Heap& Heaps::shard_of_this_thread(Size size) {
     if (Heap* const heap = shards_[index].load()) return *heap;
     const std::lock_guard lock{making_};
     if (shards_[index].load() == nullptr) {
-        shards_[index].store(new Heap{unit_, this, static_cast<std::uint8_t>(index + 1), fenced_});
+        shards_[index].store(new Heap{unit_, this, static_cast<std::uint8_t>(index + 1)});
         if (size == Size::large) large_shards_ += 1;
     }
     return *shards_[index].load();
@@ -262,19 +262,24 @@ MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment
     return heap.blocks.allocate(bytes, alignment, requested, exact)->address;
 }
 
+/// What may wait in each of so many large shards: one has all of the small change, several have half of it each.
+MEMSAVER_INLINE std::size_t part_of(std::size_t small_change, std::size_t shards) noexcept {
+    return shards < 2 ? small_change : std::max(std::size_t{32_MiB}, small_change / 2);
+}
+
 MEMSAVER_INLINE bool Heaps::fence_is_worth_it(std::size_t bytes, std::size_t alignment, std::size_t growth) {
-    const std::size_t waiting = fenced_.load();
-    if (waiting == 0) return false;
     const Size size = size_of(bytes, alignment);
     if (size != Size::huge) {
         Heap& shard = shard_of_this_thread(size);
         const std::lock_guard lock{shard.mutex};
         if (too_much_waits(shard, size, bytes)) return true;
     }
+    std::size_t waiting = 0;
+    each_heap([&](Heap& heap) { waiting += heap.deferred.fenced_bytes(); });
     if (waiting < std::max({bytes, growth, least_small_change})) return false;
     if (size == Size::huge) return waiting >= small_change();
-    return waiting / 2 >=
-           std::max(small_change(), large_shards_.load() * least_small_change); // more than others may keep
+    const std::size_t shards = large_shards_.load(); // what waits in them takes all locks: more than they may keep
+    return waiting / 2 >= std::max<std::size_t>(1, shards) * part_of(small_change(), shards);
 }
 
 MEMSAVER_INLINE bool Heaps::fence_for(std::size_t bytes, std::size_t alignment) {
@@ -303,7 +308,7 @@ MEMSAVER_INLINE std::size_t Heaps::small_change() noexcept {
 MEMSAVER_INLINE bool Heaps::too_much_waits(const Heap& shard, Size size, std::size_t bytes) noexcept {
     const std::size_t waiting = shard.deferred.fenced_bytes();
     if (size == Size::small) return waiting >= most_fenced_in_small_shard;
-    return waiting >= std::max(bytes, least_small_change) && waiting >= small_change() / large_shards_.load();
+    return waiting >= std::max(bytes, least_small_change) && waiting >= part_of(small_change(), large_shards_.load());
 }
 
 MEMSAVER_INLINE bool Heaps::anything_waits() {
