@@ -211,10 +211,12 @@ TEST_CASE_TEMPLATE("a large block waits for the device once, however much others
     const Checked<M> machine;
     ArenaOf<M> arena{machine.driver, "large frees"};
     std::vector<void*> small;
-    for (int i = 0; i < 4096; ++i) small.push_back(arena.allocate(64_KiB));
-    const auto free_each_fourth = [&](std::size_t from) { // 64 MiB, of which no two blocks lie side by side
-        for (std::size_t i = from; i < small.size(); i += 4) arena.deallocate(std::exchange(small[i], nullptr));
-    };
+    const std::size_t count = 8 * small_change(machine.driver) / 64_KiB;
+    for (std::size_t i = 0; i < count; ++i) small.push_back(arena.allocate(64_KiB));
+    const auto free_each_fourth =
+        [&](std::size_t from) { // twice the small change, of which no two blocks lie side by side
+            for (std::size_t i = from; i < small.size(); i += 4) arena.deallocate(std::exchange(small[i], nullptr));
+        };
     free_each_fourth(0);
     bool freed = false;
     const std::uint64_t waits = machine.driver.calls(Call::drain);
@@ -230,15 +232,17 @@ TEST_CASE_TEMPLATE("a small block waits once over what other threads free in the
     const Checked<M> machine;
     ArenaOf<M> arena{machine.driver, "another shard"};
     std::vector<void*> small;
+    const std::size_t count = 8 * small_change(machine.driver) / 64_KiB;
     std::thread other{[&] {
-        for (int i = 0; i < 4096; ++i) small.push_back(arena.allocate(64_KiB));
+        for (std::size_t i = 0; i < count; ++i) small.push_back(arena.allocate(64_KiB));
     }};
     other.join();
     std::size_t turn = 0;
-    const auto free_some = [&] { // 16 MiB, one block of each chunk, so that no chunk is free as a whole
-        for (std::size_t i = turn; turn < 12 && i < small.size(); i += 16) arena.deallocate(small[i]);
-        ++turn;
-    };
+    const auto free_some =
+        [&] { // half of the small change, one block of each chunk, so that no chunk is free as a whole
+            for (std::size_t i = turn; turn < 12 && i < small.size(); i += 16) arena.deallocate(small[i]);
+            ++turn;
+        };
     for (int i = 0; i < 4; ++i) free_some();
     const std::uint64_t waits = machine.driver.calls(Call::drain);
     machine.driver.on_call([&](const CallRecord& made) {

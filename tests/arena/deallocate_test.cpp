@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("freeing over and over does not grow the arena", M, MEMSAVER_
     ArenaOf<M> arena{machine.driver, "churn"};
     for (int i = 0; i < 2000; ++i) arena.deallocate(arena.allocate(100'000));
     for (int i = 0; i < 200; ++i) arena.deallocate(arena.allocate(3_MiB));
-    CHECK(arena.usage().mapped_bytes <= 128_MiB);
+    CHECK(arena.usage().mapped_bytes <= 96_MiB + small_change(machine.driver));
 }
 
 TEST_CASE_TEMPLATE("null is given back for nothing", M, MEMSAVER_TEST_MACHINES) {

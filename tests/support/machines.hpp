@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -75,6 +76,14 @@ public:
 
     const Driver driver;
 };
+
+/// Bytes that wait in the only shard of large blocks of an arena before it waits for the device (decision 29).
+template <class D>
+std::size_t small_change(const FaultyDriver<D>& driver) {
+    DeviceMemory memory;
+    REQUIRE(driver.inner().memory(memory).ok());
+    return std::clamp<std::size_t>(memory.total_bytes / 512, 32_MiB, 128_MiB);
+}
 
 /// Two readings of a device's free memory, equal but for what its driver takes for itself.
 inline bool about(std::size_t a, std::size_t b) { return (a > b ? a - b : b - a) <= 16_MiB; }

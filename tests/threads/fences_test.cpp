@@ -40,24 +40,25 @@ TEST_CASE("threads that want memory while one waits for it all go on, also if th
 TEST_CASE("a thread whose blocks were freed before another one's wait for the device goes on with that one") {
     const Checked<HostMachine2G> machine;
     TaggedArena<HostMachine2G::Driver> arena{machine.driver, "two threads"};
-    const auto let_wait = [&] { // as much as a shard keeps before it wants the device to be waited for
-        void* const one = arena.allocate(16_MiB);
-        void* const two = arena.allocate(16_MiB);
-        arena.deallocate(one);
-        arena.deallocate(two);
-    };
+    const auto let_wait =
+        [&](std::size_t bytes) { // enough for a shard, or for the central heap, to wait for the device
+            void* const one = arena.allocate(bytes);
+            void* const two = arena.allocate(bytes);
+            arena.deallocate(one);
+            arena.deallocate(two);
+        };
     Turnstile freed;
     Turnstile go;
     Doing other{[&] {
-        let_wait();
+        let_wait(16_MiB);
         freed.pass();
         go.pass();
         (void)arena.allocate(16_MiB);
     }};
     freed.await();
     Stuck first{machine.driver, Call::drain, [&] {
-                    let_wait();
-                    (void)arena.allocate(16_MiB);
+                    let_wait(64_MiB); // from the central heap: two threads may have the same shard
+                    (void)arena.allocate(64_MiB);
                 }};
     freed.open();
     go.await();

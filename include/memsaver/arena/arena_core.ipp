@@ -216,8 +216,13 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
         try {
             grow(seen, size, request.alignment);
         } catch (const Error& error) {
-            if (reclaims == 8 || error.status().kind == StatusKind::gone || !reclaim_own(reclaims == 0, may_wait))
-                throw;
+            const Status status = error.status();
+            if (reclaims == 8 || status.kind == StatusKind::gone) throw;
+            if (!reclaim_own(reclaims == 0, may_wait)) {
+                const bool no_room = status.ok() || status.kind == StatusKind::out_of_memory;
+                if (reclaims != 0 || !no_room) throw;
+                settled = false; // nothing waits any more, perhaps since another thread has just made it free
+            }
             reclaims += 1;
         }
     }
