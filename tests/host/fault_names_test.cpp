@@ -107,6 +107,24 @@ TEST_CASE("a fault: a long name is cut") {
     CHECK(child.wait() == -SIGSEGV);
 }
 
+TEST_CASE("a violation names the tag whose memory work was about, unless tell_faults is off") {
+    for (const bool told : {true, false}) {
+        CAPTURE(told);
+        const HostDriver driver{64_MiB, {.survive_faults = true, .tell_faults = told}};
+        MemorySaver saver{driver};
+        (void)saver.arena("weights").allocate(1_MiB);
+        void* const block = saver.arena("kv_cache").allocate(1_MiB);
+        (void)saver.pause("kv_cache");
+        REQUIRE(driver.enqueue({}, reinterpret_cast<Address>(block), 1_MiB, [] {}).ok());
+        REQUIRE(driver.drain().ok());
+        REQUIRE(driver.violations().size() == 1);
+        const std::string text = driver.violations().front();
+        CHECK(text.starts_with("work on memory that is not mapped, or without access (1.00 MiB at 0x"));
+        CHECK(text.ends_with(told ? ", tag \"kv_cache\")" : ")"));
+        CHECK((text.find("tag") != std::string::npos) == told);
+    }
+}
+
 TEST_CASE("a fault elsewhere, and with tell_faults off: nothing is told") {
     Child elsewhere{[] {
         use_default();

@@ -35,6 +35,9 @@ public:
     }
     ~FaultName();
 
+    /// The name, or null: there is none.
+    [[nodiscard]] const char* text() const noexcept;
+
 private:
     struct Entry;
     struct Shared;

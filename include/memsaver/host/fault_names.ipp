@@ -62,6 +62,10 @@ MEMSAVER_INLINE FaultName::~FaultName() {
     if (--shared_.named == 0) uninstall();
 }
 
+MEMSAVER_INLINE const char* FaultName::text() const noexcept {
+    return entry_ == nullptr ? nullptr : entry_->name.data();
+}
+
 MEMSAVER_INLINE void FaultName::install() noexcept {
     if (shared_.installed) return; // beneath another one: to install it twice might close a circle
     if (::sigaction(SIGSEGV, nullptr, &shared_.previous) != 0) return;

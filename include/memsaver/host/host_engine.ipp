@@ -237,7 +237,7 @@ MEMSAVER_INLINE void HostEngine::mark_lost() noexcept {
 }
 
 MEMSAVER_INLINE void HostEngine::fault(const char* what, HostRange where) noexcept {
-    violations_.note(what, where);
+    violations_.note(what, where, memory_.name_at(where.address));
     if (!options_.survive_faults) mark_lost();
 }
 

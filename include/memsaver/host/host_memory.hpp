@@ -52,7 +52,8 @@ struct HostStatus {
 
 class HostViolations {
 public:
-    void note(const char* what, HostRange where) noexcept;
+    /// `whose`: the name of the addresses, if they have one.
+    void note(const char* what, HostRange where, const char* whose = nullptr) noexcept;
 
     [[nodiscard]] const std::vector<std::string>& texts() const noexcept { return texts_; }
 
@@ -169,6 +170,8 @@ public:
 
     /// What a fault in a whole reservation is told with; in anything else, nothing is.
     void name(HostRange range, const char* name) noexcept;
+    /// The name of the reservation that an address lies in, or null.
+    [[nodiscard]] const char* name_at(Address address) const noexcept;
 
     Status create(std::size_t bytes, PageHandle& out);
 

@@ -27,10 +27,10 @@ MEMSAVER_INLINE bool HostRange::overlaps(const HostRange& other) const noexcept 
     return bytes != 0 && other.bytes != 0 && address < other.end() && other.address < end();
 }
 
-MEMSAVER_INLINE void HostViolations::note(const char* what, HostRange where) noexcept {
+MEMSAVER_INLINE void HostViolations::note(const char* what, HostRange where, const char* whose) noexcept {
     try {
         texts_.push_back(std::string{what} + " (" + format_bytes(where.bytes) + " at " + format_address(where.address) +
-                         ')');
+                         (whose == nullptr ? "" : std::string{", "} + whose) + ')');
     } catch (...) { // no memory for the text: the status, or the lost machine, still tells
     }
 }
@@ -186,6 +186,13 @@ MEMSAVER_INLINE void HostMemory::name(HostRange range, const char* name) noexcep
     found->second.name = FaultName{range.address, range.bytes, name};
 }
 
+MEMSAVER_INLINE const char* HostMemory::name_at(Address address) const noexcept {
+    const auto after = reservations_.upper_bound(address);
+    if (after == reservations_.begin()) return nullptr;
+    const auto& [begin, reserved] = *std::prev(after);
+    return address - begin < reserved.bytes ? reserved.name.text() : nullptr;
+}
+
 MEMSAVER_INLINE Status HostMemory::create(std::size_t bytes, PageHandle& out) {
     if (!in_pages(bytes)) return misuse("create of a wrong size", {0, bytes});
     if (bytes > capacity_ - held_) return HostStatus::out_of_memory;
@@ -299,7 +306,7 @@ MEMSAVER_INLINE void HostMemory::free_plain(HostRange range) noexcept {
 }
 
 MEMSAVER_INLINE Status HostMemory::misuse(const char* what, HostRange where) noexcept {
-    violations_.note(what, where);
+    violations_.note(what, where, name_at(where.address));
     return HostStatus::invalid_value;
 }
 

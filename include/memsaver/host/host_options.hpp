@@ -28,7 +28,8 @@ struct HostDriverOptions {
     /// Otherwise a fault loses the machine, as an illegal address loses a CUDA context.
     bool survive_faults = false;
 
-    /// Before a segmentation fault in memory of a tag, a line on stderr names the tag and the address. A handler of
+    /// `violations()` name the tag that an address belongs to; and before a segmentation fault in memory of a tag, a
+    /// line on stderr names the tag and the address. A handler of
     /// SIGSEGV is there for that while a tag has addresses on such a machine; it hands on to the one that it found, and
     /// the fault is as it would be without. A program that means to fault and go on may not want the line.
     bool tell_faults = true;
