@@ -123,18 +123,18 @@ TEST_CASE("Heaps: a large device is waited for less often, and threads share wha
         CHECK(last != 0);
         f.deallocate(last);
         CHECK(worth_it());
-        CHECK(f.allocate(2_MiB) == 0); // its shard takes no more before
-        CHECK_FALSE(f.heaps.fence_for(2_MiB, 256));
+        CHECK(f.allocate(2_MiB) == 0);        // its shard takes no more before
+        CHECK(f.heaps.fence_for(2_MiB, 256)); // its own have passed, and so has all else that waited
         CHECK(f.allocate(32_MiB) != 0);
         CHECK(f.driver.calls(Call::drain) == 1);
     }
-    SUBCASE("or half of it for each shard") {
+    const auto shards_of = [&](std::ptrdiff_t threads) {
         std::mutex mutex;
         std::set<std::uint64_t> shards;
-        std::latch all{16};
-        std::vector<std::thread> threads;
-        for (int i = 0; i < 16; ++i) {
-            threads.emplace_back([&] {
+        std::latch all{threads};
+        std::vector<std::thread> running;
+        for (std::ptrdiff_t i = 0; i < threads; ++i) {
+            running.emplace_back([&] {
                 const Address block = f.allocate(2_MiB);
                 {
                     const std::lock_guard lock{mutex};
@@ -143,11 +143,20 @@ TEST_CASE("Heaps: a large device is waited for less often, and threads share wha
                 all.arrive_and_wait(); // threads that live at the same time have ids of their own
             });
         }
-        for (std::thread& thread : threads) thread.join();
-        REQUIRE(shards.size() >= 2); // of 32, by hash
+        for (std::thread& thread : running) thread.join();
+        return shards.size(); // of 32, by hash
+    };
+    SUBCASE("or half of it for each of a few shards") {
+        REQUIRE(shards_of(7) >= 2);
         let_wait(1);
         CHECK_FALSE(worth_it());
         let_wait(2);
+        CHECK(worth_it());
+    }
+    SUBCASE("or four times as much between many") {
+        REQUIRE(shards_of(80) >= 16);
+        CHECK_FALSE(worth_it());
+        let_wait(1);
         CHECK(worth_it());
     }
 }

@@ -4,7 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace threads_fences_test {
@@ -66,6 +68,46 @@ TEST_CASE("a thread whose blocks were freed before another one's wait for the de
     first.go_on();
     other.join();
     CHECK(machine.driver.calls(Call::drain) == 1);
+}
+
+TEST_CASE("threads with a block each are refused none while there is room for all of them") {
+    constexpr std::size_t count = 8;
+    const Checked<HostMachine2G> machine;
+    TaggedArena<HostMachine2G::Driver> arena{machine.driver, "just enough", {}, {.capacity = count * 8_MiB}};
+    std::vector<std::unique_ptr<Doing>> all;
+    for (std::size_t i = 0; i < count; ++i) {
+        all.push_back(std::make_unique<Doing>([&] {
+            for (int round = 0; round < 1000; ++round) {
+                void* const block = arena.allocate(8_MiB);
+                std::this_thread::yield();
+                arena.deallocate(block);
+            }
+        }));
+    }
+    for (const auto& each : all) CHECK_NOTHROW(each->join());
+}
+
+TEST_CASE("an allocation that needs all that waits waits for the device once") {
+    const Checked<HostMachine2G> machine;
+    TaggedArena<HostMachine2G::Driver> arena{machine.driver, "full", {}, {.capacity = 64_MiB}};
+    std::vector<void*> blocks;
+    for (int i = 0; i < 32; ++i) blocks.push_back(arena.allocate(2_MiB));
+    for (void* const block : blocks) arena.deallocate(block);
+    (void)arena.allocate(3_MiB); // none of them will do
+    CHECK(machine.driver.calls(Call::drain) == 1);
+}
+
+TEST_CASE("blocks can be given up while a thread asks how large the device is") {
+    const Checked<HostMachine2G> machine;
+    TaggedArena<HostMachine2G::Driver> arena{machine.driver, "asked"};
+    std::vector<void*> blocks;
+    Stuck first{machine.driver, Call::memory, [&] {
+                    for (int i = 0; i < 17; ++i) blocks.push_back(arena.allocate(2_MiB));
+                    for (int i = 0; i < 16; ++i) arena.deallocate(blocks[static_cast<std::size_t>(i)]);
+                    (void)arena.allocate(2_MiB); // is 32 MiB much?
+                }};
+    arena.deallocate(blocks.back()); // of that thread's shard
+    first.go_on();
 }
 
 } // namespace threads_fences_test

@@ -197,17 +197,20 @@ private:
     // --- growth ---
 
     /// A block of `size` bytes (a multiple of 256) from open memory, which grows as it must. Throws OutOfMemory only
-    /// once everything in the arena that nobody holds has been taken, waiting for the device if that needs it.
+    /// once everything in the arena that nobody holds has been taken, waiting for the device if that needs it; or when
+    /// other threads have taken `most_reclaims` times what it made free.
     Address take_block(std::size_t size, const Request& request);
+    static constexpr int most_reclaims = 64;
+    static constexpr int gentle_reclaims = 8; // so many of them keep the arena's pages
     /// Takes open memory for a block of `bytes`, unless somebody has grown the arena since `seen`.
     void grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment);
     /// Throws Misuse if `more` bytes are more than the capacity that the program set leaves.
     void check_capacity(std::size_t more) const;
     /// Makes everything in the arena that nobody holds reusable, and gives whole extents of it back. Waits for the
     /// device if anything waits for it. Whether anything changed.
-    /// `at_first`: keeps the pages if anything waited, for that may be enough. `may_wait`, once: for the operation that
-    /// another thread has under way.
-    bool reclaim_own(bool at_first, bool& may_wait);
+    /// `gentle`: keeps the pages if anything waited, for that may be enough. `waits`: so many more times for an
+    /// operation that another thread has under way.
+    bool reclaim_own(bool gentle, int& waits);
     [[nodiscard]] std::size_t check_request(const Request& request) const;
 
     // --- operations ---

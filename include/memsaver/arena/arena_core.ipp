@@ -191,11 +191,13 @@ MEMSAVER_INLINE std::size_t ArenaCore::check_request(const Request& request) con
 
 MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& request) {
     const auto take = [&] { return heaps_.allocate(size, request.alignment, request.bytes, request.stream); };
-    int reclaims = 0;     // others may take what it makes free, but not for ever
-    bool may_wait = true; // for another thread's operation, once
+    int reclaims = 0;            // others may take what it makes free, but not for ever
+    int waits = gentle_reclaims; // for other threads' operations
+    bool nothing = false;        // the last one found nothing
     for (bool waited = false, settled = false;;) {
         require_open_for([&] { return request.text(); });
         const std::uint64_t seen = growths_.load();
+        const std::uint64_t passed = heaps_.fences().last_done();
         if (const Address address = take()) return address;
         // What a block waited for others may take: it waits but once to save growth, else it might never have its
         // turn. Shards that give nothing out while too much waits in them can make it wait again.
@@ -217,27 +219,28 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
             grow(seen, size, request.alignment);
         } catch (const Error& error) {
             const Status status = error.status();
-            if (reclaims == 8 || status.kind == StatusKind::gone) throw;
-            if (!reclaim_own(reclaims == 0, may_wait)) {
-                const bool no_room = status.ok() || status.kind == StatusKind::out_of_memory;
-                if (reclaims != 0 || !no_room) throw;
-                settled = false; // nothing waits any more, perhaps since another thread has just made it free
-            }
+            if (reclaims == most_reclaims || status.kind == StatusKind::gone) throw;
+            // What waited when this thread looked may have passed since, by another one's wait, and be free.
+            const bool found = reclaim_own(reclaims < gentle_reclaims, waits) || heaps_.fences().last_done() != passed;
+            const bool no_room = status.ok() || status.kind == StatusKind::out_of_memory;
+            if (!found && (nothing || !no_room)) throw;
+            nothing = !found;
+            settled = false;
             reclaims += 1;
         }
     }
 }
 
-MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool at_first, bool& may_wait) {
-    const bool waits = anything_waits();
-    if (waits) {
+MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool gentle, int& waits) {
+    const bool any = anything_waits();
+    if (any) {
         heaps_.fence();
         heaps_.settle();
-        if (at_first) return true; // perhaps that is enough, and pages need not go
+        if (gentle) return true; // perhaps that is enough, and pages need not go
     }
     const auto turn = try_turn();
-    if (!turn) return (std::exchange(may_wait, false) && wait_for_others()) || waits; // it has in hand what is missing
-    return trim_now(*this) != 0 || waits;
+    if (!turn) return (waits-- > 0 && wait_for_others()) || any; // it has in hand what is missing
+    return trim_now(*this) != 0 || any;
 }
 
 MEMSAVER_INLINE void ArenaCore::check_capacity(std::size_t more) const {
@@ -919,8 +922,8 @@ MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
     try {
         take_more();
     } catch (const Error& error) { // memory of the arena that nobody holds may be in the way
-        bool may_wait = true;
-        if (error.status().kind == StatusKind::gone || !core_.reclaim_own(false, may_wait)) throw;
+        int waits = 1;
+        if (error.status().kind == StatusKind::gone || !core_.reclaim_own(false, waits)) throw;
         take_more();
     }
     parts_.push_back(more);
@@ -1022,8 +1025,8 @@ MEMSAVER_INLINE void ArenaCore::ElasticPages::commit(Range part) {
     try {
         try_it();
     } catch (const Error& error) { // memory of the arena that nobody holds may be in the way
-        bool may_wait = true;
-        if (!room || error.status().kind == StatusKind::gone || !core_.reclaim_own(false, may_wait)) throw;
+        int waits = 1;
+        if (!room || error.status().kind == StatusKind::gone || !core_.reclaim_own(false, waits)) throw;
         try_it();
     }
 }

@@ -100,7 +100,7 @@ public:
     /// Whether it is time to wait for the device, so that freed memory can be used again, rather than to take `growth`
     /// more bytes. A wait costs microseconds on an idle device, and any time on a busy one, to which other threads give
     /// no work meanwhile; so it is not for small change. Where so much waits that this thread's shard gives nothing
-    /// out, it is. What waits in other shards must be more than they may keep.
+    /// out, it is. Else, for a block from a shard, twice as much must wait in all as large shards may keep.
     [[nodiscard]] bool fence_is_worth_it(std::size_t bytes, std::size_t alignment, std::size_t growth);
     /// Whether waiting for the device would make anything reusable.
     [[nodiscard]] bool anything_waits();
@@ -108,7 +108,7 @@ public:
     /// Threads that come while one waits share the next wait. What it makes reusable is found by `allocate`.
     void fence() { fences_.pass(driver_, fences_.last_begun() + 1); }
     /// The same for what has waited longest in the heap that would serve such a block, if anything waits there; answers
-    /// whether that was all that waits anywhere.
+    /// whether all that has waited anywhere has passed then.
     bool fence_for(std::size_t bytes, std::size_t alignment);
     [[nodiscard]] Fences& fences() noexcept { return fences_; }
     /// Everything that can be reused becomes free, and leases that are free go back to the central heap.
@@ -173,10 +173,12 @@ private:
     /// at least and at most so many.
     static constexpr std::size_t least_small_change = 32_MiB;
     static constexpr std::size_t most_small_change = 128_MiB;
-    [[nodiscard]] std::size_t small_change() noexcept;
-    /// Whether so much waits in a locked shard that it gives nothing out before the device has passed it: of large ones
-    /// in each half of `small_change`, or all of it in the only one. A fence serves all shards.
-    [[nodiscard]] bool too_much_waits(const Heap& shard, Size size, std::size_t bytes) noexcept;
+    /// `least_small_change` until the device has been asked, which must not be done under a lock: it may be busy.
+    [[nodiscard]] std::size_t small_change() const noexcept;
+    void ask_small_change() noexcept;
+    /// Whether so much waits in a locked shard that it gives nothing out before the device has passed it. A fence
+    /// serves all shards.
+    [[nodiscard]] bool too_much_waits(const Heap& shard, Size size, std::size_t bytes) const noexcept;
     static constexpr std::size_t most_fenced_in_small_shard = 4_MiB;
 
     /// Who has leased each unit of a segment: the number of the shard or 0, and whether a lease starts there.

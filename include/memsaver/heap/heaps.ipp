@@ -262,20 +262,23 @@ MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment
     return heap.blocks.allocate(bytes, alignment, requested, exact)->address;
 }
 
-/// What may wait in each of so many large shards: one has all of the small change, several have half of it each.
+/// What may wait in each of so many large shards: one has all of the small change, several have half of it each, and
+/// many four times as much between them.
 MEMSAVER_INLINE std::size_t part_of(std::size_t small_change, std::size_t shards) noexcept {
-    return shards < 2 ? small_change : std::max(std::size_t{32_MiB}, small_change / 2);
+    if (shards < 2) return small_change;
+    return std::max(std::size_t{32_MiB}, std::min(small_change / 2, 4 * small_change / shards));
 }
 
 MEMSAVER_INLINE bool Heaps::fence_is_worth_it(std::size_t bytes, std::size_t alignment, std::size_t growth) {
     const Size size = size_of(bytes, alignment);
+    std::size_t waiting = 0;
+    each_heap([&](Heap& heap) { waiting += heap.deferred.fenced_bytes(); });
+    if (waiting >= least_small_change) ask_small_change();
     if (size != Size::huge) {
         Heap& shard = shard_of_this_thread(size);
         const std::lock_guard lock{shard.mutex};
         if (too_much_waits(shard, size, bytes)) return true;
     }
-    std::size_t waiting = 0;
-    each_heap([&](Heap& heap) { waiting += heap.deferred.fenced_bytes(); });
     if (waiting < std::max({bytes, growth, least_small_change})) return false;
     if (size == Size::huge) return waiting >= small_change();
     const std::size_t shards = large_shards_.load(); // what waits in them takes all locks: more than they may keep
@@ -290,22 +293,22 @@ MEMSAVER_INLINE bool Heaps::fence_for(std::size_t bytes, std::size_t alignment) 
         const std::lock_guard lock{heap.mutex};
         wanted = heap.deferred.first_fence();
     }
-    fences_.pass(driver_, wanted == 0 ? fences_.last_begun() + 1 : wanted);
-    return wanted == 0;
+    const std::uint64_t next = fences_.last_begun() + 1;
+    fences_.pass(driver_, wanted == 0 ? next : wanted);
+    return fences_.last_done() >= next;
 }
 
-MEMSAVER_INLINE std::size_t Heaps::small_change() noexcept {
-    std::size_t bytes = small_change_.load();
-    if (bytes == 0) {
-        DeviceMemory memory;
-        const bool known = driver_.memory(memory).ok();
-        bytes = std::clamp(known ? memory.total_bytes / 512 : 0, least_small_change, most_small_change);
-        small_change_.store(bytes);
-    }
-    return bytes;
+MEMSAVER_INLINE void Heaps::ask_small_change() noexcept {
+    DeviceMemory memory;
+    if (small_change_.load() != 0 || !driver_.memory(memory).ok()) return;
+    small_change_.store(std::clamp(memory.total_bytes / 512, least_small_change, most_small_change));
 }
 
-MEMSAVER_INLINE bool Heaps::too_much_waits(const Heap& shard, Size size, std::size_t bytes) noexcept {
+MEMSAVER_INLINE std::size_t Heaps::small_change() const noexcept {
+    return std::max(small_change_.load(), least_small_change);
+}
+
+MEMSAVER_INLINE bool Heaps::too_much_waits(const Heap& shard, Size size, std::size_t bytes) const noexcept {
     const std::size_t waiting = shard.deferred.fenced_bytes();
     if (size == Size::small) return waiting >= most_fenced_in_small_shard;
     return waiting >= std::max(bytes, least_small_change) && waiting >= part_of(small_change(), large_shards_.load());

@@ -74,8 +74,8 @@ public:
     /// A number for a graph that is to be captured; never 0.
     [[nodiscard]] std::uint64_t new_graph() noexcept { return last_graph_.fetch_add(1) + 1; }
 
-    /// How a block is given up now: with a stream that a capture began at it is that one's graph's, whoever gives it
-    /// up; otherwise, inside a capture of this thread, it is this one's.
+    /// Makes of an order how a block is given up now: with a stream that a capture began at it is that one's graph's,
+    /// whoever gives it up; otherwise, inside a capture of this thread, it is this one's.
     void look_at(FreeOrder& order) noexcept;
 
 private:
