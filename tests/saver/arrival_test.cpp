@@ -3,6 +3,7 @@
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
+#include "support/turnstile.hpp"
 
 #include "memsaver/backup/verified.hpp"
 
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -706,6 +708,61 @@ TEST_CASE("saving ahead fails: the memory is active, and the pause saves it") {
     CHECK(saver.pause("frozen").saved_bytes == 2 * layer);
     saver.resume("frozen");
     CHECK(frozen.whole());
+}
+
+TEST_CASE("saving ahead fails for one tag: of those before it nothing counts as saved") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Layers first{machine.driver, saver.arena("first", HostBackup{.refresh = Refresh::once}), 2};
+    const Buffer<char> second{saver.arena("second", FileBackup{.directory = "/nonexistent", .refresh = Refresh::once}),
+                              1_MiB};
+    CHECK_THROWS_AS((void)saver.save({"first", "second"}), Error);
+    CHECK(saver.pause("first").saved_bytes == 2 * layer); // the program has had no reason to tell what it changed
+    saver.resume("first");
+    CHECK(first.whole());
+}
+
+TEST_CASE("pausing what is saved ahead: a timeout does not wait for an executor that never comes to it") {
+    struct Never final : Executor {
+        void submit(std::function<void()> task) override { tasks.push_back(std::move(task)); }
+        std::vector<std::function<void()>> tasks;
+    };
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const HostBackup policy{
+        .storage = Storage::pageable, .refresh = Refresh::once, .executor = std::make_shared<Never>()};
+    const Layers frozen{machine.driver, saver.arena("frozen", policy), 2};
+    const Arrival saved = saver.save("frozen");
+    CHECK_NOTHROW((void)saver.pause("frozen", {.timeout = std::chrono::minutes{1}}));
+    saver.resume("frozen");
+    CHECK(frozen.whole());
+}
+
+TEST_CASE("an arrival is done as soon as its bytes are, while another thread gives their backup back") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Layers layers{machine.driver, saver.arena("w", HostBackup{.retain = false, .threads = 1}), 2};
+    (void)saver.pause("w");
+    const Arrival coming = saver.resume_async("w");
+    {
+        Stuck first{machine.driver, Call::unpin_host, [&] { coming.wait(); }};
+        CHECK(coming.done());
+        coming.before(StreamRef{});
+        first.go_on();
+    }
+    CHECK(layers.whole());
+}
+
+TEST_CASE("an arrival's end takes whatever a hook throws") {
+    const Checked<HostMachine2G> machine;
+    std::vector<std::string> told;
+    MemorySaver saver{machine.driver, {.events = [&](const Event& event) { told.push_back(event.text); }}};
+    const Layers layers{machine.driver, saver.arena("w", HostBackup{.threads = 1}), 2};
+    (void)saver.pause("w");
+    const Hook hook = saver.after_resume([](ResumeEvent&) { throw 7; });
+    { const Arrival coming = saver.resume_async("w"); }
+    CHECK(std::any_of(told.begin(), told.end(), [](const std::string& text) { return contains(text, "hook threw"); }));
+    CHECK(layers.whole());
 }
 
 TEST_CASE("saving ahead after bytes that could not be brought: their pages go first, and the backup is whole") {

@@ -1,6 +1,7 @@
 // The life of a tag: made, dropped, made again; what outlives it, and what its kept bytes become.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 
@@ -280,6 +281,34 @@ TEST_CASE("forget_backup: what is kept of paused memory goes, and the next pause
     CHECK(saver.resume("w").restored_bytes == 8_MiB);
     CHECK(filled(machine.driver, block, 8));
     saver.forget_backup("w"); // nothing is paused
+}
+
+TEST_CASE("forget_backup: beside a pause that is under way, what it drops is told as lost") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
+    fill(machine.driver, block, 7);
+    {
+        Stuck pausing{machine.driver, Call::record_device, [&] { (void)saver.pause("w"); }};
+        Doing forgetting{[&] { saver.forget_backup("w"); }};
+        for (int i = 0; i < 1000; ++i) std::this_thread::yield(); // until it waits for the turn, or a little less
+        pausing.go_on();
+        forgetting.join();
+    }
+    const Use use = saver.use("w");
+    CHECK(use.lost() ==
+          (filled(machine.driver, block, 7) ? std::vector<std::string>{} : std::vector<std::string>{"w"}));
+}
+
+TEST_CASE("use: bytes that a failing pause has dropped are told as lost") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Buffer<char> block{saver.arena("cache", Discard{}), 2 << 20};
+    { const Use use = saver.use("cache"); }
+    machine.driver.fail({.call = Call::release});
+    CHECK_THROWS_AS((void)saver.pause("cache"), DriverError);
+    machine.driver.heal();
+    CHECK(saver.use("cache").lost() == std::vector<std::string>{"cache"});
 }
 
 TEST_CASE("resume: this once nothing is brought, and what was kept is stale") {

@@ -1,4 +1,5 @@
 // Reclaims: so much back to the device, from what is unused and then from idle tags.
+#include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
@@ -89,6 +90,49 @@ TEST_CASE("reclaim: what is in use stays, also until its marks have passed") {
     stream.let_go();
     CHECK(saver.reclaim(1_MiB, {.timeout = 10min}).bytes() == 8_MiB);
     CHECK_THROWS_AS((void)saver.reclaim(1, {.device = 5}), Misuse);
+}
+
+TEST_CASE("reclaim: a tag whose marks have not passed is passed by alone") {
+    const Checked<HostMachine2G> machine;
+    HeldStream busy{machine.driver.inner()};
+    MemorySaver saver{machine.driver};
+    const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 8_MiB};
+    const Buffer<char> b{saver.arena("b", HostBackup{.threads = 1}), 8_MiB};
+    { const Use use = saver.use("b"); }
+    {
+        Use use = saver.use("a");
+        use.until(busy.get());
+    }
+    CHECK(saver.reclaim(16_MiB, {.timeout = 0ms}).evicted_bytes == 8_MiB);
+    CHECK(row_of(saver, "a").state == "active");
+    busy.let_go();
+}
+
+TEST_CASE("reclaim: a capture that begins while it waits for marks is in its way, and no error") {
+    const Checked<HostMachine2G> machine;
+    HeldStream busy{machine.driver.inner()};
+    const OwnStream stream{machine.driver};
+    MemorySaver saver{machine.driver};
+    const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 8_MiB};
+    {
+        Use use = saver.use("a");
+        use.until(busy.get());
+    }
+    Reclaimed got;
+    Turnstile asked;
+    asked.open();
+    machine.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::wait) asked.pass();
+    });
+    Doing reclaiming{[&] { got = saver.reclaim(8_MiB); }};
+    asked.await();
+    machine.driver.on_call({});
+    const Graph graph = capture(saver, "graph", stream, [&] {
+        busy.let_go();
+        reclaiming.join();
+    });
+    CHECK(got.evicted_bytes == 0);
+    CHECK(contains(got.why_not_more, "a capture is open"));
 }
 
 TEST_CASE("reclaim: a before-hook that throws keeps its tag, an after-hook's exception comes out") {

@@ -235,6 +235,88 @@ TEST_CASE("use: waits for room that another thread's use holds, and for no longe
     CHECK(world.states({"d"}) == "1");
 }
 
+TEST_CASE("use: what nobody holds is had before others' uses are waited for") {
+    World world{{"a", "b"}};
+    MemorySaver<D>& saver = *world.saver;
+    const Arena scratch = saver.arena("scratch", Discard{});
+    SUBCASE("though the device is to be waited for") { scratch.deallocate(scratch.allocate(2 * each)); }
+    Elastic cache;
+    int asked = 0;
+    SUBCASE("of elastic memory, by its owner's consent") {
+        cache = saver.arena("cache").elastic(2 * each, {.granularity = each, .on_reclaim = [&](std::size_t) {
+                                                            asked += 1;
+                                                            cache.resize(0, already_idle);
+                                                            return 2 * each;
+                                                        }});
+        cache.commit(0, 2 * each);
+    }
+    const Use a = saver.use("a");
+    Doing other{[&] { CHECK(saver.use("b", {.room_within = 0ms})); }};
+    CHECK_NOTHROW(other.join());
+    CHECK(asked <= 1);
+    cache = {};
+}
+
+TEST_CASE("use: on_no_room is asked before others' uses are too little") {
+    void* extra = nullptr;
+    int asked = 0;
+    World* there = nullptr;
+    World world{{"a", "b"}, {.on_no_room = [&](const NoRoom&) {
+                    asked += 1;
+                    if (extra == nullptr) return false;
+                    there->saver->deallocate(std::exchange(extra, nullptr), already_idle);
+                    return true;
+                }}};
+    there = &world;
+    extra = world.saver->arena("kept").allocate(2 * each);
+    const Use a = world.saver->use("a");
+    Doing other{[&] { CHECK(world.saver->use("b", {.room_within = 0ms})); }};
+    CHECK_NOTHROW(other.join());
+    CHECK(asked == 1);
+}
+
+TEST_CASE("use: memory that another thread's operation has in hand is waited for") {
+    World world{{"b"}};
+    MemorySaver<D>& saver = *world.saver;
+    (void)saver.arena("kept", HostBackup{.threads = 1}).allocate(2 * each + each / 2);
+    HeldStream busy{world.driver.inner()};
+    Turnstile waits;
+    waits.open();
+    world.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::wait) waits.pass();
+    });
+    Doing pausing{[&] { (void)saver.pause("kept", {.order = after(busy.get())}); }};
+    waits.await();
+    world.driver.on_call({});
+    Doing using_it{[&] { CHECK(saver.use("b")); }};
+    busy.let_go();
+    CHECK_NOTHROW(using_it.join());
+    pausing.join();
+    CHECK(world.whole("b"));
+}
+
+TEST_CASE("use: its timeout bounds its order, and other operations") {
+    World world{{"a", "b"}};
+    MemorySaver<D>& saver = *world.saver;
+    (void)saver.arena("kept").allocate(each + each / 2);
+    { const Use a = saver.use("a"); }
+    HeldStream busy{world.driver.inner()};
+    CHECK_THROWS_AS((void)saver.use("b", {.timeout = 5ms, .order = after(busy.get())}), NotIdle);
+    Turnstile waits;
+    waits.open();
+    world.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::wait) waits.pass();
+    });
+    Doing trimming{[&] { (void)saver.trim("b", {.order = after(busy.get())}); }};
+    waits.await();
+    world.driver.on_call({});
+    CHECK_THROWS_AS((void)saver.use("b", {.timeout = 5ms}), NotIdle);
+    busy.let_go();
+    trimming.join();
+    CHECK(saver.use("b"));
+    CHECK(world.whole("b"));
+}
+
 TEST_CASE("use: a pause of what is in use waits, or is NotIdle; by the holder it is Misuse") {
     World world{{"a", "b"}};
     auto& saver = *world.saver;

@@ -179,7 +179,8 @@ public:
     /// The program changed bytes that the policy may have saved before: save them again at the next pause.
     void invalidate();
     /// What is kept of memory that is paused now goes: a resume brings it back as after a pause that discards.
-    void forget_backup();
+    /// `dropping()` is called before anything is dropped, with the turn: nothing comes back meanwhile.
+    void forget_backup(FunctionRef<void()> dropping);
     /// Throws Misuse for a policy without such a choice. Waits for an operation that is under way.
     void set_retain(bool yes);
     /// Gives everything back, waiting for the device first. Later calls throw Misuse, but for those of destructors. A

@@ -532,7 +532,7 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     check_of_tag(kept, "give back what a backup holds");
 }
 
-MEMSAVER_INLINE void ArenaCore::forget_backup() {
+MEMSAVER_INLINE void ArenaCore::forget_backup(FunctionRef<void()> dropping) {
     const auto turn = take_turn({}, "forget_backup");
     const std::shared_ptr<AnySlot> nothing{AnyPolicy{Discard{}}.open(driver())};
     const std::vector<LiveBlock> blocks = heaps_.live_blocks(pages_.paused_ranges());
@@ -543,6 +543,7 @@ MEMSAVER_INLINE void ArenaCore::forget_backup() {
         for (auto& batch : pages_.paused) old.push_back(std::exchange(batch.slot, nothing));
     }
     if (old.empty()) return;
+    dropping();
     for (const LiveBlock& block : blocks) own_->forget(block.serial);
     tell_kept(own_->resumed());
     for (std::shared_ptr<AnySlot>& slot : old) retire_slot(std::move(slot));

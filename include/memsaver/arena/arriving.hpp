@@ -25,8 +25,9 @@ namespace detail {
 class ArenaCore::SaveAhead {
 public:
     SaveAhead(ArenaCore& core, Turn::Hold turn);
-    SaveAhead(SaveAhead&&) noexcept = default;
+    SaveAhead(SaveAhead&& other) noexcept;
     SaveAhead& operator=(SaveAhead&&) = delete;
+    ~SaveAhead();
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
     [[nodiscard]] const std::string& tag() const noexcept { return core_->tag(); }
@@ -45,6 +46,7 @@ private:
     bool able_;
     std::vector<Range> ranges_;         // of active memory, sorted
     std::vector<std::uint64_t> living_; // serials of the blocks in it when it began, sorted
+    bool enqueued_ = false;             // and nobody's yet
     Ticket ticket_;
     Span saving_;
     std::chrono::nanoseconds waited_{0};
@@ -115,8 +117,8 @@ private:
     bool each_ticket(const char* what, Range range, Act&& act);
     void poll_until(const Deadline& deadline);
     void wait_for_all();
-    /// Until it is over, nobody uses the tickets any more.
-    void shut_out() noexcept;
+    /// Nothing moves any more, and nobody uses the tickets: it is as good as over, with this failure or none.
+    void shut_out(const std::exception_ptr& failure) noexcept;
     void finish(State state, std::exception_ptr failure) noexcept;
     void throw_failure();
 

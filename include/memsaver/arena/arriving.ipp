@@ -33,6 +33,17 @@ MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(ArenaCore& core, Turn::Hold turn
     std::sort(living_.begin(), living_.end());
 }
 
+MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(SaveAhead&& other) noexcept
+    : turn_{std::move(other.turn_)}, core_{other.core_}, able_{other.able_}, ranges_{std::move(other.ranges_)},
+      living_{std::move(other.living_)}, enqueued_{std::exchange(other.enqueued_, false)},
+      ticket_{std::move(other.ticket_)}, saving_{std::move(other.saving_)}, waited_{other.waited_} {}
+
+MEMSAVER_INLINE ArenaCore::SaveAhead::~SaveAhead() {
+    if (!enqueued_) return;
+    ticket_ = {}; // what it has saved may be old when it is next needed: nobody knows of it, and tells what changes
+    core_->own_->outdated();
+}
+
 MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
     if (ranges_.empty()) return;
     saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
@@ -45,6 +56,7 @@ MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
         });
         return blocks;
     };
+    enqueued_ = true;
     ticket_ = core_->own_->save(live);
 }
 
@@ -54,9 +66,8 @@ MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
 class ArenaCore::Arriving::Use {
 public:
     explicit Use(Arriving& arriving) : arriving_{arriving} {
-        std::unique_lock lock{arriving_.mutex_};
-        arriving_.changed_.wait(lock, [&] { return !arriving_.shut_; });
-        counts_ = arriving_.state_ != State::over;
+        const std::lock_guard lock{arriving_.mutex_};
+        counts_ = arriving_.state_ != State::over && !arriving_.shut_; // shut out: nothing moves any more
         if (counts_) arriving_.uses_ += 1;
     }
     Use(const Use&) = delete;
@@ -89,6 +100,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::begin(const std::shared_ptr<Arriving>&
 
 MEMSAVER_INLINE void ArenaCore::Arriving::begin(const std::shared_ptr<Arriving>& arriving,
                                                 SaveAhead&& saving) noexcept {
+    saving.enqueued_ = false;
     arriving->row_.waited = saving.waited_;
     arriving->saving_.push_back(std::move(saving.ticket_)); // for which there is room
     arriving->span_ = std::move(saving.saving_);
@@ -114,7 +126,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::settle(const Deadline& deadline) {
         }
         if (coming_back_) return finish(State::failed, std::move(failure));
     }
-    shut_out();
+    shut_out(failure);
     if (coming_) {
         row_ = coming_->commit();
         coming_.reset();
@@ -129,7 +141,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::settle(const Deadline& deadline) {
 
 MEMSAVER_INLINE void ArenaCore::Arriving::give_up() noexcept {
     if (!in(State::failed)) return;
-    shut_out();
+    shut_out(failure_);
     coming_.reset();
     finish(State::over, failure_);
 }
@@ -208,6 +220,9 @@ MEMSAVER_INLINE bool ArenaCore::Arriving::each_ticket(const char* what, Range ra
 }
 
 MEMSAVER_INLINE void ArenaCore::Arriving::poll_until(const Deadline& deadline) {
+    if (const Use use{*this}) {
+        for (Ticket& ticket : tickets()) ticket.help();
+    }
     for (auto pause = std::chrono::microseconds{5}; !done();
          pause = std::min(2 * pause, std::chrono::microseconds{500})) {
         if (std::chrono::steady_clock::now() >= *deadline) {
@@ -226,8 +241,9 @@ MEMSAVER_INLINE void ArenaCore::Arriving::wait_for_all() {
     }
 }
 
-MEMSAVER_INLINE void ArenaCore::Arriving::shut_out() noexcept {
+MEMSAVER_INLINE void ArenaCore::Arriving::shut_out(const std::exception_ptr& failure) noexcept {
     std::unique_lock lock{mutex_};
+    failure_ = failure;
     shut_ = true;
     changed_.wait(lock, [&] { return uses_ == 0; });
 }

@@ -127,7 +127,7 @@ MEMSAVER_INLINE void OwnedArena::invalidate() const {
 }
 
 MEMSAVER_INLINE void OwnedArena::forget_backup() const {
-    run([](ArenaCore& arena) { arena.forget_backup(); });
+    run([](ArenaCore& arena) { arena.forget_backup([] {}); });
 }
 
 MEMSAVER_INLINE BackupView OwnedArena::backup_view(const void* pointer, std::size_t bytes) const {

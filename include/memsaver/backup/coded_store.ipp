@@ -138,6 +138,7 @@ public:
     Status follow(StreamRef, Range range) noexcept override { return Transfer::wait_for(range); }
     inline Status wait_for(Range range) noexcept override;
     [[nodiscard]] bool by_kernels() const noexcept override { return plan_.parts != 0; }
+    void help() noexcept override { crew_.help(); }
     inline void cancel() noexcept override;
 
 private:

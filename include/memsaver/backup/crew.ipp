@@ -52,6 +52,8 @@ MEMSAVER_INLINE void Crew::help() noexcept {
         shared_->running += 1;
     }
     shared_->work_here();
+    const std::lock_guard lock{shared_->mutex};
+    shared_->over = true; // no work is left for those who have not begun
 }
 
 MEMSAVER_INLINE std::exception_ptr Crew::failure() noexcept {

@@ -54,6 +54,7 @@ public:
 
     [[nodiscard]] MEMSAVER_INLINE std::size_t place(Range range) const noexcept override;
 
+    void help() noexcept override { crew_.help(); }
     MEMSAVER_INLINE void cancel() noexcept override;
 
 private:

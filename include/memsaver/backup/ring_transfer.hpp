@@ -107,6 +107,7 @@ public:
     MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
     [[nodiscard]] MEMSAVER_INLINE std::size_t place(Range range) const noexcept override;
 
+    void help() noexcept override { crew_.help(); }
     MEMSAVER_INLINE void cancel() noexcept override;
 
 private:

@@ -66,6 +66,10 @@ public:
         return std::max(kept_.place(range), files_.place(range)); // they move side by side
     }
     [[nodiscard]] bool by_kernels() const noexcept override { return kept_.by_kernels() || files_.by_kernels(); }
+    void help() noexcept override {
+        kept_.help();
+        files_.help();
+    }
     void cancel() noexcept override {
         kept_.cancel();
         files_.cancel();

@@ -34,6 +34,7 @@ public:
     [[nodiscard]] bool enqueued() const noexcept override { return moving_.enqueued(); }
     [[nodiscard]] bool by_kernels() const noexcept override { return moving_.by_kernels(); }
     [[nodiscard]] std::size_t place(Range range) const noexcept override { return moving_.place(range); }
+    void help() noexcept override { moving_.help(); }
     void cancel() noexcept override { moving_.cancel(); }
     MEMSAVER_INLINE Status wait() override;
 

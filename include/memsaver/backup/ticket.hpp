@@ -62,6 +62,8 @@ public:
         /// Whether bytes come by kernels of the device, which a stream that waits for the host might stand in the way
         /// of: streams share the few queues that the hardware has.
         [[nodiscard]] virtual bool by_kernels() const noexcept { return false; }
+        /// Does here what an executor of the program's has not begun: its threads may all wait for who calls this.
+        virtual void help() noexcept {}
         /// Nobody wants it any more: what is not on its streams need not go, and `wait` then answers a failure. Any
         /// time, any thread; does not wait.
         virtual void cancel() noexcept {}
@@ -95,6 +97,10 @@ public:
     /// Whether bytes come by kernels of the device.
     [[nodiscard]] bool by_kernels() const noexcept { return work_ && work_->by_kernels(); }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
+    /// See Work::help.
+    void help() noexcept {
+        if (work_) work_->help();
+    }
     /// Nobody wants the bytes any more.
     void cancel() noexcept {
         if (work_) work_->cancel();

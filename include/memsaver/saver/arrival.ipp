@@ -129,6 +129,13 @@ MEMSAVER_INLINE void ArrivalState::end() noexcept {
             return Event{EventKind::ignored, known != nullptr ? known->tag() : std::string{}, saver_->driver().device(),
                          error.what()};
         });
+    } catch (...) { // whatever a hook throws
+        tell(saver_->events(), [&] {
+            return Event{EventKind::ignored,
+                         {},
+                         saver_->driver().device(),
+                         "at the end of an Arrival a hook threw what is no std::exception"};
+        });
     }
 }
 
@@ -235,10 +242,12 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         ResumeEvent event{state_->names_for(tags, hooks), {}};
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
+        ResidentList takers; // now: bytes that are on their way need no host memory to be told
+        if (state_->under_pressure()) takers = SaverState::residents_of(state_->tags_.members(tags));
         state_->with_patience(options.room_within, [&](int& refused_by) {
             state_->resume_async_now(*arrival, tags, options, event.tags, refused_by);
         });
-        if (state_->under_pressure()) state_->keep_free(SaverState::residents_of(state_->tags_.members(tags)));
+        state_->keep_free(takers);
         return Arrival{std::move(arrival)};
     });
 }
@@ -329,11 +338,11 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
         seen = room_made_.load();
         return again;
     });
+    for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
+    for (ResumeStep& step : steps) naming(step.tag(), [&] { step.close_gates(); });
     for (std::size_t k = 0; options.bytes && k < steps.size(); ++k) { // what was kept is not brought
         if (!steps[k].ranges().empty()) tags_.residents().lose(*stepping[k]->resident);
     }
-    for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
-    for (ResumeStep& step : steps) naming(step.tag(), [&] { step.close_gates(); });
     for (std::size_t k = 0; k < steps.size(); ++k) Arriving::begin(arriving[k], std::move(steps[k]));
     arrival.begin(std::move(parts), std::move(names));
 }

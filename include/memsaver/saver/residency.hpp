@@ -41,7 +41,8 @@ public:
         Report out;
         Report in;
     };
-    void make_way(const Tags& out, const Tags& in, const Order& order, bool at_last, Moved& moved);
+    void make_way(const Tags& out, const Tags& in, const Order& order, const Deadline& deadline, bool at_last,
+                  Moved& moved);
 
 private:
     [[nodiscard]] Reclaimed give_back(std::size_t bytes, const ReclaimOptions& options, bool wait_for_device);
@@ -71,8 +72,11 @@ private:
     void tell_coming(const Tags& in);
     /// One try of it: these go, then those come; then `let_go()`, and after-hooks. Answers what a device without room
     /// said.
-    std::optional<OutOfMemory> move(const ResidentList& out, const Tags& in, const Order& order, bool at_last,
-                                    FunctionRef<void()> let_go);
+    std::optional<OutOfMemory> move(const ResidentList& out, const Tags& in, const Order& order,
+                                    const Deadline& deadline, bool at_last, FunctionRef<void()> let_go);
+    /// What nobody holds goes, waiting for the device if that is what it takes; if there is none, elastic memory, whose
+    /// owners are asked once. Whether anything did.
+    bool make_room_anew(const Tags& in);
     /// What the devices lack for bringing these, or nothing.
     [[nodiscard]] std::vector<Shortage> shortages(const Tags& in);
     /// Idle tags, in their order, that make up for all shortages together; those that are not needed for it are left
@@ -82,7 +86,7 @@ private:
     [[nodiscard]] bool others_could_make_room(const Tags& in, const ResidentList& residents);
     /// Runs the before-hooks of each that was not asked yet. Those whose throw are passed by from now on: then false.
     [[nodiscard]] bool hooks_agree(const ResidentList& chosen);
-    [[noreturn]] void raise_no_room(const Tags& in, const char* why);
+    [[nodiscard]] OutOfMemory no_room(const Tags& in, const char* why);
     /// Runs the after-hooks of what was done, all of them; keeps the first exception.
     template <class What>
     void tell(const HookList<What>& hooks, What& event, std::exception_ptr& first);
@@ -101,6 +105,7 @@ private:
     std::vector<std::string> takers_; ///< whose elastic memory stays
     ResidentList asked_;              ///< whose before-hooks have run, and no hooks after a pause since
     bool resume_hooks_ran_ = false;
+    bool elastic_asked_ = false;
     int refused_by_ = 0;
     std::vector<Shortage> mispredicted_; ///< what was free, and could not be had
 };

@@ -50,6 +50,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
     const Deadline room = deadline_after(options.room_within);
     Deadline rest = deadline_after(options.timeout); // for all but room
     unsigned asked = 0;
+    bool waited = false; // for other threads' operations
     for (Residents::Waiter waiter{books_, residents, options.await_bytes};;) {
         int device = state_.driver_.device();
         const Deadline both = earlier(room, rest);
@@ -59,7 +60,12 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             const bool too_few = !brought.done && !brought.refused; // idle tags: not a device that refuses what it has
             if (too_few && !waiter.holds_any() && others_could_make_room(in, residents)) {
                 waiter.stop_moving();
-                if (over(room)) raise_no_room(in, "other threads' uses did not make enough within the time allowed");
+                if (make_room_anew(in)) continue;
+                if (over(room)) {
+                    OutOfMemory error = no_room(in, "other threads' uses did not make enough within the time allowed");
+                    if (state_.ask_for_room(error, refused_by_, error.tag(), asked++)) continue;
+                    throw error;
+                }
                 const auto since = std::chrono::steady_clock::now();
                 waiter.await_change(room);
                 if (rest) *rest += std::chrono::steady_clock::now() - since;
@@ -72,11 +78,12 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             }
             waiter.stop_moving(); // what the program does now may need what this one holds
             device = brought.device;
+            if (!both && !std::exchange(waited, true) && state_.wait_for_others(device)) continue;
             if (state_.ask_for_room(*brought.error, device, brought.error->tag(), asked++)) continue;
             throw OutOfMemory{*brought.error};
         } catch (NotIdle& error) {
             waiter.stop_moving();
-            if (over(room)) raise_no_room(in, error.what());
+            if (over(room)) throw no_room(in, error.what());
             state_.say_who_holds(error, in);
             throw;
         } catch (OutOfMemory& error) {
@@ -92,7 +99,7 @@ MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadli
     mispredicted_.clear();
     if (at_last) {
         tell_coming(in);
-        auto refused = move({}, in, order, true, [] {});
+        auto refused = move({}, in, order, deadline, true, [] {});
         return refused ? Brought{false, true, refused_by_, std::move(refused)} : Brought{true};
     }
     constexpr unsigned often_enough = 8; // devices that say that there is room, and have none
@@ -114,10 +121,11 @@ MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadli
         Residents::Claim claim = books_.try_claim(out);
         if (claim.tags().size() < out.size()) continue; // somebody began to use one: it is no candidate now
         claim.wait_for_marks(deadline);
-        const std::optional<OutOfMemory> refused = move(out, in, order, false, [&] { // no hook runs with either
-            const Residents::Claim over = std::move(claim);
-            no_captures.reset();
-        });
+        const std::optional<OutOfMemory> refused =
+            move(out, in, order, deadline, false, [&] { // no hook runs with either
+                const Residents::Claim over = std::move(claim);
+                no_captures.reset();
+            });
         if (!refused) return {true};
         tries += 1; // what is free is looked at again; only what it does not show is to be added
         if (refused->needed_bytes() <= refused->free_bytes()) mispredicted_.push_back({refused_by_, 2_MiB});
@@ -132,7 +140,8 @@ MEMSAVER_INLINE void Residency::tell_coming(const Tags& in) {
 }
 
 MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& out, const Tags& in, const Order& order,
-                                                           bool at_last, FunctionRef<void()> let_go) {
+                                                           const Deadline& deadline, bool at_last,
+                                                           FunctionRef<void()> let_go) {
     const Tags going = tags_of(out);
     PauseEvent gone{going.names(), {}}; // now: what has been done needs no host memory to be told
     ResumeEvent come{in.names(), {}};
@@ -141,7 +150,7 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     std::optional<OutOfMemory> refused;
     bool arrived = false;
     try {
-        make_way(going, in, order, at_last, moved);
+        make_way(going, in, order, deadline, at_last, moved);
         arrived = true;
     } catch (const OutOfMemory& error) {
         refused = error;
@@ -175,8 +184,8 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     return refused;
 }
 
-MEMSAVER_INLINE void Residency::make_way(const Tags& out, const Tags& in, const Order& order, bool at_last,
-                                         Moved& moved) {
+MEMSAVER_INLINE void Residency::make_way(const Tags& out, const Tags& in, const Order& order, const Deadline& deadline,
+                                         bool at_last, Moved& moved) {
     refused_by_ = state_.driver_.device();
     if (out.size() != 0) {
         const std::vector<std::string>& going = out.names();
@@ -191,7 +200,7 @@ MEMSAVER_INLINE void Residency::make_way(const Tags& out, const Tags& in, const 
         };
         const Span exchanging = state_.span_of(going, "exchange");
         try {
-            split(state_.exchange_now(out, in, {.order = order}, refused_by_, at_last));
+            split(state_.exchange_now(out, in, {.order = order, .timeout = time_left(deadline)}, refused_by_, at_last));
         } catch (const Error& error) {
             split(error.report());
             throw;
@@ -200,11 +209,24 @@ MEMSAVER_INLINE void Residency::make_way(const Tags& out, const Tags& in, const 
     }
     const Span resuming = state_.span_of(in.names(), "resume");
     try {
-        moved.in = state_.resume_now(in, {}, refused_by_, at_last);
+        moved.in = state_.resume_now(in, {}, refused_by_, at_last, deadline);
     } catch (const Error& error) {
         moved.in = error.report();
         throw;
     }
+}
+
+MEMSAVER_INLINE bool Residency::make_room_anew(const Tags& in) {
+    bool any = false;
+    for (const Shortage& there : shortages(in)) {
+        refused_by_ = there.device;
+        any = state_.make_room(there.device, true, {}, state_.room_made_.load()) || any;
+    }
+    if (any || std::exchange(elastic_asked_, true)) return any;
+    for (const Shortage& there : shortages(in)) {
+        any = state_.ask_elastic(there.device, in.names(), there.bytes, true) != 0 || any;
+    }
+    return any;
 }
 
 MEMSAVER_INLINE std::vector<Residency::Shortage> Residency::shortages(const Tags& in) {
@@ -370,7 +392,7 @@ void Residency::tell(const HookList<What>& hooks, What& event, std::exception_pt
     }
 }
 
-MEMSAVER_INLINE void Residency::raise_no_room(const Tags& in, const char* why) {
+MEMSAVER_INLINE OutOfMemory Residency::no_room(const Tags& in, const char* why) {
     std::size_t needed = 0;
     std::size_t free = 0;
     for (const auto& member : state_.tags_.members(in)) {
@@ -383,7 +405,7 @@ MEMSAVER_INLINE void Residency::raise_no_room(const Tags& in, const char* why) {
                           " were free: " + why,
                       needed, free};
     state_.say_who_holds(error, in);
-    throw error;
+    return error;
 }
 
 // --- reclaim ---
@@ -417,12 +439,15 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
         if (got.bytes() < bytes && !state_.elastic_.empty())
             in_the_way = "owners of elastic memory keep the rest of it; ";
     }
+    bool one_by_one = false; // as soon as one of several is not idle
     while (got.bytes() < bytes) {
-        const ResidentList out = choose({{device, bytes - got.bytes()}}, false);
+        ResidentList out = choose({{device, bytes - got.bytes()}}, false);
         if (out.empty()) break;
+        if (one_by_one) out.resize(1);
         if (!hooks_agree(out)) continue;
+        const char* const captured = "a capture is open, which no pause may meet; ";
         if (state_.captures_.open()) {
-            in_the_way = "a capture is open, which no pause may meet; ";
+            in_the_way = captured;
             break;
         }
         Residents::Claim claim = books_.try_claim(out);
@@ -433,10 +458,18 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
         try {
             const Deadline deadline = deadline_after(options.timeout);
             claim.wait_for_marks(deadline);
+            std::optional<OpenCaptures::KeepOut> no_captures;
+            try {
+                no_captures.emplace(state_.captures_, "reclaim");
+            } catch (const Misuse&) { // one has begun meanwhile
+                in_the_way = captured;
+                break;
+            }
             const Span pausing = state_.span_of(going.names(), "pause");
             report = state_.pause_now(going, {.order = options.order, .timeout = time_left(deadline)});
         } catch (const NotIdle&) {
-            passed_by_.insert(passed_by_.end(), claim.tags().begin(), claim.tags().end());
+            one_by_one = true;
+            if (claim.tags().size() == 1) passed_by_.push_back(claim.tags().front());
             continue;
         }
         { const Residents::Claim ended = std::move(claim); } // before hooks run
@@ -479,7 +512,7 @@ MEMSAVER_INLINE ResidentList SaverState::residents_of(const Members& members) {
 MEMSAVER_INLINE void SaverState::note_losses(const Members& members, const Report& report,
                                              const std::optional<AnyPolicy>& once) noexcept {
     for (const TagReport& row : report.tags) {
-        if (row.released_bytes == 0 && row.mapped_bytes == 0 && row.handed_bytes == 0) continue;
+        if (row.released_bytes == 0 && row.mapped_bytes == 0 && row.handed_bytes == 0 && row.held_bytes == 0) continue;
         for (const auto& member : members) {
             if (member->tag != row.tag || member->driver.device() != row.device) continue;
             if (!(once ? *once : member->policy).keeps_bytes()) tags_.residents().lose(*member->resident);

@@ -372,10 +372,10 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
 }
 
 MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by,
-                                              bool may_wait) {
+                                              bool may_wait, const Deadline& deadline) {
     const Members members =
         tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
-    Turns turns = take_turns(members, {}, "resume");
+    Turns turns = take_turns(members, deadline, "resume");
     std::vector<ResumeStep> steps;
     ResidentList residents; // of the steps
     steps.reserve(members.size());
@@ -577,9 +577,9 @@ MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
         state_->tags_.require("forget_backup", tags);
         for (const auto& member : state_->tags_.members(tags)) {
             if (member->core == nullptr) continue;
-            const bool away = !member->core->all_there();
-            member->core->forget_backup();
-            if (away && member->resident != nullptr) state_->tags_.residents().lose(*member->resident);
+            member->core->forget_backup([&] {
+                if (member->resident != nullptr) state_->tags_.residents().lose(*member->resident);
+            });
         }
     });
 }

@@ -138,7 +138,8 @@ class SaverState {
                         bool may_wait = true);
     /// `refused_by`: the device that had no room, where it throws OutOfMemory. `may_wait`: for the device, rather than
     /// find no room.
-    Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by, bool may_wait = true);
+    Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by, bool may_wait = true,
+                      const Deadline& deadline = {});
     /// The devices among those of a use's tags, or else of the saver's, whose a stream or an event is; of the default
     /// stream, all those of the tags. None where the saver is switched off.
     template <class Mark>

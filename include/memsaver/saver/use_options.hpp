@@ -19,8 +19,8 @@ struct UseOptions {
     /// How long to wait for room that other threads' uses hold, or what they marked; then OutOfMemory. None: as long as
     /// it takes. Where their ends cannot make enough, `use` does not wait at all.
     std::optional<std::chrono::nanoseconds> room_within{};
-    /// How long to wait for everything but uses to end: pauses that are under way on these tags, and the work that uses
-    /// of evicted tags marked; then NotIdle. None: as long as it takes.
+    /// How long to wait for everything but uses to end: other operations on the tags concerned, the work that uses of
+    /// evicted tags marked, and `order`; then NotIdle. None: as long as it takes.
     std::optional<std::chrono::nanoseconds> timeout{};
     /// What evictions wait for besides the ends of uses and what these marked. For programs whose work outside of every
     /// use may touch what is evicted.
