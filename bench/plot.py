@@ -266,7 +266,8 @@ def peers(rows):
     """Beside torch_memory_saver's own library, by the same calls, and a checkpoint of the whole process."""
     ours, theirs = "memsaver", "torch_memory_saver"
     shapes = list(dict.fromkeys(name.split("/")[1] for name in rows))
-    kinds = [("dropped", "discard", "", "bytes dropped"), ("kept, the first time", "backup", "first_", "bytes kept on the host, the first time"),
+    kinds = [("dropped", "discard", "", "bytes dropped"), ("dropped, on pages in use before", "used", "", "bytes dropped, on pages in use before"),
+             ("kept, the first time", "backup", "first_", "bytes kept on the host, the first time"),
              ("kept, later", "backup", "", "bytes kept on the host, later")]
     panels, numbers, memory, processes = [], [], [], []
     for label, kind, prefix, title in kinds:
@@ -282,7 +283,8 @@ def peers(rows):
                             *(f"{theirs_ms / ours_ms:.1f}" for ours_ms, theirs_ms in zip(*times))])
             if kind == "discard":
                 memory.append([shape, *(mib(row[key]) for row in reversed(pair) for key in ("device_mib", "paused_mib"))])
-        panels.append((title, panel))
+        if panel:
+            panels.append((title, panel))
     for shape in shapes:
         if row := rows.get(f"checkpoint/{shape}/driver"):
             processes.append([shape, number(row["pause_ms"]), number(row["resume_ms"]), mib(row["given_back_mib"])])
@@ -290,6 +292,10 @@ def peers(rows):
                    [ours, theirs, "checkpoint of the process"], panels)
     text = ["![Beside torch_memory_saver](figures/peers.svg)", ""]
     text += table(["the same calls, in ms", f"{theirs}: pause", "resume", f"{ours}: pause", "resume", "times faster: pause", "resume"], numbers)
+    ratios = [rows[name]["ratio"] for name in (f"neighbour/1 x 16 GiB/{who}" for who in (theirs, ours)) if name in rows]
+    if len(ratios) == 2:
+        text += table(["resume of 16 GiB right after another process gave the rest back, by a plain copy on a quiet device", theirs, ours],
+                      [["ratio", *(f"{ratio:.2f}" for ratio in ratios)]])
     text += table(["device memory", f"{theirs}: in use", "paused", f"{ours}: in use", "paused"], memory)
     if processes:
         text += table(["`cuCheckpointProcess*` of a process that holds", "out, ms", "back, ms", "given back"], processes)

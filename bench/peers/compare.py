@@ -20,6 +20,7 @@ import run as house  # noqa: E402: bench/run.py
 
 MIB, GIB = 1 << 20, 1 << 30
 SHAPES = [(1, 8 * GIB, "1 x 8 GiB"), (256, 32 * MIB, "256 x 32 MiB"), (4096, 2 * MIB, "4096 x 2 MiB"), (4096, 64 << 10, "4096 x 64 KiB")]
+USED_SHAPES = [SHAPES[0], (1, 64 * GIB, "1 x 64 GiB")]
 
 
 def library(folder, what):
@@ -68,6 +69,10 @@ def rows(programs, libraries):
                 yield {"name": f"{kind}/{shape}/{who}", "tensors": count, "bytes": count * bytes_each, **found}
         found = checkpoint(programs, count, bytes_each)
         yield {"name": f"checkpoint/{shape}/driver", "tensors": count, "bytes": count * bytes_each, **found}
+    for count, bytes_each, shape in USED_SHAPES:
+        for who, preload in libraries.items():
+            found = workload(programs, preload, "used", count, bytes_each)
+            yield {"name": f"used/{shape}/{who}", "tensors": count, "bytes": count * bytes_each, **found}
     for who, preload in libraries.items():  # right after another process gave the rest of the device back
         found = workload(programs, preload, "neighbour", 1, 16 * GIB)
         yield {"name": f"neighbour/1 x 16 GiB/{who}", "tensors": 1, "bytes": 16 * GIB, **found}

@@ -2,6 +2,7 @@
 // interface, whichever library has been preloaded. Prints one line of JSON.
 //
 //   peers_workload discard|backup <tensors> <bytes each>    with LD_PRELOAD=<library>
+//   peers_workload used <tensors> <bytes each>              as discard, once all of the device's pages have been in use
 //   peers_workload neighbour <tensors> <bytes each>         the same, right after `fill` gave the device back
 //   peers_workload fill                                     without: that other process, told by numbers
 //   peers_workload hold <tensors> <bytes each>              without: "ready <pid>"; waits for a line, checks the bytes
@@ -100,10 +101,40 @@ private:
     std::size_t bytes_;
 };
 
-int pause_and_resume(bool backup, std::size_t count, std::size_t bytes) {
+/// Takes all but about `left` bytes of the device, outside of regions, and writes to it. Answers how many bytes are
+/// taken.
+std::size_t take_all(std::vector<void*>& taken, std::size_t left) {
+    constexpr std::size_t each = std::size_t{1} << 30;
+    std::size_t free = 0;
+    std::size_t total = 0;
+    for (;;) {
+        void* block = nullptr;
+        require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+        if (free < left + each || cudaMalloc(&block, each) != cudaSuccess) break;
+        taken.push_back(block);
+        require(cudaMemset(block, 1, each), "cudaMemset");
+    }
+    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return taken.size() * each;
+}
+/// Answers how many bytes that were.
+std::size_t give_all(std::vector<void*>& taken) {
+    const std::size_t bytes = taken.size() << 30;
+    for (void* const block : taken) require(cudaFree(block), "cudaFree");
+    taken.clear();
+    return bytes;
+}
+
+int pause_and_resume(const std::string& kind, std::size_t count, std::size_t bytes) {
+    const bool backup = kind == "backup";
     auto* const pause = tms<int(const char*)>("tms_pause");
     auto* const resume = tms<int(const char*)>("tms_resume");
     require(cudaFree(nullptr), "cudaFree");
+    if (kind == "used") { // pages that nobody has used yet are faster to take
+        std::vector<void*> all;
+        (void)take_all(all, std::size_t{2} << 30);
+        (void)give_all(all);
+    }
     Tensors tensors{count, bytes};
     const double before = used_mib();
     tms<void(const char*)>("tms_set_current_tag")("peers");
@@ -191,26 +222,9 @@ private:
 };
 
 int fill() {
-    constexpr std::size_t each = std::size_t{1} << 30;
     std::vector<void*> taken;
     for (std::size_t left = 0; std::scanf("%zu", &left) == 1;) {
-        std::size_t free = 0;
-        std::size_t total = 0;
-        std::size_t bytes = taken.size() * each;
-        if (left == 0) {
-            for (void* const block : taken) require(cudaFree(block), "cudaFree");
-            taken.clear();
-        } else {
-            for (;;) {
-                void* block = nullptr;
-                require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-                if (free < left + each || cudaMalloc(&block, each) != cudaSuccess) break;
-                taken.push_back(block);
-                require(cudaMemset(block, 1, each), "cudaMemset");
-            }
-            require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-            bytes = taken.size() * each;
-        }
+        const std::size_t bytes = left != 0 ? take_all(taken, left) : give_all(taken);
         std::printf("%zu\n", bytes);
         std::fflush(stdout);
     }
@@ -300,9 +314,10 @@ int main(int count, char** arguments) {
     };
     if (words.size() == 2 && words[0] == "warm") return warm(number(1));
     if (words.size() == 1 && words[0] == "fill") return fill();
-    require(words.size() == 3 && number(1) != 0 && number(2) != 0, "discard|backup|hold <tensors> <bytes each>");
+    const char* const usage = "discard|used|backup|neighbour|hold <tensors> <bytes each>";
+    require(words.size() == 3 && number(1) != 0 && number(2) != 0, usage);
     if (words[0] == "hold") return hold(number(1), number(2));
     if (words[0] == "neighbour") return beside_neighbour(number(1), number(2));
-    require(words[0] == "discard" || words[0] == "backup", "discard|backup|hold <tensors> <bytes each>");
-    return pause_and_resume(words[0] == "backup", number(1), number(2));
+    require(words[0] == "discard" || words[0] == "used" || words[0] == "backup", usage);
+    return pause_and_resume(words[0], number(1), number(2));
 }
