@@ -72,7 +72,7 @@ void sample(benchmark::State& state, const Shape& shape, Start&& start) {
     if (failed) state.SkipWithError("a thread failed");
 }
 
-enum class Free { plain, stream, idle };
+enum class Free { plain, stream, idle, ordered }; // ordered: allocated by the stream, too
 
 template <Driver D>
 void ours(benchmark::State& state, const D& driver, const Shape& shape, Free how, bool enabled = true) {
@@ -85,9 +85,10 @@ void ours(benchmark::State& state, const D& driver, const Shape& shape, Free how
         for (std::size_t i = 0; i < others; ++i) (void)arena.allocate(4_KiB); // the saver's end frees them
         const StreamRef stream = streams[static_cast<std::size_t>(thread)];
         return [&arena, &shape, how, stream] {
-            void* block = arena.allocate(shape.bytes);
+            void* block = how == Free::ordered ? arena.allocate(shape.bytes, stream) : arena.allocate(shape.bytes);
             switch (how) {
             case Free::plain: arena.deallocate(block); break;
+            case Free::ordered:
             case Free::stream: arena.deallocate(block, stream); break;
             case Free::idle: arena.deallocate(block, already_idle); break;
             }
@@ -168,6 +169,8 @@ void register_all(const D& driver) {
                     [driver](auto& state, const Shape& s) { ours(state, driver, s, Free::plain); });
                 add("memsaver/stream", shape,
                     [driver](auto& state, const Shape& s) { ours(state, driver, s, Free::stream); });
+                add("memsaver/ordered", shape,
+                    [driver](auto& state, const Shape& s) { ours(state, driver, s, Free::ordered); });
 #if MEMSAVER_BENCH_CUDART
                 if constexpr (!on_host<D>) {
                     Shape fewer = shape;

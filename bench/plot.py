@@ -159,12 +159,13 @@ def pause_resume(rows):
 
 def allocate(rows):
     kinds = [("memsaver/idle", "already_idle"), ("memsaver/plain", "no stream"), ("memsaver/stream", "with a stream"),
-             ("cudaMallocAsync", "cudaMallocAsync"), ("cudaMalloc", "cudaMalloc"), ("memsaver switched off", "switched off")]
+             ("memsaver/ordered", "in stream order"), ("cudaMallocAsync", "cudaMallocAsync"), ("cudaMalloc", "cudaMalloc"), ("memsaver switched off", "switched off")]
     shapes, numbers, panels = [], [], []
     for name in rows:
         shape = next((name[len(kind) + 1:] for kind, _ in kinds if name.startswith(kind + "/")), None)
         if shape and shape not in shapes:
             shapes.append(shape)
+    kinds = [(kind, who) for kind, who in kinds if any(name.startswith(kind + "/") for name in rows)]
     for shape in shapes:
         size, threads, live = re.fullmatch(r"(.+)/threads:(\d+)/live:(\d+)", shape).groups()
         found = [rows.get(f"{kind}/{shape}") for kind, _ in kinds]

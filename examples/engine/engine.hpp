@@ -119,13 +119,16 @@ public:
     }
 
     /// Everything comes back, the weights in the order in which a step reads them; with Options::stream_weights steps
-    /// may begin at once, and wait for what they read.
+    /// may begin at once, and wait for what they read. The cache has no bytes to bring: its pages come while theirs
+    /// travel.
     [[nodiscard]] memsaver::Arrival resume_streamed() {
-        saver_->resume(light_tags);
+        saver_->resume({"graphs", "workspace", "prefill"});
         memsaver::ResumeAsyncOptions in_order;
         for (const auto& part : weights().parts())
             in_order.first.insert(in_order.first.end(), part.begin(), part.end());
-        return saver_->resume_async(loaded_[active_]->tag, in_order);
+        memsaver::Arrival coming = saver_->resume_async(loaded_[active_]->tag, in_order);
+        saver_->resume("cache");
+        return coming;
     }
 
     /// A second model, of the same shape, in memory of its own; the first one steps aside for it.

@@ -1,5 +1,6 @@
 // A transformer that gives its GPU memory back and gets it again: see README.md for what it shows and how to run it.
 #include "engine.hpp"
+#include "saved_ahead.hpp"
 #include "self_check.hpp"
 #include "session.hpp"
 #include "story.hpp"
@@ -96,6 +97,7 @@ int run(const engine::Options& options) {
     story.run(engine);
     if (options.rounds > 0) engine::Timings{session, engine}.run();
     if (options.stream_weights) engine::StreamedResumes{session, engine}.run();
+    if (options.save_ahead) engine::SavedAhead{session, engine}.run();
     if (options.cycles > 0) engine::UpdateCycles{session, engine}.run();
     if (options.models > 1) engine::Turns{session, engine}.run();
     std::cout << engine.saver().usage() << engine.workspaces().stats() << '\n';
