@@ -29,6 +29,12 @@ TEST_CASE("HostDriver: a copyable name of one machine") {
     CHECK(copy == b);
 }
 
+TEST_CASE("HostDriver: has 1 GiB unless told otherwise") {
+    DeviceMemory memory;
+    REQUIRE(HostDriver{}.memory(memory).ok());
+    CHECK(memory.total_bytes == 1_GiB);
+}
+
 TEST_CASE("HostDriver: a granularity must be possible") {
     CHECK_THROWS_AS((HostDriver{1_GiB, {.granularity = 0}}), Misuse);
     CHECK_THROWS_AS((HostDriver{1_GiB, {.granularity = 3 * page}}), Misuse);

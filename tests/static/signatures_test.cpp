@@ -73,7 +73,7 @@ concept FreesWithAPointer = requires(S saver, void* p, void* q) {
 static_assert(!FreesWithAPointer<Host>);
 
 [[maybe_unused]] void calls(Host& saver, MemorySaver<>& any, Runtime stream) {
-    MemorySaver<> made = MemorySaver{HostDriver{8_GiB}};
+    MemorySaver<> made = MemorySaver{HostDriver{}};
     MemorySaver<> made_too{CudaDriver{0}};
     saver = MemorySaver{HostDriver{8_GiB}};
     MemorySaver strict{HostDriver{8_GiB}, {.default_policy = HostBackup{}, .on_no_room = [](const NoRoom& need) {

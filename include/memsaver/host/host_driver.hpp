@@ -2,6 +2,7 @@
 // Does not know tags, policies or CUDA.
 #pragma once
 
+#include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/driver/system_memory.hpp"
 #include "memsaver/host/host_options.hpp"
@@ -33,9 +34,9 @@ class HostMachine;
 /// not own a copy of it: the machine would wait for its own thread to end.
 class HostDriver : public detail::SystemMemory {
 public:
-    /// A machine with `capacity_bytes` of memory. Throws Misuse if the granularity is not a power of two or less than
-    /// the system's page, and Unavailable if the system has no anonymous files.
-    explicit HostDriver(std::size_t capacity_bytes, HostDriverOptions options = {});
+    /// A machine with `capacity_bytes` of memory, 1 GiB unless told otherwise. Throws Misuse if the granularity is not a
+    /// power of two or less than the system's page, and Unavailable if the system has no anonymous files.
+    explicit HostDriver(std::size_t capacity_bytes = 1_GiB, HostDriverOptions options = {});
 
     // No move: a handle always has its machine.
     HostDriver(const HostDriver&) = default;
