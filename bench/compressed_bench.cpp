@@ -1,28 +1,15 @@
 // What does a coded backup cost, and what does it save? bf16 weights (normal, sigma 0.02), beside the same tag with a
 // plain HostBackup and beside one plain pinned copy, in the same run. All of them on a quiet device.
 #include "backup_baselines.hpp"
+#include "bf16_weights.hpp"
 #include "memsaver/backup/compressed.hpp"
 
 #include <chrono>
-#include <cstring>
-#include <random>
 #include <thread>
 
 namespace {
 
 using namespace bench;
-
-/// As bf16: normal, with sigma 0.02. 64 MiB of them, over and over: more than a codec looks at.
-std::vector<unsigned char> weights() {
-    std::mt19937 random{7};
-    std::normal_distribution<float> normal{0.0F, 0.02F};
-    std::vector<unsigned char> made(64_MiB);
-    for (std::size_t at = 0; at < made.size(); at += 2) {
-        const float value = normal(random);
-        std::memcpy(made.data() + at, reinterpret_cast<const unsigned char*>(&value) + 2, 2);
-    }
-    return made;
-}
 
 struct Times {
     double first_pause = 0;
@@ -80,7 +67,7 @@ Times measure(benchmark::State& state, const D& driver, const AnyPolicy& policy,
 
 template <Driver D>
 void compressed(benchmark::State& state, const D& driver, std::size_t bytes) {
-    const std::vector<unsigned char> content = weights();
+    const std::vector<unsigned char> content = bf16_weights();
     warm_host_memory(driver, 3 * bytes);
     std::vector<double> out;
     std::vector<double> in;

@@ -3,9 +3,12 @@
 //
 // The floor of a reclaim is the driver's unmap and release of as many bytes in as large handles. The floor of the
 // models is one plain pinned copy of the bytes that had to come in: evictions of what was saved before (Refresh::once)
-// copy nothing. A run of its own compares every byte at every use.
+// copy nothing. Coded weights cross the link in two thirds of their bytes, so that they may come in faster than the
+// floor. A run of its own compares every byte at every use.
 #include "backup_baselines.hpp"
+#include "bf16_weights.hpp"
 #include "floor.hpp"
+#include "memsaver/backup/compressed.hpp"
 
 #include <array>
 #include <atomic>
@@ -102,8 +105,21 @@ std::vector<unsigned> requests(std::size_t count) {
     return row;
 }
 
+struct Models {
+    std::size_t each;  ///< bytes
+    std::size_t count; ///< requests
+    bool compare;      ///< every byte, at every use
+    bool coded;
+};
+
 template <Driver D>
-void eight_models(benchmark::State& state, const D& driver, std::size_t each, std::size_t count, bool compare) try {
+void eight_models(benchmark::State& state, const D& driver, const Models& wanted) try {
+    const std::size_t each = wanted.each;
+    const std::size_t count = wanted.count;
+    const bool compare = wanted.compare;
+    const bool coded = wanted.coded;
+    const HostBackup once{.refresh = Refresh::once};
+    const AnyPolicy policy = coded ? AnyPolicy{Compressed<HostBackup>{once}} : AnyPolicy{once};
     const std::size_t free = memory_of(driver).free_bytes;
     const std::size_t room = 3 * each + each / 2;
     std::optional<MemorySaver<D>> saver;
@@ -111,8 +127,12 @@ void eight_models(benchmark::State& state, const D& driver, std::size_t each, st
                                            return saver->reclaim(need.bytes).bytes() != 0;
                                        }});
     std::vector<Buffer<unsigned char>> blocks;
-    const auto pattern = [](std::byte* to, std::size_t bytes, unsigned model) {
-        for (std::size_t at = 0; at + 8 <= bytes; at += 8) {
+    const std::vector<unsigned char> weights = coded ? bf16_weights() : std::vector<unsigned char>{};
+    const auto pattern = [&](std::byte* to, std::size_t bytes, unsigned model) {
+        const std::size_t period = weights.size() - std::min(weights.size(), models * 4_KiB);
+        for (std::size_t at = 0; coded && at < bytes; at += period)
+            std::memcpy(to + at, weights.data() + model * 4_KiB, std::min(period, bytes - at));
+        for (std::size_t at = 0; !coded && at + 8 <= bytes; at += 8) {
             const std::uint64_t word = (at + model + 1) * 0x9E3779B97F4A7C15U;
             std::memcpy(to + at, &word, 8);
         }
@@ -123,10 +143,9 @@ void eight_models(benchmark::State& state, const D& driver, std::size_t each, st
         OwnedStream stream;
         check(stream.open(driver), "open a stream");
         for (unsigned model = 0; model < models; ++model) {
-            blocks.emplace_back(saver->arena("model." + std::to_string(model), HostBackup{.refresh = Refresh::once},
-                                             ArenaOptions{.evictable = true}),
+            blocks.emplace_back(saver->arena("model." + std::to_string(model), policy, ArenaOptions{.evictable = true}),
                                 each);
-            if (compare) pattern(host.data(), each, model);
+            if (compare || (coded && model == 0)) pattern(host.data(), each, model);
             const auto to = reinterpret_cast<Address>(blocks.back().data());
             check(driver.copy_to_device(to, host.data(), each, stream.get()), "copy in");
             OwnedEvent event;
@@ -187,6 +206,7 @@ void eight_models(benchmark::State& state, const D& driver, std::size_t each, st
         auto& counters = state.counters;
         counters["requests"] = static_cast<double>(count);
         counters["seed"] = seed;
+        counters["coded"] = coded ? 1 : 0;
         counters["bytes_each"] = static_cast<double>(each);
         counters["hits"] = static_cast<double>(after.hits - before.hits);
         counters["misses"] = static_cast<double>(after.misses - before.misses);
@@ -212,21 +232,16 @@ void register_all(const D& driver) {
     fixed(benchmark::RegisterBenchmark(("reclaim/" + format_bytes(cache)).c_str(),
                                        [driver](benchmark::State& s) { reclaim(s, driver, cache); }),
           21);
-    struct Size {
-        std::size_t each;
-        std::size_t count;
-        bool compare;
-    };
-    const std::size_t large = on_host<D> ? 4_MiB : 12_GiB;
+    const std::size_t large = on_host<D> ? 64_MiB : 12_GiB;
     const std::size_t small = on_host<D> ? 4_MiB : 256_MiB;
-    for (const Size& size : {Size{large, on_host<D> ? 200U : requests_wanted(), false}, Size{small, 200, true}}) {
+    const std::size_t requests = on_host<D> ? 200 : requests_wanted();
+    for (const Models& size : {Models{large, requests, false, false}, Models{large, requests, false, true},
+                               Models{small, 200, true, false}, Models{small, 200, true, true}}) {
         if (3 * size.each + size.each / 2 > memory_of(driver).free_bytes) continue;
-        const std::string name =
-            "eight_models/" + format_bytes(size.each) + (size.compare ? " each, every byte compared" : " each");
+        const std::string name = "eight_models/" + format_bytes(size.each) + " each" + (size.coded ? ", coded" : "") +
+                                 (size.compare ? ", every byte compared" : "");
         fixed(benchmark::RegisterBenchmark(name.c_str(),
-                                           [driver, size](benchmark::State& s) {
-                                               eight_models(s, driver, size.each, size.count, size.compare);
-                                           }),
+                                           [driver, size](benchmark::State& s) { eight_models(s, driver, size); }),
               1);
     }
 }

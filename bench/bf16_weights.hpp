@@ -1,0 +1,26 @@
+// Bytes like those of a model's weights, for what codes them. Knows no tags.
+#pragma once
+
+#include "memsaver/core/sizes.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace bench {
+
+/// 64 MiB of bf16, normal with sigma 0.02, to be used over and over: more than a codec looks at.
+inline std::vector<unsigned char> bf16_weights() {
+    using namespace memsaver::literals;
+    std::mt19937 random{7};
+    std::normal_distribution<float> normal{0.0F, 0.02F};
+    std::vector<unsigned char> made(64_MiB);
+    for (std::size_t at = 0; at < made.size(); at += 2) {
+        const float value = normal(random);
+        std::memcpy(made.data() + at, reinterpret_cast<const unsigned char*>(&value) + 2, 2);
+    }
+    return made;
+}
+
+} // namespace bench
