@@ -448,4 +448,44 @@ TEST_CASE("exchange: a save that fails in the middle leaves every page as it was
     }
 }
 
+TEST_CASE("exchange: a handle that is larger than any that the tag that comes would take passes as it is") {
+    constexpr std::size_t large = 1_GiB + 16_MiB; // never touched but here and there
+    MemorySaver saver{HostDriver{large + 16_MiB}};
+    const Arena out = saver.arena("out", Discard{}, ArenaOptions{.single_handle = true});
+    const Arena in = saver.arena("in", Discard{});
+    const Buffer<char> coming{in, large};
+    saver.pause("in");
+    const Buffer<char> going{out, large};
+    const auto usable = [](const Buffer<char>& bytes) {
+        for (const std::size_t at : {std::size_t{0}, std::size_t{1_GiB} - 1, std::size_t{1_GiB}, large - 1})
+            bytes.data()[at] = 7;
+    };
+    usable(going);
+    CHECK(row(saver.exchange("out", "in"), "out", &TagReport::handed_bytes) == large);
+    CHECK(in.usage().mapped_bytes == large);
+    CHECK(out.usage().mapped_bytes == 0);
+    usable(coming);
+    saver.pause("in");
+    saver.resume("out");
+    usable(going);
+}
+
+TEST_CASE("exchange: where the margin leaves no room for what comes, nothing goes") {
+    MemorySaver saver{HostDriver{64_MiB}, {.margin = 8_MiB}};
+    const Arena in = saver.arena("in", HostBackup{});
+    const Buffer<char> coming{in, 50_MiB};
+    saver.pause("in");
+    const Arena out = saver.arena("out", HostBackup{}, ArenaOptions{.single_handle = true});
+    std::vector<Buffer<char>> going; // too small to be handed on
+    for (int i = 0; i < 10; ++i) going.emplace_back(out, 4_MiB);
+    Buffer<char> other{saver.arena("other", Discard{}, ArenaOptions{.margin = 1}), 8_MiB};
+    CHECK_THROWS_AS((void)saver.exchange("out", "in"), OutOfMemory);
+    CHECK(out.usage().state == "active");
+    CHECK(in.usage().state == "paused");
+    other.reset();
+    saver.exchange("out", "in");
+    CHECK(out.usage().state == "paused");
+    CHECK(in.usage().state == "active");
+}
+
 } // namespace saver_exchange_test

@@ -442,8 +442,8 @@ public:
 
     /// What comes back, sorted.
     [[nodiscard]] const std::vector<Range>& ranges() const noexcept { return kept_; }
-    /// That these, which are all of `ranges()`, are brought back as one extent each where they are not too large. At
-    /// the beginning. May throw; then nothing changed.
+    /// That these, which are all of `ranges()`, are brought back as one extent each. At the beginning. May throw; then
+    /// nothing changed.
     void plan(const std::vector<Range>& ranges) { core_->pages_.plan_again(extents_, ranges); }
     [[nodiscard]] std::vector<Extent>& extents() noexcept { return extents_; }
     [[nodiscard]] ArenaPages& books() noexcept { return core_->pages_; }

@@ -74,7 +74,12 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
                 offers.erase(offer);
                 rest = {rest.address + bytes, rest.bytes - bytes};
             }
-            if (rest.bytes != 0) plan.push_back(rest);
+            if (rest.bytes == 0) continue;
+            if (step.books().options().single_handle) {
+                plan.push_back(rest);
+            } else { // a handle that passes may be larger than one that is taken
+                split_into_extents(rest, step.books().granularity(), plan);
+            }
         }
         if (pairs_.empty() || pairs_.back().resume != r) continue;
         step.plan(plan);
@@ -186,13 +191,17 @@ MEMSAVER_INLINE void take_or_put_off(std::vector<ResumeStep>& in, const Handover
     while (const std::optional<Refused> refused = create_all(in)) {
         const AnyDriver& driver = refused->driver;
         std::size_t needed = 0;
+        std::size_t margin = 0; // which stays free then too
         for (ResumeStep& step : in) {
             step.uncreate();
-            if (step.driver() == driver) needed += step.needed_bytes();
+            if (!(step.driver() == driver)) continue;
+            needed += step.needed_bytes();
+            margin = std::max(margin, step.books().margin());
         }
         DeviceMemory memory;
         const std::size_t coming = driver.memory(memory).ok() ? handover.left_over(driver) : 0;
-        if (coming != 0 && memory.free_bytes + coming >= needed) {
+        const std::size_t free = memory.free_bytes + coming;
+        if (coming != 0 && free >= needed && free - needed >= margin) {
             for (ResumeStep& step : in) {
                 if (step.driver() == driver) step.put_off(true);
             }

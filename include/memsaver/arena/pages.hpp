@@ -206,7 +206,8 @@ public:
     /// Extents without pages for `ranges`, as few as can be; one each where every block has a single handle. They are
     /// in hand until `activate` or `abandon` takes them.
     std::vector<Extent> plan(const std::vector<Range>& ranges);
-    /// Extents that were planned, and have nothing yet, are planned otherwise. May throw; then nothing changed.
+    /// Extents that were planned, and have nothing yet, are planned otherwise: one for each of `ranges`, however large.
+    /// May throw; then nothing changed.
     void plan_again(std::vector<Extent>& extents, const std::vector<Range>& ranges);
     /// Extents in hand become active. With the mutex held.
     void activate(std::vector<Extent>& extents) noexcept;
@@ -269,6 +270,8 @@ public:
 
 private:
     void note_peak(std::size_t now) noexcept;
+    /// Extents without pages, one for each of `ranges`, in hand.
+    std::vector<Extent> plan_each(const std::vector<Range>& ranges);
 
     /// Addresses reserved at once. A granule more than is ever used lies between it and the next one, so that no extent
     /// ever spans two.

@@ -271,18 +271,22 @@ MEMSAVER_INLINE std::vector<Extent> ArenaPages::plan(const std::vector<Range>& r
             split_into_extents(range, granularity_, pieces);
         }
     }
+    return plan_each(pieces);
+}
+
+MEMSAVER_INLINE std::vector<Extent> ArenaPages::plan_each(const std::vector<Range>& ranges) {
     std::vector<Extent> extents;
-    extents.reserve(pieces.size());
-    for (const Range& piece : pieces) extents.emplace_back(piece.address, piece.bytes);
+    extents.reserve(ranges.size());
+    for (const Range& range : ranges) extents.emplace_back(range.address, range.bytes);
     const std::lock_guard lock{mutex};
-    active.reserve(active.size() + in_hand + pieces.size());
-    held.reserve(held.size() + active.size() + in_hand + pieces.size());
-    in_hand += pieces.size();
+    active.reserve(active.size() + in_hand + ranges.size());
+    held.reserve(held.size() + active.size() + in_hand + ranges.size());
+    in_hand += ranges.size();
     return extents;
 }
 
 MEMSAVER_INLINE void ArenaPages::plan_again(std::vector<Extent>& extents, const std::vector<Range>& ranges) {
-    std::vector<Extent> planned = plan(ranges);
+    std::vector<Extent> planned = plan_each(ranges);
     const std::lock_guard lock{mutex};
     in_hand -= extents.size();
     extents.swap(planned);
