@@ -611,6 +611,29 @@ TEST_CASE("hooks after a streamed resume are told of each tag that has stayed") 
     CHECK(told == std::vector<std::vector<std::string>>{{"stays"}});
 }
 
+TEST_CASE("hooks after a streamed resume are not told of tags that have been dropped, nor after close") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    const Arena stays = saver.arena("stays", HostBackup{});
+    const Arena ends = saver.arena("ends", HostBackup{});
+    const Buffer<char> a{stays, 2_MiB};
+    const Buffer<char> b{ends, 2_MiB};
+    std::vector<std::vector<std::string>> told;
+    const Hook hook = saver.after_resume([&](ResumeEvent& event) { told.push_back(event.tags); });
+    saver.pause();
+    {
+        const Arrival both = saver.resume_async();
+        const Arrival one = saver.resume_async("ends");
+        saver.drop("ends");
+    }
+    CHECK(told == std::vector<std::vector<std::string>>{{"stays"}});
+    saver.pause();
+    Arrival last = saver.resume_async();
+    saver.close();
+    CHECK_THROWS_AS(last.wait(), Misuse);
+    last = Arrival{};
+    CHECK(told.size() == 1);
+}
+
 TEST_CASE("hooks after a streamed resume run though pages still wait that were released meanwhile") {
     MemorySaver saver{HostDriver{64_MiB}};
     const Arena kv = saver.arena("kv", HostBackup{});

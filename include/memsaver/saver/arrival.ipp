@@ -212,9 +212,9 @@ MEMSAVER_INLINE void ArrivalState::finish() {
         event_.report = event.report;
         ended_ = true;
     }
-    for (const Part& part : parts_) { // what has gone since is another resume's to tell
+    for (const Part& part : parts_) { // what has gone since is another resume's to tell, or nobody's
         ArenaCore* const core = part.member->core;
-        if (core != nullptr && (core->pauses() != part.pauses || !core->all_there()))
+        if (core != nullptr && (core->closed() || core->pauses() != part.pauses || !core->all_there()))
             std::erase(event.tags, part.member->tag);
     }
     if (event.tags.empty()) return;
