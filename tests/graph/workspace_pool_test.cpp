@@ -430,6 +430,21 @@ TEST_CASE_TEMPLATE("lent memory serves names that fit, until the pool lets it go
     CHECK(graph.usage().blocks == 0);
 }
 
+TEST_CASE_TEMPLATE("lent memory is handed out no more once its tag has been dropped", M, MEMSAVER_TEST_MACHINES) {
+    for (const bool enabled : {true, false}) {
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
+        WorkspacePool workspaces{saver.arena("workspace"), {.cap = 8_MiB}};
+        const Arena graph = saver.arena("graph");
+        void* const block = graph.allocate(8_MiB);
+        workspaces.lend(graph, std::shared_ptr<void>{block, [](void*) {}}, 8_MiB);
+        CHECK(workspaces.get("a", 1_MiB) == block);
+        saver.drop("graph");
+        CHECK(contains(text_of<Misuse>([&] { (void)workspaces.get("a", 1_MiB); }), "lent"));
+        CHECK(saver.owns(workspaces.get("b", 1_MiB))); // of the pool's own
+    }
+}
+
 TEST_CASE_TEMPLATE("what is lent is a part of a live block, and all of it", M, MEMSAVER_TEST_MACHINES) {
     for (const bool enabled : {true, false}) {
         const Checked<M> machine;

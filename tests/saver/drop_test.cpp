@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -324,6 +325,21 @@ TEST_CASE("resume: this once nothing is brought, and what was kept is stale") {
     CHECK(saver.pause("w").saved_bytes == 8_MiB);
     (void)saver.resume("w");
     CHECK(filled(machine.driver, block, 9));
+}
+
+TEST_CASE("drop: switched off, nothing of a dropped tag is left, nor are its addresses known") {
+    MemorySaver saver{HostDriver{256_MiB}, {.enabled = false}};
+    const auto kept = std::make_shared<int>(0); // by the sink, which is kept by the tag's memory
+    void* block = nullptr;
+    {
+        const Arena gone = saver.arena("gone", Discard{}, ArenaOptions{.events = [kept](const Event&) {}});
+        block = gone.allocate(1_MiB);
+        saver.drop("gone");
+    }
+    CHECK(kept.use_count() == 1);
+    CHECK_FALSE(saver.owns(block));
+    // What is given these addresses next must not be looked for in the tag that had them.
+    CHECK(contains(text_of<Misuse>([&] { saver.deallocate(block); }), "no tag of this saver has such a pointer"));
 }
 
 } // namespace saver_drop_test

@@ -78,14 +78,15 @@ public:
     /// called while streams are captured. Waits for nothing.
     ///
     /// Throws Misuse: `bytes` 0 or beyond the name's cap; another cap or group than the name has; a stream of another
-    /// device; growing or zeroing what is paused or being paused; closed; in a forked child. OutOfMemory or
-    /// OutOfHostMemory where there is no room, and what a failing driver call stands for. Then nothing has changed, but
-    /// that memory taken for a workspace may stay when zeroing it failed.
+    /// device; growing or zeroing what is paused or being paused; a name in lent memory whose tag has been dropped;
+    /// closed; in a forked child. OutOfMemory or OutOfHostMemory where there is no room, and what a failing driver call
+    /// stands for. Then nothing has changed, but that memory taken for a workspace may stay when zeroing it failed.
     [[nodiscard]] void* get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options = {});
 
     /// Names of `group` may from now on also use `bytes` at `memory`, a block of `from` such as a captured graph's: by
     /// lending, its owner says that it is not in use while these names are. Names whose cap is at most `bytes` can be
-    /// put there, for lent memory does not grow. The pool keeps `memory` alive for as long as it lives itself.
+    /// put there, for lent memory does not grow. The pool keeps `memory` alive for as long as it lives itself; once its
+    /// tag has been dropped no further name is put there.
     /// Throws Misuse for what is not, as a whole, in a live block of `from`, or on another device than the pool's.
     void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group = {});
 

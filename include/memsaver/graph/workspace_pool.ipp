@@ -42,6 +42,8 @@ public:
 
     [[nodiscard]] const std::string& group() const noexcept { return group_; }
     [[nodiscard]] bool lent() const noexcept { return own_ == nullptr; }
+    /// Lent memory goes when its tag is dropped, or its saver closed.
+    [[nodiscard]] bool there() const { return !lent() || arena_.base().holds(data(), lent_bytes_); }
     [[nodiscard]] void* data() const noexcept;
     /// Bytes with memory behind them.
     [[nodiscard]] std::size_t bytes() const noexcept { return own_ ? own_->bytes() : lent_bytes_; }
@@ -162,6 +164,8 @@ MEMSAVER_INLINE detail::WorkspacePlace& WorkspacePool::State::get(std::string_vi
     }
     if (bytes == 0) refuse(name, bytes, "the size is 0");
     if (bytes > wanted.cap) refuse(name, bytes, "its cap is " + format_bytes(wanted.cap));
+    if (wanted.place != nullptr && !wanted.place->there())
+        refuse(name, bytes, "the memory that was lent for it is gone: its tag has been dropped, or its saver closed");
 
     wanted.most = std::max(wanted.most, bytes);
     Names fresh; // taken before any memory is, so that nothing fails after it
@@ -196,7 +200,8 @@ MEMSAVER_INLINE bool WorkspacePool::State::place(Name& wanted, std::size_t bytes
 
 MEMSAVER_INLINE detail::WorkspacePlace* WorkspacePool::State::find(const Name& name, std::size_t bytes) const {
     for (const auto& each : places) {
-        if (each->group() == name.group && each->cap() >= name.cap && each->bytes() >= bytes) return each.get();
+        const bool fits = each->group() == name.group && each->cap() >= name.cap && each->bytes() >= bytes;
+        if (fits && each->there()) return each.get();
     }
     return nullptr;
 }

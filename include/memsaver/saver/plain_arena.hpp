@@ -63,7 +63,7 @@ public:
     void set_margin(std::size_t bytes) noexcept { margin_.store(bytes); }
 
     /// Frees everything. Answers the first failure; what failed is kept, to be tried again.
-    Status close() noexcept;
+    Status close(FunctionRef<void()> closing = [] {}) noexcept;
 
 private:
     friend class PlainGrowingBlock;

@@ -429,7 +429,7 @@ MEMSAVER_INLINE ArenaUsage PlainArena::usage() {
     return row;
 }
 
-MEMSAVER_INLINE Status PlainArena::close() noexcept {
+MEMSAVER_INLINE Status PlainArena::close(FunctionRef<void()> closing) noexcept {
     Status first;
     {
         const std::lock_guard lock{ending_};
@@ -437,6 +437,7 @@ MEMSAVER_INLINE Status PlainArena::close() noexcept {
     }
     const std::lock_guard lock{mutex_};
     closed_ = true;
+    closing();
     for (auto block = blocks_.begin(); block != blocks_.end();) {
         const Status status = give(block->first, block->second);
         if (first.ok() && status.kind != StatusKind::gone) first = status;

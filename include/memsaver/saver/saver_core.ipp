@@ -618,7 +618,9 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
                                          {StatusKind::gone, 0, "lost"}};
                     }
                 }
-                if (member->plain != nullptr) check(member->plain->close(), "free plain memory");
+                if (member->plain != nullptr) {
+                    check(member->plain->close([&] { state_->tags_.forget_addresses(*member); }), "free plain memory");
+                }
                 state_->tags_.remove(*member);
             } catch (const std::exception& error) { // it is still there, so that the call can be repeated
                 if (member->core != nullptr && !member->core->closed()) {
