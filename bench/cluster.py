@@ -10,6 +10,7 @@ the environment (OMPI_MCA_...). Exits 1 if a run fails.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,8 @@ def main():
             return 1
         rows.append({"name": f"cluster/{ranks} ranks", **json.loads(done.stdout.strip().splitlines()[-1])})
     about["mpi"] = output_of("mpirun", "--version").splitlines()[0]
+    toolkit = re.search(r"release ([\d.]+)", output_of("nvcc", "--version"))
+    about["toolkit"] = toolkit[1] if toolkit else "unknown"
     path = arguments.out / f"{about['date']}-{short(about['gpu'])}x{about['gpus']}-cluster.json"
     path.write_text(json.dumps({"context": about, "benchmarks": rows}, indent=1) + "\n", encoding="utf-8")
     return 0

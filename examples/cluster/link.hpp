@@ -14,6 +14,7 @@
 #include <nccl.h>
 #endif
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
@@ -23,7 +24,9 @@
 namespace cluster {
 
 using memsaver::AnyDriver;
+using memsaver::Arrival;
 using memsaver::MemorySaver;
+using memsaver::StreamRef;
 
 /// Bytes of device memory in host memory, and back, done when it returns.
 inline void download(const AnyDriver& driver, void* to, const void* from, std::size_t bytes) {
@@ -80,20 +83,51 @@ public:
     /// The network forgets the buffer: before its memory goes.
     void end() { registered_.end(); }
 
-    [[nodiscard]] const char* name() const {
+    [[nodiscard]] std::string name() const {
 #ifdef CLUSTER_NCCL
-        if (comm_ != nullptr) return "NCCL";
+        if (comm_ != nullptr) {
+            const int version = suspended_->version();
+            return "NCCL " + std::to_string(version / 10000) + '.' + std::to_string(version / 100 % 100) + '.' +
+                   std::to_string(version % 100);
+        }
 #endif
         return "MPI";
     }
 
     /// Rank 0's bytes, in device memory of every rank.
     void broadcast(void* bytes, std::size_t count) {
+        send(bytes, count, nullptr);
+        memsaver::check(driver_.drain(), "broadcast");
+    }
+    /// The same in parts, each once the old bytes that `coming` brings there have come; an empty one brings none. NCCL
+    /// does it in the order of `stream`, and nobody waits here; by MPI it is done when this returns.
+    void broadcast(void* bytes, std::size_t count, const Arrival& coming, StreamRef stream) {
+        constexpr std::size_t parts = 32, page = 4096;
+        const std::size_t most = (count + parts * page - 1) / (parts * page) * page;
+        for (std::size_t at = 0; at < count; at += most) {
+            void* const part = static_cast<char*>(bytes) + at;
+            const std::size_t size = std::min(most, count - at);
+            if (coming && in_order()) coming.before(stream, part, size);
+            if (coming && !in_order()) coming.wait(part, size);
+            send(part, size, stream);
+        }
+    }
+
+private:
+    /// Of a stream; else of this thread.
+    [[nodiscard]] bool in_order() const {
+#ifdef CLUSTER_NCCL
+        return comm_ != nullptr;
+#else
+        return false;
+#endif
+    }
+    void send(void* bytes, std::size_t count, [[maybe_unused]] StreamRef stream) {
         if (!registered_.registered()) throw std::runtime_error{"the link sleeps"};
 #ifdef CLUSTER_NCCL
         if (comm_ != nullptr) {
-            demand(ncclBroadcast(bytes, bytes, count, ncclChar, 0, comm_, nullptr), "ncclBroadcast");
-            return memsaver::check(driver_.drain(), "broadcast");
+            const auto native = static_cast<cudaStream_t>(stream.native());
+            return demand(ncclBroadcast(bytes, bytes, count, ncclChar, 0, comm_, native), "ncclBroadcast");
         }
 #endif
         if (driver_.host_addressable()) return world_.broadcast(bytes, count);
@@ -103,7 +137,6 @@ public:
         if (world_.rank() != 0) upload(driver_, bytes, host.data(), count);
     }
 
-private:
 #ifdef CLUSTER_NCCL
     static void demand(ncclResult_t result, const char* call) {
         if (result != ncclSuccess) throw std::runtime_error{std::string{call} + ": " + ncclGetErrorString(result)};

@@ -1,6 +1,6 @@
 // A group that trains and a group that rolls out, one saver a rank. While one works the other is away; new weights
-// reach the rollout by broadcast into resumed weights while its cache is still away, or into the paused backup. See
-// README.md.
+// reach the rollout by broadcast into resumed weights while its cache is still away, into the paused backup, or part by
+// part into weights that are still on their way. See README.md.
 #include "link.hpp"
 #include "world.hpp"
 
@@ -95,16 +95,26 @@ public:
         resume_together("trainer wakes", rollout ? none : own_);
         if (!rollout) train(n); // every trainer the same, as data-parallel ranks after their all-reduce
         resume_together("the link wakes", "link");
-        if (n % 2 == 0) { // into resumed weights, while the cache is still away
-            resume_together("weights wake", rollout ? Tags{"weights"} : none, {.bytes = Discard{}}, planted);
+        const Tags weights = rollout ? Tags{"weights"} : none;
+        const Tags cache = rollout ? Tags{"cache"} : none;
+        if (n % 3 == 0) { // into resumed weights, while the cache is still away
+            resume_together("weights wake", weights, {.bytes = Discard{}}, planted);
             link_.broadcast(weights_.data(), bytes());
             pause_together("trainer sleeps", rollout ? none : own_);
-            resume_together("the cache wakes", rollout ? Tags{"cache"} : none);
-        } else { // into the backup, while all of the rollout is away
+            resume_together("the cache wakes", cache);
+        } else if (n % 3 == 1) { // into the backup, while all of the rollout is away
             world_.broadcast(model_.data(), bytes());
             if (rollout) saver_.write_backup(weights_.data(), model_.data(), bytes());
             pause_together("trainer sleeps", rollout ? none : own_);
             resume_together("rollout wakes", rollout ? own_ : none, {}, planted);
+        } else { // into weights whose old bytes are on their way, a part behind each part of them
+            Arrival coming;
+            resume_together("weights are on their way", weights, {}, planted, rollout ? &coming : nullptr);
+            resume_together("the cache wakes", cache);
+            link_.broadcast(weights_.data(), bytes(), coming, stream_);
+            check(driver_.drain(), "broadcast");
+            if (rollout) coming.wait();
+            pause_together("trainer sleeps", rollout ? none : own_);
         }
         compare();
     }
@@ -115,8 +125,12 @@ public:
     struct Measured {
         double copy = 0;
         double broadcast = 0;
-        double with_old_bytes = 0; ///< the weights' old bytes come back first, from their backup
+        double streamed = 0;       ///< the weights' old bytes come back, a part of the new ones behind each part
+        double with_old_bytes = 0; ///< all of them come back first
         double without = 0;        ///< nothing old is needed
+        double link_sleeps = 0;
+        double link_wakes = 0;
+        std::size_t link_bytes = 0; ///< what rank 0's device has more of while the link sleeps
     };
     Measured measure() {
         const bool rollout = !world_.trains();
@@ -131,26 +145,41 @@ public:
         check(driver_.unpin_host(host), "give host memory back");
         check(driver_.unmap_host(host, bytes()), "give host memory back");
         found.broadcast = median_of([] {}, [&] { link_.broadcast(weights_.data(), bytes()); });
-        const auto update = [&](const ResumeOptions& options) {
+        const auto update = [&](auto&& resume_and_send) {
             return median_of(
                 [&] {
                     if (rollout) saver_.pause(own_);
                 },
                 [&] {
-                    if (rollout) saver_.resume(own_, options);
-                    link_.broadcast(weights_.data(), bytes());
+                    resume_and_send();
                     if (rollout) decode_.launch(stream_);
                     check(driver_.drain(), "decode");
                 });
         };
-        found.with_old_bytes = update({});
-        found.without = update({.bytes = Discard{}});
+        Arrival coming;
+        found.streamed = update([&] {
+            if (rollout) coming = saver_.resume_async("weights");
+            if (rollout) saver_.resume("cache");
+            link_.broadcast(weights_.data(), bytes(), coming, stream_);
+        });
+        const auto in_turn = [&](const ResumeOptions& options) {
+            if (rollout) saver_.resume(own_, options);
+            link_.broadcast(weights_.data(), bytes());
+        };
+        found.with_old_bytes = update([&] { in_turn({}); });
+        found.without = update([&] { in_turn({.bytes = Discard{}}); });
+        DeviceMemory awake, asleep;
+        check(driver_.memory(awake), "ask what is free");
+        found.link_sleeps = timed([&] { pause_together("the link sleeps", "link"); });
+        check(driver_.memory(asleep), "ask what is free");
+        found.link_bytes = asleep.free_bytes - awake.free_bytes;
+        found.link_wakes = timed([&] { resume_together("the link wakes", "link"); });
         pause_together("trainer sleeps", rollout ? none : own_);
         compare();
         return found;
     }
 
-    [[nodiscard]] const char* link() const { return link_.name(); }
+    [[nodiscard]] std::string link() const { return link_.name(); }
     [[nodiscard]] int retried() const { return retried_; }
     void close() {
         decode_.reset();
@@ -189,8 +218,9 @@ private:
         world_.together(
             what, [&] { saver_.pause(tags); }, [&] { saver_.resume(tags); });
     }
-    /// `planted`: at first somebody else has all of the device.
-    void resume_together(const char* what, const Tags& tags, const ResumeOptions& options = {}, bool planted = false) {
+    /// `planted`: at first somebody else has all of the device. `coming`: bytes are on their way when it returns.
+    void resume_together(const char* what, const Tags& tags, const ResumeOptions& options = {}, bool planted = false,
+                         Arrival* coming = nullptr) {
         retried_ += world_.together(
             what,
             [&] {
@@ -199,21 +229,29 @@ private:
                 DeviceMemory memory;
                 check(driver_.memory(memory), "ask what is free");
                 if (std::exchange(planted, false)) somebody.emplace(outside, memory.free_bytes / 2_MiB * 2_MiB);
-                saver_.resume(tags, options);
+                if (coming != nullptr) {
+                    *coming = saver_.resume_async(tags);
+                } else {
+                    saver_.resume(tags, options);
+                }
             },
             [&] { saver_.pause(tags, {.bytes = options.bytes}); });
     }
 
+    template <class Step>
+    [[nodiscard]] double timed(const Step& step) const {
+        (void)world_.sum(0); // nobody begins alone
+        const double begun = MPI_Wtime();
+        step();
+        return 1000 * world_.slowest(MPI_Wtime() - begun);
+    }
     template <class Before, class Step>
     [[nodiscard]] double median_of(const Before& before, const Step& step) const {
         std::vector<double> all;
         for (int i = 0; i < 6; ++i) {
             before();
-            (void)world_.sum(0); // nobody begins alone
-            const double begun = MPI_Wtime();
-            step();
-            const double took = world_.slowest(MPI_Wtime() - begun);
-            if (i > 0) all.push_back(1000 * took); // the first is no measure
+            const double took = timed(step);
+            if (i > 0) all.push_back(took); // the first is no measure
         }
         std::nth_element(all.begin(), all.begin() + 2, all.end());
         return all[2];
@@ -293,11 +331,13 @@ int main(int argc, char** argv) {
                 std::cout << "{\"ranks\": " << world.size() << ", \"link\": \"" << rank.link()
                           << "\", \"bytes\": " << bytes << ", \"rounds\": " << rounds
                           << ", \"round_ms\": " << 1000 * seconds / rounds << ", \"plain_copy_ms\": " << measured->copy
-                          << ", \"broadcast_ms\": " << measured->broadcast
-                          << ", \"update_ms\": " << measured->with_old_bytes
+                          << ", \"broadcast_ms\": " << measured->broadcast << ", \"update_ms\": " << measured->streamed
+                          << ", \"update_in_turn_ms\": " << measured->with_old_bytes
                           << ", \"update_without_old_bytes_ms\": " << measured->without
-                          << ", \"ratio\": " << measured->with_old_bytes / (measured->copy + measured->broadcast)
-                          << "}\n";
+                          << ", \"ratio\": " << measured->streamed / (measured->copy + measured->broadcast)
+                          << ", \"link_sleeps_ms\": " << measured->link_sleeps
+                          << ", \"link_wakes_ms\": " << measured->link_wakes
+                          << ", \"link_given_back_bytes\": " << measured->link_bytes << "}\n";
             }
         }
     } catch (const std::exception& error) {
