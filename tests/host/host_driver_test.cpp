@@ -8,7 +8,7 @@ namespace host_host_driver_test {
 
 using namespace host_test;
 
-static_assert(!std::is_default_constructible_v<HostDriver>, "a machine has a capacity");
+static_assert(!std::is_convertible_v<std::size_t, HostDriver>, "a number is no machine");
 
 TEST_CASE("HostDriver: a copyable name of one machine") {
     HostDriver a{1_GiB, {.device = 3}};
