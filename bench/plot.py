@@ -468,13 +468,20 @@ def llama_cpp(rows):
             _, model, kind = name.split("/")
             ratio = verdict(row["speed_ratio"], 0.99) if kind == "generation" else f"{row['speed_ratio']:.3f}"
             numbers.append([f"llama-bench, {model}, {kind}{on}", f"{ratio}: {row['with_memsaver']:.1f} and {row['without']:.1f} tokens/s", ""])
+        elif name == "test-backend-ops" and "tests" in row:
+            told = f"{row['passed']:,} of {row['tests']:,} passed" + ("" if row["all"] else ", then the time was up")
+            numbers.append([f"test-backend-ops of CUDA0, beside the CPU's results{on}", told, "yes" if row["good"] else "NO"])
     return {}, table(["llama.cpp on memsaver", "with memsaver, beside without", "good"], numbers)
 
 
 def cluster(rows):
     numbers = [[f"{int(row['ranks'])} over {row['link']}, {gib(row['bytes'])} each", number(row["update_ms"]), number(row["plain_copy_ms"]),
-                number(row["broadcast_ms"]), verdict(row["ratio"], 1.15, less=True), number(row["update_without_old_bytes_ms"])] for row in rows.values()]
-    return {}, table(["ranks", "resume, update, replay, ms", "plain copy", "broadcast", "over both", "without the old bytes, ms"], numbers)
+                number(row["broadcast_ms"]), verdict(row["ratio"], 1.15, less=True), number(row["update_in_turn_ms"]),
+                number(row["update_without_old_bytes_ms"])] for row in rows.values()]
+    links = [[f"{int(row['ranks'])} over {row['link']}", number(row["link_sleeps_ms"]), number(row["link_wakes_ms"]),
+              mib(row["link_given_back_bytes"] / 2**20)] for row in rows.values()]
+    return {}, [*table(["ranks", "resume, update, replay, ms", "plain copy", "broadcast", "over both", "one after the other, ms", "without the old bytes, ms"], numbers),
+                *table(["the communicator and what it has registered", "sleep, ms", "wake, ms", "given back on each device"], links)]
 
 
 PARTS = {"pause_resume": pause_resume, "backup": backup, "exchange": exchange, "arrival": arrival, "residency": residency, "elastic": elastic,

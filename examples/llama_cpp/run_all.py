@@ -172,11 +172,15 @@ class Runner:
 
     def ops(self):
         """llama.cpp's own test of every operation, of the GPU against the CPU."""
+        start = time.monotonic()
         status, out, _ = self.output("test-backend-ops", "test", "-b", "CUDA0", *self.about.ops.split(), limit=self.about.limit)
         counts = re.findall(r"(\d+)/(\d+) tests passed", out)
         bad = len(re.findall(r"\bFAIL\b", out))
-        text = f"{counts[-1][0]} of {counts[-1][1]} passed" if counts else f"{len(re.findall(r'[^a-zA-Z]OK', out))} passed, {bad} failed, then stopped"
-        self.row("test-backend-ops", status in (0, None) and bad == 0, text + (" (not all: out of time)" if status is None else ""))
+        passed = int(counts[-1][0]) if counts else len(re.findall(r"[^a-zA-Z]OK", out))
+        tests = int(counts[-1][1]) if counts else passed + bad
+        self.row("test-backend-ops", status in (0, None) and bad == 0 and passed > 0,
+                 f"{passed} of {tests} passed" + ("" if counts else ", then stopped") + (" (not all: out of time)" if status is None else ""),
+                 passed=passed, tests=tests, all=bool(counts), seconds=round(time.monotonic() - start))
 
     def bench(self):
         """llama-bench of the same build, GGML_MEMSAVER=off beside gpu, in turn."""
@@ -202,6 +206,8 @@ class Runner:
     def keep(self, about_machine):
         about_machine["llama_cpp"] = output_of("git", "-C", str(self.about.checkout), "rev-parse", "--short=12", "HEAD") \
             if (self.about.checkout / ".git").exists() else PACKAGE
+        toolkit = re.search(r"release ([\d.]+)", output_of("nvcc", "--version"))
+        about_machine["toolkit"] = toolkit[1] if toolkit else "unknown"
         path = self.about.out / f"{about_machine['date']}-{short(about_machine['gpu'])}-llama_cpp.json"
         path.write_text(json.dumps({"context": about_machine, "benchmarks": self.rows}, indent=1) + "\n", encoding="utf-8")
         print(path)
