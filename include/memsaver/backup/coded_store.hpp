@@ -39,7 +39,9 @@ struct CodedOptions {
 /// device, so that what may come or go alone is whole chunks. Chunks that do not shrink stay as they are.
 ///
 /// A transfer moves pieces, which are as many chunks as are coded at once. Each worker has a stream and a part of the
-/// scratch, and takes piece after piece: coding, copies out and decoding of different workers overlap.
+/// scratch, and takes piece after piece: coding, copies out and decoding of different workers overlap. While host
+/// memory is to be taken, other threads touch it ahead of them, and leave pinning to the workers: it holds up their
+/// calls of the driver whoever does it, and more threads do not make it faster.
 class CodedStore final : public BackupStore {
 public:
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
@@ -140,7 +142,7 @@ private:
     /// Pinned host memory for the codec's arrays, of a part that this thread has lent. Null: it wants none, or work may
     /// still touch it.
     inline PinnedBuffer* take_rows(std::size_t part) noexcept;
-    /// What the store inside readies at once: its rooms, cut at the borders of cells.
+    /// What the store inside readies at once, so far as it is not pinned: its rooms, cut at the borders of cells.
     [[nodiscard]] inline std::vector<Room> cells() const;
 
     /// The plain bytes of a chunk, through `space`, of the store's alignment, with room for a stride of the record.
@@ -148,7 +150,7 @@ private:
     inline Status read(std::byte* to, const Record& record) const;
     inline Status write(const std::byte* from, std::uint64_t location, std::size_t bytes) const;
     inline std::shared_ptr<HostRegion> host_copy(std::size_t bytes) const;
-    inline std::unique_ptr<Ticket::Work> start(Direction direction, const std::vector<Unit>& units, bool coded,
+    inline std::unique_ptr<Ticket::Work> start(Direction direction, const std::vector<Unit>& units, const Plan& plan,
                                                const LiveSet& live);
     inline void check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const;
     [[noreturn]] inline void raise_damaged(Address device, std::size_t bytes) const;

@@ -115,18 +115,16 @@ class CodedStore::Transfer final : public Ticket::Work {
 public:
     Transfer(CodedStore& store, Direction direction, std::vector<std::vector<Unit>> pieces, const Plan& plan,
              const LiveSet& live, std::size_t bytes)
-        : store_{store}, direction_{direction}, pieces_{std::move(pieces)}, plan_{plan},
-          scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes},
+        : store_{store}, direction_{direction},
+          cells_{direction == Direction::out ? store.cells() : std::vector<Room>{}}, pieces_{std::move(pieces)},
+          plan_{plan}, scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes},
           before_write_{live.before_write}, given_up_{live.given_up}, progress_{live.progress, bytes},
-          arrived_(pieces_.size(), false), crew_{store.options_.crew} {}
+          arrived_(pieces_.size(), false), movers_{movers()}, crew_{crew()} {}
     ~Transfer() override { crew_.join(); }
 
     void start() {
         if (pieces_.empty()) return;
-        movers_ = std::min<std::size_t>(plan_.parts != 0 ? plan_.parts : store_.coding_.pieces, pieces_.size());
-        if (direction_ == Direction::out) cells_ = store_.cells();
-        const std::size_t others = std::min<std::size_t>(store_.options_.crew.threads, cells_.size());
-        crew_.start(std::max(movers_, others), [this] { work(); });
+        crew_.start(movers_ + cells_.size(), [this] { work(); });
     }
 
     Status query(bool& done) noexcept override {
@@ -142,14 +140,23 @@ public:
     inline void cancel() noexcept override;
 
 private:
+    [[nodiscard]] std::size_t movers() const noexcept {
+        const std::size_t most = plan_.parts != 0 ? plan_.parts : store_.coding_.pieces;
+        return std::min({most, pieces_.size(), std::max<std::size_t>(1, store_.options_.crew.threads)});
+    }
+    /// As many as move bytes, and the policy's beside them, which take host memory.
+    [[nodiscard]] CrewOptions crew() const {
+        CrewOptions crew = store_.options_.crew;
+        crew.threads += static_cast<unsigned>(movers_);
+        return crew;
+    }
     inline void work();
     inline void move_all(std::size_t part);
-    /// Readies the host's pages that the bytes will go to, while others move bytes.
-    inline void ready_ahead() noexcept;
+    /// Takes the host's pages that the bytes will go to, while others move bytes.
+    inline void take_ahead() noexcept;
 
     CodedStore& store_;
     Direction direction_;
-    std::size_t movers_ = 0;
     std::vector<Room> cells_;
     std::atomic<std::size_t> begun_{0};
     std::atomic<std::size_t> next_cell_{0};
@@ -166,7 +173,8 @@ private:
     std::mutex mutex_; // over what follows
     std::condition_variable changed_;
     std::vector<bool> arrived_; // of each piece
-    Crew crew_;                 // last: it is joined before the rest dies
+    std::size_t movers_;
+    Crew crew_; // last: it is joined before the rest dies
 };
 
 // --- the store ---
@@ -379,12 +387,14 @@ inline PinnedBuffer* CodedStore::take_rows(std::size_t part) noexcept {
 
 inline std::vector<Room> CodedStore::cells() const {
     std::vector<Room> cells;
+    const std::shared_lock steady{inside_mutex_};
     const std::lock_guard lock{mutex_};
     for (const Room& slab : slabs_) {
         for (std::uint64_t at = slab.location; at < slab.location + slab.bytes;) {
             const std::uint64_t end =
                 std::min(slab.location + slab.bytes, align_down(at, HostRegion::cell_bytes) + HostRegion::cell_bytes);
-            cells.push_back({at, static_cast<std::size_t>(end - at)});
+            const Room cell{at, static_cast<std::size_t>(end - at)};
+            if (!inside_->pinned(cell.location, cell.bytes)) cells.push_back(cell);
             at = end;
         }
     }
@@ -464,7 +474,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, co
         }
         if (there < wanted) grow_inside(wanted - there);
     }
-    return start(Direction::out, units, status.ok(), live);
+    return start(Direction::out, units, status.ok() ? plan(area) : Plan{}, live);
 }
 
 inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, const LiveSet& live) {
@@ -472,24 +482,19 @@ inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, con
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     ring_->settle(tag_text_); // here: the crew must not wait for the device
     ready_rows(rows_.size(), true);
-    const bool coded = coded_bytes() != 0;
-    if (coded) check_of(scratch_->take(), "take memory to decode in", scratch_->wanted_bytes());
-    return start(Direction::in, units, coded, live);
+    const Plan decoding = plan(coded_bytes());
+    if (decoding.parts != 0) check_of(scratch_->take(), "take memory to decode in", scratch_->wanted_bytes());
+    return start(Direction::in, units, decoding, live);
 }
 
-inline std::unique_ptr<Ticket::Work> CodedStore::start(Direction direction, const std::vector<Unit>& units, bool coded,
-                                                       const LiveSet& live) {
-    std::size_t area = direction == Direction::in ? coded_bytes() : 0;
+inline std::unique_ptr<Ticket::Work> CodedStore::start(Direction direction, const std::vector<Unit>& units,
+                                                       const Plan& plan, const LiveSet& live) {
     std::size_t bytes = 0;
     for (const Unit& unit : units) bytes += unit.bytes;
-    if (direction == Direction::out) {
-        for (const Unit& chunk : chunks_of(units)) area += chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
-    }
     inside_->about(live);
     const std::vector<Range> none;
-    auto work =
-        std::make_unique<Transfer>(*this, direction, pieces_of(units, direction == Direction::in ? live.first : none),
-                                   coded ? plan(area) : Plan{}, live, bytes);
+    auto work = std::make_unique<Transfer>(
+        *this, direction, pieces_of(units, direction == Direction::in ? live.first : none), plan, live, bytes);
     work->start();
     return work;
 }
@@ -971,18 +976,16 @@ inline void CodedStore::Worker::decode(const std::vector<Cargo>& cargo,
 
 // --- transfers ---
 
-inline void CodedStore::Transfer::ready_ahead() noexcept {
+inline void CodedStore::Transfer::take_ahead() noexcept {
     for (std::size_t i = next_cell_++; i < cells_.size(); i = next_cell_++) {
-        if (stopped_.load() || next_.load() >= pieces_.size()) return; // who moves the bytes readies what is left
-        std::byte* host = nullptr;
+        if (stopped_.load() || next_.load() >= pieces_.size()) return; // who moves the bytes takes what is left
         const std::shared_lock steady{store_.inside_mutex_};
-        const Status status = store_.inside_->reach(cells_[i].location, cells_[i].bytes, host);
-        if (!status.ok() || host == nullptr) return; // as they will be told; or nothing to be readied
+        if (!store_.inside_->take_ahead(cells_[i].location, cells_[i].bytes)) return;
     }
 }
 
 inline void CodedStore::Transfer::work() {
-    if (begun_++ >= movers_) return ready_ahead();
+    if (begun_++ >= movers_) return take_ahead();
     const Loan loan{store_, plan_.parts};
     try {
         move_all(loan.part());

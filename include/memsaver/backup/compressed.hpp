@@ -40,7 +40,8 @@ struct Compressed {
     Coding coding = Coding::halves;
     /// Coded at once, from 1 MiB to 1 GiB.
     std::size_t piece_bytes = 32_MiB;
-    /// Under way at the same time: while one is coded, others are on the link. At least 1.
+    /// Under way at the same time: while one is coded, others are on the link. At least 1. Each has a thread, at most
+    /// as many as the policy inside has; while host memory is taken, those are at work beside them.
     unsigned pieces = 4;
 
     [[nodiscard]] std::string_view name() const noexcept { return "compressed"; }

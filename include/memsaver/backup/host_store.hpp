@@ -43,6 +43,7 @@ public:
     [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     MEMSAVER_INLINE Status reach(std::uint64_t location, std::size_t bytes, std::byte*& at) override;
+    MEMSAVER_INLINE bool take_ahead(std::uint64_t location, std::size_t bytes) noexcept override;
     [[nodiscard]] MEMSAVER_INLINE bool pinned(std::uint64_t location, std::size_t bytes) const override;
     MEMSAVER_INLINE void about(const LiveSet& live) override;
     MEMSAVER_INLINE void unsettle(std::uint64_t location) noexcept override;

@@ -117,6 +117,15 @@ MEMSAVER_INLINE Status HostStore::reach(std::uint64_t location, std::size_t byte
     return {};
 }
 
+MEMSAVER_INLINE bool HostStore::take_ahead(std::uint64_t location, std::size_t bytes) noexcept {
+    if (!pinned_) return false;
+    const auto region = region_of(location);
+    for (std::uint64_t cell = location; cell < location + bytes;
+         cell = align_down(cell, HostRegion::cell_bytes) + HostRegion::cell_bytes)
+        if (!region->prepare(cell, false).ok()) return false;
+    return true;
+}
+
 MEMSAVER_INLINE bool HostStore::pinned(std::uint64_t location, std::size_t bytes) const {
     const auto region = region_of(location);
     bool all = true;

@@ -111,6 +111,9 @@ public:
         at = nullptr;
         return {};
     }
+    /// Takes the host memory that `reach` would take, and pins none of it; false if there is none to take. What fails
+    /// is for `reach` to tell. From several threads at once, and while others reach the same bytes.
+    virtual bool take_ahead(std::uint64_t /*location*/, std::size_t /*bytes*/) noexcept { return false; }
     /// Whether what was reached there is pinned.
     [[nodiscard]] virtual bool pinned(std::uint64_t /*location*/, std::size_t /*bytes*/) const { return false; }
     /// Bytes will pass by `reach`, `put` and `get` for this save or restore.
