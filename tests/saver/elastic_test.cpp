@@ -760,6 +760,33 @@ TEST_CASE("elastic: a commit that waits for a pause on another thread is refused
     CHECK(saver.bytes_to_resume("kv") == step);
 }
 
+TEST_CASE("elastic: the owner of a range whose tag has been dropped is not asked") {
+    int asked = 0;
+    int no_room = 0;
+    MemorySaver saver{HostDriver{64_MiB}, {.on_no_room = [&](const NoRoom&) {
+                          no_room += 1;
+                          return false;
+                      }}};
+    Elastic kv;
+    bool drops = false;
+    kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t bytes) {
+                                               asked += 1;
+                                               if (drops) saver.drop("kv"); // as another thread might meanwhile
+                                               kv.resize(0);
+                                               return bytes;
+                                           }});
+    kv.commit(0, 40_MiB);
+    const Arena weights = saver.arena("weights");
+    drops = true;
+    const Buffer<char> first{weights, 48_MiB};
+    CHECK(asked == 1);
+    CHECK(no_room == 0);
+    CHECK_THROWS_AS((void)weights.allocate(48_MiB), OutOfMemory);
+    CHECK(saver.reclaim(64_MiB).elastic_bytes == 0);
+    CHECK(asked == 1);
+    CHECK(no_room == 1);
+}
+
 TEST_CASE_TEMPLATE("elastic: switched off, and on plain memory, it works the same and is never paused", M,
                    MEMSAVER_TEST_MACHINES) {
     for (const bool enabled : {true, false}) {

@@ -26,8 +26,8 @@ struct ElasticOptions {
     /// Asked where the device lacks memory that idle tags or other memory do not make up for: by `reclaim`, and by
     /// whatever finds no room, but for this range's own tag. Told how many bytes are wanted; releases what it can
     /// spare, on the thread that asks, with no lock held, and answers how many bytes that were: 0 refuses. It may
-    /// pause, drop and allocate; it is not asked again meanwhile. What it throws comes out of the call that asked. What
-    /// counts is what the device got back, not what it answers.
+    /// pause, drop and allocate; it is not asked again meanwhile, nor once the range's tag has been dropped. What it
+    /// throws comes out of the call that asked. What counts is what the device got back, not what it answers.
     std::function<std::size_t(std::size_t)> on_reclaim{};
 };
 

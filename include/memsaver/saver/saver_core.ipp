@@ -171,18 +171,23 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
                      std::shared_ptr<ElasticRange>{arena.base().reserve_elastic(bytes, options.granularity).release(),
                                                    leave_to_parent}};
         if (!options.on_reclaim || !enabled()) return made;
-        made.asked_ = state_->elastic_.add([range = std::weak_ptr{made.range_}, tag = arena.tag(),
-                                            device = arena.device(), ask = options.on_reclaim](WantedRoom& wanted) {
-            const std::shared_ptr<ElasticRange> held = range.lock();
-            if (held == nullptr || wanted.device != device || wanted.got >= wanted.bytes) return;
-            if (std::find(wanted.tags.begin(), wanted.tags.end(), tag) != wanted.tags.end()) return;
-            const std::size_t before = held->physical_bytes();
-            const std::size_t waiting = held->waiting_bytes();
-            if (ask(wanted.bytes - wanted.got) == 0) return;
-            held->collect(wanted.may_wait);
-            wanted.got += before - std::min(before, held->physical_bytes());
-            if (!wanted.may_wait) wanted.got += std::max(waiting, held->waiting_bytes()) - waiting; // soon
-        });
+        made.asked_ = state_->elastic_.add(
+            [range = std::weak_ptr{made.range_}, &base = arena.base(), ask = options.on_reclaim](WantedRoom& wanted) {
+                const std::shared_ptr<ElasticRange> held = range.lock(); // which keeps its arena
+                if (held == nullptr || base.dropped.load()) return;
+                if (wanted.device != base.device() || wanted.got >= wanted.bytes) return;
+                if (std::find(wanted.tags.begin(), wanted.tags.end(), base.tag()) != wanted.tags.end()) return;
+                const std::size_t before = held->physical_bytes();
+                const std::size_t waiting = held->waiting_bytes();
+                try {
+                    if (ask(wanted.bytes - wanted.got) == 0) return;
+                } catch (const Misuse&) {
+                    if (!base.dropped.load()) throw; // else meanwhile, which its owner could not know
+                }
+                held->collect(wanted.may_wait);
+                wanted.got += before - std::min(before, held->physical_bytes());
+                if (!wanted.may_wait) wanted.got += std::max(waiting, held->waiting_bytes()) - waiting; // soon
+            });
         return made;
     });
 }
