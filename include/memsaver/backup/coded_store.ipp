@@ -964,7 +964,7 @@ inline void CodedStore::Worker::decode(const std::vector<Cargo>& cargo,
         expected.push_back(one->record.sum);
         may_write(*one, before_write);
     }
-    pass(); // kernels that wait on the device for a copy slow down all copies meanwhile, by a tenth
+    pass(); // kernels that are launched behind a copy slow all copies down (decision 25)
     const Codec& codec = *store_.coding_.codec;
     const Status decoded = codec.sum_and_decode(codec_place(), coded, expected, sums, plain);
     for (std::size_t i = 0; decoded.ok() && i < coded.size(); ++i) {
