@@ -144,10 +144,10 @@ private:
         const std::size_t most = plan_.parts != 0 ? plan_.parts : store_.coding_.pieces;
         return std::min({most, pieces_.size(), std::max<std::size_t>(1, store_.options_.crew.threads)});
     }
-    /// As many as move bytes, and the policy's beside them, which take host memory.
+    /// As many as move bytes, and the policy's beside them, which take host memory. But one is one.
     [[nodiscard]] CrewOptions crew() const {
         CrewOptions crew = store_.options_.crew;
-        crew.threads += static_cast<unsigned>(movers_);
+        if (crew.threads > 1) crew.threads += static_cast<unsigned>(movers_);
         return crew;
     }
     inline void work();
