@@ -389,7 +389,8 @@ def elastic(rows):
 def residency(rows):
     hits = [[f"{name.split('/')[1]} tag{'s' if not name.endswith('/1') else ''}", number(row["use_ns"]), number(row["use_ns_p99"])]
             for name, row in rows.items() if name.startswith("use_hit/")]
-    many = [[f"8 models of {gib(row['bytes_each'])} in the room of three, {int(row['requests'])} requests (seed {int(row['seed'])})",
+    many = [[f"8 models of {gib(row['bytes_each'])} in the room of three, {int(row['requests'])} requests (seed {int(row['seed'])})"
+             + (", bf16 weights kept by `Compressed<HostBackup>`" if row.get("coded") else ""),
              f"{int(row['hits'])} / {int(row['misses'])}", number(row["ours_ms"]), number(row["floor_ms"]), f"{row['ratio']:.2f}"]
             for row in rows.values() if "ratio" in row]
     taken = [[gib(row["bytes"]), number(row["reclaim_ms"]), number(row["driver_ms"]), f"{row['over_driver']:.2f}"]
@@ -399,11 +400,11 @@ def residency(rows):
         text += table(["`reclaim` of an idle tag that is dropped", "ms", "driver's calls, ms", "ratio"], taken)
     text += table(["four threads, no computing", "hits / misses", "ms", "plain copy of what came in, ms", "ratio"], many)
     figures = {"residency": chart("Eight models in the room of three", "s", ["memsaver", "plain copy of what came in"], [
-        ("", [(f"{gib(row['bytes_each'])} each, {int(row['requests'])} requests", [row["ours_ms"] / 1000, row["floor_ms"] / 1000]) for row in rows.values() if "ratio" in row])])}
+        ("", [(f"{gib(row['bytes_each'])} each, {int(row['requests'])} requests{', coded' if row.get('coded') else ''}", [row["ours_ms"] / 1000, row["floor_ms"] / 1000]) for row in rows.values() if "ratio" in row])])}
     text = ["![More models than memory](figures/residency.svg)", ""] + text
     compared = [row for name, row in rows.items() if "compared" in name]
-    return figures, text + [f"- Another run, of {int(row['requests'])} requests for models of {gib(row['bytes_each'])}, compares every byte at every use: "
-                       "none was wrong." for row in compared] + ([""] if compared else [])
+    return figures, text + [f"- Another run, of {int(row['requests'])} requests for models of {gib(row['bytes_each'])}{', coded' if row.get('coded') else ''}, "
+                            "compares every byte at every use: none was wrong." for row in compared] + ([""] if compared else [])
 
 
 def verdict(value, goal, less=False):
@@ -539,10 +540,11 @@ def headline(results):
         if "/kept/" in name:
             rows.append([f"two tags of {gib(row['bytes'])} kept in host memory change places, where both copies at once take {number(row['both_copies_ms'])} ms",
                          f"{number(row['exchange_ms'])} ms"])
-    for name, row in (results["residency"][2] if "residency" in results else {}).items():
-        if "ratio" in row:
-            rows.append([f"eight models of {gib(row['bytes_each'])} in the room of three, four threads: beside one plain copy of the bytes that had "
-                         "to come in", f"{row['ratio']:.2f} times"])
+    turns = [row for row in (results["residency"][2] if "residency" in results else {}).values() if "ratio" in row]
+    if turns:
+        ways = " / ".join("kept coded" if row.get("coded") else "kept" for row in turns)
+        rows.append([f"eight models of {gib(turns[0]['bytes_each'])} in the room of three, four threads, {ways}: beside one plain copy of the bytes "
+                     "that had to come in", " / ".join(f"{row['ratio']:.2f}" for row in turns) + " times"])
     for name, row in (results["arrival"][2] if "arrival" in results else {}).items():
         if "/streamed_resume/8.00 GiB" in name:
             rows.append([f"streamed resume of {gib(row['bytes'])} in {int(row['layers'])} layers: the first / last layer's kernel has ended, where one plain "
