@@ -235,7 +235,7 @@ typedef struct memsaver_no_room {
     size_t bytes;      ///< that the call wants to take of the device
     size_t free_bytes; ///< of the device, when it was asked
     int32_t device;
-    const char* tag;      ///< whose memory it would be; "" where several tags are resumed
+    const char* tag;      ///< whose memory it would be; "" where it is that of several
     size_t missing_bytes; ///< that the device lacks for the call, and its margin; at least 1
 } memsaver_no_room;
 

@@ -60,5 +60,5 @@ class NoRoom:
     bytes: int  #: that the call wants to take of the device
     free_bytes: int  #: of the device, when it was asked
     device: int
-    tag: str  #: whose memory it would be; "" where several tags are resumed
+    tag: str  #: whose memory it would be; "" where it is that of several
     missing_bytes: int  #: that the device lacks for the call, and its margin; at least 1

@@ -339,7 +339,40 @@ TEST_CASE("room: what is missing counts the margin, the saver's or the tag's own
     CHECK(missing == 2_MiB);
     CHECK_THROWS_AS((void)saver.arena("own", Discard{}, ArenaOptions{.margin = 10_MiB}).allocate(8_MiB), OutOfMemory);
     CHECK(missing == 2_MiB);
+    CHECK_THROWS_AS((void)saver.arena("less", Discard{}, ArenaOptions{.margin = 1}).allocate(18_MiB), OutOfMemory);
+    CHECK(missing == 2_MiB + 1);
     const Buffer<char> given{saver.arena("tag"), 12_MiB};
+}
+
+TEST_CASE("room: where several tags come none is named, and the owners of none of them are asked") {
+    std::vector<std::string> named;
+    MemorySaver saver{HostDriver{all}, {.on_no_room = [&](const NoRoom& need) {
+                          named.push_back(need.tag);
+                          return false;
+                      }}};
+    int asked = 0;
+    Elastic kv = saver.arena("kv").elastic(1_GiB, {.granularity = 2_MiB, .on_reclaim = [&](std::size_t) {
+                                                       asked += 1;
+                                                       return std::size_t{0};
+                                                   }});
+    kv.commit(0, 20_MiB);
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 20_MiB};
+    const Buffer<char> here{saver.arena("here"), 2_MiB};
+    saver.pause({"kv", "weights"});
+    const Buffer<char> other{saver.arena("other"), all - 34_MiB};
+    CHECK_THROWS_AS(saver.resume({"kv", "weights"}), OutOfMemory);
+    CHECK_THROWS_AS((void)saver.resume_async({"kv", "weights"}), OutOfMemory);
+    CHECK_THROWS_AS((void)saver.use({"kv", "weights"}), OutOfMemory);
+    CHECK(named == std::vector<std::string>{"", "", ""});
+    CHECK(asked == 0);
+    saver.set_margin(20_MiB);
+    named.clear();
+    CHECK_THROWS_AS(saver.resume({"here", "kv"}), OutOfMemory); // the one that comes
+    CHECK_THROWS_AS((void)saver.use({"here", "kv"}), OutOfMemory);
+    CHECK(named == std::vector<std::string>{"kv", "kv"});
+    CHECK(asked == 0);
+    CHECK_THROWS_AS(saver.resume("weights"), OutOfMemory);
+    CHECK(asked == 1);
 }
 
 TEST_CASE("room: a program that always says yes is not asked for ever") {

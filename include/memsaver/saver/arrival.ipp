@@ -244,7 +244,7 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         state_->run_hooks(state_->before_resume_, event, false);
         ResidentList takers; // now: bytes that are on their way need no host memory to be told
         if (state_->under_pressure()) takers = SaverState::residents_of(state_->tags_.members(tags));
-        state_->with_patience(options.room_within, [&](int& refused_by) {
+        state_->with_patience(tags, options.room_within, [&](int& refused_by) {
             state_->resume_async_now(*arrival, tags, options, event.tags, refused_by);
         });
         state_->keep_free(takers);

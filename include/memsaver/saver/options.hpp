@@ -16,7 +16,7 @@ struct NoRoom {
     std::size_t bytes = 0; ///< that the call wants to take, of the device; 0 where what failed was no request for bytes
     int device = 0;
     std::size_t free_bytes = 0;    ///< of the device, when it was asked; the margin counts as free
-    std::string tag;               ///< whose memory it would be; empty where several tags are resumed
+    std::string tag;               ///< whose memory it would be; empty where it is that of several
     std::size_t missing_bytes = 0; ///< that the device lacks for the call, and its margin; at least 1
 };
 

@@ -63,7 +63,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                 if (make_room_anew(in)) continue;
                 if (over(room)) {
                     OutOfMemory error = no_room(in, "other threads' uses did not make enough within the time allowed");
-                    if (state_.ask_for_room(error, refused_by_, error.tag(), asked++)) continue;
+                    if (state_.ask_for_room(error, refused_by_, state_.away(in), asked++)) continue;
                     throw error;
                 }
                 const auto since = std::chrono::steady_clock::now();
@@ -79,7 +79,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             waiter.stop_moving(); // what the program does now may need what this one holds
             device = brought.device;
             if (!both && !std::exchange(waited, true) && state_.wait_for_others(device)) continue;
-            if (state_.ask_for_room(*brought.error, device, brought.error->tag(), asked++)) continue;
+            if (state_.ask_for_room(*brought.error, device, state_.away(in), asked++)) continue;
             throw OutOfMemory{*brought.error};
         } catch (NotIdle& error) {
             waiter.stop_moving();

@@ -369,7 +369,7 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
         event.report = state_->with_patience(
-            options.room_within, [&](int& refused_by) { return state_->resume_now(tags, options, refused_by); });
+            tags, options.room_within, [&](int& refused_by) { return state_->resume_now(tags, options, refused_by); });
         state_->keep_free(tags, event.report);
         state_->run_hooks(state_->after_resume_, event, true);
         return std::move(event.report);
@@ -445,7 +445,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                 }
             };
             try {
-                going.report = state_->with_patience(options.room_within, [&](int& refused_by) {
+                going.report = state_->with_patience(in, options.room_within, [&](int& refused_by) {
                     for (TagReport& row : tried.tags) row.held_bytes = 0; // this try tells what is held now
                     tried.held_bytes = 0;
                     try {
@@ -923,19 +923,28 @@ MEMSAVER_INLINE bool SaverState::wait_for_others(int device) {
     return any;
 }
 
-MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device, const std::string& tag,
-                                              unsigned asked) {
+MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device,
+                                              const std::vector<std::string>& tags, unsigned asked) {
     constexpr unsigned often_enough = 100; // a program that always says yes and never frees anything
+    const std::string tag = tags.size() == 1 ? tags.front() : std::string{};
+    std::size_t margin = tags.empty() ? tags_.margin_of(tag) : 0;
+    for (const std::string& each : tags) margin = std::max(margin, tags_.margin_of(each));
     const std::size_t needed = error.needed_bytes();
-    const std::size_t wanted = needed + std::min(tags_.margin_of(tag), ~std::size_t{0} - needed);
+    const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
     const std::size_t missing = std::max<std::size_t>(wanted - std::min(error.free_bytes(), wanted), 1);
-    if (asked < often_enough) {
-        const std::vector<std::string> own = tag.empty() ? std::vector<std::string>{} : std::vector<std::string>{tag};
-        if (ask_elastic(device, own, missing, true) != 0) return true;
-    }
+    if (asked < often_enough && ask_elastic(device, tags, missing, true) != 0) return true;
     if (!options_.on_no_room || asked >= often_enough || asking_.here()) return false;
     const HookThreads::Mark mark{asking_};
     return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag, missing});
+}
+
+MEMSAVER_INLINE std::vector<std::string> SaverState::away(const Tags& tags) {
+    std::vector<std::string> names;
+    for (const auto& member : tags_.members(tags)) {
+        if (member->core == nullptr || member->core->all_there()) continue;
+        if (std::find(names.begin(), names.end(), member->tag) == names.end()) names.push_back(member->tag);
+    }
+    return names;
 }
 
 MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes,

@@ -68,7 +68,7 @@ class SaverState {
                                  [&] { return wait_for_others(arena.device()); })) {
                     continue;
                 }
-                if (!ask_for_room(error, arena.device(), arena.tag(), asked++)) {
+                if (!ask_for_room(error, arena.device(), {arena.tag()}, asked++)) {
                     say_who_holds(error);
                     throw;
                 }
@@ -88,8 +88,11 @@ class SaverState {
     /// Waits for the operations that other threads have under way on a device: what they have in hand may be what is
     /// missing. Whether there were any. Called without any lock or turn.
     bool wait_for_others(int device);
-    /// Whether the program has made room, `asked` times before. Called without any lock or turn.
-    bool ask_for_room(const OutOfMemory& error, int device, const std::string& tag, unsigned asked);
+    /// Whether the program has made room, `asked` times before. `tags`: whose memory it would be. Called without any
+    /// lock or turn.
+    bool ask_for_room(const OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked);
+    /// Those of these tags of which something is away.
+    [[nodiscard]] std::vector<std::string> away(const Tags& tags);
 
     /// Asks the owners of elastic memory of other tags, and answers what the device got back, see `got`. Throws what
     /// they throw. Called without any lock or turn.
@@ -108,10 +111,11 @@ class SaverState {
     /// `join`: see ArenaCore::take_turn.
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
     Report pause_now(const Tags& tags, const PauseOptions& options);
-    /// What finds no room is tried again for as long as somebody makes some: `act(device)`, which sets the device that
-    /// had none where it throws OutOfMemory.
+    /// What finds no room for tags that come is tried again for as long as somebody makes some: `act(device)`, which
+    /// sets the device that had none where it throws OutOfMemory.
     template <class Act>
-    decltype(auto) with_patience(const std::optional<std::chrono::nanoseconds>& room_within, Act&& act) {
+    decltype(auto) with_patience(const Tags& in, const std::optional<std::chrono::nanoseconds>& room_within,
+                                 Act&& act) {
         unsigned asked = 0;
         bool waited = false;
         for (RoomWithin patience{room_within};;) {
@@ -120,7 +124,7 @@ class SaverState {
                 return act(device);
             } catch (OutOfMemory& error) {
                 if (!std::exchange(waited, true) && wait_for_others(device)) continue;
-                if (ask_for_room(error, device, error.tag(), asked++)) continue;
+                if (ask_for_room(error, device, away(in), asked++)) continue;
                 if (patience.over()) {
                     say_who_holds(error);
                     throw;

@@ -296,10 +296,10 @@ MEMSAVER_INLINE void TagTable::set_margin(std::size_t bytes) {
 
 MEMSAVER_INLINE std::size_t TagTable::margin_of(const std::string& tag) noexcept {
     const std::lock_guard lock{mutex_};
-    std::size_t margin = options_.margin;
-    if (const auto found = tags_.find(tag); found != tags_.end()) {
-        for (const auto& member : found->second.members) margin = std::max(margin, member->options.margin);
-    }
+    const auto found = tags_.find(tag);
+    if (found == tags_.end()) return options_.margin;
+    std::size_t margin = 0; // the saver's is theirs, where they have none of their own
+    for (const auto& member : found->second.members) margin = std::max(margin, member->options.margin);
     return margin;
 }
 
