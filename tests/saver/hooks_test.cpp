@@ -66,6 +66,8 @@ TEST_CASE_TEMPLATE("a hook ends with its handle", M, MEMSAVER_TEST_MACHINES) {
         (void)saver.arena("tag");
         Hook hook = saver.before_pause([&](PauseEvent&) { ++runs; });
         Hook moved{std::move(hook)};
+        Hook& same = moved;
+        moved = std::move(same); // stays
         (void)saver.pause();
         CHECK(runs == 1);
         moved = Hook{};

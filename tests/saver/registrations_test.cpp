@@ -122,6 +122,10 @@ TEST_CASE_TEMPLATE("registrations: renewed in order, with the memory in place ea
     saver.resume("net");
     CHECK(card.taken() == Calls{"+comm", "+a"});
     all.end();
+    Registration& same = first;
+    first = std::move(same); // stays
+    CHECK(card.taken().empty());
+    CHECK(first.registered());
     first = Registration{}; // moved over: it ends
     CHECK(card.taken() == Calls{"-a"});
 }

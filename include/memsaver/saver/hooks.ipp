@@ -14,6 +14,7 @@ MEMSAVER_INLINE Hook::Hook(Hook first, Hook second)
       }} {}
 
 MEMSAVER_INLINE Hook& Hook::operator=(Hook&& other) noexcept {
+    if (this == &other) return *this;
     Hook ending{std::move(*this)};
     end_ = std::exchange(other.end_, nullptr);
     return *this;

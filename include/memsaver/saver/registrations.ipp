@@ -309,6 +309,7 @@ MEMSAVER_INLINE void RegistrationBook::renew(const std::vector<std::string>* tag
 // --- Registration ---
 
 MEMSAVER_INLINE Registration& Registration::operator=(Registration&& other) noexcept {
+    if (this == &other) return *this;
     const Registration ending{std::move(*this)};
     book_ = std::move(other.book_);
     key_ = other.key_;
