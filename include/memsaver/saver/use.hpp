@@ -20,8 +20,8 @@ class UseRecord;
 /// MemorySaver::use until this ends and what `until` marked has passed. Move-only, may end on any thread. Held by the
 /// thread that made it or moved it last, which does not wait for other uses meanwhile. Move it before that thread ends:
 /// the system gives the ids of ended threads to new ones, which would be taken for the holder. A default one, one that
-/// was moved from and one that was released hold nothing. Keeps the saver's core alive; after `close()`, and in a forked
-/// child, its end is quiet.
+/// was moved from and one that was released hold nothing. Keeps the saver's core alive; after `close()`, and in a
+/// forked child, its end is quiet.
 class Use {
 public:
     Use() noexcept;
