@@ -34,8 +34,8 @@ class HostMachine;
 /// not own a copy of it: the machine would wait for its own thread to end.
 class HostDriver : public detail::SystemMemory {
 public:
-    /// A machine with `capacity_bytes` of memory, 1 GiB unless told otherwise. Throws Misuse if the granularity is not a
-    /// power of two or less than the system's page, and Unavailable if the system has no anonymous files.
+    /// A machine with `capacity_bytes` of memory, 1 GiB unless told otherwise. Throws Misuse if the granularity is not
+    /// a power of two or less than the system's page, and Unavailable if the system has no anonymous files.
     explicit HostDriver(std::size_t capacity_bytes = 1_GiB, HostDriverOptions options = {});
 
     // No move: a handle always has its machine.
