@@ -60,11 +60,12 @@ def load(folder, host):
 
 
 def console(text):
-    """What Google Benchmark or bench/run.py printed, as it would be in JSON. The second line is "# " and the context."""
+    """What Google Benchmark, bench/run.py or bench/peers/compare.py printed, as it would be in JSON. The second line is
+    "# " and the context."""
     scale = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "n": 1e-9}
     lines, rows = text.splitlines(), []
     for line in lines[2:]:
-        if match := re.match(r"\s*([^#\s].*?)\s{2,}[\d.]+ [mun]?s\s", line):
+        if match := re.match(r"\s*([^#\s].*?)\s{2,}(?:[\d.]+ [mun]?s\s|\w+=)", line):
             counters = re.findall(r"(\w+)=(-?[\d.]+(?:e[+-]?\d+)?)([kMGTmun]?)(?!\w)", line)
             rows.append({"name": match[1], **{key: float(value) * scale[unit] for key, value, unit in counters}})
     return {"context": json.loads(lines[1].removeprefix("# ")), "benchmarks": rows}

@@ -96,15 +96,15 @@ def main():
     print(", ".join(f"{key} {value}" for key, value in about.items()))
     if arguments.warm:
         output_of([programs / "peers_workload", "warm", arguments.warm * GIB])
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / f"{about['date']}-{house.short(about['gpu'])}-peers.json"
     results = []
     for row in rows(programs, libraries):
         about["toolkit"] = row.pop("toolkit", about.get("toolkit", "unknown"))
         results.append(row)
         numbers = "  ".join(f"{key}={value:.4g}" for key, value in row.items() if isinstance(value, float))
         print(f"  {row['name']:<44} {numbers}", flush=True)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    path = arguments.out / f"{about['date']}-{house.short(about['gpu'])}-peers.json"
-    path.write_text(json.dumps({"context": about, "benchmarks": results}, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({"context": about, "benchmarks": results}, indent=1) + "\n", encoding="utf-8")
     print(path)
 
 
