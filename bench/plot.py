@@ -282,7 +282,7 @@ def peers(rows):
             whole = rows.get(f"checkpoint/{shape}/driver") if prefix else None
             panel.append((shape, [sum(times[0]), sum(times[1]), whole and whole["pause_ms"] + whole["resume_ms"]]))
             numbers.append([f"{shape}, {label}", *(number(value) for value in times[1] + times[0]),
-                            *(f"{theirs_ms / ours_ms:.1f}" for ours_ms, theirs_ms in zip(*times))])
+                            *(number(theirs_ms / ours_ms) for ours_ms, theirs_ms in zip(*times))])
             if kind == "discard":
                 memory.append([shape, *(mib(row[key]) for row in reversed(pair) for key in ("device_mib", "paused_mib"))])
         if panel:
