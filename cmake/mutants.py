@@ -32,6 +32,7 @@ import mutations
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [f"include/memsaver/{layer}/**/*.ipp" for layer in "core driver heap backup arena saver graph".split()]
+GPU_ONLY = re.compile(r"/(?:cuda|nvcomp)_")  # no test of the host runs these files
 OPTIONS = ["-DMEMSAVER_BUILD_EXAMPLES=OFF", "-DMEMSAVER_TEST_GPU_PROGRAMS=OFF", "-DMEMSAVER_TEST_COMPILATION=OFF"]
 Test = collections.namedtuple("Test", "name command properties")
 
@@ -152,7 +153,8 @@ def run_tests(tests, options, before):
 
 # --- Mutants ---------------------------------------------------------------------------------------------------------
 def sources_of(options, tree):
-    names = sorted({path.relative_to(tree).as_posix() for glob in options.files for path in tree.glob(glob)})
+    names = sorted({path.relative_to(tree).as_posix() for glob in options.files for path in tree.glob(glob)
+                    if not GPU_ONLY.search(str(path))})
     if not names:
         sys.exit(f"no file is called {' or '.join(options.files)}")
     return {name: (tree / name).read_text(encoding="utf-8") for name in names}
@@ -274,13 +276,16 @@ def main():
             "result": "no longer there"}
         options.output.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
         print(f"{row['file']}:{row['line']}  {row['change']}  {row['result']} {row.get('test', '')}", flush=True)
-    for site in [] if options.retry else sites[len(rows):]:
+    tried = {(row["file"], row["line"], row["change"], row["source"]) for row in rows}
+    for site in [] if options.retry else sites:
         valid = sum(row["result"] != "does not compile" for row in rows)
         if valid >= options.count or time.monotonic() - started > options.time_limit:
             break
         begun = time.monotonic()
         row = {"file": site.file, "line": site.line, "change": mutations.shown(site),
                "source": sources[site.file].split("\n")[site.line - 1].strip()}
+        if tuple(row.values()) in tried:
+            continue
         row |= try_one(site, sources[site.file], tree, ordered(groups, site, before), options, before)
         rows.append({**row, "seconds": round(time.monotonic() - begun, 1)})
         options.output.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")

@@ -148,9 +148,10 @@ int pause_and_resume(const std::string& kind, std::size_t count, std::size_t byt
     double left = 0;
     double first_pause = 0;
     double first_resume = 0;
+    double both = 0;
     std::vector<double> pauses;
     std::vector<double> resumes;
-    for (int cycle = 0; cycle < 6; ++cycle) {
+    for (int cycle = 0; cycle < 7; ++cycle) { // an even number but the first: pages of two kinds may come in turn
         const double paused = ms([&] { require(pause("peers") == 0, "tms_pause failed"); });
         left = used_mib() - before;
         const double resumed = ms([&] { require(resume("peers") == 0, "tms_resume failed"); });
@@ -162,6 +163,7 @@ int pause_and_resume(const std::string& kind, std::size_t count, std::size_t byt
         }
         pauses.push_back(paused);
         resumes.push_back(resumed);
+        both += paused + resumed;
     }
     if (!backup) { // writable again
         tensors.fill();
@@ -172,9 +174,10 @@ int pause_and_resume(const std::string& kind, std::size_t count, std::size_t byt
     require(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
     std::printf("{\"allocate_ms\": %.4f, \"free_ms\": %.4f, \"device_mib\": %.1f, \"paused_mib\": %.1f, "
                 "\"first_pause_ms\": %.4f, "
-                "\"first_resume_ms\": %.4f, \"pause_ms\": %.4f, \"resume_ms\": %.4f, \"toolkit\": \"%d.%d\"}\n",
+                "\"first_resume_ms\": %.4f, \"pause_ms\": %.4f, \"resume_ms\": %.4f, \"cycle_ms\": %.4f, \"toolkit\": "
+                "\"%d.%d\"}\n",
                 allocate_ms, free_ms, taken, left, first_pause, first_resume, median(pauses), median(resumes),
-                runtime / 1000, runtime % 1000 / 10);
+                both / static_cast<double>(pauses.size()), runtime / 1000, runtime % 1000 / 10);
     return 0;
 }
 
