@@ -1,87 +1,90 @@
-// In how large handles should a large block lie? The driver's own calls, in handles of several sizes, on pages as they
-// are found and on pages that have been in use; with and without the flag for network cards, which other libraries set.
-//
-// Between two calls the device is drained and asked what is free, as programs do. Decision 3 says what is open.
+// In how large handles should a large block lie? The driver's own calls, in handles of several sizes that take turns,
+// with and without rests between the calls: the driver clears pages that were given back at its leisure, and `create`
+// waits for what is not clear yet. Decision 3 says what follows.
 #include "bench.hpp"
 #include "floor.hpp"
 
-#if MEMSAVER_BENCH_CUDART
-#include <cuda_runtime_api.h>
-#endif
-
 #include <algorithm>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
 #include <vector>
 
 namespace {
 
 using namespace bench;
 
-constexpr int cycles = 6; ///< of which the first is told by itself
+/// One size of handles, and what its turns took.
+template <Driver D>
+struct Turns {
+    std::unique_ptr<Floor<D>> pages;
+    std::size_t split = 0;
+    std::vector<double> resumes{};
+    std::vector<double> pauses{};
+    std::vector<double> cycles{};
+};
 
-/// What a neighbour has done before: took all but 2 GiB, wrote to it, and gave it back.
-void use_all_pages() {
-#if MEMSAVER_BENCH_CUDART
-    std::vector<void*> taken;
-    std::size_t free = 0;
-    std::size_t total = 0;
-    void* block = nullptr;
-    while (cudaMemGetInfo(&free, &total) == cudaSuccess && free > 3_GiB && cudaMalloc(&block, 1_GiB) == cudaSuccess) {
-        taken.push_back(block);
-        (void)cudaMemset(block, 1, 1_GiB);
+double mean(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) /
+           static_cast<double>(std::max<std::size_t>(values.size(), 1));
+}
+
+/// Twice in a row, so that the second finds what its like has left; only that one counts.
+template <Driver D>
+void take_turn(const D& driver, Turns<D>& turns, std::chrono::milliseconds rest) {
+    for (const bool counts : {false, true}) {
+        check(driver.drain(), "drain the device");
+        std::this_thread::sleep_for(rest);
+        const double resume = milliseconds([&] { turns.pages->resume(); });
+        check(driver.drain(), "drain the device");
+        std::this_thread::sleep_for(rest);
+        const double pause = milliseconds([&] { turns.pages->pause(); });
+        if (!counts) continue;
+        turns.resumes.push_back(resume);
+        turns.pauses.push_back(pause);
+        turns.cycles.push_back(resume + pause);
     }
-    (void)cudaDeviceSynchronize();
-    for (void* const each : taken) (void)cudaFree(each);
-#endif
 }
 
 template <Driver D>
-void cycle(benchmark::State& state, const D& driver, std::size_t bytes, std::size_t split, bool in_use_before) try {
-    if (in_use_before) use_all_pages();
-    Floor<D> pages{driver, bytes, split};
-    std::vector<double> pauses;
-    std::vector<double> resumes;
-    const auto timed = [&](std::vector<double>& into, auto&& act) {
-        check(driver.drain(), "drain the device");
-        (void)memory_of(driver);
-        into.push_back(milliseconds([&] {
-            act();
-            check(driver.drain(), "drain the device");
-        }));
-    };
+void in_turn(benchmark::State& state, const D& driver, std::size_t bytes, std::chrono::milliseconds rest) try {
+    std::vector<Turns<D>> all;
+    for (const std::size_t split : {256_MiB, 1_GiB, 2_GiB, 4_GiB, 8_GiB, 64_GiB}) {
+        if (split <= bytes) all.push_back({std::make_unique<Floor<D>>(driver, bytes, split), split});
+    }
+    std::mt19937 random{1}; // NOLINT(cert-msc51-cpp): the same order each time
     for (auto _ : state) {
-        timed(resumes, [&] { pages.resume(); });
-        timed(pauses, [&] { pages.pause(); });
-        state.SetIterationTime((resumes.back() + pauses.back()) / 1000);
+        std::shuffle(all.begin(), all.end(), random);
+        for (Turns<D>& turns : all) take_turn(driver, turns, rest);
+        state.SetIterationTime(all.front().cycles.back() / 1000);
     }
     state.counters["bytes"] = static_cast<double>(bytes);
-    state.counters["handles"] = static_cast<double>(pages.handles());
-    state.counters["first_resume_ms"] = resumes.front();
-    resumes.erase(resumes.begin());
-    state.counters["resume_ms"] = median(resumes);
-    state.counters["pause_ms"] = median(pauses);
+    state.counters["rest_ms"] = static_cast<double>(rest.count());
+    for (const Turns<D>& turns : all) {
+        const std::string of = std::to_string(turns.split >> 20) + "_mib_";
+        state.counters[of + "resume_mean_ms"] = mean(turns.resumes);
+        state.counters[of + "pause_mean_ms"] = mean(turns.pauses);
+        state.counters[of + "both_mean_ms"] = mean(turns.cycles);
+        state.counters[of + "both_median_ms"] = median(turns.cycles);
+    }
 } catch (const std::exception& error) {
     state.SkipWithError(error.what());
 }
 
 template <Driver D>
-void register_on(const D& driver, const std::string& who, bool in_use_before) {
-    for (const std::size_t bytes : {8_GiB, 64_GiB}) {
-        for (const std::size_t split : {256_MiB, 1_GiB, 8_GiB, 64_GiB}) {
-            if (bytes > memory_of(driver).free_bytes || split > bytes) continue;
-            const std::string name = "handles/" + who + (in_use_before ? "/in use before/" : "/as found/") +
-                                     format_bytes(bytes) + "/" + format_bytes(split);
-            fixed(benchmark::RegisterBenchmark(
-                      name.c_str(), [=](benchmark::State& s) { cycle(s, driver, bytes, split, in_use_before); }),
-                  cycles);
-        }
-    }
-}
-
-template <Driver D>
 void register_all(const D& driver) {
-    for (const bool in_use_before : {false, true}) {
-        register_on(driver, "plain", in_use_before);
-        if constexpr (!on_host<D>) register_on(CudaDriver{driver.device(), {.rdma = true}}, "rdma", in_use_before);
+    for (const std::size_t bytes : {8_GiB, 64_GiB}) {
+        if (bytes > memory_of(driver).free_bytes) continue;
+        for (const auto rest :
+             {std::chrono::milliseconds{0}, std::chrono::milliseconds{20}, std::chrono::milliseconds{200}}) {
+            const std::string name = "handles/" + format_bytes(bytes) + "/rest " + std::to_string(rest.count()) + " ms";
+            const int rounds = on_host<D> ? 1 : rest.count() > 100 ? 3 : bytes > 8_GiB ? 6 : 30;
+            fixed(benchmark::RegisterBenchmark(name.c_str(),
+                                               [=](benchmark::State& s) { in_turn(s, driver, bytes, rest); }),
+                  rounds);
+        }
     }
 }
 

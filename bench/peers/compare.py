@@ -2,12 +2,11 @@
 """Runs the same workloads through torch_memory_saver's published library, through memsaver's drop-in, and through a
 whole-process checkpoint, each in processes of its own, and keeps what they say.
 
-    bench/peers/compare.py --peer <folder with torch_memory_saver's libraries> [--build build/gpu] [--out bench/results]
+    bench/peers/compare.py --peer <folder with torch_memory_saver's libraries> [--build build/gpu] [--out bench/results] [--large]
 
 The peer's libraries are in its package: `pip download torch_memory_saver --no-deps`, unpacked. Writes
-<out>/<date>-<gpu>-peers.json and prints a table. One large block is dropped in several processes of each in turn, and what
-is kept is the median: two resumes in a row may find pages that the driver has cleared, and pages that it has not.
-Needs a GPU and about four minutes.
+<out>/<date>-<gpu>-peers.json and prints a table. Needs a GPU and about two minutes. With --large: one large block that is
+dropped, in several processes of each library in turn; writes the medians to <out>/<date>-<gpu>-large.json.
 """
 import argparse
 import json
@@ -23,8 +22,8 @@ import run as house  # noqa: E402: bench/run.py
 
 MIB, GIB = 1 << 20, 1 << 30
 SHAPES = [(1, 8 * GIB, "1 x 8 GiB"), (256, 32 * MIB, "256 x 32 MiB"), (4096, 2 * MIB, "4096 x 2 MiB"), (4096, 64 << 10, "4096 x 64 KiB")]
-USED_SHAPES = [SHAPES[0], (1, 64 * GIB, "1 x 64 GiB")]
-PROCESSES = 7  # of each, for one large block
+LARGE = [("discard", 8 * GIB, "8 GiB"), ("used", 8 * GIB, "8 GiB"), ("used", 64 * GIB, "64 GiB")]
+PROCESSES = 7  # of each library, for one large block
 
 
 def library(folder, what):
@@ -64,32 +63,31 @@ def checkpoint(programs, count, bytes_each):
             holder.kill()
 
 
-def in_turn(programs, libraries, kind, shape, processes):
-    """Yields a row for each library: the medians of so many processes, which take turns with the other library's."""
-    count, bytes_each, name = shape
-    runs = {who: [] for who in libraries}
-    for _ in range(processes):
-        for who, preload in libraries.items():
-            runs[who].append(workload(programs, preload, kind, count, bytes_each))
-    for who, found in runs.items():
-        medians = {key: statistics.median(run[key] for run in found) for key, value in found[0].items() if isinstance(value, float)}
-        yield {"name": f"{kind}/{name}/{who}", "tensors": count, "bytes": count * bytes_each, "processes": processes,
-               **found[0], **medians}
-
-
 def rows(programs, libraries):
     """Yields a row for each shape and each who; the toolkit is in it for the caller to take out."""
-    for shape in SHAPES:
-        count, bytes_each, name = shape
+    for count, bytes_each, shape in SHAPES:
         for kind in ("discard", "backup"):
-            large = kind == "discard" and count == 1
-            yield from in_turn(programs, libraries, kind, shape, PROCESSES if large else 1)
+            for who, preload in libraries.items():
+                found = workload(programs, preload, kind, count, bytes_each)
+                yield {"name": f"{kind}/{shape}/{who}", "tensors": count, "bytes": count * bytes_each, **found}
         found = checkpoint(programs, count, bytes_each)
-        yield {"name": f"checkpoint/{name}/driver", "tensors": count, "bytes": count * bytes_each, **found}
-    for shape in USED_SHAPES:
-        yield from in_turn(programs, libraries, "used", shape, PROCESSES)
-    # right after another process gave the rest of the device back
-    yield from in_turn(programs, libraries, "neighbour", (1, 16 * GIB, "1 x 16 GiB"), 1)
+        yield {"name": f"checkpoint/{shape}/driver", "tensors": count, "bytes": count * bytes_each, **found}
+    for who, preload in libraries.items():  # right after another process gave the rest of the device back
+        found = workload(programs, preload, "neighbour", 1, 16 * GIB)
+        yield {"name": f"neighbour/1 x 16 GiB/{who}", "tensors": 1, "bytes": 16 * GIB, **found}
+
+
+def large_rows(programs, libraries):
+    """Yields a row for each block and each library: the medians of its processes, which took turns with the other's."""
+    for kind, size, shape in LARGE:
+        runs = {who: [] for who in libraries}
+        for _ in range(PROCESSES):
+            for who, preload in libraries.items():
+                runs[who].append(workload(programs, preload, kind, 1, size))
+        for who, found in runs.items():
+            medians = {key: statistics.median(run[key] for run in found) for key, value in found[0].items() if isinstance(value, float)}
+            yield {"name": f"{kind}/{shape}/{who}", "bytes": size, "processes": PROCESSES, "toolkit": found[0]["toolkit"], **medians,
+                   "each_cycle_ms": [run["cycle_ms"] for run in found]}
 
 
 def main():
@@ -99,6 +97,7 @@ def main():
     parser.add_argument("--build", type=Path, default=house.ROOT / "build" / "gpu")
     parser.add_argument("--out", type=Path, default=house.ROOT / "bench" / "results")
     parser.add_argument("--warm", type=int, default=32, help="GiB of host memory to touch first; 0: none")
+    parser.add_argument("--large", action="store_true", help="only one large block, in several processes")
     arguments = parser.parse_args()
     programs = arguments.build / "bench" / "peers"
     libraries = {
@@ -108,12 +107,12 @@ def main():
     about = house.machine()
     about["peer_version"] = arguments.peer_version or version_of(arguments.peer)
     print(", ".join(f"{key} {value}" for key, value in about.items()))
-    if arguments.warm:
+    if arguments.warm and not arguments.large:
         output_of([programs / "peers_workload", "warm", arguments.warm * GIB])
     arguments.out.mkdir(parents=True, exist_ok=True)
-    path = arguments.out / f"{about['date']}-{house.short(about['gpu'])}-peers.json"
+    path = arguments.out / f"{about['date']}-{house.short(about['gpu'])}-{'large' if arguments.large else 'peers'}.json"
     results = []
-    for row in rows(programs, libraries):
+    for row in (large_rows if arguments.large else rows)(programs, libraries):
         about["toolkit"] = row.pop("toolkit", about.get("toolkit", "unknown"))
         results.append(row)
         numbers = "  ".join(f"{key}={value:.4g}" for key, value in row.items() if isinstance(value, float))
