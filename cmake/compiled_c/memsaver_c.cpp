@@ -291,7 +291,8 @@ template <class Policy>
 Policy with_common(Policy policy, const memsaver_policy& from) {
     policy.retain = from.retain;
     if constexpr (requires { policy.refresh; }) {
-        policy.refresh = from.refresh == MEMSAVER_ONCE ? Refresh::once : Refresh::every_pause;
+        policy.refresh = enumerator(from.refresh, 2, "memsaver_policy.refresh") == MEMSAVER_ONCE ? Refresh::once
+                                                                                                 : Refresh::every_pause;
         policy.check = from.check;
     }
     if (from.threads != 0) policy.threads = from.threads;
@@ -302,8 +303,6 @@ Policy with_common(Policy policy, const memsaver_policy& from) {
 std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     if (in == nullptr) return {};
     const memsaver_policy from = read(in, MEMSAVER_POLICY_INIT, "memsaver_policy");
-    enumerator(from.refresh, 2, "memsaver_policy.refresh");
-    enumerator(from.storage, 2, "memsaver_policy.storage");
     switch (enumerator(from.kind, 5, "memsaver_policy.kind")) {
     case MEMSAVER_DISCARD: {
         if (from.poison < -1 || from.poison > 255) {
@@ -316,7 +315,8 @@ std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     case MEMSAVER_ZERO: return Zero{};
     case MEMSAVER_HOST_BACKUP: {
         HostBackup host = with_common(HostBackup{}, from);
-        host.storage = from.storage == MEMSAVER_PAGEABLE ? Storage::pageable : Storage::pinned;
+        host.storage = enumerator(from.storage, 2, "memsaver_policy.storage") == MEMSAVER_PAGEABLE ? Storage::pageable
+                                                                                                   : Storage::pinned;
         return perhaps_verified(std::move(host), from);
     }
     case MEMSAVER_FILE_SOURCE: return with_common(FileSource{}, from);
@@ -832,6 +832,7 @@ memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena
             throw detail::about_tag(pushed.tag(), Misuse{"memsaver_push_arena: tag \"" + pushed.tag() +
                                                          "\": the arena is another saver's"});
         }
+        pushed.base().require_open("memsaver_push_arena");
         push(handle, pushed);
     });
 }

@@ -344,8 +344,9 @@ class Saver:
         """An address of `bytes` of memory, content undefined: of the tag, or of this thread's innermost region.
 
         alignment: a power of two; 0: 256.
-        stream: None: the memory is good on every stream at once. Else it is for work of that stream: what was freed with
-            it before is reused at once, without waiting, and other streams have to be ordered after it.
+        stream: None: the memory is good on every stream at once. Else it is for work of that stream: a block of about the
+            size that this thread has freed with it is reused at once, without waiting, and other streams have to be
+            ordered after it.
 
         0 bytes are 0. Raises `OutOfMemory`, `OutOfHostMemory`, and `Misuse`, as where there is no region.
         """

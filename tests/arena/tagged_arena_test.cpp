@@ -188,6 +188,24 @@ TEST_CASE("what cannot be given back is held, counted, and tried again") {
     CHECK(all_are(machine.driver, block, 1_MiB, 0));
 }
 
+TEST_CASE("what a pause that fails has done is counted") {
+    const Checked<HostMachine2G> machine;
+    ArenaOf<HostMachine2G, HostBackup> arena{machine.driver, "counted"};
+    void* const block = arena.allocate(8_MiB);
+    write_pattern(machine.driver, block, 8_MiB, 1);
+    machine.driver.fail({.call = Call::release});
+    CHECK_THROWS_AS((void)arena.pause(), DriverError);
+    CHECK(arena.usage().pauses == 1);
+    CHECK(arena.usage().saved_total_bytes == 8_MiB);
+    machine.driver.fail({.call = Call::copy_to_device});
+    CHECK_THROWS_AS((void)arena.resume(), DriverError);
+    (void)arena.resume();
+    CHECK(arena.usage().pauses == 1);
+    CHECK(arena.usage().resumes == 1);
+    CHECK(arena.usage().restored_total_bytes == 8_MiB);
+    CHECK(has_pattern(machine.driver, block, 8_MiB, 1));
+}
+
 TEST_CASE("a resume of nothing that gives back what was held says so") {
     const Checked<HostMachine2G> machine;
     ArenaOf<HostMachine2G> arena{machine.driver, "held"};

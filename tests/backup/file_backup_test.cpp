@@ -160,4 +160,25 @@ TEST_CASE("policies are values: equal by their options, named for people") {
     CHECK_THROWS_AS((void)saver.arena("a", Verified<HostBackup>{}), Misuse);
 }
 
+TEST_CASE("the disk's room for a block that takes a freed one's place is taken again, before anything is written") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("cold", in_file());
+    void* block = arena.allocate(4_MiB);
+    saver.prepare("cold");
+    arena.deallocate(block, already_idle);
+    block = arena.allocate(4_MiB);
+    write_pattern(machine.driver, block, 4_MiB, 1);
+    machine.driver.fail({.call = Call::allocate_file});
+    CHECK_THROWS_AS(saver.prepare("cold"), Error);
+    saver.prepare("cold");
+    const auto written = machine.driver.calls(Call::write_file);
+    machine.driver.fail({.call = Call::allocate_file});
+    CHECK_THROWS_AS((void)saver.pause("cold"), Error);
+    CHECK(machine.driver.calls(Call::write_file) == written);
+    (void)saver.pause("cold");
+    (void)saver.resume("cold");
+    CHECK(has_pattern(machine.driver, block, 4_MiB, 1));
+}
+
 } // namespace backup_file_backup_test

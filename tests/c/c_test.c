@@ -1704,6 +1704,10 @@ static void test_structures(void) {
     MISUSE(memsaver_make_tag(saver, "new", &arena), "poison");
     policy.poison = -1;
     policy.refresh = 2;
+    policy.storage = 9;
+    OK(memsaver_make_tag(saver, "no use for them", &arena));
+    policy.storage = 0;
+    policy.kind = MEMSAVER_HOST_BACKUP;
     MISUSE(memsaver_make_tag(saver, "new", &arena), "refresh cannot be 2");
     policy.refresh = 0;
     policy.storage = -5;
@@ -1714,6 +1718,12 @@ static void test_structures(void) {
     memsaver_pause_options pausing = MEMSAVER_PAUSE_OPTIONS_INIT;
     pausing.order = 3;
     MISUSE(memsaver_pause(saver, NULL, 0, &pausing, NULL), "order cannot be 3");
+    memsaver_arena* late = NULL;
+    OK(memsaver_get_arena(saver, "no use for them", NULL, &late));
+    OK(memsaver_close(saver));
+    MISUSE(memsaver_push_arena(saver, late), "closed");
+    MISUSE(memsaver_pop_region(saver), "no region");
+    memsaver_release_arena(late);
     memsaver_destroy(saver);
 }
 

@@ -423,11 +423,25 @@ TEST_CASE_TEMPLATE("lent memory serves names that fit, until the pool lets it go
         const auto keep = [](void*) {};
         CHECK_THROWS_AS(workspaces.lend(graph, nullptr, 8_MiB), Misuse);
         CHECK_THROWS_AS(workspaces.lend(graph, std::shared_ptr<void>{block, keep}, 0), Misuse);
+        CHECK_THROWS_AS(workspaces.lend(graph, std::shared_ptr<void>{at(block, 1), keep}, 1_MiB), Misuse);
         int here = 0;
         CHECK_THROWS_AS(workspaces.lend(graph, std::shared_ptr<void>{&here, keep}, 1), Misuse);
     }
     CHECK(!alive);
     CHECK(graph.usage().blocks == 0);
+}
+
+TEST_CASE_TEMPLATE("where a place grows once, a new name that needs more gets its own", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    WorkspacePool workspaces{saver.arena("workspace", Discard{}, {.single_handle = true}), {.cap = 64_MiB}};
+    void* const small = workspaces.get("small", 2_MiB);
+    void* const large = workspaces.get("large", 8_MiB);
+    CHECK(large != small);
+    CHECK(workspaces.get("small too", 2_MiB) == small);
+    CHECK(workspaces.get("large too", 4_MiB) == large);
+    CHECK_THROWS_AS((void)workspaces.get("large", 9_MiB), Misuse); // where it is, graphs know it
+    CHECK(workspaces.stats().places == 2);
 }
 
 TEST_CASE_TEMPLATE("lent memory is handed out no more once its tag has been dropped", M, MEMSAVER_TEST_MACHINES) {

@@ -356,4 +356,19 @@ TEST_CASE("devices: usage shows the others when one is lost") {
     saver.close();
 }
 
+TEST_CASE("devices: what is said of a tag holds on devices that it comes to later") {
+    const HostDriver first{64_MiB};
+    const HostDriver second{64_MiB, {.device = 1}};
+    MemorySaver saver{first};
+    (void)saver.arena("a");
+    saver.set_capacity("a", 4_MiB);
+    CHECK_THROWS_AS((void)saver.arena("a", Discard{}, AnyDriver{second}, {.evictable = true}), Misuse);
+    CHECK_THROWS_AS((void)saver.arena("a", Discard{}, AnyDriver{second}, {.priority = 7}), Misuse);
+    saver.set_evictable("a", true);
+    const Arena there = saver.arena("a", Discard{}, AnyDriver{second}, {.evictable = true});
+    CHECK(there.usage().evictable);
+    CHECK_THROWS_AS((void)there.allocate(8_MiB), Misuse);
+    CHECK(there.allocate(4_MiB) != nullptr);
+}
+
 } // namespace saver_devices_test

@@ -831,4 +831,23 @@ TEST_CASE_TEMPLATE("elastic: switched off, and on plain memory, it works the sam
     }
 }
 
+TEST_CASE("elastic: an owner that ends its range when it is asked has given its bytes") {
+    MemorySaver saver{HostDriver{16_MiB}};
+    const Arena a = saver.arena("a");
+    Elastic range;
+    const auto again = [&] {
+        range = a.elastic(12_MiB, {.granularity = 2_MiB, .on_reclaim = [&](std::size_t bytes) {
+                                       range = {};
+                                       return bytes;
+                                   }});
+        range.commit(0, 12_MiB);
+    };
+    again();
+    void* const block = saver.arena("b").allocate(12_MiB);
+    saver.deallocate(block, already_idle);
+    (void)saver.trim();
+    again();
+    CHECK(saver.reclaim(8_MiB).bytes() >= 8_MiB);
+}
+
 } // namespace saver_elastic_test

@@ -364,6 +364,7 @@ TEST_CASE("exchange: what does not fit as it is waits until the rest has gone") 
         const Report report = saver.exchange("two", "one"); // a handle of 48 MiB, and room for 4 beside it
         CHECK(report.handed_bytes == 0);
         CHECK(report.released_bytes == 48_MiB);
+        CHECK(row(report, "one", &TagReport::restored_bytes) == 40_MiB);
         CHECK(one.whole());
         CHECK(saver.exchange("one", "two").handed_bytes == 40_MiB);
         CHECK(two.whole());
@@ -486,6 +487,16 @@ TEST_CASE("exchange: where the margin leaves no room for what comes, nothing goe
     saver.exchange("out", "in");
     CHECK(out.usage().state == "paused");
     CHECK(in.usage().state == "active");
+}
+
+TEST_CASE("exchange: of several hooks after it that throw, the first is heard") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    const Buffer<char> a{saver.arena("a"), 4_MiB};
+    const Buffer<char> b{saver.arena("b"), 4_MiB};
+    (void)saver.pause("b");
+    const Hook out = saver.after_pause([](PauseEvent&) { throw std::runtime_error{"first"}; });
+    const Hook in = saver.after_resume([](ResumeEvent&) { throw std::runtime_error{"second"}; });
+    CHECK_THROWS_WITH_AS((void)saver.exchange("a", "b"), "first", std::runtime_error);
 }
 
 } // namespace saver_exchange_test

@@ -1,9 +1,11 @@
 // What backups hold goes back, whatever fails on the way: it is kept, told, tried again, and thrown at the end. Errors
 // of backups name the tag.
 #include "backup/backup_support.hpp"
+#include "backup/file_source_support.hpp"
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -247,6 +249,44 @@ TEST_CASE("nothing is given back under copies that a failed pause could not wait
         arena.deallocate(block, already_idle);
         CHECK(saver.trim("a", {.order = already_idle}).released_bytes != 0);
         CHECK(machine.driver.inner().violations().empty());
+    }
+}
+
+TEST_CASE("nothing is given back under copies of a save ahead, or of a load, that nobody could wait for") {
+    for (const bool loads : {false, true}) {
+        for (const bool pauses : {false, true}) {
+            CAPTURE(loads);
+            CAPTURE(pauses);
+            const ModelFiles files;
+            const Checked<HostMachine2G> machine;
+            MemorySaver saver{machine.driver};
+            const Arena arena = saver.arena("a", loads ? AnyPolicy{FileSource{.threads = 1}}
+                                                       : AnyPolicy{HostBackup{.refresh = Refresh::once, .threads = 1}});
+            void* const block = arena.allocate(4_MiB);
+            const std::string path = files.put("source", ModelFiles::Bytes(4_MiB, 'x'));
+            CHECK(machine.driver.inner().stall_copies(std::chrono::milliseconds{200}).ok());
+            const auto fail = [&] {
+                for (const Call call : {Call::wait, Call::query, Call::drain})
+                    machine.driver.fail({.call = call, .lasting = Lasting::onwards});
+            };
+            if (loads) {
+                fail();
+                CHECK_THROWS_AS(arena.load(block, 4_MiB, path, 0), DriverError);
+            } else {
+                Arrival saved = saver.save("a", {.order = already_idle});
+                fail();
+                CHECK_THROWS_AS(saved.wait(), DriverError);
+            }
+            machine.driver.heal();
+            if (pauses) {
+                (void)saver.pause("a", {.order = already_idle, .bytes = Discard{}});
+            } else {
+                arena.deallocate(block, already_idle);
+                CHECK(saver.trim("a", {.order = already_idle}).released_bytes != 0);
+            }
+            CHECK(machine.driver.inner().violations().empty());
+            saver.close();
+        }
     }
 }
 

@@ -414,4 +414,10 @@ TEST_CASE("pressure: many threads that take memory, use tags and run hooks") {
     check_given_back(driver);
 }
 
+TEST_CASE("pressure: what a new tag reserves stays") {
+    MemorySaver saver{HostDriver{64_MiB}, {.pressure = 32_MiB}};
+    const Arena arena = saver.arena("a", Discard{}, {.reserve = 48_MiB});
+    CHECK(arena.usage().mapped_bytes == 48_MiB);
+}
+
 } // namespace saver_pressure_test

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -169,6 +170,58 @@ TEST_CASE("reclaim: on_no_room makes room with it") {
     CHECK(row_of(*saver, "a").state == "paused");
     CHECK(row_of(*saver, "b").state == "paused");
     models.clear();
+}
+
+TEST_CASE("reclaim: where another thread has just paused what it chose, it goes on with others") {
+    const Checked<HostMachine2G> checked;
+    MemorySaver saver{checked.driver};
+    const Buffer<char> a{saver.arena("a", Discard{}, {.evictable = true, .priority = -1}), 8_MiB};
+    const Buffer<char> b{saver.arena("b", Discard{}, {.evictable = true}), 8_MiB};
+    bool first = true;
+    const Hook hook = saver.before_pause([&](PauseEvent&) {
+        if (!std::exchange(first, false)) return;
+        std::thread{[&] { (void)saver.pause("a"); }}.join();
+    });
+    const Reclaimed got = saver.reclaim(8_MiB);
+    CHECK(got.evicted_bytes == 8_MiB);
+    CHECK(row_of(saver, "b").state == "paused");
+}
+
+TEST_CASE("reclaim: what hooks give back after a pause counts, their time does not") {
+    const Checked<HostMachine2G> checked;
+    MemorySaver saver{checked.driver};
+    const Buffer<char> a{saver.arena("a", Discard{}, {.evictable = true, .priority = -1}), 8_MiB};
+    const Buffer<char> b{saver.arena("b", Discard{}, {.evictable = true}), 8_MiB};
+    std::chrono::nanoseconds slept{0};
+    const Hook hook = saver.after_pause([&](PauseEvent& event) {
+        const auto begin = std::chrono::steady_clock::now();
+        TagReport row;
+        row.tag = "pools";
+        row.released_bytes = 8_MiB;
+        event.report.add(row);
+        std::this_thread::sleep_for(200ms);
+        slept += std::chrono::steady_clock::now() - begin;
+    });
+    const Reclaimed got = saver.reclaim(8_MiB);
+    CHECK(got.evicted_bytes == 16_MiB);
+    CHECK(got.report.tags.size() == 2);
+    CHECK(got.report.released_bytes == 16_MiB);
+    CHECK(got.report.elapsed < slept);
+    CHECK(row_of(saver, "b").state == "active"); // enough
+}
+
+TEST_CASE("reclaim: a device whose last tag has been dropped is none of the saver's") {
+    const Checked<HostMachine2G> checked;
+    const HostDriver other{64_MiB, {.device = 1}};
+    MemorySaver saver{AnyDriver{checked.driver}};
+    (void)saver.arena("b", Discard{}, AnyDriver{other});
+    CHECK_NOTHROW((void)saver.reclaim(1, {.device = 1}));
+    CHECK(saver.usage().devices().size() == 2);
+    saver.drop("b");
+    CHECK_THROWS_AS((void)saver.reclaim(1, {.device = 1}), Misuse);
+    CHECK(saver.usage().devices().size() == 1);
+    CHECK_NOTHROW((void)saver.arena("b", Discard{}, AnyDriver{other}));
+    CHECK(saver.usage().devices().size() == 2);
 }
 
 } // namespace saver_reclaim_test

@@ -511,4 +511,24 @@ TEST_CASE("registrations: threads that add, end, pause and resume") {
     CHECK(registered == 0);
 }
 
+TEST_CASE("registrations: a device on which none of the tags lives is not waited for, nor a lost one") {
+    const HostDriver first{64_MiB};
+    const HostDriver second{64_MiB, {.device = 1}};
+    MemorySaver saver{first};
+    Registrations all{saver};
+    void* const block = saver.arena("a").allocate(4_MiB);
+    bool registered = false;
+    const Registration one = all.add(block, 1_MiB,
+                                     {.who = "network card",
+                                      .on_pause = OnPause::renew,
+                                      .on_register = [&] { registered = true; },
+                                      .on_deregister = [&] { registered = false; }});
+    (void)saver.arena("b", Discard{}, AnyDriver{second});
+    second.lose();
+    (void)saver.pause("a");
+    CHECK(!registered);
+    (void)saver.resume("a");
+    CHECK(registered);
+}
+
 } // namespace saver_registrations_test

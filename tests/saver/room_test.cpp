@@ -436,4 +436,18 @@ TEST_CASE("room: a capacity set while running bounds what is mapped") {
     saver.deallocate(block);
 }
 
+TEST_CASE("room: a margin that is set while a tag is being made is that tag's") {
+    MemorySaver<>* known = nullptr;
+    unsigned asked = 0;
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}, {.margin = 32_MiB, .on_no_room = [&](const NoRoom&) {
+                                                            known->set_margin(0);
+                                                            return asked++ == 0;
+                                                        }}};
+    known = &saver;
+    CHECK(saver.arena("a", Discard{}, {.reserve = 48_MiB}).usage().mapped_bytes == 48_MiB);
+    CHECK(asked == 1);
+    saver.set_margin(60_MiB);
+    CHECK_THROWS_AS((void)saver.arena("a").allocate(60_MiB), OutOfMemory);
+}
+
 } // namespace saver_room_test

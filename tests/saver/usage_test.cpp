@@ -108,6 +108,57 @@ TEST_CASE("the table has the peak of what was mapped, also of what is away") {
     CHECK(read[10] + ' ' + read[11] == "6.00 MiB");
 }
 
+TEST_CASE_TEMPLATE("what a closed saver says of its tags: nothing lives, the peak stays", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag");
+    (void)arena.allocate(40_MiB);
+    const Elastic elastic = arena.elastic(8_MiB);
+    saver.close();
+    for (const ArenaUsage& row : {arena.usage(), row_of(saver, "tag")}) {
+        CHECK(row.state == "closed");
+        CHECK(row.used_bytes == 0);
+        CHECK(row.blocks == 0);
+        CHECK(row.elastic_bytes == 0);
+        CHECK(row.mapped_bytes == 0);
+        CHECK(row.peak_mapped_bytes >= 40_MiB);
+    }
+}
+
+TEST_CASE("the peak counts what an allocation gave back to make room for itself") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag", Discard{}, {.capacity = 128_MiB, .single_handle = true});
+    void* const one = arena.allocate(60_MiB);
+    void* const two = arena.allocate(60_MiB);
+    arena.deallocate(one, already_idle);
+    arena.deallocate(two, already_idle);
+    (void)arena.allocate(70_MiB);
+    CHECK(arena.usage().mapped_bytes < 120_MiB);
+    CHECK(arena.usage().peak_mapped_bytes == 120_MiB);
+}
+
+TEST_CASE("pauses are counted where memory went away, resumes where it came") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag", HostBackup{});
+    void* const block = arena.allocate(8_MiB);
+    machine.driver.fail({.call = Call::release});
+    CHECK_THROWS_AS((void)saver.pause("tag"), DriverError);
+    CHECK(arena.usage().pauses == 1);
+    (void)saver.pause("tag"); // gives back what was held
+    CHECK(arena.usage().pauses == 1);
+    CHECK(arena.usage().released_total_bytes >= 8_MiB);
+    (void)saver.resume("tag");
+    CHECK(arena.usage().resumes == 1);
+    machine.driver.fail({.call = Call::release});
+    CHECK_THROWS_AS((void)saver.pause("tag"), DriverError);
+    arena.deallocate(block);
+    (void)saver.resume("tag"); // nothing to bring: gives back what was held
+    CHECK(arena.usage().pauses == 2);
+    CHECK(arena.usage().resumes == 1);
+}
+
 TEST_CASE("a very long tag does not break the table") {
     const Checked<HostMachine2G> machine;
     MemorySaver saver{machine.driver};

@@ -698,4 +698,39 @@ TEST_CASE("use: a failing eviction or resume leaves nothing in use, and the same
     }
 }
 
+TEST_CASE("use: another thread's pause of the tag is waited for, whatever the patience for room") {
+    World world{{"a"}};
+    MemorySaver<D>& saver = *world.saver;
+    { const Use a = saver.use("a"); }
+    HeldStream busy{world.driver.inner()};
+    Turnstile waits;
+    waits.open();
+    world.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::wait) waits.pass();
+    });
+    Doing pausing{[&] { (void)saver.pause("a", {.order = after(busy.get())}); }};
+    waits.await();
+    world.driver.on_call({});
+    CHECK_THROWS_AS((void)saver.use("a", {.room_within = 0ms, .timeout = 5ms}), NotIdle);
+    Doing fresh{[&] { CHECK(saver.use("a", {.room_within = 0ms})); }};
+    std::this_thread::yield();
+    busy.let_go();
+    pausing.join();
+    fresh.join();
+    CHECK(world.whole("a"));
+}
+
+TEST_CASE("use: a pause that only gives back what an earlier one held loses nothing") {
+    const Checked<HostMachine2G> checked;
+    MemorySaver saver{checked.driver};
+    const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 4_MiB};
+    write_pattern(checked.driver, a.data(), 4_MiB, 1);
+    checked.driver.fail({.call = Call::release});
+    CHECK_THROWS_AS((void)saver.pause("a"), DriverError);
+    (void)saver.pause("a", {.bytes = Discard{}});
+    const Use use = saver.use("a");
+    CHECK(has_pattern(checked.driver, a.data(), 4_MiB, 1));
+    CHECK(use.lost().empty());
+}
+
 } // namespace saver_use_test

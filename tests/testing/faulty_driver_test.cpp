@@ -72,6 +72,17 @@ TEST_CASE("a FaultyDriver is the driver inside until told otherwise") {
     CHECK(driver.injected() == 0);
 }
 
+TEST_CASE("what a driver may have, a FaultyDriver of it has") {
+    struct Near : HostDriver {
+        using HostDriver::HostDriver;
+        [[nodiscard]] static int numa_node() noexcept { return 3; }
+        [[nodiscard]] static bool host_addressable() noexcept { return true; }
+    };
+    const FaultyDriver<Near> driver{Near{}};
+    CHECK(driver.numa_node() == 3);
+    CHECK(driver.host_addressable());
+}
+
 TEST_CASE("copies share everything, and only copies are equal") {
     const Faulty driver{Gullible{}};
     Faulty copy = driver;

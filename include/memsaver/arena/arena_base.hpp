@@ -38,6 +38,9 @@ public:
     /// whole.
     virtual void grow(std::size_t bytes) = 0;
 
+    /// Whether what it has once been given cannot become more.
+    [[nodiscard]] virtual bool grows_once() const noexcept { return false; }
+
     /// How its end gives it up, if not as work of the whole device so far: replays may touch it longer.
     void end_as(FreeOrder order) noexcept { order_ = std::move(order); }
 
@@ -85,6 +88,7 @@ public:
     void saved_ahead(std::size_t bytes) noexcept;
     /// To be told before memory goes, so that no peak is missed.
     void mapped(std::size_t bytes) noexcept;
+    /// All but the number of pauses, which the arena knows.
     void fill(ArenaUsage& row) noexcept;
 
 private:

@@ -14,7 +14,7 @@ namespace detail {
 
 MEMSAVER_INLINE void ArenaTotals::note(const TagReport& row) noexcept {
     const std::lock_guard lock{mutex_};
-    (row.mapped_bytes != 0 ? sums_.resumes : sums_.pauses) += 1;
+    if (row.mapped_bytes != 0) sums_.resumes += 1;
     if (row.mapped_bytes == 0) sums_.released_total_bytes += row.released_bytes;
     sums_.saved_total_bytes += row.saved_bytes;
     sums_.restored_total_bytes += row.restored_bytes;
@@ -34,7 +34,6 @@ MEMSAVER_INLINE void ArenaTotals::fill(ArenaUsage& row) noexcept {
     mapped(row.mapped_bytes);
     const std::lock_guard lock{mutex_};
     row.peak_mapped_bytes = sums_.peak_mapped_bytes;
-    row.pauses = sums_.pauses;
     row.resumes = sums_.resumes;
     row.released_total_bytes = sums_.released_total_bytes;
     row.saved_total_bytes = sums_.saved_total_bytes;

@@ -96,6 +96,7 @@ public:
     MEMSAVER_INLINE ~Growing() override;
 
     MEMSAVER_INLINE void grow(std::size_t bytes) override;
+    [[nodiscard]] bool grows_once() const noexcept override { return core_.options().single_handle; }
 
 private:
     /// Pages of an earlier growth that failed may still be mapped here: tries once more to give them back.
@@ -352,9 +353,11 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
     row.tag = tag();
     row.device = device();
     row.policy = policy_.name();
-    row.used_bytes = sums.live_bytes;
-    row.blocks = sums.live_blocks;
-    row.elastic_bytes = elastic_bytes.load();
+    if (!closed_.load()) { // which leaves the books as they were
+        row.used_bytes = sums.live_bytes;
+        row.blocks = sums.live_blocks;
+        row.elastic_bytes = elastic_bytes.load();
+    }
     const std::lock_guard lock{pages_.mutex};
     row.reserved_bytes = pages_.reserved_bytes();
     row.mapped_bytes = mapped_bytes();
@@ -368,7 +371,9 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
         if (batch.slot != own_) row.backed_up_bytes += batch.slot->backed_up_bytes();
     }
     const bool some_active = pages_.physical_bytes() > row.held_bytes;
+    totals.mapped(pages_.peak_bytes());
     totals.fill(row);
+    row.pauses = pauses_.load();
     if (arriving) row.paused_bytes = 0;
     row.state = closed_.load()          ? end()
                 : arriving              ? "arriving"
@@ -493,6 +498,9 @@ MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from, AnyPo
         if (own_->load(block, range.address - block.address, from, live)) return;
     } catch (const Misuse& error) {
         throw refusal(error.what());
+    } catch (...) {
+        pages_.unsettle(); // its copies may still be under way
+        throw;
     }
     throw refusal(("its policy is \"" + std::string{policy_.name()} + "\", not FileSource").c_str());
 }

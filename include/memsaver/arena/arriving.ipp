@@ -42,6 +42,7 @@ MEMSAVER_INLINE ArenaCore::SaveAhead::~SaveAhead() {
     if (!enqueued_) return;
     ticket_ = {}; // what it has saved may be old when it is next needed: nobody knows of it, and tells what changes
     core_->own_->outdated();
+    core_->pages_.unsettle();
 }
 
 MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
@@ -125,6 +126,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::settle(const Deadline& deadline) {
             }
         }
         if (coming_back_) return finish(State::failed, std::move(failure));
+        core_.pages_.unsettle(); // or so it seems
     }
     shut_out(failure);
     if (coming_) {

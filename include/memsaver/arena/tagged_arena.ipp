@@ -45,6 +45,22 @@ MEMSAVER_INLINE bool wait_for_neighbours(const ArenaCore& arena) {
     return others != nullptr && others->wait_for_others();
 }
 
+/// The report of `act`, whose rows are counted, those of one that failed as well.
+template <class Act>
+Report counted(ArenaCore& arena, const Act& act) {
+    const auto note = [&](const Report& report) {
+        for (const TagReport& row : report.tags) arena.totals.note(row);
+    };
+    try {
+        Report report = act();
+        note(report);
+        return report;
+    } catch (const Error& error) {
+        note(error.report());
+        throw;
+    }
+}
+
 MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) const {
     return run([&](ArenaCore& arena) {
         for (Relief relief;;) {
@@ -70,9 +86,7 @@ MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) const {
         arena.totals.mapped(arena.mapped_bytes());
         std::vector<PauseStep> steps;
         steps.emplace_back(arena, arena.take_turn(deadline, "pause"), options.bytes);
-        Report report = run_pause(steps, options.order, deadline);
-        for (const TagReport& row : report.tags) arena.totals.note(row);
-        return report;
+        return counted(arena, [&] { return run_pause(steps, options.order, deadline); });
     });
 }
 
@@ -85,14 +99,10 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
                 std::vector<ResumeStep> steps;
                 steps.emplace_back(arena, arena.take_turn({}, "resume"), options.bytes);
                 Relief relief;
-                Report report = run_resume(
-                    steps,
-                    [&](int) {
-                        return relief.again([&](bool wait) { return more_room(arena, trim_now(arena, wait), wait); });
-                    },
-                    [](std::size_t) {});
-                for (const TagReport& row : report.tags) arena.totals.note(row);
-                return report;
+                const auto relieve = [&](int) {
+                    return relief.again([&](bool wait) { return more_room(arena, trim_now(arena, wait), wait); });
+                };
+                return counted(arena, [&] { return run_resume(steps, relieve, [](std::size_t) {}); });
             } catch (const OutOfMemory&) {
                 if (!std::exchange(waited, true) && wait_for_neighbours(arena)) continue;
                 if (patience.over()) throw;

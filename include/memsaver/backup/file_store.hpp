@@ -49,6 +49,9 @@ public:
 private:
     [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, const std::vector<Range>& first = {}) const;
     void check_file(const Status& status, const Attempt& attempt, std::size_t bytes) const;
+    /// What was punched out before, for other blocks, is taken from the disk again: as with `grow`, before anything is
+    /// written.
+    void take_room(const std::vector<Unit>& units);
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
     void forget_half_changed(std::uint64_t location, std::size_t bytes) noexcept {
         half_changed_.erase(half_changed_.lower_bound(location), half_changed_.lower_bound(location + bytes));
@@ -62,6 +65,7 @@ private:
     std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
     OwnedFile file_;
     std::size_t size_ = 0;
+    bool punched_ = false;                 ///< some room in it may have gone back to the disk
     std::set<std::uint64_t> half_changed_; ///< units whose last change was not written: their checksum is not theirs
 };
 

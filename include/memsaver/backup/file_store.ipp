@@ -39,23 +39,40 @@ MEMSAVER_INLINE Room FileStore::grow(std::size_t bytes, const LiveSet& live) {
 MEMSAVER_INLINE void FileStore::discard(std::uint64_t location, std::size_t bytes) noexcept {
     if (options_.observer) options_.observer->discarded(location, bytes);
     forget_half_changed(location, bytes);
-    if (file_.owns()) (void)driver_.punch_file(file_.get(), location - page, bytes);
+    if (!file_.owns()) return;
+    (void)driver_.punch_file(file_.get(), location - page, bytes);
+    punched_ = true;
+}
+
+MEMSAVER_INLINE void FileStore::take_room(const std::vector<Unit>& units) {
+    if (!punched_) return; // all of it is what `grow` took
+    for (const Unit& unit : units) {
+        const std::uint64_t begin = align_down(unit.location, page);
+        const std::size_t bytes = align_up(unit.location + unit.bytes, page) - begin;
+        const Status status = driver_.allocate_file(file_.get(), begin - page, bytes);
+        if (!status.ok())
+            raise(status, "take room in a backup file", whose_ + format_bytes(bytes) + " in " + directory_, bytes);
+    }
 }
 
 MEMSAVER_INLINE Status FileStore::clear() noexcept {
     if (options_.observer) options_.observer->discarded(page, size_);
     half_changed_.clear();
+    punched_ = false;
     size_ = 0;
     const Status file = file_.close();
     const Status ring = ring_->clear();
     return first_failure({file, ring, retry()});
 }
 
-MEMSAVER_INLINE void FileStore::prepare(std::vector<Unit> units) { // the file has its room; the rest is the ring
+MEMSAVER_INLINE void FileStore::prepare(std::vector<Unit> units) {
+    take_room(units);
     ring_->prepare(cut(std::move(units)).size(), whose_);
 }
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::out(std::vector<Unit> units, const LiveSet& live) {
+    whose_ = of_tag(live.tag);
+    take_room(units);
     return start(Direction::out, std::move(units), live);
 }
 

@@ -4,6 +4,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/handles.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
@@ -79,6 +80,10 @@ namespace detail {
 
 /// When patience ends; none: never.
 using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
+[[nodiscard]] inline Deadline earlier(const Deadline& a, const Deadline& b) noexcept {
+    return !a ? b : !b ? a : std::min(*a, *b);
+}
 
 /// Work that has been submitted, on whatever device: its driver is not named.
 class WorkMark {

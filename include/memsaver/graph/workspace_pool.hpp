@@ -87,7 +87,8 @@ public:
     /// lending, its owner says that it is not in use while these names are. Names whose cap is at most `bytes` can be
     /// put there, for lent memory does not grow. The pool keeps `memory` alive for as long as it lives itself; once its
     /// tag has been dropped no further name is put there.
-    /// Throws Misuse for what is not, as a whole, in a live block of `from`, or on another device than the pool's.
+    /// Throws Misuse for what is not, as a whole, in a live block of `from`, begins at no multiple of 256 bytes, or is
+    /// on another device than the pool's.
     void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group = {});
 
     /// What it holds, and what sharing saved.

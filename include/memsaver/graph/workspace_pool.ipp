@@ -50,6 +50,10 @@ public:
     /// Bytes that it can grow to.
     [[nodiscard]] std::size_t cap() const noexcept { return own_ ? own_->cap() : lent_bytes_; }
 
+    [[nodiscard]] bool can_grow() const noexcept {
+        return own_ != nullptr && (own_->bytes() == 0 || !own_->grows_once());
+    }
+
     /// Throws what GrowingBlock::grow throws.
     void grow(std::size_t bytes);
     void zero(std::size_t bytes, StreamRef stream) { arena_.base().zero(data(), bytes, stream); }
@@ -87,8 +91,8 @@ struct WorkspacePool::State {
 
     /// Sees to it that `wanted` has a place with memory for `bytes`; whether any was taken.
     bool place(Name& wanted, std::size_t bytes);
-    /// The first place that a name can have, with memory for `bytes`.
-    [[nodiscard]] detail::WorkspacePlace* find(const Name& name, std::size_t bytes) const;
+    /// The first place that a name can have, with memory for `bytes`, or that can grow to have it.
+    [[nodiscard]] detail::WorkspacePlace* find(const Name& name, std::size_t bytes, bool growing) const;
 
     void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group);
 
@@ -183,8 +187,8 @@ MEMSAVER_INLINE detail::WorkspacePlace& WorkspacePool::State::get(std::string_vi
 }
 
 MEMSAVER_INLINE bool WorkspacePool::State::place(Name& wanted, std::size_t bytes) {
-    if (wanted.place == nullptr) wanted.place = find(wanted, bytes);
-    if (wanted.place == nullptr) wanted.place = find(wanted, 0);
+    if (wanted.place == nullptr) wanted.place = find(wanted, bytes, false);
+    if (wanted.place == nullptr) wanted.place = find(wanted, bytes, true);
     if (wanted.place != nullptr) {
         if (wanted.place->bytes() >= bytes) return false;
         wanted.place->grow(bytes);
@@ -198,9 +202,11 @@ MEMSAVER_INLINE bool WorkspacePool::State::place(Name& wanted, std::size_t bytes
     return true;
 }
 
-MEMSAVER_INLINE detail::WorkspacePlace* WorkspacePool::State::find(const Name& name, std::size_t bytes) const {
+MEMSAVER_INLINE detail::WorkspacePlace* WorkspacePool::State::find(const Name& name, std::size_t bytes,
+                                                                   bool growing) const {
     for (const auto& each : places) {
-        const bool fits = each->group() == name.group && each->cap() >= name.cap && each->bytes() >= bytes;
+        const bool fits = each->group() == name.group && each->cap() >= name.cap &&
+                          (each->bytes() >= bytes || (growing && each->can_grow()));
         if (fits && each->there()) return each.get();
     }
     return nullptr;
@@ -213,6 +219,7 @@ MEMSAVER_INLINE void WorkspacePool::State::lend(const Arena& from, std::shared_p
                      " cannot be lent to a WorkspacePool: " + why};
     };
     if (memory == nullptr || bytes == 0) fail("there is nothing to lend");
+    if (reinterpret_cast<Address>(memory.get()) % 256 != 0) fail("a workspace begins at a multiple of 256 bytes");
     if (from.device() != arena.device()) {
         fail("they are on device " + std::to_string(from.device()) + ", the pool's on device " +
              std::to_string(arena.device()));

@@ -32,8 +32,8 @@ public:
     /// `bytes` of device memory at a multiple of `alignment` (a power of two), content undefined, good on every stream
     /// at once. Throws OutOfMemory, OutOfHostMemory, or Misuse (size 0, beyond the tag's capacity, closed).
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = detail::Request::default_alignment) const;
-    /// The same for work of `stream`: what was freed with this stream before is reused at once, without waiting. Other
-    /// streams have to be ordered after it.
+    /// The same for work of `stream`: a block of about the size that this thread has freed with this stream is reused
+    /// at once, without waiting. Other streams have to be ordered after it.
     [[nodiscard]] void* allocate(std::size_t bytes, StreamRef stream,
                                  std::size_t alignment = detail::Request::default_alignment) const;
 

@@ -76,7 +76,8 @@ private:
 /// done in the right order:
 ///
 /// 1. before a pause, of the tags concerned: Misuse if something is registered that says `refuse`; else the devices'
-///    work is waited for, `barrier` is called, and what is registered is deregistered, what came last first;
+///    work is waited for, for as long as it takes whatever the pause's timeout, `barrier` is called, and what is
+///    registered is deregistered, what came last first;
 /// 2. the pause; if it fails, what is still here is registered again;
 /// 3. after a resume, what is back is registered again, what came first first. The resume has then succeeded, whatever
 ///    fails: it throws the first failure, and `renew` or the next resume tries again.

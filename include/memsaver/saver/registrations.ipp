@@ -229,8 +229,10 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
                      "; end the registration first, or make it one with OnPause::renew"};
     }
     if (!any) return;
-    for (const AnyDriver& driver : saver_->drivers())
-        check(driver.drain(), "wait for the device before memory is deregistered");
+    for (const AnyDriver& driver : saver_->drivers_of(Tags{event.tags})) {
+        const Status status = driver.drain(); // a lost device has no work
+        if (status.kind != StatusKind::gone) check(status, "wait for the device before memory is deregistered");
+    }
     if (options_.barrier) options_.barrier(event);
     for (std::uint64_t key = last_key_ + 1;;) {
         const auto next = entries_.lower_bound(key);

@@ -26,7 +26,6 @@ MEMSAVER_INLINE Tags tags_of(const ResidentList& residents) {
 }
 
 /// The earlier of two; none: never.
-MEMSAVER_INLINE Deadline earlier(const Deadline& a, const Deadline& b) { return !a ? b : !b ? a : std::min(*a, *b); }
 
 MEMSAVER_INLINE bool over(const Deadline& deadline) {
     return deadline && std::chrono::steady_clock::now() >= *deadline;
@@ -55,7 +54,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
         int device = state_.driver_.device();
         const Deadline both = earlier(room, rest);
         try {
-            if (auto used = waiter.await(both)) return used;
+            if (auto used = waiter.await(room, rest)) return used;
             Brought brought = bring(in, both, options.order, false);
             const bool too_few = !brought.done && !brought.refused; // idle tags: not a device that refuses what it has
             if (too_few && !waiter.holds_any() && others_could_make_room(in, residents)) {
@@ -83,7 +82,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             throw OutOfMemory{*brought.error};
         } catch (NotIdle& error) {
             waiter.stop_moving();
-            if (over(room)) throw no_room(in, error.what());
+            if (over(room) && !waiter.blocked()) throw no_room(in, error.what());
             state_.say_who_holds(error, in);
             throw;
         } catch (OutOfMemory& error) {
@@ -429,13 +428,23 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
     Reclaimed got;
     got.wanted_bytes = bytes;
     const auto start = std::chrono::steady_clock::now();
+    auto counted_from = start; // later by what the program's own functions took
+    const auto theirs = [&](const auto& act) {
+        const auto begun = std::chrono::steady_clock::now();
+        const auto answer = act();
+        counted_from += std::chrono::steady_clock::now() - begun;
+        return answer;
+    };
     const char* in_the_way = "";
     for (const bool wait : {false, true}) {
-        if (got.bytes() < bytes && (wait_for_device || !wait)) got.unused_bytes += state_.give_unused(device, wait, {});
+        if (got.bytes() < bytes && (wait_for_device || !wait)) {
+            got.unused_bytes += state_.give_unused(device, wait, {}, passed_by_);
+        }
     }
     if (!wait_for_device) bytes -= std::min(bytes, state_.waiting_bytes(device)); // no need to ask for it twice
     if (got.bytes() < bytes) {
-        got.elastic_bytes = state_.ask_elastic(device, takers_, bytes - got.bytes(), wait_for_device);
+        got.elastic_bytes =
+            theirs([&] { return state_.ask_elastic(device, takers_, bytes - got.bytes(), wait_for_device); });
         if (got.bytes() < bytes && !state_.elastic_.empty())
             in_the_way = "owners of elastic memory keep the rest of it; ";
     }
@@ -444,7 +453,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
         ResidentList out = choose({{device, bytes - got.bytes()}}, false);
         if (out.empty()) break;
         if (one_by_one) out.resize(1);
-        if (!hooks_agree(out)) continue;
+        if (!theirs([&] { return hooks_agree(out); })) continue;
         const char* const captured = "a capture is open, which no pause may meet; ";
         if (state_.captures_.open()) {
             in_the_way = captured;
@@ -472,20 +481,22 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
             if (claim.tags().size() == 1) passed_by_.push_back(claim.tags().front());
             continue;
         }
+        const ResidentList gone = claim.tags();
         { const Residents::Claim ended = std::move(claim); } // before hooks run
         books_.count_eviction(report);
+        event.report = std::move(report);
+        note_told(event.tags);
+        theirs([&] { return state_.run_hooks(state_.after_pause_, event, true), 0; }); // which may add what they gave
         std::size_t released = 0;
-        for (const TagReport& row : report.tags) {
+        for (const TagReport& row : event.report.tags) {
             if (row.device == device) released += row.released_bytes;
             got.report.add(row);
         }
         got.evicted_bytes += released;
-        event.report = std::move(report);
-        note_told(event.tags);
-        state_.run_hooks(state_.after_pause_, event, true);
-        if (released == 0) break; // what is held is not had by asking again
+        // Others had paused them, or what they hold cannot be had now: not by asking again.
+        if (released == 0) passed_by_.insert(passed_by_.end(), gone.begin(), gone.end());
     }
-    got.report.elapsed = std::chrono::steady_clock::now() - start;
+    got.report.elapsed = std::chrono::steady_clock::now() - counted_from;
     for (Holder& row : state_.holders()) {
         if (row.device == device) got.holders.push_back(std::move(row));
     }
@@ -509,12 +520,21 @@ MEMSAVER_INLINE ResidentList SaverState::residents_of(const Members& members) {
     return all;
 }
 
+MEMSAVER_INLINE std::vector<std::uint64_t> SaverState::pauses_of(const Members& members) {
+    std::vector<std::uint64_t> pauses;
+    for (const auto& member : members) pauses.push_back(member->core->pauses());
+    return pauses;
+}
+
 MEMSAVER_INLINE void SaverState::note_losses(const Members& members, const Report& report,
-                                             const std::optional<AnyPolicy>& once) noexcept {
+                                             const std::optional<AnyPolicy>& once,
+                                             const std::vector<std::uint64_t>& before) noexcept {
     for (const TagReport& row : report.tags) {
         if (row.released_bytes == 0 && row.mapped_bytes == 0 && row.handed_bytes == 0 && row.held_bytes == 0) continue;
-        for (const auto& member : members) {
+        for (std::size_t i = 0; i < before.size(); ++i) {
+            const auto& member = members[i];
             if (member->tag != row.tag || member->driver.device() != row.device) continue;
+            if (member->core->pauses() == before[i]) break; // it gave back what an earlier one held
             if (!(once ? *once : member->policy).keeps_bytes()) tags_.residents().lose(*member->resident);
             break;
         }

@@ -129,9 +129,11 @@ public:
 
         [[nodiscard]] bool holds_any() const noexcept { return holds_; }
         /// Waits for its turn: the tags are all there (then this is the use), or it is this one's to move them (then
-        /// null, and `stop_moving` or `settle` has to follow). Throws NotIdle once the deadline has passed, and Misuse
-        /// when a tag was dropped or the saver closed.
-        [[nodiscard]] std::unique_ptr<UseRecord> await(const Deadline& deadline);
+        /// null, and `stop_moving` or `settle` has to follow). Throws NotIdle once a deadline has passed, where others
+        /// are pausing one of the tags only once `rest` has; Misuse when a tag was dropped or the saver closed.
+        [[nodiscard]] std::unique_ptr<UseRecord> await(const Deadline& room, const Deadline& rest);
+        /// Whether that NotIdle was for others' pauses.
+        [[nodiscard]] bool blocked() const noexcept { return blocked_; }
         /// Ends the move without a use. Whoever waits looks again.
         void stop_moving() noexcept;
         /// Ends the move, which brought everything: this is the use, or null where something went away again.
@@ -150,6 +152,7 @@ public:
         bool moves_ = false; // and its tags are counted as in use
         bool waited_ = false;
         bool awaits_ = false;
+        bool blocked_ = false;
         std::size_t passed_ = 0;
         std::uint64_t seen_ = 0;
         std::unique_ptr<UseRecord> spare_; // what `settle` answers: once the tags are here it needs no host memory

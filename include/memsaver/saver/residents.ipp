@@ -188,7 +188,7 @@ MEMSAVER_INLINE Residents::Waiter::~Waiter() {
     books_.tell_all();
 }
 
-MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadline& deadline) {
+MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadline& room, const Deadline& rest) {
     auto use = std::make_unique<UseRecord>();
     use->of_.reserve(tags_.size());
     std::unique_lock lock{books_.mutex_};
@@ -201,7 +201,8 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
     } const awaiting{awaits_};
     for (;;) {
         books_.require_open(tags_);
-        if (!books_.blocked(tags_, holds_)) {
+        blocked_ = books_.blocked(tags_, holds_);
+        if (!blocked_) {
             if (all_there(tags_, await_bytes_) && (holds_ || books_.may_pass(this))) {
                 if (!holds_) books_.note_pass(this);
                 return books_.grant(tags_, std::move(use));
@@ -216,6 +217,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
             }
         }
         if (!std::exchange(waited_, true)) books_.counts_.waits += 1;
+        const Deadline deadline = blocked_ ? rest : earlier(room, rest);
         if (deadline && std::chrono::steady_clock::now() >= *deadline) {
             throw NotIdle{"use: other threads' uses, pauses or moves had not ended when the time allowed ran out; "
                           "nothing has changed"};

@@ -136,7 +136,10 @@ public:
     [[nodiscard]] bool enabled() const noexcept;
     [[nodiscard]] const EventSink& events() const noexcept;
     /// The saver's own, and those that its tags live on: one for each device.
+    /// The saver's own, and those that its tags live on: one for each device.
     [[nodiscard]] std::vector<AnyDriver> drivers();
+    /// One for each device on which one of these tags lives.
+    [[nodiscard]] std::vector<AnyDriver> drivers_of(const Tags& tags);
     /// Whether this process is a child of the saver's, which must not touch what is the parent's.
     [[nodiscard]] bool forked() const noexcept;
     [[nodiscard]] OpenCaptures& captures() noexcept;

@@ -171,23 +171,30 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
                      std::shared_ptr<ElasticRange>{arena.base().reserve_elastic(bytes, options.granularity).release(),
                                                    leave_to_parent}};
         if (!options.on_reclaim || !enabled()) return made;
-        made.asked_ = state_->elastic_.add(
-            [range = std::weak_ptr{made.range_}, &base = arena.base(), ask = options.on_reclaim](WantedRoom& wanted) {
-                const std::shared_ptr<ElasticRange> held = range.lock(); // which keeps its arena
-                if (held == nullptr || base.dropped.load()) return;
-                if (wanted.device != base.device() || wanted.got >= wanted.bytes) return;
-                if (std::find(wanted.tags.begin(), wanted.tags.end(), base.tag()) != wanted.tags.end()) return;
-                const std::size_t before = held->physical_bytes();
-                const std::size_t waiting = held->waiting_bytes();
-                try {
-                    if (ask(wanted.bytes - wanted.got) == 0) return;
-                } catch (const Misuse&) {
-                    if (!base.dropped.load()) throw; // else meanwhile, which its owner could not know
-                }
-                held->collect(wanted.may_wait);
-                wanted.got += before - std::min(before, held->physical_bytes());
-                if (!wanted.may_wait) wanted.got += std::max(waiting, held->waiting_bytes()) - waiting; // soon
-            });
+        made.asked_ = state_->elastic_.add([state = state_.get(), owner = std::weak_ptr{made.arena_},
+                                            range = std::weak_ptr{made.range_}, &base = arena.base(),
+                                            ask = options.on_reclaim](WantedRoom& wanted) {
+            const std::shared_ptr<const Arena> kept = owner.lock();
+            std::shared_ptr<ElasticRange> held = range.lock();
+            if (held == nullptr || base.dropped.load()) return;
+            if (wanted.device != base.device() || wanted.got >= wanted.bytes) return;
+            if (std::find(wanted.tags.begin(), wanted.tags.end(), base.tag()) != wanted.tags.end()) return;
+            const std::size_t before = held->physical_bytes();
+            const std::size_t waiting = held->waiting_bytes();
+            try {
+                if (ask(wanted.bytes - wanted.got) == 0) return;
+            } catch (const Misuse&) {
+                if (!base.dropped.load()) throw; // else meanwhile, which its owner could not know
+            }
+            if (held.use_count() == 1) { // its owner has ended it
+                held.reset();
+                wanted.got += state->give_unused(base.device(), wanted.may_wait, {});
+                return;
+            }
+            held->collect(wanted.may_wait);
+            wanted.got += before - std::min(before, held->physical_bytes());
+            if (!wanted.may_wait) wanted.got += std::max(waiting, held->waiting_bytes()) - waiting; // soon
+        });
         return made;
     });
 }
@@ -337,6 +344,7 @@ MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOption
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
     const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // later: who uses a tag may be about to capture
     Turns turns = take_turns(members, deadline, "pause");
+    const std::vector<std::uint64_t> before = pauses_of(members);
     std::vector<PauseStep> steps;
     steps.reserve(members.size());
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -348,12 +356,12 @@ MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOption
     try {
         Report report = run_pause(steps, options.order, deadline, others_for(options.order));
         note(members, report);
-        note_losses(members, report, options.bytes);
+        note_losses(members, report, options.bytes, before);
         warn_of_lost_bytes(report, options);
         return report;
     } catch (const Error& error) {
         note(members, error.report());
-        note_losses(members, error.report(), options.bytes);
+        note_losses(members, error.report(), options.bytes, before);
         throw;
     }
 }
@@ -470,7 +478,11 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
             first = std::current_exception();
         }
         arriving.report = std::move(going.report); // a copy would need host memory
-        state_->run_hooks(state_->after_resume_, arriving, true);
+        try {
+            state_->run_hooks(state_->after_resume_, arriving, true);
+        } catch (...) {
+            if (!first) first = std::current_exception();
+        }
         if (first) std::rethrow_exception(first);
         return std::move(arriving.report);
     });
@@ -487,6 +499,7 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
     const Members coming = tags_.members(in, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
     members.insert(members.end(), coming.begin(), coming.end());
     Turns turns = take_turns(members, deadline, "exchange");
+    const std::vector<std::uint64_t> before = pauses_of(leaving);
     std::vector<PauseStep> pauses;
     std::vector<ResumeStep> resumes; // declared after: what it has mapped of theirs goes first
     pauses.reserve(going);
@@ -520,12 +533,12 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
                 if (options.bytes_in) tags_.residents().lose(*arriving[step]);
             });
         note(members, report);
-        note_losses(leaving, report, options.bytes_out);
+        note_losses(leaving, report, options.bytes_out, before);
         warn_of_lost_bytes(report, {.bytes = options.bytes_out});
         return report;
     } catch (const Error& error) {
         note(members, error.report());
-        note_losses(leaving, error.report(), options.bytes_out);
+        note_losses(leaving, error.report(), options.bytes_out, before);
         throw;
     }
 }
@@ -856,6 +869,17 @@ MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::drivers() {
     return boundary("drivers", [&] { return state_->tags_.drivers(); });
 }
 
+MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::drivers_of(const Tags& tags) {
+    return boundary("drivers", [&] {
+        std::vector<AnyDriver> all;
+        for (const auto& member : state_->tags_.members(tags)) {
+            const auto same = [&](const AnyDriver& known) { return known.device() == member->driver.device(); };
+            if (std::none_of(all.begin(), all.end(), same)) all.push_back(member->driver);
+        }
+        return all;
+    });
+}
+
 MEMSAVER_INLINE void SaverCore::let_go(std::uint64_t graph) noexcept {
     if (graph != 0 && !forked()) state_->tags_.let_go(graph);
 }
@@ -879,12 +903,18 @@ MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members&
     return true;
 }
 
-MEMSAVER_INLINE std::size_t SaverState::give_unused(int device, bool wait, const Members& busy) {
+MEMSAVER_INLINE std::size_t SaverState::give_unused(int device, bool wait, const Members& busy,
+                                                    const ResidentList& spared) {
     const auto turn = room_turn_.take();
+    std::vector<std::optional<Turn::Hold>> kept;
     std::size_t released = 0;
     for (const auto& member :
          tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); })) {
         if (member->driver.device() != device) continue;
+        if (std::find(spared.begin(), spared.end(), member->resident) != spared.end()) {
+            kept.push_back(member->core->try_turn()); // nor do those take it whom `room_of_others` asks
+            continue;
+        }
         const bool ours = std::find(busy.begin(), busy.end(), member) != busy.end();
         const auto hold = ours ? std::nullopt : member->core->try_turn();
         if (!ours && !hold) continue;

@@ -80,7 +80,7 @@ class SaverState {
     /// any since `seen` was read.
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
     /// The same; the bytes that it gave back.
-    std::size_t give_unused(int device, bool wait, const Members& busy);
+    std::size_t give_unused(int device, bool wait, const Members& busy, const ResidentList& spared = {});
     /// What was released on a device and goes once work has passed.
     std::size_t waiting_bytes(int device);
     /// What nobody uses of other savers and arenas on the same machine; the bytes that they gave back.
@@ -161,7 +161,10 @@ class SaverState {
     /// Each tag once.
     [[nodiscard]] static ResidentList residents_of(const Members& members);
     /// Notes whose bytes a pause or a resume has dropped, where `once` or the tag's policy keeps none.
-    void note_losses(const Members& members, const Report& report, const std::optional<AnyPolicy>& once) noexcept;
+    void note_losses(const Members& members, const Report& report, const std::optional<AnyPolicy>& once,
+                     const std::vector<std::uint64_t>& before) noexcept;
+    /// How often memory of each has gone away, for `note_losses`.
+    [[nodiscard]] static std::vector<std::uint64_t> pauses_of(const Members& members);
     /// Who holds memory now: a row for each tag and device.
     [[nodiscard]] std::vector<Holder> holders();
     /// Attaches that, and a line of it where residency is in play, as it is for a use of the tags `wanted`. Needs host

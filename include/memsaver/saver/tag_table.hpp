@@ -133,6 +133,11 @@ private:
         bool said; ///< the program named the policy, or has been told that it did not
         Members members;
         std::shared_ptr<Resident> resident;
+        std::size_t capacity = 0; ///< as set_capacity said last, for arenas to come; 0: none
+    };
+    struct Making {
+        std::thread::id thread;
+        std::shared_ptr<Member> member; ///< once it is made
     };
 
     void list(const ArenaBase& arena) noexcept;
@@ -148,9 +153,12 @@ private:
     /// What is wanted, if it is there; throws Misuse if it cannot be.
     [[nodiscard]] std::shared_ptr<Member> find_locked(const WantedTag& wanted, const AnyDriver& driver);
     void add_locked(const std::shared_ptr<Member>& member, bool said);
+    static void set_margin(Member& member, std::size_t bytes);
     /// Throws Misuse for an option that is asked for, and that the tag has not. What is left as it is by default is not
     /// asked for.
     void require_same(const Member& member, const ArenaOptions& asked);
+    /// The same for what a tag has on all of its devices alike.
+    void require_same(const Resident& resident, const ArenaOptions& asked);
 
     /// Gives back what making a tag took. Without the lock held.
     void undo(std::shared_ptr<Member> member) noexcept;
@@ -169,7 +177,7 @@ private:
     Members listed_;  // those that may hold memory, or paused memory; it has room for all
     Members leftovers_;
     std::uint64_t last_serial_ = 0;
-    std::map<std::string, std::thread::id, std::less<>> making_; // tags that some thread is about to add
+    std::map<std::string, Making, std::less<>> making_; // tags that some thread is about to add
     std::condition_variable made_;
     std::shared_ptr<PlainArena> outside_;
 };

@@ -40,7 +40,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
         if (auto member = find_locked(wanted, driver)) return member;
         const auto maker = making_.find(wanted.tag);
         if (maker == making_.end()) break;
-        if (maker->second == std::this_thread::get_id()) {
+        if (maker->second.thread == std::this_thread::get_id()) {
             throw Misuse{"tag \"" + maker->first + "\" is wanted while this thread is making it"};
         }
         made_.wait(lock);
@@ -57,18 +57,26 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
                        : options_.default_policy ? *options_.default_policy
                        : wanted.of_new_graphs    ? *wanted.of_new_graphs
                                                  : AnyPolicy{Discard{}};
-    const auto making = making_.emplace(wanted.tag, std::this_thread::get_id()).first;
+    const auto making = making_.emplace(wanted.tag, Making{std::this_thread::get_id(), nullptr}).first;
+    const std::size_t capacity = known == tags_.end() ? 0 : known->second.capacity;
     lock.unlock(); // making an arena, and taking what it reserves, takes its time
     retry_leftovers();
     std::shared_ptr<Member> member;
     try {
         member = make(wanted, driver, std::move(policy));
+        if (capacity != 0 && member->options.capacity == 0) set_capacity({member}, capacity);
+        lock.lock();
+        making->second.member = member; // from now on the saver's margin finds it
+        if (!member->own_margin) set_margin(*member, options_.margin);
+        lock.unlock();
         if (member->core != nullptr) made(*member->core);
         lock.lock();
         require_open_locked("arena of tag \"" + member->tag + '"');
         add_locked(member, said);
     } catch (...) {
-        if (lock.owns_lock()) lock.unlock();
+        if (!lock.owns_lock()) lock.lock();
+        making->second.member = nullptr; // so that it ends without the lock
+        lock.unlock();
         if (member != nullptr) undo(std::move(member));
         lock.lock();
         making_.erase(making);
@@ -261,7 +269,8 @@ MEMSAVER_INLINE TagTable::Members::iterator TagTable::member_at(std::uint64_t se
 }
 
 MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
-    std::shared_ptr<Member> last; // dies after the lock
+    std::shared_ptr<Member> last;  // dies after the lock
+    std::optional<AnyDriver> left; // so does this
     const std::lock_guard lock{mutex_};
     const auto is = [&](const std::shared_ptr<Member>& other) { return other.get() == &member; };
     const auto tag = tags_.find(member.tag);
@@ -274,6 +283,17 @@ MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
     if (at == members_.end()) return;
     last = std::move(*at);
     members_.erase(at);
+    const auto of_device = [device = last->driver.device()](const AnyDriver& driver) {
+        return driver.device() == device;
+    };
+    if (of_device(drivers_.front())) return;
+    if (std::any_of(members_.begin(), members_.end(), [&](const auto& other) { return of_device(other->driver); }))
+        return;
+    const auto unused = std::find_if(drivers_.begin(), drivers_.end(), of_device);
+    if (unused == drivers_.end()) return;
+    left = std::move(*unused);
+    drivers_.erase(unused);
+    several_devices_.store(drivers_.size() > 1);
 }
 
 MEMSAVER_INLINE bool TagTable::policy_unsaid(const std::string& tag) {
@@ -287,11 +307,17 @@ MEMSAVER_INLINE void TagTable::set_margin(std::size_t bytes) {
     options_.margin = bytes;
     outside_->set_margin(bytes);
     for (const auto& member : members_) {
-        if (member->own_margin) continue;
-        member->options.margin = bytes;
-        if (member->core != nullptr) member->core->set_margin(bytes);
-        if (member->plain != nullptr) member->plain->set_margin(bytes);
+        if (!member->own_margin) set_margin(*member, bytes);
     }
+    for (const auto& [tag, making] : making_) {
+        if (making.member != nullptr && !making.member->own_margin) set_margin(*making.member, bytes);
+    }
+}
+
+MEMSAVER_INLINE void TagTable::set_margin(Member& member, std::size_t bytes) {
+    member.options.margin = bytes;
+    if (member.core != nullptr) member.core->set_margin(bytes);
+    if (member.plain != nullptr) member.plain->set_margin(bytes);
 }
 
 MEMSAVER_INLINE std::size_t TagTable::margin_of(const std::string& tag) noexcept {
@@ -307,6 +333,7 @@ MEMSAVER_INLINE void TagTable::set_capacity(const Members& members, std::size_t 
     const std::lock_guard lock{mutex_};
     for (const auto& member : members) {
         member->options.capacity = bytes;
+        if (const auto tag = tags_.find(member->tag); tag != tags_.end()) tag->second.capacity = bytes;
         if (member->core != nullptr) member->core->set_capacity(bytes);
     }
 }
@@ -343,6 +370,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const Wa
         if (wanted.options) require_same(*member, *wanted.options);
         return member;
     }
+    if (wanted.options) require_same(*known->second.resident, *wanted.options); // of the tag, on all of its devices
     return nullptr;
 }
 
@@ -360,13 +388,20 @@ MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOpt
     compare("margin", member.options.margin, asked.margin, "none");
     if (asked.single_handle && !member.options.single_handle) refuse("without a single handle for every block");
     if (asked.events) refuse("and an event sink can be named only when it is made"); // two cannot be compared
+    if (member.resident != nullptr) require_same(*member.resident, asked);
+    if (asked.host_budget && asked.host_budget != member.options.host_budget) refuse("with another host budget");
+}
+
+MEMSAVER_INLINE void TagTable::require_same(const Resident& resident, const ArenaOptions& asked) {
+    const auto refuse = [&](const std::string& why) {
+        throw Misuse{"tag \"" + resident.tag + "\" exists already, " + why};
+    };
     ArenaUsage is;
-    if (member.resident != nullptr) residents_.fill(*member.resident, is);
+    residents_.fill(resident, is);
     if (asked.evictable && !is.evictable) refuse("and is not evictable; set_evictable makes it so");
     if (asked.priority != 0 && asked.priority != is.priority) {
         refuse("with the priority " + std::to_string(is.priority) + ", not " + std::to_string(asked.priority));
     }
-    if (asked.host_budget && asked.host_budget != member.options.host_budget) refuse("with another host budget");
 }
 
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::make(const WantedTag& wanted, const AnyDriver& driver,

@@ -35,6 +35,9 @@ public:
     /// As the driver inside; cannot fail.
     [[nodiscard]] bool host_addressable() const noexcept requires requires(const D d) { d.host_addressable(); }
     { return inner().host_addressable(); }
+    /// As the driver inside; cannot fail.
+    [[nodiscard]] int numa_node() const noexcept requires requires(const D d) { d.numa_node(); }
+    { return inner().numa_node(); }
     /// As the driver inside; not among the calls that fail on purpose.
     Status with_context(detail::FunctionRef<void()> work) const noexcept requires requires(const D d) {
         d.with_context(work);
