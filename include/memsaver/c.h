@@ -381,8 +381,8 @@ MEMSAVER_API memsaver_result memsaver_set_retain(memsaver_saver* saver, const ch
 /// alignment, closed), MEMSAVER_DEVICE_LOST, MEMSAVER_DRIVER_ERROR.
 MEMSAVER_API memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
                                                void** pointer) MEMSAVER_NOEXCEPT;
-/// The same for work of `stream`: a block of about the size that this thread has freed with this stream is reused at once,
-/// without waiting. Other streams have to be ordered after it.
+/// The same for work of `stream`: a block of about the size that this thread has freed with this stream is reused at
+/// once, without waiting. Other streams have to be ordered after it.
 MEMSAVER_API memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, size_t bytes,
                                                   size_t alignment, void* stream, void** pointer) MEMSAVER_NOEXCEPT;
 

@@ -4,7 +4,6 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/handles.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
@@ -81,8 +80,9 @@ namespace detail {
 /// When patience ends; none: never.
 using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
+/// The one that comes first.
 [[nodiscard]] inline Deadline earlier(const Deadline& a, const Deadline& b) noexcept {
-    return !a ? b : !b ? a : std::min(*a, *b);
+    return !a || (b && *b < *a) ? b : a;
 }
 
 /// Work that has been submitted, on whatever device: its driver is not named.
