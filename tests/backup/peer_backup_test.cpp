@@ -127,6 +127,19 @@ TEST_CASE_TEMPLATE("PeerBackup: a full peer is OutOfMemory that names it, and th
     CHECK(has_pattern(machine.driver, blocks.all[2], sizes[2], 3));
 }
 
+TEST_CASE("PeerBackup: a block that is larger than a handle of the peer's has room that is whole") {
+    const HostDriver own{2_GiB};
+    const FaultyDriver<HostDriver> other{HostDriver{2_GiB, {.device = 1}}};
+    MemorySaver saver{own};
+    (void)saver.arena("parked", PeerBackup{other}).allocate(1_GiB + 6_MiB);
+    saver.prepare("parked"); // moves nothing: this test takes no such bytes of the host
+    CHECK(other.handle_bytes() == 1_GiB + 6_MiB);
+    CHECK(other.calls(Call::map) == 2);
+    CHECK(other.violations().empty());
+    saver.close();
+    CHECK(other.handle_bytes() == 0);
+}
+
 TEST_CASE("PeerBackup: the tag's own device is Misuse, and other options are another policy") {
     const HostDriver own{64_MiB};
     const HostDriver other{64_MiB, {.device = 1}};
