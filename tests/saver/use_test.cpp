@@ -71,6 +71,28 @@ public:
     std::map<std::string, std::uint64_t> seeds;
 };
 
+/// Something done beside the test, which goes on once that waits for the device.
+class WaitingBeside {
+public:
+    template <class Act>
+    WaitingBeside(const D& driver, Act act) : doing_{(watch(driver), std::move(act))} {
+        waits_.await();
+        driver.on_call({});
+    }
+    void join() { doing_.join(); }
+
+private:
+    void watch(const D& driver) {
+        waits_.open();
+        driver.on_call([this](const CallRecord& made) {
+            if (made.call == Call::wait) waits_.pass();
+        });
+    }
+
+    Turnstile waits_;
+    Doing doing_;
+};
+
 } // namespace
 
 TEST_CASE("use: what is away comes, and room is made by what was used longest ago") {
@@ -280,14 +302,7 @@ TEST_CASE("use: memory that another thread's operation has in hand is waited for
     MemorySaver<D>& saver = *world.saver;
     (void)saver.arena("kept", HostBackup{.threads = 1}).allocate(2 * each + each / 2);
     HeldStream busy{world.driver.inner()};
-    Turnstile waits;
-    waits.open();
-    world.driver.on_call([&](const CallRecord& made) {
-        if (made.call == Call::wait) waits.pass();
-    });
-    Doing pausing{[&] { (void)saver.pause("kept", {.order = after(busy.get())}); }};
-    waits.await();
-    world.driver.on_call({});
+    WaitingBeside pausing{world.driver, [&] { (void)saver.pause("kept", {.order = after(busy.get())}); }};
     Doing using_it{[&] { CHECK(saver.use("b")); }};
     busy.let_go();
     CHECK_NOTHROW(using_it.join());
@@ -302,14 +317,7 @@ TEST_CASE("use: its timeout bounds its order, and other operations") {
     { const Use a = saver.use("a"); }
     HeldStream busy{world.driver.inner()};
     CHECK_THROWS_AS((void)saver.use("b", {.timeout = 5ms, .order = after(busy.get())}), NotIdle);
-    Turnstile waits;
-    waits.open();
-    world.driver.on_call([&](const CallRecord& made) {
-        if (made.call == Call::wait) waits.pass();
-    });
-    Doing trimming{[&] { (void)saver.trim("b", {.order = after(busy.get())}); }};
-    waits.await();
-    world.driver.on_call({});
+    WaitingBeside trimming{world.driver, [&] { (void)saver.trim("b", {.order = after(busy.get())}); }};
     CHECK_THROWS_AS((void)saver.use("b", {.timeout = 5ms}), NotIdle);
     busy.let_go();
     trimming.join();
@@ -703,14 +711,7 @@ TEST_CASE("use: another thread's pause of the tag is waited for, whatever the pa
     MemorySaver<D>& saver = *world.saver;
     { const Use a = saver.use("a"); }
     HeldStream busy{world.driver.inner()};
-    Turnstile waits;
-    waits.open();
-    world.driver.on_call([&](const CallRecord& made) {
-        if (made.call == Call::wait) waits.pass();
-    });
-    Doing pausing{[&] { (void)saver.pause("a", {.order = after(busy.get())}); }};
-    waits.await();
-    world.driver.on_call({});
+    WaitingBeside pausing{world.driver, [&] { (void)saver.pause("a", {.order = after(busy.get())}); }};
     CHECK_THROWS_AS((void)saver.use("a", {.room_within = 0ms, .timeout = 5ms}), NotIdle);
     Doing fresh{[&] { CHECK(saver.use("a", {.room_within = 0ms})); }};
     std::this_thread::yield();

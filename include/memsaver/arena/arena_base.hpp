@@ -86,7 +86,7 @@ public:
     void note(const TagReport& row) noexcept;
     /// Bytes that were saved ahead of a pause.
     void saved_ahead(std::size_t bytes) noexcept;
-    /// To be told before memory goes, so that no peak is missed.
+    /// To be told before memory goes: pages have a peak of their own, what codecs hold beside them has not.
     void mapped(std::size_t bytes) noexcept;
     /// All but the number of pauses, which the arena knows.
     void fill(ArenaUsage& row) noexcept;

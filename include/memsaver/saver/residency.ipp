@@ -430,10 +430,12 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
     const auto start = std::chrono::steady_clock::now();
     auto counted_from = start; // later by what the program's own functions took
     const auto theirs = [&](const auto& act) {
-        const auto begun = std::chrono::steady_clock::now();
-        const auto answer = act();
-        counted_from += std::chrono::steady_clock::now() - begun;
-        return answer;
+        struct Apart {
+            std::chrono::steady_clock::time_point& from;
+            std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+            ~Apart() { from += std::chrono::steady_clock::now() - begun; }
+        } const apart{counted_from};
+        return act();
     };
     const char* in_the_way = "";
     for (const bool wait : {false, true}) {
@@ -486,7 +488,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
         books_.count_eviction(report);
         event.report = std::move(report);
         note_told(event.tags);
-        theirs([&] { return state_.run_hooks(state_.after_pause_, event, true), 0; }); // which may add what they gave
+        theirs([&] { state_.run_hooks(state_.after_pause_, event, true); }); // which may add what they gave
         std::size_t released = 0;
         for (const TagReport& row : event.report.tags) {
             if (row.device == device) released += row.released_bytes;

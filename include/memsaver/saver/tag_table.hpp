@@ -154,6 +154,7 @@ private:
     [[nodiscard]] std::shared_ptr<Member> find_locked(const WantedTag& wanted, const AnyDriver& driver);
     void add_locked(const std::shared_ptr<Member>& member, bool said);
     static void set_margin(Member& member, std::size_t bytes);
+    static void set_capacity(Member& member, std::size_t bytes);
     /// Throws Misuse for an option that is asked for, and that the tag has not. What is left as it is by default is not
     /// asked for.
     void require_same(const Member& member, const ArenaOptions& asked);

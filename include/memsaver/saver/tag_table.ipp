@@ -58,16 +58,18 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
                        : wanted.of_new_graphs    ? *wanted.of_new_graphs
                                                  : AnyPolicy{Discard{}};
     const auto making = making_.emplace(wanted.tag, Making{std::this_thread::get_id(), nullptr}).first;
-    const std::size_t capacity = known == tags_.end() ? 0 : known->second.capacity;
     lock.unlock(); // making an arena, and taking what it reserves, takes its time
     retry_leftovers();
     std::shared_ptr<Member> member;
     try {
         member = make(wanted, driver, std::move(policy));
-        if (capacity != 0 && member->options.capacity == 0) set_capacity({member}, capacity);
         lock.lock();
-        making->second.member = member; // from now on the saver's margin finds it
+        making->second.member = member; // from now on `set_margin` and `set_capacity` find it
         if (!member->own_margin) set_margin(*member, options_.margin);
+        const auto tag = tags_.find(wanted.tag); // on another device, perhaps
+        if (tag != tags_.end() && tag->second.capacity != 0 && member->options.capacity == 0) {
+            set_capacity(*member, tag->second.capacity);
+        }
         lock.unlock();
         if (member->core != nullptr) made(*member->core);
         lock.lock();
@@ -332,10 +334,16 @@ MEMSAVER_INLINE std::size_t TagTable::margin_of(const std::string& tag) noexcept
 MEMSAVER_INLINE void TagTable::set_capacity(const Members& members, std::size_t bytes) {
     const std::lock_guard lock{mutex_};
     for (const auto& member : members) {
-        member->options.capacity = bytes;
+        set_capacity(*member, bytes);
         if (const auto tag = tags_.find(member->tag); tag != tags_.end()) tag->second.capacity = bytes;
-        if (member->core != nullptr) member->core->set_capacity(bytes);
+        const auto making = making_.find(member->tag); // for another device
+        if (making != making_.end() && making->second.member != nullptr) set_capacity(*making->second.member, bytes);
     }
+}
+
+MEMSAVER_INLINE void TagTable::set_capacity(Member& member, std::size_t bytes) {
+    member.options.capacity = bytes;
+    if (member.core != nullptr) member.core->set_capacity(bytes);
 }
 
 MEMSAVER_INLINE std::vector<AnyDriver> TagTable::drivers() {
