@@ -371,4 +371,18 @@ TEST_CASE("devices: what is said of a tag holds on devices that it comes to late
     CHECK(there.allocate(4_MiB) != nullptr);
 }
 
+TEST_CASE("devices: a capacity that is set while a tag comes to another device bounds it there") {
+    MemorySaver<>* known = nullptr;
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}, {.margin = 60_MiB, .on_no_room = [&](const NoRoom&) {
+                                                            known->set_margin(0);
+                                                            known->set_capacity("a", 16_MiB);
+                                                            return true;
+                                                        }}};
+    known = &saver;
+    (void)saver.arena("a");
+    const Arena there = saver.arena("a", Discard{}, AnyDriver{HostDriver{64_MiB, {.device = 1}}}, {.reserve = 8_MiB});
+    CHECK_THROWS_AS((void)there.allocate(32_MiB), Misuse);
+    CHECK(there.allocate(8_MiB) != nullptr);
+}
+
 } // namespace saver_devices_test
