@@ -5,10 +5,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <latch>
 #include <memory>
 #include <thread>
+#include <vector>
 
 namespace saver_streams_test {
 
@@ -46,6 +49,39 @@ TEST_CASE("streams: blocks for the work of the stream that gave them up take no 
     CHECK(driver.calls(Call::query) <= steps / 10);
     CHECK(driver.outstanding().events <= 100);
     CHECK(arena.usage().mapped_bytes <= 8_MiB);
+}
+
+TEST_CASE("streams: what any thread freed with a stream serves that stream again before the arena grows") {
+    for (const std::size_t bytes : {std::size_t{64_KiB}, std::size_t{3_MiB}}) {
+        CAPTURE(bytes);
+        const Machine driver{HostDriver{1_GiB}};
+        MemorySaver saver{driver};
+        const Arena arena = saver.arena("a");
+        const HeldStream busy{driver.inner()};
+        const HeldStream other{driver.inner()};
+        constexpr std::size_t threads = 8; // each has its own shard, unless ids collide
+        const std::size_t of_each = 4_MiB / bytes;
+        {
+            std::latch all{threads};
+            std::vector<std::thread> running;
+            for (std::size_t i = 0; i < threads; ++i) {
+                running.emplace_back([&] {
+                    std::vector<void*> blocks(of_each);
+                    for (void*& block : blocks) block = arena.allocate(bytes, busy.get());
+                    all.arrive_and_wait();
+                    for (void* const block : blocks) arena.deallocate(block, busy.get());
+                });
+            }
+            for (std::thread& each : running) each.join();
+        }
+        const std::size_t mapped = arena.usage().mapped_bytes;
+        std::vector<void*> taken(threads * of_each);
+        for (void*& block : taken) block = arena.allocate(bytes, busy.get());
+        CHECK(arena.usage().mapped_bytes == mapped);
+        for (void* const block : taken) arena.deallocate(block, busy.get());
+        void* const elsewhere = arena.allocate(bytes, other.get()); // its work may run before the busy stream's
+        CHECK(std::count(taken.begin(), taken.end(), elsewhere) == 0);
+    }
 }
 
 TEST_CASE("streams: a graph's block is not one that eager work of the captured stream may still touch") {

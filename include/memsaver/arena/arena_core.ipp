@@ -200,6 +200,11 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
         const std::uint64_t seen = growths_.load();
         const std::uint64_t passed = heaps_.fences().last_done();
         if (const Address address = take()) return address;
+        if (request.stream) {
+            const Address freed =
+                heaps_.reuse_from_other_threads(size, request.alignment, request.bytes, *request.stream);
+            if (freed != 0) return freed;
+        }
         // What a block waited for others may take: it waits but once to save growth, else it might never have its
         // turn. Shards that give nothing out while too much waits in them can make it wait again.
         const std::size_t step = growth_step(pages_.physical_bytes(), pages_.granularity());

@@ -97,6 +97,10 @@ public:
     Address allocate(std::size_t bytes, std::size_t alignment, std::size_t requested,
                      const std::optional<StreamRef>& stream = {});
 
+    /// A block that another thread freed with `stream`, from that thread's shard, or 0. Takes the shards' locks in
+    /// turn: for when `allocate` has found none and the arena would have to grow.
+    Address reuse_from_other_threads(std::size_t bytes, std::size_t alignment, std::size_t requested, StreamRef stream);
+
     /// Whether it is time to wait for the device, so that freed memory can be used again, rather than to take `growth`
     /// more bytes. A wait costs microseconds on an idle device, and any time on a busy one, to which other threads give
     /// no work meanwhile; so it is not for small change. Where so much waits that this thread's shard gives nothing
@@ -217,6 +221,9 @@ private:
     [[nodiscard]] bool leased(const Heap& heap, Address address) const noexcept {
         return &heap == &central_ && owner(address) != 0;
     }
+
+    /// A block of a locked heap that was freed with `stream`, of at least `bytes` and up to a quarter more, or 0.
+    Address reuse(Heap& heap, std::size_t bytes, std::size_t alignment, std::size_t requested, StreamRef stream);
 
     /// A lease of `bytes` for a locked shard, if the central heap has the room.
     bool lease(Heap& shard, std::size_t bytes, std::size_t alignment);

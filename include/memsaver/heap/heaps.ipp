@@ -231,28 +231,47 @@ MEMSAVER_INLINE void Heaps::take_out(const std::vector<Range>& blocks, Forget fo
     }
 }
 
+MEMSAVER_INLINE Address Heaps::reuse(Heap& heap, std::size_t bytes, std::size_t alignment, std::size_t requested,
+                                     StreamRef stream) {
+    if (stream.per_thread()) return 0; // the same handle is another stream on each thread
+    // A capture records work that runs later, in any stream, so the work that the block waits for may be later still.
+    std::optional<bool> eager;
+    const auto usable = [&](Address address) {
+        if (address % alignment != 0 || heap.blocks.any_shut({address, heap.blocks.find(address)->bytes})) return false;
+        if (!eager) {
+            bool capturing = true;
+            eager = driver_.capturing(stream, capturing).ok() && !capturing;
+        }
+        return *eager;
+    };
+    const Address address = heap.deferred.take(stream, bytes, usable);
+    if (address != 0) heap.blocks.revive(address, requested);
+    return address;
+}
+
+MEMSAVER_INLINE Address Heaps::reuse_from_other_threads(std::size_t bytes, std::size_t alignment, std::size_t requested,
+                                                        StreamRef stream) {
+    const Size size = size_of(bytes, alignment);
+    if (size == Size::huge) return 0; // the central heap serves all threads
+    if (size == Size::large) bytes = align_up(bytes, unit_);
+    const std::size_t first = size == Size::large ? shards_of_a_size : 0;
+    for (std::size_t i = first; i < first + shards_of_a_size; ++i) {
+        Heap* const heap = shards_[i].load();
+        if (heap == nullptr) continue;
+        const std::lock_guard lock{heap->mutex};
+        if (const Address address = reuse(*heap, bytes, alignment, requested, stream)) return address;
+    }
+    return 0;
+}
+
 MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment, std::size_t requested,
                                         const std::optional<StreamRef>& stream) {
     const Size size = size_of(bytes, alignment);
     if (size == Size::large) bytes = align_up(bytes, unit_);
     Heap& heap = size == Size::huge ? central_ : shard_of_this_thread(size);
     const std::lock_guard lock{heap.mutex};
-    if (stream && !stream->per_thread()) {
-        // What a capture records runs later, in any stream: work that the block waits for may not have passed then.
-        std::optional<bool> eager;
-        const auto usable = [&](Address address) {
-            if (address % alignment != 0 || heap.blocks.any_shut({address, heap.blocks.find(address)->bytes}))
-                return false;
-            if (!eager) {
-                bool capturing = true;
-                eager = driver_.capturing(*stream, capturing).ok() && !capturing;
-            }
-            return *eager;
-        };
-        if (const Address address = heap.deferred.take(*stream, bytes, usable)) {
-            heap.blocks.revive(address, requested);
-            return address;
-        }
+    if (stream) {
+        if (const Address address = reuse(heap, bytes, alignment, requested, *stream)) return address;
     }
     const bool exact = size == Size::large;
     if (const Block* block = heap.allocate(driver_, fences_, bytes, alignment, requested, exact)) return block->address;
