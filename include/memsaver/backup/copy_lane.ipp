@@ -80,10 +80,7 @@ MEMSAVER_INLINE Status CopyLane::watch(std::span<const Sent> sent, const KernelC
     return {};
 }
 
-MEMSAVER_INLINE void CopyLane::take_detour() noexcept {
-    (void)detour_.open(driver_);
-} // without a stream, the copy
-  // engine
+MEMSAVER_INLINE void CopyLane::take_detour() noexcept { (void)detour_.open(driver_); } // on failure: the engine
 
 MEMSAVER_INLINE Status CopyLane::copy(Address device, std::byte* host, std::size_t bytes,
                                       StreamRef stream) const noexcept {

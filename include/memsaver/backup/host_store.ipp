@@ -90,11 +90,9 @@ MEMSAVER_INLINE void HostStore::compare(std::vector<Unit> units, const LiveSet& 
 
 MEMSAVER_INLINE void HostStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
     const std::uint64_t first = unit.location + offset;
-    std::vector<Piece> seen; // computed before any byte changes, so that nothing can fail between a change and its
-                             // checksum
+    std::vector<Piece> seen; // before any byte changes: nothing can fail between a change and its checksum
     if (options_.observer) seen = cut({unit}, pinned_ ? HostRegion::cell_bytes : ring_->buffer_bytes());
-    each_unit_in(seen, first, bytes, [&](const Unit& part) { // otherwise damage to the rest of a part would get a valid
-                                                             // checksum
+    each_unit_in(seen, first, bytes, [&](const Unit& part) { // or damage to the rest would get a valid checksum
         if (!replaced_whole(part, first, bytes)) options_.observer->restoring(part, at(part.location));
     });
     std::memcpy(at(first), from, bytes);

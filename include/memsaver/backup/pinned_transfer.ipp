@@ -166,8 +166,7 @@ MEMSAVER_INLINE void PinnedTransfer::work() {
 
 MEMSAVER_INLINE void PinnedTransfer::move_all() {
     const bool out = lane_.direction() == Direction::out;
-    std::size_t under_way = cargo_.size(); // the last cargo that this thread enqueued; shown once the next one is
-                                           // enqueued
+    std::size_t under_way = cargo_.size(); // the last that this thread enqueued; shown after the next one
     for (std::size_t i = next_++; i < cargo_.size() && !stopped_.load(); i = next_++) {
         const Cargo& cargo = cargo_[i];
         Status status = cargo.region->prepare(cargo.piece.location(), true);
@@ -209,8 +208,7 @@ MEMSAVER_INLINE Status PinnedTransfer::enqueue(std::size_t i) {
         });
         if (!may.ok()) return may;
     }
-    auto* const base = reinterpret_cast<std::byte*>(cargo.region->address()); // NOLINT(performance-no-int-to-ptr): a
-                                                                              // host address
+    auto* const base = reinterpret_cast<std::byte*>(cargo.region->address()); // NOLINT(performance-no-int-to-ptr)
     const Status status = lane_.enqueue(cargo.piece, base, cargo.region->address(), marks_[i]);
     if (!status.ok()) drain(i);
     if (!status.ok()) return status;

@@ -75,8 +75,7 @@ public:
         friend class Ticket;
         Status wait_in_turn();
 
-        std::atomic<bool> waiting_{false}; // a thread is in `wait`. No mutex: every user would have to compile its
-                                           // header
+        std::atomic<bool> waiting_{false}; // a thread is in `wait`; no mutex, to avoid its header
     };
 
     Ticket() = default;
