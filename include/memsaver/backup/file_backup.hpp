@@ -32,7 +32,7 @@ struct FileBackup {
     unsigned threads = 4;
     /// Size of the ring of pinned buffers, in bytes.
     std::size_t ring_bytes = 256_MiB;
-    /// The program's own threads, used instead of `threads` of the library's.
+    /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};
 
     [[nodiscard]] std::string_view name() const noexcept { return refresh == Refresh::once ? "file, once" : "file"; }

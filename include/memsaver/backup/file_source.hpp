@@ -32,7 +32,7 @@ struct FileSource {
     std::size_t ring_bytes = 32_MiB;
     /// Keep host memory after a load or a resume, for the next one. See HostBackup::retain.
     bool retain = true;
-    /// The program's own threads, used instead of `threads` of the library's.
+    /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};
 
     [[nodiscard]] std::string_view name() const noexcept { return "file source"; }

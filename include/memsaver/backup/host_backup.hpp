@@ -43,7 +43,7 @@ struct HostBackup {
     /// Limit for the pinned memory of a pageable backup, in bytes per device. The ring has two buffers of 2 MiB for
     /// each thread, or fewer pairs if the limit is lower.
     std::size_t ring_bytes = 64_MiB;
-    /// The program's own threads, used instead of `threads` of the library's.
+    /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};
     /// When copies to and from pinned memory use a kernel because the copy engines are busy clearing memory.
     KernelCopyOptions kernel_copies{};

@@ -52,9 +52,9 @@ struct LiveSet {
     std::shared_ptr<detail::HostBudget> host_budget{};
     /// The name of the tag, for error messages.
     std::string tag{};
-    /// Restore only. Waits until the bytes of a range may be written, because their pages may still be waiting to be
+    /// Restore only. Waits until a range may be written: in an exchange, its pages may still hold bytes that are being
     /// saved. Must be called on the thread that is about to enqueue writes to the range. If it fails, the range must
-    /// not be written. May be empty. See `asks_before_write` in BackupSlot for who calls it.
+    /// not be written. May be empty. `asks_before_write` in BackupSlot says which slots call it.
     std::function<Status(Range)> before_write{};
     /// Restore only. A thread that restores bytes must call it before it waits for the whole device. Streams may be
     /// waiting for those bytes; the call lets them continue. The bytes then count as not restored. May be empty.

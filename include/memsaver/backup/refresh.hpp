@@ -14,8 +14,7 @@ namespace detail {
 struct StoredSlotOptions {
     Refresh refresh = Refresh::every_pause;
     bool retain = true; ///< keep the storage after a resume, for the next pause
-    bool check = false; ///< with Refresh::once: every pause compares bytes that it does not save, and fails if they
-                        ///< differ
+    bool check = false; ///< with Refresh::once: every pause compares the bytes that it skips, and fails if they differ
 };
 
 } // namespace detail

@@ -66,8 +66,7 @@ public:
     std::mutex mutex;           // guards the members below
     Entries entries;
     std::size_t forgotten = 0; ///< entries whose block is gone
-    std::size_t under_way = 0; ///< transfers and their preparation: while there are any, places of blocks that are gone
-                               ///< are not freed
+    std::size_t under_way = 0; ///< running transfers and preparations; while there are any, no place is freed
     std::atomic<std::size_t> saved_bytes{0};
 
     /// For as long as it lives, places of blocks that are given up are not freed. The constructor sweeps.
