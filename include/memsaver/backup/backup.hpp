@@ -1,4 +1,4 @@
-// How bytes move and where they are kept while their pages are away. Do not know arenas.
+// How bytes are copied, and where they are kept while their tag is paused. Knows nothing about arenas.
 #pragma once
 
 #include "memsaver/backup/copy_lane.hpp"

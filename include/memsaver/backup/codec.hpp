@@ -1,4 +1,4 @@
-// What makes chunks of bytes smaller, and whole again, on a device. Does not know where they are kept.
+// Codecs that compress and decompress chunks of bytes on a device. They know nothing about where the bytes are kept.
 #pragma once
 
 #include "memsaver/core/handles.hpp"
@@ -12,21 +12,20 @@
 
 namespace memsaver::inline v0_2 {
 
-/// What the bytes of a Compressed backup are, for its codec. Whatever they are, they come back as they were.
+/// The kind of bytes in a Compressed backup, as a hint for its codec. Any bytes are restored exactly.
 enum class Coding : unsigned char {
-    halves, ///< numbers of two bytes, bf16 or fp16: weights and caches
+    halves, ///< two-byte numbers, bf16 or fp16: weights and caches
     bytes,  ///< anything else
 };
 
 namespace detail {
 
-/// Lossless, and knows nothing of the bytes but how to code them. Any thread, several calls at once, each with a stream
-/// and memory of its own. All chunks and work memory begin at multiples of 256 bytes of device memory, which the driver
-/// has mapped; sizes of plain chunks are multiples of 256.
+/// A lossless codec. Thread-safe: several calls may run at once, each with its own stream and memory. All chunks and
+/// work memory are mapped device memory aligned to 256 bytes. The sizes of plain chunks are multiples of 256 bytes.
 class Codec {
 public:
-    /// Where a call does its work: `work` holds as many bytes as `measure` said, `mark` is an event to wait with, and
-    /// `rows`, if it is not null, is pinned host memory of `row_bytes`.
+    /// Where a call runs. `work` has at least the size that `measure` returned, `mark` is an event for waiting, and
+    /// `rows`, if not null, is pinned host memory of `row_bytes` bytes.
     struct Place {
         StreamRef stream;
         EventRef mark;
@@ -34,8 +33,8 @@ public:
         std::byte* rows = nullptr;
     };
     struct Sizes {
-        std::size_t coded = 0; ///< the most that one chunk can become
-        std::size_t work = 0;  ///< what each call needs beside its chunks
+        std::size_t coded = 0; ///< largest size of a coded chunk, in bytes
+        std::size_t work = 0;  ///< work memory of a call in addition to its chunks, in bytes
     };
 
     Codec() = default;
@@ -43,30 +42,32 @@ public:
     Codec& operator=(const Codec&) = delete;
     virtual ~Codec() = default;
 
-    /// For calls with at most `chunks` chunks of at most `bytes`.
+    /// Computes the sizes for calls with at most `chunks` chunks of at most `bytes` bytes.
     virtual Status measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept = 0;
-    /// What it would have of pinned host memory, for calls with at most `chunks` chunks; 0: nothing.
+    /// Returns the pinned host memory, in bytes, that calls with at most `chunks` chunks can use; 0 if none.
     virtual std::size_t row_bytes(std::size_t /*chunks*/) const noexcept { return 0; }
 
-    // In the order of the stream; they wait until they are done. After a failure work may still be under way there.
+    // These run in stream order and return when they are done. After a failure, work may still be in flight on the
+    // stream.
 
-    /// Codes each chunk to where `coded` says, and sets how many bytes it became: 0 where it did not work out.
+    /// Codes each chunk to the address in `coded` and sets the coded size there, or 0 if the chunk could not be coded.
     virtual Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded) const noexcept = 0;
-    /// The other way. Never reads or writes outside of the chunks, whatever the bytes.
+    /// Decodes each chunk. Never reads or writes outside the chunks, whatever the bytes are.
     virtual Status decode(const Place& place, std::span<const Range> coded,
                           std::span<const Range> plain) const noexcept = 0;
-    /// A checksum of each chunk.
+    /// Computes a checksum of each chunk.
     virtual Status sum(const Place& place, std::span<const Range> chunks,
                        std::span<std::uint32_t> sums) const noexcept = 0;
 
-    /// `encode`, and a checksum of each coded chunk; of those that did not work out the sums mean nothing.
+    /// Runs `encode` and computes a checksum of each coded chunk. The sums of chunks that could not be coded are
+    /// undefined.
     virtual Status encode_and_sum(const Place& place, std::span<const Range> plain, std::span<Range> coded,
                                   std::span<std::uint32_t> sums) const noexcept {
         const Status status = encode(place, plain, coded);
         return status.ok() ? sum(place, coded, sums) : status;
     }
-    /// The checksums that the coded chunks have, and, if these are `expected`, `decode`. If not, what the plain chunks
-    /// hold then means nothing.
+    /// Computes the checksums of the coded chunks and, if they equal `expected`, decodes. If they differ, the contents
+    /// of the plain chunks are undefined.
     virtual Status sum_and_decode(const Place& place, std::span<const Range> coded,
                                   std::span<const std::uint32_t> expected, std::span<std::uint32_t> sums,
                                   std::span<const Range> plain) const noexcept {
@@ -75,15 +76,15 @@ public:
         return status.ok() && !damaged ? decode(place, coded, plain) : status;
     }
 
-    /// The same of one chunk in host memory, by the host alone: `sum` is its checksum, `damaged` whether it is wrong.
-    /// `unsupported` where only the device can do it.
+    /// Verifies and decodes one chunk in host memory without the device. `sum` is the expected checksum; `damaged` is
+    /// set if it does not match. Returns `unsupported` if only the device can decode.
     virtual Status decode_here(std::span<const std::byte> /*coded*/, std::uint32_t /*sum*/,
                                std::span<std::byte> /*plain*/, bool& /*damaged*/) const noexcept {
         return {StatusKind::unsupported, 0, "only the device decodes it"};
     }
 };
 
-/// Waits for what the stream was given so far.
+/// Waits for all work submitted to the stream so far.
 inline Status pass(const AnyDriver& driver, const Codec::Place& place) noexcept {
     const Status status = driver.record(place.mark, place.stream);
     return status.ok() ? driver.wait(place.mark) : status;

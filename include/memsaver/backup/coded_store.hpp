@@ -1,4 +1,4 @@
-// Where a Compressed backup keeps bytes: coded chunks, packed into another store. Knows neither blocks nor the codec's
+// The store of a Compressed backup: coded chunks, packed into another store. Knows neither blocks nor the codec's
 // library.
 #pragma once
 
@@ -25,23 +25,24 @@ namespace detail {
 
 struct CodedOptions {
     std::shared_ptr<const Codec> codec{};
-    std::size_t piece_bytes = 32_MiB; ///< what is coded at once
-    unsigned pieces = 3;              ///< under way at the same time
+    std::size_t piece_bytes = 32_MiB; ///< size of a piece
+    unsigned pieces = 3;              ///< pieces in flight
 };
 
-///     locations, as the slot sees them   |  chunk  |  chunk  | chunk |       of 1 MiB of one block at most
+///     locations, as the slot sees them   |  chunk  |  chunk  | chunk |       at most 1 MiB of one block each
 ///                                             |         |        `---.
-///     records                              coded      as it is     coded
+///     records                              coded      uncoded      coded
 ///                                             |         |            |
-///     the store inside                   | packed |  packed   | packed |    slabs of it, in which rooms are given out
+///     the inner store                    | packed |  packed   | packed |    in slabs, its Rooms
 ///
-/// The slot's locations are only names. A chunk is the part of a block between two multiples of the chunk's size on the
-/// device, so that what may come or go alone is whole chunks. Chunks that do not shrink stay as they are.
+/// Keeps coded chunks in an inner store. The slot's locations are only names. A chunk is the part of a block between
+/// two multiples of the chunk size on the device, so that any part that can be paused or resumed alone is whole chunks.
+/// Chunks that do not shrink are kept uncoded.
 ///
-/// A transfer moves pieces, which are as many chunks as are coded at once. Each worker has a stream and a part of the
-/// scratch, and takes piece after piece: coding, copies out and decoding of different workers overlap. While host
-/// memory is to be taken, other threads touch it ahead of them, and leave pinning to the workers: it holds up their
-/// calls of the driver whoever does it, and more threads do not make it faster.
+/// A transfer moves pieces; a piece is the chunks that are coded together. Each worker has a stream and a part of the
+/// scratch, and takes piece after piece: coding, copying and decoding by different workers overlap. While host memory
+/// is being allocated, other threads touch it ahead of the workers. Pinning is left to the workers: it delays their
+/// driver calls whichever thread does it, and more threads do not make it faster.
 class CodedStore final : public BackupStore {
 public:
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
@@ -54,15 +55,15 @@ public:
     inline Status clear() noexcept override;
     inline Status retry() noexcept override;
 
-    /// Room for 0.7 of the bytes, the scratch, if the device has it, and the codec's arrays.
+    /// Allocates storage for 0.7 of the bytes, the codec's arrays and, if the device has enough memory, the scratch.
     inline void prepare(std::vector<Unit> units) override;
     inline std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
     inline std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
     inline void compare(std::vector<Unit> units, const LiveSet& live) override;
-    /// Chunks that change are kept as they are from then on, until they are saved again.
+    /// Changed chunks are kept uncoded until they are saved again.
     inline void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override;
-    /// A copy of the bytes. Where the codec cannot decode on the host, the device does: that takes a little of its
-    /// memory meanwhile, OutOfMemory if there is none.
+    /// Returns a copy of the bytes. If the codec cannot decode on the host, the device decodes, which needs a small
+    /// amount of device memory for the duration of the call. Throws OutOfMemory if there is none.
     [[nodiscard]] inline BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     [[nodiscard]] std::size_t taken_by(std::size_t saved) const noexcept override {
@@ -70,7 +71,7 @@ public:
     }
     [[nodiscard]] std::shared_ptr<DeviceScratch> scratch() const noexcept override { return scratch_; }
 
-    /// Names are no place for bytes.
+    /// Names hold no bytes.
     Status put(const std::byte*, std::uint64_t, std::size_t) const noexcept override { return no_bytes; }
     Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override { return no_bytes; }
 
@@ -80,22 +81,22 @@ private:
     class Worker;
 
     static constexpr Status no_bytes{StatusKind::unsupported, 0, "a coded store keeps no plain bytes"};
-    /// Smaller chunks are not worth a try.
+    /// Smaller chunks are not worth coding.
     static constexpr std::size_t least_coded = 4096;
     static constexpr std::size_t largest_chunk = 1_MiB;
 
     struct Record {
-        std::uint64_t location = 0; ///< in the store inside
-        std::size_t bytes = 0;      ///< plain
+        std::uint64_t location = 0; ///< in the inner store
+        std::size_t bytes = 0;      ///< uncoded size
         std::size_t stored = 0;
-        std::uint32_t sum = 0; ///< of coded chunks
+        std::uint32_t sum = 0; ///< checksum of a coded chunk
         bool coded = false;
-        bool whole = false;     ///< the bytes are there
-        bool discarded = false; ///< nobody's; its room could not be given back yet
+        bool whole = false;     ///< the bytes have been stored
+        bool discarded = false; ///< no longer needed; its storage could not be freed yet
     };
     using Records = std::map<std::uint64_t, Record>; // by name
 
-    /// What is asked of the scratch: so many parts, each with the codec's work memory and an area for coded chunks.
+    /// Layout of the scratch: `parts` parts, each with the codec's work memory and an area for coded chunks.
     struct Plan {
         std::size_t parts = 0;
         std::size_t area = 0;
@@ -104,27 +105,27 @@ private:
     };
 
     [[nodiscard]] std::size_t stride(std::size_t bytes) const noexcept { return align_up(bytes, inside_->alignment()); }
-    /// What a coded chunk may take of an area.
+    /// Returns the largest size of a coded chunk in an area, in bytes.
     [[nodiscard]] std::size_t area_of(std::size_t bytes) const noexcept { return align_up(bytes + overhead_, 256); }
     [[nodiscard]] std::size_t most_area() const noexcept {
         return std::max<std::size_t>(1, coding_.piece_bytes / chunk_bytes_) * area_of(chunk_bytes_);
     }
     [[nodiscard]] std::size_t most_chunks() const noexcept { return 4 * (coding_.piece_bytes / chunk_bytes_) + 64; }
-    /// For chunks that take so much area in all.
+    /// Returns the plan for chunks that need `area` bytes of area in all.
     [[nodiscard]] inline Plan plan(std::size_t area) const noexcept;
 
-    /// Asks, once, how large chunks are and what they become. Throws what a failing call stands for.
+    /// Queries the chunk size and the codec's sizes, once. Throws the exception for a failing call.
     inline void measure();
     inline void remember(const LiveSet& live);
     [[nodiscard]] inline std::vector<Unit> chunks_of(const std::vector<Unit>& units) const;
-    /// Chunks in the order in which they are moved, as many in each piece as can be coded at once.
+    /// Returns the chunks in the order in which they are moved, grouped into pieces.
     [[nodiscard]] inline std::vector<std::vector<Unit>> pieces_of(const std::vector<Unit>& units,
                                                                   const std::vector<Range>& first) const;
 
-    /// Of all coded chunks, what they may take of areas.
+    /// Returns the area that all coded chunks may need, in bytes.
     [[nodiscard]] inline std::size_t coded_bytes() const;
 
-    // The books, with their mutex held.
+    // Bookkeeping. `give_room`, `erase` and `count` need mutex_ to be held; the others lock it.
     inline void give_room(const Record& record);
     inline Records::iterator erase(Records::iterator record);
     inline void sweep();
@@ -132,20 +133,20 @@ private:
 
     inline void forget(const std::vector<Unit>& chunks);
     [[nodiscard]] inline Record record_of(const Unit& chunk) const;
-    /// Room in the store inside, which grows as it must.
+    /// Returns a location in the inner store, which grows if needed.
     inline std::uint64_t take_room(std::size_t bytes, std::size_t grow_by) const;
     inline void grow_inside(std::size_t bytes) const;
-    /// Of the parts that nobody has lent: pinned memory for the codec's arrays is taken, or, `settled`, the device
-    /// waited for where work may still touch it.
+    /// For all parts that are not lent: allocates pinned memory for the codec's arrays; or, if `settled`, waits for the
+    /// device where work may still touch that memory.
     inline void ready_rows(std::size_t parts, bool settled) noexcept;
     inline void give_part(std::size_t part) noexcept;
-    /// Pinned host memory for the codec's arrays, of a part that this thread has lent. Null: it wants none, or work may
-    /// still touch it.
+    /// Allocates pinned host memory for the codec's arrays of a part that this thread has borrowed. Returns null if the
+    /// codec needs none, or if work may still touch it.
     inline PinnedBuffer* take_rows(std::size_t part) noexcept;
-    /// What the store inside readies at once, so far as it is not pinned: its rooms, cut at the borders of cells.
+    /// Returns the unpinned parts of the inner store's Rooms, cut at cell borders: what the inner store pins at once.
     [[nodiscard]] inline std::vector<Room> cells() const;
 
-    /// The plain bytes of a chunk, through `space`, of the store's alignment, with room for a stride of the record.
+    /// Decodes a chunk. `space` has the inner store's alignment and room for a stride of the record.
     inline void decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const;
     inline Status read(std::byte* to, const Record& record) const;
     inline Status write(const std::byte* from, std::uint64_t location, std::size_t bytes) const;
@@ -159,7 +160,7 @@ private:
     std::shared_ptr<BackupStore> inside_;
     StoreOptions options_;
     CodedOptions coding_;
-    std::shared_ptr<Ring> ring_; ///< for stores that copies do not reach
+    std::shared_ptr<Ring> ring_; ///< for inner stores that copies cannot reach
     std::shared_ptr<DeviceScratch> scratch_;
     std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
     std::size_t chunk_bytes_ = 0;
@@ -168,18 +169,16 @@ private:
     std::size_t granularity_ = 0;
     bool told_ = false;
     std::uint64_t next_name_ = 1_MiB;
-    LiveSet whose_; ///< tag and budget of the last operation
+    LiveSet whose_; ///< tag and host budget of the last operation
     std::string tag_text_;
-    std::mutex
-        parts_mutex_; ///< over which parts of the scratch are lent; those of transfers at the same time are equal
+    std::mutex parts_mutex_; ///< guards lent_; parts of concurrent transfers have equal sizes
     std::condition_variable part_free_;
     std::vector<bool> lent_;
-    std::vector<PinnedBuffer> rows_; ///< of each part, for the codec; kept until all is cleared
-    std::atomic<bool> unsettled_{
-        false}; ///< work that could not be waited for may be under way on a stream that is gone
-    mutable std::shared_mutex inside_mutex_; ///< exclusive while the store inside grows
-    mutable std::optional<Room> made_;       ///< room that there was no memory to note so far
-    mutable std::mutex mutex_;               // over what follows
+    std::vector<PinnedBuffer> rows_;         ///< of each part, for the codec; kept until `clear`
+    std::atomic<bool> unsettled_{false};     ///< work that could not be waited for may still run on a closed stream
+    mutable std::shared_mutex inside_mutex_; ///< exclusive while the inner store grows
+    mutable std::optional<Room> made_;       ///< storage that could not be recorded for lack of memory
+    mutable std::mutex mutex_;               // guards the members below
     mutable LocationSpace packed_;
     mutable std::vector<Room> slabs_;
     Records records_;

@@ -25,18 +25,18 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// One of those who move pieces: a stream, and a part of the scratch if there is any.
+/// A thread that moves pieces: a stream, and a part of the scratch if there is one.
 class CodedStore::Worker {
 public:
     inline Worker(CodedStore& store, std::size_t number, Range part, const Plan& plan, std::size_t grow_by);
 
     inline void out(const std::vector<Unit>& chunks);
     inline void in(const std::vector<Unit>& chunks, const std::function<Status(Range)>& before_write);
-    /// After a failure: nothing may still be under way. What it uses knows where that cannot be waited for.
+    /// After a failure: waits until nothing is in flight. If that fails, marks the memory in use as unsettled.
     inline void drain() noexcept;
 
 private:
-    /// A chunk on its way: the bytes at `at`, on the device, are `record`'s.
+    /// A chunk in flight. The bytes at `at`, on the device, belong to `record`.
     struct Cargo {
         Unit chunk;
         Record record;
@@ -45,17 +45,17 @@ private:
     };
 
     inline std::vector<Cargo> encoded(const std::vector<Unit>& chunks);
-    /// Gives the records their room, and notes them.
+    /// Gives the records locations, and stores the records.
     inline void place(std::vector<Cargo>& cargo);
     inline void note_whole(const std::vector<Cargo>& cargo);
     inline void put(const std::vector<Cargo>& cargo);
     inline void get(const std::vector<Cargo>& cargo, const std::function<Status(Range)>& before_write);
     inline void decode(const std::vector<Cargo>& cargo, const std::function<Status(Range)>& before_write);
-    /// `act(first, last, host)` for each row of cargo that lies side by side in the store inside; `host` is its memory,
+    /// Calls `act(first, last, host)` for each run of cargo that is adjacent in the inner store. `host` is its memory,
     /// or null.
     template <class Act>
     void each_row(const std::vector<Cargo>& cargo, const Act& act);
-    /// Enqueues the copies of a row to or from `host`, where the row begins.
+    /// Enqueues the copies of a run to or from `host`, where the run begins.
     inline void copy(const Cargo* first, const Cargo* last, std::byte* host, bool pinned, Direction direction);
     [[nodiscard]] inline Status copy_each(Direction direction, std::span<const CopyPart> parts,
                                           bool pinned) const noexcept;
@@ -79,12 +79,12 @@ private:
     std::optional<Ring::Loan> loan_;
     PinnedBuffer* buffer_ = nullptr;
     PinnedBuffer* rows_ = nullptr;       // the codec's
-    std::vector<std::uint64_t> reached_; // in the piece under way
-    bool reached_pinned_ = false;        // the last of them
+    std::vector<std::uint64_t> reached_; // in the current piece
+    bool reached_pinned_ = false;        // of the last of them
 };
 
-/// A part of the scratch, for as long as somebody needs it. Where all are lent it waits: a tag that was paused in
-/// several steps comes back by several transfers at the same time.
+/// Borrows a part of the scratch. Waits if all are lent: a tag that was paused in several steps is resumed by several
+/// concurrent transfers.
 class CodedStore::Loan {
 public:
     Loan(CodedStore& store, std::size_t parts) : store_{store}, part_{parts} {
@@ -132,7 +132,7 @@ public:
         return {};
     }
     inline Status wait() override;
-    /// The bytes pass through this host's hands, so it waits here until they have arrived; not for the rest.
+    /// Bytes pass through the host, so this blocks until the bytes of `range` have arrived, but not for the rest.
     Status follow(StreamRef, Range range) noexcept override { return Transfer::wait_for(range); }
     inline Status wait_for(Range range) noexcept override;
     [[nodiscard]] bool by_kernels() const noexcept override { return plan_.parts != 0; }
@@ -144,7 +144,7 @@ private:
         const std::size_t most = plan_.parts != 0 ? plan_.parts : store_.coding_.pieces;
         return std::min({most, pieces_.size(), std::max<std::size_t>(1, store_.options_.crew.threads)});
     }
-    /// As many as move bytes, and the policy's beside them, which take host memory. But one is one.
+    /// The movers plus the policy's threads, which allocate host memory. A crew of one stays one.
     [[nodiscard]] CrewOptions crew() const {
         CrewOptions crew = store_.options_.crew;
         if (crew.threads > 1) crew.threads += static_cast<unsigned>(movers_);
@@ -152,7 +152,7 @@ private:
     }
     inline void work();
     inline void move_all(std::size_t part);
-    /// Takes the host's pages that the bytes will go to, while others move bytes.
+    /// Allocates host pages for the bytes while other threads move bytes.
     inline void take_ahead() noexcept;
 
     CodedStore& store_;
@@ -170,11 +170,11 @@ private:
     Progress progress_;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};
-    std::mutex mutex_; // over what follows
+    std::mutex mutex_; // guards the members below
     std::condition_variable changed_;
     std::vector<bool> arrived_; // of each piece
     std::size_t movers_;
-    Crew crew_; // last: it is joined before the rest dies
+    Crew crew_; // last: joined before the other members are destroyed
 };
 
 // --- the store ---
@@ -204,7 +204,7 @@ inline void CodedStore::measure() {
 }
 
 inline void CodedStore::remember(const LiveSet& live) {
-    if (whose_.tag != live.tag) { // once: transfers that are under way read it
+    if (whose_.tag != live.tag) { // only once: running transfers read it
         whose_.tag = live.tag;
         tag_text_ = of_tag(live.tag);
     }
@@ -236,7 +236,7 @@ inline std::vector<std::vector<Unit>> CodedStore::pieces_of(const std::vector<Un
     for (const std::vector<Unit>& group : in_wanted_order(chunks_of(units), first, false)) {
         std::size_t area = 0;
         std::size_t bytes = 0;
-        bool begun = false; // what is wanted first waits for nothing else
+        bool begun = false; // bytes that are needed first wait for nothing else
         for (const Unit& chunk : group) {
             const std::size_t more = chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
             const bool full = begun && (area + more > most_area() || bytes + chunk.bytes > coding_.piece_bytes ||
@@ -274,7 +274,7 @@ inline void CodedStore::give_room(const Record& record) {
 }
 
 inline CodedStore::Records::iterator CodedStore::erase(Records::iterator record) {
-    give_room(record->second); // may throw; then nothing changed
+    give_room(record->second); // may throw; nothing has changed then
     if (record->second.whole) count(record->second, false);
     return records_.erase(record);
 }
@@ -301,7 +301,7 @@ inline void CodedStore::discard(std::uint64_t location, std::size_t bytes) noexc
         record->second.discarded = true;
         try {
             record = erase(record);
-        } catch (const std::bad_alloc&) { // swept later
+        } catch (const std::bad_alloc&) { // `sweep` erases it later
             ++record;
         }
     }
@@ -354,7 +354,7 @@ inline std::uint64_t CodedStore::take_room(std::size_t bytes, std::size_t grow_b
     if (const std::uint64_t location = take()) return location;
     const std::unique_lock growing{inside_mutex_};
     for (;;) {
-        if (const std::uint64_t location = take()) return location; // another may have grown it
+        if (const std::uint64_t location = take()) return location; // another thread may have grown it
         grow_inside(std::max(bytes, grow_by));
     }
 }
@@ -372,7 +372,7 @@ inline void CodedStore::ready_rows(std::size_t parts, bool settled) noexcept {
             if (lent_[part]) continue;
             lent_[part] = true;
         }
-        if (settled) (void)rows_[part].settle(); // if not, they are not used
+        if (settled) (void)rows_[part].settle(); // if it fails, the rows are not used
         if (!settled) (void)take_rows(part);
         give_part(part);
     }
@@ -521,10 +521,10 @@ inline void CodedStore::check_of(const Status& status, const Attempt& attempt, s
     if (!status.ok()) raise(status, attempt, tag_text_ + format_bytes(bytes), bytes);
 }
 
-// --- looks at single chunks ---
+// --- access to single chunks ---
 
 inline std::shared_ptr<HostRegion> CodedStore::host_copy(std::size_t bytes) const {
-    auto copy = views_->make(driver_, align_up(bytes, 4096), {}, tag_text_); // aligned, and kept out of core dumps
+    auto copy = views_->make(driver_, align_up(bytes, 4096), {}, tag_text_); // aligned, and excluded from core dumps
     check_of(copy->take(), "take host pages", bytes);
     return copy;
 }
@@ -643,7 +643,7 @@ inline void CodedStore::change(const Unit& unit, std::size_t offset, const std::
         Record changed = old;
         changed.coded = false;
         changed.stored = chunk.bytes;
-        const bool moves = old.coded || options_.observer != nullptr; // what is checked is never half changed
+        const bool moves = old.coded || options_.observer != nullptr; // checksummed bytes are never half changed
         if (moves) changed.location = take_room(stride(chunk.bytes), 0);
         try {
             check_of(write(plain, changed.location, stride(chunk.bytes)), "write bytes to where they are kept",
@@ -794,7 +794,7 @@ inline void CodedStore::Worker::out(const std::vector<Unit>& chunks) {
 template <class Act>
 void CodedStore::Worker::each_row(const std::vector<Cargo>& cargo, const Act& act) {
     reached_.clear();
-    const auto begins_room = [&](std::uint64_t location) { // rooms may be neighbours, and each is pinned by itself
+    const auto begins_room = [&](std::uint64_t location) { // Rooms may be adjacent, but each is pinned separately
         const std::lock_guard lock{store_.mutex_};
         return store_.packed_.has_room(location);
     };
@@ -837,7 +837,7 @@ inline void CodedStore::Worker::copy(const Cargo* first, const Cargo* last, std:
     const std::uint64_t origin = first->record.location;
     Piece piece;
     for (const Cargo* one = first; one != last; ++one) {
-        for (std::size_t done = 0; done < one->bytes;) { // a copy does not span two cells
+        for (std::size_t done = 0; done < one->bytes;) { // a copy must not span two cells
             const std::uint64_t location = one->record.location + done;
             const std::size_t room =
                 HostRegion::cell_bytes - static_cast<std::size_t>(location % HostRegion::cell_bytes);
@@ -892,7 +892,7 @@ inline void CodedStore::Worker::put(const std::vector<Cargo>& cargo) {
         pass();
         for (const Cargo* one = first; one != last; ++one) {
             std::byte* const at = to + (one->record.location - origin);
-            std::memset(at + one->bytes, 0, stride(*one) - one->bytes); // what pads a chunk is always the same
+            std::memset(at + one->bytes, 0, stride(*one) - one->bytes); // zero the padding: always the same bytes
             if (observer != nullptr) observer->saved({one->chunk.device, one->record.location, one->record.stored}, at);
         }
         if (host != nullptr) return;
@@ -964,7 +964,7 @@ inline void CodedStore::Worker::decode(const std::vector<Cargo>& cargo,
         expected.push_back(one->record.sum);
         may_write(*one, before_write);
     }
-    pass(); // kernels that are launched behind a copy slow all copies down (decision 25)
+    pass(); // a kernel launched behind a copy slows down all copies (decision 25)
     const Codec& codec = *store_.coding_.codec;
     const Status decoded = codec.sum_and_decode(codec_place(), coded, expected, sums, plain);
     for (std::size_t i = 0; decoded.ok() && i < coded.size(); ++i) {
@@ -978,7 +978,7 @@ inline void CodedStore::Worker::decode(const std::vector<Cargo>& cargo,
 
 inline void CodedStore::Transfer::take_ahead() noexcept {
     for (std::size_t i = next_cell_++; i < cells_.size(); i = next_cell_++) {
-        if (stopped_.load() || next_.load() >= pieces_.size()) return; // who moves the bytes takes what is left
+        if (stopped_.load() || next_.load() >= pieces_.size()) return; // the movers allocate what is left
         const std::shared_lock steady{store_.inside_mutex_};
         if (!store_.inside_->take_ahead(cells_[i].location, cells_[i].bytes)) return;
     }

@@ -1,4 +1,4 @@
-// A policy around a policy: bytes are coded on the device, and kept coded. Loads its codec at run time.
+// A policy that wraps another policy and compresses the bytes on the device. Loads its codec at run time.
 #pragma once
 
 #include "memsaver/backup/codec.hpp"
@@ -16,36 +16,39 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// The codec for a driver: nvCOMP's ANS where the driver runs CUDA, LZ4 where the device's memory is the host's. Throws
-/// Unavailable, with what to install, if its library is missing, and for drivers that have neither.
+/// Returns the codec for a driver: nvCOMP's ANS if the driver runs CUDA, LZ4 if the host can address the device's
+/// memory. Throws Unavailable, with what to install, if the codec's library is missing, and for any other driver.
 inline std::shared_ptr<const Codec> codec_for(const AnyDriver& driver, Coding coding);
 
 } // namespace detail
 
-/// `Compressed<HostBackup>{}`, or around FileBackup, or Verified of either: as the policy inside, and bytes cross the
-/// link and are kept coded, without loss. Of bf16 weights two thirds remain. What does not shrink stays as it is, in
-/// parts of 1 MiB. A coded part whose checksum is wrong is BackupDamaged at the resume, and the tag stays paused.
+/// Wraps HostBackup, FileBackup, or Verified of either, as in `Compressed<HostBackup>{}`. Behaves like the wrapped
+/// policy, but bytes cross the link and are kept in compressed (coded) form, without loss. bf16 weights shrink to about
+/// two thirds. Bytes are coded in chunks of up to 1 MiB; a chunk that does not shrink is kept uncoded. If the checksum
+/// of a coded chunk is wrong, the resume throws BackupDamaged and the tag stays paused.
 ///
-/// On CUDA nvCOMP 6 codes (ANS; `pip install nvidia-libnvcomp-cu13`), on a HostDriver LZ4 (liblz4.so.1). They are
-/// loaded when an arena is made; Unavailable says how to get what is missing.
+/// The codec is nvCOMP 6 on CUDA (ANS; `pip install nvidia-libnvcomp-cu13`) and LZ4 on a HostDriver (liblz4.so.1). It
+/// is loaded when an arena is made. If it is missing, Unavailable says how to get it.
 ///
-/// Coding takes device memory: about `pieces * piece_bytes`, and a little more; less for tags that are smaller. It is
-/// taken by `prepare`, or by the pause, which saves bytes as they are where there is no room (told once to the saver's
-/// event sink), and given back when everything is away. A resume takes it with the pages: `bytes_to_resume` counts it.
-/// After a resume it is kept for the next pause, unless the policy saves once or does not retain; `trim` gives it back.
-/// `usage` counts it as mapped.
+/// Coding needs device memory: slightly more than `pieces * piece_bytes`, less for smaller tags. `prepare` or the pause
+/// allocates it, and the pause releases it when everything is paused. If the device has too little free memory, the
+/// pause saves bytes uncoded and reports that once to the saver's event sink. A resume allocates the memory together
+/// with the pages; `bytes_to_resume` counts it. After a resume it is kept for the next pause, unless the policy saves
+/// once or does not retain; `trim` releases it. `usage` counts it as mapped.
 template <class P>
 struct Compressed {
     P policy{};
     Coding coding = Coding::halves;
-    /// Coded at once, from 1 MiB to 1 GiB.
+    /// Size of a piece, the bytes coded by one call: from 1 MiB to 1 GiB.
     std::size_t piece_bytes = 32_MiB;
-    /// Under way at the same time: while one is coded, others are on the link. At least 1. Each has a thread, at most
-    /// as many as the policy inside has; while host memory is taken, those are at work beside them.
+    /// Number of pieces in flight, at least 1: while one is coded, others are copied. Each has a thread, at most as
+    /// many as the wrapped policy's `threads`. While host memory is allocated, the wrapped policy's threads run in
+    /// addition.
     unsigned pieces = 4;
 
     [[nodiscard]] std::string_view name() const noexcept { return "compressed"; }
-    /// The name and the options of the policy inside, and its own: "of host, pinned, ..., coded as halves, ...".
+    /// Returns the name and options of the wrapped policy and its own options: "of host, pinned, ..., coded as halves,
+    /// ...".
     [[nodiscard]] std::string describe() const {
         const AnyPolicy inside{policy};
         return "of " + std::string{inside.name()} + ", " + inside.describe() +
@@ -53,7 +56,7 @@ struct Compressed {
                std::to_string(pieces) + " of " + format_bytes(piece_bytes);
     }
 
-    /// `observer` is for the policies around this one. Throws Unavailable where the codec is missing.
+    /// `observer` is set by policies that wrap this one. Throws Unavailable if the codec is missing.
     [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver,
                                           std::shared_ptr<detail::PieceObserver> observer = {}) const {
         const detail::CodedOptions coded{detail::codec_for(driver, coding), piece_bytes, pieces};

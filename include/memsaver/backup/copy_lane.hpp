@@ -18,7 +18,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// For as long as it lives, its lane has one more transfer. Null: none.
+/// Counts one transfer on a lane for as long as this object lives. Null: no lane.
 class LaneUse {
 public:
     explicit LaneUse(Neighbours::Lane* lane) noexcept : lane_{lane} {
@@ -35,39 +35,40 @@ private:
     Neighbours::Lane* lane_;
 };
 
-/// Where copies go in order: by the copy engine; or, once `watch` or another transfer has seen it held up, by a kernel
-/// on a stream of this lane's own. Any thread, but for `watch`.
+/// Enqueues copies in order. Copies use the copy engine; once `watch` or another transfer has found the engine slow,
+/// they use a kernel on a stream of this object. Thread-safe, except `watch`.
 class CopyLane {
 public:
-    /// `given_up`: told before the device is waited for because of a failure; see LiveSet. `to_peer`: between the
-    /// device and memory of a peer, instead of the host's. Throws what a failing driver call stands for.
+    /// `given_up`: called before waiting for the device after a failure; see LiveSet. `to_peer`: copies between the
+    /// device and memory of a peer, not the host. Throws the exception for a failing driver call.
     explicit CopyLane(AnyDriver driver, Direction direction, std::function<void()> given_up = {}, bool to_peer = false);
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
     [[nodiscard]] Direction direction() const noexcept { return direction_; }
     [[nodiscard]] StreamRef stream() const noexcept { return stream_; }
 
-    /// Before anything is enqueued. Whether copies are to be watched: nobody else's are ahead of them, and nothing
-    /// waits for the host, behind which a kernel might stand. Where others' are, what they saw holds for this lane too,
-    /// for a while: they may live on long after their copies, for as long as nobody waits for them.
+    /// Returns whether the first copies should be watched: no other transfer uses the lane, and no stream waits for the
+    /// host, behind which a kernel could be blocked. Call before enqueuing anything. If another transfer uses the lane,
+    /// this one adopts its result, but only for `look_again`: a transfer may exist long after its copies completed,
+    /// until somebody waits for it.
     [[nodiscard]] bool to_be_watched() noexcept;
-    /// Copies whose end is marked.
+    /// Copies whose end is marked by an event.
     struct Sent {
         EventRef mark;
         std::size_t bytes = 0;
     };
-    /// Waits until all that was sent has come, unless the options say that it takes too long: then all that is enqueued
-    /// later goes by a kernel. Before there are other threads.
+    /// Waits until all of `sent` has completed, or until the options say that it takes too long. In that case
+    /// everything enqueued later is copied by a kernel. Call before other threads use the object.
     Status watch(std::span<const Sent> sent, const KernelCopyOptions& options) noexcept;
 
-    /// Enqueues the copies of a piece between the device and `base + (location - origin)` on the other side, and marks
-    /// their end. On failure what was enqueued has passed, unless the device is lost. For a kernel the host's pages
-    /// must be pinned.
+    /// Enqueues the copies of a piece between the device and `base + (location - origin)` on the other side, and
+    /// records `mark` after them. If it fails, what was enqueued has completed, unless the device is lost. For copies
+    /// by a kernel the host pages must be pinned.
     Status enqueue(const Piece& piece, std::byte* base, std::uint64_t origin, OwnedEvent& mark) const noexcept;
 
-    /// After a failure: nothing may still be under way. Gives up first.
+    /// After a failure: waits until no work is in flight on the device. Calls `give_up` first.
     Status drain() const noexcept;
-    /// Tells that the device is about to be waited for.
+    /// Calls `given_up`, because the device is about to be waited for.
     void give_up() const noexcept {
         if (given_up_) given_up_();
     }
@@ -84,7 +85,7 @@ private:
     LaneUse use_;
     OwnedStream own_;
     StreamRef stream_;
-    OwnedStream detour_; // for copies by a kernel, once there are any
+    OwnedStream detour_; // for copies by a kernel; opened on first use
     std::function<void()> given_up_;
 };
 

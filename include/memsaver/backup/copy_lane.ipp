@@ -44,16 +44,16 @@ MEMSAVER_INLINE Status CopyLane::watch(std::span<const Sent> sent, const KernelC
     double all = 0;
     for (const Sent& each : sent) all += static_cast<double>(each.bytes);
     const auto begin = Clock::now();
-    auto start = begin;   // of what is judged: what had come by then is not
-    auto not_yet = begin; // the last moment at which something had not come
-    bool waited = false;  // whether there was such a moment
-    double fastest = 0;   // bytes a nanosecond; less than that, if anything
+    auto start = begin;   // of the measured copies; copies that completed before are left out
+    auto not_yet = begin; // last time at which a copy had not completed
+    bool waited = false;  // whether there was such a time
+    double fastest = 0;   // a lower bound, in bytes per nanosecond
     const auto too_slow = [&] {
         return options.slower > 0 && Nanoseconds{not_yet - start}.count() * fastest > options.slower * all;
     };
     bool held_up = false;
     for (std::size_t i = 0; i < sent.size() && !held_up; ++i) {
-        const bool timed = waited; // the one before had not come at `not_yet`
+        const bool timed = waited; // the previous copy had not completed at `not_yet`
         const auto before = not_yet;
         for (;;) {
             bool passed = false;
@@ -73,14 +73,14 @@ MEMSAVER_INLINE Status CopyLane::watch(std::span<const Sent> sent, const KernelC
             std::this_thread::yield();
         }
     }
-    held_up = held_up || too_slow(); // perhaps seen late
+    held_up = held_up || too_slow(); // the last copy may have been seen late
     use_.lane()->held_up.store(held_up);
     use_.lane()->looked.store(std::chrono::nanoseconds{Clock::now().time_since_epoch()}.count());
     if (held_up) take_detour();
     return {};
 }
 
-MEMSAVER_INLINE void CopyLane::take_detour() noexcept { (void)detour_.open(driver_); } // without one: the long way
+MEMSAVER_INLINE void CopyLane::take_detour() noexcept { (void)detour_.open(driver_); } // on failure: the engine
 
 MEMSAVER_INLINE Status CopyLane::copy(Address device, std::byte* host, std::size_t bytes,
                                       StreamRef stream) const noexcept {

@@ -18,15 +18,15 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// How many threads a transfer may use, and whose.
+/// The number of threads that a transfer may use, and where they come from.
 struct CrewOptions {
     unsigned threads = 8;
-    std::shared_ptr<Executor> executor{}; ///< none: threads of the transfer's own, which end with it
-    int numa_node = -1;                   ///< where own threads stay, within the process's own set; -1: anywhere
+    std::shared_ptr<Executor> executor{}; ///< if null, the transfer starts its own threads, which end with it
+    int numa_node = -1;                   ///< NUMA node for its own threads, within the process's CPU set; -1: any
 };
 
-/// Runs one function on several threads at once: each takes a part of the work until there is none left, so that fewer
-/// threads do all of it as well. What they throw is kept. Joins when it dies; never detaches.
+/// Runs one function on several threads. Each takes parts of the work until none is left, so fewer threads complete it
+/// too. Keeps the first exception. The destructor joins; threads are never detached.
 class Crew {
 public:
     explicit Crew(CrewOptions options) : options_{std::move(options)} {}
@@ -34,42 +34,44 @@ public:
     Crew& operator=(const Crew&) = delete;
     ~Crew() { join(); }
 
-    /// Starts `work()` on at most `workers` threads, and returns. Where no thread can be had, runs it here. Once.
+    /// Starts `work()` on at most `workers` threads and returns. If no thread can be started, runs it on the caller.
+    /// Call once.
     void start(std::size_t workers, std::function<void()> work);
 
-    /// Whether all have returned.
+    /// Returns whether all threads have returned.
     [[nodiscard]] bool done() const noexcept;
 
-    /// Waits until all have returned that have begun. Where none has, an executor's threads may all be waiting, this
-    /// one among them: then the work is done here.
+    /// Waits for all threads that have started. If none has, the executor's threads may all be waiting, the caller
+    /// among them: the work then runs on the caller.
     void join() noexcept;
 
-    /// Where an executor is to run it and has not begun, does the work here: its threads may all wait for it.
+    /// If an executor has not started the work, runs it on the caller, because the executor's threads may all be
+    /// waiting for it.
     void help() noexcept;
 
-    /// What the first of them threw, if any did.
+    /// Returns the first exception of the threads, or null.
     [[nodiscard]] std::exception_ptr failure() noexcept;
 
 private:
-    /// What the crew and its threads share. An executor may run a task when the crew is gone.
+    /// State shared by the crew and its threads. An executor may run a task after the crew is destroyed.
     struct Shared {
         void run() noexcept;
         void take_part() noexcept;
-        void work_here() noexcept; ///< for who counts as running
+        void work_here() noexcept; ///< for a thread that counts as running
 
         std::function<void()> work;
-        std::mutex mutex; // over what follows
+        std::mutex mutex; // guards the members below
         std::condition_variable ended;
-        std::size_t to_come = 0; ///< threads that have been asked for and have not begun
+        std::size_t to_come = 0; ///< threads that were requested and have not started
         std::size_t running = 0;
         bool begun = false;
-        bool over = false; ///< whoever has not begun does not begin any more
+        bool over = false; ///< threads that have not started do not start any more
         std::exception_ptr failure;
     };
 
     bool start_one();
 
-    /// Keeps this thread on the processors of a node that the process may use; on all of them where there are none.
+    /// Restricts this thread to the processors of a node that the process may use. No-op if there are none.
     static void stay_near(int node) noexcept;
 
     CrewOptions options_;

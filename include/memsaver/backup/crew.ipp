@@ -53,7 +53,7 @@ MEMSAVER_INLINE void Crew::help() noexcept {
     }
     shared_->work_here();
     const std::lock_guard lock{shared_->mutex};
-    shared_->over = true; // no work is left for those who have not begun
+    shared_->over = true; // no work is left for threads that have not started
 }
 
 MEMSAVER_INLINE std::exception_ptr Crew::failure() noexcept {
@@ -103,7 +103,7 @@ MEMSAVER_INLINE bool Crew::start_one() {
             });
         }
         return true;
-    } catch (...) { // no thread to be had
+    } catch (...) { // cannot start a thread
         const std::lock_guard lock{shared_->mutex};
         shared_->to_come -= 1;
         return false;

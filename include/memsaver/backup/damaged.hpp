@@ -1,11 +1,11 @@
-// What an error is called when kept bytes have changed.
+// The exception for backup bytes that have changed.
 #pragma once
 
 #include "memsaver/core/error.hpp"
 
 namespace memsaver::inline v0_2 {
 
-/// Kept bytes are not those that were saved. The memory is still paused; nothing of it has been resumed.
+/// Thrown if backup bytes are not the bytes that were saved. The memory is still paused; no part of it was resumed.
 class [[gnu::visibility("default")]] BackupDamaged : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };

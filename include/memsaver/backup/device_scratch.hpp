@@ -1,4 +1,4 @@
-// Device memory of a slot's own, beside the pages that it saves and brings back. Does not know what it is for.
+// Device memory that a slot uses in addition to the pages that it saves and restores. Knows nothing about its purpose.
 #pragma once
 
 #include "memsaver/driver/owned.hpp"
@@ -11,8 +11,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Taken and given back like any other pages. `held_bytes`, `wanted_bytes` and `want` at any time; the rest by whoever
-/// has the slot's operation. Gives back what it has when it dies.
+/// Scratch memory, allocated and released like other pages. `held_bytes`, `wanted_bytes` and `want` are thread-safe;
+/// the other methods belong to the thread that runs the slot's operation. The destructor releases the memory.
 class DeviceScratch {
 public:
     explicit DeviceScratch(AnyDriver driver) : driver_{std::move(driver)} {}
@@ -20,25 +20,27 @@ public:
     DeviceScratch& operator=(const DeviceScratch&) = delete;
     ~DeviceScratch() { (void)give(); }
 
-    /// Physical memory that it has.
+    /// Returns the physical memory held, in bytes.
     [[nodiscard]] std::size_t held_bytes() const noexcept { return held_.load(); }
-    /// More that a restore of what is kept now would take.
+    /// Returns the memory that restoring the current backup would allocate, in bytes; 0 if the memory held is enough.
     [[nodiscard]] std::size_t wanted_bytes() const noexcept;
-    /// A restore needs so much in all, a multiple of the granularity.
+    /// Sets the memory that a restore needs in all, in bytes, a multiple of the granularity.
     void want(std::size_t bytes) noexcept { wanted_.store(bytes); }
 
-    /// Has what a restore needs. On failure it has nothing, unless what it had could not be given back.
+    /// Allocates what a restore needs. On failure it holds nothing, unless the memory is in use or could not be
+    /// released.
     Status take() noexcept { return take(wanted_.load()); }
-    /// Has at least so much.
+    /// Ensures that at least `bytes` bytes are held.
     Status take(std::size_t bytes) noexcept;
-    /// Gives everything back, but not while somebody uses it. What fails stays, to be tried again by the next call.
+    /// Releases all memory. No-op while it is in use. If it fails, the next call retries.
     Status give() noexcept;
-    /// Mapped memory of at least `bytes`, or an empty range.
+    /// Returns mapped memory of at least `bytes` bytes, or an empty range.
     [[nodiscard]] Range range(std::size_t bytes) const noexcept;
-    /// Work that could not be waited for may still touch it: it is not given back before the device has been.
+    /// Marks the memory as possibly still in use by work that could not be waited for: `give` waits for the device
+    /// first.
     void unsettle() noexcept { unsettled_ = true; }
 
-    /// While one lives, the memory stays.
+    /// Keeps the memory from being released for as long as this object lives.
     class InUse {
     public:
         explicit InUse(DeviceScratch& scratch) noexcept : scratch_{scratch} { scratch_.users_ += 1; }
@@ -54,10 +56,10 @@ private:
     Status open(std::size_t bytes) noexcept;
 
     AnyDriver driver_;
-    Reservation addresses_; // in the order in which they are taken
+    Reservation addresses_; // destroyed in reverse order: mapping, pages, addresses
     OwnedPages pages_;
     Mapping mapping_;
-    bool ready_ = false; ///< mapped, and access allowed
+    bool ready_ = false; ///< mapped and accessible
     std::atomic<bool> unsettled_{false};
     std::atomic<std::size_t> users_{0};
     std::atomic<std::size_t> held_{0};

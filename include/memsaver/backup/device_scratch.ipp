@@ -13,7 +13,7 @@ namespace detail {
 
 MEMSAVER_INLINE std::size_t DeviceScratch::wanted_bytes() const noexcept {
     const std::size_t wanted = wanted_.load();
-    return held_.load() < wanted ? wanted : 0; // what is too small is given back for it
+    return held_.load() < wanted ? wanted : 0; // memory that is too small is released first
 }
 
 MEMSAVER_INLINE Range DeviceScratch::range(std::size_t bytes) const noexcept {
@@ -34,7 +34,7 @@ MEMSAVER_INLINE Status DeviceScratch::open(std::size_t bytes) noexcept {
     if (const Status status = driver_.granularity(granularity); !status.ok()) return status;
     const std::size_t whole = align_up(bytes, granularity);
     if (const Status status = pages_.open(driver_, whole); !status.ok())
-        return status; // what may be refused comes first
+        return status; // first, because it is the step most likely to fail
     held_.store(whole);
     if (const Status status = addresses_.open(driver_, whole, granularity); !status.ok()) return status;
     if (const Status status = mapping_.open(driver_, addresses_.get(), pages_.get().handle); !status.ok())

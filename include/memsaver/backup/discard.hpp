@@ -1,4 +1,4 @@
-// The policies that keep nothing: the bytes go, or read as zero.
+// The policies that save nothing: after a resume the bytes are undefined or zero.
 #pragma once
 
 #include "memsaver/backup/policy.hpp"
@@ -15,11 +15,11 @@ namespace detail {
 
 class Lane;
 
-/// Saves nothing. Restores by filling the resumed extents whole, or not at all: that is cheaper than looking for the
-/// live blocks in them, and harms nobody.
+/// Saves nothing. `restore` fills all of the resumed extents, or none of them. Filling whole extents is cheaper than
+/// looking up the live blocks in them and has no side effects.
 class FillSlot {
 public:
-    /// `poison`: pages that are handed on read as the byte too.
+    /// `poison`: also fills pages that are handed over to another tag.
     FillSlot(AnyDriver driver, std::optional<unsigned char> byte, bool poison = false);
 
     void prepare(const LiveSet&) {}
@@ -31,20 +31,20 @@ public:
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return 0; }
 
 private:
-    std::shared_ptr<Lane> lane_; // shared for being declared only; nobody else has it
+    std::shared_ptr<Lane> lane_; // shared because Lane is only declared here; there is no other owner
     std::optional<unsigned char> byte_;
     bool poison_;
 };
 
 } // namespace detail
 
-/// The bytes are undefined after resume. With `poison`, every byte reads as that value instead: a test mode, which
-/// shows what was wrongly assumed to survive (fresh pages often read as zero and hide it).
+/// The bytes are undefined after a resume. With `poison`, every byte reads as that value instead. This is a test mode
+/// for code that wrongly assumes its bytes to survive: fresh pages often read as zero, which hides the error.
 struct Discard {
     std::optional<unsigned char> poison{};
 
     [[nodiscard]] std::string_view name() const noexcept { return poison ? "discard (poisoned)" : "discard"; }
-    /// False: a pause loses the bytes. See AnyPolicy::keeps_bytes.
+    /// Returns false: a pause loses the bytes. See AnyPolicy::keeps_bytes.
     [[nodiscard]] static constexpr bool keeps_bytes() noexcept { return false; }
 
     [[nodiscard]] detail::FillSlot open(const AnyDriver& driver) const;
@@ -52,11 +52,11 @@ struct Discard {
     friend bool operator==(const Discard&, const Discard&) = default;
 };
 
-/// Live blocks read as zero after resume, by a fill: the driver promises nothing of fresh pages. It says nothing of
-/// blocks allocated later.
+/// Live blocks read as zero after a resume. The memory is filled explicitly because the driver does not define the
+/// contents of fresh pages. Blocks allocated later are not guaranteed to be zero.
 struct Zero {
     [[nodiscard]] std::string_view name() const noexcept { return "zero"; }
-    /// False: a pause loses the bytes. See AnyPolicy::keeps_bytes.
+    /// Returns false: a pause loses the bytes. See AnyPolicy::keeps_bytes.
     [[nodiscard]] static constexpr bool keeps_bytes() noexcept { return false; }
 
     [[nodiscard]] detail::FillSlot open(const AnyDriver& driver) const;

@@ -1,4 +1,4 @@
-// Threads of the program's for the library's work.
+// Lets the program supply the threads for the library's work.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -7,18 +7,18 @@
 
 namespace memsaver::inline v0_2 {
 
-/// An engine's own threads, in the place of the library's.
+/// The program's own threads, used instead of the library's.
 class Executor {
 public:
     Executor() = default;
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
     virtual ~Executor() = default;
-    /// Runs `task` once, on any thread, soon. If it throws, the task will not run.
+    /// Runs `task` once, soon, on any thread. If `submit` throws, the task must not run.
     ///
-    /// The executor's own threads may pause and resume: nobody waits for a task that has not begun, since who waits for
-    /// a transfer that nobody has begun does the work himself. A task that comes late does nothing, also when the
-    /// transfer is gone.
+    /// The executor's own threads may call pause and resume. No thread waits for a task that has not started: a thread
+    /// that waits for a transfer that has not started does the work itself. A task that starts late does nothing, even
+    /// if the transfer no longer exists.
     virtual void submit(std::function<void()> task) = 0;
 };
 

@@ -1,4 +1,4 @@
-// The policy that keeps bytes in a file.
+// The policy that saves bytes to a file.
 #pragma once
 
 #include "memsaver/backup/executor.hpp"
@@ -16,29 +16,30 @@ namespace detail {
 class PieceObserver;
 }
 
-/// Live blocks are bit-identical after resume. One file an arena, without a name (so nothing is left behind however the
-/// process ends), mode 0600, past the page cache where the file system can. The disk's room is taken before anything is
-/// written: on a full disk the pause throws and the memory stays active.
+/// Saves to a file: live blocks are bit-identical after a resume. There is one file per arena. It has mode 0600 and no
+/// name, so nothing is left behind however the process ends. Access bypasses the page cache if the file system supports
+/// that. Disk space is allocated before anything is written: if the disk is full, the pause throws and the memory stays
+/// active.
 struct FileBackup {
-    /// Where the file is made. Its file system's speed and room are the backup's.
+    /// Directory of the file. Its file system determines the speed and the capacity of the backup.
     std::string directory{};
     Refresh refresh = Refresh::every_pause;
-    /// The file keeps its room after a resume; otherwise the disk gets it back. As HostBackup::retain.
+    /// Keep the file's disk space after a resume. If false, it is freed. See HostBackup::retain.
     bool retain = true;
-    /// As HostBackup::check.
+    /// See HostBackup::check.
     bool check = false;
-    /// Threads, each with a read or a write under way.
+    /// Number of threads, each with one read or write in flight.
     unsigned threads = 4;
-    /// Pinned memory for bytes on their way.
+    /// Size of the ring of pinned buffers, in bytes.
     std::size_t ring_bytes = 256_MiB;
-    /// The engine's own threads instead.
+    /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};
 
     [[nodiscard]] std::string_view name() const noexcept { return refresh == Refresh::once ? "file, once" : "file"; }
-    /// All its options for people: "directory /var/tmp, saved at every pause, retained, ..., threads 4, ...".
+    /// Returns all options as readable text: "directory /var/tmp, saved at every pause, retained, ..., threads 4, ...".
     [[nodiscard]] std::string describe() const;
 
-    /// `observer` and `around` are for the policies around this one.
+    /// `observer` and `around` are set by policies that wrap this one.
     [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver, std::shared_ptr<detail::PieceObserver> observer = {},
                                           const detail::AroundStore& around = {}) const;
 

@@ -1,4 +1,4 @@
-// The policy of bytes that have a file as their home.
+// The policy for bytes that can be read again from a file.
 #pragma once
 
 #include "memsaver/backup/executor.hpp"
@@ -12,30 +12,31 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Ranges of files are the home of bytes. `arena.load(pointer, bytes, path, offset)` fills them from the file and
-/// remembers where they came from: a pause saves nothing of them, a resume reads them again. Bytes of live blocks that
-/// were never loaded, and those that `arena.invalidate(pointer, bytes)` names because they changed, are kept as
-/// HostBackup keeps them, in pinned host memory, until they are loaded again.
+/// Restores bytes from the files that they came from. `arena.load(pointer, bytes, path, offset)` reads bytes from a
+/// file and records their origin: a pause does not save them, and a resume reads them again. All other bytes of live
+/// blocks are saved to pinned host memory as by HostBackup, until they are loaded: bytes that were never loaded, and
+/// bytes that `arena.invalidate(pointer, bytes)` named because they changed.
 ///
-/// A file is known by its path, file system, inode, size and time of change. It is open only while bytes are read. A
-/// pause that finds another one under the path, or none, keeps the bytes like the rest, and says so to the event sink;
-/// a resume that finds that throws, naming it, before any memory is touched, and the same call succeeds once the file
-/// is back. Reads pass the page cache (direct I/O) where the file system can and the cache does not have the bytes.
+/// A file is identified by its path, file system, inode, size and modification time. It is open only while bytes are
+/// read. If a pause finds another file or no file under the path, it saves the bytes like all others and reports that
+/// to the event sink. If a resume finds that, it throws an error that names the file before it touches any memory; the
+/// same call succeeds once the file is back. Reads bypass the page cache (direct I/O) if the file system supports that
+/// and the cache does not hold the bytes.
 ///
-/// Whole-tag `invalidate`, and a pause or resume with other `.bytes`, make all bytes of the tag kept. `Verified<>` does
-/// not take it: what it would check is a file that others may change.
+/// `invalidate` of the whole tag, and a pause or resume with other `.bytes`, drop all origins: all bytes of the tag are
+/// then saved. `Verified<>` does not accept this policy, because it would check a file that others may change.
 struct FileSource {
-    /// Readers, each with a read under way.
+    /// Number of reader threads, each with one read in flight.
     unsigned threads = 8;
-    /// Pinned memory for bytes on their way: two buffers of 2 to 32 MiB for each reader.
+    /// Size of the ring of pinned buffers, in bytes: two buffers of 2 to 32 MiB for each reader.
     std::size_t ring_bytes = 32_MiB;
-    /// Host memory is kept after a load or a resume, for the next one. As HostBackup::retain.
+    /// Keep host memory after a load or a resume, for the next one. See HostBackup::retain.
     bool retain = true;
-    /// The engine's own threads instead.
+    /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};
 
     [[nodiscard]] std::string_view name() const noexcept { return "file source"; }
-    /// All its options for people: "threads 8, ring 32.00 MiB, retained, no executor".
+    /// Returns all options as readable text: "threads 8, ring 32.00 MiB, retained, no executor".
     [[nodiscard]] std::string describe() const;
 
     [[nodiscard]] detail::SourceSlot open(const AnyDriver& driver) const;

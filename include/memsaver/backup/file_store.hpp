@@ -1,4 +1,4 @@
-// Where a FileBackup keeps bytes: a file without a name.
+// The store of a FileBackup: an unnamed file.
 #pragma once
 
 #include "memsaver/backup/store.hpp"
@@ -14,8 +14,9 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A file without a name in a directory, opened when room is first needed. A location is an offset plus one page, so
-/// that none is 0. Blocks begin at pages of their own, because direct writes come in pages.
+/// Keeps bytes in an unnamed file in a directory. The file is opened when storage is first needed. A location is the
+/// file offset plus one page, so that no location is 0. Blocks begin at pages of their own, because direct writes need
+/// whole pages.
 class FileStore final : public BackupStore {
 public:
     static constexpr std::size_t page = 4096;
@@ -23,9 +24,9 @@ public:
 
     FileStore(AnyDriver driver, std::string directory, StoreOptions options);
 
-    /// The disk's room is taken now: a full disk is an error before anything is written.
+    /// Allocates disk space, so that a full disk is an error before anything is written.
     MEMSAVER_INLINE Room grow(std::size_t bytes, const LiveSet& live) override;
-    void shrink(LocationSpace&) noexcept override {} // what is not needed has been punched out
+    void shrink(LocationSpace&) noexcept override {} // `discard` has punched out the unused parts
     MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) noexcept override;
     MEMSAVER_INLINE Status clear() noexcept override;
     Status retry() noexcept override { return views_->retry(); }
@@ -35,10 +36,10 @@ public:
     MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
     MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live) override;
 
-    /// A copy of the bytes.
     MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
                                 std::size_t bytes) override;
 
+    /// Returns a copy of the bytes.
     [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     // ByteStore
@@ -49,8 +50,7 @@ public:
 private:
     [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, const std::vector<Range>& first = {}) const;
     void check_file(const Status& status, const Attempt& attempt, std::size_t bytes) const;
-    /// What was punched out before, for other blocks, is taken from the disk again: as with `grow`, before anything is
-    /// written.
+    /// Allocates disk space again for parts that were punched out, before anything is written. See `grow`.
     void take_room(const std::vector<Unit>& units);
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
     void forget_half_changed(std::uint64_t location, std::size_t bytes) noexcept {
@@ -60,13 +60,13 @@ private:
     AnyDriver driver_;
     std::string directory_;
     StoreOptions options_;
-    std::string whose_; ///< for the text of errors
+    std::string whose_; ///< for error messages
     std::shared_ptr<Ring> ring_;
     std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
     OwnedFile file_;
     std::size_t size_ = 0;
-    bool punched_ = false;                 ///< some room in it may have gone back to the disk
-    std::set<std::uint64_t> half_changed_; ///< units whose last change was not written: their checksum is not theirs
+    bool punched_ = false;                 ///< some of its disk space may have been freed
+    std::set<std::uint64_t> half_changed_; ///< units whose last change was not written: their checksum is not valid
 };
 
 } // namespace detail

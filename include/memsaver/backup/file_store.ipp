@@ -45,7 +45,7 @@ MEMSAVER_INLINE void FileStore::discard(std::uint64_t location, std::size_t byte
 }
 
 MEMSAVER_INLINE void FileStore::take_room(const std::vector<Unit>& units) {
-    if (!punched_) return; // all of it is what `grow` took
+    if (!punched_) return; // `grow` allocated all of it
     for (const Unit& unit : units) {
         const std::uint64_t begin = align_down(unit.location, page);
         const std::size_t bytes = align_up(unit.location + unit.bytes, page) - begin;
@@ -93,7 +93,7 @@ MEMSAVER_INLINE void FileStore::change(const Unit& unit, std::size_t offset, con
     each_unit_in(cut({unit}), first, bytes, [&](const Unit& part) {
         const std::uint64_t begin = std::max(part.location, first);
         const std::uint64_t end = std::min(part.location + part.bytes, first + bytes);
-        // The observer sees whole parts; else only the pages that change.
+        // With an observer, reads and writes whole parts; otherwise only the pages that change.
         const std::uint64_t from_page = align_down(options_.observer ? part.location : begin, page);
         const std::uint64_t to_page = align_up(options_.observer ? part.location + part.bytes : end, page);
         const auto span = static_cast<std::size_t>(to_page - from_page);
@@ -117,7 +117,7 @@ MEMSAVER_INLINE void FileStore::check_file(const Status& status, const Attempt& 
 MEMSAVER_INLINE BackupView FileStore::view(std::uint64_t location, std::size_t bytes) const {
     const std::uint64_t begin = location - location % page;
     const std::size_t span = align_up(location + bytes, page) - begin;
-    const auto copy = views_->make(driver_, span, {}, whose_); // aligned, and kept out of core dumps
+    const auto copy = views_->make(driver_, span, {}, whose_); // aligned, and excluded from core dumps
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
     Status status = copy->take();
@@ -142,7 +142,7 @@ MEMSAVER_INLINE std::vector<Piece> FileStore::cut(std::vector<Unit> units, const
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::start(Direction direction, std::vector<Unit> units,
                                                                const LiveSet& live) {
     if (options_.observer) options_.observer->about(live.tag);
-    for (const Unit& unit : units) { // saved anew, they get checksums of their own
+    for (const Unit& unit : units) { // the save computes new checksums
         if (direction == Direction::in) break;
         forget_half_changed(unit.location, unit.bytes);
     }

@@ -1,4 +1,4 @@
-// The policy that keeps bytes in host memory.
+// The policy that saves bytes to host memory.
 #pragma once
 
 #include "memsaver/backup/executor.hpp"
@@ -17,39 +17,43 @@ namespace detail {
 class PieceObserver;
 }
 
-/// What the host memory of a HostBackup is.
+/// The kind of host memory that a HostBackup uses.
 enum class Storage : unsigned char {
-    pinned,   ///< copies reach it at the link's full speed; it cannot be swapped
-    pageable, ///< ordinary memory, reached through a bounded ring of pinned buffers
+    pinned,   ///< copied to and from at the full speed of the link; cannot be swapped out
+    pageable, ///< ordinary memory, copied through a bounded ring of pinned buffers
 };
 
-/// Live blocks are bit-identical after resume. Host memory is taken at the first pause, or ahead of it by
-/// `saver.prepare(tag)`; it is checked against what the system and its control groups allow before it is touched
-/// (OutOfHostMemory, and the memory stays active). Kept out of core dumps.
+/// Saves to host memory: live blocks are bit-identical after a resume. The host memory is allocated by the first pause,
+/// or ahead of it by `saver.prepare(tag)`. Before the memory is touched, its size is checked against the limits of the
+/// system and its control groups; if it does not fit, the call throws OutOfHostMemory and the tag stays active. The
+/// memory is excluded from core dumps.
 struct HostBackup {
     Storage storage = Storage::pinned;
     Refresh refresh = Refresh::every_pause;
-    /// The host memory is kept after a resume, at the same addresses, for the next pause, which is then as fast as the
-    /// link; otherwise it is given back before `resume` returns. With Refresh::once it is kept whatever this says: the
-    /// later pauses, which save nothing, need it.
+    /// Keep the host memory after a resume, at the same addresses, so that the next pause runs at the speed of the
+    /// link. If false, it is freed before `resume` returns. Refresh::once always keeps it, because later pauses save
+    /// nothing and need it.
     bool retain = true;
-    /// With Refresh::once: every pause compares the device's bytes with the kept ones, and throws Misuse, the memory
-    /// still active, if they differ although nobody called `invalidate`. A test mode: it costs a whole copy.
+    /// With Refresh::once: every pause compares the device's bytes with the saved ones. If they differ although
+    /// `invalidate` was not called, the pause throws Misuse and the memory stays active. A test mode: it costs a full
+    /// copy.
     bool check = false;
-    /// Threads that take, pin and copy host memory. None is left behind between operations.
+    /// Number of threads that allocate, pin and copy host memory. No thread outlives the operation.
     unsigned threads = 8;
-    /// The most pinned memory of a pageable backup, on each device: two buffers of 2 MiB for each thread, or for fewer.
+    /// Limit for the pinned memory of a pageable backup, in bytes per device. The ring has two buffers of 2 MiB for
+    /// each thread, or fewer pairs if the limit is lower.
     std::size_t ring_bytes = 64_MiB;
-    /// The engine's own threads instead.
+    /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};
-    /// When copies of pinned memory go by a kernel, because the copy engines clear memory.
+    /// When copies to and from pinned memory use a kernel because the copy engines are busy clearing memory.
     KernelCopyOptions kernel_copies{};
 
     [[nodiscard]] std::string_view name() const noexcept;
-    /// All its options for people: "pinned, saved at every pause, retained, ..., threads 8, ring 64.00 MiB, ...".
+    /// Returns all options as readable text: "pinned, saved at every pause, retained, ..., threads 8, ring 64.00 MiB,
+    /// ...".
     [[nodiscard]] std::string describe() const;
 
-    /// `observer` and `around` are for the policies around this one.
+    /// `observer` and `around` are set by policies that wrap this one.
     [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver, std::shared_ptr<detail::PieceObserver> observer = {},
                                           const detail::AroundStore& around = {}) const;
 

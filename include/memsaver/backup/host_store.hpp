@@ -1,4 +1,4 @@
-// Where a HostBackup keeps bytes: host memory, pinned or not.
+// The store of a HostBackup: host memory, pinned or pageable.
 #pragma once
 
 #include "memsaver/backup/pinned_transfer.hpp"
@@ -16,8 +16,9 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Regions of host pages; locations are their addresses. Pinned: copies reach them directly. Else: ordinary pages,
-/// which bytes reach through a ring of pinned buffers; so too, for good, where pinning is refused at once.
+/// Keeps bytes in regions of host pages. Locations are host addresses. If the pages are pinned, copies reach them
+/// directly. If they are pageable, bytes pass through a ring of pinned buffers. If pinning the first pages fails, the
+/// store is pageable from then on.
 class HostStore final : public BackupStore {
 public:
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
@@ -48,14 +49,14 @@ public:
     MEMSAVER_INLINE void about(const LiveSet& live) override;
     MEMSAVER_INLINE void unsettle(std::uint64_t location) noexcept override;
 
-    // ByteStore, for bytes that come through the ring
+    // ByteStore, for bytes that pass through the ring
     MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
                                std::size_t bytes) const noexcept override;
     MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
 
 private:
-    /// Bytes that are in and out of a ring's buffer while the processors' caches still hold them pass nearly twice as
-    /// fast as through 32 MiB (decision 15).
+    /// A ring buffer of this size stays in the processor caches between copy and store, which makes it nearly twice as
+    /// fast as one of 32 MiB (decision 15).
     static constexpr std::size_t in_caches = Ring::least_buffer;
 
     static std::byte* at(std::uint64_t location) noexcept;
@@ -64,7 +65,7 @@ private:
                                          const std::vector<Range>& first = {}) const;
 
     void check_taken(const Status& status, std::size_t bytes) const;
-    /// Once for all: it will not get better.
+    /// Reports once that pinning was refused; it will not succeed later.
     void tell_refused(const std::function<void(const std::string&)>& tell);
 
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
@@ -75,7 +76,7 @@ private:
     std::atomic<bool> told_{false};
     std::function<void(const std::string&)> tell_; ///< for `reach`
     StoreOptions options_;
-    std::string whose_; ///< for the text of errors
+    std::string whose_; ///< for error messages
     std::shared_ptr<Ring> ring_;
     std::shared_ptr<HostRegions> host_memory_ = std::make_shared<HostRegions>();
     std::vector<std::shared_ptr<HostRegion>> regions_;

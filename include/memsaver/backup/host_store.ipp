@@ -39,13 +39,13 @@ MEMSAVER_INLINE Room HostStore::grow(std::size_t bytes, const LiveSet& live) {
 }
 
 MEMSAVER_INLINE void HostStore::shrink(LocationSpace& space) {
-    for (auto region = regions_.begin(); region != regions_.end();) { // no erase_if: `remove` may throw
+    for (auto region = regions_.begin(); region != regions_.end();) { // not erase_if, because `remove` may throw
         region = space.remove((*region)->address(), (*region)->bytes()) ? regions_.erase(region) : std::next(region);
     }
 }
 
 MEMSAVER_INLINE void HostStore::discard(std::uint64_t location,
-                                        std::size_t bytes) noexcept { // pages go with their region
+                                        std::size_t bytes) noexcept { // pages are freed with their region
     if (options_.observer) options_.observer->discarded(location, bytes);
 }
 
@@ -90,9 +90,9 @@ MEMSAVER_INLINE void HostStore::compare(std::vector<Unit> units, const LiveSet& 
 
 MEMSAVER_INLINE void HostStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
     const std::uint64_t first = unit.location + offset;
-    std::vector<Piece> seen; // before any byte changes: nothing fails between a change and its checksum
+    std::vector<Piece> seen; // before any byte changes: nothing can fail between a change and its checksum
     if (options_.observer) seen = cut({unit}, pinned_ ? HostRegion::cell_bytes : ring_->buffer_bytes());
-    each_unit_in(seen, first, bytes, [&](const Unit& part) { // or what is wrong with the rest would be taken for right
+    each_unit_in(seen, first, bytes, [&](const Unit& part) { // or damage to the rest would get a valid checksum
         if (!replaced_whole(part, first, bytes)) options_.observer->restoring(part, at(part.location));
     });
     std::memcpy(at(first), from, bytes);
@@ -146,7 +146,7 @@ MEMSAVER_INLINE void HostStore::unsettle(std::uint64_t location) noexcept {
 
 MEMSAVER_INLINE Status HostStore::put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {
     constexpr std::uintptr_t page = 4096;
-    const std::uintptr_t begin = align_up(location, page); // whole pages of these bytes alone
+    const std::uintptr_t begin = align_up(location, page); // only whole pages of these bytes
     const std::uintptr_t end = align_down(location + bytes, page);
     if (begin < end) {
         if (const Status status = driver_.populate_host(at(begin), end - begin); !status.ok()) return status;
@@ -188,7 +188,7 @@ MEMSAVER_INLINE void HostStore::tell_refused(const std::function<void(const std:
     if (told_.exchange(true) || !tell) return;
     try {
         tell("host pages cannot be pinned: the backup is slower for it");
-    } catch (const std::bad_alloc&) { // no host memory to say so
+    } catch (const std::bad_alloc&) { // no host memory for the message
     }
 }
 

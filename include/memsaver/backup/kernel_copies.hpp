@@ -1,4 +1,4 @@
-// When copies go by a kernel instead of the copy engines.
+// When copies use a kernel instead of the copy engines.
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
@@ -8,20 +8,22 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Right after much memory was given back, by this process or another one, a device clears it with its copy engines:
-/// they take turns of about a millisecond, and copies come at half their speed. A kernel that reads and writes the
-/// host's pinned pages over the link is not held up, and nearly as fast. So a save or a restore of many bytes sends the
-/// first of them ahead, in four parts, and looks how they come: the gap between two turns shows among them. Where it
-/// does, the others go by a kernel, which takes 64 blocks of 512 threads from other work meanwhile. Not where there is
-/// no such kernel (driver concept KernelCopies), nor in an exchange, nor while a stream waits for a gate whose bytes
-/// are not on their way yet.
+/// After a large amount of memory was released, by this process or another one, the device clears it with its copy
+/// engines. They alternate between clearing and copying in turns of about a millisecond, and copies run at half their
+/// speed. A kernel that reads and writes the host's pinned pages over the link is not slowed down and is nearly as fast
+/// as the engines. A large save or restore therefore first probes the engines: it submits its first bytes in four parts
+/// and measures how they complete; a gap between two turns shows up in these times. If the engines are slow, a kernel
+/// copies the remaining bytes. It occupies 64 blocks of 512 threads while it runs. No kernel is used if the driver has
+/// none (driver concept KernelCopies), in an exchange, or while a stream waits for a gate whose bytes are not in flight
+/// yet.
 struct KernelCopyOptions {
-    /// How long the bytes that are sent ahead may take, a quarter of all and up to 64 MiB; the call waits as long at
-    /// most. Zero: nothing is sent ahead, all goes by the copy engines.
+    /// Time limit for the probe, which is a quarter of all bytes and at most 64 MiB. The call waits no longer than this
+    /// for it. Zero disables the probe: the copy engines make all copies.
     std::chrono::nanoseconds after = std::chrono::milliseconds{10};
-    /// And how many times as long as they would at the speed of the fastest part of them. Zero: that is not looked at.
+    /// The engines also count as slow if the probe takes more than `slower` times as long as it would at the speed of
+    /// its fastest part. Zero disables this test.
     double slower = 1.5;
-    /// Fewer bytes than this, of a tag on a device, go by the copy engines in any case.
+    /// The copy engines always copy transfers smaller than this, in bytes of one tag on one device.
     std::size_t least_bytes = 256_MiB;
 
     friend bool operator==(const KernelCopyOptions&, const KernelCopyOptions&) = default;

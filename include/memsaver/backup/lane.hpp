@@ -1,4 +1,4 @@
-// A stream of the library's own, for what it fills.
+// A stream of the library for fills.
 #pragma once
 
 #include "memsaver/backup/ticket.hpp"
@@ -11,13 +11,13 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A stream and what has been put on it. One thread at a time.
+/// A stream for fills. Not thread-safe.
 class Lane {
 public:
     explicit Lane(AnyDriver driver) : driver_{std::move(driver)} {}
 
-    /// Enqueues a fill of every range with `byte`. Throws what a failing call stands for; what was enqueued before the
-    /// failure has passed by then.
+    /// Enqueues a fill of every range with `byte`. Throws the exception for a failing call; the fills enqueued before
+    /// it have completed by then.
     Ticket fill(std::span<const Range> ranges, unsigned char byte);
 
 private:

@@ -1,4 +1,4 @@
-// The codec for devices whose memory the host reaches: LZ4, loaded at run time, on the threads that call it.
+// The codec for devices whose memory the host can address: LZ4, loaded at run time, run on the calling thread.
 #pragma once
 
 #include "memsaver/backup/codec.hpp"
@@ -13,20 +13,20 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// What liblz4's <lz4.h> declares of these: they have been the same since LZ4 1.7.3.
+/// These functions of liblz4, as declared in <lz4.h>; unchanged since LZ4 1.7.3.
 struct Lz4Library {
     int (*bound)(int) = nullptr;
     int (*compress)(const char*, char*, int, int) = nullptr;
     int (*decompress)(const char*, char*, int, int) = nullptr;
     std::string problem{}; ///< why it cannot be used; empty if it can
 
-    /// Loads it, for as long as the process lives.
+    /// Loads the library for the lifetime of the process.
     static inline Lz4Library load(const char* file = "liblz4.so.1");
 };
 
 class Lz4Codec final : public Codec {
 public:
-    /// Throws Unavailable where there is no liblz4.
+    /// Throws Unavailable if liblz4 is missing.
     inline explicit Lz4Codec(AnyDriver driver, const char* file = "liblz4.so.1");
 
     inline Status measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept override;
@@ -44,7 +44,7 @@ private:
     Lz4Library lz4_;
 };
 
-/// CRC-32, of zlib and Ethernet.
+/// CRC-32 as in zlib and Ethernet.
 inline std::uint32_t crc32(const void* data, std::size_t bytes) noexcept;
 
 } // namespace detail

@@ -30,7 +30,7 @@ inline Lz4Library Lz4Library::load(const char* file) {
     lz4.decompress = reinterpret_cast<int (*)(const char*, char*, int, int)>(::dlsym(handle, "LZ4_decompress_safe"));
     if (lz4.bound == nullptr || lz4.compress == nullptr || lz4.decompress == nullptr)
         lz4.problem = std::string{file} + " lacks LZ4_compressBound, LZ4_compress_default or LZ4_decompress_safe";
-    ::dlclose(handle); // it stays
+    ::dlclose(handle); // RTLD_NODELETE keeps it loaded
     return lz4;
 }
 
@@ -50,7 +50,7 @@ inline Status Lz4Codec::encode(const Place& place, std::span<const Range> plain,
                                std::span<Range> coded) const noexcept {
     if (const Status status = pass(driver_, place); !status.ok()) return status;
     for (std::size_t i = 0; i < plain.size(); ++i) {
-        // NOLINTBEGIN(performance-no-int-to-ptr): the host reaches the device's memory
+        // NOLINTBEGIN(performance-no-int-to-ptr): the host can address the device's memory
         const int bytes =
             lz4_.compress(reinterpret_cast<const char*>(plain[i].address), reinterpret_cast<char*>(coded[i].address),
                           static_cast<int>(plain[i].bytes), static_cast<int>(coded[i].bytes));
@@ -64,7 +64,7 @@ inline Status Lz4Codec::decode(const Place& place, std::span<const Range> coded,
                                std::span<const Range> plain) const noexcept {
     if (const Status status = pass(driver_, place); !status.ok()) return status;
     for (std::size_t i = 0; i < plain.size(); ++i) {
-        // NOLINTBEGIN(performance-no-int-to-ptr): the host reaches the device's memory
+        // NOLINTBEGIN(performance-no-int-to-ptr): the host can address the device's memory
         const int bytes =
             lz4_.decompress(reinterpret_cast<const char*>(coded[i].address), reinterpret_cast<char*>(plain[i].address),
                             static_cast<int>(coded[i].bytes), static_cast<int>(plain[i].bytes));
@@ -79,7 +79,7 @@ inline Status Lz4Codec::sum(const Place& place, std::span<const Range> chunks,
                             std::span<std::uint32_t> sums) const noexcept {
     if (const Status status = pass(driver_, place); !status.ok()) return status;
     for (std::size_t i = 0; i < chunks.size(); ++i) {
-        // NOLINTNEXTLINE(performance-no-int-to-ptr): the host reaches the device's memory
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): the host can address the device's memory
         sums[i] = crc32(reinterpret_cast<const void*>(chunks[i].address), chunks[i].bytes);
     }
     return {};
@@ -96,7 +96,8 @@ inline Status Lz4Codec::decode_here(std::span<const std::byte> coded, std::uint3
     return {StatusKind::other, bytes, "LZ4 cannot decode it"};
 }
 
-/// `of[k][b]`: what byte b adds, k bytes before the end of eight. Plain arrays: they cost nothing without optimization.
+/// `of[k][b]`: the contribution of byte b, k bytes before the end of a group of eight. Plain arrays, because they are
+/// fast without optimization too.
 struct CrcTables {
     std::uint32_t of[8][256]{};
     constexpr CrcTables() noexcept {

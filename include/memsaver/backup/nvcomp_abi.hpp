@@ -1,6 +1,6 @@
-// What nvCOMP 6 fixes of its binary interface: the few numbers and structures that memsaver's calls take. Written down
-// here so that nobody needs its headers; tests/static/nvcomp_abi_test.cpp holds them against those, where there are
-// any.
+// The parts of nvCOMP 6's binary interface that memsaver uses: a few constants and structures, declared here so that
+// its headers are not needed. tests/static/nvcomp_abi_test.cpp checks them against the headers where these are
+// installed.
 #pragma once
 
 #include "memsaver/core/handles.hpp"
@@ -24,7 +24,7 @@ inline constexpr int type_bits = 0xff;
 inline constexpr int only_segment = 0;
 
 inline constexpr unsigned major_version = 6;
-/// As nvCOMP numbers its versions: 6.0.1 is 6001, 6.1.0 is 6100.
+/// nvCOMP's version numbers: 6.0.1 is 6001, 6.1.0 is 6100.
 constexpr unsigned major_of(std::uint32_t version) noexcept { return version / 1000; }
 
 struct Properties {
@@ -43,7 +43,7 @@ struct CompressOptions {
 
 struct DecompressOptions {
     int backend = 0;
-    int data_type = type_bits; ///< the stream says
+    int data_type = type_bits; ///< taken from the coded data
     std::uint8_t max_sub_chunk_count = 0;
     std::uint8_t states_per_lane = 0;
     std::uint8_t skip_validate = 0;

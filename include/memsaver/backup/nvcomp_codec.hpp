@@ -14,7 +14,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// libnvcomp.so.6, for as long as the process lives.
+/// libnvcomp.so.6, loaded for the lifetime of the process.
 struct NvcompLibrary {
     nvcomp::GetProperties properties = nullptr;
     nvcomp::CompressTempSize compress_temp = nullptr;
@@ -26,12 +26,12 @@ struct NvcompLibrary {
     nvcomp::Crc32 crc32 = nullptr;
     std::string problem{}; ///< why it cannot be used, and what was tried; empty if it can
 
-    /// Looked for, in this order: the file that the environment's MEMSAVER_NVCOMP names, if it is set, and no other;
-    /// where the loader looks; the Python package's folder `nvidia/libnvcomp/lib64` in what PYTHONPATH names, then in
-    /// the site-packages and dist-packages of VIRTUAL_ENV, of CONDA_PREFIX, of the running program's prefix, and of
-    /// /usr/local and /usr.
+    /// Searches in this order: the file named by the environment variable MEMSAVER_NVCOMP, and no other if it is set;
+    /// the loader's search path; the Python package's folder `nvidia/libnvcomp/lib64` under the entries of PYTHONPATH,
+    /// then in the site-packages and dist-packages of VIRTUAL_ENV, of CONDA_PREFIX, of the running program's prefix,
+    /// and of /usr/local and /usr.
     static inline NvcompLibrary load();
-    /// The files of the last kind that there are.
+    /// Returns the existing files of the last kind.
     static inline std::vector<std::string> in_python_packages();
 
 private:
@@ -40,7 +40,7 @@ private:
 
 class NvcompCodec final : public Codec {
 public:
-    /// Throws Unavailable where there is no nvCOMP 6, and says how to get it.
+    /// Throws Unavailable, with how to get nvCOMP 6, if it is missing.
     inline NvcompCodec(AnyDriver driver, Coding coding);
 
     inline Status measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept override;
@@ -51,7 +51,7 @@ public:
     inline Status sum(const Place& place, std::span<const Range> chunks,
                       std::span<std::uint32_t> sums) const noexcept override;
     inline std::size_t row_bytes(std::size_t chunks) const noexcept override;
-    // One launch after the other, and one wait: each time that the host looks in between, the link stands still.
+    // These launch both steps and wait once: the link is idle while the host waits between them.
     inline Status encode_and_sum(const Place& place, std::span<const Range> plain, std::span<Range> coded,
                                  std::span<std::uint32_t> sums) const noexcept override;
     inline Status sum_and_decode(const Place& place, std::span<const Range> coded,
@@ -61,12 +61,12 @@ public:
 private:
     class Call;
 
-    /// Codes and decodes so many chunks once, so far as there is memory for it, and makes checksums of all the shapes
-    /// that come up. The CUDA driver loads kernels when they are first launched, and may wait for the context
-    /// meanwhile: not while streams wait for bytes. nvCOMP chooses its kernels by how many chunks there are and how
-    /// large.
+    /// Loads the kernels by using them: encodes and decodes `chunks` chunks, if the device has the memory, and computes
+    /// checksums for typical counts and sizes. The CUDA driver loads a kernel at its first launch and may then wait for
+    /// the context, which must not happen while streams wait for bytes. nvCOMP chooses its kernels by the number and
+    /// the size of the chunks. Returns false without enough memory or a stream.
     inline bool load_kernels(std::size_t chunks) noexcept;
-    static constexpr std::size_t most_loaded = 32; ///< chunks: a piece of CodedStore's has so many
+    static constexpr std::size_t most_loaded = 32; ///< chunks in a piece of CodedStore
 
     AnyDriver driver_;
     NvcompLibrary nvcomp_;

@@ -98,7 +98,7 @@ inline bool NvcompLibrary::open(const char* file) {
     find(decompress, "nvcompBatchedANSDecompressAsync");
     find(crc32_kernel, "nvcompBatchedCRC32GetHeuristicConf");
     find(crc32, "nvcompBatchedCRC32Async");
-    ::dlclose(handle); // it stays
+    ::dlclose(handle); // RTLD_NODELETE keeps it loaded
     nvcomp::Properties its;
     if (whole && properties(&its) == nvcomp::success && nvcomp::major_of(its.version) == nvcomp::major_version) {
         problem.clear();
@@ -122,7 +122,7 @@ inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)
 
 inline bool NvcompCodec::load_kernels(std::size_t chunks) noexcept {
     constexpr std::size_t chunk = 1_MiB;
-    constexpr std::size_t most = 192; // at once, of checksums
+    constexpr std::size_t most = 192; // chunks in one checksum call
     Sizes sizes;
     if (!measure(chunk, chunks, sizes).ok()) return false;
     const std::size_t room = align_up(sizes.coded, 256);
@@ -132,7 +132,7 @@ inline bool NvcompCodec::load_kernels(std::size_t chunks) noexcept {
     std::array<std::uint32_t, most_loaded> found{};
     std::array<Range, most> same;
     std::array<std::uint32_t, most> sums{};
-    rows_by_kernel_ = driver_.copy_by_kernel(0, 0, 0, {}).ok(); // that is loaded too, now or never
+    rows_by_kernel_ = driver_.copy_by_kernel(0, 0, 0, {}).ok(); // loads this kernel too
     OwnedStream stream;
     OwnedEvent mark;
     if (!stream.open(driver_).ok() || !mark.open(driver_, stream.get()).ok()) return false;
@@ -161,8 +161,8 @@ inline bool NvcompCodec::load_kernels(std::size_t chunks) noexcept {
     return true;
 }
 
-/// The arrays of one call, on the device and here. Kernels that read them across the link, in pinned memory, were
-/// measured to take twice as long; so they are copied before and after.
+/// The arrays of one call, on the device and on the host. They are copied before and after the call, because kernels
+/// that read them across the link, in pinned memory, were measured to take twice as long.
 class NvcompCodec::Call {
 public:
     enum Row : unsigned char { from, from_bytes, to, to_bytes, coded_well, result_bytes, sums, summed_well, rows };
@@ -177,7 +177,7 @@ public:
         return align_up(rows * sizeof(std::uint64_t) * chunks, 256);
     }
 
-    /// One number or address a chunk.
+    /// One number or address per chunk.
     [[nodiscard]] std::uint64_t* host(Row row) const noexcept {
         return reinterpret_cast<std::uint64_t*>(host_) + row * chunks_;
     }
@@ -198,7 +198,7 @@ public:
         }
     }
 
-    /// Runs `launch(stream)`, which answers nvCOMP's status, and waits for it; all rows are here then.
+    /// Runs `launch(stream)`, which returns nvCOMP's status, and waits for it. All rows are on the host then.
     template <class Launch>
     Status run(const Launch& launch) noexcept {
         if (host_ == nullptr) return {StatusKind::out_of_host_memory, 0, "no host memory for the arrays of a codec"};
@@ -236,7 +236,7 @@ public:
     [[nodiscard]] nvcomp::Status status_of(Row row, std::size_t i) const noexcept {
         return reinterpret_cast<const nvcomp::Status*>(host(row))[i];
     }
-    /// The checksums of all but those that `skip(i)`.
+    /// Copies the checksums, except where `skip(i)`.
     template <class Skip>
     Status take_sums(std::span<std::uint32_t> to_here, const Skip& skip) const noexcept {
         for (std::size_t i = 0; i < chunks_; ++i) {
@@ -262,8 +262,8 @@ public:
     }
 
 private:
-    /// All rows, to the device or from there. By a kernel if that is possible: a copy engine takes them only after what
-    /// others gave it, which are a piece's bytes for each of them.
+    /// Copies all rows to or from the device, by a kernel if possible: a copy engine would first finish the copies that
+    /// other workers have enqueued, a piece for each of them.
     Status move(Direction direction) const noexcept {
         const AnyDriver& driver = codec_.driver_;
         const Address device = place_.work.address;
@@ -344,7 +344,7 @@ inline Status NvcompCodec::encode_and_sum(const Place& place, std::span<const Ra
     call.fill(Call::from, Call::from_bytes, plain);
     call.fill(Call::to, Call::to_bytes, coded);
     for (std::size_t i = 0; call.host(Call::from) != nullptr && i < plain.size(); ++i) {
-        call.host(Call::to_bytes)[i] = 0; // what does not work out is summed as nothing
+        call.host(Call::to_bytes)[i] = 0; // a chunk that cannot be coded is summed as empty
     }
     const Status status = call.run([&](nvcomp::Stream stream) {
         const nvcomp::Status encoded = call.encode(Call::largest_of(plain), stream);

@@ -1,4 +1,4 @@
-// The policy that keeps bytes in the memory of another device.
+// The policy that saves bytes to the memory of another device.
 #pragma once
 
 #include "memsaver/backup/stored_slot.hpp"
@@ -10,23 +10,25 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Live blocks are bit-identical after resume. Their bytes wait in memory of `peer`, a device that the tag's own can
-/// reach (over NVLink where there is one): `PeerBackup{CudaDriver{1}}`. That memory is taken at the first pause, or
-/// ahead of it by `saver.prepare(tag)`, in handles of up to 1 GiB: OutOfMemory, naming the peer, where it has no room,
-/// and the tag stays active. It is nobody's tag: it counts in what the peer has in use, and in `backed_up_bytes` of the
-/// tag. Misuse where the peer is the tag's own device; Unavailable or DriverError where the one cannot reach the other.
+/// Saves to memory of the device `peer`: live blocks are bit-identical after a resume. The tag's own device must be
+/// able to access the peer (over NVLink, if present). Example: `PeerBackup{CudaDriver{1}}`. The peer memory is
+/// allocated by the first pause, or ahead of it by `saver.prepare(tag)`, in handles of up to 1 GiB. If the peer has too
+/// little free memory, the call throws OutOfMemory, naming the peer, and the tag stays active. The memory belongs to no
+/// tag: it counts as memory in use on the peer, and in `backed_up_bytes` of the saved tag. Throws Misuse if the peer is
+/// the tag's own device, and Unavailable or DriverError if one device cannot access the other.
 struct PeerBackup {
     AnyDriver peer;
     Refresh refresh = Refresh::every_pause;
-    /// The memory is kept after a resume for the next pause; otherwise it is given back before `resume` returns. With
-    /// Refresh::once it is kept whatever this says.
+    /// Keep the peer memory after a resume for the next pause. If false, it is released before `resume` returns.
+    /// Refresh::once always keeps it.
     bool retain = true;
-    /// With Refresh::once: every pause compares the device's bytes with the kept ones, and throws Misuse, the memory
-    /// still active, if they differ although nobody called `invalidate`. A test mode: it costs a copy through the host.
+    /// With Refresh::once: every pause compares the device's bytes with the saved ones. If they differ although
+    /// `invalidate` was not called, the pause throws Misuse and the memory stays active. A test mode: it costs a copy
+    /// through the host.
     bool check = false;
 
     [[nodiscard]] std::string_view name() const noexcept;
-    /// All its options for people: "on NVIDIA H200 (CUDA device 1), saved at every pause, retained".
+    /// Returns all options as readable text: "on NVIDIA H200 (CUDA device 1), saved at every pause, retained".
     [[nodiscard]] std::string describe() const;
 
     [[nodiscard]] detail::StoredSlot open(const AnyDriver& driver) const;

@@ -1,4 +1,4 @@
-// Where a PeerBackup keeps bytes: pages of another device.
+// The store of a PeerBackup: pages of another device.
 #pragma once
 
 #include "memsaver/backup/pinned_transfer.hpp"
@@ -15,19 +15,19 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Owns pages of a peer, mapped in one range that the device reaches. Gives everything back when it dies, but what
-/// fails then is lost: whoever must know calls `release` before.
+/// Owns pages of a peer, mapped in one range that the device can access. The destructor releases everything but loses
+/// what fails; call `release` first to handle failures.
 class PeerPages final : public CopyablePages {
 public:
-    /// Takes nothing yet.
+    /// Allocates nothing yet.
     PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes);
     ~PeerPages() override { (void)release(); }
 
-    /// Once. Throws OutOfMemory where the peer has no room, or what else a failing call stands for; `release` then
-    /// gives back what it took.
+    /// Allocates the pages. Call once. Throws OutOfMemory if the peer has too little free memory, or the exception for
+    /// another failing call; `release` then releases what was allocated.
     void take(const std::string& whose);
 
-    /// Gives everything back. What fails stays owned, to be tried again by the next call; answers the first failure.
+    /// Releases everything. What fails stays owned, and the next call retries it. Returns the first failure.
     Status release() noexcept;
 
     [[nodiscard]] std::uintptr_t address() const noexcept override { return address_; }
@@ -37,7 +37,7 @@ public:
     void unsettle() noexcept override { unsettled_ = true; }
 
 private:
-    /// Few handles: each costs the driver as much as many bytes.
+    /// Large, because each handle has a cost in the driver that does not depend on its size.
     static constexpr std::size_t largest_handle = 1_GiB;
     struct Part {
         PageHandle handle{};
@@ -55,25 +55,25 @@ private:
     std::atomic<bool> unsettled_{false};
 };
 
-/// Locations are addresses on the peer. Copies go over the link between the two, by the device's own lanes; nothing
-/// passes the host but what the program reads or writes there.
+/// Locations are addresses on the peer. Copies cross the link between the two devices, on the device's own lanes. Only
+/// bytes that the program reads or writes in the backup pass through the host.
 class PeerStore final : public BackupStore {
 public:
     PeerStore(AnyDriver driver, AnyDriver peer, StoreOptions options);
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
     MEMSAVER_INLINE Room grow(std::size_t bytes, const LiveSet& live) override;
-    void discard(std::uint64_t, std::size_t) noexcept override {} // pages go with their region
+    void discard(std::uint64_t, std::size_t) noexcept override {} // pages are released with their PeerPages
     MEMSAVER_INLINE void shrink(LocationSpace& space) override;
     MEMSAVER_INLINE Status clear() noexcept override;
     MEMSAVER_INLINE Status retry() noexcept override;
-    void prepare(std::vector<Unit>) override {} // `grow` has taken all that it takes
+    void prepare(std::vector<Unit>) override {} // `grow` has allocated everything
     MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
     MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
     MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live) override;
     MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
                                 std::size_t bytes) override;
-    /// A copy on the host.
+    /// Returns a copy in host memory.
     [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     // ByteStore
@@ -82,25 +82,25 @@ public:
     MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
 
 private:
-    /// What one mark covers: small enough that the first bytes are known to be there early.
+    /// Bytes per event: small enough that the first bytes are known to have arrived early.
     static constexpr std::size_t piece_bytes = 64_MiB;
 
     [[nodiscard]] std::shared_ptr<PeerPages> pages_of(std::uint64_t location) const;
     [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t piece,
                                          const std::vector<Range>& first = {}) const;
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
-    /// `copy(stream)` on a stream of the peer, and waits for it.
+    /// Runs `copy(stream)` on a stream of the peer and waits for it.
     template <class Copy>
     Status on_peer(Copy&& copy) const noexcept;
 
     AnyDriver driver_;
     AnyDriver peer_;
     StoreOptions options_;
-    std::string whose_; ///< for the text of errors
+    std::string whose_; ///< for error messages
     std::shared_ptr<Ring> ring_;
     std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
     std::vector<std::shared_ptr<PeerPages>> pages_;
-    std::vector<std::shared_ptr<PeerPages>> held_; ///< could not be given back
+    std::vector<std::shared_ptr<PeerPages>> held_; ///< could not be released
 };
 
 } // namespace detail

@@ -77,7 +77,7 @@ MEMSAVER_INLINE PeerStore::PeerStore(AnyDriver driver, AnyDriver peer, StoreOpti
 
 MEMSAVER_INLINE Room PeerStore::grow(std::size_t bytes, const LiveSet& live) {
     whose_ = of_tag(live.tag);
-    (void)retry(); // what is held there is room as well
+    (void)retry(); // pages that could not be released before are free memory too
     pages_.reserve(pages_.size() + 1);
     held_.reserve(pages_.size() + held_.size() + 1);
     auto pages = std::make_shared<PeerPages>(driver_, peer_, bytes);
@@ -92,18 +92,18 @@ MEMSAVER_INLINE Room PeerStore::grow(std::size_t bytes, const LiveSet& live) {
 }
 
 MEMSAVER_INLINE void PeerStore::shrink(LocationSpace& space) {
-    for (auto pages = pages_.begin(); pages != pages_.end();) { // no erase_if: `remove` may throw
+    for (auto pages = pages_.begin(); pages != pages_.end();) { // not erase_if, because `remove` may throw
         if (!space.remove((*pages)->address(), (*pages)->bytes())) {
             ++pages;
             continue;
         }
-        if (!(*pages)->release().ok()) held_.push_back(std::move(*pages)); // room was made by `grow`
+        if (!(*pages)->release().ok()) held_.push_back(std::move(*pages)); // `grow` reserved capacity
         pages = pages_.erase(pages);
     }
 }
 
 MEMSAVER_INLINE Status PeerStore::clear() noexcept {
-    for (auto& pages : pages_) held_.push_back(std::move(pages)); // room was made by `grow`
+    for (auto& pages : pages_) held_.push_back(std::move(pages)); // `grow` reserved capacity
     pages_.clear();
     const Status ring = ring_->clear();
     return first_failure({ring, retry()});
@@ -151,7 +151,7 @@ MEMSAVER_INLINE void PeerStore::change(const Unit& unit, std::size_t offset, con
 }
 
 MEMSAVER_INLINE BackupView PeerStore::view(std::uint64_t location, std::size_t bytes) const {
-    const auto copy = views_->make(driver_, bytes, {}, whose_);       // kept out of core dumps
+    const auto copy = views_->make(driver_, bytes, {}, whose_);       // excluded from core dumps
     auto* const data = reinterpret_cast<std::byte*>(copy->address()); // NOLINT(performance-no-int-to-ptr)
     Status status = copy->take();
     if (status.ok()) status = get(data, location, bytes);

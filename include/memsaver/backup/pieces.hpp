@@ -1,4 +1,4 @@
-// How the bytes to move are cut up. Pure arithmetic.
+// Cuts the bytes of a transfer into pieces. Pure arithmetic.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -17,14 +17,14 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Bytes of one block, and where they are kept: at a host address, or at an offset in a file.
+/// Bytes of one block and where they are kept: at a host address, or at an offset in a file.
 struct Unit {
     Address device = 0;
     std::uint64_t location = 0;
     std::size_t bytes = 0;
 };
 
-/// What is moved as one: units that lie in one cell of the place where they are kept, in order of location.
+/// Units that are moved together: they lie in one cell of the store, in order of location.
 struct Piece {
     std::vector<Unit> units;
 
@@ -32,8 +32,8 @@ struct Piece {
     [[nodiscard]] std::uint64_t end() const noexcept { return units.back().location + units.back().bytes; }
     [[nodiscard]] std::size_t bytes() const noexcept;
 
-    /// `copy(unit)` for as few units as can be: neighbours in both places are one copy. Stops at the first answer that
-    /// is not ok, and answers that.
+    /// Calls `copy(unit)`, with units that are adjacent on both sides joined into one. Stops at the first failure and
+    /// returns it.
     template <class Copy>
     Status each_copy(Copy&& copy) const {
         for (std::size_t i = 0; i < units.size();) {
@@ -49,16 +49,16 @@ struct Piece {
     }
 };
 
-/// Cuts units at every multiple of `step` of the device's addresses: where a part of a block may come or go alone.
+/// Cuts units at multiples of `step` of the device address, where parts of a block can be paused or resumed alone.
 std::vector<Unit> cut_at_addresses(const std::vector<Unit>& units, std::size_t step);
 
-/// The units in the order in which their bytes are wanted: a group for each of `first` that has any, which may overlap,
-/// and one for the rest. Where `cut`, at the borders of these ranges; else a unit goes with the first that has any of
-/// it.
+/// Groups units in the order in which their bytes are needed: one group for each range of `first` that overlaps any,
+/// and one for the rest. The ranges may overlap. If `cut`, units are cut at the borders of the ranges; otherwise a unit
+/// belongs to the first range that overlaps it.
 std::vector<std::vector<Unit>> in_wanted_order(std::vector<Unit> units, const std::vector<Range>& first, bool cut);
 
-/// Cuts units at every multiple of `cell` (of their location) and wherever `apart(a, b)` says that two neighbours are
-/// not to be together. The same block always falls into the same units.
+/// Sorts units by location, and cuts them at multiples of `cell` and wherever `apart(a, b)` is true for two neighbors.
+/// A given block is always cut into the same units.
 template <class Apart>
 std::vector<Piece> cut_into_pieces(std::vector<Unit> units, std::size_t cell, Apart&& apart) {
     std::sort(units.begin(), units.end(), [](const Unit& a, const Unit& b) { return a.location < b.location; });
@@ -77,8 +77,8 @@ std::vector<Piece> cut_into_pieces(std::vector<Unit> units, std::size_t cell, Ap
     return pieces;
 }
 
-/// The same of units in the order in which their bytes are wanted. `at_borders`: cut there too, so that what is wanted
-/// first waits for nothing else; a block then falls into other units each time.
+/// As above, but in the order in which bytes are needed. If `at_borders`, also cuts at the borders of `first`, so that
+/// those bytes wait for nothing else; a block is then cut differently each time.
 template <class Apart>
 std::vector<Piece> cut_in_wanted_order(std::vector<Unit> units, std::size_t cell, const std::vector<Range>& first,
                                        bool at_borders, Apart&& apart) {
@@ -90,7 +90,7 @@ std::vector<Piece> cut_in_wanted_order(std::vector<Unit> units, std::size_t cell
     return pieces;
 }
 
-/// Sees pieces pass, on their way out and back. Called from any of the threads that move them, several at once.
+/// Sees pieces as they are saved and restored. Called from any of the threads that move them, several at once.
 class PieceObserver {
 public:
     PieceObserver() = default;
@@ -98,17 +98,18 @@ public:
     PieceObserver& operator=(const PieceObserver&) = delete;
     virtual ~PieceObserver() = default;
 
-    /// Which tag's bytes it sees, for the text of errors. Before any of them pass.
+    /// Names the tag, for error messages. Called before any of its bytes are moved.
     virtual void about(const std::string& /*tag*/) {}
-    /// These are the bytes of a unit that has been saved. May throw.
+    /// Called with the bytes of a unit that was saved. May throw.
     virtual void saved(const Unit& unit, const std::byte* bytes) = 0;
-    /// These are the bytes that are about to be restored. Throws an Error if they must not be.
+    /// Called with bytes that are about to be restored. Throws an Error if they must not be.
     virtual void restoring(const Unit& unit, const std::byte* bytes) = 0;
-    /// What was saved at these locations is needed no more; they may be used for something else. While nothing passes.
+    /// The bytes saved at these locations are no longer needed; the locations may be reused. Called while no transfer
+    /// runs.
     virtual void discarded(std::uint64_t /*location*/, std::size_t /*bytes*/) noexcept {}
 };
 
-/// See Ticket::Work::place: `piece_of(part)` is the piece of each.
+/// Implements Ticket::Work::place. `piece_of(part)` returns the piece of a part.
 template <class Part, class PieceOf>
 std::size_t place_among(const std::vector<Part>& parts, Range range, PieceOf&& piece_of) noexcept {
     for (std::size_t i = parts.size(); i > 0; --i) {

@@ -1,4 +1,4 @@
-// Bytes between the device and pages that copies reach directly: the host's, or a peer's.
+// Transfers between the device and pages that copies reach directly: pinned host pages, or pages of a peer device.
 #pragma once
 
 #include "memsaver/backup/copy_lane.hpp"
@@ -20,26 +20,26 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Where all host pages are ready, the copies are enqueued at once and go by themselves. Where not, a crew readies them
-/// cell by cell and enqueues each cell's copies as it goes: copies of earlier cells run while later ones are pinned,
-/// and are shown to the observer.
+/// If all host pages are ready, enqueues all copies at once; no thread is needed. Otherwise the threads of a crew make
+/// the pages ready cell by cell and enqueue each cell's copies as they go: copies of earlier cells run, and are shown
+/// to the observer, while later cells are being pinned.
 class PinnedTransfer final : public Ticket::Work {
 public:
-    /// A piece and the pages that it lies in; its units' locations are their addresses.
+    /// A piece and the pages that hold it. The locations of its units are addresses in these pages.
     struct Cargo {
         Piece piece;
         std::shared_ptr<CopyablePages> region;
     };
 
-    /// `kernel_copies`: when the copies are to go by a kernel. `refused` is called, once, on any thread, if host pages
-    /// cannot be pinned: the copies go all the same, but slowly.
+    /// `kernel_copies`: when copies use a kernel. `refused`: called once, on any thread, if host pages cannot be
+    /// pinned; the copies then run anyway, but slowly.
     PinnedTransfer(CopyLane lane, std::vector<Cargo> cargo, CrewOptions crew, PieceObserver* observer,
                    ProgressSink progress, std::function<void()> refused = {},
                    std::function<Status(Range)> before_write = {}, const KernelCopyOptions& kernel_copies = {});
 
     MEMSAVER_INLINE ~PinnedTransfer() override;
 
-    /// Starts. Throws OutOfHostMemory if not even that can be done; then nothing is under way.
+    /// Starts the transfer. Throws OutOfHostMemory if it cannot start; nothing is in flight then.
     void start();
 
     MEMSAVER_INLINE Status query(bool& done) noexcept override;
@@ -60,29 +60,30 @@ public:
 private:
     static std::size_t bytes_of(const std::vector<Cargo>& cargo);
 
-    /// The most that is sent ahead to see how it comes: more than an engine that takes turns copies in one of them.
+    /// Limit of the probe. It exceeds what a copy engine that is also clearing memory copies in one turn.
     static constexpr std::size_t most_ahead = 64_MiB;
     static constexpr std::size_t parts_ahead = 4;
 
-    /// Sends the first bytes ahead, if the copies are to be watched. Answers how many cargos that were.
+    /// Enqueues the first bytes as a probe, if the copies are to be watched. Returns how many cargos it enqueued.
     std::size_t send_ahead(Status& status);
-    /// Cuts the first cargos into smaller ones until so many bytes begin the row. Answers how many these are.
+    /// Cuts the first cargos into parts of at most `step` bytes, until the parts hold `bytes` bytes. Returns their
+    /// number.
     std::size_t cut_first(std::size_t bytes, std::size_t step);
     void work();
     void move_all();
-    /// Shows a piece to the observer once it is there.
+    /// Shows a piece to the observer once it is saved.
     void show_saved(std::size_t i);
     void show(const Cargo& cargo, void (PieceObserver::*see)(const Unit&, const std::byte*));
     /// May throw what `before_write` throws.
     Status enqueue(std::size_t i);
-    /// After a failure: nothing may still be under way. Where that cannot be waited for either, the host pages know.
+    /// After a failure: waits until nothing is in flight. If that fails too, marks the host pages as unsettled.
     void drain(std::size_t i) noexcept;
-    /// `act(i)` for every cargo with bytes of `range`, once `so_far` says that it is so far. Stops at the first answer
-    /// that is not ok, and answers that.
+    /// Calls `act(i)` for every cargo with bytes of `range`, as soon as `so_far[i]` is true. Stops at the first failure
+    /// and returns it.
     Status each_of(Range range, const std::vector<bool>& so_far, FunctionRef<Status(std::size_t)> act);
     void fail(const Status& status) noexcept;
 
-    /// Waits for everything that was enqueued, and tells how far it has come.
+    /// Waits for everything that was enqueued, and reports the progress.
     void settle() noexcept;
 
     CopyLane lane_;
@@ -96,16 +97,16 @@ private:
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};
     std::atomic<bool> pin_refused_{false};
-    std::atomic<bool> readies_kernel_{false}; // one of the crew does, for transfers to come
-    bool at_once_ = false;                    // all was enqueued by `start`
+    std::atomic<bool> readies_kernel_{false}; // one thread of the crew loads the kernel, for later transfers
+    bool at_once_ = false;                    // `start` enqueued everything
     bool waited_ = false;
     std::exception_ptr failure_;
-    std::mutex mutex_; // over what follows
+    std::mutex mutex_; // guards the members below
     std::condition_variable changed_;
     std::vector<bool> under_way_; // of each cargo: its copies are on their stream
-    std::vector<bool> shown_;     // of each cargo: it has been saved, and the observer has seen it
+    std::vector<bool> shown_;     // of each cargo: it is saved, and the observer has seen it
     Status status_;
-    Crew crew_; // last: it is joined before the rest dies
+    Crew crew_; // last: joined before the other members are destroyed
 };
 
 } // namespace detail

@@ -29,12 +29,12 @@ MEMSAVER_INLINE PinnedTransfer::PinnedTransfer(CopyLane lane, std::vector<Cargo>
 MEMSAVER_INLINE PinnedTransfer::~PinnedTransfer() {
     try {
         (void)PinnedTransfer::wait();
-    } catch (...) { // nobody asked how it went
+    } catch (...) { // the caller did not ask for the result
     }
 }
 
 MEMSAVER_INLINE void PinnedTransfer::start() {
-    bool ready = observer_ == nullptr; // else threads are needed to look
+    bool ready = observer_ == nullptr; // an observer needs threads
     for (const Cargo& cargo : cargo_) ready = ready && cargo.region->ready(cargo.piece.location(), true);
     if (!ready) {
         readies_kernel_ = observer_ == nullptr && lane_.direction() == Direction::out &&
@@ -49,7 +49,7 @@ MEMSAVER_INLINE void PinnedTransfer::start() {
 
 MEMSAVER_INLINE std::size_t PinnedTransfer::send_ahead(Status& status) {
     const std::size_t bytes = bytes_of(cargo_);
-    // What waits for other bytes to leave is not sent before its turn.
+    // In an exchange the first bytes may have to wait for other pages to be saved: no probe.
     if (!may_go_by_kernel(bytes, kernel_copies_) || before_write_ || !lane_.to_be_watched()) return 0;
     const std::size_t ahead = std::min(most_ahead, bytes / parts_ahead);
     const std::size_t step = std::max<std::size_t>(align_down(ahead / parts_ahead, 4096), 4096);
@@ -166,12 +166,12 @@ MEMSAVER_INLINE void PinnedTransfer::work() {
 
 MEMSAVER_INLINE void PinnedTransfer::move_all() {
     const bool out = lane_.direction() == Direction::out;
-    std::size_t under_way = cargo_.size(); // the last that this thread has enqueued; shown once the next one is
+    std::size_t under_way = cargo_.size(); // the last that this thread enqueued; shown after the next one
     for (std::size_t i = next_++; i < cargo_.size() && !stopped_.load(); i = next_++) {
         const Cargo& cargo = cargo_[i];
         Status status = cargo.region->prepare(cargo.piece.location(), true);
         if (!status.ok() && cargo.region->ready(cargo.piece.location(), false)) {
-            status = {}; // there, if not pinned
+            status = {}; // usable, but not pinned
             if (refused_ && !pin_refused_.exchange(true)) refused_();
         }
         if (status.ok() && !out) show(cargo, &PieceObserver::restoring);

@@ -1,5 +1,5 @@
-// What becomes of the bytes of a paused tag: the concepts that a policy and its slot meet, and any policy behind one
-// type. They do not know arenas.
+// Backup policies: what happens to the bytes of a paused tag. Defines the concepts for a policy and its slot, and
+// AnyPolicy, which holds a policy of any type. Knows nothing about arenas.
 #pragma once
 
 #include "memsaver/backup/ticket.hpp"
@@ -24,8 +24,8 @@ class DeviceScratch;
 class HostBudget;
 } // namespace detail
 
-/// Kept bytes that the program may read. Owns them, or shares them with the backup, whose next pause may write fresh
-/// ones to the same place.
+/// Backup bytes that the program may read. `owner` keeps them alive: it owns them or shares them with the backup. If
+/// they are shared, the next pause may overwrite them with fresh bytes.
 struct BackupView {
     std::shared_ptr<const void> owner{};
     const std::byte* bytes = nullptr;
@@ -34,39 +34,42 @@ struct BackupView {
     [[nodiscard]] const std::byte* data() const noexcept { return bytes; }
 };
 
-/// The memory that an operation concerns, seen as coarsely or as finely as a policy needs.
+/// The memory that an operation concerns, as ranges and, on request, as single blocks.
 struct LiveSet {
-    /// The mapped ranges that hold the live blocks, and whatever lies between them, sorted. Cheap.
+    /// The mapped ranges that hold the live blocks, sorted by address. They include the free space between blocks.
+    /// Cheap to use.
     std::vector<Range> extents;
-    /// The live blocks that have bytes in them, in no particular order. Where giving pages back failed halfway through
-    /// a block, parts of it may lie outside: those are not mapped, or are active: leave them alone. Costs time in
-    /// proportion to their number: a policy that does not look at single blocks does not call it.
+    /// Returns the live blocks that have bytes in `extents`, in no particular order. After a pause that failed to unmap
+    /// or release pages in the middle of a block, parts of the block may lie outside the extents: those are not mapped,
+    /// or are active, and the slot must not touch them. The cost is proportional to the number of blocks; a policy that
+    /// does not look at single blocks should not call it.
     std::function<std::vector<LiveBlock>()> blocks;
-    /// Told bytes done and bytes to do, as they pass; may be empty.
+    /// Receives the bytes done and the bytes to do as copies progress. May be empty.
     ProgressSink progress{};
-    /// Told what the program may want to know, but need not; may be empty.
+    /// Receives information that the program may want but does not need. May be empty.
     std::function<void(const std::string&)> tell{};
-    /// Shared by all that may take host memory at the same time; may be null.
+    /// Shared by all operations that may allocate host memory at the same time. May be null.
     std::shared_ptr<detail::HostBudget> host_budget{};
-    /// Whose memory it is, for the text of errors.
+    /// The name of the tag, for error messages.
     std::string tag{};
-    /// Of a restore: what the memory held before may still be on its way out. Called on the thread that is about to
-    /// have bytes of a range written, it waits until they may be; where it fails, they may not. May be empty. See
-    /// BackupSlot for who calls it.
+    /// Restore only. Waits until a range may be written: in an exchange, its pages may still hold bytes that are being
+    /// saved. Must be called on the thread that is about to enqueue writes to the range. If it fails, the range must
+    /// not be written. May be empty. `asks_before_write` in BackupSlot says which slots call it.
     std::function<Status(Range)> before_write{};
-    /// Of a restore: to be told before the whole device is waited for, by a thread that brings bytes: streams may be
-    /// waiting for them, and then go on. The bytes count as not brought. May be empty.
+    /// Restore only. A thread that restores bytes must call it before it waits for the whole device. Streams may be
+    /// waiting for those bytes; the call lets them continue. The bytes then count as not restored. May be empty.
     std::function<void()> given_up{};
-    /// Of a save: the pages of these, some of `extents`, go to another tag of the program, and not back to the device.
+    /// Save only. The ranges of `extents` whose pages are handed over to another tag of the program instead of being
+    /// released to the device.
     std::vector<Range> handed_on{};
-    /// Of a restore: ranges whose bytes are wanted first, in this order; they may overlap, and reach beyond `extents`.
-    /// What is moved in any other order is right as well, and slower for whoever waits for these.
+    /// Restore only. The ranges whose bytes are needed first, in this order. They may overlap and reach beyond
+    /// `extents`. Any other order is correct too, but delays threads and streams that wait for these ranges.
     std::vector<Range> first{};
 };
 
 namespace detail {
 
-/// So many bytes of a file, from `offset` on.
+/// `bytes` bytes of a file, starting at `offset`.
 struct FileRange {
     std::string path{};
     std::size_t offset = 0;
@@ -75,45 +78,46 @@ struct FileRange {
 
 } // namespace detail
 
-/// What a slot's `resumed` may answer: nothing, or the Status of what it could not give back.
+/// Return type of a slot's `resumed`: void, or the Status of whatever it could not free.
 template <class T>
 concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 
-/// What holds the bytes of one arena. One thread at a time, but for `forget` and `backed_up_bytes`, which may be called
-/// at any time. All addresses given to it are mapped and idle. It may throw any Error from `prepare`, `save` and
-/// `restore`; the arena's memory then stays as it was.
+/// A slot: holds the bytes of one arena. Methods are called by one thread at a time, except `forget` and
+/// `backed_up_bytes`, which may be called at any time. All addresses passed to it are mapped and idle. `prepare`,
+/// `save` and `restore` may throw any Error; the arena's memory then stays as it was.
 ///
-/// - `prepare(live)`: takes ahead of time what saving these would take.
-/// - `save(live)`: enqueues the copying of these blocks out; the pages go once the ticket is done.
-/// - `restore(live)`: enqueues bringing these blocks' bytes back; never consumes them, for it may be repeated.
-/// - `resumed()`: the bytes restored last are the program's again, and a copy need no longer be kept. It may answer a
-///   Status: what could not be given back, and will be tried again.
-/// - `forget(serial)`: the program gave this block up. Called under the arena's locks: only for the books.
+/// Required:
+/// - `prepare(live)`: allocates ahead of time what saving these blocks would need.
+/// - `save(live)`: enqueues copies of these blocks out of the device. The pages are released once the ticket is done.
+/// - `restore(live)`: enqueues copies that restore these blocks. Must not consume the saved bytes: it may be repeated.
+/// - `resumed()`: the resume succeeded, and the saved copy need no longer be kept. May return a Status for whatever
+///   could not be freed and will be retried.
+/// - `forget(serial)`: the program gave up this block. Called under the arena's locks: only update the books.
 /// - `invalidate()`: bytes changed since they were saved.
-/// - `backed_up_bytes()`: what is held, in bytes.
-/// - `view(serial, offset, bytes)`, if it has it: a BackupView of a part of a block's kept bytes; throws Misuse
-///   if there are none.
-/// - `write(block, offset, from, bytes)`, if it has it: other bytes for a part of a LiveBlock that is away; throws
-/// Misuse
-///   if nothing is kept of it.
-/// - `load(block, offset, from, live)`, if it has it: a part of a LiveBlock, all of which is mapped, is read from a
-///   detail::FileRange, now and by later restores. Returns once the bytes are there.
-/// - `invalidate(block, offset, bytes)`, if it has it: these bytes of a LiveBlock changed. Else all have, for that
-/// slot.
-/// - `outdated()`, if it has it: noexcept; a save failed, so what was saved may be old when it is next needed. Else it
-///   is told to `invalidate`.
-/// - `set_retain(yes)`, if it has it: noexcept, whether room is kept after the resumes to come, for the next pause.
-/// - `static constexpr bool asks_before_write = true`, if it has it: `restore` calls `live.before_write` for the bytes
-///   that it is about to bring, as late as it can. Otherwise all that is to be written is waited for before `restore`.
-/// - `saves_once()`, if it has it: noexcept, whether what was saved is good until `invalidate`, so that it can be saved
-///   ahead of the pause: `save` may then be called while the memory is active and stays so. Else it may not.
-/// - `saved_in_part(ranges)`, if it has it: noexcept; a save failed, but these ranges of it had been saved by then, and
-///   are away. Needed by slots whose tickets know single ranges (`wait_for`). Takes a sorted std::vector<Range>.
-/// - `scratch()`, if it has it: noexcept, a std::shared_ptr<detail::DeviceScratch>: device memory that `save` and
-///   `restore` use beside the blocks, always the same. The arena counts it, has it take what a restore wants together
-///   with the pages, and gives it back once everything is away. For slots of this library's.
-/// - `close()`, if it has it: noexcept, gives everything back and answers the first failure; what is left is tried
-///   again by the next call. The arena keeps a slot whose `close` failed. Without it, the destructor does what it can.
+/// - `backed_up_bytes()`: returns the number of bytes held.
+///
+/// Optional:
+/// - `view(serial, offset, bytes)`: returns a BackupView of a part of a block's backup. Throws Misuse if there is none.
+/// - `write(block, offset, from, bytes)`: overwrites a part of the backup of a paused LiveBlock. Throws Misuse if
+///   nothing is kept of the block.
+/// - `load(block, offset, from, live)`: reads a part of a LiveBlock from a detail::FileRange, now and at later
+///   restores. All of the block is mapped. Returns once the bytes have arrived.
+/// - `invalidate(block, offset, bytes)`: these bytes of a LiveBlock changed. Without it, `invalidate()` is called
+///   instead.
+/// - `outdated()`: noexcept. A save failed, so saved bytes may be out of date when they are next needed. Without it,
+///   `invalidate()` is called instead.
+/// - `set_retain(yes)`: noexcept. Whether storage is kept for the next pause after future resumes.
+/// - `static constexpr bool asks_before_write = true`: `restore` calls `live.before_write` for each range that it is
+///   about to write, as late as possible. Without it, the arena waits for all ranges before it calls `restore`.
+/// - `saves_once()`: noexcept. Returns whether saved bytes stay valid until `invalidate`. If true, `save` may also be
+///   called ahead of the pause, while the memory is active and stays active.
+/// - `saved_in_part(ranges)`: noexcept. A save failed, but these ranges had been saved by then and are now paused.
+///   Takes a sorted std::vector<Range>. Required for slots whose tickets can wait for single ranges (`wait_for`).
+/// - `scratch()`: noexcept. Returns a std::shared_ptr<detail::DeviceScratch>, always the same one: device memory that
+///   `save` and `restore` use in addition to the blocks. The arena counts it, allocates the part that a restore needs
+///   together with the pages, and releases it once everything is paused. For slots of this library only.
+/// - `close()`: noexcept. Frees everything and returns the first failure; the next call retries the rest. The arena
+///   keeps a slot whose `close` failed. Without it, the destructor frees what it can.
 template <class S>
 concept BackupSlot = requires(S slot, const S& readable, const LiveSet& live, std::uint64_t serial) {
     { slot.prepare(live) } -> std::same_as<void>;
@@ -129,20 +133,20 @@ concept BackupSlot = requires(S slot, const S& readable, const LiveSet& live, st
     noexcept->std::same_as<std::size_t>;
 };
 
-/// A policy: a plain, comparable aggregate of options. `name()` is what `usage()` prints; `open(driver)` gives the slot
-/// that an arena on that driver holds. It may also have `keeps_bytes()`, false if what is paused is lost, and
-/// `describe()`, its options for people as "threads 8, ring 64.00 MiB".
+/// A policy: a plain, comparable aggregate of options. `name()` is what `usage()` prints; `open(driver)` returns the
+/// slot for an arena on that driver. Optional members: `keeps_bytes()`, which returns false if a pause loses the bytes,
+/// and `describe()`, which returns the options as readable text such as "threads 8, ring 64.00 MiB".
 template <class P>
 concept Backup = requires(const P policy, const AnyDriver driver) {
     { policy.name() }
     noexcept->std::convertible_to<std::string_view>;
     { policy.open(driver) } -> BackupSlot;
 }
-&&std::copyable<P>&& std::equality_comparable<P>; // last, for optional<AnyPolicy> to be comparable
+&&std::copyable<P>&& std::equality_comparable<P>; // last, so that optional<AnyPolicy> is comparable
 
 namespace detail {
 
-/// A slot whose policy has been forgotten. See BackupSlot for what each method promises.
+/// A type-erased slot. See BackupSlot for the contract of each method.
 class AnySlot {
 public:
     AnySlot() = default;
@@ -159,23 +163,23 @@ public:
     [[nodiscard]] virtual std::size_t backed_up_bytes() const noexcept = 0;
     [[nodiscard]] virtual BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const = 0;
     virtual void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes) = 0;
-    /// False if the slot cannot.
+    /// Returns false if the slot has no `load`.
     virtual bool load(const LiveBlock& block, std::size_t offset, const FileRange& from, const LiveSet& live) = 0;
     virtual void invalidate(const LiveBlock& block, std::size_t offset, std::size_t bytes) = 0;
     virtual void outdated() noexcept = 0;
-    /// False if the slot has no such choice.
+    /// Returns false if the slot has no `set_retain`.
     virtual bool set_retain(bool yes) noexcept = 0;
     [[nodiscard]] virtual bool asks_before_write() const noexcept = 0;
     virtual void saved_in_part(const std::vector<Range>& away) noexcept = 0;
     [[nodiscard]] virtual bool saves_once() const noexcept = 0;
-    /// Null if the slot has none.
+    /// Returns null if the slot has no scratch memory.
     [[nodiscard]] virtual std::shared_ptr<DeviceScratch> scratch() const noexcept { return {}; }
     virtual Status close() noexcept = 0;
 };
 
 } // namespace detail
 
-/// A policy of any type, for drivers of type AnyDriver. Copyable; equal if type and value are.
+/// Holds a policy of any type. Copyable. Two are equal if the types and the values of their policies are equal.
 class AnyPolicy {
 public:
     template <class P>
@@ -184,7 +188,8 @@ public:
         : policy_{detail::translated(
               [&] { return std::make_shared<const Holder<std::remove_cvref_t<P>>>(std::forward<P>(policy)); })} {}
 
-    /// What was meant as a policy: the error says what it lacks.
+    /// Catches types that look like a policy but are none; the static_assert names the concept that they do not
+    /// satisfy.
     template <class P>
     requires(!Backup<P> && requires(const P policy, const AnyDriver driver) { policy.open(driver); })
         AnyPolicy(const P&) { // NOLINT(google-explicit-constructor)
@@ -198,9 +203,10 @@ public:
 
     [[nodiscard]] std::string_view name() const noexcept { return policy_->name(); }
     [[nodiscard]] std::unique_ptr<detail::AnySlot> open(const AnyDriver& driver) const { return policy_->open(driver); }
-    /// False if the bytes of what is paused are lost: nothing is saved, so there is nothing to prepare or invalidate.
+    /// Returns false if a pause loses the bytes. Nothing is saved then, so there is nothing to prepare or invalidate.
     [[nodiscard]] bool keeps_bytes() const noexcept { return policy_->keeps_bytes(); }
-    /// Its options for people, "threads 8, ring 64.00 MiB"; empty if it does not say.
+    /// Returns the options as readable text, such as "threads 8, ring 64.00 MiB". Empty if the policy does not provide
+    /// it.
     [[nodiscard]] std::string describe() const { return policy_->describe(); }
     friend bool operator==(const AnyPolicy& a, const AnyPolicy& b) { return a.policy_->equals(*b.policy_); }
 
@@ -220,7 +226,7 @@ private:
     template <BackupSlot S>
     struct SlotHolder final : detail::AnySlot {
         template <class Open>
-        explicit SlotHolder(const Open& open) : slot(open()) {} // from a prvalue: a slot need not be movable
+        explicit SlotHolder(const Open& open) : slot(open()) {} // from a prvalue, because a slot need not be movable
         void prepare(const LiveSet& live) override { slot.prepare(live); }
         Ticket save(const LiveSet& live) override { return slot.save(live); }
         Ticket restore(const LiveSet& live) override { return slot.restore(live); }
@@ -360,7 +366,7 @@ private:
 
 namespace detail {
 
-/// How two policies that are not equal differ: `the policy "host" with "threads 8", not "threads 4"`.
+/// Describes how two unequal policies differ: `the policy "host" with "threads 8", not "threads 4"`.
 std::string difference(const AnyPolicy& has, const AnyPolicy& wanted);
 
 } // namespace detail

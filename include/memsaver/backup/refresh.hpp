@@ -5,16 +5,16 @@
 
 namespace memsaver::inline v0_2 {
 
-/// When bytes are saved: at every pause, or once, and again after `invalidate`.
+/// When bytes are saved: at every pause; or once, and again after `invalidate`.
 enum class Refresh : unsigned char { every_pause, once };
 
 namespace detail {
 
-/// How a StoredSlot behaves.
+/// Options of a StoredSlot.
 struct StoredSlotOptions {
     Refresh refresh = Refresh::every_pause;
-    bool retain = true; ///< the room is kept after a resume, for the next pause
-    bool check = false; ///< with Refresh::once: every pause compares what it would not save, and refuses if it differs
+    bool retain = true; ///< keep the storage after a resume, for the next pause
+    bool check = false; ///< with Refresh::once: every pause compares the bytes that it skips, and fails if they differ
 };
 
 } // namespace detail

@@ -1,4 +1,4 @@
-// Bytes between the device and a place that copies do not reach: through a few pinned buffers.
+// Transfers between the device and storage that copies cannot reach, through a few pinned buffers.
 #pragma once
 
 #include "memsaver/backup/copy_lane.hpp"
@@ -19,7 +19,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A place that keeps bytes. Any thread; different bytes at the same time.
+/// Keeps bytes at locations. Thread-safe for different bytes.
 class ByteStore {
 public:
     ByteStore() = default;
@@ -27,34 +27,34 @@ public:
     ByteStore& operator=(const ByteStore&) = delete;
     virtual ~ByteStore() = default;
 
-    /// Of locations and sizes, a power of two.
+    /// Returns the alignment of locations and sizes, a power of two.
     [[nodiscard]] virtual std::size_t alignment() const noexcept = 0;
     virtual Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept = 0;
     virtual Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept = 0;
 };
 
-/// The buffers: two for each thread, so that one is on the link while the other is being stored. Made when first used.
-/// Transfers that run at the same time share them: who finds none free waits.
+/// The ring: two pinned buffers per thread, so that one is copied while the other is stored. Buffers are allocated on
+/// first use. Concurrent transfers share them; a thread that finds none free waits.
 class Ring {
 public:
     static constexpr std::size_t least_buffer = 2_MiB;
 
-    /// Buffers of 2 MiB to `largest_buffer`: two for each of so many threads, or for fewer where `limit_bytes` hold no
-    /// more.
+    /// Uses buffers of 2 MiB to `largest_buffer`: two for each of `threads` threads, or fewer pairs if `limit_bytes` is
+    /// too small for that.
     Ring(AnyDriver driver, std::size_t limit_bytes, unsigned threads, std::size_t largest_buffer);
 
     using Pair = std::array<PinnedBuffer, 2>;
 
-    /// One thread's buffers, for as long as it needs them.
+    /// One thread's pair of buffers, for the lifetime of this object.
     class Loan {
     public:
         explicit Loan(Ring& ring) : ring_{ring}, index_{ring.lend()} {}
         Loan(const Loan&) = delete;
         Loan& operator=(const Loan&) = delete;
         ~Loan() { ring_.take_back(index_); }
-        /// Whether `pair` is going to wait for the device.
+        /// Returns whether `pair` would have to wait for the device.
         [[nodiscard]] bool unsettled() const noexcept { return Ring::unsettled(ring_.pairs_[index_]); }
-        /// `whose` is for the text of errors. Throws OutOfHostMemory.
+        /// Returns the buffers. `whose` is for error messages. Throws OutOfHostMemory.
         Pair& pair(const std::string& whose = {}) { return ring_.made(index_, whose); }
 
     private:
@@ -64,13 +64,12 @@ public:
 
     [[nodiscard]] std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
     [[nodiscard]] std::size_t pairs() const noexcept { return pairs_.size(); }
-    /// Makes the buffers that a transfer of `pieces` pieces uses, while none runs. Throws OutOfHostMemory.
+    /// Allocates the buffers for a transfer of `pieces` pieces. Call while no transfer runs. Throws OutOfHostMemory.
     void prepare(std::size_t pieces, const std::string& whose = {});
-    /// Waits for the device where buffers that nobody has need it before they are used again. Throws what a failure
-    /// stands for.
+    /// Waits for the device if unused buffers may still be touched by earlier work. Throws the exception for a failure.
     void settle(const std::string& whose = {});
-    /// Gives the buffers back, while no transfer runs. Answers the first failure; what is left is used again, or tried
-    /// again by the next call.
+    /// Frees the buffers. Call while no transfer runs. Returns the first failure; buffers that could not be freed are
+    /// reused, or freed by the next call.
     Status clear() noexcept;
 
 private:
@@ -84,12 +83,13 @@ private:
     AnyDriver driver_;
     std::size_t buffer_bytes_;
     std::vector<Pair> pairs_;
-    std::vector<bool> lent_; // guarded by the mutex
+    std::vector<bool> lent_; // guarded by mutex_
     std::mutex mutex_;
     std::condition_variable came_back_;
 };
 
-/// Pieces lie in cells of `ring->buffer_bytes()`. The store outlives the transfer. `whose` is for the text of errors.
+/// Copies pieces, which lie in cells of `ring->buffer_bytes()`. The store must outlive the transfer. `whose` is for
+/// error messages.
 class RingTransfer final : public Ticket::Work {
 public:
     RingTransfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store, std::shared_ptr<Ring> ring,
@@ -102,7 +102,7 @@ public:
 
     MEMSAVER_INLINE Status query(bool& done) noexcept override;
     MEMSAVER_INLINE Status wait() override;
-    /// The bytes pass through this host's hands, so it waits here until they have arrived; not for the rest.
+    /// Bytes pass through the host, so this blocks until the bytes of `range` have arrived, but not for the rest.
     Status follow(StreamRef, Range range) noexcept override { return RingTransfer::wait_for(range); }
     MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
     [[nodiscard]] MEMSAVER_INLINE std::size_t place(Range range) const noexcept override;
@@ -113,7 +113,7 @@ public:
 private:
     static std::size_t bytes_of(const std::vector<Piece>& pieces);
 
-    /// One buffer in use: a piece on its way to it, or from it.
+    /// One buffer and the piece in flight to or from it.
     struct Slot {
         PinnedBuffer* buffer = nullptr;
         OwnedEvent mark;
@@ -125,20 +125,20 @@ private:
 
     void begin(Slot& slot, std::size_t index);
 
-    /// After a failure: the buffer may be used again, so nothing may still be under way. Where that cannot be waited
-    /// for either, the buffer knows.
+    /// After a failure: waits until nothing is in flight, because the buffer may be reused. If that fails too, marks
+    /// the buffer as unsettled.
     void drain(Slot& slot) noexcept;
 
     void finish(Slot& slot);
 
-    /// Throws what a status stands for, with the bytes concerned in the text.
+    /// Throws the exception for a failed status, with the bytes concerned in the message.
     void check_of(const Piece& piece, const Status& status, const Attempt& attempt) const;
     [[nodiscard]] std::uint64_t first_of(const Unit& unit) const noexcept {
         return align_down(unit.location, store_->alignment());
     }
     [[nodiscard]] std::uint64_t origin(const Piece& piece) const noexcept { return first_of(piece.units.front()); }
-    /// `act(buffer, location, bytes)` for each row of neighbours in the store, in whole multiples of its alignment:
-    /// what pads a block belongs to it.
+    /// Calls `act(buffer, location, bytes)` for each run of adjacent units in the store. Runs are whole multiples of
+    /// the store's alignment: a block's padding belongs to it.
     template <class Act>
     void each_run(const Piece& piece, std::byte* data, Act&& act) const {
         for (std::size_t i = 0; i < piece.units.size();) {
@@ -153,7 +153,7 @@ private:
 
     CopyLane lane_;
     std::vector<Piece> pieces_;
-    std::vector<bool> arrived_; // guarded by the mutex
+    std::vector<bool> arrived_; // guarded by mutex_
     const ByteStore* store_;
     std::shared_ptr<Ring> ring_;
     PieceObserver* observer_;
@@ -164,7 +164,7 @@ private:
     std::condition_variable arrival_;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};
-    Crew crew_; // last: it is joined before the rest dies
+    Crew crew_; // last: joined before the other members are destroyed
 };
 
 } // namespace detail

@@ -144,7 +144,7 @@ MEMSAVER_INLINE void RingTransfer::work() {
     Ring::Loan loan{*ring_};
     std::array<Slot, 2> slots;
     try {
-        if (loan.unsettled()) lane_.give_up(); // since: another transfer has failed
+        if (loan.unsettled()) lane_.give_up(); // another transfer has failed since `start`
         auto& pair = loan.pair(whose_);
         slots[0].buffer = &pair[0];
         slots[1].buffer = &pair[1];
@@ -205,7 +205,7 @@ MEMSAVER_INLINE void RingTransfer::finish(Slot& slot) {
         if (observer_ != nullptr) {
             for (const Unit& unit : piece.units) observer_->saved(unit, data + (unit.location - origin(piece)));
         }
-        for (const Unit& unit : piece.units) { // what pads a block is always the same
+        for (const Unit& unit : piece.units) { // zero the padding, so that it is always the same
             const std::uint64_t end = unit.location + unit.bytes;
             std::memset(data + (first_of(unit) - origin(piece)), 0, unit.location - first_of(unit));
             std::memset(data + (end - origin(piece)), 0, align_up(end, store_->alignment()) - end);

@@ -1,4 +1,4 @@
-// Which bytes of which blocks have their home in a file, and which are kept.
+// Records which bytes of which blocks are read from a file, and which are kept.
 #pragma once
 
 #include "memsaver/backup/source_files.hpp"
@@ -19,22 +19,22 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A block is a row of parts: some lie in a file, others are kept, each by the StoredSlot `rest` as if it were a block
-/// of its own. What is in no part has been neither loaded nor saved so far, and becomes kept at the next save.
+/// A block is a row of parts. A part lies in a file, or it is kept: the StoredSlot `rest` saves it as if it were a
+/// block. Bytes in no part have been neither loaded nor saved so far, and become kept at the next save.
 ///
-/// As StoredBooks: `forget` may come at any time, under locks of the arena, so the mutex is held for bookkeeping alone;
-/// everything else belongs to whoever has the slot's operation.
+/// As in StoredBooks, `forget` may be called at any time under locks of the arena, so the mutex is held for bookkeeping
+/// only. Everything else belongs to the thread that runs the slot's operation.
 class SourceBooks {
 public:
     struct Part {
         std::size_t offset = 0; ///< in the block
         std::size_t bytes = 0;
-        std::shared_ptr<const SourceFile> file{}; ///< none: kept
-        std::uint64_t at = 0;                     ///< in the file; or the serial number that `rest` knows it by
-        bool changed = false; ///< in memory since it was read: in the file until a save finds it mapped, then kept
+        std::shared_ptr<const SourceFile> file{}; ///< null: kept
+        std::uint64_t at = 0;                     ///< offset in the file, or the serial number in `rest`
+        bool changed = false; ///< changed in memory since it was read; the next save that finds it mapped makes it kept
 
         [[nodiscard]] std::size_t end() const noexcept { return offset + bytes; }
-        /// It as a block of the slot that keeps it.
+        /// Returns the part as a block of `rest`.
         [[nodiscard]] LiveBlock kept_in(const LiveBlock& block) const noexcept {
             return {block.address + offset, bytes, at};
         }
@@ -43,32 +43,34 @@ public:
 
     SourceBooks(AnyDriver machine, StoreOptions how, bool retain_room);
 
-    /// The kept parts of live blocks, of which some is mapped. With `take`, all that is mapped and does not lie in a
-    /// file, or has changed, becomes kept before.
+    /// Returns the kept parts of live blocks that are mapped at least in part. With `take`, first makes all mapped
+    /// bytes kept that are not in a file or have changed.
     std::vector<LiveBlock> kept(const LiveSet& live, bool take);
-    /// What of live blocks lies in files and is mapped, to be read by `reader`, which opens these files.
+    /// Returns the mapped bytes of live blocks that are in files. Opens these files in `reader`.
     std::vector<Unit> in_files(const LiveSet& live, SourceReader& reader);
-    /// Files that are not what they were: what lies in them is changed from now on. Told to `live.tell`.
+    /// Marks the parts of files that have changed as changed. Reports them to `live.tell`.
     void look_at_files(const LiveSet& live);
 
-    /// The file as it is now: the one that is known, if it is the same.
+    /// Returns the file as it is now: the known SourceFile if it is the same.
     std::shared_ptr<const SourceFile> file_now(const std::string& path, SourceReader& reader);
-    /// No bytes of the range are in a part any more: kept parts that have any go whole. All of the block is mapped.
+    /// Removes a range of bytes from all parts. Kept parts that overlap it are removed entirely. All of the block is
+    /// mapped.
     void cut_out(const LiveBlock& block, std::size_t offset, std::size_t bytes);
-    /// The range, which is in no part, lies in a file.
+    /// Adds a part that lies in a file. Its range must be in no part.
     void put(const LiveBlock& block, Part part);
-    /// The part of the range of bytes that is in a file becomes changed.
+    /// Marks the file parts of the range as changed.
     void change(const LiveBlock& block, std::size_t offset, std::size_t bytes);
     void change_all() noexcept;
-    /// The parts that have any of a range, cut to it. Throws Misuse if there are bytes of which nothing is known.
+    /// Returns the parts that overlap a range. Throws Misuse if the parts do not cover it.
     [[nodiscard]] Parts parts_of(std::uint64_t serial, std::size_t offset, std::size_t bytes);
-    /// A part of a file is kept from now on: `rest` has it by this serial number. False: the block is gone.
+    /// Replaces a part of a file by a kept one, which `rest` has under this serial number. Returns false if the block
+    /// is gone.
     [[nodiscard]] bool keep(std::uint64_t serial, const Part& part);
     [[nodiscard]] std::uint64_t fresh_serial() noexcept { return next_serial_++; }
     void forget(std::uint64_t serial) noexcept;
     void clear() noexcept;
 
-    /// Starts reading. `units` are of files that `reader` has open.
+    /// Starts reading `units`, whose files `reader` has open.
     std::unique_ptr<Ticket::Work> read(std::vector<Unit> units, const SourceReader& reader, const LiveSet& live,
                                        ProgressSink progress);
 
@@ -77,10 +79,10 @@ public:
     bool retain;
     std::shared_ptr<Ring> ring;
     StoredSlot rest;
-    std::shared_ptr<HostRegions> views = std::make_shared<HostRegions>(); ///< copies that the program looks at
-    LiveSet last; ///< whose memory it is, and who is told: for what comes without a LiveSet
+    std::shared_ptr<HostRegions> views = std::make_shared<HostRegions>(); ///< copies for `view`
+    LiveSet last; ///< tag and host budget of the last save, for calls without a LiveSet
 
-    /// While it lives, blocks that are given up are noted: a list of live blocks may have them still.
+    /// For as long as it lives, records blocks that are given up, because a list of live blocks may still contain them.
     class Listing {
     public:
         explicit Listing(SourceBooks& books);
@@ -94,16 +96,16 @@ public:
 
 private:
     [[nodiscard]] bool gone(std::uint64_t serial) const { return gone_.count(serial) != 0; }
-    /// Parts without a range of bytes; `dropped` are the kept ones that had any of it.
+    /// Returns the parts without a range of bytes. `dropped` receives the kept parts that overlap it.
     static Parts without_range(const Parts& parts, std::size_t offset, std::size_t bytes, Parts& dropped);
     static void insert(Parts& parts, Part part);
 
-    std::mutex mutex_; // guards the rest
+    std::mutex mutex_; // guards the members below
     std::unordered_map<std::uint64_t, Parts> blocks_;
     bool listing_ = false;
     std::unordered_set<std::uint64_t> gone_;
     std::map<std::string, std::shared_ptr<const SourceFile>>
-        files_; // the latest of each path; one operation's at a time
+        files_; // the latest file of each path; used by one operation at a time
     std::uint64_t next_first_ = SourceFile::spacing;
     std::uint64_t next_serial_ = 1;
 };

@@ -20,7 +20,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// The mapped ranges of a block, neighbours joined.
+/// Returns the mapped ranges of a block, adjacent ones joined.
 MEMSAVER_INLINE std::vector<Range> mapped_of(const LiveBlock& block, const LiveSet& live) {
     return without(intersection({{block.address, block.bytes}}, live.extents), {});
 }
@@ -50,7 +50,7 @@ MEMSAVER_INLINE std::vector<LiveBlock> SourceBooks::kept(const LiveSet& live, bo
                     known.push_back(range);
                     continue;
                 }
-                for (const Range& away : without({range}, mapped)) { // the file has the only copy
+                for (const Range& away : without({range}, mapped)) { // paused: the file has the only copy
                     const std::size_t skipped = away.address - range.address;
                     now.push_back({part.offset + skipped, away.bytes, part.file, part.at + skipped, true});
                     known.push_back(away);
@@ -58,7 +58,7 @@ MEMSAVER_INLINE std::vector<LiveBlock> SourceBooks::kept(const LiveSet& live, bo
             }
             const std::size_t asked = block.asked != 0 ? block.asked : block.bytes;
             for (const Range& range : without(mapped, known)) {
-                // What pads the block is nobody's: alone it would cost host memory although all else is in files.
+                // Skip padding: kept alone it would cost host memory although all else is in files.
                 if (range.address - block.address < asked)
                     now.push_back({range.address - block.address, range.bytes, {}, fresh_serial()});
             }
@@ -114,7 +114,7 @@ MEMSAVER_INLINE void SourceBooks::look_at_files(const LiveSet& live) {
         SourceReader reader{driver, of_tag(live.tag)};
         try {
             if (reader.look(file->path) == file->facts) continue;
-        } catch (const Error&) { // whatever it is: the bytes are in memory now
+        } catch (const Error&) { // on any error: the bytes are still in memory
         }
         {
             const std::lock_guard lock{mutex_};
@@ -214,7 +214,7 @@ MEMSAVER_INLINE void SourceBooks::forget(std::uint64_t serial) noexcept {
     const std::lock_guard lock{mutex_};
     try {
         if (listing_) gone_.insert(serial);
-    } catch (const std::bad_alloc&) { // it gets a row for nothing
+    } catch (const std::bad_alloc&) { // the block gets an unused entry
     }
     const auto parts = blocks_.find(serial);
     if (parts == blocks_.end()) return;
@@ -255,7 +255,7 @@ MEMSAVER_INLINE SourceBooks::Listing::~Listing() {
 MEMSAVER_INLINE SourceBooks::Parts SourceBooks::without_range(const Parts& parts, std::size_t offset, std::size_t bytes,
                                                               Parts& dropped) {
     Parts now;
-    now.reserve(parts.size() + 2); // one may be cut in two, and one be put between
+    now.reserve(parts.size() + 2); // one part may be cut in two, and `insert` may add one
     for (const Part& part : parts) {
         const std::size_t end = offset + bytes;
         if (part.end() <= offset || end <= part.offset) {

@@ -1,4 +1,4 @@
-// Files of the program's, as a place that bytes are read from.
+// The program's files as a store to read from.
 #pragma once
 
 #include "memsaver/backup/ring_transfer.hpp"
@@ -18,44 +18,44 @@ namespace detail {
 
 /// A file as it was when bytes were loaded from it.
 struct SourceFile {
-    /// Locations of files begin at multiples of this, so that no piece has bytes of two.
+    /// Locations of files begin at multiples of this, so that no piece has bytes of two files.
     static constexpr std::uint64_t spacing = 1_GiB;
 
     std::string path;
     FileFacts facts{};
-    std::uint64_t first = 0; ///< the location of its first byte; never 0
+    std::uint64_t first = 0; ///< location of its first byte; never 0
 };
 
-/// Files that are open, for one transfer. Opening is one thread's, reading is for any.
+/// The files that one transfer has open. Only one thread may open files; any thread may read.
 class SourceReader final : public ByteStore {
 public:
     static constexpr std::size_t page = 4096;
 
-    /// `whose` is for the text of errors.
+    /// `whose` is for error messages.
     SourceReader(AnyDriver driver, std::string whose) : driver_{std::move(driver)}, whose_{std::move(whose)} {}
 
-    /// The facts of what is there now. Throws what a failing call stands for, with the path in the text.
+    /// Returns the current facts of the file. Throws the exception for a failing call, with the path in its message.
     FileFacts look(const std::string& path);
-    /// Opens a file, once. Throws so too; SourceChanged if it is not what it was.
+    /// Opens a file, unless it is open. Throws as `look`, and SourceChanged if the file has changed.
     void open(const std::shared_ptr<const SourceFile>& file);
-    /// Once nothing is read any more: throws SourceChanged if a file changed since it was opened; or the failure of a
-    /// read, which names its file.
+    /// Call after the last read. Throws SourceChanged if a file has changed since it was opened, or the first failure
+    /// of a read, naming its file.
     void check_read() const;
 
-    /// A few bytes, of a file that is open or is opened. Throws as `open`, and what reading stands for.
+    /// Reads a few bytes; opens the file if needed. Throws as `open`, or the exception for a failing read.
     void copy(std::byte* to, const std::shared_ptr<const SourceFile>& file, std::uint64_t offset, std::size_t bytes);
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return page; }
     MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
                                std::size_t bytes) const noexcept override;
-    /// What lies behind the end of a file is left as it is.
+    /// Leaves bytes behind the end of a file unchanged.
     MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
 
 private:
     struct Open {
         std::shared_ptr<const SourceFile> file;
         OwnedFile cached;
-        OwnedFile direct; ///< past the page cache, where that can be
+        OwnedFile direct; ///< bypasses the page cache, if supported
     };
 
     [[nodiscard]] std::vector<Open>::iterator place_of(const SourceFile& file);

@@ -42,7 +42,7 @@ MEMSAVER_INLINE void SourceReader::open(const std::shared_ptr<const SourceFile>&
     if (facts_of(open.cached, file->path) != file->facts) raise_changed(file->path);
     FileFacts facts;
     if (!open.direct.open(driver_, file->path.c_str(), true).ok()) {
-        // Then through the page cache.
+        // Reads go through the page cache.
     } else if (!driver_.file_facts(open.direct.get(), facts).ok() || facts != file->facts) {
         (void)open.direct.close();
     }
@@ -63,7 +63,7 @@ MEMSAVER_INLINE Status SourceReader::put(const std::byte*, std::uint64_t, std::s
 MEMSAVER_INLINE Status SourceReader::get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
     auto open = std::upper_bound(files_.begin(), files_.end(), location,
                                  [](std::uint64_t at, const Open& each) { return at < each.file->first; });
-    --open; // every location comes from one of them
+    --open; // every location belongs to one of them
     const auto offset = static_cast<std::size_t>(location - open->file->first);
     const auto size = static_cast<std::size_t>(open->file->facts.bytes);
     const Status status = read(*open, to, std::min(bytes, size - offset), offset);
@@ -96,7 +96,7 @@ MEMSAVER_INLINE void SourceReader::raise_changed(const std::string& path) const 
 
 MEMSAVER_INLINE Status SourceReader::read(const Open& open, std::byte* to, std::size_t bytes,
                                           std::size_t offset) const noexcept {
-    std::size_t direct = 0; // bytes past the page cache: whole pages, of which the file's end may be none
+    std::size_t direct = 0; // bytes to read directly: whole pages; the last page of the file may be incomplete
     bool cached = true;
     if (open.direct.owns() && driver_.file_cached(open.cached.get(), bytes, offset, cached).ok() && !cached) {
         direct = align_down(bytes, page);
@@ -104,7 +104,7 @@ MEMSAVER_INLINE Status SourceReader::read(const Open& open, std::byte* to, std::
     if (direct != 0) {
         const Status status = driver_.read_file(open.direct.get(), to, direct, offset);
         if (status.code == EINVAL)
-            direct = 0; // the disk's own units are larger
+            direct = 0; // the disk needs a larger alignment
         else if (!status.ok())
             return status;
     }

@@ -1,5 +1,4 @@
-// The slot of bytes that have a file as their home. Knows when they are read; not which they are, nor how a file is
-// read.
+// The slot of FileSource. Knows when files are read, but not which bytes are in files or how files are read.
 #pragma once
 
 #include "memsaver/backup/policy.hpp"
@@ -16,7 +15,7 @@ namespace detail {
 
 class SourceBooks;
 
-/// What the books (SourceBooks) say lies in a file is read from it, the rest is a StoredSlot's.
+/// Reads bytes from files as its SourceBooks say; a StoredSlot keeps the rest.
 class SourceSlot {
 public:
     explicit SourceSlot(std::shared_ptr<SourceBooks> books) : books_{std::move(books)} {}
@@ -30,19 +29,18 @@ public:
     void set_retain(bool yes) noexcept;
     Status close() noexcept;
     void forget(std::uint64_t serial) noexcept;
-    /// All bytes changed: none has its home in a file any more.
+    /// All bytes changed: none is read from a file any more.
     void invalidate() noexcept;
     void invalidate(const LiveBlock& block, std::size_t offset, std::size_t bytes);
-    /// What is kept may be old; what lies in files is not.
+    /// Marks kept bytes as out of date. Bytes in files are not affected.
     void outdated() noexcept;
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept;
     [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const;
-    /// Bytes that have other contents from now on have no home in a file.
+    /// The written bytes are kept from now on, and no longer read from a file.
     void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes);
 
-    /// Reads a part of a block, all of which is mapped, and notes that it has its home there. Throws before anything
-    /// has changed where the file cannot be had; where reading fails, some bytes may be the new ones, and these have no
-    /// home.
+    /// Reads a part of a block, all of which is mapped, and records its origin. If the file cannot be opened, throws
+    /// before anything has changed. If reading fails, some bytes may be new, and none of them has an origin.
     void load(const LiveBlock& block, std::size_t offset, const FileRange& from, const LiveSet& live);
 
 private:

@@ -19,7 +19,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A transfer out of files, and one of what is kept; either may have nothing to do.
+/// A transfer from files and one of kept bytes; either may be empty.
 class SourceTransfer final : public Ticket::Work {
 public:
     SourceTransfer(std::unique_ptr<SourceReader> reader, Ticket kept, Ticket files)
@@ -33,7 +33,7 @@ public:
     Status wait() override {
         Status status;
         std::exception_ptr thrown;
-        for (Ticket* ticket : {&kept_, &files_}) { // for both, whatever becomes of one
+        for (Ticket* ticket : {&kept_, &files_}) { // wait for both, even if one fails
             try {
                 const Status each = ticket->wait();
                 if (status.ok()) status = each;
@@ -43,7 +43,7 @@ public:
         }
         if (!checked_) {
             try {
-                reader_->check_read(); // it knows more about a read that failed
+                reader_->check_read(); // its error for a failed read names the file
             } catch (...) {
                 failure_ = std::current_exception();
             }
@@ -63,7 +63,7 @@ public:
     }
     [[nodiscard]] bool enqueued() const noexcept override { return kept_.enqueued() && files_.enqueued(); }
     [[nodiscard]] std::size_t place(Range range) const noexcept override {
-        return std::max(kept_.place(range), files_.place(range)); // they move side by side
+        return std::max(kept_.place(range), files_.place(range)); // they run concurrently
     }
     [[nodiscard]] bool by_kernels() const noexcept override { return kept_.by_kernels() || files_.by_kernels(); }
     void help() noexcept override {
@@ -76,7 +76,7 @@ public:
     }
 
 private:
-    std::unique_ptr<SourceReader> reader_; // outlives what reads
+    std::unique_ptr<SourceReader> reader_; // outlives its readers
     Ticket kept_;
     Ticket files_;
     bool checked_ = false;
@@ -108,7 +108,7 @@ MEMSAVER_INLINE Ticket SourceSlot::restore(const LiveSet& live) {
     LiveSet kept = live;
     kept.blocks = [&] { return books_->kept(live, false); };
     if (units.empty()) return books_->rest.restore(kept);
-    struct Sums { // what both transfers have done, as one
+    struct Sums { // combined progress of both transfers
         std::atomic<std::size_t> kept_done{0};
         std::atomic<std::size_t> kept_total{0};
         std::atomic<std::size_t> read{0};
@@ -143,7 +143,7 @@ MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset
                      " from its byte " + std::to_string(from.offset) + " on"};
     }
     reader->open(file);
-    books_->cut_out(block, offset, from.bytes); // from here on they have no home
+    books_->cut_out(block, offset, from.bytes); // from here on they have no origin
     {
         const Unit unit{block.address + offset, file->first + from.offset, from.bytes};
         Ticket reading{books_->read({unit}, *reader, live, live.progress), from.bytes};
@@ -195,7 +195,7 @@ MEMSAVER_INLINE BackupView SourceSlot::view(std::uint64_t serial, std::size_t of
         return books_->rest.view(parts.front().at, offset - parts.front().offset, bytes);
     }
     SourceReader reader{books_->driver, of_tag(books_->last.tag)};
-    const auto copy = books_->views->make(books_->driver, bytes, {}, of_tag(books_->last.tag)); // out of core dumps
+    const auto copy = books_->views->make(books_->driver, bytes, {}, of_tag(books_->last.tag)); // not in core dumps
     const Status taken = copy->take();
     if (!taken.ok()) raise(taken, "take host pages", of_tag(books_->last.tag) + format_bytes(bytes), bytes);
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
@@ -227,8 +227,8 @@ MEMSAVER_INLINE void SourceSlot::write(const LiveBlock& block, std::size_t offse
         const SourceBooks::Part kept{begin, end - begin, {}, books_->fresh_serial()};
         try {
             books_->rest.put(kept.kept_in(block), fresh, books_->last);
-            if (!books_->keep(block.serial, kept)) books_->rest.forget(kept.at); // the block has been freed meanwhile
-        } catch (...) {                                                          // nobody knows of it
+            if (!books_->keep(block.serial, kept)) books_->rest.forget(kept.at); // the block was freed
+        } catch (...) {                                                          // no part refers to it
             books_->rest.forget(kept.at);
             throw;
         }

@@ -1,4 +1,4 @@
-// Slots that are needed no more, until they could be closed.
+// Slots that are no longer needed but could not be closed yet.
 #pragma once
 
 #include "memsaver/backup/policy.hpp"
@@ -12,21 +12,21 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// One thread at a time.
+/// Not thread-safe, except `empty`.
 class SpentSlots {
 public:
-    /// Closes a slot, and lets it go; if that fails it is kept, to be tried again. Answers its failure.
+    /// Closes a slot and drops it. If that fails, keeps it for `retry` and returns the failure.
     Status add(std::shared_ptr<AnySlot> slot) noexcept;
 
-    /// Tries those again that are kept. Answers the first failure.
+    /// Closes the kept slots again. Returns the first failure.
     Status retry() noexcept;
 
-    /// Whether none is kept. Any thread.
+    /// Returns whether no slot is kept. Thread-safe.
     [[nodiscard]] bool empty() const noexcept { return count_.load() == 0; }
 
 private:
     std::vector<std::shared_ptr<AnySlot>> slots_;
-    std::atomic<std::size_t> count_{0}; // of them
+    std::atomic<std::size_t> count_{0}; // size of slots_
 };
 
 } // namespace detail

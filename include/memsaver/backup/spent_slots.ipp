@@ -18,7 +18,7 @@ MEMSAVER_INLINE Status SpentSlots::add(std::shared_ptr<AnySlot> slot) noexcept {
     try {
         slots_.push_back(std::move(slot));
         count_.store(slots_.size());
-    } catch (const std::bad_alloc&) { // its destructor tries once more
+    } catch (const std::bad_alloc&) { // its destructor retries once
     }
     return status;
 }

@@ -79,7 +79,7 @@ MEMSAVER_INLINE bool LocationSpace::remove(std::uint64_t location, std::size_t b
     if (location + bytes > begin + size) return false;
     const auto before = static_cast<std::size_t>(location - begin);
     const std::size_t behind = size - before - bytes;
-    if (before != 0 && behind != 0) insert(location + bytes, behind); // the only one that needs memory
+    if (before != 0 && behind != 0) insert(location + bytes, behind); // the only step that allocates
     if (before != 0) {
         change(begin, size, begin, before);
     } else if (behind != 0) {

@@ -1,4 +1,4 @@
-// Which blocks a StoredSlot has kept, and where.
+// Records which blocks a StoredSlot keeps, and where.
 #pragma once
 
 #include "memsaver/backup/policy.hpp"
@@ -18,22 +18,22 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Shared by a slot and its tickets. `forget` may come at any time, under locks of the arena: so it only notes what is
-/// gone, and the mutex, which guards what it touches, is held for bookkeeping alone. Everything else, the store and the
-/// free space in it, belongs to whoever has the slot's operation, one thread at a time.
+/// Shared by a slot and its tickets. `forget` may be called at any time under locks of the arena: it only records that
+/// the block is gone, and the mutex, which guards what it touches, is held for bookkeeping only. Everything else,
+/// including the store and its free space, belongs to the thread that runs the slot's operation.
 class StoredBooks {
 public:
     struct Entry {
-        Address device = 0; ///< of the block, once it has been saved
+        Address device = 0; ///< address of the block, once it was saved
         std::uint64_t location = 0;
         std::size_t bytes = 0;
-        std::size_t skipped = 0; ///< of the place, before the location
+        std::size_t skipped = 0; ///< bytes of the place before the location
         bool saved = false;      ///< the place holds the block's bytes
-        bool fresh = false;      ///< as the program left them, as far as it has told
-        bool partly = false;     ///< just those of its bytes that are away
-        bool forgotten = false;  ///< the block is gone; the place is not free yet
+        bool fresh = false;      ///< up to date, as far as the program has told
+        bool partly = false;     ///< only the paused parts of the block were saved
+        bool forgotten = false;  ///< the block is gone, but its place is not free yet
     };
-    /// A part of the room, as its block has it.
+    /// A block's part of the storage.
     struct Place {
         std::uint64_t location = 0;
         std::size_t bytes = 0;
@@ -43,33 +43,33 @@ public:
     StoredBooks(std::shared_ptr<BackupStore> place, StoredSlotOptions how) : store{std::move(place)}, options{how} {}
 
     [[nodiscard]] Unit unit(const LiveBlock& block) const;
-    /// The units of the parts of a block that are mapped. Answers their bytes.
+    /// Appends the units of the mapped parts of a block. Returns their size in bytes.
     std::size_t add_mapped(const LiveBlock& block, const LiveSet& live, std::vector<Unit>& units) const;
 
     [[nodiscard]] std::size_t room(const Entry& entry) const noexcept;
     void unsave(Entry& entry) noexcept;
-    /// Gives every block a place that has none. If it throws, some may still have none.
+    /// Gives a place to every block that has none. If it throws, some may still have none.
     void place(const std::vector<LiveBlock>& blocks, const LiveSet& live);
-    /// Answers the room that is missing.
+    /// Returns the storage that is missing, in bytes.
     std::size_t place_in_free_room(const std::vector<LiveBlock>& blocks);
-    /// Frees the places of blocks that are gone, and gives back what room is free as a whole; not while a transfer is
-    /// under way. Takes its time, without the mutex. May throw bad_alloc: the rest is swept later.
+    /// Frees the places of blocks that are gone, and storage that is entirely free. No-op while a transfer runs. Slow
+    /// steps run without the mutex. May throw bad_alloc: a later call frees the rest.
     void sweep();
-    /// Nothing is kept any more. Answers what could not be given back.
+    /// Drops everything. Returns the first failure to free storage.
     Status clear() noexcept;
 
     std::shared_ptr<BackupStore> store;
     StoredSlotOptions options;
     LocationSpace space;
-    std::vector<Place> leaving; ///< of blocks that are gone, not free yet
-    Room made;                  ///< room that the space has no memory to note so far
-    std::mutex mutex;           // guards the rest
+    std::vector<Place> leaving; ///< of blocks that are gone; not free yet
+    Room made;                  ///< storage that could not be added to `space` for lack of memory
+    std::mutex mutex;           // guards the members below
     Entries entries;
     std::size_t forgotten = 0; ///< entries whose block is gone
-    std::size_t under_way = 0; ///< transfers, and what prepares them: places of blocks that are gone are not free
+    std::size_t under_way = 0; ///< running transfers and preparations; while there are any, no place is freed
     std::atomic<std::size_t> saved_bytes{0};
 
-    /// While it lives, places of blocks that are given up stay as they are. Sweeps at its beginning.
+    /// For as long as it lives, places of blocks that are given up are not freed. The constructor sweeps.
     class UnderWay {
     public:
         explicit UnderWay(std::shared_ptr<StoredBooks> books);

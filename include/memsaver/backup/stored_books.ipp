@@ -30,7 +30,7 @@ MEMSAVER_INLINE std::size_t StoredBooks::add_mapped(const LiveBlock& block, cons
         const Address begin = std::max(block.address, extent->address);
         const Address end = std::min(block.address + block.bytes, extent->end());
         if (bytes != 0 && units.back().device + units.back().bytes == begin) {
-            units.back().bytes += end - begin; // extents that are neighbours
+            units.back().bytes += end - begin; // adjacent extents
         } else {
             units.push_back({begin, whole.location + (begin - block.address), end - begin});
         }
@@ -63,8 +63,8 @@ MEMSAVER_INLINE std::size_t StoredBooks::place_in_free_room(const std::vector<Li
         Entry& entry = entries[block.serial];
         if (entry.location != 0 || entry.forgotten) continue;
         entry.bytes = block.bytes;
-        // As far into its first unit of alignment as on the device: where the device's memory is parted, at
-        // multiples of more than that, the place can be parted too.
+        // Give the location the same offset within an alignment unit as the device address. Where device memory is
+        // split, at multiples of a larger size, the place can then be split too.
         entry.skipped = static_cast<std::size_t>(block.address % store->alignment());
         const std::uint64_t place = space.take(room(entry));
         if (place != 0) entry.location = place + entry.skipped;

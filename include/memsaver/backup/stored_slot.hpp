@@ -1,4 +1,4 @@
-// The slot of policies that keep bytes somewhere. Knows which blocks are kept and where; not what the place is.
+// The slot of policies that save bytes to a store. Knows which blocks are saved and where, but not what the store is.
 #pragma once
 
 #include "memsaver/backup/policy.hpp"
@@ -19,11 +19,11 @@ class BackupStore;
 class StoredBooks;
 struct StoreOptions;
 
-/// Puts a store around the one that a policy makes, which has these options; empty: that one as it is.
+/// Wraps a policy's store in another store. `options` are those of the policy's store. Empty: no wrapper.
 using AroundStore =
     std::function<std::shared_ptr<BackupStore>(std::shared_ptr<BackupStore>, const StoreOptions& options)>;
 
-/// Saves, restores and forgets by the books (StoredBooks), in the room of a BackupStore.
+/// Saves, restores and forgets blocks. StoredBooks keeps the books; a BackupStore keeps the bytes.
 class StoredSlot {
 public:
     StoredSlot(std::shared_ptr<BackupStore> store, StoredSlotOptions options);
@@ -41,7 +41,7 @@ public:
     [[nodiscard]] std::shared_ptr<DeviceScratch> scratch() const noexcept;
 
     Status resumed() noexcept;
-    /// From the next resume on.
+    /// Takes effect with the next resume.
     void set_retain(bool yes) noexcept;
     Status close() noexcept;
 
@@ -51,13 +51,14 @@ public:
 
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept;
 
-    /// Other bytes for a part of a block that is away. Throws Misuse if nothing is kept of it.
+    /// Overwrites a part of the backup of a paused block. Throws Misuse if nothing is kept of the block.
     void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes);
 
-    /// A block of which nothing is kept, and which is away: these are its bytes. `live` says whose.
+    /// Sets the backup of a paused block that has none. `live` names the tag.
     void put(const LiveBlock& block, const std::byte* from, const LiveSet& live);
 
-    /// The kept bytes of a part of a block. Throws what reading them may throw; Misuse if there are none.
+    /// Returns a view of the backup of a part of a block. Throws Misuse if there is none, or an error from reading the
+    /// bytes.
     [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const;
 
 private:

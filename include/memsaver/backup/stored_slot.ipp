@@ -18,12 +18,12 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A transfer that notes its end in the books.
+/// A transfer that updates the books when it ends.
 class StoredSlot::NotedWork final : public Ticket::Work {
 public:
     struct Saved {
         std::uint64_t serial;
-        bool whole; ///< else a part of the block was away, and may have been saved by nobody
+        bool whole; ///< if false, a part of the block was paused already, and may never have been saved
     };
 
     NotedWork(std::shared_ptr<StoredBooks> books, StoredBooks::UnderWay under_way, Ticket moving,
@@ -44,8 +44,8 @@ public:
 private:
     std::shared_ptr<StoredBooks> books_;
     StoredBooks::UnderWay under_way_;
-    Ticket moving_;            // waits when it dies, which is before the others
-    std::vector<Saved> saved_; // once it is done
+    Ticket moving_;            // destroyed, and so waited for, before the other members
+    std::vector<Saved> saved_; // recorded once the transfer is done
 };
 
 MEMSAVER_INLINE StoredSlot::StoredSlot(std::shared_ptr<BackupStore> store, StoredSlotOptions options)
@@ -84,8 +84,8 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
                 if (books_->options.check) books_->add_mapped(block, live, unchanged);
                 continue;
             }
-            // From here on the place is being written. Where a pause once failed halfway, a part of the block may
-            // be away already: that part's bytes stay good.
+            // From here on the location is being overwritten. After a pause that failed halfway, a part of the block
+            // may already be paused: the saved bytes of that part stay valid.
             entry.device = block.address;
             const bool whole = books_->add_mapped(block, live, units) == block.bytes;
             if (whole) books_->unsave(entry);
@@ -137,9 +137,9 @@ MEMSAVER_INLINE Status StoredSlot::resumed() noexcept {
     if (!books_->options.retain && books_->options.refresh != Refresh::once) return books_->clear();
     try {
         books_->sweep();
-    } catch (const std::bad_alloc&) { // swept later
+    } catch (const std::bad_alloc&) { // a later call sweeps
     }
-    if (const auto scratch = books_->store->scratch(); scratch && saves_once()) { // a pause to come needs none
+    if (const auto scratch = books_->store->scratch(); scratch && saves_once()) { // later pauses do not need it
         if (const Status status = scratch->give(); !status.ok()) return status;
     }
     return books_->store->retry();
@@ -159,12 +159,12 @@ MEMSAVER_INLINE void StoredSlot::forget(std::uint64_t serial) noexcept {
         auto entry = books_->entries.find(serial);
         if (entry == books_->entries.end()) {
             if (books_->under_way == 0) return;
-            entry = books_->entries.try_emplace(serial).first; // whoever is about to give it a place must know
+            entry = books_->entries.try_emplace(serial).first; // so that a `place` under way learns of it
         }
         if (std::exchange(entry->second.forgotten, true)) return;
         books_->unsave(entry->second);
         books_->forgotten += 1;
-    } catch (const std::bad_alloc&) { // given a place for nothing
+    } catch (const std::bad_alloc&) { // the block gets a location that is never used
     }
 }
 
@@ -175,7 +175,7 @@ MEMSAVER_INLINE void StoredSlot::invalidate() noexcept {
 
 MEMSAVER_INLINE void StoredSlot::write(const LiveBlock& block, std::size_t offset, const std::byte* from,
                                        std::size_t bytes) {
-    const StoredBooks::UnderWay under_way{books_}; // its place stays
+    const StoredBooks::UnderWay under_way{books_}; // keeps the location from being freed
     Unit unit;
     {
         const std::lock_guard lock{books_->mutex};
@@ -213,7 +213,7 @@ MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t of
             location = entry->second.location + offset;
     }
     if (location == 0) throw Misuse{"nothing is kept of this block now"};
-    return books_->store->view(location, bytes); // a place is not free before the next operation
+    return books_->store->view(location, bytes); // a location is not freed before the next operation
 }
 
 MEMSAVER_INLINE StoredSlot::NotedWork::NotedWork(std::shared_ptr<StoredBooks> books, StoredBooks::UnderWay under_way,

@@ -1,4 +1,4 @@
-// A claim on bytes that are on their way. Does not know what moves them.
+// A ticket: a handle to bytes in flight. Knows nothing about what moves them.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -13,7 +13,7 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Told `(bytes done, bytes to do)`, from any thread. What it throws is swallowed.
+/// Receives `(bytes done, bytes to do)` on any thread. Exceptions that it throws are swallowed.
 using ProgressSink = std::function<void(std::size_t, std::size_t)>;
 
 namespace detail {
@@ -33,75 +33,78 @@ private:
 
 } // namespace detail
 
-/// Work that has been enqueued and goes on by itself. Move-only; its destructor waits, so that no byte moves behind
-/// the back of whoever holds the memory. A default Ticket stands for nothing to do, and is done. Any thread may ask and
-/// wait, several at once.
+/// A handle to work that has been started and runs on its own. Move-only. The destructor waits, so that no byte moves
+/// after the ticket is gone. A default-constructed Ticket stands for no work and is done. Thread-safe: several threads
+/// may query and wait at once.
 class Ticket {
 public:
-    /// What moves the bytes. `wait` may be called more than once, from one thread at a time, and answers the same; the
-    /// others may be called from several threads at once.
+    /// The work that moves the bytes. `wait` is called from one thread at a time, possibly more than once, and must
+    /// return the same result each time. The other methods may be called from several threads at once.
     class Work {
     public:
         Work() = default;
         Work(const Work&) = delete;
         Work& operator=(const Work&) = delete;
         virtual ~Work() = default;
-        /// Whether all of it has arrived; never waits.
+        /// Sets `done` to whether all bytes have arrived. Does not wait.
         virtual Status query(bool& done) noexcept = 0;
-        /// Waits until all of it has arrived, or until what has not never will. May throw an Error, where no status
-        /// says what is wrong.
+        /// Waits until all bytes have arrived, or until those that have not can no longer arrive. May throw an Error if
+        /// no Status can describe the failure.
         virtual Status wait() = 0;
-        /// Makes later work of `stream` start after the bytes of `range` have arrived; does not wait for the rest.
+        /// Makes later work of `stream` wait for the bytes of `range`, and only for those.
         virtual Status follow(StreamRef stream, Range range) noexcept = 0;
-        /// Waits until the bytes of `range` have arrived; for the rest too, unless overridden. May throw as `wait`.
+        /// Waits until the bytes of `range` have arrived. Unless overridden, it waits for all bytes. May throw as
+        /// `wait` does.
         virtual Status wait_for(Range) { return wait_in_turn(); }
-        /// Whether all of it is on its streams, so that nothing but the device can keep it from arriving.
+        /// Returns whether all of the work is already on its streams, so that only the device can keep it from
+        /// completing.
         [[nodiscard]] virtual bool enqueued() const noexcept { return false; }
-        /// When the last bytes of `range` come: the number of their part, in the order in which the parts are begun.
+        /// Returns the index of the last part that has bytes of `range`, in the order in which the parts are started.
         [[nodiscard]] virtual std::size_t place(Range) const noexcept { return 0; }
-        /// Whether bytes come by kernels of the device, which a stream that waits for the host might stand in the way
-        /// of: streams share the few queues that the hardware has.
+        /// Returns whether kernels on the device move bytes. A stream that waits for the host might block such a
+        /// kernel, because streams share the few hardware queues.
         [[nodiscard]] virtual bool by_kernels() const noexcept { return false; }
-        /// Does here what an executor of the program's has not begun: its threads may all wait for who calls this.
+        /// Runs on the calling thread the work that a program's executor has not started. The executor's threads may
+        /// all be waiting for the caller.
         virtual void help() noexcept {}
-        /// Nobody wants it any more: what is not on its streams need not go, and `wait` then answers a failure. Any
-        /// time, any thread; does not wait.
+        /// Cancels the work: the parts that are not on a stream yet may be skipped, and `wait` then returns a failure.
+        /// Callable at any time from any thread. Does not wait.
         virtual void cancel() noexcept {}
 
     private:
         friend class Ticket;
         Status wait_in_turn();
 
-        std::atomic<bool> waiting_{false}; // a thread is in `wait`; no mutex, whose header every user would read
+        std::atomic<bool> waiting_{false}; // a thread is in `wait`; no mutex, to avoid its header
     };
 
     Ticket() = default;
-    /// `bytes`: how many are moved or filled, for the report.
+    /// `bytes`: how many bytes the work moves or fills, for the report.
     Ticket(std::unique_ptr<Work> work, std::size_t bytes) noexcept : work_{std::move(work)}, bytes_{bytes} {}
 
     Ticket(Ticket&& other) noexcept : work_{std::move(other.work_)}, bytes_{std::exchange(other.bytes_, 0)} {}
     Ticket& operator=(Ticket&& other) noexcept;
     ~Ticket() { wait_quietly(); }
 
-    /// Bytes that the work moves or fills in all, whether they have arrived or not.
+    /// Returns the total number of bytes that the work moves or fills, whether or not they have arrived.
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-    // See Work for what these answer.
+    // See Work for the results of these.
     Status query(bool& done) noexcept;
     Status wait();
     /// Waits until the bytes of `range` have arrived.
     Status wait_for(Range range) { return work_ ? work_->wait_for(range) : Status{}; }
-    /// Whether nothing but the device can keep the bytes from arriving.
+    /// Returns whether only the device can keep the bytes from arriving.
     [[nodiscard]] bool enqueued() const noexcept { return !work_ || work_->enqueued(); }
     /// See Work::place.
     [[nodiscard]] std::size_t place(Range range) const noexcept { return work_ ? work_->place(range) : 0; }
-    /// Whether bytes come by kernels of the device.
+    /// Returns whether kernels on the device move bytes.
     [[nodiscard]] bool by_kernels() const noexcept { return work_ && work_->by_kernels(); }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
     /// See Work::help.
     void help() noexcept {
         if (work_) work_->help();
     }
-    /// Nobody wants the bytes any more.
+    /// See Work::cancel.
     void cancel() noexcept {
         if (work_) work_->cancel();
     }

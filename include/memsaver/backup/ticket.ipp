@@ -15,7 +15,7 @@ MEMSAVER_INLINE void Progress::add(std::size_t bytes) noexcept {
     if (!sink_) return;
     try {
         sink_(done, total_);
-    } catch (...) { // a sink's trouble is not the transfer's
+    } catch (...) { // a failing sink must not fail the transfer
     }
 }
 
@@ -57,7 +57,7 @@ MEMSAVER_INLINE Status Ticket::query(bool& done) noexcept {
 MEMSAVER_INLINE void Ticket::wait_quietly() noexcept {
     try {
         (void)wait();
-    } catch (...) { // nobody asked how it went
+    } catch (...) { // the caller did not ask for the result
     }
 }
 

@@ -1,4 +1,4 @@
-// A policy around a policy: kept bytes are checked before they come back. Needs xxHash, for those who include this.
+// A policy that wraps another policy and verifies checksums before bytes are restored. Including it requires xxHash.
 #pragma once
 
 #include "memsaver/backup/damaged.hpp"
@@ -17,7 +17,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A checksum (XXH3, 64 bits) of every unit, taken as it passes, for as long as its bytes are kept.
+/// Keeps a checksum (XXH3, 64 bits) of every saved unit for as long as the unit's bytes are kept.
 class ChecksumObserver final : public PieceObserver {
 public:
     inline void about(const std::string& tag) override;
@@ -39,20 +39,20 @@ private:
 
 } // namespace detail
 
-/// `Verified<HostBackup>{{...}}`: as the policy inside, and a resume whose bytes differ from what was saved throws
-/// BackupDamaged before any of the tag's memory is the program's again.
+/// Wraps another policy, as in `Verified<HostBackup>{{...}}`. Behaves like the wrapped policy, but a resume throws
+/// BackupDamaged if the bytes differ from those that were saved, before the program gets any of the tag's memory back.
 template <class P>
 struct Verified {
     P policy{};
 
     [[nodiscard]] std::string_view name() const noexcept { return "verified"; }
-    /// The name and the options of the policy inside: "of host, pinned, ...".
+    /// Returns the name and options of the wrapped policy: "of host, pinned, ...".
     [[nodiscard]] std::string describe() const {
         const AnyPolicy inside{policy};
         return "of " + std::string{inside.name()} + ", " + inside.describe();
     }
 
-    /// `around` is for the policies around this one.
+    /// `around` is set by policies that wrap this one.
     [[nodiscard]] auto open(const AnyDriver& driver) const {
         return policy.open(driver, std::make_shared<detail::ChecksumObserver>());
     }
@@ -66,4 +66,4 @@ struct Verified {
 
 } // namespace memsaver::inline v0_2
 
-#include "memsaver/backup/verified.ipp" // always: the compiled form does without xxHash
+#include "memsaver/backup/verified.ipp" // in both forms: the compiled form does not use xxHash
