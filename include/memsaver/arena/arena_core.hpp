@@ -68,36 +68,36 @@ private:
 ///
 /// Invariants:
 ///
-/// - *Open* and *shut*. Every address in `heaps_` is on one of two sides. Only open memory serves allocations. Memory
-///   is shut while it is paused or while an operation works on it:
-///
-///     open  --pause begins-->  shut, in hand  --pause ends-->  shut, paused  --resume ends-->  open
-///                                   `---pause dropped or failed--->  open
-///
-/// A pause shuts all memory that is open when it begins; growth meanwhile adds new open memory. When an operation ends,
-/// only paused memory stays shut. Exception: if host memory runs out at that point, open memory also stays shut until
-/// the next operation ends (`unfinished_`).
-/// - *In hand*. An operation moves its extents out of `pages_.active`. Until it moves them back, holds, pauses or
-///   releases them, they are in hand: counted in `pages_.in_hand`, with spare capacity for each in `pages_.active` and
-///   `pages_.held`. So ending an operation allocates no host memory and cannot fail for lack of it.
+/// - *Open and shut*. Memory known to `heaps_` is open or shut. Only open memory serves allocations. Memory is shut
+///   while it is paused, or while a pause or resume works on it. A pause shuts all memory that is open when it begins;
+///   growth meanwhile adds new open memory. When an operation ends, only paused memory stays shut. Exception: if host
+///   memory runs out at that point, open memory stays shut until the next operation ends (`unfinished_`).
+/// - *In hand*. An operation moves its extents out of `pages_.active`. They are in hand until it moves them back, holds
+///   them or gives them up: counted in `pages_.in_hand`, with spare capacity for each in `pages_.active` and
+///   `pages_.held`. So ending an operation needs no host memory for them. New extents of growth and of a resume are in
+///   hand until they become active.
 /// - *Deferred frees*. Blocks deallocated in shut memory during an operation are only noted. They become free when the
 ///   operation ends, or after a fence (see `end_operation`).
 /// - *Paused batches*. `pages_.paused` and `arriving_` change only with both the turn and the pages' mutex held, so
 ///   either of the two suffices to read them.
+///
+///     open  --pause begins-->  shut, in hand  --pause ends-->  shut, paused  --resume ends-->  open
+///                                   |
+///                                   `-- pause dropped, or unmap failed -->  open
 ///
 /// Locks, in acquisition order:
 ///
 /// - the turn: one operation at a time. Held across waits, copies and driver calls.
 /// - `growing_`: held by the one thread that adds extents, and by a pause or trim while it takes extents out. Held
 ///   across driver calls that do not wait for the device; only `close` waits while holding it.
-/// - the pages' mutex, or the heaps' locks: bookkeeping only.
+/// - the pages' mutex, then the heaps' locks: bookkeeping only.
 class ArenaCore final : public ArenaBase, public Neighbour {
 public:
     class Pause; // the operations, in steps; run_steps.hpp runs those of many arenas
     class Resume;
     class Trim;
     class SaveAhead;
-    class Arriving; // bytes in transit while no operation holds the turn: arriving.hpp
+    class Arriving; // bytes in flight while no operation holds the turn: arriving.hpp
 
     /// `on_segment` is called with every new range of addresses before blocks are allocated from it. Throws Misuse for
     /// invalid options, or the error of a failing driver call.
@@ -141,21 +141,22 @@ public:
     void set_margin(std::size_t bytes) noexcept { pages_.set_margin(bytes); }
     [[nodiscard]] std::size_t margin() const noexcept { return pages_.margin(); }
 
-    /// Waits for the turn, then until bytes in transit have arrived or failed to arrive. Throws NotIdle once the
+    /// Waits for the turn, then until bytes in flight have arrived or failed to arrive. Throws NotIdle once the
     /// deadline has passed; Misuse, beginning with `what`, after `close`. With `join`, does not wait for bytes that a
     /// streamed resume is still restoring.
     Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use", bool join = false);
-    /// Returns the turn if that requires no waiting.
+    /// Returns the turn if it is free and no bytes in flight have to be waited for. Empty after `close` and in a forked
+    /// child.
     std::optional<Turn::Hold> try_turn();
-    /// Waits for another thread's operation on this arena, and for bytes in transit. Returns whether there were any.
+    /// Waits for another thread's operation on this arena, and for bytes in flight. Returns whether there were any.
     bool wait_for_others() noexcept override { return turn_.wait_for_others() || finish_arriving(); }
 
-    /// Returns the bytes in transit, if any; also bytes whose restore failed, until the next pause or resume.
+    /// Returns the bytes in flight, if any; also bytes whose restore failed, until the next pause or resume.
     [[nodiscard]] std::shared_ptr<Arriving> arriving() noexcept;
-    /// Waits until the bytes in transit have arrived, and commits them. Takes the turn. Returns whether there were any.
+    /// Waits until the bytes in flight have arrived, and commits them. Takes the turn. Returns whether there were any.
     /// Failures are reported to the threads that wait for the arrival.
     bool finish_arriving() noexcept;
-    /// Stores bytes in transit that continue without the turn. Requires the turn.
+    /// Sets the bytes in flight that continue without the turn, or null. Requires the turn.
     void set_arriving(std::shared_ptr<Arriving> arriving) noexcept;
 
     /// Releases unused memory for other savers and arenas on the machine. See Neighbours.
@@ -181,7 +182,7 @@ public:
     [[nodiscard]] bool on_its_way() noexcept;
     /// Returns whether some pages are active or are just being paused.
     [[nodiscard]] bool any_there() noexcept;
-    /// Returns the physical bytes of pages that are released once device work has completed.
+    /// Returns the physical bytes of pages whose release waits for device work.
     [[nodiscard]] std::size_t waiting_bytes() noexcept { return pages_.waiting_bytes(); }
 
     /// Returns whether this process is a forked child of the one that made the arena. The owner must then leave the
@@ -190,7 +191,8 @@ public:
 
     /// Returns the physical bytes that a resume would take now.
     [[nodiscard]] std::size_t bytes_to_resume();
-    /// Prepares what saving the live blocks requires. Thread-safe; allocations continue meanwhile.
+    /// Allocates in advance the resources that saving the live blocks needs. Thread-safe; allocations continue
+    /// meanwhile.
     void prepare();
     /// Marks all saved bytes as out of date, because the program changed them: the next pause saves them again.
     void invalidate();
@@ -252,7 +254,7 @@ private:
     /// enough to be worth it.
     [[nodiscard]] std::vector<Range> dead_ranges(const std::vector<Range>& paused);
     [[nodiscard]] std::vector<Range> ranges_to_resume();
-    /// Releases pages that were released earlier and waited for work, as far as that work has completed.
+    /// Releases held pages, in particular those of elastic releases whose work has completed in the meantime.
     Status collect_released(std::size_t& released_bytes) noexcept;
     /// Returns a mark for all work submitted to the device so far. It counts as completed once a fence that begins
     /// later has ended.
@@ -262,11 +264,11 @@ private:
     /// Makes the stream wait for bytes that are being restored. Returns whether there are any. See require_resumed.
     bool follow_arriving(StreamRef stream, const char* what);
     void cancel_arriving() noexcept;
-    // Bytes in transit; all of these require the turn.
-    /// Waits for the bytes in transit, and commits them. Throws NotIdle once the deadline has passed. With `join`, does
+    // Bytes in flight; all of these require the turn.
+    /// Waits for the bytes in flight, and commits them. Throws NotIdle once the deadline has passed. With `join`, does
     /// not wait for bytes that are being restored.
     void settle_arriving(const Deadline& deadline = {}, bool join = false);
-    /// Commits the bytes in transit if that requires no waiting. Returns whether nothing is in transit afterwards.
+    /// Commits the bytes in flight if that requires no waiting. Returns whether nothing is in flight afterwards.
     bool try_settle_arriving() noexcept;
     /// Makes memory whose restore failed paused again: waits for the device, then releases the pages.
     void give_up_failed_arrival() noexcept;
@@ -369,7 +371,8 @@ public:
     /// Returns whether it releases memory, so that work must be waited for first.
     [[nodiscard]] bool takes() const noexcept { return !ranges_.empty() || released_; }
 
-    /// Notes that the work submitted to the device before the pause has completed.
+    /// Notes that the work to wait for has completed. `whole_device`: that was all work of the device, so it is a
+    /// fence.
     void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept;
 
     /// Starts saving. Throws what the policy throws.
@@ -516,9 +519,8 @@ private:
     std::vector<Range> kept_;     // the ranges to resume, sorted
     std::vector<Extent> extents_; // extents for them
     bool put_off_ = false;
-    bool alone_ = false;    // has given up the turn
-    bool enqueued_ = false; // copies may be in flight even without a ticket: a `restore` that threw may not have waited
-                            // for its copies
+    bool alone_ = false;       // has given up the turn
+    bool enqueued_ = false;    // copies may be in flight, also those of a `restore` that threw
     std::vector<Range> first_; // ranges to restore first
     std::vector<Range> begun_; // ranges that `enqueue` has begun
     std::vector<Ticket> tickets_;
@@ -544,7 +546,7 @@ public:
     [[nodiscard]] static constexpr bool empty() noexcept { return false; }
     [[nodiscard]] static constexpr bool takes() noexcept { return true; } // freed blocks may be waiting for the device
 
-    /// Notes that the work submitted to the device before the trim has completed, so blocks freed before it are free.
+    /// As Pause::idle. With `whole_device`, blocks freed before the trim are free.
     void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept;
 
     /// Releases extents that are entirely free. Failures are recorded and reported by `commit`.
