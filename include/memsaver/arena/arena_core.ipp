@@ -207,7 +207,7 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
         if (heaps_.fence_is_worth_it(size, request.alignment, waited ? ~std::size_t{0} : step)) {
             waited = true;
             const bool all = heaps_.fence_for(size, request.alignment);
-            if (const Address address = take()) return address; // its own shard may suffice
+            if (const Address address = take()) return address; // its own shard may suffice: no need to stop others
             if (!all) heaps_.fence();
             heaps_.settle();
             continue;
@@ -468,8 +468,9 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
     const LiveBlock block = block_of(range, refusal);
     if (!covers(pages_.paused_ranges(), range)) throw refusal("it is not paused: write to the memory itself");
     const auto* const bytes_at = static_cast<const std::byte*>(from);
-    for (const bool own : {!policy_.keeps_bytes(), policy_.keeps_bytes()}) { // slots that may refuse come first
-        for (const auto& batch : pages_.paused) {                            // no lock: the turn is held
+    // Slots that may refuse come first, before anything changes.
+    for (const bool own : {!policy_.keeps_bytes(), policy_.keeps_bytes()}) {
+        for (const auto& batch : pages_.paused) { // no lock: the turn is held
             if ((batch.slot == own_) != own) continue;
             for (const Range& part : intersection(batch.ranges, {range})) {
                 try {
@@ -999,7 +1000,8 @@ MEMSAVER_INLINE ArenaCore::ElasticPages::ElasticPages(ArenaCore& core, std::size
 
 MEMSAVER_INLINE ArenaCore::ElasticPages::~ElasticPages() {
     if (core_.closed_.load() || core_.forked()) return;
-    if (core_.options().single_handle) { // memory that graph replays touch stays until the arena closes
+    // Memory that graph replays touch stays until the arena closes, because no graph keeps such pages alive.
+    if (core_.options().single_handle) {
         if (order_.kind == FreeOrder::Kind::replayed || !give_all()) return;
     }
     core_.owned_ranges_.remove(reserved_);

@@ -150,9 +150,8 @@ public:
     /// An extent whose pages could not be released so far.
     struct Held {
         Extent extent;
-        bool owns_addresses; // otherwise they belong to a paused or an elastic range
-        std::shared_ptr<const WorkMark>
-            until{}; // work that may still touch it: an elastic release waits for it, nothing failed
+        bool owns_addresses;                     // otherwise they belong to a paused or an elastic range
+        std::shared_ptr<const WorkMark> until{}; // work that an elastic release waits for; nothing failed
         [[nodiscard]] Range range() const noexcept { return {extent.address(), extent.bytes()}; }
     };
 
@@ -171,9 +170,7 @@ public:
     /// Returns the bytes of all segments. Requires the mutex.
     [[nodiscard]] std::size_t reserved_bytes() const noexcept;
     [[nodiscard]] std::size_t peak_bytes() const noexcept { return peak_bytes_.load(); }
-    [[nodiscard]] std::size_t physical_bytes() const noexcept {
-        return physical_bytes_.load();
-    } // of all existing handles
+    [[nodiscard]] std::size_t physical_bytes() const noexcept { return physical_bytes_.load(); } // of all handles
 
     // --- one extent ---
 
@@ -308,8 +305,7 @@ public:
     std::vector<Extent> active;
     std::vector<Batch> paused;
     std::vector<Held> held;
-    std::size_t in_hand =
-        0; // extents of growth and operations; `active` and `held` have spare capacity for each of them
+    std::size_t in_hand = 0; // extents of growth and operations: `active` and `held` have spare capacity for each
 };
 
 } // namespace detail
