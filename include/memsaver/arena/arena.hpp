@@ -1,4 +1,4 @@
-// One tag's memory on one device, and the operations on it. Does not know other tags.
+// One tag's memory on one device, and its operations. Knows nothing about other tags.
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"

@@ -1,4 +1,4 @@
-// One tag's memory on one device: grows, hands out blocks, pauses and resumes. Does not know other tags.
+// One tag's memory on one device: grows, allocates blocks, pauses and resumes. Knows nothing about other tags.
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
@@ -30,10 +30,11 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Like a mutex, but held across waits and copies, so nothing that must be quick ever asks for it.
+/// The right to run an operation on an arena. Like a mutex, but held across waits, copies and driver calls, so code
+/// that must be fast (`allocate`, `deallocate`, `usage`) never takes it.
 class Turn {
 public:
-    /// Holds the turn until it dies. Move-only.
+    /// Holds the turn until it is destroyed. Move-only.
     class [[nodiscard]] Hold {
     public:
         explicit Hold(Turn& turn) noexcept : turn_{&turn} {}
@@ -48,49 +49,64 @@ public:
     /// Waits for the turn. Throws NotIdle, naming `tag`, once the deadline has passed.
     Hold take(const Deadline& deadline = {}, const std::string& tag = {});
 
-    /// The turn if it is to be had at once.
+    /// Returns the turn if it is free now.
     std::optional<Hold> try_take();
 
-    /// Waits for the operation of another thread that has the turn now, if there is one; answers whether there was.
+    /// If another thread holds the turn, waits for its operation to end. Returns whether there was one.
     bool wait_for_others();
 
 private:
     std::mutex mutex_;
     std::condition_variable freed_;
     bool taken_ = false;
-    pthread_t owner_{};       ///< while it is taken
-    std::uint64_t ended_ = 0; ///< operations
+    pthread_t owner_{};       ///< valid while the turn is taken
+    std::uint64_t ended_ = 0; ///< number of operations that have ended
 };
 
-/// Three books are kept in step: the pages (which addresses have memory), the heaps (which bytes are whose), and the
-/// slots (what is kept of paused bytes).
+/// One tag's memory on one device. Keeps three data structures consistent: `pages_` (which addresses have memory),
+/// `heaps_` (which bytes belong to which block) and the slots (saved bytes of paused memory).
 ///
-/// - *Open* addresses serve allocations; *shut* ones do not, because they are paused or an operation has them in hand.
-///   A pause shuts everything that is open, and growth then adds open memory beside it. When an operation ends, just
-///   what is paused stays shut.
-/// - An operation takes its extents out of `pages_.active`. Until it puts them back they are *in hand*: `active` and
-///   `held` have room for each of them, so that ending an operation needs no host memory.
-/// - Deallocations in shut memory during an operation are noted and take effect when it ends.
+/// Invariants:
 ///
-/// Locks, in the order in which they are taken: the turn (one operation at a time; held across waits and copies), then
-/// `growing_` (one thread adds extents, or a pause takes them all; held across driver calls that do not wait; a close
-/// waits), then the pages' mutex or the heaps' (bookkeeping).
+/// - *Open and shut*. Memory known to `heaps_` is open or shut. Only open memory serves allocations. Memory is shut
+///   while it is paused, or while a pause or resume works on it. A pause shuts all memory that is open when it begins;
+///   growth meanwhile adds new open memory. When an operation ends, only paused memory stays shut. Exception: if host
+///   memory runs out at that point, open memory stays shut until the next operation ends (`unfinished_`).
+/// - *In hand*. An operation moves its extents out of `pages_.active`. They are in hand until it moves them back, holds
+///   them or gives them up: counted in `pages_.in_hand`, with spare capacity for each in `pages_.active` and
+///   `pages_.held`. So ending an operation needs no host memory for them. New extents of growth and of a resume are in
+///   hand until they become active.
+/// - *Deferred frees*. Blocks deallocated in shut memory during an operation are only noted. They become free when the
+///   operation ends, or after a fence (see `end_operation`).
+/// - *Paused batches*. `pages_.paused` and `arriving_` change only with both the turn and the pages' mutex held, so
+///   either of the two suffices to read them.
+///
+///     open  --pause begins-->  shut, in hand  --pause ends-->  shut, paused  --resume ends-->  open
+///                                   |
+///                                   `-- pause dropped, or unmap failed -->  open
+///
+/// Locks, in acquisition order:
+///
+/// - the turn: one operation at a time. Held across waits, copies and driver calls.
+/// - `growing_`: held by the one thread that adds extents, and by a pause or trim while it takes extents out. Held
+///   across driver calls that do not wait for the device; only `close` waits while holding it.
+/// - the pages' mutex, then the heaps' locks: bookkeeping only.
 class ArenaCore final : public ArenaBase, public Neighbour {
 public:
     class Pause; // the operations, in steps; run_steps.hpp runs those of many arenas
     class Resume;
     class Trim;
     class SaveAhead;
-    class Arriving; // bytes that are on their way while no operation has the turn: arriving.hpp
+    class Arriving; // bytes in flight while no operation holds the turn: arriving.hpp
 
-    /// `on_segment` is told of every range of addresses before blocks come from it. Throws Misuse for impossible
-    /// options, or what a failing driver call stands for.
+    /// `on_segment` is called with every new range of addresses before blocks are allocated from it. Throws Misuse for
+    /// invalid options, or the error of a failing driver call.
     ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
               std::function<void(Range)> on_segment = {});
     MEMSAVER_INLINE ~ArenaCore() override;
 
-    /// Takes what `options.reserve` asks for; called once whoever owns the arena has it in hand, and again after a
-    /// failure: once it was there, does nothing. Throws OutOfMemory if it does not fit.
+    /// Allocates the memory that `options.reserve` requests. The owner calls it after construction, and again after a
+    /// failure; once it has succeeded, it is a no-op. Throws OutOfMemory if the memory does not fit.
     void reserve();
 
     MEMSAVER_INLINE void* allocate(const Request& request) override;
@@ -125,100 +141,102 @@ public:
     void set_margin(std::size_t bytes) noexcept { pages_.set_margin(bytes); }
     [[nodiscard]] std::size_t margin() const noexcept { return pages_.margin(); }
 
-    /// The right to run one operation, once what is on its way has arrived (or could not). Throws NotIdle once the
-    /// deadline has passed; Misuse, beginning with `what`, after `close`. `join`: bytes that are being brought back may
-    /// go on meanwhile.
+    /// Waits for the turn, then until bytes in flight have arrived or failed to arrive. Throws NotIdle once the
+    /// deadline has passed; Misuse, beginning with `what`, after `close`. With `join`, does not wait for bytes that a
+    /// streamed resume is still restoring.
     Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use", bool join = false);
-    /// The same if it is to be had at once.
+    /// Returns the turn if it is free and no bytes in flight have to be waited for. Empty after `close` and in a forked
+    /// child.
     std::optional<Turn::Hold> try_turn();
-    /// Waits for the operation that another thread has under way here, and for what is on its way, if there is any;
-    /// answers whether there was.
+    /// Waits for another thread's operation on this arena, and for bytes in flight. Returns whether there were any.
     bool wait_for_others() noexcept override { return turn_.wait_for_others() || finish_arriving(); }
 
-    /// What is on its way, if anything is; also what could not be brought, until the next pause or resume.
+    /// Returns the bytes in flight, if any; also bytes whose restore failed, until the next pause or resume.
     [[nodiscard]] std::shared_ptr<Arriving> arriving() noexcept;
-    /// Waits until it has arrived, if anything is on its way, and ends it; answers whether anything was. Takes the
-    /// turn. What failed is told to whoever waits for the arrival.
+    /// Waits until the bytes in flight have arrived, and commits them. Takes the turn. Returns whether there were any.
+    /// Failures are reported to the threads that wait for the arrival.
     bool finish_arriving() noexcept;
-    /// With the turn held: this goes on without it.
+    /// Sets the bytes in flight that continue without the turn, or null. Requires the turn.
     void set_arriving(std::shared_ptr<Arriving> arriving) noexcept;
 
-    /// What the arenas of other savers on the machine may have; see Neighbours.
+    /// Releases unused memory for other savers and arenas on the machine. See Neighbours.
     MEMSAVER_INLINE std::size_t give_room(bool wait) noexcept override;
 
-    // --- looks that cost next to nothing, for those who ask many arenas ---
+    // --- cheap queries, for callers that query many arenas ---
 
-    /// Physical bytes of handles that live.
+    /// Returns the physical bytes of all existing handles.
     [[nodiscard]] std::size_t mapped_bytes() const noexcept {
         return pages_.physical_bytes() + (own_scratch_ ? own_scratch_->held_bytes() : 0);
     }
-    /// A pause or a trim would find nothing to do.
+    /// Returns whether freed blocks or released pages wait for device work.
     [[nodiscard]] bool anything_waits() { return heaps_.anything_waits() || pages_.anything_waits(); }
+    /// Returns whether a pause or a trim would have nothing to do.
     [[nodiscard]] bool idle_for_pause() const noexcept { return mapped_bytes() == 0 && spent_.empty(); }
-    /// A resume would find nothing to do.
+    /// Returns whether a resume would have nothing to do.
     [[nodiscard]] bool nothing_paused() noexcept;
-    /// How often pages of it have gone in a pause.
+    /// Returns how many pauses have released pages.
     [[nodiscard]] std::uint64_t pauses() const noexcept { return pauses_.load(); }
-    /// Nothing is away, nor going away; what could not be given back so far does not count.
+    /// Returns whether no memory is paused or being paused. Held pages do not count.
     [[nodiscard]] bool all_there() noexcept;
-    /// All that was away is mapped, and its bytes are being brought.
+    /// Returns whether all paused memory has been mapped and its bytes are being restored.
     [[nodiscard]] bool on_its_way() noexcept;
-    /// Some pages are here, or on their way to be given back.
+    /// Returns whether some pages are active or are just being paused.
     [[nodiscard]] bool any_there() noexcept;
-    /// Physical bytes that were released and go once work has passed.
+    /// Returns the physical bytes of pages whose release waits for device work.
     [[nodiscard]] std::size_t waiting_bytes() noexcept { return pages_.waiting_bytes(); }
 
-    /// Whether this process is a child of the one that made the arena: whoever owns it must then let it be, for its
-    /// memory and files are the parent's.
+    /// Returns whether this process is a forked child of the one that made the arena. The owner must then leave the
+    /// arena alone, because its memory and files belong to the parent.
     [[nodiscard]] bool forked() const noexcept { return fork_mark_.forked(); }
 
-    /// Physical bytes that a resume would take now.
+    /// Returns the physical bytes that a resume would take now.
     [[nodiscard]] std::size_t bytes_to_resume();
-    /// Takes ahead of time what saving the live blocks would take. Any thread; allocations go on meanwhile.
+    /// Allocates in advance the resources that saving the live blocks needs. Thread-safe; allocations continue
+    /// meanwhile.
     void prepare();
-    /// The program changed bytes that the policy may have saved before: save them again at the next pause.
+    /// Marks all saved bytes as out of date, because the program changed them: the next pause saves them again.
     void invalidate();
-    /// What is kept of memory that is paused now goes: a resume brings it back as after a pause that discards.
-    /// `dropping()` is called before anything is dropped, with the turn: nothing comes back meanwhile.
+    /// Drops the backup of memory that is paused now: a resume then behaves as after a pause with `Discard`. Calls
+    /// `dropping()` with the turn held before it drops anything; no resume can run meanwhile.
     void forget_backup(FunctionRef<void()> dropping);
-    /// Throws Misuse for a policy without such a choice. Waits for an operation that is under way.
+    /// Throws Misuse if the policy has no such option. Waits for an operation that is in progress.
     void set_retain(bool yes);
-    /// Gives everything back, waiting for the device first. Later calls throw Misuse, but for those of destructors. A
-    /// lost device is no failure here. Throws what the first failing driver call stands for, after everything has been
-    /// tried; what is left is tried again by the next call. `closing` is called once no block can come any more, before
-    /// the addresses go; not where the device cannot be waited for, and the arena stays open.
+    /// Waits for the device and releases everything. Later calls throw Misuse, except those made by destructors. A lost
+    /// device is not a failure. Throws the error of the first failing driver call after trying everything; the next
+    /// call retries what is left. `closing` is called once no block can be allocated any more, before the addresses are
+    /// unreserved. If the device cannot be waited for, `closing` is not called and the arena stays open.
     void close(FunctionRef<void()> closing = [] {});
     [[nodiscard]] bool closed() const noexcept { return closed_.load(); }
 
 private:
-    class Reserved; // addresses that are taken from the beginning, and these two on them: arena_core.ipp
+    class Reserved; // addresses reserved up front; Growing and ElasticPages map memory there: arena_core.ipp
     class Growing;  // a block that grows
     class ElasticPages;
 
     // --- growth ---
 
-    /// A block of `size` bytes (a multiple of 256) from open memory, which grows as it must. Throws OutOfMemory only
-    /// once everything in the arena that nobody holds has been taken, waiting for the device if that needs it; or when
-    /// other threads have taken `most_reclaims` times what it made free.
+    /// Returns a block of `size` bytes (a multiple of 256) from open memory, growing the arena if necessary. Throws
+    /// OutOfMemory only after all unused memory of the arena has been reclaimed, waiting for the device if necessary;
+    /// or after other threads have `most_reclaims` times taken the memory that it reclaimed.
     Address take_block(std::size_t size, const Request& request);
     static constexpr int most_reclaims = 64;
-    static constexpr int gentle_reclaims = 8; // so many of them keep the arena's pages
-    /// Takes open memory for a block of `bytes`, unless somebody has grown the arena since `seen`.
+    static constexpr int gentle_reclaims = 8; // the first of them keep the arena's pages
+    /// Adds open memory for a block of `bytes`, unless another thread has grown the arena since `seen`.
     void grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment);
-    /// Throws Misuse if `more` bytes are more than the capacity that the program set leaves.
+    /// Throws Misuse if `more` bytes exceed what the program's capacity leaves.
     void check_capacity(std::size_t more) const;
-    /// Makes everything in the arena that nobody holds reusable, and gives whole extents of it back. Waits for the
-    /// device if anything waits for it. Whether anything changed.
-    /// `gentle`: keeps the pages if anything waited, for that may be enough. `waits`: so many more times for an
-    /// operation that another thread has under way.
+    /// Makes all unused memory of the arena reusable and releases free extents. Waits for the device if freed memory
+    /// waits for it. Returns whether anything changed. `gentle`: keeps the pages if freed memory waited, because that
+    /// memory may be enough. `waits`: how many more times to wait for another thread's operation; decremented.
     bool reclaim_own(bool gentle, int& waits);
     [[nodiscard]] std::size_t check_request(const Request& request) const;
 
     // --- operations ---
 
-    /// Physical bytes that could not be given back so far.
+    /// Returns the physical bytes of handles that could not be released so far.
     [[nodiscard]] std::size_t held_bytes();
-    /// `act(scratch)` for those of the slots that keep what is paused. With the turn or the pages' mutex held.
+    /// Calls `act(scratch)` for the scratch memory of each slot that keeps paused bytes. Requires the turn or the
+    /// pages' mutex.
     template <class Act>
     void each_paused_scratch(const Act& act) const {
         const auto& paused = pages_.paused;
@@ -228,49 +246,54 @@ private:
             if (const auto scratch = known ? nullptr : paused[i].slot->scratch()) act(*scratch);
         }
     }
-    /// Gives back a slot's scratch, and adds what has gone to `released_bytes`. With the turn held.
+    /// Releases a slot's scratch memory and adds its size to `released_bytes`. Requires the turn.
     static Status give_scratch(const std::shared_ptr<AnySlot>& slot, std::size_t& released_bytes) noexcept;
-    /// Tries again to give back what is held, and adds what has gone to `released_bytes`. With the turn held.
+    /// Retries the release of held handles and adds the bytes released to `released_bytes`. Requires the turn.
     Status retry_held(std::size_t& released_bytes);
-    /// The parts of paused ranges that a resume leaves out: whole granules in which no block lives.
+    /// Returns the parts of paused ranges that a resume leaves out: whole granules in which no block lives, if large
+    /// enough to be worth it.
     [[nodiscard]] std::vector<Range> dead_ranges(const std::vector<Range>& paused);
     [[nodiscard]] std::vector<Range> ranges_to_resume();
-    /// Gives back what has been released, as far as the work that it waited for has passed.
+    /// Releases held pages, in particular those of elastic releases whose work has completed in the meantime.
     Status collect_released(std::size_t& released_bytes) noexcept;
-    /// Work that all the device has been given so far, as a mark that passes once somebody has waited for the device.
+    /// Returns a mark for all work submitted to the device so far. It counts as completed once a fence that begins
+    /// later has ended.
     [[nodiscard]] std::shared_ptr<const WorkMark> next_fence();
-    /// Whether bytes are being brought back, or could not be.
+    /// Returns whether a streamed resume is restoring bytes, or has failed to.
     [[nodiscard]] bool coming_back() noexcept;
-    /// Has the stream wait for bytes that are being brought back; answers whether any are. See require_resumed.
+    /// Makes the stream wait for bytes that are being restored. Returns whether there are any. See require_resumed.
     bool follow_arriving(StreamRef stream, const char* what);
     void cancel_arriving() noexcept;
-    // What is on its way, with the turn held.
-    /// Waits for it, and ends it. Throws NotIdle once the deadline has passed. `join`: but not for bytes that are being
-    /// brought back.
+    // Bytes in flight; all of these require the turn.
+    /// Waits for the bytes in flight, and commits them. Throws NotIdle once the deadline has passed. With `join`, does
+    /// not wait for bytes that are being restored.
     void settle_arriving(const Deadline& deadline = {}, bool join = false);
-    /// The same if that is to be had at once; answers whether nothing is on its way now.
+    /// Commits the bytes in flight if that requires no waiting. Returns whether nothing is in flight afterwards.
     bool try_settle_arriving() noexcept;
-    /// What could not be brought is paused again: its pages go once the device has passed them.
+    /// Makes memory whose restore failed paused again: waits for the device, then releases the pages.
     void give_up_failed_arrival() noexcept;
-    /// Paused ranges in which no block lives are dropped, and slots that are left with nothing. With the turn held. May
-    /// throw bad_alloc; what has been dropped by then was nobody's.
+    /// Drops paused ranges in which no block lives, and ends slots that keep nothing afterwards. Requires the turn. May
+    /// throw std::bad_alloc; ranges dropped until then stay dropped, because they belonged to no block.
     void drop_dead(const std::vector<Range>& dead);
-    /// Those that keep something of what is paused; and ends those of them that do not any more. Likewise.
+    /// `slots_in_use` returns the slots that keep paused bytes; may throw std::bad_alloc. `end_slots` ends those of
+    /// `slots` that no longer keep any. Both require the turn.
     [[nodiscard]] std::vector<std::shared_ptr<AnySlot>> slots_in_use();
     void end_slots(const std::vector<std::shared_ptr<AnySlot>>& slots) noexcept;
-    /// The same of all that is paused, so that its addresses serve again; not where pages still are that could not be
-    /// unmapped.
+    /// Drops the dead ranges of all paused memory, so that their addresses can be reused, except where pages that could
+    /// not be unmapped still lie. Requires the turn.
     void drop_all_dead();
     void open_all() noexcept;
-    /// Ends an operation. Blocks deallocated in paused memory become free: no work can touch them. With `shut_stays`,
-    /// exactly what was shut during the operation is paused now.
+    /// Ends an operation: reopens memory that is not paused. Blocks deallocated in paused memory become free, because
+    /// no work can touch them. `shut_stays`: the caller knows that exactly the memory that is shut now is paused, which
+    /// saves sorting the free blocks.
     void end_operation(bool shut_stays) noexcept;
-    /// Whether any of a range, in which blocks live, is paused or being paused.
+    /// Returns whether any part of a range, in which blocks live, is paused or being paused.
     [[nodiscard]] bool any_away(Range range);
 
-    // --- slots: with the turn held; none dies or gives anything back under a lock that an allocation may want ---
+    // --- slots: require the turn; none is destroyed or releases anything under a lock that an allocation may need ---
 
-    /// The live block that holds all of a range. With the turn held. Throws what `refusal(why)` answers.
+    /// Returns the live block that contains the whole range. Throws the result of `refusal(why)` if there is none.
+    /// Requires the turn.
     template <class Refusal>
     [[nodiscard]] LiveBlock block_of(Range range, Refusal&& refusal) {
         if (range.bytes == 0) throw refusal("there are no bytes in it");
@@ -281,21 +304,20 @@ private:
             throw refusal("it reaches past the end of its block");
         return *block;
     }
-    /// What a slot is shown of these ranges. The arena outlives it.
+    /// Returns the description of these ranges that is passed to a slot. Must not outlive the arena.
     [[nodiscard]] LiveSet live_set(std::vector<Range> ranges, const char* what);
-    /// Throws what the end of a transfer stands for, with the tag in the text.
+    /// Throws the error of a failed transfer, naming the tag.
     void check_moved(const Status& status, const Attempt& attempt, std::size_t bytes) const;
-    /// The bytes that a slot brought back are the program's again.
+    /// Notifies a slot that its restored bytes belong to the program again. Retires it unless it is the tag's own.
     void slot_resumed(const std::shared_ptr<AnySlot>& slot) noexcept;
-    /// A slot that is not the tag's own is needed no more.
+    /// Closes a slot that is no longer needed, unless it is the tag's own.
     void retire_slot(std::shared_ptr<AnySlot> slot) noexcept;
-    /// Closes all of them. Answers the first failure; what is left is tried again by the next call. A lost device is
-    /// none.
+    /// Closes all slots. Returns the first failure; the next call retries what is left. A lost device is not a failure.
     Status close_slots() noexcept;
 
     // --- texts ---
 
-    /// Throws Misuse after `close`, and in a forked process. `what()` answers a text of what was wanted.
+    /// Throws Misuse after `close`, and in a forked child. `what()` returns a text that describes the call.
     template <class What>
     void require_open_for(What&& what) const {
         if (!fork_mark_.forked() && !closed_.load()) return;
@@ -303,7 +325,7 @@ private:
         fork_mark_.require_parent(wanted.c_str());
         throw Misuse{wanted + ": tag \"" + tag() + "\" has been " + end()};
     }
-    /// Throws what a failing driver call stands for, with the tag in the text.
+    /// Throws the error of a failing driver call, naming the tag.
     void check_of_tag(const Status& status, const Attempt& attempt) const;
     [[nodiscard]] Event event(EventKind kind, std::string text, std::size_t done = 0, std::size_t total = 0) const;
     void tell_ignored(const char* text) const noexcept;
@@ -320,21 +342,23 @@ private:
     std::atomic<std::uint64_t> growths_{0};
     std::atomic<bool> reserved_{false};
     std::atomic<std::uint64_t> pauses_{0};
-    bool pausing_ = false;         // guarded by the pages' mutex: a pause has begun and not ended
-    bool unfinished_ = false;      // under the turn: the last operation left memory shut that is not paused
-    std::shared_ptr<AnySlot> own_; // the tag's; changed under the heaps' locks only, and at the end
-    const std::shared_ptr<DeviceScratch> own_scratch_ = own_->scratch(); // for who asks without a lock
+    bool pausing_ = false;         // guarded by the pages' mutex: a pause with extents in hand is in progress
+    bool unfinished_ = false;      // guarded by the turn: the last operation left memory shut that is not paused
+    std::shared_ptr<AnySlot> own_; // the tag's slot; changed only by `close`, under the heaps' locks
+    const std::shared_ptr<DeviceScratch> own_scratch_ = own_->scratch(); // for readers without a lock
     std::shared_ptr<Arriving> arriving_;                                 // changed under the turn and the pages' mutex
     SpentSlots spent_;
-    ArenaGates gates_; // under the turn
+    ArenaGates gates_; // guarded by the turn
 };
 
-/// Begun by construction, then: wait for the device, `idle`, `enqueue`, `wait`, `release`, `commit`. What is dropped
-/// before `release` was called has changed nothing. From the beginning on the arena's memory serves no allocation (new
-/// ones come from fresh extents), and blocks that are given up stay as they are until the end. Move-only.
+/// One pause, in steps. The constructor begins it; then: wait for the device, `idle`, `enqueue`, `wait`, `release`,
+/// `commit`. Destroying it before `release` leaves everything unchanged. While it lives, the memory that the arena had
+/// at its beginning serves no allocation (new blocks come from new extents), and blocks deallocated there stay as they
+/// are. Move-only.
 class ArenaCore::Pause {
 public:
-    /// `once`: the policy for this pause, if not the tag's own. Throws OutOfHostMemory; then nothing changed.
+    /// `once`: the policy for this pause, if not the tag's. Throws OutOfHostMemory, or DriverError if copies of an
+    /// earlier, failed operation cannot be waited for; then nothing has changed.
     Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once);
     Pause(Pause&& other) noexcept;
     Pause& operator=(Pause&&) = delete;
@@ -342,55 +366,57 @@ public:
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
     [[nodiscard]] const std::string& tag() const noexcept { return row_.tag; }
-    /// Nothing to pause, and nothing to tell: it has not even given back what an earlier call had to hold.
+    /// Returns whether there is nothing to pause and nothing to report, not even a held handle that was released.
     [[nodiscard]] bool empty() const noexcept { return !takes() && failure_.ok() && row_.released_bytes == 0; }
-    /// Whether it takes memory away, so that somebody's work has to be waited for.
+    /// Returns whether it releases memory, so that work must be waited for first.
     [[nodiscard]] bool takes() const noexcept { return !ranges_.empty() || released_; }
 
-    /// The device's work that was submitted before the pause has passed.
+    /// Notes that the work to wait for has completed. `whole_device`: that was all work of the device, so it is a
+    /// fence.
     void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept;
 
     /// Starts saving. Throws what the policy throws.
     void enqueue();
     [[nodiscard]] Ticket& ticket() noexcept { return ticket_; }
 
-    /// What it takes away, until `release`.
+    /// Returns the extents in hand. Valid until `release`.
     [[nodiscard]] const std::vector<Extent>& extents() const noexcept { return extents_; }
-    /// What `commit` gives back beside them.
+    /// Returns the scratch memory that `commit` releases in addition to the extents.
     [[nodiscard]] std::size_t scratch_bytes() const noexcept {
         return core_->own_scratch_ ? core_->own_scratch_->held_bytes() : 0;
     }
-    /// Room for `hand`. Throws bad_alloc.
+    /// Allocates the table for `hand`. Throws std::bad_alloc.
     void plan_heirs();
-    /// `release` leaves these pages to an extent of another arena, in its books, that has them mapped too.
+    /// Makes `release` transfer the pages of an extent to `heir`, an extent of the arena with the pages `books`, where
+    /// they are mapped as well.
     void hand(std::size_t extent, Extent& heir, ArenaPages& books) noexcept { heirs_[extent] = {&heir, &books}; }
-    /// Whether something is kept of the bytes; else a ticket with bytes writes poison over what is handed on.
+    /// Returns whether the policy keeps the bytes. If not, a ticket with bytes writes poison over pages handed over.
     [[nodiscard]] bool keeps_bytes() const noexcept { return keeps_; }
 
-    /// Waits until every byte has been saved. Throws if one could not be.
+    /// Waits until every byte has been saved. Throws if a save failed.
     void wait();
 
-    /// Gives the pages back, or hands them on. What fails is kept, and reported by `commit`.
+    /// Releases the pages, or hands them over. Failures are recorded and reported by `commit`.
     void release() noexcept;
-    /// Gives pages back as they are saved, instead of `wait` and `release`: for tickets all of whose work is on its
-    /// streams. Throws if bytes could not be saved; then what has gone is saved and paused, the rest is active.
+    /// Replaces `wait` and `release`: releases pages as they are saved. For tickets whose work is entirely on its
+    /// streams. Throws if a save failed; then the released extents are saved and paused, and the rest is active.
     void release_as_saved();
-    /// After a failure: gives back just those extents that have been written over. Nothing is handed on, and the rest
-    /// stays active. `saved`: what they held is kept.
+    /// After a failure: releases only the flagged extents, whose pages have been overwritten. Hands over nothing; the
+    /// rest stays active. `saved`: whether the previous content of the flagged extents was saved.
     void release_only(const std::vector<bool>& extents, bool saved) noexcept;
 
-    /// Ends the operation. The first failure of `release`, if any, is in `status`.
+    /// Ends the operation and returns its row of the report. `status` receives the first failure, if any.
     TagReport commit(Status& status);
 
 private:
-    /// Pages that change hands.
+    /// The new owner of pages that are handed over.
     struct Heir {
         Extent* extent = nullptr;
         ArenaPages* books = nullptr;
     };
 
     void note(const Status& status) noexcept;
-    /// `last`: it is gone whatever the driver says, and what fails is held.
+    /// `last`: pauses the extent even if it cannot be unmapped; it is then held.
     void release(Extent& extent, Heir heir, bool last) noexcept;
 
     TagReport finish() noexcept;
@@ -399,31 +425,30 @@ private:
     ArenaCore* core_;
     bool once_;
     bool enqueued_ = false;
-    bool in_part_ = false;  // what is away was saved, but not all was
-    bool released_ = false; // elastic memory was, and waits for work
-    bool keeps_;            // something is kept of the bytes
+    bool in_part_ = false;  // the paused part was saved, the rest perhaps not
+    bool released_ = false; // released elastic memory waits for work
+    bool keeps_;            // the policy keeps the bytes
     std::shared_ptr<AnySlot> slot_;
     std::uint64_t fence_;
     std::vector<Range> ranges_;      // of all extents concerned, sorted
-    std::vector<Extent> extents_;    // taken from the arena, active
-    std::vector<Heir> heirs_;        // of each extent, if any has one
-    std::size_t scratch_before_ = 0; // held when it began
-    std::vector<Extent> left_;       // those that could not be unmapped
-    std::vector<Range> paused_;      // those that were
+    std::vector<Extent> extents_;    // moved out of the arena, active
+    std::vector<Heir> heirs_;        // one for each extent, if any is handed over
+    std::size_t scratch_before_ = 0; // scratch bytes at the beginning
+    std::vector<Extent> left_;       // extents that could not be unmapped
+    std::vector<Range> paused_;      // ranges that were unmapped
     Ticket ticket_;
     Span saving_;
     TagReport row_;
     Status failure_;
 };
 
-/// Begun by construction, then: `create`, `map`, `enqueue`, `wait`, `commit`. What is dropped before `commit` has
-/// changed nothing: the memory is as paused as before, and its backup whole. Paused memory in which no block lives is
-/// not brought back, and neighbours come back behind one handle. Move-only.
+/// One resume, in steps. The constructor begins it; then: `create`, `map`, `enqueue`, `wait`, `commit`. Destroying it
+/// before `commit` leaves the memory paused as before and its backup complete. Paused memory in which no block lives is
+/// not resumed, and adjacent ranges come back as one handle. Move-only.
 class ArenaCore::Resume {
 public:
-    /// Throws OutOfHostMemory, or DriverError if pages that could not be given back earlier are in the way; then
-    /// nothing changed.
-    /// `once`: what the bytes are this time, if not what was kept.
+    /// `once`: a policy that replaces the saved bytes for this resume. Throws OutOfHostMemory, or DriverError if pages
+    /// that could not be released earlier are still mapped at paused addresses; then nothing has changed.
     Resume(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once = {});
     Resume(Resume&& other) noexcept;
     Resume& operator=(Resume&&) = delete;
@@ -431,59 +456,59 @@ public:
 
     [[nodiscard]] const std::string& tag() const noexcept { return core_->tag(); } // not after `commit`
     [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
-    /// Nothing to bring back, and nothing to tell: it has not even given back what an earlier call had to hold.
+    /// Returns whether there is nothing to resume and nothing to report, not even a held handle that was released.
     [[nodiscard]] bool empty() const noexcept { return kept_.empty() && row_.released_bytes == 0; }
-    /// Physical bytes that are still to be taken.
+    /// Returns the physical bytes that are still to be created.
     [[nodiscard]] std::size_t needed_bytes() const noexcept;
-    /// Of these, what the slots take to bring the bytes.
+    /// Returns the part of `needed_bytes` that the slots need as scratch memory.
     [[nodiscard]] std::size_t needed_scratch() const noexcept;
-    /// Whether the bytes come from where they were kept.
+    /// Returns whether the bytes are restored from a backup.
     [[nodiscard]] bool brings_bytes() const noexcept { return !once_ && core_->policy_.keeps_bytes(); }
 
-    /// What comes back, sorted.
+    /// Returns the ranges to resume, sorted.
     [[nodiscard]] const std::vector<Range>& ranges() const noexcept { return kept_; }
-    /// That these, which are all of `ranges()`, are brought back as one extent each. At the beginning. May throw; then
-    /// nothing changed.
+    /// Replaces the planned extents by one for each of `ranges`, which together are all of `ranges()`. Must come first.
+    /// Strong exception guarantee.
     void plan(const std::vector<Range>& ranges) { core_->pages_.plan_again(extents_, ranges); }
     [[nodiscard]] std::vector<Extent>& extents() noexcept { return extents_; }
     [[nodiscard]] ArenaPages& books() noexcept { return core_->pages_; }
-    /// Maps another arena's pages, which that one will hand on. Throws what a failing driver call stands for.
+    /// Maps pages that another arena owns and will hand over. Throws the error of a failing driver call.
     void map_of(Extent& extent, const Extent& owner);
 
-    /// Whether `create` is to take nothing, for now.
+    /// Sets whether `create` does nothing for now.
     void put_off(bool yes) noexcept { put_off_ = yes; }
-    /// Takes all physical memory that the resume needs, or none: then throws OutOfMemory, and may be called again.
+    /// Creates all physical memory that the resume needs, or none: then throws OutOfMemory, and may be called again.
     void create();
 
-    /// Gives back what `create` took.
+    /// Releases what `create` created.
     void uncreate() noexcept;
 
-    /// Brings the pages in sight. Throws what a failing driver call stands for.
+    /// Maps the created pages. Throws the error of a failing driver call.
     void map();
 
-    /// Which bytes are wanted first: see LiveSet. Before `enqueue`.
+    /// Sets the ranges to restore first: see LiveSet. Must precede `enqueue`.
     void bring_first(std::vector<Range> ranges) noexcept { first_ = std::move(ranges); }
-    /// Gives the turn up and goes on without it, and the program may use what it brings. From here on `wait` may be
-    /// called as ever, and `commit` and the destructor by who has the turn.
+    /// Gives up the turn; the resume continues without it, and the program may use the memory. From here on any caller
+    /// of `commit` or of the destructor must hold the turn; `wait` does not need it.
     void go_on_alone() noexcept;
-    /// Has the arena's gates wait for what `enqueue` has begun: in two steps, for the first may wait for kernels, and
-    /// with the second streams begin to wait for the host. Both throw what a failing call stands for.
+    /// Makes the arena's gates wait for what `enqueue` has begun. Two steps: `record_gates` may wait for kernels; after
+    /// `close_gates`, streams wait for the host. Both throw the error of a failing call.
     void record_gates();
     void close_gates();
 
-    /// Starts bringing the bytes back, of what is mapped and has not been begun. Throws what a policy throws.
+    /// Starts restoring the bytes of extents that are mapped and not begun yet. Throws what a policy throws.
     /// `before_write`: see LiveSet.
     void enqueue(const std::function<Status(Range)>& before_write = {});
     [[nodiscard]] std::vector<Ticket>& tickets() noexcept { return tickets_; }
 
-    /// Waits until every byte is back. Throws if one could not be brought.
+    /// Waits until every byte has been restored. Throws if a restore failed.
     void wait();
 
-    /// The memory is the program's again.
+    /// Ends the operation: the extents become active and open.
     TagReport commit() noexcept;
 
 private:
-    /// Whether pages that could not be unmapped lie at paused addresses.
+    /// Returns whether pages that could not be unmapped lie at paused addresses.
     [[nodiscard]] bool in_the_way() const;
 
     void begin();
@@ -491,27 +516,27 @@ private:
     Turn::Hold turn_;
     ArenaCore* core_;
     std::shared_ptr<AnySlot> once_;
-    std::vector<Range> kept_;     // what comes back, sorted
-    std::vector<Extent> extents_; // for it
+    std::vector<Range> kept_;     // the ranges to resume, sorted
+    std::vector<Extent> extents_; // extents for them
     bool put_off_ = false;
-    bool alone_ = false;       // without the turn
-    bool enqueued_ = false;    // bytes may be on their way, tickets or not: what failed half way may not have waited
-    std::vector<Range> first_; // bytes that are wanted first
-    std::vector<Range> begun_; // what `enqueue` has begun
+    bool alone_ = false;       // has given up the turn
+    bool enqueued_ = false;    // copies may be in flight, also those of a `restore` that threw
+    std::vector<Range> first_; // ranges to restore first
+    std::vector<Range> begun_; // ranges that `enqueue` has begun
     std::vector<Ticket> tickets_;
-    std::vector<std::vector<Range>> coming_;       // what each of them brings
-    std::unique_ptr<ArenaGates::Opening> opening_; // ends before the tickets do
-    std::size_t waited_ = 0;                       // for so many of them
-    std::size_t scratch_bytes_ = 0;                // taken and not reported yet
+    std::vector<std::vector<Range>> coming_;       // the ranges that each ticket restores
+    std::unique_ptr<ArenaGates::Opening> opening_; // destroyed before the tickets
+    std::size_t waited_ = 0;                       // number of tickets waited for
+    std::size_t scratch_bytes_ = 0;                // created and not reported yet
     Span restoring_;
     TagReport row_;
 };
 
-/// Begun by construction, then: wait for the device, `idle`, `release`, `commit`. Move-only.
+/// One trim, in steps. The constructor begins it; then: wait for the device, `idle`, `release`, `commit`. Move-only.
 class ArenaCore::Trim {
 public:
     Trim(ArenaCore& core, Turn::Hold turn);
-    /// Within a turn that the caller holds.
+    /// Runs within a turn that the caller holds.
     explicit Trim(ArenaCore& core);
     Trim(Trim&&) noexcept = default;
     Trim& operator=(Trim&&) = delete;
@@ -521,25 +546,26 @@ public:
     [[nodiscard]] static constexpr bool empty() noexcept { return false; }
     [[nodiscard]] static constexpr bool takes() noexcept { return true; } // freed blocks may be waiting for the device
 
-    /// The device's work that was submitted before the trim has passed, so blocks freed before it are free.
+    /// As Pause::idle. With `whole_device`, blocks freed before the trim are free.
     void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept;
 
-    /// Gives back what is free as a whole. What fails stays, and is reported by `commit`.
+    /// Releases extents that are entirely free. Failures are recorded and reported by `commit`.
     void release() noexcept;
 
-    /// Ends the trim. The first failure of `release`, if any, is in `status`.
+    /// Ends the operation and returns its row of the report. `status` receives the first failure, if any.
     TagReport commit(Status& status) noexcept;
 
 private:
     void note(const Status& status) noexcept;
 
-    /// Gone, active again or held: whatever fails, it is in the books.
+    /// Releases an extent. If that fails, the extent is active again or held.
     void give_back(Extent& extent) noexcept;
     bool open_again(Range range) noexcept;
 
     std::vector<Extent> take_unused();
 
-    /// No host memory for it: then it stays, which is no failure of a trim.
+    /// Takes a free range out of the heaps. Returns false if it is no longer free or host memory is lacking; it then
+    /// stays, which is not a failure of the trim.
     bool take_out(Range range) noexcept;
 
     std::optional<Turn::Hold> turn_;
@@ -553,8 +579,8 @@ using PauseStep = ArenaCore::Pause;
 using ResumeStep = ArenaCore::Resume;
 using TrimStep = ArenaCore::Trim;
 
-/// Gives back what nobody uses, within a turn that the caller holds. With `wait`, waits for the device first if
-/// anything waits for it. Answers how many bytes; what fails is tried again by the next call.
+/// Releases unused memory within a turn that the caller holds. With `wait`, first waits for the device if anything
+/// depends on it. Returns the bytes released; the next call retries what failed.
 std::size_t trim_now(ArenaCore& core, bool wait = false);
 
 } // namespace detail

@@ -28,7 +28,7 @@ MEMSAVER_INLINE Turn::Hold::~Hold() {
     const std::lock_guard lock{turn_->mutex_};
     turn_->taken_ = false;
     turn_->ended_ += 1;
-    turn_->freed_.notify_all(); // under the lock: the turn may be gone as soon as it is given up
+    turn_->freed_.notify_all(); // under the lock: the turn may be destroyed as soon as it is free
 }
 
 MEMSAVER_INLINE Turn::Hold Turn::take(const Deadline& deadline, const std::string& tag) {
@@ -57,7 +57,7 @@ MEMSAVER_INLINE std::optional<Turn::Hold> Turn::try_take() {
 MEMSAVER_INLINE bool Turn::wait_for_others() {
     std::unique_lock lock{mutex_};
     if (!taken_ || ::pthread_equal(owner_, ::pthread_self()) != 0) return false;
-    const std::uint64_t seen = ended_; // not until it is free: another one may have it at once
+    const std::uint64_t seen = ended_; // not for a free turn: another thread may take it immediately
     freed_.wait(lock, [&] { return ended_ != seen; });
     return true;
 }
@@ -68,19 +68,19 @@ MEMSAVER_INLINE void* pointer_of(Address address) noexcept {
     return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
 }
 
-/// Addresses that are taken from the beginning, for who puts memory at some of them. What it puts there is live blocks
-/// in extents of the arena's own, so that pause, resume, trim, policies and usage treat it as any other.
+/// Addresses reserved up front, for an owner that maps memory at some of them. That memory is live blocks in extents of
+/// the arena, so pause, resume, trim, policies and usage treat it like any other.
 class ArenaCore::Reserved {
 public:
-    /// `bytes` in whole pages. `step`: see OwnedRanges. Throws what a failing driver call stands for.
+    /// `bytes`: a multiple of the page size. `step`: see OwnedRanges. Throws the error of a failing driver call.
     Reserved(ArenaCore& core, std::size_t bytes, std::size_t step);
 
     [[nodiscard]] Range range() const noexcept { return range_; }
-    /// Active memory, each range one live block and one extent or more. May throw; then nothing changed. `what` it is
-    /// taken for. With `growing_` held.
+    /// Maps active memory: each range becomes one live block in one extent or more. `what`: the text for errors. Strong
+    /// exception guarantee. Requires `growing_`.
     void take(const std::vector<Range>& blocks, const char* what);
-    /// The end, whose blocks (sorted) have been given up: gives the other addresses back; those of pages that could not
-    /// be given back so far go with these.
+    /// Ends the range. `blocks` (sorted) have been deallocated; all other addresses go back to the segment, those of
+    /// pages that could not be released yet together with these pages.
     void give_addresses(const std::vector<Range>& blocks) noexcept;
 
 private:
@@ -88,10 +88,10 @@ private:
     Range range_;
 };
 
-/// Each growth is one live block.
+/// A growing block. Each growth is one live block.
 class ArenaCore::Growing final : public GrowingBlock {
 public:
-    /// Throws what a failing driver call stands for.
+    /// Throws the error of a failing driver call.
     Growing(ArenaCore& core, std::size_t cap);
     MEMSAVER_INLINE ~Growing() override;
 
@@ -99,16 +99,16 @@ public:
     [[nodiscard]] bool grows_once() const noexcept override { return core_.options().single_handle; }
 
 private:
-    /// Pages of an earlier growth that failed may still be mapped here: tries once more to give them back.
+    /// Retries the release of pages that an earlier, failed growth left mapped here.
     void clear_the_way(Range more);
     [[noreturn]] void refuse(std::size_t bytes, const std::string& why) const;
 
     ArenaCore& core_;
     Reserved addresses_;
-    std::vector<Range> parts_; // each growth
+    std::vector<Range> parts_; // one for each growth
 };
 
-/// Each step is one live block, behind handles of its own. Everything is done with the turn held.
+/// An elastic range. Each step is one live block, behind handles of its own. The methods that change it take the turn.
 class ArenaCore::ElasticPages final : public ElasticRange {
 public:
     ElasticPages(ArenaCore& core, std::size_t bytes, std::size_t step);
@@ -123,16 +123,17 @@ public:
     MEMSAVER_INLINE void collect(bool may_wait) noexcept override;
 
 private:
-    /// With what could not be brought paused again.
+    /// Takes the turn, and makes memory whose restore failed paused again.
     Turn::Hold begin(const char* what);
     void commit(Range part);
-    /// Memory for steps that have none. `room`: whether a failure was for want of it.
+    /// Adds memory for steps that have none. `room`: set once a failure may be due to lack of memory.
     void take(const std::vector<Range>& missing, bool& room);
-    /// Pages that earlier calls left mapped in these ranges go, after the work that they wait for.
+    /// Releases pages that earlier calls left mapped in these ranges, after waiting for the work that they depend on.
     void clear_the_way(const std::vector<Range>& missing);
     void give(const std::vector<Range>& going, const FreeOrder& order);
-    /// Its memory does not become the arena's, where a block could come to lie across its handles. Without host memory
-    /// for it, it stays where it is until the arena is closed.
+    /// Releases the memory of all steps instead of leaving it to the arena, where a block could span several of its
+    /// handles. If that fails, for example for lack of host memory, the memory stays where it is until the arena
+    /// closes.
     bool give_all() noexcept;
 
     ArenaCore& core_;
@@ -192,9 +193,9 @@ MEMSAVER_INLINE std::size_t ArenaCore::check_request(const Request& request) con
 
 MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& request) {
     const auto take = [&] { return heaps_.allocate(size, request.alignment, request.bytes, request.stream); };
-    int reclaims = 0;            // others may take what it makes free, but not for ever
-    int waits = gentle_reclaims; // for other threads' operations
-    bool nothing = false;        // the last one found nothing
+    int reclaims = 0;            // limited, because other threads may keep taking what this one reclaims
+    int waits = gentle_reclaims; // for operations of other threads
+    bool nothing = false;        // the last reclaim found nothing
     for (bool waited = false, settled = false;;) {
         require_open_for([&] { return request.text(); });
         const std::uint64_t seen = growths_.load();
@@ -205,18 +206,18 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
                 heaps_.reuse_from_other_threads(size, request.alignment, request.bytes, *request.stream);
             if (freed != 0) return freed;
         }
-        // What a block waited for others may take: it waits but once to save growth, else it might never have its
-        // turn. Shards that give nothing out while too much waits in them can make it wait again.
+        // Other threads may take the memory that this one waited for. So it waits only once to avoid growth, or it
+        // might never be served. It waits again only if a shard allocates nothing because too much memory waits in it.
         const std::size_t step = growth_step(pages_.physical_bytes(), pages_.granularity());
         if (heaps_.fence_is_worth_it(size, request.alignment, waited ? ~std::size_t{0} : step)) {
             waited = true;
             const bool all = heaps_.fence_for(size, request.alignment);
-            if (const Address address = take()) return address; // its shard's own may do, and need not stop all others
+            if (const Address address = take()) return address; // its own shard may suffice: no need to stop others
             if (!all) heaps_.fence();
             heaps_.settle();
             continue;
         }
-        if (!settled) { // what other threads' shards have to spare
+        if (!settled) { // first take back what other threads' shards have to spare
             settled = true;
             heaps_.settle();
             continue;
@@ -226,7 +227,7 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
         } catch (const Error& error) {
             const Status status = error.status();
             if (reclaims == most_reclaims || status.kind == StatusKind::gone) throw;
-            // What waited when this thread looked may have passed since, by another one's wait, and be free.
+            // Memory that was waiting may have become free through another thread's wait.
             const bool found = reclaim_own(reclaims < gentle_reclaims, waits) || heaps_.fences().last_done() != passed;
             const bool no_room = status.ok() || status.kind == StatusKind::out_of_memory;
             if (!found && (nothing || !no_room)) throw;
@@ -242,10 +243,10 @@ MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool gentle, int& waits) {
     if (any) {
         heaps_.fence();
         heaps_.settle();
-        if (gentle) return true; // perhaps that is enough, and pages need not go
+        if (gentle) return true; // the freed memory may be enough; keep the pages
     }
     const auto turn = try_turn();
-    if (!turn) return (waits-- > 0 && wait_for_others()) || any; // it has in hand what is missing
+    if (!turn) return (waits-- > 0 && wait_for_others()) || any; // that operation may hold the missing memory
     return trim_now(*this) != 0 || any;
 }
 
@@ -267,7 +268,7 @@ MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std:
     if (pages_.capacity() != 0) step = std::min(step, std::max(needed, pages_.capacity() - pages_.physical_bytes()));
     step = align_down(step, pages_.granularity());
     DeviceMemory memory;
-    if (needed > 1_GiB && driver().memory(memory).ok() && needed > memory.total_bytes) { // no address would do
+    if (needed > 1_GiB && driver().memory(memory).ok() && needed > memory.total_bytes) { // no reservation could succeed
         pages_.raise_no_room({StatusKind::out_of_memory, 0, "more than the device has"},
                              "take memory for an allocation", needed);
     }
@@ -316,7 +317,7 @@ MEMSAVER_INLINE void ArenaCore::let_go(std::uint64_t graph) noexcept {
         std::size_t next = 0;
         const AnySlot* told = nullptr;
         count = heaps_.end_graph(graph, serials.size(), [&](std::uint64_t serial) {
-            told = own_.get(); // which changes under the heaps' locks only
+            told = own_.get(); // changes only under the heaps' locks
             if (own_) own_->forget(serial);
             serials[next++] = serial;
         });
@@ -335,7 +336,7 @@ MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef
     check(driver().fill(range.address, 0, bytes, stream), "zero memory", bytes, range.address);
 }
 
-// --- questions ---
+// --- queries ---
 
 MEMSAVER_INLINE bool ArenaCore::contains(const void* pointer) const noexcept {
     return heaps_.contains(as_address(pointer));
@@ -358,7 +359,7 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
     row.tag = tag();
     row.device = device();
     row.policy = policy_.name();
-    if (!closed_.load()) { // which leaves the books as they were
+    if (!closed_.load()) { // `close` does not clear these counts
         row.used_bytes = sums.live_bytes;
         row.blocks = sums.live_blocks;
         row.elastic_bytes = elastic_bytes.load();
@@ -416,7 +417,7 @@ MEMSAVER_INLINE bool ArenaCore::any_there() noexcept {
 }
 
 MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const char* what, bool join) {
-    fork_mark_.require_parent(what); // before any lock: a child may find it taken for ever
+    fork_mark_.require_parent(what); // before any lock: a forked child may find it locked forever
     auto hold = turn_.take(deadline, tag());
     require_open(what);
     settle_arriving(deadline, join);
@@ -439,7 +440,7 @@ MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size
     const Range range{as_address(pointer), std::max<std::size_t>(bytes, 1)};
     std::shared_ptr<AnySlot> slot;
     std::size_t away = 0;
-    for (const auto& batch : pages_.paused) { // under the turn, nobody else touches it
+    for (const auto& batch : pages_.paused) { // no lock: the turn is held
         for (const Range& part : intersection(batch.ranges, {range})) {
             if (slot != nullptr && slot != batch.slot)
                 throw refusal("several pauses have kept it; view what each has kept");
@@ -451,7 +452,7 @@ MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size
         throw refusal("a part of it is not paused; view the rest");
     if (slot == nullptr) slot = own_;
     try {
-        BackupView view = slot->view(block->serial, offset, std::max<std::size_t>(bytes, 1)); // no store maps none
+        BackupView view = slot->view(block->serial, offset, std::max<std::size_t>(bytes, 1)); // no store maps 0 bytes
         view.size_bytes = bytes;
         return view;
     } catch (const Misuse& error) {
@@ -472,8 +473,9 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
     const LiveBlock block = block_of(range, refusal);
     if (!covers(pages_.paused_ranges(), range)) throw refusal("it is not paused: write to the memory itself");
     const auto* const bytes_at = static_cast<const std::byte*>(from);
-    for (const bool own : {!policy_.keeps_bytes(), policy_.keeps_bytes()}) { // what refuses comes before any change
-        for (const auto& batch : pages_.paused) {                            // under the turn, nobody else touches it
+    // Slots that may refuse come first, before anything changes.
+    for (const bool own : {!policy_.keeps_bytes(), policy_.keeps_bytes()}) {
+        for (const auto& batch : pages_.paused) { // no lock: the turn is held
             if ((batch.slot == own_) != own) continue;
             for (const Range& part : intersection(batch.ranges, {range})) {
                 try {
@@ -504,7 +506,7 @@ MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from, AnyPo
     } catch (const Misuse& error) {
         throw refusal(error.what());
     } catch (...) {
-        pages_.unsettle(); // its copies may still be under way
+        pages_.unsettle(); // its copies may still be in flight
         throw;
     }
     throw refusal(("its policy is \"" + std::string{policy_.name()} + "\", not FileSource").c_str());
@@ -531,7 +533,7 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     give_up_failed_arrival();
     const std::lock_guard growing{growing_};
     if (!closed_.exchange(true)) {
-        const Status drained = driver().drain(); // memory that work still uses is not pulled away
+        const Status drained = driver().drain(); // work may still use the memory
         if (!drained.ok() && drained.kind != StatusKind::gone) {
             closed_.store(false);
             check_of_tag(drained, "wait for the device before an arena closes");
@@ -602,12 +604,12 @@ MEMSAVER_INLINE void ArenaCore::end_slots(const std::vector<std::shared_ptr<AnyS
     for (const std::shared_ptr<AnySlot>& slot : slots) {
         const bool away = std::any_of(pages_.paused.begin(), pages_.paused.end(),
                                       [&](const auto& batch) { return batch.slot == slot; });
-        if (!away) slot_resumed(slot); // nothing is left of what it kept
+        if (!away) slot_resumed(slot); // none of its bytes are left
     }
 }
 
 MEMSAVER_INLINE void ArenaCore::drop_all_dead() {
-    if (pages_.paused.empty() || arriving_ != nullptr) return; // what could not be brought has pages there
+    if (pages_.paused.empty() || arriving_ != nullptr) return; // memory whose restore failed has pages there
     drop_dead(without(dead_ranges(pages_.paused_ranges()), pages_.mapped_and_held()));
 }
 
@@ -644,7 +646,7 @@ MEMSAVER_INLINE Status ArenaCore::close_slots() noexcept {
 // --- operations ---
 
 MEMSAVER_INLINE void ArenaCore::reserve() {
-    while (!reserved_.load()) { // again where others grew or gave back meanwhile
+    while (!reserved_.load()) { // repeat: other threads may grow or trim concurrently
         const std::uint64_t seen = growths_.load();
         const std::size_t owned = pages_.physical_bytes();
         if (owned < pages_.options().reserve) grow(seen, pages_.options().reserve - owned, pages_.granularity());
@@ -672,7 +674,7 @@ MEMSAVER_INLINE Status ArenaCore::give_scratch(const std::shared_ptr<AnySlot>& s
 MEMSAVER_INLINE Status ArenaCore::retry_held(std::size_t& released_bytes) {
     const std::size_t before = held_bytes();
     const Status status = pages_.retry_held();
-    const std::size_t after = held_bytes(); // growth may have had to hold more meanwhile
+    const std::size_t after = held_bytes(); // growth may have added held extents
     released_bytes += before - std::min(before, after);
     return status;
 }
@@ -696,7 +698,7 @@ MEMSAVER_INLINE std::vector<Range> ArenaCore::dead_ranges(const std::vector<Rang
         if (begin < end) dead.push_back({begin, end - begin});
     }
     sort_by_address(dead);
-    if (options().single_handle) { // whole handles, or none of it
+    if (options().single_handle) { // only whole handles can be left out
         std::vector<Range> whole;
         for (const Range& range : paused) {
             if (covers(dead, range)) whole.push_back(range);
@@ -728,7 +730,7 @@ MEMSAVER_INLINE void ArenaCore::end_operation(bool shut_stays) noexcept {
         const auto passed = [&](Range block) { return covers(paused, block); };
         heaps_.end_operation(shut_stays && !unfinished_ ? nullptr : &paused, passed);
         unfinished_ = false;
-    } catch (const std::bad_alloc&) { // what is open stays shut: it serves nobody until the next step ends
+    } catch (const std::bad_alloc&) { // open memory stays shut until the next operation ends
         unfinished_ = true;
         tell_ignored("no host memory to reopen memory");
     }
@@ -746,7 +748,7 @@ MEMSAVER_INLINE bool ArenaCore::any_away(Range range) {
         }
     }
     if (!pausing_) return false;
-    std::size_t here = 0; // what has come since the pause began
+    std::size_t here = 0; // bytes of the range that were added since the pause began
     for (const Extent& extent : pages_.active) {
         const Address begin = std::max(extent.address(), range.address);
         const Address end = std::min(extent.end(), range.end());
@@ -803,13 +805,13 @@ MEMSAVER_INLINE std::size_t ArenaCore::give_room(bool wait) noexcept {
         totals.mapped(mapped_bytes());
         return trim_now(*this, wait);
     } catch (const std::exception&) {
-        return 0; // what is not given back stays as it is; its own operations say why
+        return 0; // what could not be released stays; the arena's own operations report why
     }
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::bytes_to_resume() {
     std::size_t bytes = 0;
-    if (coming_back()) return 0; // it has them
+    if (coming_back()) return 0; // its pages are already there
     for (const Range& range : ranges_to_resume()) bytes += range.bytes;
     const std::lock_guard lock{pages_.mutex};
     if (bytes != 0) each_paused_scratch([&](const DeviceScratch& scratch) { bytes += scratch.wanted_bytes(); });
@@ -832,7 +834,7 @@ MEMSAVER_INLINE void ArenaCore::invalidate() {
     own_->invalidate();
 }
 
-// --- addresses that are taken from the beginning ---
+// --- addresses reserved up front ---
 
 MEMSAVER_INLINE ArenaCore::Reserved::Reserved(ArenaCore& core, std::size_t bytes, std::size_t step) : core_{core} {
     const std::lock_guard lock{core_.growing_};
@@ -888,7 +890,7 @@ MEMSAVER_INLINE void ArenaCore::Reserved::give_addresses(const std::vector<Range
     }
 }
 
-// --- blocks that grow ---
+// --- growing blocks ---
 
 MEMSAVER_INLINE std::unique_ptr<GrowingBlock> ArenaCore::reserve_block(std::size_t cap) {
     if (cap == 0 || !can_align_up(cap, pages_.granularity())) {
@@ -935,7 +937,7 @@ MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
     };
     try {
         take_more();
-    } catch (const Error& error) { // memory of the arena that nobody holds may be in the way
+    } catch (const Error& error) { // reclaiming unused memory of the arena may help
         int waits = 1;
         if (error.status().kind == StatusKind::gone || !core_.reclaim_own(false, waits)) throw;
         take_more();
@@ -960,7 +962,7 @@ MEMSAVER_INLINE void ArenaCore::Growing::refuse(std::size_t bytes, const std::st
 
 // --- elastic ranges ---
 
-/// Passes once somebody has waited for the device since it was made. Lives no longer than its arena.
+/// A mark that has passed once a fence has ended that began after the mark was made. Must not outlive its arena.
 class FenceMark final : public WorkMark {
 public:
     FenceMark(Fences& fences, AnyDriver driver)
@@ -981,7 +983,7 @@ public:
 private:
     Fences& fences_;
     AnyDriver driver_;
-    std::uint64_t last_; // that had been begun when it was made
+    std::uint64_t last_; // last fence begun when the mark was made
 };
 
 MEMSAVER_INLINE std::shared_ptr<const WorkMark> ArenaCore::next_fence() {
@@ -1003,7 +1005,8 @@ MEMSAVER_INLINE ArenaCore::ElasticPages::ElasticPages(ArenaCore& core, std::size
 
 MEMSAVER_INLINE ArenaCore::ElasticPages::~ElasticPages() {
     if (core_.closed_.load() || core_.forked()) return;
-    if (core_.options().single_handle) { // what replays touch stays until the arena ends, for no graph keeps such pages
+    // Memory that graph replays touch stays until the arena closes, because no graph keeps such pages alive.
+    if (core_.options().single_handle) {
         if (order_.kind == FreeOrder::Kind::replayed || !give_all()) return;
     }
     core_.owned_ranges_.remove(reserved_);
@@ -1019,7 +1022,7 @@ MEMSAVER_INLINE ArenaCore::ElasticPages::~ElasticPages() {
 
 MEMSAVER_INLINE Turn::Hold ArenaCore::ElasticPages::begin(const char* what) {
     auto turn = core_.take_turn({}, what);
-    core_.give_up_failed_arrival(); // it has pages where memory counts as paused
+    core_.give_up_failed_arrival(); // its pages lie at addresses that count as paused
     return turn;
 }
 
@@ -1038,7 +1041,7 @@ MEMSAVER_INLINE void ArenaCore::ElasticPages::commit(Range part) {
     };
     try {
         try_it();
-    } catch (const Error& error) { // memory of the arena that nobody holds may be in the way
+    } catch (const Error& error) { // reclaiming unused memory of the arena may help
         int waits = 1;
         if (!room || error.status().kind == StatusKind::gone || !core_.reclaim_own(false, waits)) throw;
         try_it();
@@ -1090,7 +1093,7 @@ MEMSAVER_INLINE void ArenaCore::ElasticPages::shrink(std::size_t bytes, FreeOrde
 
 MEMSAVER_INLINE void ArenaCore::ElasticPages::give(const std::vector<Range>& going, const FreeOrder& order) {
     std::size_t released = 0;
-    (void)core_.collect_released(released); // what stays is tried again
+    (void)core_.collect_released(released); // failures are retried later
     if (going.empty()) return;
     ArenaPages& pages = core_.pages_;
     std::shared_ptr<const WorkMark> mark = order.mark;
@@ -1139,7 +1142,7 @@ MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::waiting_bytes() const noexc
 
 MEMSAVER_INLINE void ArenaCore::ElasticPages::collect(bool may_wait) noexcept { (void)core_.give_room(may_wait); }
 
-// --- a pause, a resume, a trim ---
+// --- pause, resume, trim ---
 
 MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once)
     : turn_{std::move(turn)}, core_{&core}, once_{once.has_value()},
@@ -1150,7 +1153,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
     row_.device = core.device();
     core.check_of_tag(core.pages_.settle(), "wait for what an earlier pause began");
     core.give_up_failed_arrival();
-    // What an earlier call could not give back belongs to this one: it has not done its work while that is held.
+    // A pause is not complete while pages are held, so it also releases those of earlier calls.
     if (const Status status = core.retry_held(row_.released_bytes); !status.ok()) note(status);
     released_ = core.pages_.anything_waits();
     core.drop_all_dead();
@@ -1167,7 +1170,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
     none.reserve(core.pages_.active.capacity());
     for (const Extent& extent : core.pages_.active) ranges_.push_back({extent.address(), extent.bytes()});
     sort_by_address(ranges_);
-    core.heaps_.begin_operation(count != 0); // the last that may throw
+    core.heaps_.begin_operation(count != 0); // the last call that may throw
     extents_ = std::exchange(core.pages_.active, std::move(none));
     core.pages_.in_hand += count;
     core.pausing_ = count != 0;
@@ -1193,7 +1196,7 @@ MEMSAVER_INLINE void ArenaCore::Pause::idle(std::chrono::nanoseconds waited, boo
 MEMSAVER_INLINE void ArenaCore::Pause::enqueue() {
     if (ranges_.empty()) return;
     saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
-    if (once_) core_->own_->invalidate(); // what it may hold of these bytes is not what they will be
+    if (once_) core_->own_->invalidate(); // what it may have saved of these bytes becomes stale
     LiveSet live = core_->live_set(ranges_, "saving");
     for (std::size_t i = 0; i < heirs_.size(); ++i) {
         if (heirs_[i].extent != nullptr) live.handed_on.push_back({extents_[i].address(), extents_[i].bytes()});
@@ -1206,7 +1209,7 @@ MEMSAVER_INLINE void ArenaCore::Pause::plan_heirs() { heirs_.resize(extents_.siz
 
 MEMSAVER_INLINE void ArenaCore::Pause::wait() {
     core_->check_moved(ticket_.wait(), "save bytes", ticket_.bytes());
-    row_.saved_bytes = keeps_ ? ticket_.bytes() : 0; // else it was poison
+    row_.saved_bytes = keeps_ ? ticket_.bytes() : 0; // else the ticket wrote poison
     saving_.end();
 }
 
@@ -1218,9 +1221,9 @@ MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
 }
 
 MEMSAVER_INLINE void ArenaCore::Pause::release_as_saved() {
-    // Enough for others to wait for, and few enough waits: 256 MiB on a GPU.
+    // A useful amount for others that wait for memory, and few waits: 256 MiB on a GPU.
     const std::size_t together = 128 * core_->pages_.granularity();
-    // Releasing while copies run slows both: not worth it for small handles.
+    // Releasing while copies run slows both down: not worthwhile for small handles.
     const std::size_t large = 16 * core_->pages_.granularity();
     const auto small =
         std::partition(extents_.begin(), extents_.end(), [&](const Extent& extent) { return extent.bytes() >= large; });
@@ -1250,7 +1253,7 @@ MEMSAVER_INLINE void ArenaCore::Pause::release_as_saved() {
 }
 
 MEMSAVER_INLINE void ArenaCore::Pause::release_only(const std::vector<bool>& extents, bool saved) noexcept {
-    const Status drained = driver().drain(); // copies of either direction may be under way
+    const Status drained = driver().drain(); // copies in either direction may be in flight
     if (!drained.ok()) note(drained);
     for (std::size_t i = 0; i < extents_.size(); ++i) {
         if (!extents[i]) {
@@ -1271,7 +1274,7 @@ MEMSAVER_INLINE void ArenaCore::Pause::release(Extent& extent, Heir heir, bool l
     if (!unmapped.ok()) note(unmapped);
     if (!unmapped.ok() && heir.extent == nullptr && !last) return left_.push_back(std::move(extent)); // stays active
     paused_.push_back({extent.address(), extent.bytes()});
-    if (heir.extent != nullptr) { // who may have written there: it is gone
+    if (heir.extent != nullptr) { // the heir may have written there: the old content is lost
         heir.books->take_over(*heir.extent, core_->pages_, extent);
         row_.handed_bytes += extent.bytes();
         if (!unmapped.ok()) core_->pages_.hold(std::move(extent), false, unmapped);
@@ -1288,12 +1291,12 @@ MEMSAVER_INLINE void ArenaCore::Pause::release(Extent& extent, Heir heir, bool l
 
 MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
     if (const Status kept = core_->collect_released(row_.released_bytes); !kept.ok()) note(kept);
-    if (extents_.empty()) { // everything is away
+    if (extents_.empty()) { // everything is paused
         ticket_ = {};
         std::size_t given = 0;
         note(give_scratch(slot_, given));
         if (slot_ != core_->own_) note(give_scratch(core_->own_, given));
-        row_.released_bytes += std::min(given, scratch_before_); // the pause took the rest
+        row_.released_bytes += std::min(given, scratch_before_); // the pause itself took the rest
     }
     status = failure_;
     row_.held_bytes = core_->held_bytes();
@@ -1309,7 +1312,7 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
     ticket_ = {};
     const bool whole = extents_.empty();
     if (!whole && enqueued_) {
-        slot_->outdated(); // what stays may change before it is saved again
+        slot_->outdated(); // the memory that stays may change before it is saved again
         core.pages_.unsettle();
     }
     sort_by_address(paused_);
@@ -1326,7 +1329,7 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
         }
     }
     core.end_operation(whole);
-    core.retire_slot(std::move(slot_)); // unless it holds something
+    core.retire_slot(std::move(slot_)); // null if the batch owns it now
     return std::move(row_);
 }
 
@@ -1361,7 +1364,7 @@ MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
     opening_.reset();
     tickets_.clear();
     core_->pages_.abandon(extents_, false, alone_ || enqueued_);
-    core_->each_paused_scratch([](DeviceScratch& scratch) { (void)scratch.give(); }); // what fails is counted
+    core_->each_paused_scratch([](DeviceScratch& scratch) { (void)scratch.give(); }); // a failure stays counted
     core_->end_operation(true);
 }
 
@@ -1407,7 +1410,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::uncreate() noexcept {
 MEMSAVER_INLINE void ArenaCore::Resume::map() {
     row_.mapped_bytes += std::exchange(scratch_bytes_, 0);
     for (Extent& extent : extents_) {
-        if (extent.state() != ExtentState::held) continue; // another arena's, or still to be created
+        if (extent.state() != ExtentState::held) continue; // another arena's pages, or not created yet
         check(extent.map(core_->driver()), "map pages at their address", extent.bytes(), extent.address());
         row_.mapped_bytes += extent.bytes();
     }
@@ -1420,12 +1423,12 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
         if (extent.state() == ExtentState::active) mapped.push_back({extent.address(), extent.bytes()});
     }
     const std::vector<Range> now = without(mapped, begun_);
-    if (now.empty() || (put_off_ && needed_scratch() != 0)) return; // else with the rest
+    if (now.empty() || (put_off_ && needed_scratch() != 0)) return; // later, together with the rest
     restoring_ = Span{core_->options().events, core_->tag(), core_->device(), "restore"};
     if (tickets_.empty()) core_->gates_.begin();
     tickets_.reserve(tickets_.size() + core_->pages_.paused.size());
     coming_.reserve(tickets_.capacity());
-    for (const auto& batch : core_->pages_.paused) { // under the turn, nobody else touches it
+    for (const auto& batch : core_->pages_.paused) { // no lock: the turn is held
         std::vector<Range> ranges = intersection(batch.ranges, now);
         if (ranges.empty()) continue;
         AnySlot& slot = once_ ? *once_ : *batch.slot;
@@ -1439,7 +1442,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
         live.given_up = [core = core_] { core->gates_.give_up(); };
         enqueued_ = true;
         tickets_.push_back(slot.restore(live));
-        coming_.push_back(std::move(brought)); // for which there is room
+        coming_.push_back(std::move(brought)); // capacity was reserved
     }
     begun_ = std::move(mapped);
 }
@@ -1454,7 +1457,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::record_gates() {
             return block && block->serial == gate.serial;
         },
         [&](const Status& status, Ticket& ticket) {
-            core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes()); // it knows best
+            core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes()); // the ticket reports the cause
             core_->check_moved(status, "have a gate wait for bytes on their way", ticket.bytes());
         });
 }
@@ -1486,9 +1489,9 @@ MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
         const std::lock_guard lock{core.pages_.mutex};
         core.pages_.activate(extents_);
     }
-    if (!alone_) core.end_operation(true); // while it is still known which ranges were paused
-    // Unless it was alone, nothing is launched before it is open: what is given up in shut memory counts as out of
-    // reach of all work.
+    if (!alone_) core.end_operation(true); // needs the list of paused ranges
+    // Unless the resume ran without the turn, no work can have been launched on this memory before it is open: blocks
+    // freed in shut memory count as unreachable for work.
     core.open_all();
     decltype(core.pages_.paused) done;
     {
@@ -1496,7 +1499,7 @@ MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
         done.swap(core.pages_.paused);
     }
     if (once_) core.own_->invalidate();
-    for (const auto& batch : done) core.slot_resumed(batch.slot); // may take a while: without a lock
+    for (const auto& batch : done) core.slot_resumed(batch.slot); // without a lock, because it may take long
     row_.held_bytes = core.held_bytes();
     return std::move(row_);
 }
@@ -1531,13 +1534,13 @@ MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
     try {
         if (const Status status = core_->pages_.settle(); !status.ok()) return note(status);
         if (const Status status = core_->retry_held(row_.released_bytes); !status.ok()) note(status);
-        if (turn_) core_->drop_all_dead(); // not in the middle of somebody's step
+        if (turn_) core_->drop_all_dead(); // not within another operation's step
         std::vector<Extent> unused = take_unused();
         for (Extent& extent : unused) give_back(extent);
         if (const Status status = give_scratch(core_->own_, row_.released_bytes); !status.ok()) note(status);
         const std::lock_guard lock{core_->pages_.mutex};
         core_->pages_.in_hand -= unused.size();
-    } catch (const std::bad_alloc&) { // before anything was taken out
+    } catch (const std::bad_alloc&) { // thrown before anything was taken out
         note({StatusKind::out_of_host_memory, 0, "no host memory for the books of a trim"});
     }
 }
@@ -1559,7 +1562,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::give_back(Extent& extent) noexcept {
     if (!status.ok() && open_again(range)) {
         note(status);
         const std::lock_guard lock{pages.mutex};
-        pages.active.push_back(std::move(extent)); // room for it is kept while it is in hand
+        pages.active.push_back(std::move(extent)); // capacity was reserved while it was in hand
         return;
     }
     if (status.ok()) status = pages.release(extent);
@@ -1567,7 +1570,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::give_back(Extent& extent) noexcept {
         row_.released_bytes += range.bytes;
         try {
             return pages.give_addresses(range);
-        } catch (const std::bad_alloc&) { // held without pages, for its addresses
+        } catch (const std::bad_alloc&) { // held without pages, only for its addresses
             status = {StatusKind::out_of_host_memory, 0, "no host memory to note free addresses"};
         }
     }

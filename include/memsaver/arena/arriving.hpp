@@ -1,5 +1,5 @@
-// Bytes of one arena that are on their way while no operation has its turn: coming back after a resume that did not
-// wait for them, or being saved ahead of a pause. Does not know tags, nor who wants the bytes.
+// Bytes of one arena that are in flight while no operation holds its turn: being restored after a resume that did not
+// wait for them, or being saved ahead of a pause. Knows nothing about tags or about the users of the bytes.
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
@@ -20,8 +20,9 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Begun by construction, then: wait for the device, `idle`, `enqueue`; then an Arriving goes on with it. What is
-/// dropped before that has changed nothing. The memory stays active, and serves allocations. Move-only.
+/// One save ahead of a pause, in steps. The constructor begins it; then: wait for the device, `idle`, `enqueue`; after
+/// that an Arriving takes over. Destroying it before that changes nothing. The memory stays active and serves
+/// allocations. Move-only.
 class ArenaCore::SaveAhead {
 public:
     SaveAhead(ArenaCore& core, Turn::Hold turn);
@@ -31,11 +32,11 @@ public:
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
     [[nodiscard]] const std::string& tag() const noexcept { return core_->tag(); }
-    /// Whether what the policy saves is good until it is invalidated; else it must not be saved ahead.
+    /// Returns whether saved bytes stay valid until they are invalidated. If not, they must not be saved ahead.
     [[nodiscard]] bool able() const noexcept { return able_; }
     [[nodiscard]] bool takes() const noexcept { return !ranges_.empty(); }
     void idle(std::chrono::nanoseconds waited, bool /*whole_device*/) noexcept { waited_ = waited; }
-    /// Starts saving the blocks that live now. Throws what the policy throws.
+    /// Starts saving the blocks that are live now. Throws what the policy throws.
     void enqueue();
 
 private:
@@ -45,62 +46,61 @@ private:
     ArenaCore* core_;
     bool able_;
     std::vector<Range> ranges_;         // of active memory, sorted
-    std::vector<std::uint64_t> living_; // serials of the blocks in it when it began, sorted
-    bool enqueued_ = false;             // and nobody's yet
+    std::vector<std::uint64_t> living_; // serial numbers of the blocks that were live at the beginning, sorted
+    bool enqueued_ = false;             // and not yet passed to an Arriving
     Ticket ticket_;
     Span saving_;
     std::chrono::nanoseconds waited_{0};
 };
 
-/// What goes on by itself, and who ends it:
+/// A transfer that continues without the turn. Its states, and who changes them:
 ///
-///     begun by an operation, which gives its turn up           under way
-///       any thread follows, waits for and asks its tickets     (Use: they live so long)
-///       whoever has the turn next settles it                   over: committed; or failed: it could not be brought
-///       back
-///         `end` of whoever wants it, and every other operation (ArenaCore::take_turn)
-///     failed: its pages stay mapped, for work may be queued behind what did arrive
-///       the next pause or resume gives it up                   over: as paused as before
+/// - *under way*: an operation has begun it and given up its turn. Any thread may have streams follow its tickets, wait
+///   for them or query them; a Use keeps the tickets alive meanwhile. The next thread that holds the turn settles it:
+///   either a thread in `end`, or any other operation (in ArenaCore::take_turn).
+/// - *over*: committed, or saving failed.
+/// - *failed*: restoring failed. The pages stay mapped, because work may be queued behind the bytes that did arrive.
+///   The next pause or resume gives it up: then it is over, and the memory is paused as before.
 ///
-/// So nothing is committed but by a thread that has the turn, and no turn is held while nobody runs. Shared by the
-/// arena, until it is over, and by those who want it. Outlives the arena only when it is over.
+/// So only a thread that holds the turn commits, and the turn is never held without a running thread. Owned jointly by
+/// the arena, until it is over, and by the threads that wait for it. May outlive the arena only once it is over.
 class ArenaCore::Arriving {
 public:
     explicit Arriving(ArenaCore& core);
     Arriving(const Arriving&) = delete;
     Arriving& operator=(const Arriving&) = delete;
 
-    // --- by who has the turn ---
+    // --- callers that hold the turn ---
 
-    /// What it is from now on. The step's turn is given up.
+    /// Makes `arriving` continue the step, whose turn is given up.
     static void begin(const std::shared_ptr<Arriving>& arriving, Resume&& coming) noexcept;
     static void begin(const std::shared_ptr<Arriving>& arriving, SaveAhead&& saving) noexcept;
-    /// Waits for all bytes, and commits. What fails is kept for `end`. Throws NotIdle once the deadline has passed.
+    /// Waits for all bytes and commits. Keeps a failure for `end`. Throws NotIdle once the deadline has passed.
     void settle(const Deadline& deadline);
-    /// If it has failed: the memory is as paused as before, once the device has passed it.
+    /// If it has failed: waits for the device and makes the memory paused as before.
     void give_up() noexcept;
 
     // --- any thread, several at once ---
 
-    /// The bytes come back; else they are saved.
+    /// Returns true if bytes are being restored, false if they are being saved.
     [[nodiscard]] bool brings_back() const noexcept { return coming_back_; }
     [[nodiscard]] bool can_be_joined() noexcept { return coming_back_ && in(State::under_way); }
     [[nodiscard]] bool failed() noexcept { return in(State::failed); }
-    /// Whether nothing is on its way any more, whatever came of it. Never waits.
+    /// Returns whether no transfer is in flight any more, successful or not. Never waits.
     [[nodiscard]] bool done() noexcept;
-    /// Makes later work of the stream start after these bytes have arrived. Throws what keeps them from it.
+    /// Makes later work of the stream start after these bytes have arrived. Throws the failure that prevents it.
     void follow(StreamRef stream, Range range);
-    /// The same of all bytes, for a graph: throws Misuse, beginning with `what`, if they could not be brought. False if
-    /// it is over.
+    /// As `follow` for all bytes, on behalf of a graph: throws Misuse, beginning with `what`, if they could not be
+    /// restored. Returns false if it is over.
     bool follow_all(StreamRef stream, const char* what);
-    /// Waits until these bytes have arrived. Throws what keeps them from it.
+    /// Waits until these bytes have arrived. Throws the failure that prevents it.
     void wait_for(Range range);
-    /// Waits for all bytes, and settles it if nobody else has. Throws what kept them from arriving. While the arena
-    /// lives.
+    /// Waits for all bytes, and settles it if no other thread has. Throws the failure that prevented their arrival. The
+    /// arena must be alive.
     void end();
-    /// What it did. Once it is over.
+    /// Returns the row of the report. Valid once it is over.
     [[nodiscard]] const TagReport& row() const noexcept { return row_; }
-    /// What is not on its streams yet need not go.
+    /// Cancels the copies that are not on their streams yet.
     void cancel() noexcept;
 
 private:
@@ -109,26 +109,28 @@ private:
 
     [[nodiscard]] bool in(State state) noexcept;
     [[nodiscard]] std::vector<Ticket>& tickets() noexcept { return coming_ ? coming_->tickets() : saving_; }
-    /// What `act()` throws names the tag; it may be the same object for several threads.
+    /// Calls `act()` and names the tag in its exceptions. Locks, because several threads may get the same exception
+    /// object.
     template <class Act>
     void named(Act&& act);
-    /// `act(ticket)` for each, while they live; answers whether they did. Throws what the first failure stands for.
+    /// Calls `act(ticket)` for each ticket while they live. Returns whether they did. Throws the error of the first
+    /// failure.
     template <class Act>
     bool each_ticket(const char* what, Range range, Act&& act);
     void poll_until(const Deadline& deadline);
     void wait_for_all();
-    /// Nothing moves any more, and nobody uses the tickets: it is as good as over, with this failure or none.
+    /// Sets the outcome, `failure` or none, and waits until no thread uses the tickets. All transfers must have ended.
     void shut_out(const std::exception_ptr& failure) noexcept;
     void finish(State state, std::exception_ptr failure) noexcept;
     void throw_failure();
 
     ArenaCore& core_;
-    bool coming_back_ = false; // set before anybody sees it
+    bool coming_back_ = false; // set before it is shared
     std::optional<Resume> coming_;
     std::vector<Ticket> saving_;
     Span span_;
     TagReport row_;
-    std::mutex mutex_; // guards what follows
+    std::mutex mutex_; // guards the members below
     std::condition_variable changed_;
     State state_ = State::under_way;
     bool shut_ = false;

@@ -1,4 +1,4 @@
-// Definitions of arriving.hpp, and of what an ArenaCore does with what is on its way.
+// Definitions of arriving.hpp, and of ArenaCore's methods for bytes in flight.
 #pragma once
 
 #include "memsaver/arena/arriving.hpp"
@@ -40,7 +40,7 @@ MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(SaveAhead&& other) noexcept
 
 MEMSAVER_INLINE ArenaCore::SaveAhead::~SaveAhead() {
     if (!enqueued_) return;
-    ticket_ = {}; // what it has saved may be old when it is next needed: nobody knows of it, and tells what changes
+    ticket_ = {}; // nothing would invalidate what it saved, so that may be stale when it is next needed
     core_->own_->outdated();
     core_->pages_.unsettle();
 }
@@ -49,7 +49,7 @@ MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
     if (ranges_.empty()) return;
     saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
     LiveSet live = core_->live_set(ranges_, "saving");
-    live.blocks = [core = core_, ranges = ranges_, living = living_] { // what is new is the pause's
+    live.blocks = [core = core_, ranges = ranges_, living = living_] { // new blocks are left to the pause
         std::vector<LiveBlock> blocks = core->heaps_.live_blocks(ranges);
         std::erase_if(blocks, [&](const LiveBlock& block) {
             return !covers(ranges, {block.address, block.bytes}) ||
@@ -61,14 +61,14 @@ MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
     ticket_ = core_->own_->save(live);
 }
 
-// --- what is on its way ---
+// --- bytes in flight ---
 
-/// While one lives, so do the tickets; if it is one.
+/// Keeps the tickets alive while it lives. Converts to false if they are gone or about to go.
 class ArenaCore::Arriving::Use {
 public:
     explicit Use(Arriving& arriving) : arriving_{arriving} {
         const std::lock_guard lock{arriving_.mutex_};
-        counts_ = arriving_.state_ != State::over && !arriving_.shut_; // shut out: nothing moves any more
+        counts_ = arriving_.state_ != State::over && !arriving_.shut_; // shut: all transfers have ended
         if (counts_) arriving_.uses_ += 1;
     }
     Use(const Use&) = delete;
@@ -103,7 +103,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::begin(const std::shared_ptr<Arriving>&
                                                 SaveAhead&& saving) noexcept {
     saving.enqueued_ = false;
     arriving->row_.waited = saving.waited_;
-    arriving->saving_.push_back(std::move(saving.ticket_)); // for which there is room
+    arriving->saving_.push_back(std::move(saving.ticket_)); // capacity was reserved
     arriving->span_ = std::move(saving.saving_);
     arriving->core_.set_arriving(arriving);
     const Turn::Hold given_up{std::move(saving.turn_)};
@@ -119,14 +119,14 @@ MEMSAVER_INLINE void ArenaCore::Arriving::settle(const Deadline& deadline) {
         failure = std::current_exception();
     }
     if (failure) {
-        for (Ticket& ticket : tickets()) { // nothing moves any more, whatever has failed
+        for (Ticket& ticket : tickets()) { // all transfers must end, even after a failure
             try {
                 (void)ticket.wait();
             } catch (...) { // the first failure counts
             }
         }
         if (coming_back_) return finish(State::failed, std::move(failure));
-        core_.pages_.unsettle(); // or so it seems
+        core_.pages_.unsettle(); // copies may still be in flight after a failure
     }
     shut_out(failure);
     if (coming_) {
@@ -214,7 +214,7 @@ MEMSAVER_INLINE bool ArenaCore::Arriving::each_ticket(const char* what, Range ra
         named([&] {
             const Status status = act(ticket);
             if (status.ok()) return;
-            core_.check_moved(ticket.wait(), what, ticket.bytes()); // it knows best
+            core_.check_moved(ticket.wait(), what, ticket.bytes()); // the ticket reports the cause
             core_.check_moved(status, what, range.bytes);
         });
     }
@@ -267,7 +267,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::throw_failure() {
     if (failure) std::rethrow_exception(failure);
 }
 
-// --- the arena's part ---
+// --- ArenaCore's methods ---
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore::Arriving> ArenaCore::arriving() noexcept {
     const std::lock_guard lock{pages_.mutex};
@@ -292,7 +292,7 @@ MEMSAVER_INLINE bool ArenaCore::finish_arriving() noexcept {
         const auto turn = turn_.take();
         settle_arriving();
         return true;
-    } catch (const std::exception&) { // nothing that waits without a deadline throws
+    } catch (const std::exception&) { // not expected: waits without a deadline do not throw
         return false;
     }
 }
@@ -335,7 +335,7 @@ MEMSAVER_INLINE void ArenaCore::set_arriving(std::shared_ptr<Arriving> arriving)
 }
 
 MEMSAVER_INLINE void ArenaCore::settle_arriving(const Deadline& deadline, bool join) {
-    const auto coming = arriving_; // under the turn, nobody else changes it
+    const auto coming = arriving_; // no lock: the turn is held
     if (coming == nullptr || (join && coming->can_be_joined() && !coming->done())) return;
     coming->settle(deadline);
     if (!coming->failed()) set_arriving(nullptr);

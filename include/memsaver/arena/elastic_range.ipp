@@ -22,11 +22,11 @@ MEMSAVER_INLINE void ElasticRange::round(const std::string& tag, std::size_t& by
     };
     if (bytes == 0 || step == 0 || !can_align_up(step, unit)) refuse_it();
     const std::size_t rounded = align_up(step, unit);
-    const std::size_t rest = bytes % rounded; // steps need not be a power of two
+    const std::size_t rest = bytes % rounded; // a step need not be a power of two
     if (rest != 0 && bytes > ~std::size_t{0} / 2 - (rounded - rest)) refuse_it();
     step = rounded;
     bytes += rest == 0 ? 0 : rounded - rest;
-    constexpr std::size_t most_addresses = std::size_t{1} << 56; // of any device
+    constexpr std::size_t most_addresses = std::size_t{1} << 56; // upper limit for any device
     if (bytes > most_addresses) refuse_it();
 }
 
@@ -45,7 +45,7 @@ MEMSAVER_INLINE void ElasticRange::check_part(const char* what, std::size_t offs
 MEMSAVER_INLINE Range ElasticRange::outward(const char* what, std::size_t offset, std::size_t bytes) const {
     check_part(what, offset, bytes);
     const std::size_t begin = offset / step_ * step_;
-    const std::size_t last = (offset + bytes - 1) / step_ * step_; // the step of the last byte
+    const std::size_t last = (offset + bytes - 1) / step_ * step_; // the step that contains the last byte
     return {address() + begin, last + step_ - begin};
 }
 

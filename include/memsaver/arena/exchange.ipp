@@ -19,8 +19,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Handles cost the driver about as much whatever their size: below so many granules, which is 16 MiB on a GPU, it is
-/// cheaper to take one large one anew.
+/// The driver's cost per handle is roughly independent of its size: below this number of granules (16 MiB on a GPU), it
+/// is cheaper to create one large handle.
 inline constexpr std::size_t least_handed = 8;
 
 MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<ResumeStep>& in) : out_{out} {
@@ -28,10 +28,10 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
         std::size_t pause;
         std::size_t extent;
     };
-    std::vector<std::size_t> takers(in.size()); // those that bring bytes first: their pages are the first to be saved
+    std::vector<std::size_t> takers(in.size()); // resumes that restore bytes come first: they get the pages saved first
     for (std::size_t i = 0; i < in.size(); ++i) takers[i] = i;
     std::stable_partition(takers.begin(), takers.end(), [&](std::size_t i) { return in[i].brings_bytes(); });
-    std::multimap<std::size_t, Offer> offers; // by bytes; those of one size in the order in which they are saved
+    std::multimap<std::size_t, Offer> offers; // by size; those of equal size in the order in which they are saved
     written_.resize(out.size());
     safe_.resize(out.size(), true);
     for (std::size_t p = 0; p < out.size(); ++p) {
@@ -49,7 +49,7 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
             std::sort(order.begin(), order.end(),
                       [&](std::size_t a, std::size_t b) { return extents[a].address() < extents[b].address(); });
             for (const std::size_t e : order) {
-                if (!written_[p][e]) offers.emplace(extents[e].bytes(), Offer{p, e}); // here: it is not taken
+                if (!written_[p][e]) offers.emplace(extents[e].bytes(), Offer{p, e}); // here: not handed over yet
             }
         }
         std::vector<Range> plan;
@@ -57,7 +57,7 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
             Range rest = range;
             while (rest.bytes != 0) {
                 auto offer = offers.find(rest.bytes);
-                if (step.books().options().single_handle) { // as it is, or not at all
+                if (step.books().options().single_handle) { // only a handle of exactly this size
                     if (offer == offers.end()) break;
                 } else {
                     offer = offers.upper_bound(rest.bytes);
@@ -77,7 +77,7 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
             if (rest.bytes == 0) continue;
             if (step.books().options().single_handle) {
                 plan.push_back(rest);
-            } else { // a handle that passes may be larger than one that is taken
+            } else { // a handed handle may be larger than a new one
                 split_into_extents(rest, step.books().granularity(), plan);
             }
         }
@@ -110,7 +110,7 @@ MEMSAVER_INLINE std::size_t Handover::left_over(const AnyDriver& driver) const n
 MEMSAVER_INLINE void Handover::save() {
     for (std::size_t p = 0; p < out_.size(); ++p) {
         bool threw = true;
-        struct AtEnd { // poison is written over what is handed on
+        struct AtEnd { // a policy that keeps nothing writes poison over pages handed over
             ~AtEnd() {
                 if (out.keeps_bytes() || (!threw && out.ticket().bytes() == 0)) return;
                 for (Pair& pair : pairs) pair.written = pair.written || pair.pause == p;
@@ -149,7 +149,7 @@ MEMSAVER_INLINE Status Handover::wait_for(Pair& pair, Range target) {
     Status status;
     try {
         status = saving.wait_for(saving.enqueued() ? part : pair.source);
-    } catch (const std::exception&) { // whoever waits for all of it throws it again
+    } catch (const std::exception&) { // rethrown to the thread that waits for the whole save
         status = {StatusKind::other, 0, "the bytes that were there could not be saved"};
     }
     const std::lock_guard lock{mutex_};
@@ -167,14 +167,14 @@ MEMSAVER_INLINE bool Handover::save_failed() const noexcept {
 }
 
 MEMSAVER_INLINE void Handover::release_written() noexcept {
-    std::vector<bool>& safe = safe_; // of each pause
+    std::vector<bool>& safe = safe_; // for each pause
     for (const Pair& pair : pairs_) {
         if (!pair.written) continue;
         written_[pair.pause][pair.extent] = true;
         Status status;
         try {
             status = out_[pair.pause].ticket().wait_for(pair.source);
-        } catch (const std::exception&) { // as it is, the device answered
+        } catch (const std::exception&) { // a failed save, but the device is not lost
         }
         if (status.kind == StatusKind::gone) safe[pair.pause] = false;
     }
@@ -184,14 +184,14 @@ MEMSAVER_INLINE void Handover::release_written() noexcept {
     }
 }
 
-/// Takes what no page is handed to. Where the device has no room for it but will have what `out` gives back, that
-/// device's is put off.
+/// Creates the memory for which no page is handed over. If a device has no room for it now, but will have once `out` is
+/// released, puts off all steps of that device.
 MEMSAVER_INLINE void take_or_put_off(std::vector<ResumeStep>& in, const Handover& handover,
                                      FunctionRef<bool(int)> relieve) {
     while (const std::optional<Refused> refused = create_all(in)) {
         const AnyDriver& driver = refused->driver;
         std::size_t needed = 0;
-        std::size_t margin = 0; // which stays free then too
+        std::size_t margin = 0; // must stay free too
         for (ResumeStep& step : in) {
             step.uncreate();
             if (!(step.driver() == driver)) continue;
@@ -211,17 +211,18 @@ MEMSAVER_INLINE void take_or_put_off(std::vector<ResumeStep>& in, const Handover
     }
 }
 
-/// `act`, which never throws, for every step: one after the other where there is no host memory to do it side by side.
+/// Runs `act`, which never throws, for every step; one after the other if host memory for running side by side is
+/// lacking.
 template <class Step, class Act>
 void for_each_device_surely(std::vector<Step>& steps, const Act& act) {
     try {
         for_each_device(steps, act);
-    } catch (const std::bad_alloc&) { // before anything has run
+    } catch (const std::bad_alloc&) { // thrown before anything has run
         for (Step& step : steps) act(step);
     }
 }
 
-/// Takes what was put off, and brings its bytes.
+/// Creates the memory that was put off, and restores its bytes.
 MEMSAVER_INLINE void bring_rest(std::vector<ResumeStep>& in, FunctionRef<bool(int)> relieve) {
     for (ResumeStep& step : in) step.put_off(false);
     while (const std::optional<Refused> refused = create_all(in)) {
@@ -263,9 +264,9 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
         });
     } catch (...) {
         std::exception_ptr failure = std::current_exception();
-        in.clear(); // nothing is on its way into handed pages any more, nor are they mapped there
+        in.clear(); // no copies into handed pages are in flight afterwards, and they are unmapped there
         try {
-            if (handover.save_failed()) translated(saved); // that is why; who waited for it can only say that it waited
+            if (handover.save_failed()) translated(saved); // rethrows the cause; `failure` only says that a wait failed
         } catch (...) {
             failure = std::current_exception();
         }
@@ -286,7 +287,7 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
         if (!step.ranges().empty()) ending(static_cast<std::size_t>(&step - in.data()));
         TagReport row = step.commit();
         const std::lock_guard lock{mutex};
-        report.add(std::move(row)); // for which there is room
+        report.add(std::move(row)); // capacity was reserved
     });
     return end_report(std::move(report), "give pages back", start, kept);
 }

@@ -22,26 +22,26 @@ namespace detail {
 struct ArenaGates::Due {
     std::shared_ptr<GateMark> gate;
     std::vector<Ticket*> tickets;
-    std::size_t last = 0;  // of the tickets
-    std::size_t place = 0; // in that one
-    bool by_host = false;  // something is not on its stream yet
+    std::size_t last = 0;  // index of the last ticket with bytes of the gate
+    std::size_t place = 0; // place in that ticket
+    bool by_host = false;  // some bytes are not on their stream yet
 };
 
 MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaGates::add(Range range, Address block, std::uint64_t serial) {
     if (fork_ == nullptr) fork_ = std::make_shared<const ForkMark>();
-    if (gates_.size() == gates_.capacity()) { // so that the ended ones cost nothing
+    if (gates_.size() == gates_.capacity()) { // so that destroyed gates cost nothing
         std::erase_if(gates_, [](const auto& gate) { return gate.expired(); });
         gates_.reserve(2 * gates_.size() + 16);
     }
     auto made = std::make_unique<GateMark>(driver_, range, block, serial);
     if (!copies_.owns()) check(copies_.open(driver_), "open a stream for gates");
     check(made->event.open(driver_, copies_.get()), "open an event for a gate");
-    check(driver_.follow_outside(copies_.get(), made->event.get()), "make a gate"); // whether the driver can
+    check(driver_.follow_outside(copies_.get(), made->event.get()), "make a gate"); // checks that the driver has gates
     check(driver_.record(made->event.get(), copies_.get()), "record the event of a gate");
     std::shared_ptr<GateMark> gate{made.release(), [fork = fork_](GateMark* ended) {
                                        if (!fork->forked()) delete ended;
                                    }};
-    gates_.push_back(gate); // for which there is room
+    gates_.push_back(gate); // capacity was reserved
     return gate;
 }
 
@@ -64,7 +64,7 @@ MEMSAVER_INLINE std::vector<ArenaGates::Due> ArenaGates::due(const std::vector<B
             next.by_host = next.by_host || !coming[i].ticket->enqueued();
             by_kernels = by_kernels || coming[i].ticket->by_kernels();
         }
-        if (by_kernels) next.by_host = false; // `resume_async` waits for these itself
+        if (by_kernels) next.by_host = false; // `record` waits for these itself
         if (!next.tickets.empty()) all.push_back(std::move(next));
     }
     std::stable_sort(all.begin(), all.end(),
@@ -81,7 +81,7 @@ ArenaGates::record(const std::vector<Bringing>& coming, FunctionRef<bool(const G
     const bool host = any_by_host && can_wait();
     std::vector<Opening::Part> parts;
     std::vector<Opening::Closed> closed;
-    std::uint32_t value = promised_; // nobody else changes it under the turn
+    std::uint32_t value = promised_; // changes only under the turn
     for (const Due& gate : gates) {
         if (!host || !gate.by_host) continue;
         value += 1;
@@ -120,7 +120,7 @@ MEMSAVER_INLINE bool ArenaGates::can_wait() {
 }
 
 MEMSAVER_INLINE void ArenaGates::promise(std::uint32_t value) noexcept {
-    if (Neighbours* const all = driver_.neighbours()) all->words_wait(); // before the lock: it may wait
+    if (Neighbours* const all = driver_.neighbours()) all->words_wait(); // before taking the lock: it may wait
     const std::lock_guard lock{mutex_};
     waiting_ = true;
     promised_ = value;
@@ -207,7 +207,7 @@ MEMSAVER_INLINE Status ArenaGates::Opening::open_each() noexcept {
             if (i + 1 == parts_.size() || parts_[i + 1].value != parts_[i].value) gates_.open(parts_[i].value);
         }
         return {};
-    } catch (...) { // who waits for the ticket is told
+    } catch (...) { // the ticket reports the failure
         return {StatusKind::other, 0, "bytes that gates wait for could not be brought"};
     }
 }

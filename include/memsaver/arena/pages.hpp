@@ -1,5 +1,5 @@
-// The pages of one arena: which extents are active, which ranges are paused, what is held, and the books of them all.
-// Does not know which bytes are whose.
+// The pages of one arena: active extents, paused ranges, held handles, and their byte counts. Knows nothing about
+// blocks.
 #pragma once
 
 #include "memsaver/arena/options.hpp"
@@ -30,17 +30,18 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// All pages' sizes and addresses are multiples of it. Throws what a failing driver call stands for.
+/// Returns the driver's granularity: sizes and addresses of pages are multiples of it. Throws the error of a failing
+/// driver call.
 [[nodiscard]] std::size_t granularity_of(const AnyDriver& driver);
 
-/// What an extent owns says what state it is in; nothing is assigned.
+/// Derived from what an extent owns; never assigned.
 enum class ExtentState : unsigned char {
-    active, ///< pages are mapped: its bytes can be used
-    held,   ///< out of sight, but the driver refused to take the pages back; to be tried again
+    active, ///< pages are mapped, the memory is usable
+    held,   ///< unmapped, but the driver refused to release the pages; to be retried
     paused, ///< addresses only
 };
 
-/// Move-only. Dies in the right order: unmapped, then released.
+/// A range of addresses behind one handle. Move-only. The destructor unmaps, then releases.
 class Extent {
 public:
     Extent(Address address, std::size_t bytes) noexcept : address_{address}, bytes_{bytes} {}
@@ -51,39 +52,39 @@ public:
 
     [[nodiscard]] ExtentState state() const noexcept;
 
-    /// Physical bytes owned, mapped or held.
+    /// Returns the physical bytes owned, mapped or held.
     [[nodiscard]] std::size_t physical_bytes() const noexcept { return pages_.get().bytes; }
 
-    /// Takes pages for a paused extent, not mapped yet.
+    /// Creates pages for a paused extent, without mapping them.
     Status create(const AnyDriver& driver) noexcept { return pages_.open(driver, bytes_); }
 
-    /// Maps created pages and allows access. On failure call `unmap`, which undoes as much as was done.
+    /// Maps the created pages and allows access. After a failure, call `unmap` to undo what was done.
     Status map(const AnyDriver& driver) noexcept { return map(driver, *this); }
-    /// The same of another extent's pages, which has as many bytes and stays their owner.
+    /// Maps the pages of another extent of the same size, which stays their owner.
     Status map(const AnyDriver& driver, const Extent& owner) noexcept;
-    /// Pages that it has mapped become its own.
+    /// Takes ownership of pages that it has mapped.
     void take_pages(Extent& owner) noexcept { pages_ = std::move(owner.pages_); }
     [[nodiscard]] bool owns_pages() const noexcept { return pages_.owns(); }
 
-    /// Active to held. On failure it stays active.
+    /// Active to held. If it fails, the extent stays active.
     Status unmap() noexcept { return mapping_.close(); }
 
-    /// Held to paused. On failure it stays held.
+    /// Held to paused. If it fails, the extent stays held.
     Status release() noexcept { return pages_.close(); }
 
 private:
     Address address_;
     std::size_t bytes_;
-    OwnedPages pages_; // declared before the mapping, so that it dies after it
+    OwnedPages pages_; // declared before the mapping, so that it is destroyed after it
     Mapping mapping_;
 };
 
-/// A handle costs the driver about as much whatever its size, up to about this one; larger ones gain nothing.
+/// The driver's cost per handle is roughly independent of its size up to about this size; larger handles gain nothing.
 inline constexpr std::size_t largest_extent = 1_GiB;
 
-/// How many bytes an arena that owns `owned` bytes should take next: from one granule to 32 MiB by doubling, then a
-/// sixteenth of what it owns in multiples of 32 MiB, up to the largest extent. So at most a sixteenth of an arena, or
-/// 32 MiB, is ahead of the program's needs; neighbours come back behind one handle at the next resume.
+/// Returns how many bytes an arena that owns `owned` bytes should create next: doubling from one granule to 32 MiB,
+/// then a sixteenth of `owned` in multiples of 32 MiB, up to the largest extent. So at most a sixteenth of an arena, or
+/// 32 MiB, is ahead of the program's needs. The next resume joins adjacent extents into one handle.
 constexpr std::size_t growth_step(std::size_t owned, std::size_t granularity) noexcept {
     const std::size_t unit = std::max<std::size_t>(granularity, 32_MiB);
     const std::size_t doubling = std::clamp<std::size_t>(std::bit_floor(owned), granularity, unit);
@@ -91,37 +92,39 @@ constexpr std::size_t growth_step(std::size_t owned, std::size_t granularity) no
     return std::max(granularity, std::min(std::max(doubling, part), std::max(granularity, largest_extent)));
 }
 
-/// Which dead ranges, of `total` bytes that were paused, to leave out at resume. Each cut costs a handle, so of those
-/// shorter than 16 MiB only the longest go, until what comes back for nothing is at most a sixty-fourth of the rest.
+/// Returns the ranges of `dead` to leave out of a resume of `total` paused bytes. Ranges of at least 16 MiB are always
+/// left out. Shorter ones are left out from the longest on, until the dead bytes that are resumed are at most a
+/// sixty-fourth of the live bytes, because each cut costs a handle.
 std::vector<Range> worth_cutting(std::vector<Range> dead, std::size_t total);
 
-/// `range` in pieces for one handle each: as few as can be.
+/// Appends to `pieces` the parts of `range` for one handle each, as few as possible.
 void split_into_extents(Range range, std::size_t granularity, std::vector<Range>& pieces);
 
-/// How many bytes of addresses to reserve next, where `reserved` have been and `needed` are wanted: doubling, from
-/// 256 MiB to 64 GiB at once.
+/// Returns how many bytes of addresses to reserve next, given that `reserved` bytes are reserved and `needed` are
+/// requested: doubling, from 256 MiB to 64 GiB at once.
 constexpr std::size_t segment_bytes(std::size_t reserved, std::size_t needed) noexcept {
     return std::max<std::size_t>(needed, std::clamp<std::size_t>(reserved, 256_MiB, 64_GiB));
 }
 
-/// First fit from the lowest address, so that what is taken stays together. With a gap, so many bytes are left free
-/// between what is taken at once and its neighbours. Not thread safe.
+/// Allocates addresses, first fit from the lowest address, so that ranges in use stay together. With a gap, leaves
+/// `gap` bytes free between each range and its neighbors. Not thread-safe.
 class AddressSpace {
 public:
     explicit AddressSpace(Range all, std::size_t gap = 0) : all_{all}, gap_{gap} {}
 
-    /// Whether nothing of it is taken.
+    /// Returns whether no part of the space is in use.
     [[nodiscard]] bool unused() const noexcept { return taken_.empty(); }
 
-    /// Takes the lowest gap of `bytes` at a multiple of `alignment` (a power of two). Answers its address, or 0 if
-    /// there is none. May throw bad_alloc; then nothing changed.
+    /// Takes the lowest gap of `bytes` aligned to `alignment` (a power of two). Returns its address, or 0 if no gap is
+    /// large enough. Strong exception guarantee: throws std::bad_alloc and changes nothing.
     Address take(std::size_t bytes, std::size_t alignment);
 
-    /// So that giving back what ends at `at`, of a range that was taken, needs no memory. May throw bad_alloc; then
-    /// nothing changed.
+    /// Splits the range in use that contains `at`, so that freeing the part that ends at `at` needs no host memory.
+    /// Strong exception guarantee: throws std::bad_alloc and changes nothing.
     void split(Address at);
 
-    /// Gives back a range that was taken, in whatever pieces. May throw bad_alloc; then nothing changed.
+    /// Frees a range in use, in one or several pieces. Strong exception guarantee: throws std::bad_alloc and changes
+    /// nothing.
     void give(Range range);
 
     [[nodiscard]] Range all() const noexcept { return all_; }
@@ -131,29 +134,29 @@ private:
 
     Range all_;
     std::size_t gap_;
-    std::map<Address, Address> taken_; // begin to end; neighbours are not merged
+    std::map<Address, Address> taken_; // begin to end; adjacent ranges are not merged
 };
 
-/// Every handle of the arena is created and released here, so that the sum is always true. Used by an ArenaCore only,
-/// whose operations take turns; `mutex` guards the lists against those who grow and ask meanwhile. It is held over
-/// driver calls only where what an earlier call left behind is tried again, and when the arena closes.
+/// Creates and releases every handle of an arena, so that their sum is always exact. Used only by an ArenaCore, whose
+/// operations take turns; `mutex` protects the lists from concurrent growth and queries. It is held across driver calls
+/// only when an earlier failed release is retried, and when the arena closes.
 class ArenaPages {
 public:
-    /// Memory that one pause took away, and what holds its bytes.
+    /// Memory paused by one pause, and the slot that keeps its bytes.
     struct Batch {
         std::vector<Range> ranges; // sorted
         std::shared_ptr<AnySlot> slot;
     };
-    /// An extent whose pages could not be given back so far.
+    /// An extent whose pages could not be released so far.
     struct Held {
         Extent extent;
-        bool owns_addresses;                     // else they belong to a paused or an elastic range
-        std::shared_ptr<const WorkMark> until{}; // work that may still touch it: it was released, and nothing failed
+        bool owns_addresses;                     // otherwise they belong to a paused or an elastic range
+        std::shared_ptr<const WorkMark> until{}; // work that an elastic release waits for; nothing failed
         [[nodiscard]] Range range() const noexcept { return {extent.address(), extent.bytes()}; }
     };
 
-    /// `on_segment` is told of addresses before anything is put there; what it throws, growth throws. Throws what a
-    /// failing driver call stands for.
+    /// `on_segment` is called with a new range of addresses before anything is mapped there; growth passes on what it
+    /// throws. Throws the error of a failing driver call.
     ArenaPages(AnyDriver driver, std::string tag, ArenaOptions options, std::function<void(Range)> on_segment);
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
@@ -164,59 +167,61 @@ public:
     void set_capacity(std::size_t bytes) noexcept { capacity_.store(bytes); }
     [[nodiscard]] std::size_t margin() const noexcept { return margin_.load(); }
     void set_margin(std::size_t bytes) noexcept { margin_.store(bytes); }
-    /// Bytes of all segments. With the mutex held.
+    /// Returns the bytes of all segments. Requires the mutex.
     [[nodiscard]] std::size_t reserved_bytes() const noexcept;
     [[nodiscard]] std::size_t peak_bytes() const noexcept { return peak_bytes_.load(); }
-    [[nodiscard]] std::size_t physical_bytes() const noexcept { return physical_bytes_.load(); } // of handles that live
+    [[nodiscard]] std::size_t physical_bytes() const noexcept { return physical_bytes_.load(); } // of all handles
 
     // --- one extent ---
 
     Status create(Extent& extent) noexcept;
-    /// What fails stays in the extent.
+    /// If one of these fails, the extent keeps what it could not release.
     Status release(Extent& extent) noexcept;
     Status drop(Extent& extent) noexcept;
-    /// Releases pages that were never mapped. What fails stays with its extent; all may be filled again.
+    /// Releases pages that were never mapped. On failure, they stay with their extent. All extents may be created
+    /// again.
     void give_up_pages(std::vector<Extent>& extents) noexcept;
-    /// Undoes what a failed operation took: `extents` are no longer in hand. What cannot be given back is held, and
-    /// told. `in_use`: work of the library's own may still touch the pages; they are not unmapped before the device has
-    /// passed it.
+    /// Undoes a failed operation: `extents` are no longer in hand. What cannot be released is held and reported.
+    /// `in_use`: the library's own copies may still touch the pages, so waits for the device before unmapping them.
     void abandon(std::vector<Extent>& extents, bool owns_addresses, bool in_use = false) noexcept;
     void hold(Extent&& extent, bool owns_addresses, const Status& status) noexcept;
-    /// The same of what goes once `until` has passed.
+    /// Holds an extent until the work of `until` has completed.
     void hold_until(Extent&& extent, const std::shared_ptr<const WorkMark>& until) noexcept;
-    /// Physical bytes that wait so.
+    /// Returns the physical bytes that `hold_until` holds.
     [[nodiscard]] std::size_t waiting_bytes() noexcept;
     [[nodiscard]] bool anything_waits() noexcept { return waiting_bytes() != 0; }
-    /// What is waited for by what lies in any of `ranges`. May throw bad_alloc.
+    /// Returns the marks that held extents in any of `ranges` wait for. May throw std::bad_alloc.
     [[nodiscard]] std::vector<std::shared_ptr<const WorkMark>> awaited_in(const std::vector<Range>& ranges);
-    /// Copies that a failed operation began may still be under way: nothing goes before `settle` has waited for them.
+    /// Notes that copies of a failed operation may still be in flight. `settle` waits for them; nothing is released
+    /// before.
     void unsettle() noexcept { unsettled_.store(true); }
     Status settle() noexcept;
-    /// Where pages are that could not be unmapped, sorted.
+    /// Returns the ranges of held extents that could not be unmapped, sorted.
     [[nodiscard]] std::vector<Range> mapped_and_held();
-    /// Tries again to give back what is held, but for what still waits for work. With the turn held.
+    /// Retries the release of held extents, except those that still wait for work. Requires the turn.
     Status retry_held();
 
-    /// Pages of a mapped extent of `from`'s become those of `to`, an extent of this arena that has them mapped too.
+    /// Transfers ownership of the pages of `extent`, a mapped extent of `from`, to `to`, an extent of this arena that
+    /// has them mapped too.
     void take_over(Extent& to, ArenaPages& from, Extent& extent) noexcept;
-    /// Creates pages where there are none and nothing is mapped, as far as it goes. out_of_memory too if less than the
-    /// margin would be left.
+    /// Creates pages for all paused extents, stopping at the first failure. Returns out_of_memory also if less than the
+    /// margin would be left free. `beside`: bytes that will be created in addition.
     Status create_all(std::vector<Extent>& extents, std::size_t beside = 0) noexcept;
     [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t needed) const;
-    /// Extents without pages for `ranges`, as few as can be; one each where every block has a single handle. They are
-    /// in hand until `activate` or `abandon` takes them.
+    /// Returns extents without pages for `ranges`: as few as possible, or one for each range if every block needs a
+    /// single handle. They are in hand until `activate` or `abandon`.
     std::vector<Extent> plan(const std::vector<Range>& ranges);
-    /// Extents that were planned, and have nothing yet, are planned otherwise: one for each of `ranges`, however large.
-    /// May throw; then nothing changed.
+    /// Replaces planned extents, which own nothing yet, by one for each of `ranges`, of any size. Strong exception
+    /// guarantee.
     void plan_again(std::vector<Extent>& extents, const std::vector<Range>& ranges);
-    /// Extents in hand become active. With the mutex held.
+    /// Makes extents in hand active. Requires the mutex.
     void activate(std::vector<Extent>& extents) noexcept;
 
     // --- growth ---
 
-    /// Addresses for `bytes`, in a segment that has them or in one more. One thread at a time.
+    /// Takes addresses for `bytes` from a segment that has them, or reserves another segment. One thread at a time.
     Range take_addresses(std::size_t bytes, std::size_t alignment);
-    /// Puts active memory at addresses that have been taken, and calls `offer(range)`; on failure they are given back.
+    /// Maps active memory at addresses that were taken, and calls `offer(range)`. On failure, frees the addresses.
     template <class Offer>
     Status grow_into(Range range, Offer&& offer) {
         std::vector<Extent> extents;
@@ -237,15 +242,15 @@ public:
         activate(extents);
         return {};
     }
-    /// Needs memory only if pages could not be given back.
+    /// Undoes a failed growth. Needs host memory only if pages could not be released.
     void abandon_growth(Range range, std::vector<Extent>& extents);
 
-    // --- what is paused ---
+    // --- paused memory ---
 
-    /// The paused ranges, sorted.
+    /// Returns the paused ranges, sorted.
     [[nodiscard]] std::vector<Range> paused_ranges();
-    /// A paused range that nobody needs is dropped, and its addresses given back, if `take_out()` says so. May throw
-    /// bad_alloc; then nothing changed.
+    /// If `take_out()` returns true, drops a paused range that contains no block and frees its addresses. Strong
+    /// exception guarantee: throws std::bad_alloc and changes nothing.
     template <class TakeOut>
     void forget_paused(Range range, TakeOut&& take_out) {
         const std::lock_guard lock{mutex};
@@ -257,30 +262,30 @@ public:
         for (std::size_t i = 0; i < left.size(); ++i) paused[i].ranges.swap(left[i]);
         std::erase_if(paused, [](const Batch& batch) { return batch.ranges.empty(); });
     }
-    /// Ranges go whose addresses stay taken: they are paused no more, and the active extents in them are moved to
-    /// `extents`, in hand. `act()` is called once nothing else can fail, with the mutex held. May throw bad_alloc; then
-    /// nothing changed.
+    /// Drops ranges, but keeps their addresses taken: they are not paused any more, and their active extents move to
+    /// `extents`, in hand. Calls `act()` once nothing else can fail, with the mutex held. Strong exception guarantee:
+    /// throws std::bad_alloc and changes nothing.
     void take_out(const std::vector<Range>& ranges, std::vector<Extent>& extents, FunctionRef<void()> act);
-    /// Tells the slots that hold the bytes of one pause each, which are all but `own`.
+    /// Tells the slots of single pauses, which are all except `own`, that a block is gone.
     void forget_block(std::uint64_t serial, const AnySlot* own) noexcept;
     void give_addresses(Range range);
-    /// Gives everything back. A lost device is no failure. Answers the first failure; what is left is tried again by
-    /// the next call.
+    /// Releases everything. A lost device is not a failure. Returns the first failure; the next call retries what is
+    /// left.
     Status close() noexcept;
 
 private:
     void note_peak(std::size_t now) noexcept;
-    /// Extents without pages, one for each of `ranges`, in hand.
+    /// Returns extents without pages, one for each of `ranges`, in hand.
     std::vector<Extent> plan_each(const std::vector<Range>& ranges);
 
-    /// Addresses reserved at once. A granule more than is ever used lies between it and the next one, so that no extent
-    /// ever spans two.
+    /// Addresses reserved at once. One extra, unused granule separates it from the next segment, so that no extent ever
+    /// spans two.
     struct Segment {
         Reservation reservation;
         AddressSpace space;
     };
 
-    /// The segment that a range lies in. With the mutex held.
+    /// Returns the segment that contains a range. Requires the mutex.
     [[nodiscard]] AddressSpace& space_of(Range range) noexcept;
 
     AnyDriver driver_;
@@ -293,14 +298,14 @@ private:
     std::atomic<std::size_t> physical_bytes_{0};
     std::atomic<std::size_t> peak_bytes_{0};
     std::atomic<bool> unsettled_{false};
-    std::deque<Segment> segments_; // declared before what is mapped in them, so that they die later
+    std::deque<Segment> segments_; // declared before what is mapped in them, so that they are destroyed later
 
 public:
-    std::mutex mutex; // guards these, and the segments
+    std::mutex mutex; // guards the members below, and the segments
     std::vector<Extent> active;
     std::vector<Batch> paused;
     std::vector<Held> held;
-    std::size_t in_hand = 0; // extents that growth and operations have: `active` and `held` have room for each of them
+    std::size_t in_hand = 0; // extents of growth and operations: `active` and `held` have spare capacity for each
 };
 
 } // namespace detail

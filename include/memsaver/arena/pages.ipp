@@ -153,18 +153,18 @@ MEMSAVER_INLINE void ArenaPages::abandon(std::vector<Extent>& extents, bool owns
 }
 
 MEMSAVER_INLINE void ArenaPages::hold(Extent&& extent, bool owns_addresses, const Status& status) noexcept {
-    const EventSink none; // a lost device keeps nothing, and there is nothing to try
+    const EventSink none; // a lost device keeps no pages, so nothing is retried
     tell(status.kind == StatusKind::gone ? none : options_.events, [&] {
         return Event{EventKind::ignored, tag_, driver_.device(),
                      failure_text(status, "give pages back; it will be tried again")};
     });
     const std::lock_guard lock{mutex};
-    held.push_back({std::move(extent), owns_addresses}); // there is room for whatever is in hand
+    held.push_back({std::move(extent), owns_addresses}); // capacity was reserved for all extents in hand
 }
 
 MEMSAVER_INLINE void ArenaPages::hold_until(Extent&& extent, const std::shared_ptr<const WorkMark>& until) noexcept {
     const std::lock_guard lock{mutex};
-    held.push_back({std::move(extent), false, until}); // there is room for whatever is in hand
+    held.push_back({std::move(extent), false, until}); // capacity was reserved for all extents in hand
 }
 
 MEMSAVER_INLINE std::size_t ArenaPages::waiting_bytes() noexcept {
@@ -207,7 +207,7 @@ MEMSAVER_INLINE Status ArenaPages::retry_held() {
         return each.until == nullptr && each.extent.state() == ExtentState::active;
     };
     std::unique_lock lock{mutex};
-    if (std::any_of(held.begin(), held.end(), failed)) { // perhaps while the operation's own work was under way
+    if (std::any_of(held.begin(), held.end(), failed)) { // the operation's own work may have been in flight
         lock.unlock();
         if (const Status drained = driver_.drain(); !drained.ok()) return drained;
         lock.lock();
@@ -244,7 +244,7 @@ MEMSAVER_INLINE Status ArenaPages::create_all(std::vector<Extent>& extents, std:
             return {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
     }
     for (Extent& extent : extents) {
-        if (extent.state() != ExtentState::paused) continue; // could not be given back when there was no room
+        if (extent.state() != ExtentState::paused) continue; // an earlier call could not release its pages
         const Status status = create(extent);
         if (!status.ok()) return status;
     }
@@ -311,14 +311,14 @@ MEMSAVER_INLINE Range ArenaPages::take_addresses(std::size_t bytes, std::size_t 
     Reservation reservation;
     const std::size_t at = std::max<std::size_t>(alignment, 1_MiB);
     Status status = reservation.open(driver_, wanted + granularity_, at);
-    if (!status.ok() && wanted != bytes) { // where so many are not to be had, just those that are needed
+    if (!status.ok() && wanted != bytes) { // if that many cannot be reserved, only the needed ones
         wanted = bytes;
         status = reservation.open(driver_, wanted + granularity_, at);
     }
     check(status, "reserve addresses", wanted, 0);
     const Range all{reservation.get().address, wanted};
     driver_.name_addresses(all.address, reservation.get().bytes, ("tag \"" + tag_ + '"').c_str());
-    AddressSpace space{all, options_.single_handle ? granularity_ : 0}; // nothing joins across a gap
+    AddressSpace space{all, options_.single_handle ? granularity_ : 0}; // blocks never join across a gap
     const Address address = space.take(bytes, alignment);
     {
         const std::lock_guard lock{mutex};
@@ -337,7 +337,7 @@ MEMSAVER_INLINE Range ArenaPages::take_addresses(std::size_t bytes, std::size_t 
 MEMSAVER_INLINE void ArenaPages::abandon_growth(Range range, std::vector<Extent>& extents) {
     abandon(extents, true);
     const std::lock_guard lock{mutex};
-    std::vector<Range> kept; // their addresses go once their pages do
+    std::vector<Range> kept; // their addresses are freed together with their pages
     for (const Held& each : held) {
         if (each.owns_addresses && overlap(range, each.range())) kept.push_back(each.range());
     }
@@ -379,9 +379,9 @@ MEMSAVER_INLINE void ArenaPages::forget_block(std::uint64_t serial, const AnySlo
     }
 }
 
-MEMSAVER_INLINE void ArenaPages::give_addresses(Range range) { // that no extent needs any more
+MEMSAVER_INLINE void ArenaPages::give_addresses(Range range) { // which no extent needs any more
     const std::lock_guard lock{mutex};
-    for (Segment& segment : segments_) { // none, where the arena has been closed meanwhile
+    for (Segment& segment : segments_) { // none if the arena has been closed meanwhile
         if (overlap(segment.space.all(), range)) return segment.space.give(range);
     }
 }

@@ -1,4 +1,5 @@
-// Runs the steps of one or many arenas together: all wait, then all save, then all release. Does not know tags.
+// Runs the steps of one or several arenas together: all wait, then all save, then all release. Knows nothing about
+// tags.
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
@@ -22,16 +23,16 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Calls `act(i)` for the number of every driver; those of different devices at the same time, those of one device in
-/// order. The first device's run here, each other one's on a thread of its own, near that device, or here too where no
-/// thread is to be had. Where `act` throws, the rest of that device is left out. All have ended when it returns; then
-/// the first exception is thrown again. Throws bad_alloc before anything has run.
+/// Calls `act(i)` for the index of every driver: concurrently for different devices, in order for one device. The first
+/// device's calls run on the calling thread, those of each other device on a thread of its own near that device, or on
+/// the calling thread if no thread can be started. If `act` throws, the remaining calls for that device are skipped.
+/// Returns after all have ended, then rethrows the first exception. Throws std::bad_alloc before anything has run.
 void run_by_device(const std::vector<AnyDriver>& drivers, FunctionRef<void(std::size_t)> act);
 
-/// The same of items, each on its driver: `act(item)`. Errors name the item's tag, if it has one.
+/// The same for items, each on its driver: calls `act(item)`. Errors name the item's tag, if it has one.
 template <class Item, class Act>
 void for_each_device(std::vector<Item>& items, Act&& act) {
-    std::vector<AnyDriver> drivers; // asked before anything runs: an item that `act` ends on one thread is none to ask
+    std::vector<AnyDriver> drivers; // collected up front: an item that `act` has ended on one thread cannot be queried
     drivers.reserve(items.size());
     for (const Item& item : items) drivers.push_back(item.driver());
     run_by_device(drivers, [&](std::size_t i) {
@@ -48,7 +49,7 @@ void for_each_device(std::vector<Item>& items, Act&& act) {
     });
 }
 
-/// What is waited for on one device, and how long that took. Marked first, then waited for.
+/// The events to wait for on one device, and the time that took. First `mark`, then `wait`.
 class IdleWait {
 public:
     explicit IdleWait(AnyDriver driver) : driver_{std::move(driver)} {}
@@ -56,11 +57,11 @@ public:
     [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
     [[nodiscard]] std::chrono::nanoseconds waited() const noexcept { return waited_; }
 
-    /// An event of the program's.
+    /// Adds an event of the program.
     void mark(EventRef event) { marks_.push_back(event); }
-    /// What the stream has been given so far. Throws Misuse if it is being captured.
+    /// Adds all work submitted to the stream so far. Throws Misuse if the stream is being captured.
     void mark(StreamRef stream);
-    /// What the whole device has been given so far.
+    /// Adds all work submitted to the device so far.
     void mark_device();
 
     /// Throws NotIdle once the deadline has passed.
@@ -75,13 +76,14 @@ private:
     std::chrono::nanoseconds waited_{0};
 };
 
-/// Whether a stream or an event is of the driver's device. One that cannot tell says no.
+/// Sets `yes` to whether a stream or an event belongs to the driver's device; leaves it unchanged if the driver cannot
+/// tell.
 [[nodiscard]] Status ask_owner(const AnyDriver& driver, StreamRef stream, bool& yes) noexcept;
 
 [[nodiscard]] Status ask_owner(const AnyDriver& driver, EventRef event, bool& yes) noexcept;
 
-/// The first of `drivers` that says that a stream or an event is its own; null where none does. A call that fails says
-/// nothing: where nobody else says yes, the first failure is `unknown`.
+/// Returns the first of `drivers` that owns a stream or an event, or null if none does. A failed query counts as no;
+/// `unknown` then receives the first failure.
 template <class Mark>
 [[nodiscard]] const AnyDriver* owner_among(const std::vector<AnyDriver>& drivers, const Mark& mark,
                                            Status& unknown) noexcept {
@@ -94,16 +96,17 @@ template <class Mark>
     return nullptr;
 }
 
-/// Waits until the work that `order` names has passed: each device's at the same time, and answers how long for which.
-/// By default that is what each of `drivers` has been given so far. Streams and events that `order` names may also be
-/// of `others`, and are asked about through the driver whose they are; if none says so, through the first, which is as
-/// good on machines whose devices share one driver. The default stream is that of each of `drivers`. Throws NotIdle
-/// once the deadline has passed, Misuse for a stream that is being captured, and what a failing driver call stands for.
+/// Waits until the work that `order` names has completed, on all devices concurrently. Returns the time for each
+/// device. By default, that work is everything submitted to each of `drivers` so far. Streams and events that `order`
+/// names may also belong to `others`, and are queried through the driver that owns them; if no driver claims one,
+/// through the first of `drivers`, which is correct on machines whose devices share one driver. The default stream
+/// means that of each of `drivers`. Throws NotIdle once the deadline has passed, Misuse for a stream that is being
+/// captured, and the error of a failing driver call.
 std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drivers, const Order& order,
                                       const Deadline& deadline, const std::vector<AnyDriver>& others = {});
 
-/// Waits for the work that may touch what the steps take away, also on `others`, the devices that `order` may name
-/// besides theirs.
+/// Waits for the work that may touch memory that the steps release. `others`: devices that `order` may name in
+/// addition.
 template <class Step>
 void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline& deadline,
                     const std::vector<AnyDriver>& others) {
@@ -138,13 +141,13 @@ void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline
     }
 }
 
-/// What failed while a row of a report was made.
+/// A failure, and the index of its row in the report.
 struct FailedRow {
     Status status;
     std::size_t row;
 };
 
-/// Ends every step; `report` has room for a row of each. Answers the first that failed.
+/// Commits every step; `report` has capacity for a row of each. Returns the first failure.
 template <class Step>
 std::optional<FailedRow> commit_rows(std::vector<Step>& steps, Report& report) {
     std::optional<FailedRow> first;
@@ -157,12 +160,12 @@ std::optional<FailedRow> commit_rows(std::vector<Step>& steps, Report& report) {
     return first;
 }
 
-/// The report, or, with it attached, what the row that failed stands for.
+/// Returns the report, or throws the error of the failed row with the report attached.
 Report end_report(Report report, const char* what, std::chrono::steady_clock::time_point start,
                   const std::optional<FailedRow>& failed);
 
-/// Ends every step. Throws what the first that failed stands for, with the whole report attached. `report` has room for
-/// a row of each.
+/// Commits every step. Throws the error of the first that failed, with the whole report attached. `report` has capacity
+/// for a row of each.
 template <class Step>
 Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::steady_clock::time_point start,
                   Report report) {
@@ -176,31 +179,31 @@ void enqueue_all(std::vector<Step>& steps) {
     for (Step& step : steps) naming(step.tag(), [&] { step.enqueue(); });
 }
 
-/// An empty report with room for `rows`, so that no host memory is needed once something has been done.
+/// Returns an empty report with capacity for `rows`, so that no host memory is needed after something has been done.
 Report report_of(std::size_t rows);
 
-/// Runs pauses to their end. `others`: devices that `order` may name besides the steps'. If it throws before pages go,
-/// nothing has changed.
+/// Runs pauses to their end. `others`: devices that `order` may name in addition to those of the steps. If it throws
+/// before pages are released, nothing has changed.
 Report run_pause(std::vector<PauseStep>& steps, const Order& order, const Deadline& deadline,
                  const std::vector<AnyDriver>& others = {});
 
-/// A device that had no room, and what the driver said.
+/// A device that was out of memory, and the driver's error.
 struct Refused {
     AnyDriver driver;
     OutOfMemory error;
 };
 
-/// Takes the memory of all steps, or stops at a device that has no room for its own; then some have theirs.
+/// Creates the memory of all steps, or stops at a device that is out of memory; then some steps have theirs.
 std::optional<Refused> create_all(std::vector<ResumeStep>& steps);
 
-/// Throws what a resume needed on the device that had no room, and what is free there now.
+/// Throws an error with the bytes that a resume needed on the device that was out of memory, and its free bytes now.
 [[noreturn]] void raise_no_room(const std::vector<ResumeStep>& steps, const Refused& there);
 
-/// What a call that finds no room asks of memory that nobody uses: first what can be given back at once, then what the
-/// device's work so far still holds.
+/// The stages of freeing memory for a call that is out of memory: first unused memory that can be released at once,
+/// then memory that becomes unused once the device's work so far has completed.
 class Relief {
 public:
-    /// `trim(wait)` answers whether anything was given back. Whether to try again.
+    /// Calls `trim(wait)`, which returns whether anything was released. Returns whether to retry.
     template <class Trim>
     bool again(Trim&& trim) {
         while (stage_ < 2) {
@@ -209,8 +212,9 @@ public:
         return false;
     }
 
-    /// The same for who has no operation under way: once, `wait_for_others()` waits for those that are, and answers
-    /// whether there were any; what they had in hand may be there then.
+    /// The same for a caller that has no operation in progress. After both stages, calls `wait_for_others()` once; it
+    /// waits for operations in progress and returns whether there were any. If so, starts over, because they may have
+    /// released memory.
     template <class Trim, class Wait>
     bool again(Trim&& trim, Wait&& wait_for_others) {
         if (again(trim)) return true;
@@ -225,7 +229,7 @@ private:
     bool waited_ = false;
 };
 
-/// ResumeOptions::room_within: tries that find no room end when it is over, and sleep ever longer in between.
+/// ResumeOptions::room_within: limits the time for retries, with increasing pauses between them.
 class RoomWithin {
 public:
     explicit RoomWithin(const std::optional<std::chrono::nanoseconds>& time)
@@ -234,21 +238,22 @@ public:
     void sleep() noexcept;
 
 private:
-    Deadline until_; // none: for ever
+    Deadline until_; // none: no limit
     std::chrono::microseconds pause_{200};
 };
 
-/// Throws Misuse if a resume is to bring bytes that were never saved.
+/// Throws Misuse if a resume is to restore bytes that were never saved.
 void require_keeps_nothing(const ResumeOptions& options);
 /// Throws Misuse, beginning with `what`, if a tag's policy keeps no bytes.
 void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::string& tag);
 
-/// An arena in shared hands, which a forked child leaves to its parent. Throws as ArenaCore's constructor.
+/// Returns a shared arena that a forked child does not destroy, because it belongs to the parent. Throws as ArenaCore's
+/// constructor.
 std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
                                            std::function<void(Range)> on_segment = {});
 
-/// Takes the memory of all steps, maps it and enqueues its bytes. `relieve` as for `run_resume`. If it throws, the
-/// steps are to be dropped.
+/// Creates the memory of all steps, maps it and enqueues its copies. `relieve` as for `run_resume`. If it throws, the
+/// steps must be dropped.
 template <class Relieve>
 void begin_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
     while (const std::optional<Refused> refused = create_all(steps)) {
@@ -259,10 +264,11 @@ void begin_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
     enqueue_all(steps);
 }
 
-/// Runs resumes to their end: all memory is taken first, then all is mapped, then all is copied. Where there is no
-/// room, `relieve(device)` may give some back: for as long as it answers true, taking is tried again. Bytes arrive in
-/// the order of the steps, and each step ends when its own have, after `ending(its number)` if it brings any, from any
-/// thread. If it throws, those that its report names are resumed; the others are as paused as before.
+/// Runs resumes to their end: all memory is created first, then all is mapped, then all bytes are restored. If a device
+/// is out of memory, calls `relieve(device)`, and retries as long as that returns true. Bytes arrive in the order of
+/// the steps. Each step is committed when its own bytes have arrived; before that, if it resumes anything, `ending(its
+/// index)` is called on any thread. If it throws, the steps named in its report are resumed; the others are paused as
+/// before.
 template <class Relieve>
 Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve, FunctionRef<void(std::size_t)> ending) {
     const auto start = std::chrono::steady_clock::now();
@@ -270,12 +276,12 @@ Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve, FunctionRef
     begin_resume(steps, relieve);
     std::mutex mutex;
     try {
-        translated([&] { // the host's bad_alloc too carries the report
+        translated([&] { // so that a std::bad_alloc carries the report too
             for_each_device(steps, [&](ResumeStep& step) {
                 if (step.empty()) return;
                 step.wait();
                 if (!step.ranges().empty()) ending(static_cast<std::size_t>(&step - steps.data()));
-                TagReport row = step.commit(); // gives its host memory back before the next one needs more
+                TagReport row = step.commit(); // frees its host memory before the next step needs more
                 const std::lock_guard lock{mutex};
                 report.add(std::move(row));
             });

@@ -47,14 +47,14 @@ MEMSAVER_INLINE void run_by_device(const std::vector<AnyDriver>& drivers, Functi
         }
     };
     {
-        std::deque<Crew> threads; // which end with it
+        std::deque<Crew> threads; // joined at the end of the scope
         for (std::size_t k = 1; k < firsts.size(); ++k) {
             const std::size_t first = firsts[k];
             try {
                 threads.emplace_back(CrewOptions{1, {}, drivers[first].numa_node()}).start(1, [&run, first] {
                     run(first);
                 });
-            } catch (...) { // not even memory for a thread; nothing of this device has run
+            } catch (...) { // no host memory for a thread; nothing of this device has run
                 run(first);
             }
         }
@@ -173,7 +173,7 @@ MEMSAVER_INLINE Report run_pause(std::vector<PauseStep>& steps, const Order& ord
     Report report = report_of(steps.size());
     wait_for_steps(steps, order, deadline, others);
     enqueue_all(steps);
-    // Where only the device can keep bytes from being saved, pages go as theirs have been; else once all have.
+    // If every save is entirely on its streams, pages are released as they are saved; otherwise after all saves.
     if (std::any_of(steps.begin(), steps.end(), [](PauseStep& step) { return !step.ticket().enqueued(); })) {
         for_each_device(steps, [](PauseStep& step) { step.wait(); });
         for_each_device(steps, [](PauseStep& step) { step.release(); });

@@ -1,4 +1,4 @@
-// One arena without a saver: the typed form.
+// One arena without a saver, typed by driver and policy.
 #pragma once
 
 #include "memsaver/arena/options.hpp"
@@ -20,8 +20,8 @@ namespace detail {
 
 class ArenaCore;
 
-/// What a TaggedArena does. Every method may be called from any thread; all but the destructor throw Misuse once it has
-/// been moved from, and in a forked child.
+/// Implementation of TaggedArena. Thread-safe. Every method except the destructor throws Misuse after the object was
+/// moved from, and in a forked child.
 class OwnedArena {
 public:
     OwnedArena(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options);
@@ -46,7 +46,7 @@ public:
     [[nodiscard]] ArenaCore& core() const;
 
 private:
-    /// Runs `act(core)` as everything public is run: in the parent only, and with what it throws naming the tag.
+    /// Runs `act(core)` like every public call: refuses a forked child, and names the tag in any exception.
     template <class Act>
     decltype(auto) run(Act&& act) const; // tagged_arena.ipp
 
@@ -55,22 +55,23 @@ private:
 
 } // namespace detail
 
-/// Owns memory that can be paused and resumed as one. Movable, and of no use once moved from; gives everything back
-/// when it dies, waiting for the device. Every method may be called from any thread.
+/// Owns memory that is paused and resumed as a unit. Move-only; a moved-from object must not be used. The destructor
+/// waits for the device and releases everything. Thread-safe.
 template <class D, class Policy>
 class TaggedArena {
     static_assert(Driver<D>, "TaggedArena<D, Policy>: D must satisfy the concept Driver");
     static_assert(std::same_as<Policy, AnyPolicy> || Backup<Policy>, "TaggedArena: Policy must satisfy Backup");
 
 public:
-    /// Throws Misuse for impossible options, OutOfMemory if `options.reserve` does not fit, or what a failing driver
-    /// call stands for.
+    /// Throws Misuse for invalid options, OutOfMemory if `options.reserve` does not fit, or the error of a failing
+    /// driver call.
     TaggedArena(D driver, std::string tag, Policy policy = {}, ArenaOptions options = {})
-        : arena_(detail::translated([&] { // what the policy's and the driver's wrappers take as well
+        : arena_(detail::translated([&] { // constructing the type-erased policy and driver may throw std::bad_alloc too
               return detail::OwnedArena{std::move(driver), std::move(tag), std::move(policy), std::move(options)};
           })) {}
 
-    /// See Arena::allocate. Where there is no room, its own unused memory is given back first.
+    /// See Arena::allocate. If the device is out of memory, first releases unused memory of this arena and of other
+    /// arenas that share the driver, then retries.
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = detail::Request::default_alignment) {
         return arena_.allocate({bytes, alignment, {}});
     }
@@ -79,27 +80,29 @@ public:
                                  std::size_t alignment = detail::Request::default_alignment) {
         return arena_.allocate({bytes, alignment, stream});
     }
-    /// The block is not handed out again before the device's work so far has passed it. Never waits.
+    /// Frees a block. It is not reused until all work submitted to the device before this call has completed. Never
+    /// waits for the device.
     void deallocate(void* pointer) { arena_.deallocate(pointer, {}); }
-    /// The block can be handed out again once `stream` has passed here.
+    /// Frees a block. It can be reused once `stream` has completed all work submitted to it before this call.
     void deallocate(void* pointer, StreamRef stream) {
         arena_.deallocate(pointer, {detail::FreeOrder::Kind::stream, stream});
     }
-    /// The block can be handed out again at once.
+    /// Frees a block that no work uses any more. It can be reused immediately.
     void deallocate(void* pointer, AlreadyIdle) { arena_.deallocate(pointer, {detail::FreeOrder::Kind::idle, {}}); }
 
-    /// Gives the physical pages back; addresses stay. See MemorySaver::pause.
+    /// Releases the physical pages; addresses stay reserved. See MemorySaver::pause.
     Report pause(const PauseOptions& options = {}) { return arena_.pause(options); }
-    /// Fresh pages at the same addresses, of its own unused ones if the device has no others. See MemorySaver::resume.
+    /// Maps new pages at the same addresses. If the device is out of memory, first releases unused memory of this arena
+    /// and of other arenas that share the driver. See MemorySaver::resume.
     Report resume(const ResumeOptions& options = {}) { return arena_.resume(options); }
-    /// Gives back extents in which no block lives.
+    /// Releases extents that contain no live block.
     Report trim(const TrimOptions& options = {}) { return arena_.trim(options); }
 
-    /// Takes host memory ahead of the first pause. See MemorySaver::prepare.
+    /// Allocates host memory ahead of the first pause. See MemorySaver::prepare.
     void prepare() { arena_.prepare(); }
     /// See MemorySaver::invalidate.
     void invalidate() { arena_.invalidate(); }
-    /// Of a part of a block alone. See MemorySaver::invalidate.
+    /// Invalidates part of a block only. See MemorySaver::invalidate.
     void invalidate(const void* pointer, std::size_t bytes) { arena_.invalidate(pointer, bytes); }
     /// See MemorySaver::load.
     void load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset = 0) {
@@ -113,19 +116,19 @@ public:
     }
     /// See MemorySaver::write_backup.
     void write_backup(void* pointer, const void* from, std::size_t bytes) { arena_.write_backup(pointer, from, bytes); }
-    /// Physical bytes that a resume would take now.
+    /// Returns the physical bytes that a resume would take now.
     [[nodiscard]] std::size_t bytes_to_resume() const { return arena_.bytes_to_resume(); }
-    /// What it holds now, and what it has done so far; also after `close()`.
+    /// Returns the arena's current memory and its totals so far. Also valid after `close()`.
     [[nodiscard]] ArenaUsage usage() const { return arena_.usage(); }
-    /// The name that it was made with.
+    /// Returns the name passed to the constructor.
     [[nodiscard]] const std::string& tag() const { return arena_.tag(); }
-    /// The driver that it was made with, or a copy of it.
+    /// Returns the driver passed to the constructor, or a copy of it.
     [[nodiscard]] const D& driver() const { return detail::driver_as<D>(arena_.driver()); }
 
-    /// Gives everything back now; later calls throw Misuse. See MemorySaver::close.
+    /// Releases everything now. Later calls throw Misuse. See MemorySaver::close.
     void close() { arena_.close(); }
 
-    /// The steps of its operations, for programs that interleave them with their own.
+    /// Returns the core with the individual steps of each operation, for programs that interleave them with their own.
     [[nodiscard]] detail::ArenaCore& core() { return arena_.core(); }
 
 private:

@@ -33,19 +33,20 @@ MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPol
           return core;
       })} {}
 
-/// What others on the same machine give, where the arena's own was not enough: the last try takes all there is.
+/// Requests memory from other owners on the same machine if this arena released nothing (`own` is 0), and always on the
+/// last attempt (`wait`). Returns whether anything was released.
 MEMSAVER_INLINE bool more_room(const ArenaCore& arena, std::size_t own, bool wait) {
     Neighbours* const others = own == 0 || wait ? arena.driver().neighbours() : nullptr;
     return (others == nullptr ? 0 : others->give_room(wait)) + own != 0;
 }
 
-/// Whether other threads had operations under way on the machine; they have ended.
+/// Waits for operations that other threads have in progress on the same machine. Returns whether there were any.
 MEMSAVER_INLINE bool wait_for_neighbours(const ArenaCore& arena) {
     Neighbours* const others = arena.driver().neighbours();
     return others != nullptr && others->wait_for_others();
 }
 
-/// The report of `act`, whose rows are counted, those of one that failed as well.
+/// Runs `act` and adds the rows of its report to the totals, also if `act` fails.
 template <class Act>
 Report counted(ArenaCore& arena, const Act& act) {
     const auto note = [&](const Report& report) {
