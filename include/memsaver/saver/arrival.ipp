@@ -212,8 +212,7 @@ MEMSAVER_INLINE void ArrivalState::finish() {
         event_.report = event.report;
         ended_ = true;
     }
-    for (const Part& part :
-         parts_) { // tags paused in the meantime are not reported here: a later resume reports them, if any
+    for (const Part& part : parts_) { // leave out tags paused since: a later resume, if any, reports them
         ArenaCore* const core = part.member->core;
         if (core != nullptr && (core->closed() || core->pauses() != part.pauses || !core->all_there()))
             std::erase(event.tags, part.member->tag);

@@ -26,9 +26,8 @@ public:
     using Arriving = ArenaCore::Arriving;
     struct Part {
         std::shared_ptr<Member> member;
-        std::shared_ptr<Arriving> arriving{}; ///< null: nothing of it is in flight
-        std::optional<std::uint64_t>
-            pauses{}; ///< pause count of its arena when the restore began; empty: it is being saved
+        std::shared_ptr<Arriving> arriving{};  ///< null: nothing of it is in flight
+        std::optional<std::uint64_t> pauses{}; ///< its arena's pause count when the restore began; empty: a save
     };
 
     explicit ArrivalState(std::shared_ptr<SaverCore> saver) : saver_{std::move(saver)} {}

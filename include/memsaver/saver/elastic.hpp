@@ -74,11 +74,11 @@ public:
     /// are held, reported to the event sink, and retried by the next call.
     void release(std::size_t offset, std::size_t bytes, const Order& order = {});
 
-    /// Commits or releases memory at the end of the range, like a vector's resize. If the step that holds byte `bytes -
-    /// 1` lies after the last committed step, commits all steps up to and including it. Otherwise releases all steps
-    /// after it; 0 releases everything. Released steps before the last committed one stay released, including the step
-    /// that holds byte `bytes - 1`: use `commit` for them. Throws as `commit` or `release`, whichever applies; `order`
-    /// applies to releases only.
+    /// Commits or releases memory at the end of the range, like a vector's resize. If offset `bytes` lies after the end
+    /// of the last committed step, commits all steps from there up to the one that holds the last of the `bytes` bytes.
+    /// Otherwise releases all steps after that one; 0 releases everything. Released steps before the last committed one
+    /// stay released, including the step that holds the last of the `bytes` bytes: use `commit` for them. Throws as
+    /// `commit` or `release`, whichever applies; `order` applies to releases only.
     void resize(std::size_t bytes, const Order& order = {});
 
     /// Returns the bytes per step.

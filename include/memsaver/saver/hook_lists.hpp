@@ -39,8 +39,7 @@ public:
         Hook hook{[weak = std::weak_ptr{state_}, key] {
             const auto state = weak.lock();
             if (state == nullptr || state->fork->forked()) return;
-            typename Functions::node_type
-                ending; // destroyed after the lock is released, because it may own hooks of this list
+            typename Functions::node_type ending; // destroyed after unlocking: it may own hooks of this list
             const std::lock_guard lock{state->mutex};
             ending = state->functions.extract(key);
         }};

@@ -121,8 +121,8 @@ public:
     Report resume(const Tags& tags, const ResumeOptions& options = {}) { return used().resume(tags, options); }
 
     /// Like `resume`, but does not wait for the bytes. On return, all pages are mapped and the restore is in flight;
-    /// the ranges in `.first` are restored first. Until a block's bytes have arrived, only two kinds of access are
-    /// allowed: work of a stream passed to `Arrival::before`, and any access after `Arrival::wait`. The block may be
+    /// the ranges in `.first` are restored first. Until a block's bytes have arrived, only work of a stream passed to
+    /// `Arrival::before`, or behind a Gate, may access the block; after `Arrival::wait` any work may. The block may be
     /// freed at any time; it is then not reused until its bytes have arrived and the device has completed the work
     /// submitted before. Graph::launch makes its stream wait for its own tag.
     ///
@@ -152,11 +152,10 @@ public:
     [[nodiscard]] Gate gate(const void* pointer, std::size_t bytes) { return used().gate(pointer, bytes); }
 
     /// Saves the tags' bytes ahead of a pause: the copies run while the engine works, so the pause only has to release
-    /// pages. For policies that save once. Waits for `.order`, then starts the copies. The memory stays
-    /// active and readable; allocations and frees continue. If the program writes to the memory after `.order`, or to a
-    /// new block, it must call `invalidate`, as always with Refresh::once; `invalidate` waits for the copies and
-    /// discards them. Other operations on the tags wait for the copies too. Blocks allocated during the save are saved
-    /// by the pause.
+    /// pages. For policies that save once. Waits for `.order`, then starts the copies. The memory stays active and
+    /// readable; allocations and frees continue. If the program writes to the memory after `.order`, or to a new block,
+    /// it must call `invalidate`, as always with Refresh::once; `invalidate` waits for the copies and discards them.
+    /// Other operations on the tags wait for the copies too. Blocks allocated during the save are saved by the pause.
     ///
     /// Throws Misuse if a tag was named whose policy keeps no bytes or saves at every pause; also NotIdle,
     /// OutOfHostMemory, and what `pause` throws for driver failures. In each case nothing has changed.
@@ -254,10 +253,11 @@ public:
     /// and another tag is evicted.
     ///
     /// If idle tags do not free enough memory, `use` waits in first-come, first-served order for other threads' uses to
-    /// end. Uses whose tags are all resident may overtake it a bounded number of times. Throws OutOfMemory immediately
-    /// if ending other uses could not free enough, or if this thread holds a Use: such a thread never waits for another
-    /// use. Throws NotIdle after `timeout`. Both exceptions list who holds the memory (Error::holders). Throws Misuse
-    /// inside a hook, and inside a capture unless all tags are resident.
+    /// end. Uses whose tags are all resident may overtake it a bounded number of times. Instead of waiting, it throws
+    /// OutOfMemory immediately if ending other uses could not free enough, or if this thread already holds a Use,
+    /// because such a thread never waits for another use. Throws NotIdle after `timeout`. Both exceptions list the
+    /// holders of the memory (Error::holders). Throws Misuse inside a hook, and inside a capture unless all tags are
+    /// resident.
     ///
     /// On return the bytes are visible to every stream. If the saver is switched off, uses are counted and nothing
     /// moves.
@@ -279,8 +279,8 @@ public:
     // --- tag lifetime and limits ---
 
     /// Drops these tags: waits for the device, then frees their blocks, pages, addresses and backups. Their names
-    /// become unknown. Buffers in them are destroyed silently; using their arenas throws Misuse. Tries everything, then
-    /// throws the first failure; a tag that could not be freed completely still exists, and repeating the call, or
+    /// become unknown. Destructors of their buffers are silent; using their arenas throws Misuse. Tries everything,
+    /// then throws the first failure; a tag that could not be freed completely still exists, and repeating the call, or
     /// `close`, retries.
     void drop(const Tags& tags) { used().drop(tags); }
     /// Limits the bytes that each of these tags may have mapped on each device from now on; 0: no limit. Memory that is

@@ -88,9 +88,8 @@ private:
         std::size_t bytes = 0;
         std::unique_ptr<Pages> pages{}; ///< of a growing block or elastic range
         std::uint64_t graph = 0;
-        std::size_t step =
-            0; ///< step size of an elastic range, or 0; its `bytes` are the committed bytes, wherever they are
-        bool kept = false; ///< freed, but replays of `graph` may touch it, or it could not be freed completely
+        std::size_t step = 0; ///< of an elastic range, else 0; its `bytes` are the committed bytes, wherever they are
+        bool kept = false;    ///< freed, but replays of `graph` may touch it, or it could not be freed completely
 
         [[nodiscard]] std::size_t addresses() const noexcept { return pages ? pages->addresses.get().bytes : bytes; }
         [[nodiscard]] std::size_t physical() const noexcept { return pages ? pages->bytes() : bytes; }

@@ -220,9 +220,8 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
         any = any || entry->options.on_pause == OnPause::renew;
         if (entry->options.on_pause != OnPause::refuse) continue;
         if (refusing++ != 0) continue;
-        const auto asked =
-            std::find_if(event.tags.begin(), event.tags.end(), // its own tag, or that of the entry it depends on
-                         [&](const std::string& tag) { return entry->goes_with(tag); });
+        const auto asked = std::find_if(event.tags.begin(), event.tags.end(), // its own, or that of the entry it needs
+                                        [&](const std::string& tag) { return entry->goes_with(tag); });
         refused = "tag \"" + *asked + "\" cannot be paused: " + entry->text();
     }
     if (refusing != 0) {
@@ -264,8 +263,7 @@ MEMSAVER_INLINE bool RegistrationBook::ended(const std::vector<std::string>& tag
 
 MEMSAVER_INLINE void RegistrationBook::after_pause(const PauseEvent& event) {
     const std::lock_guard lock{mutex_};
-    if (ended(event.tags))
-        renew(&event.tags); // a resume ran after the pages were released and left the registration to this call
+    if (ended(event.tags)) renew(&event.tags); // a resume ran after the release and left registering to this
 }
 
 MEMSAVER_INLINE void RegistrationBook::after_failed_pause(const PauseEvent& event) {

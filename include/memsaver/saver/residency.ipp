@@ -54,9 +54,8 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
         try {
             if (auto used = waiter.await(room, rest)) return used;
             Brought brought = bring(in, both, options.order, false);
-            const bool too_few =
-                !brought.done &&
-                !brought.refused; // too few idle tags, as opposed to a device that refuses memory it reports as free
+            // True for too few idle tags, false for a device that refuses memory it reports as free.
+            const bool too_few = !brought.done && !brought.refused;
             if (too_few && !waiter.holds_any() && others_could_make_room(in, residents)) {
                 waiter.stop_moving();
                 if (make_room_anew(in)) continue;
@@ -307,8 +306,7 @@ MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shor
     }
     if (all_or_none && !enough()) return {};
     if (!enough()) return chosen;
-    for (std::size_t n = chosen.size();
-         n-- > 0;) { // the last ones are most likely to be used soon: keep them if possible
+    for (std::size_t n = chosen.size(); n-- > 0;) { // the last ones will be used soonest: keep them if possible
         const auto without = [&](bool back) {
             for (std::size_t i = 0; i < shortages.size(); ++i) {
                 const std::size_t bytes = given(chosen[n], shortages[i].device);
@@ -374,8 +372,7 @@ MEMSAVER_INLINE void Residency::note_told(const std::vector<std::string>& tags) 
 MEMSAVER_INLINE void Residency::tell_unneeded() noexcept {
     if (asked_.empty() || state_.after_failed_pause_.empty()) return;
     try {
-        PauseEvent event{tags_of(asked_).names(),
-                         {}}; // including tags that another pause has taken; this one has ended
+        PauseEvent event{tags_of(asked_).names(), {}}; // including tags that another pause has taken
         state_.tell_failed(event);
     } catch (const std::exception& error) {
         detail::tell(state_.options_.events, [&] {
@@ -445,8 +442,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
             got.unused_bytes += state_.give_unused(device, wait, {}, passed_by_);
         }
     }
-    if (!wait_for_device)
-        bytes -= std::min(bytes, state_.waiting_bytes(device)); // these bytes are being released already
+    if (!wait_for_device) bytes -= std::min(bytes, state_.waiting_bytes(device)); // already being released
     if (got.bytes() < bytes) {
         got.elastic_bytes =
             theirs([&] { return state_.ask_elastic(device, takers_, bytes - got.bytes(), wait_for_device); });
@@ -491,8 +487,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
         books_.count_eviction(report);
         event.report = std::move(report);
         note_told(event.tags);
-        theirs(
-            [&] { state_.run_hooks(state_.after_pause_, event, true); }); // hooks may add the bytes that they released
+        theirs([&] { state_.run_hooks(state_.after_pause_, event, true); }); // may add the bytes that they released
         std::size_t released = 0;
         for (const TagReport& row : event.report.tags) {
             if (row.device == device) released += row.released_bytes;

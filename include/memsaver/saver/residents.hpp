@@ -39,8 +39,7 @@ struct Resident {
     bool gone = false;         ///< it was dropped
     std::uint64_t losses = 0;  ///< how often its bytes were discarded
     std::uint64_t told = 0;    ///< the part of `losses` that was reported to a use that has since ended
-    std::vector<std::shared_ptr<const WorkMark>>
-        marks{}; ///< work marked by ended or living uses, which a pause must wait for
+    std::vector<std::shared_ptr<const WorkMark>> marks{}; ///< work marked by uses, for which a pause must wait
 
     [[nodiscard]] bool may_be_evicted() const noexcept { return evictable || used; }
 };

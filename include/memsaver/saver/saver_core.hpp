@@ -92,8 +92,8 @@ public:
 
     Report pause(const Tags& tags, const PauseOptions& options);
     Report resume(const Tags& tags, const ResumeOptions& options);
-    Arrival resume_async(const Tags& tags,
-                         const ResumeAsyncOptions& options); // this and `save` are defined in arrival.ipp
+    // Defined in arrival.ipp: resume_async, save.
+    Arrival resume_async(const Tags& tags, const ResumeAsyncOptions& options);
     Arrival save(const Tags& tags, const SaveOptions& options);
     void run_after_resume(ResumeEvent& event);
     Report exchange(const Tags& out, const Tags& in, const ExchangeOptions& options);

@@ -70,8 +70,8 @@ MEMSAVER_INLINE Arena SaverCore::arena(const WantedTag& wanted) {
     return boundary("arena", [&] {
         return naming(std::string{wanted.tag}, [&] {
             const auto member = state_->tags_.get(wanted, [&](ArenaCore& core) {
-                state_->with_room(
-                    core, [&] { core.reserve(); }); // if there is no room, the arena still exists while room is made
+                // If there is no room, the arena still exists while room is made.
+                state_->with_room(core, [&] { core.reserve(); });
             });
             if (wanted.options && wanted.options->reserve != 0) keep_free(*member->arena, 0);
             return Arena{shared_from_this(), member->arena};
@@ -186,7 +186,7 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
             try {
                 if (ask(wanted.bytes - wanted.got) == 0) return;
             } catch (const Misuse&) {
-                if (!base.dropped.load()) throw; // dropped during the call, which the owner could not know
+                if (!base.dropped.load()) throw; // else dropped during the call, which the owner could not know
             }
             if (held.use_count() == 1) { // its owner has destroyed it
                 held.reset();
@@ -344,8 +344,7 @@ MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOption
     const Members members =
         tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
-    const OpenCaptures::KeepOut no_captures{captures_,
-                                            "pause"}; // after the claim: a user of a tag may be about to capture
+    const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
     Turns turns = take_turns(members, deadline, "pause");
     const std::vector<std::uint64_t> before = pauses_of(members);
     std::vector<PauseStep> steps;
@@ -496,8 +495,7 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
     const Deadline deadline = deadline_after(options.timeout);
     Members members = tags_.members(out, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "exchange"};
-    const OpenCaptures::KeepOut no_captures{captures_,
-                                            "exchange"}; // after the claim: a user of a tag may be about to capture
+    const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
     const Members leaving = members;
     const std::size_t going = members.size();
     const Members coming = tags_.members(in, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });

@@ -271,8 +271,8 @@ MEMSAVER_INLINE TagTable::Members::iterator TagTable::member_at(std::uint64_t se
 }
 
 MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
-    std::shared_ptr<Member> last;  // destroyed after the lock is released
-    std::optional<AnyDriver> left; // also
+    std::shared_ptr<Member> last; // destroyed after the lock is released, as is `left`
+    std::optional<AnyDriver> left;
     const std::lock_guard lock{mutex_};
     const auto is = [&](const std::shared_ptr<Member>& other) { return other.get() == &member; };
     const auto tag = tags_.find(member.tag);
