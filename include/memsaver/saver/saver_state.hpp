@@ -1,4 +1,4 @@
-// The data members of a SaverCore and the helpers of its operations. Not included by public headers.
+// The data members of a SaverCore and the helpers of its operations. Not for public headers.
 #pragma once
 
 #include "memsaver/arena/exchange.hpp"
@@ -31,9 +31,8 @@ struct WantedRoom {
     int device;
     const std::vector<std::string>& tags; ///< tags that need the memory; owners of these tags are not asked
     std::size_t bytes;
-    std::size_t
-        got; ///< physical bytes that the device has regained and, if not `may_wait`, those that it will regain soon
-    bool may_wait; ///< whether to wait for the device if pages wait for work that may still touch them
+    std::size_t got; ///< physical bytes that the device has regained; if not `may_wait`, also those it soon will
+    bool may_wait;   ///< whether to wait for the device if pages wait for work that may still touch them
 };
 
 /// The data members of a SaverCore and the helpers of its operations.
