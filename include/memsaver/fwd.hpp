@@ -1,5 +1,5 @@
-// Declares what programs name in their own headers: cheap to include, for members, parameters and return types.
-// MemorySaver's and TaggedArena's default arguments stand here and nowhere else.
+// Forward declarations of the types that programs name in their own headers, for members, parameters and return types.
+// Cheap to include. The default template arguments of MemorySaver and TaggedArena are only here.
 #pragma once
 
 #include "memsaver/core/form.hpp"

@@ -1,9 +1,9 @@
-// Everything that most programs want. `testing/`, and what in `interop/` is for a library of somebody else's, are for
-// those who ask for them. Shows what programs name, and not what it is made of: that is behind each folder's own
+// Umbrella header with everything that most programs need. Include `testing/`, and headers of `interop/` that need a
+// third-party library, separately. Declares public types only; the implementation is in each folder's own umbrella
 // header.
 #pragma once
 
-#include "memsaver/core/form.hpp" // first: it says which C++ is needed, and then nothing else is said
+#include "memsaver/core/form.hpp" // first, so that an older C++ standard gives only its error message
 
 #if __cplusplus >= 202002L
 #include "memsaver/arena/tagged_arena.hpp"

@@ -1,4 +1,4 @@
-// Arena and Region: where a program's memory comes from, as a value and as a scope.
+// `Arena` and `Region`: where a program allocates, as a value and as a scope.
 #pragma once
 
 #include "memsaver/arena/options.hpp"
@@ -20,38 +20,40 @@ class SaverCore;
 class Elastic;
 struct ElasticOptions;
 
-/// A copyable handle to one tag's memory on one device, usable on any thread. Keeps the saver's core alive. A default
-/// one, and one that was moved from, stands for no arena, and every use of it is Misuse; so is allocating and freeing
-/// once the tag has been dropped, or the saver closed.
+/// A copyable, thread-safe handle to one tag's memory on one device. Keeps the saver's core alive. A
+/// default-constructed or moved-from handle refers to no arena, and using it throws Misuse. Allocating and freeing also
+/// throw Misuse after the tag was dropped or the saver closed.
 class Arena {
 public:
     Arena() = default;
     Arena(std::shared_ptr<detail::SaverCore> saver, std::shared_ptr<detail::ArenaBase> arena) noexcept
         : saver_{std::move(saver)}, arena_{std::move(arena)} {}
 
-    /// `bytes` of device memory at a multiple of `alignment` (a power of two), content undefined, good on every stream
-    /// at once. Throws OutOfMemory, OutOfHostMemory, or Misuse (size 0, beyond the tag's capacity, closed).
+    /// Allocates `bytes` bytes of device memory, aligned to `alignment` (a power of two), with undefined content. Any
+    /// stream may use the block immediately. Throws OutOfMemory, OutOfHostMemory, or Misuse (0 bytes, tag's capacity
+    /// exceeded, closed).
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = detail::Request::default_alignment) const;
-    /// The same for work of `stream`: a block of about the size that this thread has freed with this stream is reused
-    /// at once, without waiting. Other streams have to be ordered after it.
+    /// As above, for work of `stream`: immediately reuses a block of about this size that this thread has freed with
+    /// this stream, without waiting. The caller must order other streams' work on the block after `stream`.
     [[nodiscard]] void* allocate(std::size_t bytes, StreamRef stream,
                                  std::size_t alignment = detail::Request::default_alignment) const;
 
-    /// As safe as cudaFree: the block is not handed out again before the device's work so far has passed it. Does not
-    /// wait. Any thread, paused or not. Throws Misuse for what is not a live block of this arena; null does nothing.
+    /// Frees a block of this arena, paused or active. As safe as cudaFree: the block is not reused until all work
+    /// submitted to the device before this call has completed. Does not wait. Thread-safe. Throws Misuse if `pointer`
+    /// is not a live block of this arena. Null is a no-op.
     void deallocate(void* pointer) const;
-    /// The block can be handed out again once `stream` has passed here.
+    /// As above, but the block can be reused once `stream` has completed all work submitted to it before this call.
     void deallocate(void* pointer, StreamRef stream) const;
-    /// The block can be handed out again at once: no work touches it any more.
+    /// As above, but the block can be reused immediately: the caller guarantees that no work still touches it.
     void deallocate(void* pointer, AlreadyIdle) const;
-    /// For owners' destructors: never throws, and does nothing after `close()` or `drop()`.
+    /// Frees a block, for destructors of owners: never throws, and is a no-op after `close()` or `drop()`.
     void deallocate_quietly(void* pointer) const noexcept;
 
-    /// `bytes` of addresses, without memory so far: see Elastic (memsaver/saver/elastic.hpp). They cost no memory and
-    /// may be more than the device has. Throws Misuse (0 bytes or steps of 0, more than there can be, closed), and what
-    /// a failing driver call stands for.
+    /// Reserves `bytes` bytes of addresses without memory; see Elastic (memsaver/saver/elastic.hpp). Addresses cost no
+    /// memory and may exceed the device's memory. Throws Misuse (0 bytes, a step size of 0, more than the address space
+    /// allows, closed), or the exception for a failed driver call.
     [[nodiscard]] Elastic elastic(std::size_t bytes) const;
-    /// The same with options.
+    /// As above, with options.
     [[nodiscard]] Elastic elastic(std::size_t bytes, const ElasticOptions& options) const;
 
     /// See MemorySaver::backup_view.
@@ -66,38 +68,38 @@ public:
     /// See MemorySaver::gate.
     [[nodiscard]] Gate gate(const void* pointer, std::size_t bytes) const;
 
-    /// The name of its tag; "outside" for plain memory.
+    /// Returns the name of the tag; "outside" for plain memory.
     [[nodiscard]] const std::string& tag() const;
-    /// The number of its device.
+    /// Returns the device number.
     [[nodiscard]] int device() const;
-    /// What it holds and has done, as a row of MemorySaver::usage; also once its tag has been dropped or the saver
-    /// closed, and then its state says which.
+    /// Returns this arena's row of MemorySaver::usage. Also works after the tag was dropped or the saver closed;
+    /// `state` then says which.
     [[nodiscard]] ArenaUsage usage() const;
 
     [[nodiscard]] explicit operator bool() const noexcept { return arena_ != nullptr; }
     friend bool operator==(const Arena& a, const Arena& b) noexcept { return a.arena_ == b.arena_; }
 
-    /// What it stands for, for what is built on arenas.
+    /// Returns the arena behind the handle; for code that builds on arenas.
     [[nodiscard]] detail::ArenaBase& base() const;
-    /// What all handles of its saver share, likewise.
+    /// Returns the state shared by all handles of the saver; for code that builds on arenas.
     [[nodiscard]] detail::SaverCore& saver() const;
 
 private:
-    std::shared_ptr<detail::SaverCore> saver_; // declared first, so that it dies last
+    std::shared_ptr<detail::SaverCore> saver_; // declared first, so that it is destroyed last
     std::shared_ptr<detail::ArenaBase> arena_;
 };
 
-/// From its creation to its end, `saver.allocate` on the thread that made it serves from its arena; an inner region
-/// overrides an outer one. Cannot be moved. What was allocated lives on.
+/// A scope in which `saver.allocate` on the creating thread allocates in its arena. An inner region overrides an outer
+/// one. Not movable. Blocks allocated in a region outlive it.
 class [[nodiscard]] Region {
 public:
-    /// Throws Misuse for an arena that stands for none.
+    /// Throws Misuse if `arena` refers to no arena.
     explicit Region(Arena arena);
     Region(const Region&) = delete;
     Region& operator=(const Region&) = delete;
     ~Region();
 
-    /// See Arena::allocate; any thread.
+    /// See Arena::allocate; may be called from any thread.
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = detail::Request::default_alignment) const {
         return arena_.allocate(bytes, alignment);
     }
@@ -106,7 +108,7 @@ public:
         return arena_.allocate(bytes, stream, alignment);
     }
 
-    /// The arena that it serves from; a copy may outlive the region.
+    /// Returns the region's arena; a copy may outlive the region.
     [[nodiscard]] const Arena& arena() const noexcept { return arena_; }
 
 private:

@@ -1,4 +1,4 @@
-// Arrival: bytes that are on their way, in the program's hands.
+// `Arrival`: the program's handle to bytes in flight.
 #pragma once
 
 #include "memsaver/core/handles.hpp"
@@ -15,17 +15,18 @@ namespace detail {
 class ArrivalState;
 }
 
-/// Bytes of tags that are on their way: back to memory that `resume_async` has mapped, or to their backups by `save`.
-/// They move by themselves; that they have arrived is noted by `wait`, by its end, or by the next operation on the tag.
-/// An Arrival is no use: an idle tag may be evicted meanwhile. `use(tags, {.await_bytes = false})` keeps it.
-/// Move-only; keeps the saver's core alive. Any thread may call any of its methods, several at once; moving it and
-/// ending it are for one. A default one, and one that was moved from, stands for nothing, and every use of it is
-/// Misuse.
+/// Handle to bytes of tags that are in flight: being restored to memory that `resume_async` has mapped, or being saved
+/// to their backups by `save`. The copies need no further calls; their completion is recorded by `wait`, by the
+/// destructor, or by the next operation on the tag. An Arrival is not a use: an idle tag may be evicted while it lives.
+/// `use(tags, {.await_bytes = false})` prevents that.
 ///
-/// Its end waits as `wait()` does and never throws: what could not be brought and nobody has been told of goes to the
-/// saver's event sink. Bytes of tags that have been dropped are waited for no more. After `close`, or once all of its
-/// tags have been dropped, `before` and `wait` are Misuse and its end is quiet; in a forked child every call is Misuse.
-/// Of a saver that is switched off it is done from the beginning.
+/// Move-only; keeps the saver's core alive. All methods are thread-safe; move and destruction are not. A
+/// default-constructed or moved-from Arrival refers to nothing, and using it throws Misuse.
+///
+/// The destructor waits as `wait()` does and never throws; a failure that was not reported yet goes to the saver's
+/// event sink. It does not wait for bytes of dropped tags. After `close`, or once all of its tags were dropped,
+/// `before` and `wait` throw Misuse and the destructor is silent. In a forked child every call throws Misuse. If the
+/// saver is switched off, the Arrival is done from the start.
 class [[nodiscard]] Arrival {
 public:
     Arrival() = default;
@@ -34,27 +35,27 @@ public:
     Arrival& operator=(Arrival&& other) noexcept;
     ~Arrival() { end(); }
 
-    /// Work that `stream` is given from now on waits until these `bytes` at `pointer` have arrived, and for nothing
-    /// else. Bytes that copies reach directly: does not wait itself. Others (of files, of pageable backups, of host
-    /// memory that is not pinned yet): waits here until they are on their way or have come. Throws Misuse for bytes
-    /// that are not in live blocks of these tags, or that came back and are paused again, and for a stream that is
-    /// being captured; or what keeps the bytes from arriving.
+    /// Makes work submitted to `stream` after this call wait until `bytes` bytes at `pointer` have arrived, and for
+    /// nothing else. For bytes that are copied directly, the call does not wait. For other bytes (from files, pageable
+    /// backups, or host memory that is not pinned yet) it waits until their copies are enqueued or done. Throws Misuse
+    /// if the range is not inside live blocks of these tags, if the memory was resumed and has been paused again, or if
+    /// the stream is being captured; otherwise throws the failure that keeps the bytes from arriving.
     void before(StreamRef stream, const void* pointer, std::size_t bytes) const;
-    /// The same of all bytes of all tags. Work that was given to the stream earlier is not concerned.
+    /// As above, for all bytes of all tags. Does not affect work submitted to the stream earlier.
     void before(StreamRef stream) const;
 
-    /// Waits until these bytes have arrived; every stream sees them then. Throws as `before`.
+    /// Waits until these bytes have arrived; they are then visible to every stream. Throws as `before` does.
     void wait(const void* pointer, std::size_t bytes) const;
-    /// Waits until all bytes have arrived, also those that went and are on their way again, and ends the arrival: the
-    /// hooks `after_resume` run here, on this thread, if no other call has ended it. They are told of the tags of which
-    /// nothing has been paused since. Throws, each time, what kept bytes from arriving. Of a resume, the memory then
-    /// stays mapped, for work may be queued behind what did arrive; graphs of the tag are not launched, and the next
-    /// pause or resume waits for the device and goes on from there. The backup is whole.
+    /// Waits until all bytes have arrived, including those that were paused and resumed again in between, and ends the
+    /// arrival. If no other call has ended it yet, the `after_resume` hooks run here, on this thread, for the tags of
+    /// which nothing was paused in between. If bytes could not arrive, every call throws the failure. For a resume, the
+    /// memory then stays mapped, because work may be queued behind bytes that did arrive; graphs of the tag cannot be
+    /// launched, and the next pause or resume waits for the device and continues from there. The backup is complete.
     void wait() const;
 
-    /// Whether nothing is on its way any more, whatever came of it. Does not wait.
+    /// Returns whether nothing is in flight any more, successful or not. Does not wait.
     [[nodiscard]] bool done() const;
-    /// What it did, in bytes, and how long it took from its beginning to its end. Waits, and throws, as `wait()`.
+    /// Returns the bytes copied and the time from start to end. Waits and throws as `wait()` does.
     [[nodiscard]] Report report() const;
 
     [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }

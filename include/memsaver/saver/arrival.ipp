@@ -1,4 +1,4 @@
-// Definitions of arrival.hpp, and the operations that answer one.
+// Definitions of arrival.hpp and of the operations that return an Arrival.
 #pragma once
 
 #include "memsaver/driver/streams.hpp"
@@ -113,7 +113,7 @@ MEMSAVER_INLINE Report ArrivalState::report() {
     return saver_->boundary("report", [&] {
         finish();
         const std::lock_guard lock{mutex_};
-        Report report = event_.report; // hooks may have written into it
+        Report report = event_.report; // hooks may have changed it
         report.elapsed = elapsed_;
         return report;
     });
@@ -129,7 +129,7 @@ MEMSAVER_INLINE void ArrivalState::end() noexcept {
             return Event{EventKind::ignored, known != nullptr ? known->tag() : std::string{}, saver_->driver().device(),
                          error.what()};
         });
-    } catch (...) { // whatever a hook throws
+    } catch (...) { // a hook may throw anything
         tell(saver_->events(), [&] {
             return Event{EventKind::ignored,
                          {},
@@ -189,7 +189,7 @@ MEMSAVER_INLINE void ArrivalState::require_stayed(const char* what, const Part& 
 MEMSAVER_INLINE void ArrivalState::finish() {
     std::exception_ptr first;
     for (const Part& part : parts_) {
-        if (!part.arriving || part.member->core->closed()) continue; // dropped: nobody asks for its bytes
+        if (!part.arriving || part.member->core->closed()) continue; // dropped: its bytes are no longer needed
         try {
             part.arriving->end();
         } catch (...) {
@@ -212,7 +212,7 @@ MEMSAVER_INLINE void ArrivalState::finish() {
         event_.report = event.report;
         ended_ = true;
     }
-    for (const Part& part : parts_) { // what has gone since is another resume's to tell, or nobody's
+    for (const Part& part : parts_) { // leave out tags paused since: a later resume, if any, reports them
         ArenaCore* const core = part.member->core;
         if (core != nullptr && (core->closed() || core->pauses() != part.pauses || !core->all_there()))
             std::erase(event.tags, part.member->tag);
@@ -242,7 +242,7 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         ResumeEvent event{state_->names_for(tags, hooks), {}};
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
-        ResidentList takers; // now: bytes that are on their way need no host memory to be told
+        ResidentList takers; // collected now, so that no host memory is needed once bytes are in flight
         if (state_->under_pressure()) takers = SaverState::residents_of(state_->tags_.members(tags));
         state_->with_patience(tags, options.room_within, [&](int& refused_by) {
             state_->resume_async_now(*arrival, tags, options, event.tags, refused_by);
@@ -276,12 +276,12 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
                                                   const std::vector<std::string>& told, int& refused_by) {
     using Arriving = ArenaCore::Arriving;
     std::vector<ArrivalState::Part> parts;
-    std::vector<std::vector<Range>> firsts; // of each part
+    std::vector<std::vector<Range>> firsts; // one per part
     Members members = tags_.members(tags);
     const auto has = [](const std::shared_ptr<Member>& member, const BytesAt& range) {
         return member->arena->contains(range.pointer);
     };
-    for (const BytesAt& range : options.first) { // whose bytes are wanted first comes first
+    for (const BytesAt& range : options.first) { // tags in the order of `.first`
         const auto whose =
             std::find_if(members.begin(), members.end(), [&](const auto& m) { return m && has(m, range); });
         if (whose != members.end()) parts.push_back({std::move(*whose)});
@@ -299,10 +299,10 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
     for (std::size_t i = 0; i < parts.size(); ++i) {
         ArenaCore* const core = parts[i].member->core;
         if (core == nullptr) continue;
-        parts[i].pauses = core->pauses(); // before the look: what goes after it is seen to have gone
+        parts[i].pauses = core->pauses(); // read before checking for paused memory, so that a later pause is noticed
         if (!core->nothing_paused()) busy[i] = parts[i].member;
     }
-    std::vector<std::size_t> of; // the part of each step
+    std::vector<std::size_t> of; // index of the part of each step
     Members ours;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         if (busy[i] == nullptr) continue;
@@ -312,7 +312,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
     Turns turns = take_turns(ours, {}, "resume_async", true);
     for (const std::size_t i : of) parts[i].pauses = parts[i].member->core->pauses();
     std::vector<ResumeStep> steps;
-    std::vector<std::shared_ptr<Arriving>> arriving; // of each step
+    std::vector<std::shared_ptr<Arriving>> arriving; // one per step
     Members stepping;
     steps.reserve(ours.size());
     for (std::size_t k = 0; k < ours.size(); ++k) {
@@ -340,7 +340,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
     });
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.close_gates(); });
-    for (std::size_t k = 0; options.bytes && k < steps.size(); ++k) { // what was kept is not brought
+    for (std::size_t k = 0; options.bytes && k < steps.size(); ++k) { // the backup is not restored
         if (!steps[k].ranges().empty()) tags_.residents().lose(*stepping[k]->resident);
     }
     for (std::size_t k = 0; k < steps.size(); ++k) Arriving::begin(arriving[k], std::move(steps[k]));
@@ -361,7 +361,7 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
         }
         const std::vector<std::string> names = state_->names_for(tags, false);
         const Span saving = state_->span_of(names, "save ahead");
-        std::optional<OpenCaptures::KeepOut> no_captures; // which its wait would break
+        std::optional<OpenCaptures::KeepOut> no_captures; // the wait below would break captures
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "save");
         SaverState::Turns turns = state_->take_turns(members, deadline, "save");
         std::vector<SaveAheadStep> steps;

@@ -1,4 +1,4 @@
-// What is behind an Arrival: the tags concerned, and what of each is on its way.
+// The state behind an Arrival: its tags and the bytes of each that are in flight.
 #pragma once
 
 #include "memsaver/arena/arriving.hpp"
@@ -19,22 +19,22 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// See Arrival for what each method promises. Thread safe once it has begun.
+/// Implements Arrival; see there. Thread-safe after `begin`.
 class ArrivalState {
 public:
     using Member = TagTable::Member;
     using Arriving = ArenaCore::Arriving;
     struct Part {
         std::shared_ptr<Member> member;
-        std::shared_ptr<Arriving> arriving{};  ///< none: nothing of it is on its way
-        std::optional<std::uint64_t> pauses{}; ///< of its arena, when it began to come back; none: it is being saved
+        std::shared_ptr<Arriving> arriving{};  ///< null: nothing of it is in flight
+        std::optional<std::uint64_t> pauses{}; ///< its arena's pause count when the restore began; empty: a save
     };
 
     explicit ArrivalState(std::shared_ptr<SaverCore> saver) : saver_{std::move(saver)} {}
 
-    // --- by who makes it ---
+    // --- by its creator ---
 
-    /// What is to be done. `told`: the tags that hooks are told of at the end.
+    /// Sets the parts. `told`: the tags that after-hooks receive at the end.
     void begin(std::vector<Part> parts, std::vector<std::string> told = {}) noexcept;
 
     // --- any thread ---
@@ -49,22 +49,23 @@ public:
 
 private:
     void require_open(const char* what) const;
-    /// Its tag has been dropped.
+    /// Returns whether its tag was dropped.
     [[nodiscard]] static bool gone(const Part& part) noexcept;
     static void refuse_captured(const Part& part, StreamRef stream);
-    /// The part that has these bytes. Throws Misuse.
+    /// Returns the part that contains these bytes. Throws Misuse if there is none.
     const Part& part_of(const char* what, const void* pointer, std::size_t bytes) const;
-    /// What brings its bytes: its own, or, where they have gone and come again since, another's. None: they are here.
+    /// Returns the transfer that restores its bytes now: its own, or a newer one if they were paused and resumed again.
+    /// Null: the bytes are resident.
     [[nodiscard]] static std::shared_ptr<Arriving> coming_now(const Part& part);
-    /// Misuse if memory of it that came back has gone since, and `here` says that it is not back.
+    /// Throws Misuse if its memory was paused again since it was resumed, and `here` returns that it is not resident.
     static void require_stayed(const char* what, const Part& part, FunctionRef<bool()> here);
     void finish();
 
-    std::shared_ptr<SaverCore> saver_; // declared first, so that it dies last
+    std::shared_ptr<SaverCore> saver_; // declared first, so that it is destroyed last
     std::vector<Part> parts_;
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-    std::atomic<bool> told_{false}; // somebody knows how it went
-    std::mutex mutex_;              // guards what follows
+    std::atomic<bool> told_{false}; // the outcome was reported to the program
+    std::mutex mutex_;              // guards the members below
     bool ended_ = false;
     std::chrono::nanoseconds elapsed_{0};
     ResumeEvent event_;

@@ -1,4 +1,4 @@
-// A typed array in an arena's memory.
+// `Buffer<T>`: owns a typed array in device memory.
 #pragma once
 
 #include "memsaver/saver/arena_handle.hpp"
@@ -12,8 +12,8 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Owns `size()` elements of device memory, content undefined. Move-only; may outlive its region and its saver. The
-/// host must not read or write through `data()`, unless the driver's memory is the host's.
+/// Owns `size()` elements of device memory, uninitialized. Move-only; may outlive its region and its saver. The host
+/// must not read or write through `data()`, unless the driver's memory is host memory.
 template <class T>
 class Buffer {
     static_assert(std::is_trivially_copyable_v<T>, "a Buffer holds what can be copied byte by byte");
@@ -21,16 +21,16 @@ class Buffer {
 public:
     Buffer() = default;
 
-    /// `count` elements, at least one. Throws what Arena::allocate throws, and Misuse for a negative or too large
-    /// count.
+    /// Allocates `count` elements, at least one. Throws what Arena::allocate throws, and Misuse for a negative or too
+    /// large count.
     template <std::integral Count>
     Buffer(const Arena& arena, Count count)
         : arena_{arena}, size_{checked(arena, count)}, data_{static_cast<T*>(
                                                            arena_.allocate(size_ * sizeof(T), alignment))} {}
     template <std::integral Count>
     Buffer(const Region& region, Count count) : Buffer{region.arena(), count} {}
-    /// The same for work of `stream`; see Arena::allocate. Its end is as safe as cudaFree all the same, for it may have
-    /// been used on other streams; `reset(stream)` gives it back in the stream's order.
+    /// As above, for work of `stream`; see Arena::allocate. The destructor still frees as safely as cudaFree, because
+    /// other streams may have used the block; `reset(stream)` frees it in stream order.
     template <std::integral Count>
     Buffer(const Arena& arena, Count count, StreamRef stream)
         : arena_{arena}, size_{checked(arena, count)}, data_{static_cast<T*>(
@@ -52,13 +52,14 @@ public:
     }
     ~Buffer() { reset(); }
 
-    /// Gives the memory up now, as `deallocate` does; what goes wrong goes to the saver's event sink.
+    /// Frees the memory now, as `deallocate` does. Errors are reported to the saver's event sink.
     void reset() noexcept {
         if (data_ != nullptr) arena_.deallocate_quietly(data_);
         data_ = nullptr;
         size_ = 0;
     }
-    /// Gives the memory up for reuse once `stream` has passed here. Throws as Arena::deallocate does.
+    /// Frees the memory for reuse once `stream` has completed all work submitted to it before this call. Throws as
+    /// Arena::deallocate does.
     void reset(StreamRef stream) {
         if (data_ != nullptr) arena_.deallocate(data_, stream);
         data_ = nullptr;
@@ -67,7 +68,7 @@ public:
 
     [[nodiscard]] T* data() const noexcept { return data_; }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
-    /// `size()` elements in bytes.
+    /// Returns the size of the array in bytes.
     [[nodiscard]] std::size_t size_bytes() const noexcept { return size_ * sizeof(T); }
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
 

@@ -1,4 +1,4 @@
-// Whose an address is. Knows arenas only as what stands behind ranges.
+// Maps addresses to arenas. Knows nothing else about arenas.
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
@@ -14,8 +14,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Ranges of addresses, each of one arena, which it keeps alive. Thread safe. Readers take one of a few locks, each
-/// thread its own, so they do not meet; whoever adds or removes takes them all.
+/// Maps address ranges to arenas, and keeps the arenas alive. Thread-safe. Each reader takes one of several locks,
+/// chosen by thread, so readers rarely contend; adding and removing take all locks.
 class Directory {
     struct Entry {
         Range range;
@@ -24,21 +24,21 @@ class Directory {
     using Entries = std::map<Address, Entry>;
 
 public:
-    /// Room for one entry: what needs host memory is done before the addresses are there.
+    /// A preallocated entry, so that host memory is allocated before the addresses exist.
     using Node = Entries::node_type;
     [[nodiscard]] static Node node(std::shared_ptr<ArenaBase> arena);
-    /// A range that no other overlaps.
+    /// Adds a range, which must not overlap another.
     void put(Node node, Range range) noexcept;
-    /// Takes out what begins at `address`; empty if nothing does.
+    /// Removes and returns the entry that begins at `address`; empty if there is none.
     Node take(Address address) noexcept;
 
-    /// May throw bad_alloc; then nothing changed.
+    /// Strong exception guarantee: may throw bad_alloc.
     void add(Range range, std::shared_ptr<ArenaBase> arena) { put(node(std::move(arena)), range); }
     void remove(Range range) noexcept { (void)take(range.address); }
-    /// All that is the arena's.
+    /// Removes all ranges of the arena.
     void remove(const ArenaBase& arena) noexcept;
 
-    /// The arena whose addresses hold `address`, or null.
+    /// Returns the arena whose addresses contain `address`, or null.
     [[nodiscard]] std::shared_ptr<ArenaBase> find(Address address) const noexcept;
 
 private:
@@ -49,7 +49,7 @@ private:
     class All;
 
     mutable std::array<Shard, shard_count> shards_;
-    Entries entries_; // read under any of the locks, changed under all of them
+    Entries entries_; // read under any one lock, changed under all of them
 };
 
 } // namespace detail

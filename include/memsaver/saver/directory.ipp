@@ -14,7 +14,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Holds every lock.
+/// Scoped lock on all shards.
 class Directory::All {
 public:
     explicit All(Directory& directory) noexcept : shards_{directory.shards_} {
@@ -39,9 +39,9 @@ MEMSAVER_INLINE Directory::Node Directory::node(std::shared_ptr<ArenaBase> arena
 MEMSAVER_INLINE void Directory::put(Node node, Range range) noexcept {
     node.key() = range.address;
     node.mapped().range = range;
-    Node old; // dies after the locks: an arena may end with it
+    Node old; // destroyed after the locks are released, because it may destroy an arena
     const All all{*this};
-    old = entries_.extract(range.address); // of an arena that is gone
+    old = entries_.extract(range.address); // stale entry of an arena that no longer exists
     entries_.insert(std::move(node));
 }
 
@@ -52,7 +52,7 @@ MEMSAVER_INLINE Directory::Node Directory::take(Address address) noexcept {
 
 MEMSAVER_INLINE void Directory::remove(const ArenaBase& arena) noexcept {
     for (;;) {
-        Node gone; // dies after the locks
+        Node gone; // destroyed after the locks are released
         const All all{*this};
         auto entry = entries_.begin();
         while (entry != entries_.end() && entry->second.arena.get() != &arena) ++entry;

@@ -1,4 +1,4 @@
-// Elastic: one range of addresses, with memory where and while it is wanted.
+// `Elastic`: one range of addresses whose memory is committed and released in steps.
 #pragma once
 
 #include "memsaver/core/order.hpp"
@@ -20,25 +20,26 @@ class SaverCore;
 
 /// Options of Arena::elastic, written as `{.granularity = 2_MiB}`.
 struct ElasticOptions {
-    /// Bytes of one step, rounded up to the device's pages: the least that is committed and released. Each costs the
-    /// driver about as much whatever its size, so small ones are dear.
+    /// Bytes per step, the smallest unit that is committed or released; rounded up to the device's page size. The
+    /// driver's cost per step is roughly independent of its size, so small steps are expensive.
     std::size_t granularity = 64_MiB;
-    /// Asked where the device lacks memory that idle tags or other memory do not make up for: by `reclaim`, and by
-    /// whatever finds no room, but for this range's own tag. Told how many bytes are wanted; releases what it can
-    /// spare, on the thread that asks, with no lock held, and answers how many bytes that were: 0 refuses. It may
-    /// pause, drop and allocate; it is not asked again meanwhile, nor once the range's tag has been dropped. What it
-    /// throws comes out of the call that asked. What counts is what the device got back, not what it answers.
+    /// Called when the device is short of memory and releasing idle tags or other memory is not enough: by `reclaim`,
+    /// and by any call that finds no room, unless the memory is for this range's own tag. Receives the number of bytes
+    /// needed, releases what it can spare, and returns how many bytes that were; 0 refuses. Runs on the thread that
+    /// needs the memory, with no lock held. It may pause, drop and allocate; it is not called again while it runs, nor
+    /// after the range's tag was dropped. Exceptions propagate out of the call that needed the memory. The caller
+    /// counts the bytes that the device regained, not the return value.
     std::function<std::size_t(std::size_t)> on_reclaim{};
 };
 
-/// A range of device addresses that never changes, with memory in steps of `granularity()` bytes, where and while it is
-/// wanted. Offsets and sizes are in bytes from `data()`. Each step that has memory is a block of its tag: paused,
-/// resumed, saved, exchanged and counted with it. Memory that is not committed must not be touched.
+/// A fixed range of device addresses whose memory is committed and released in steps of `granularity()` bytes. Offsets
+/// and sizes are in bytes from `data()`. Each committed step is a block of the tag: it is paused, resumed, saved,
+/// exchanged and counted with the tag. The program must not touch memory that is not committed.
 ///
-/// Move-only; every method may be called from any thread. A default one, and one that was moved from, holds nothing,
-/// and every use of it is Misuse. Its end gives everything back as `Arena::deallocate` does, and is quiet, also after
-/// `close()`, `drop()` and in a forked child; it does not wait for an `on_reclaim` that another thread is in. On a
-/// saver that is switched off, and on plain memory, it works the same and is never paused; releasing waits there.
+/// Move-only; every method is thread-safe. A default-constructed or moved-from object holds nothing, and using it
+/// throws Misuse. The destructor frees everything as `Arena::deallocate` does. It is silent, also after `close()`,
+/// `drop()` and in a forked child, and does not wait for an `on_reclaim` that is running on another thread. If the
+/// saver is switched off, and for plain memory, the range works the same but is never paused, and releasing waits.
 class Elastic {
 public:
     Elastic() noexcept;
@@ -46,48 +47,50 @@ public:
     Elastic& operator=(Elastic&& other) noexcept;
     ~Elastic();
 
-    /// The first address. Good for as long as this lives, paused or not.
+    /// Returns the first address; it stays the same for the lifetime of this object, paused or not.
     [[nodiscard]] void* data() const;
 
-    /// Memory for `bytes` at `offset`, rounded outward to whole steps; steps that have some keep it, and their bytes.
-    /// New memory's content is undefined, and good on every stream at once. All or nothing. Counts against the tag's
-    /// capacity and leaves the saver's margin. Waits for an operation on the tag that is under way, and, where steps
-    /// were released a moment ago, for the work that their release waits for. May be called while streams are captured.
+    /// Commits `bytes` bytes at `offset`, rounded outward to whole steps. Steps that are already committed keep their
+    /// memory and bytes. New memory is undefined, and any stream may use it immediately. All or nothing. Counts against
+    /// the tag's capacity and respects the saver's margin. Waits for an operation in progress on the tag and, for steps
+    /// that were just released, for the work that their release waits for. May be called while streams are being
+    /// captured.
     ///
-    /// Throws Misuse: 0 bytes; beyond `capacity()`; while any of the range is paused; more than the tag's capacity;
-    /// dropped or closed. OutOfMemory and OutOfHostMemory as an allocation does, and what a failing driver call stands
-    /// for. Then nothing has changed.
+    /// Throws Misuse (0 bytes, beyond `capacity()`, any part of the range paused, tag's capacity exceeded, dropped or
+    /// closed), OutOfMemory and OutOfHostMemory as an allocation does, or the exception for a failed driver call. In
+    /// each case nothing has changed.
     void commit(std::size_t offset, std::size_t bytes);
 
-    /// Gives up the memory of `bytes` at `offset`, rounded inward: steps that lie in it as a whole; where there is
-    /// none, does nothing. Paused or not; what was saved of it goes too. It counts as gone at once, and must not be
-    /// touched any more. Does not wait for the device: pages go back with this call, or the next one on the tag, once
-    /// the work that `order` names has passed, and are held until then. By default that is all that the device was
-    /// given so far, which is known to have passed once anybody has waited for the device, as a trim or whoever needs
-    /// room does.
+    /// Releases `bytes` bytes at `offset`, rounded inward to whole steps; a no-op if the range contains no whole step.
+    /// Works on paused memory too, whose backup is discarded. The steps count as released immediately and must not be
+    /// touched afterwards. Does not wait for the device: the pages are held until the work named by `order` has
+    /// completed, and are then released by this call or the next one on the tag. By default `order` is all work
+    /// submitted to the device so far; that work is known to have completed once any thread has waited for the device,
+    /// as a trim or a call that needs memory does.
     ///
-    /// Throws Misuse: 0 bytes; beyond `capacity()`; a step of it has no memory, as after another release; inside a
-    /// capture, whose replays may touch it; dropped or closed. OutOfHostMemory, or what a failing driver call stands
-    /// for. Then nothing has changed. Pages that the driver does not take back are no failure: they are held, told to
-    /// the event sink, and tried again by the next call.
+    /// Throws Misuse (0 bytes, beyond `capacity()`, a step that is not committed or was already released, inside a
+    /// capture because replays may touch the memory, dropped or closed), OutOfHostMemory, or the exception for a failed
+    /// driver call. In each case nothing has changed. Pages that the driver refuses to take back are not an error: they
+    /// are held, reported to the event sink, and retried by the next call.
     void release(std::size_t offset, std::size_t bytes, const Order& order = {});
 
-    /// Commits or releases at the end. Where the step that holds byte `bytes - 1` lies behind the last one that has
-    /// memory, commits all from there up to it; else releases what lies behind it. 0 releases everything. What was
-    /// released before the last step that has memory stays so, also the one that holds byte `bytes - 1`: `commit` gives
-    /// it memory. Throws as the one that it comes to; `order` is looked at where it releases.
+    /// Commits or releases memory at the end of the range, like a vector's resize. If offset `bytes` lies after the end
+    /// of the last committed step, commits all steps from there up to the one that holds the last of the `bytes` bytes.
+    /// Otherwise releases all steps after that one; 0 releases everything. Released steps before the last committed one
+    /// stay released, including the step that holds the last of the `bytes` bytes: use `commit` for them. Throws as
+    /// `commit` or `release`, whichever applies; `order` applies to releases only.
     void resize(std::size_t bytes, const Order& order = {});
 
-    /// Bytes of one step.
+    /// Returns the bytes per step.
     [[nodiscard]] std::size_t granularity() const;
-    /// Bytes that are committed, paused or not.
+    /// Returns the committed bytes, paused or not.
     [[nodiscard]] std::size_t committed_bytes() const;
-    /// Bytes of addresses: as many as were asked for, rounded up to whole steps.
+    /// Returns the bytes of addresses: the requested size, rounded up to whole steps.
     [[nodiscard]] std::size_t capacity() const;
-    /// Where its memory comes from.
+    /// Returns the arena that provides the memory.
     [[nodiscard]] const Arena& arena() const;
 
-    /// Whether it holds addresses.
+    /// Returns whether this object holds a range.
     [[nodiscard]] explicit operator bool() const noexcept { return range_ != nullptr; }
 
 private:
@@ -96,9 +99,9 @@ private:
     [[nodiscard]] detail::ElasticRange& range() const;
     void end() noexcept;
 
-    std::shared_ptr<const Arena> arena_; // declared before its range, so that it dies later
+    std::shared_ptr<const Arena> arena_; // declared before its range, so that it is destroyed later
     std::shared_ptr<detail::ElasticRange> range_;
-    Hook asked_; // on_reclaim
+    Hook asked_; // registration of on_reclaim
 };
 
 } // namespace memsaver::inline v0_2

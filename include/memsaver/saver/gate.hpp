@@ -1,4 +1,4 @@
-// Gate: what captured graphs wait for before they touch bytes that may be on their way.
+// `Gate`: makes captured graphs wait for bytes that may be in flight.
 #pragma once
 
 #include "memsaver/core/handles.hpp"
@@ -15,14 +15,14 @@ class SaverCore;
 struct GateMark;
 } // namespace detail
 
-/// Stands for a part of a block. Work behind it waits for just these bytes whenever `resume_async` has them on their
-/// way, and for nothing otherwise; in a captured graph, in every replay. Made by MemorySaver::gate and Arena::gate. A
-/// cheap handle: copies stand for the same gate. Keeps the saver's core alive, and the block only as long as the
-/// program does: once the block has been freed, the gate never waits again. A default one, and one that was moved from,
-/// stands for nothing, and every use of it is Misuse.
+/// A wait point for part of a block. Work behind a gate waits for exactly these bytes whenever `resume_async` has them
+/// in flight, and otherwise does not wait; in a captured graph this applies to every replay. Made by MemorySaver::gate
+/// and Arena::gate. A cheap handle: copies refer to the same gate. Keeps the saver's core alive, but not the block:
+/// once the block is freed, the gate never waits again. A default-constructed or moved-from gate refers to nothing, and
+/// using it throws Misuse.
 ///
-/// A Graph of memsaver's `capture` keeps the gates that its body used. For a graph that was captured by other means,
-/// the program keeps a copy of each gate until the graph has been destroyed and its launches have ended.
+/// A Graph made by memsaver's `capture` keeps the gates that its body used. For a graph captured by other means, the
+/// program must keep a copy of each gate until the graph is destroyed and its launches have completed.
 class Gate {
 public:
     Gate() = default;
@@ -30,24 +30,25 @@ public:
          std::shared_ptr<detail::GateMark> mark) noexcept
         : saver_{std::move(saver)}, arena_{std::move(arena)}, mark_{std::move(mark)} {}
 
-    /// Work that `stream` is given from now on waits until the bytes are here. If the stream is being captured, a wait
-    /// becomes part of the graph: each launch waits for the bytes that are on their way then, without a new capture,
-    /// and a launch with nothing on its way hardly pays for it. Does not wait itself; any thread. No byte is read early
-    /// for launches after `resume_async` has returned; while the memory is paused, nothing behind the gate may be
-    /// launched.
+    /// Makes work submitted to `stream` after this call wait until the bytes have arrived. If the stream is being
+    /// captured, the wait becomes part of the graph: each launch waits for the bytes in flight at that time, without a
+    /// new capture; a launch with nothing in flight costs almost nothing extra. Does not block the caller; thread-safe.
+    /// Launches after `resume_async` has returned never read a byte before it has arrived. While the memory is paused,
+    /// nothing behind the gate may be launched.
     ///
-    /// Where bytes could not be brought, gates open all the same, so that no stream waits for ever; `Arrival::wait`
-    /// tells. Throws what kept the bytes of the tag from coming, if the stream is not being captured; Misuse after
-    /// `close`, once the tag has been dropped, and in a forked child; or what a failing driver call stands for.
+    /// If bytes could not be restored, gates open anyway, so that no stream waits forever; `Arrival::wait` reports the
+    /// failure. If the stream is not being captured, this call throws the failure that kept the tag's bytes from
+    /// arriving. Throws Misuse after `close`, after the tag was dropped, and in a forked child, or the exception for a
+    /// failed driver call.
     void before(StreamRef stream) const;
 
     [[nodiscard]] explicit operator bool() const noexcept { return arena_ != nullptr; }
     friend bool operator==(const Gate& a, const Gate& b) noexcept { return a.arena_ == b.arena_ && a.mark_ == b.mark_; }
 
 private:
-    std::shared_ptr<detail::SaverCore> saver_; // declared first, so that it dies last
+    std::shared_ptr<detail::SaverCore> saver_; // declared first, so that it is destroyed last
     std::shared_ptr<detail::ArenaBase> arena_;
-    std::shared_ptr<detail::GateMark> mark_; // none: nothing is ever on its way
+    std::shared_ptr<detail::GateMark> mark_; // null: nothing is ever in flight
 };
 
 } // namespace memsaver::inline v0_2

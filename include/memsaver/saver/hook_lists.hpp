@@ -21,14 +21,14 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// The hooks of one moment, in the order in which they were added. Thread safe; no lock is held while one runs. Running
-/// them takes no host memory: what has been done cannot fail for want of it.
+/// The hooks of one kind, in the order in which they were added. Thread-safe; no lock is held while a hook runs.
+/// Running them allocates no host memory, so that a completed operation cannot fail for lack of it.
 template <class What>
 class HookList {
 public:
     using Function = std::function<void(What&)>;
 
-    /// `fork`: where handles may end in a forked child.
+    /// `fork`: for handles that may be destroyed in a forked child.
     explicit HookList(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
         : state_{std::make_shared<State>(std::move(fork))} {}
 
@@ -39,7 +39,7 @@ public:
         Hook hook{[weak = std::weak_ptr{state_}, key] {
             const auto state = weak.lock();
             if (state == nullptr || state->fork->forked()) return;
-            typename Functions::node_type ending; // dies after the lock: what it owns may be hooks of this list
+            typename Functions::node_type ending; // destroyed after unlocking: it may own hooks of this list
             const std::lock_guard lock{state->mutex};
             ending = state->functions.extract(key);
         }};
@@ -52,11 +52,11 @@ public:
         const std::lock_guard lock{state_->mutex};
         return state_->functions.empty();
     }
-    /// Runs them until one throws, which is passed on.
+    /// Runs the hooks until one throws; the exception propagates.
     void run_until_throw(What& what) const {
         each([&](Function& function) { function(what); });
     }
-    /// Runs them all, then throws the first exception again.
+    /// Runs all hooks, then rethrows the first exception.
     void run_all(What& what) const {
         std::exception_ptr first;
         each([&](Function& function) {
@@ -74,18 +74,18 @@ private:
 
     struct State {
         explicit State(std::shared_ptr<const ForkMark> mark) : fork{std::move(mark)} {}
-        std::shared_ptr<const ForkMark> fork; // asked before the lock
+        std::shared_ptr<const ForkMark> fork; // checked before the lock is taken
         std::atomic<std::uint64_t> last_key{0};
-        std::mutex mutex; // guards what follows
+        std::mutex mutex; // guards the members below
         Functions functions;
     };
 
-    /// Those that were there at the beginning, and still are when their turn comes.
+    /// Calls `run` for the hooks that existed at the start and have not been removed since.
     template <class Run>
     void each(Run&& run) const {
         const std::uint64_t last = state_->last_key.load();
         for (std::uint64_t key = 0;;) {
-            std::shared_ptr<Function> function; // lives while it runs
+            std::shared_ptr<Function> function; // keeps it alive while it runs
             {
                 const std::lock_guard lock{state_->mutex};
                 const auto next = state_->functions.upper_bound(key);
@@ -100,13 +100,13 @@ private:
     std::shared_ptr<State> state_;
 };
 
-/// The threads that run functions of the program's at this moment. Thread safe; takes no host memory.
+/// The threads that are running functions of the program. Thread-safe; allocates no host memory.
 class HookThreads {
 public:
     explicit HookThreads(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
         : fork_{std::move(fork)} {}
 
-    /// Marks this thread until it dies.
+    /// Marks this thread for the lifetime of this object.
     class Mark {
     public:
         explicit Mark(HookThreads& threads) noexcept;
@@ -122,15 +122,15 @@ public:
         Mark* after_ = nullptr;
     };
 
-    /// Whether this thread is marked.
+    /// Returns whether this thread is marked.
     [[nodiscard]] bool here();
-    /// Throws Misuse on a thread that is running a hook. `what` is wanted of `tags`.
+    /// Throws Misuse if this thread is running a hook. `what` and `tags`: the refused operation, for the message.
     void refuse(const char* what, const Tags& tags);
 
 private:
-    std::shared_ptr<const ForkMark> fork_; // asked before the lock where a mark ends
+    std::shared_ptr<const ForkMark> fork_; // checked before the lock is taken when a mark ends
     std::mutex mutex_;
-    Mark* running_ = nullptr; // a list of them
+    Mark* running_ = nullptr; // linked list of marks
 };
 
 } // namespace detail

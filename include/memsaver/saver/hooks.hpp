@@ -1,4 +1,4 @@
-// Functions of the program that run before and after an operation. Do not know what the operation is.
+// Functions of the program that run before and after an operation. Knows nothing about the operation.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -11,25 +11,25 @@
 
 namespace memsaver::inline v0_2 {
 
-/// What a hook around a pause is told.
+/// The argument of hooks around a pause.
 struct PauseEvent {
     std::vector<std::string> tags; ///< the tags concerned
-    Report report;                 ///< what was done; empty before
+    Report report;                 ///< what was done; empty before the pause
 };
 
-/// What a hook around a resume is told.
+/// The argument of hooks around a resume.
 struct ResumeEvent {
     std::vector<std::string> tags;
     Report report;
 };
 
-/// Keeps a hook in force. Move-only; the hook ends with it, or with the saver. A hook that is running when its handle
-/// dies runs to its end.
+/// Owns a registered hook. Move-only; the hook is removed when this handle is destroyed or the saver ends. A hook that
+/// is running at that moment runs to completion.
 class Hook {
 public:
     Hook() = default;
     explicit Hook(std::function<void()> end) : end_{std::move(end)} {}
-    /// Several in one: they end together.
+    /// Combines two hooks, which are removed together.
     Hook(Hook first, Hook second);
     Hook(Hook&& other) noexcept : end_{std::exchange(other.end_, nullptr)} {}
     Hook& operator=(Hook&& other) noexcept;

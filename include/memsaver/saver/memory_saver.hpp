@@ -1,4 +1,4 @@
-// The saver: tags, regions, pause and resume. The class that programs use.
+// `MemorySaver`: tags, regions, pause and resume. The main class of the library.
 #pragma once
 
 #include "memsaver/fwd.hpp"
@@ -19,20 +19,20 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Hands out device memory by tag; pauses and resumes it by tag. Every method may be called from any thread. Move-only;
-/// one that was moved from is of no use. What it made (arenas, regions, buffers, hooks) may outlive it. Memory goes
-/// back to the device when the last of them dies, or by `close()`.
+/// Allocates device memory under tags, and pauses and resumes it by tag. Every method is thread-safe. Move-only; using
+/// a moved-from saver throws Misuse. Objects made from a saver (arenas, regions, buffers, hooks) may outlive it. The
+/// memory is freed when the last of them is destroyed, or by `close()`.
 ///
-/// `MemorySaver<>`, what a class holds that does not name its machine, is made of any driver, or of a temporary or
-/// moved MemorySaver of any.
+/// `MemorySaver<>` is for classes that do not name their driver's type. It can be constructed from any driver, and from
+/// a temporary or moved MemorySaver of any driver type.
 ///
-/// Operations on tags take `Tags`: one name, a braced list, any range of names, `Tags::under(prefix)`; without any they
-/// concern every tag. `arena` and `region` take one name.
+/// Operations on tags take `Tags`: one name, a braced list, any range of names, or `Tags::under(prefix)`. Without an
+/// argument they apply to every tag. `arena` and `region` take one name.
 ///
-/// What methods throw: Misuse for what cannot be meant, OutOfMemory and OutOfHostMemory where there is no room (nothing
-/// has changed, and the same call succeeds once there is), DeviceLost, and DriverError for other failures of the
-/// driver. An exception of pause, resume or trim carries the report of what had been done. Repeating the call goes on
-/// from there. In a forked child every call is Misuse.
+/// Exceptions: Misuse for invalid arguments or calls in the wrong state; OutOfMemory and OutOfHostMemory when memory is
+/// short (nothing has changed, and the same call succeeds once there is enough); DeviceLost; and DriverError for other
+/// driver failures. An exception from pause, resume or trim carries the report of the work done before the failure;
+/// repeating the call continues from there. In a forked child every call throws Misuse.
 template <class D>
 class MemorySaver {
     static_assert(Driver<D>, "MemorySaver<D>: D must satisfy the concept Driver (memsaver/driver/concepts.hpp)");
@@ -44,28 +44,28 @@ public:
     MemorySaver& operator=(MemorySaver&&) noexcept = default;
     ~MemorySaver() = default;
 
-    /// The same saver, which forgets the type of its driver.
+    /// Converts to a saver that hides its driver's type; it is the same saver.
     template <class Any>
     requires(std::same_as<Any, AnyDriver> && !std::same_as<D, AnyDriver>) operator MemorySaver<Any>() && {
         return MemorySaver<Any>{std::move(core_)};
     }
 
-    // --- where memory comes from ---
+    // --- allocation ---
 
-    /// The memory of a tag on this saver's device, made if there is none. A new tag has the saver's default policy; a
-    /// saver with `NewTags::with_policy` throws Misuse for one.
+    /// Returns the arena of a tag on this saver's device; creates the tag if it does not exist. A new tag gets the
+    /// saver's default policy. If the saver was made with `NewTags::with_policy`, a new tag throws Misuse instead.
     [[nodiscard]] Arena arena(TagName tag) { return used().arena(tag); }
-    /// The same with a policy, which must be the tag's if it exists.
+    /// As above, with a policy. An existing tag must have the same policy.
     [[nodiscard]] Arena arena(TagName tag, AnyPolicy policy) { return used().arena(tag, std::move(policy)); }
-    /// The same with options. A tag that exists on the device must have those that are not as they are by default; an
-    /// event sink can be named only when it is made, for two cannot be compared.
+    /// As above, with options. If the tag exists on the device, each non-default option must match it. An event sink
+    /// can be passed only when the tag is created, because two sinks cannot be compared.
     [[nodiscard]] Arena arena(TagName tag, ArenaOptions options) {
         return used().arena(tag, {}, {}, std::move(options));
     }
     [[nodiscard]] Arena arena(TagName tag, AnyPolicy policy, ArenaOptions options) {
         return used().arena(tag, std::move(policy), {}, std::move(options));
     }
-    /// The same on another device. A tag has one policy on all of them.
+    /// As above, on another device. A tag has the same policy on all of its devices.
     [[nodiscard]] Arena arena(TagName tag, AnyPolicy policy, const AnyDriver& driver) {
         return used().arena(tag, std::move(policy), driver);
     }
@@ -73,16 +73,17 @@ public:
         return used().arena(tag, std::move(policy), driver, std::move(options));
     }
 
-    /// Until the region ends, this thread's `allocate` serves from the tag. Arguments as for `arena`.
+    /// Opens a region: until it ends, this thread's `allocate` allocates in the tag. Takes the same arguments as
+    /// `arena`.
     template <class... Arguments>
     [[nodiscard]] Region region(TagName tag, Arguments&&... arguments) {
         return Region{arena(tag, std::forward<Arguments>(arguments)...)};
     }
-    /// Until the region ends, this thread's `allocate` serves plain memory, which is never paused.
+    /// Opens a region of plain memory: until it ends, this thread's `allocate` returns memory that is never paused.
     [[nodiscard]] Region outside() { return Region{used().outside()}; }
 
-    /// `bytes` at a multiple of `alignment`, from this thread's innermost region; see Arena::allocate. Throws Misuse
-    /// outside of any.
+    /// Allocates `bytes` bytes, aligned to `alignment`, in this thread's innermost region; see Arena::allocate. Throws
+    /// Misuse if this thread has no open region.
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = detail::Request::default_alignment) {
         return used().allocate({bytes, alignment, {}});
     }
@@ -90,44 +91,48 @@ public:
                                  std::size_t alignment = detail::Request::default_alignment) {
         return used().allocate({bytes, alignment, stream});
     }
-    /// As safe as cudaFree: the block is not handed out again before the device's work so far has passed it. Does not
-    /// wait, but for plain memory. Paused or not, whatever tag it is of. Null does nothing.
+    /// Frees a block of any tag, paused or active. As safe as cudaFree: the block is not reused until all work
+    /// submitted to the device before this call has completed. Does not wait, except for plain memory. Null is a no-op.
     void deallocate(void* pointer) { used().deallocate(pointer, {}); }
-    /// The block can be handed out again once `stream`, of any device of this saver, has passed here.
+    /// As above, but the block can be reused once `stream` has completed all work submitted to it before this call. The
+    /// stream may belong to any device of this saver.
     void deallocate(void* pointer, StreamRef stream) {
         used().deallocate(pointer, {detail::FreeOrder::Kind::stream, stream});
     }
-    /// The block can be handed out again at once: no work touches it any more.
+    /// As above, but the block can be reused immediately: the caller guarantees that no work still touches it.
     void deallocate(void* pointer, AlreadyIdle) { used().deallocate(pointer, {detail::FreeOrder::Kind::idle, {}}); }
 
-    /// Whether a pointer points to or into a live block of this saver, paused or not, plain memory included.
+    /// Returns whether `pointer` points to or into a live block of this saver: paused, active or plain.
     [[nodiscard]] bool owns(const void* pointer) const { return used().owns(pointer); }
 
     // --- pause and resume ---
 
-    /// Gives the physical pages of every tag back to the device; addresses stay. Waits first for the work that the
-    /// device was given before the call (see PauseOptions); the program stops submitting work that touches the memory.
-    /// What is paused already stays so. The bytes become what each tag's policy says.
+    /// Releases the physical pages of every tag, or of `tags`; the addresses stay reserved. First waits for all work
+    /// submitted to the tags' devices before the call (see PauseOptions). The program must not submit work that touches
+    /// the memory until it is resumed. Tags that are already paused stay paused. Each tag's policy decides whether its
+    /// bytes are saved.
     Report pause(const PauseOptions& options = {}) { return used().pause(Tags::all(), options); }
     Report pause(const Tags& tags, const PauseOptions& options = {}) { return used().pause(tags, options); }
 
-    /// Fresh pages at the same addresses, and the bytes that the policies kept. All tags' memory is taken before any is
-    /// mapped: without room for all, nothing changes. On return, every stream sees the bytes. Paused memory in which no
-    /// block lives any more is not brought back. Bytes arrive in the order of the list.
+    /// Maps new pages at the same addresses and restores the bytes that the policies saved. Creates the pages of all
+    /// tags before it maps any: if memory is short, nothing changes. On return the bytes are visible to every stream.
+    /// Paused memory that no longer holds a live block is not resumed. Bytes are restored in the order of the list.
     Report resume(const ResumeOptions& options = {}) { return used().resume(Tags::all(), options); }
     Report resume(const Tags& tags, const ResumeOptions& options = {}) { return used().resume(tags, options); }
 
-    /// As `resume`, but does not wait for the bytes: when it returns, all memory has been taken and is mapped, and
-    /// bytes are on their way, those of `.first` first. Until a block's bytes have come it must not be touched but by
-    /// work of a stream that `Arrival::before` was called with, or after `Arrival::wait`: it may be freed at any time,
-    /// and then stays out of use until the bytes have arrived and the device's work has passed it. Graph::launch has
-    /// its stream wait for its own tag. Meanwhile a `resume` of the tag waits for the bytes and a `resume_async` joins:
-    /// its Arrival is of the same bytes, whatever its options say. Pause, exchange, trim, invalidate and prepare wait
-    /// for them; `close` and `drop` keep back what is not on its way yet. A saver's hooks `before_resume` run first,
-    /// those `after_resume` once the bytes are here: see Arrival::wait.
+    /// Like `resume`, but does not wait for the bytes. On return, all pages are mapped and the restore is in flight;
+    /// the ranges in `.first` are restored first. Until a block's bytes have arrived, only work of a stream passed to
+    /// `Arrival::before`, or behind a Gate, may access the block; after `Arrival::wait` any work may. The block may be
+    /// freed at any time; it is then not reused until its bytes have arrived and the device has completed the work
+    /// submitted before. Graph::launch makes its stream wait for its own tag.
     ///
-    /// Throws as `resume`, and Misuse for ranges in `.first` that are not in live blocks of the tags; then nothing has
-    /// changed.
+    /// While bytes are in flight, `resume` of the tag waits for them, and another `resume_async` joins: its Arrival
+    /// covers the same bytes, and its options have no effect on them. Pause, exchange, trim, invalidate and prepare
+    /// wait for the bytes. `close` and `drop` cancel copies that have not been enqueued. `before_resume` hooks run
+    /// first; `after_resume` hooks run once the bytes have arrived, see Arrival::wait.
+    ///
+    /// Throws as `resume` does, and Misuse if a range in `.first` is not inside live blocks of the tags; then nothing
+    /// has changed.
     [[nodiscard]] Arrival resume_async(const ResumeAsyncOptions& options = {}) {
         return used().resume_async(Tags::all(), options);
     }
@@ -135,180 +140,193 @@ public:
         return used().resume_async(tags, options);
     }
 
-    /// A gate of `bytes` at `pointer` (or inside its block): work behind it, captured graphs included, waits for just
-    /// these bytes whenever a `resume_async` has them on their way; see Gate. The memory may be paused or on its way.
-    /// The first gate of a tag opens a stream, each an event; a `resume_async` then makes a few driver calls for each
-    /// gate that lives. Waits for an operation on the tag that is under way, and of bytes that are on their way now as
-    /// Arrival::before does.
+    /// Makes a gate for `bytes` bytes at `pointer`, which may point inside a block. Work behind the gate, including
+    /// captured graphs, waits for exactly these bytes whenever a `resume_async` has them in flight; see Gate. The
+    /// memory may be paused or arriving. The first gate of a tag opens a stream; every gate opens an event. Each later
+    /// `resume_async` makes a few driver calls per live gate. This call waits for an operation in progress on the tag;
+    /// if the bytes are in flight, it waits as Arrival::before does.
     ///
-    /// Throws Misuse for what is not, as a whole, in one live block; Unavailable where the driver has no gates; or what
-    /// a failing driver call stands for. Switched off, and for plain memory, a gate never waits and costs nothing.
+    /// Throws Misuse if the range is not entirely inside one live block, Unavailable if the driver does not support
+    /// gates, or the exception for a failed driver call. If the saver is switched off, and for plain memory, a gate
+    /// never waits and costs nothing.
     [[nodiscard]] Gate gate(const void* pointer, std::size_t bytes) { return used().gate(pointer, bytes); }
 
-    /// Saves what a pause of these tags would save, ahead of it: copies while the engine works, so that the pause only
-    /// gives pages back. For policies that save once. Waits for `.order` here, then starts; the memory stays active,
-    /// and may be read; allocations and frees go on. What is written after `.order`, or to a new block, is for the
-    /// program to tell: `invalidate`, as ever with Refresh::once, which waits for the copies and undoes them. Other
-    /// operations on the tags wait for them too. Blocks that are allocated meanwhile are saved by the pause.
+    /// Saves the tags' bytes ahead of a pause: the copies run while the engine works, so the pause only has to release
+    /// pages. For policies that save once. Waits for `.order`, then starts the copies. The memory stays active and
+    /// readable; allocations and frees continue. If the program writes to the memory after `.order`, or to a new block,
+    /// it must call `invalidate`, as always with Refresh::once; `invalidate` waits for the copies and discards them.
+    /// Other operations on the tags wait for the copies too. Blocks allocated during the save are saved by the pause.
     ///
-    /// Throws Misuse for a tag that was named and whose policy keeps nothing, or saves at every pause; NotIdle,
-    /// OutOfHostMemory, and what `pause` throws for failures of the driver. Nothing has changed then.
+    /// Throws Misuse if a tag was named whose policy keeps no bytes or saves at every pause; also NotIdle,
+    /// OutOfHostMemory, and what `pause` throws for driver failures. In each case nothing has changed.
     [[nodiscard]] Arrival save(const SaveOptions& options = {}) { return used().save(Tags::all(), options); }
     [[nodiscard]] Arrival save(const Tags& tags, const SaveOptions& options = {}) { return used().save(tags, options); }
 
-    /// Pauses `out` and resumes `in`, so that one steps aside for the other: pages pass from tag to tag without being
-    /// released, and bytes are saved and restored at the same time, so that it takes about as long as the slower of the
-    /// two. Pages pass between tags of equal drivers, as whole handles (those of less than 16 MiB only where one fills
-    /// a range); only what `in` has more is taken from the device, only what it has less is given back. Waits, runs
-    /// hooks and is refused as a pause of `out` followed by a resume of `in`; tags of `out` that are paused and tags of
-    /// `in` that are active stay so. Before it returns, nothing of either may be touched; then every stream sees the
-    /// bytes of `in`.
+    /// Pauses `out` and resumes `in` in one operation. Pages are handed over from tag to tag without being released,
+    /// and bytes are saved and restored concurrently, so the call takes about as long as the slower of the two. Pages
+    /// are handed over between tags of equal drivers, as whole handles; a handle smaller than 16 MiB is handed over
+    /// only if it fills a range. Only the difference is created or released: pages that `in` needs beyond those of
+    /// `out` are created, and surplus pages of `out` are released. Waiting, hooks and refusals are those of a pause of
+    /// `out` followed by a resume of `in`. Paused tags of `out` and active tags of `in` are left unchanged. The program
+    /// must not touch memory of either until the call returns; then the bytes of `in` are visible to every stream.
     ///
-    /// Throws Misuse for a tag in both lists. Without room for what `in` has more, nothing changes (OutOfMemory),
-    /// unless it was others that took what `out` gave back. After another failure `in` is paused and its backup whole;
-    /// of `out`, what the report says was handed on or released is paused and saved, the rest is active; the same call
-    /// goes on.
+    /// Throws Misuse for a tag in both lists. Throws OutOfMemory if there is no room for the additional pages of `in`;
+    /// then nothing has changed, unless others took the memory that `out` released. After any other failure, `in` is
+    /// paused and its backup is complete; the memory of `out` that the report counts as handed over or released is
+    /// paused and saved, and the rest of `out` is active. Repeating the call continues from there.
     Report exchange(const Tags& out, const Tags& in, const ExchangeOptions& options = {}) {
         return used().exchange(out, in, options);
     }
 
-    /// Physical bytes that resuming these tags would take now.
+    /// Returns the physical bytes that a resume of these tags would take now.
     [[nodiscard]] std::size_t bytes_to_resume() const { return used().bytes_to_resume(Tags::all()); }
     [[nodiscard]] std::size_t bytes_to_resume(const Tags& tags) const { return used().bytes_to_resume(tags); }
 
-    /// Gives back extents in which no block lives. Waits as pause does, so that blocks freed before count.
+    /// Releases extents that hold no live block. Waits as `pause` does, so that blocks freed before the call count as
+    /// free.
     Report trim(const TrimOptions& options = {}) { return used().trim(Tags::all(), options); }
     Report trim(const Tags& tags, const TrimOptions& options = {}) { return used().trim(tags, options); }
 
-    /// Takes, ahead of the first pause, the host memory or the disk's room that saving the tags' live blocks would
-    /// take. From any thread, while the engine works and captures graphs; the first pause is then as fast as later
-    /// ones. Throws as a pause would, and Misuse for a tag that was named and whose policy keeps nothing.
+    /// Allocates, before the first pause, the host memory or disk space needed to save the tags' live blocks, so that
+    /// the first pause is as fast as later ones. May be called from any thread while the engine works and captures
+    /// graphs. Throws as `pause` would, and Misuse if a tag was named whose policy keeps no bytes.
     void prepare() { used().prepare(Tags::all()); }
     void prepare(const Tags& tags) { used().prepare(tags); }
 
-    /// The program has changed bytes that a policy may have saved before: save them again at the next pause. Throws
-    /// Misuse for a tag that was named and whose policy keeps nothing.
+    /// Marks saved bytes as stale: the program has changed them, so the next pause saves them again. Throws Misuse if a
+    /// tag was named whose policy keeps no bytes.
     void invalidate() { used().invalidate(Tags::all()); }
     void invalidate(const Tags& tags) { used().invalidate(tags); }
 
-    /// What is kept of these tags' paused memory goes, and the host memory or disk's room with it: a resume brings the
-    /// memory back with undefined bytes, as if it had been paused with `.bytes = Discard{}`. What is active is not
-    /// concerned, and the next pause is as ever.
+    /// Discards the backups of these tags' paused memory and frees their host memory or disk space. A resume then maps
+    /// the memory with undefined bytes, as after a pause with `.bytes = Discard{}`. Does not affect active memory or
+    /// later pauses.
     void forget_backup(const Tags& tags) { used().forget_backup(tags); }
 
-    /// The kept bytes of `bytes` at `pointer` (or inside its block): while the memory is paused, and later for as long
-    /// as the policy keeps them. Shares the host memory where they lie, or owns a copy of what lay in a file. Throws
-    /// Misuse that says why there are none, or that they are not in one place.
+    /// Returns a view of the backup of `bytes` bytes at `pointer`, which may point inside a block. Available while the
+    /// memory is paused, and afterwards for as long as the policy keeps the backup. The view shares the backup's host
+    /// memory, or owns a copy if the bytes were in a file. Throws Misuse, with the reason, if there is no backup or the
+    /// bytes are not contiguous in it.
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) {
         return used().backup_view(pointer, bytes);
     }
 
-    /// Other bytes, from the host, for `bytes` at `pointer` (or inside its block), whose memory is paused: they are
-    /// changed where the policy keeps them, so that a weight update can come while its tag is away. The next resume
-    /// brings them; with Refresh::once they count as saved. Waits for an operation on the tag that is under way. Throws
-    /// Misuse for memory that is active, and where nothing is kept; if a file cannot be written, some of the bytes may
-    /// be the new ones, and the same call goes on. Switched off, when nothing is ever away, writes to the memory
-    /// itself.
+    /// Overwrites the backup of paused memory: copies `bytes` bytes from host memory at `from` to the backup of
+    /// `pointer`, which may point inside a block. This updates weights while their tag is paused. The next resume
+    /// restores the new bytes; with Refresh::once they count as saved. Waits for an operation in progress on the tag.
+    /// Throws Misuse if the memory is active or has no backup. If a file cannot be written, part of the backup may
+    /// already be updated; repeating the call continues. If the saver is switched off, nothing is ever paused, and this
+    /// writes to the memory itself.
     void write_backup(void* pointer, const void* from, std::size_t bytes) { used().write_backup(pointer, from, bytes); }
 
-    /// Fills `bytes` at `pointer` (or inside its block), in a tag whose policy is FileSource, with those of a file from
-    /// `offset` on, now and at every later resume; a pause saves nothing of them. Returns once every stream sees the
-    /// bytes. Like a copy from the host it waits for no work that still uses the old ones: the program has. Any thread;
-    /// loads into one tag on one device pass one after the other, each with all of the policy's readers. Of ranges that
-    /// overlap the later load wins. The path is used again as it stands: a relative one wants the same directory.
+    /// Loads `bytes` bytes of a file, starting at `offset`, to `pointer`, which may point inside a block; the tag's
+    /// policy must be FileSource. Every later resume loads them again, and pauses do not save them. On return the bytes
+    /// are visible to every stream. Like a copy from the host, it does not wait for work that still uses the old bytes:
+    /// the caller must. Thread-safe; loads into one tag on one device run one at a time, each with all of the policy's
+    /// readers. If loaded ranges overlap, the later load wins. The path is stored as given, so a relative path must be
+    /// resolved from the same working directory later.
     ///
-    /// Throws Misuse (no bytes, not in one live block, paused, another policy, fewer bytes in the file), an Error that
-    /// names the file where it cannot be opened or read, and SourceChanged where it changed while being read. If the
-    /// file could not be had at all, nothing has changed; if reading failed, some of the bytes are the new ones, and
-    /// all of them are kept like those that were never loaded. Switched off, loads this once.
+    /// Throws Misuse (0 bytes, not inside one live block, paused memory, another policy, file too short), an Error that
+    /// names the file if it cannot be opened or read, and SourceChanged if it changed while being read. If the file
+    /// could not be opened, nothing has changed. If reading failed, some of the bytes are new, and the whole range is
+    /// saved by pauses like bytes that were never loaded. If the saver is switched off, loads once, now.
     void load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset = 0) {
         used().load(pointer, {path, offset, bytes});
     }
-    /// The program changed `bytes` at `pointer` (or inside its block). With FileSource they have no home in a file from
-    /// now on: pauses save them. While they are away the next resume still reads them from the file. Other policies
-    /// take it for their tag's `invalidate`. Throws Misuse for what is not in one live block, and for policies that
-    /// keep no bytes.
+    /// Marks `bytes` bytes at `pointer`, which may point inside a block, as changed by the program. With FileSource,
+    /// the range is then detached from its file and pauses save it; if it is paused now, the next resume still reads it
+    /// from the file. Other policies treat the call as `invalidate` of the whole tag. Throws Misuse if the range is not
+    /// inside one live block or the policy keeps no bytes.
     void invalidate(const void* pointer, std::size_t bytes) { used().invalidate(pointer, bytes); }
 
-    // --- residency: more tags than memory ---
+    // --- residency: more tags than device memory ---
 
-    /// Brings these tags, and keeps them here for as long as the Use lives and what its `until` marked has not passed.
-    /// A pause or a drop of them meanwhile waits (or throws NotIdle at its timeout); without a timeout it is Misuse on
-    /// a thread that would wait for itself. What is here already costs no driver call.
+    /// Resumes these tags if necessary and keeps them resident while the Use lives and until the work marked by its
+    /// `until` has completed. A pause or drop of the tags waits for that (or throws NotIdle at its timeout); a pause
+    /// without a timeout throws Misuse on a thread that would wait for itself. Tags that are resident already cost no
+    /// driver call.
     ///
-    /// Room is made by pausing tags that nobody uses, as a whole, of the lowest priority first and of these the one
-    /// that was used longest ago: only tags that were once named in a `use`, or made evictable. That waits for what
-    /// their uses marked, not for the whole device: the end of a use says that all else of it has passed. Hooks run on
-    /// this thread; a tag whose before-hook throws stays, and another one goes. Where idle tags do not make enough
-    /// room, this waits for other threads' uses to end, first come, first served; uses of what is here pass by, a
-    /// bounded number of times. OutOfMemory, at once, where no end of theirs could make enough, and on a thread that
-    /// holds a Use, which never waits for another. NotIdle once `timeout` has passed. Both carry who holds what
-    /// (Error::holders). Misuse inside a hook, and inside a capture where not all is here already.
+    /// If memory is short, `use` evicts idle tags: it pauses whole tags, lowest priority first and, at equal priority,
+    /// least recently used first. Only tags that were named in a `use` before, or made evictable, are candidates. An
+    /// eviction waits for the work marked by the tag's uses, not for the whole device, because ending a use asserts
+    /// that all its other work has completed. Hooks run on this thread; if a before-hook throws, its tag stays resident
+    /// and another tag is evicted.
     ///
-    /// On return, every stream sees the bytes. Switched off, uses are counted and nothing moves.
+    /// If idle tags do not free enough memory, `use` waits in first-come, first-served order for other threads' uses to
+    /// end. Uses whose tags are all resident may overtake it a bounded number of times. Instead of waiting, it throws
+    /// OutOfMemory immediately if ending other uses could not free enough, or if this thread already holds a Use,
+    /// because such a thread never waits for another use. Throws NotIdle after `timeout`. Both exceptions list the
+    /// holders of the memory (Error::holders). Throws Misuse inside a hook, and inside a capture unless all tags are
+    /// resident.
+    ///
+    /// On return the bytes are visible to every stream. If the saver is switched off, uses are counted and nothing
+    /// moves.
     [[nodiscard]] Use use(const Tags& tags, const UseOptions& options = {}) { return used().use(tags, options); }
 
-    /// Gives `bytes` or more back to a device: first what nobody uses (waiting for the device's work, if freed blocks
-    /// wait for that), then what the owners of elastic memory release when they are asked (ElasticOptions::on_reclaim),
-    /// then idle tags, whole ones, in the order in which `use` would evict them. Never waits for a use. Less than that
-    /// is no failure: the answer says what was got, and why not more. Throws what a failing pause or an owner throws,
-    /// and Misuse inside a hook and for a device on which no tag lives.
+    /// Releases at least `bytes` bytes of a device, if possible: first unused memory (waiting for the device's work if
+    /// freed blocks wait for it), then memory that owners of elastic ranges release on request
+    /// (ElasticOptions::on_reclaim), then idle tags, whole tags in the order in which `use` would evict them. Never
+    /// waits for a use. Releasing less is not an error: the result says how much was released and why not more. Throws
+    /// what a failed pause or an owner's callback throws, and Misuse inside a hook or if no tag is on the device.
     Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options = {}) { return used().reclaim(bytes, options); }
 
-    /// Whether `use` of other tags and `reclaim` may pause these tags while nobody uses them. A tag that was named in a
-    /// `use` is so from then on; `false` takes that back until the next one.
+    /// Sets whether these tags may be evicted, by `use` of other tags and by `reclaim`, while they are idle. A tag
+    /// named in a `use` becomes evictable; `false` reverts that until its next use.
     void set_evictable(const Tags& tags, bool yes) { used().set_evictable(tags, yes); }
-    /// As ArenaOptions::priority, from now on.
+    /// Sets the tags' eviction priority; see ArenaOptions::priority.
     void set_priority(const Tags& tags, int priority) { used().set_priority(tags, priority); }
 
-    // --- the life of a tag ---
+    // --- tag lifetime and limits ---
 
-    /// Ends these tags: waits for the device, then gives back their blocks, pages, addresses and backups. The names are
-    /// unknown again. Buffers of theirs end quietly; using their arenas is Misuse. Throws the first failure after all
-    /// has been tried; what could not be given back is a tag still, and the same call, or `close`, tries again.
+    /// Drops these tags: waits for the device, then frees their blocks, pages, addresses and backups. Their names
+    /// become unknown. Destructors of their buffers are silent; using their arenas throws Misuse. Tries everything,
+    /// then throws the first failure; a tag that could not be freed completely still exists, and repeating the call, or
+    /// `close`, retries.
     void drop(const Tags& tags) { used().drop(tags); }
-    /// The most that each of these tags may have mapped on each device from now on, in bytes; 0: no bound. What is
-    /// mapped already stays.
+    /// Limits the bytes that each of these tags may have mapped on each device from now on; 0: no limit. Memory that is
+    /// already mapped stays mapped.
     void set_capacity(const Tags& tags, std::size_t bytes) { used().set_capacity(tags, bytes); }
-    /// Whether these tags' backups keep their host memory or their files' room after a resume, for the next pause, from
-    /// the next resume on. The policy that `arena` compares stays as it was named. Waits for an operation that is under
-    /// way. Throws Misuse for a tag that was named and whose policy keeps nothing, or has no such choice.
+    /// Sets whether these tags' backups keep their host memory or disk space after a resume, for the next pause. Takes
+    /// effect at the next resume. The policy that `arena` compares with does not change. Waits for an operation in
+    /// progress. Throws Misuse if a tag was named whose policy keeps no bytes or has no such option.
     void set_retain(const Tags& tags, bool yes) { used().set_retain(tags, yes); }
-    /// As SaverOptions::margin, from now on; not for tags that have a margin of their own.
+    /// Sets the margin; see SaverOptions::margin. Does not apply to tags with a margin of their own.
     void set_margin(std::size_t bytes) { used().set_margin(bytes); }
 
-    // --- around it ---
+    // --- hooks and state ---
 
-    /// Hooks run on the thread that pauses or resumes, with no lock held, in the order in which they were added. If one
-    /// that runs before throws, nothing happens. Those that run after all run, then the first exception is thrown
-    /// again; they do not run when the operation failed. They may allocate and free, but not pause, resume, trim, drop
-    /// or close. What those that run after write into the event's report is in what the operation returns. Where the
-    /// saver is switched off none runs.
+    /// Adds a hook that runs before a pause waits for or saves anything.
     ///
-    /// This one runs before anything is waited for or saved.
+    /// All hooks run on the thread that pauses or resumes, with no lock held, in the order in which they were added. If
+    /// a before-hook throws, the operation does not begin. After-hooks run only if the operation succeeded; all of them
+    /// run, then the first exception is rethrown. Hooks may allocate and free, but not pause, resume, trim, drop or
+    /// close. Changes that an after-hook makes to the event's report appear in the report that the operation returns.
+    /// If the saver is switched off, no hook runs.
     [[nodiscard]] Hook before_pause(std::function<void(PauseEvent&)> function) {
         return used().before_pause(std::move(function));
     }
-    /// Runs once the pages have gone back.
+    /// Adds a hook that runs after a pause has released its pages.
     [[nodiscard]] Hook after_pause(std::function<void(PauseEvent&)> function) {
         return used().after_pause(std::move(function));
     }
-    /// Runs where hooks before a pause (an exchange, an eviction) have begun to run, and then one of them or the pause
-    /// itself failed, or it turned out not to be needed: they may undo what they did. Some of the memory may be away
-    /// all the same. What it throws is told as `ignored`: the failure is what the program is told.
+    /// Adds a hook that runs if before-pause hooks have started (for a pause, exchange or eviction) and then one of
+    /// them or the pause itself failed, or the pause turned out not to be needed. It lets the before-hooks' work be
+    /// undone. Some of the memory may be paused nevertheless. An exception thrown by this hook is reported as
+    /// `ignored`; the program receives the original failure.
     [[nodiscard]] Hook after_failed_pause(std::function<void(PauseEvent&)> function) {
         return used().after_failed_pause(std::move(function));
     }
-    /// Runs before any memory is taken.
+    /// Adds a hook that runs before a resume takes any memory.
     [[nodiscard]] Hook before_resume(std::function<void(ResumeEvent&)> function) {
         return used().before_resume(std::move(function));
     }
-    /// Runs once the memory is back and every stream sees the bytes.
+    /// Adds a hook that runs once the memory is resumed and its bytes are visible to every stream.
     [[nodiscard]] Hook after_resume(std::function<void(ResumeEvent&)> function) {
         return used().after_resume(std::move(function));
     }
 
-    /// The same for hooks that come as a whole, such as `trim_cuda_pools`: they add what they want to run, and where.
+    /// Installs a predefined set of hooks, such as `trim_cuda_pools`; the object adds its own functions at the right
+    /// places.
     template <class Parts>
     requires requires(const Parts& parts, detail::SaverCore& core) { parts.install_after_pause(core); }
     [[nodiscard]] Hook after_pause(const Parts& parts) {
@@ -320,20 +338,20 @@ public:
         return used().install("after_resume", [&] { return parts.install_after_resume(used()); });
     }
 
-    /// Who holds what, by tag and device, and what the whole devices hold. Printable.
+    /// Returns the memory usage of each tag on each device, and of each device as a whole. Printable.
     [[nodiscard]] Usage usage() const { return used().usage(); }
 
-    /// Gives everything back now, waiting for the device first, but for no `use`: end them before. Afterwards every use
-    /// is Misuse, and the destructors of what still lives are quiet. Throws the first failure after everything has been
-    /// tried; may be called again.
+    /// Frees everything now. Waits for the device first, but not for uses: end them before. Afterwards every call on
+    /// the saver throws Misuse, and the destructors of remaining objects are silent. Tries everything, then throws the
+    /// first failure; may be called again.
     void close() { used().close(); }
 
-    /// SaverOptions::enabled, as it was made: whether its memory is paused at all.
+    /// Returns SaverOptions::enabled as given at construction; if false, memory is never paused.
     [[nodiscard]] bool enabled() const { return used().enabled(); }
-    /// The driver that it was made with, of the device on which tags live unless `arena` names another.
+    /// Returns the driver given at construction. Tags live on its device unless `arena` names another driver.
     [[nodiscard]] const D& driver() const { return detail::driver_as<D>(used().driver()); }
 
-    /// What all its handles share; for what is built on savers.
+    /// Returns the state shared by all handles of this saver; for code that builds on savers.
     [[nodiscard]] const std::shared_ptr<detail::SaverCore>& core() const { return (void)used(), core_; }
 
 private:

@@ -1,5 +1,5 @@
-// The captures that a saver knows of: on which thread and stream, and that no pause meets them.
-// Does not know what is recorded, nor who records it.
+// The open captures of a saver: their threads and streams. Keeps pauses and captures apart. Knows nothing about what is
+// recorded or by whom.
 #pragma once
 
 #include "memsaver/core/order.hpp"
@@ -21,7 +21,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Thread safe. Costs one look at a counter while no capture is open.
+/// Thread-safe. Costs one atomic load while no capture is open.
 class OpenCaptures {
 public:
     explicit OpenCaptures(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
@@ -30,8 +30,8 @@ public:
     OpenCaptures& operator=(const OpenCaptures&) = delete;
     ~OpenCaptures() = default;
 
-    /// A capture by this thread, from construction to the end. Waits until no pause is under way. Throws Misuse on a
-    /// thread that is capturing already: a block freed then could not be attributed to one graph.
+    /// Scoped registration of a capture by this thread. The constructor waits until no pause is in progress. Throws
+    /// Misuse if this thread is already capturing, because a block freed then could not be attributed to one graph.
     class Mark {
     public:
         Mark(OpenCaptures& captures, std::string tag, StreamRef stream, std::uint64_t graph);
@@ -39,18 +39,18 @@ public:
         Mark& operator=(const Mark&) = delete;
         ~Mark();
 
-        /// What `keep` was given for this capture.
+        /// Returns the objects passed to `keep` for this capture.
         [[nodiscard]] std::vector<std::shared_ptr<const void>> kept();
 
     private:
         OpenCaptures& captures_;
     };
 
-    /// An operation that captures do not survive, from construction to the end. Throws Misuse while one is open.
+    /// Scoped registration of an operation that would break open captures. Throws Misuse if a capture is open.
     class KeepOut {
     public:
         KeepOut(OpenCaptures& captures, const char* what);
-        /// Waits until none is open instead. Throws NotIdle once the deadline has passed.
+        /// Waits until no capture is open instead of throwing Misuse. Throws NotIdle after the deadline.
         KeepOut(OpenCaptures& captures, const Deadline& deadline);
         KeepOut(const KeepOut&) = delete;
         KeepOut& operator=(const KeepOut&) = delete;
@@ -64,18 +64,20 @@ public:
     void refuse(const char* what);
 
     [[nodiscard]] bool open() const noexcept { return count_.load() != 0; }
-    /// Whether this thread has one open.
+    /// Returns whether this thread has an open capture.
     [[nodiscard]] bool here();
 
-    /// The graph of the capture that `stream` takes part in keeps this alive: that which began at the stream, else this
-    /// thread's, else, for nobody knows, all that are open. Does nothing where there is none.
+    /// Keeps an object alive for as long as the graph of the capture that `stream` takes part in: the capture that
+    /// began on this stream, else this thread's, else all open captures, because it is unknown which. A no-op if no
+    /// capture is open.
     void keep(StreamRef stream, const std::shared_ptr<const void>& what);
 
-    /// A number for a graph that is to be captured; never 0.
+    /// Returns a number for a graph about to be captured; never 0.
     [[nodiscard]] std::uint64_t new_graph() noexcept { return last_graph_.fetch_add(1) + 1; }
 
-    /// Makes of an order how a block is given up now: with a stream that a capture began at it is that one's graph's,
-    /// whoever gives it up; otherwise, inside a capture of this thread, it is this one's.
+    /// Adjusts the order in which a block is freed: a free with a stream on which a capture began belongs to that
+    /// capture's graph, whichever thread frees; otherwise, inside a capture of this thread, it belongs to this
+    /// thread's.
     void look_at(FreeOrder& order) noexcept;
 
 private:
@@ -88,7 +90,7 @@ private:
         std::vector<std::shared_ptr<const void>> kept{};
     };
 
-    // With the lock held.
+    // Called with the lock held:
 
     template <class Which>
     [[nodiscard]] const Open* find(const Which& which) const noexcept {
@@ -98,10 +100,10 @@ private:
     [[nodiscard]] const Open* on_this_thread() const noexcept;
     void refuse_locked(const char* what) const;
 
-    std::shared_ptr<const ForkMark> fork_; // asked before the lock by what ends
+    std::shared_ptr<const ForkMark> fork_; // checked before the lock is taken in destructors
     std::atomic<std::size_t> count_{0};
     std::atomic<std::uint64_t> last_graph_{0};
-    std::mutex mutex_; // guards what follows
+    std::mutex mutex_; // guards the members below
     std::condition_variable free_;
     std::vector<Open> open_;
     std::size_t kept_out_ = 0;

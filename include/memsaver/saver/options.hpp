@@ -11,46 +11,45 @@
 
 namespace memsaver::inline v0_2 {
 
-/// What SaverOptions::on_no_room is told: a call found no room, though memory that nobody uses was given back first.
+/// Argument of SaverOptions::on_no_room: a call found too little memory even after unused memory was released.
 struct NoRoom {
-    std::size_t bytes = 0; ///< that the call wants to take, of the device; 0 where what failed was no request for bytes
+    std::size_t bytes = 0; ///< requested by the call from the device; 0 if the failed call was not a request for bytes
     int device = 0;
-    std::size_t free_bytes = 0;    ///< of the device, when it was asked; the margin counts as free
-    std::string tag;               ///< whose memory it would be; empty where it is that of several
-    std::size_t missing_bytes = 0; ///< that the device lacks for the call, and its margin; at least 1
+    std::size_t free_bytes = 0;    ///< free on the device when it was queried; the margin counts as free
+    std::string tag;               ///< the tag that needs the memory; empty if several tags do
+    std::size_t missing_bytes = 0; ///< that the device lacks for the call and the margin; at least 1
 };
 
-/// Which uses of a name that no tag has make a tag.
+/// Which calls with an unknown name create a tag.
 enum class NewTags : unsigned char {
-    allowed,     ///< every use
-    with_policy, ///< one that names a policy; any other is Misuse, for the name may be mistyped
+    allowed,     ///< any call
+    with_policy, ///< only a call that names a policy; others throw Misuse, because the name may be misspelled
 };
 
 /// Options of a MemorySaver, written as `{.margin = 1_GiB, .events = stderr_sink()}`.
 struct SaverOptions {
-    /// Off: the same program runs with plain allocations; pause and resume check their tags and do nothing.
+    /// If false, the same program runs with plain allocations: pause and resume check their tags and do nothing else.
     bool enabled = true;
-    /// Bytes of each device's memory that this saver's allocations and resumes leave free.
+    /// Bytes of each device's memory that this saver's allocations and resumes must leave free; otherwise they fail.
     std::size_t margin = 0;
-    /// Bytes of each device's memory to keep free for others. Looked at whenever this saver has taken memory of a
-    /// device: by an allocation, a resume, a use, an exchange, a commit. What is missing then is given back as
-    /// `reclaim` gives it, on the same thread, but nothing that would have to wait for the device, or for what uses
-    /// marked. The tags that took the memory stay, and their call succeeds whatever comes of it: what fails goes to
-    /// `events`. So hooks of pauses and owners of elastic memory may run inside an allocation, which may save bytes of
-    /// other tags. They may allocate; that, and what is allocated in `on_no_room` or by a thread that captures, gives
-    /// nothing back. 0: nothing is kept free. `margin` is what allocations leave free or else fail; this one refuses
-    /// nothing.
+    /// Bytes of each device's memory to keep free for others; 0: none. Unlike `margin`, it never makes a call fail.
+    /// Checked whenever this saver has taken device memory: after an allocation, resume, use, exchange or commit. If
+    /// less is free, memory is released on the same thread, as `reclaim` does, but without waiting for the device or
+    /// for work marked by uses. The tags that took the memory are not evicted, and their call succeeds regardless;
+    /// failures are reported to `events`. As a consequence, pause hooks and owners of elastic memory may run inside an
+    /// allocation, and the allocation may save bytes of other tags. Those callbacks may allocate. Such allocations,
+    /// allocations in `on_no_room`, and those of a capturing thread release nothing.
     std::size_t pressure = 0;
-    /// What a new tag gets that names no policy. None: `Discard{}`, and a tag that has it so is told of as `warned` at
-    /// its first pause.
+    /// The policy of a new tag that names none. Empty: `Discard{}`, and the tag's first pause reports `warned`.
     std::optional<AnyPolicy> default_policy{};
-    /// With `NewTags::with_policy`, `arena`, `region` and `capture` of an unknown tag that name no policy are Misuse,
-    /// whose text says which tags are near.
+    /// With `NewTags::with_policy`, `arena`, `region` and `capture` throw Misuse for an unknown tag without a policy.
+    /// The message suggests similar tag names.
     NewTags new_tags = NewTags::allowed;
-    /// Called before OutOfMemory is thrown, on the thread that wants the memory, with no lock held: it may free, pause
-    /// and drop. True: something was done, try again. What it throws comes out of the call.
+    /// Called before OutOfMemory is thrown, on the thread that needs the memory, with no lock held. It may free, pause
+    /// and drop. Returning true means that memory may be available now: the call is retried. Exceptions propagate out
+    /// of the call.
     std::function<bool(const NoRoom&)> on_no_room{};
-    /// Told what could not be thrown, what was tried again, and how far copies have come.
+    /// Receives errors that could not be thrown, retries and the progress of copies.
     EventSink events{};
 };
 

@@ -1,4 +1,4 @@
-// Memory that is never paused: what a saver hands out outside of regions, and everywhere when it is switched off.
+// Plain memory, which is never paused: allocated outside of every tag, and by a saver that is switched off.
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
@@ -22,13 +22,13 @@ namespace detail {
 
 class Directory;
 
-/// One driver allocation for each block: what users of IPC and registrations need. Deallocating waits for the device,
-/// as cudaFree does. On a driver without plain allocations, every allocation fails. Only blocks that grow and elastic
-/// ranges have pages of their own, for only those can come to addresses that are known before.
+/// Makes one driver allocation per block, as users of IPC and registrations need. Deallocating waits for the device, as
+/// cudaFree does. If the driver has no plain allocations, every allocation fails. Only growing blocks and elastic
+/// ranges have pages of their own, because only pages can be mapped at addresses that are known beforehand.
 class PlainArena final : public ArenaBase {
 public:
-    /// `margin`: bytes of the device's memory that allocations leave free. `directory`, if there is one, knows the
-    /// blocks for as long as they live, once `self` has been told; it outlives this.
+    /// `margin`: bytes of device memory that allocations leave free. `directory`, if not null, is told of every live
+    /// block after `set_self` was called; it must outlive this arena.
     PlainArena(AnyDriver driver, std::string tag, EventSink events, std::size_t margin = 0,
                Directory* directory = nullptr);
     MEMSAVER_INLINE ~PlainArena() override;
@@ -38,12 +38,12 @@ public:
     MEMSAVER_INLINE void deallocate(void* pointer, const FreeOrder& order) override;
     MEMSAVER_INLINE void deallocate_quietly(void* pointer, const FreeOrder& order) noexcept override;
     [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
-    /// Nothing is ever away: into the memory itself, once the device's work has passed.
+    /// Plain memory is never paused: writes to the memory itself, and waits for the copy but not for other work.
     MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
-    /// Once, for it stays.
+    /// Loads once, because the memory is never paused.
     MEMSAVER_INLINE void load(void* pointer, const FileRange& from, AnyPolicy (*reader)()) override;
     MEMSAVER_INLINE void invalidate(const void* pointer, std::size_t bytes) override;
-    /// Nothing is ever away: there is nothing to wait for.
+    /// Returns null: plain memory never has to be waited for.
     [[nodiscard]] MEMSAVER_INLINE std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) override;
     [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
     [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes,
@@ -62,54 +62,56 @@ public:
 
     void set_margin(std::size_t bytes) noexcept { margin_.store(bytes); }
 
-    /// Frees everything. Answers the first failure; what failed is kept, to be tried again.
+    /// Frees everything. Returns the first failure; what could not be freed is kept and retried by the next call.
     Status close(FunctionRef<void()> closing = [] {}) noexcept;
 
 private:
     friend class PlainGrowingBlock;
     friend class PlainElasticRange;
 
-    /// Addresses that pages come to as the block grows; those that a failed growth left are behind its bytes. Or those
-    /// of an elastic range, in any order; then those that a failure left are at steps that have no memory.
+    /// The addresses of a growing block and the pages mapped there; pages left by a failed growth lie after the block's
+    /// bytes. Or the addresses of an elastic range, with pages in any order; pages left by a failure lie at steps that
+    /// are not committed.
     struct Pages {
-        Reservation addresses; // declared before what is mapped in it, so that it dies later
+        Reservation addresses; // declared before the extents mapped in it, so that it is destroyed later
         std::size_t granularity = 0;
         std::vector<Extent> extents{};
 
         [[nodiscard]] std::size_t bytes() const noexcept;
-        /// Gives back what lies behind the first `bytes`.
+        /// Releases the extents after the first `bytes`.
         Status shrink(std::size_t bytes) noexcept;
-        /// Gives back what lies in `ranges`, sorted, as far as it goes. Answers the first failure.
+        /// Releases the extents inside `ranges`, which must be sorted; continues after failures. Returns the first
+        /// failure.
         Status drop(const std::vector<Range>& ranges) noexcept;
     };
     struct Block {
         std::size_t bytes = 0;
-        std::unique_ptr<Pages> pages{}; ///< of a block that grows
+        std::unique_ptr<Pages> pages{}; ///< of a growing block or elastic range
         std::uint64_t graph = 0;
-        std::size_t step = 0; ///< of an elastic range, whose `bytes` are those with memory, wherever they are
-        bool kept = false;    ///< given up, but replays of `graph` may touch it, or it could not be given back
+        std::size_t step = 0; ///< of an elastic range, else 0; its `bytes` are the committed bytes, wherever they are
+        bool kept = false;    ///< freed, but replays of `graph` may touch it, or it could not be freed completely
 
         [[nodiscard]] std::size_t addresses() const noexcept { return pages ? pages->addresses.get().bytes : bytes; }
         [[nodiscard]] std::size_t physical() const noexcept { return pages ? pages->bytes() : bytes; }
     };
     using Blocks = std::map<Address, Block>;
 
-    /// Bytes behind the growing block's beginning, in whole pages, of which there are at least `bytes` then.
+    /// Grows the block at `address` to at least `bytes`, in whole pages. Returns its new size.
     std::size_t grow(Address address, std::size_t bytes);
-    /// Addresses for a block with pages of its own. `step`: of an elastic range, else 0. Calls `made(range)`, which may
-    /// throw, before it is known.
+    /// Reserves addresses for a block with pages of its own. `step`: of an elastic range, else 0. Calls `made(range)`,
+    /// which may throw, before the block is added.
     void reserve_pages(std::size_t bytes, std::size_t granularity, std::size_t step, FunctionRef<void(Range)> made);
-    /// Waits for the device, and for what `order` names.
+    /// Frees a block. Waits for the device and for the work that `order` names.
     void give_up(Address address, const FreeOrder& order);
     Status give(Address address, Block& block) noexcept;
     [[nodiscard]] Status room_for(std::size_t bytes) const noexcept;
-    /// Gives back what a load took, and what earlier ones could not give back.
+    /// Frees the resources of a load, and those that earlier loads could not free.
     void end_load(std::shared_ptr<AnySlot> slot) noexcept;
     [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t bytes) const;
 
-    // With the lock held.
+    // Called with the lock held:
 
-    /// The block that an address lies in, live or kept.
+    /// Returns the live or kept block that contains an address.
     [[nodiscard]] Blocks::const_iterator block_over(Address address) const noexcept;
     void require_open_locked(const std::string& what) const;
     [[noreturn]] void refuse(Address address) const;
@@ -122,10 +124,10 @@ private:
     std::weak_ptr<ArenaBase> self_;
     mutable std::mutex mutex_;
     Blocks blocks_;
-    std::size_t leaving_bytes_ = 0; // physical bytes of blocks that are being given back
+    std::size_t leaving_bytes_ = 0; // physical bytes of blocks being freed
     bool closed_ = false;
     std::mutex ending_;
-    SpentSlots spent_; // of loads; guarded by the mutex before it
+    SpentSlots spent_; // slots of loads; guarded by ending_
 };
 
 } // namespace detail

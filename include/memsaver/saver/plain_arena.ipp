@@ -20,7 +20,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Addresses up to its cap from the beginning; pages as it grows.
+/// Has addresses up to its cap from the start; gets pages as it grows.
 class PlainGrowingBlock final : public GrowingBlock {
 public:
     PlainGrowingBlock(PlainArena& arena, Range reserved) : arena_{arena} { reserved_ = reserved; }
@@ -42,7 +42,7 @@ private:
     PlainArena& arena_;
 };
 
-/// Its mutex is held over all of a call, waits included: as deallocating, releasing waits.
+/// Its mutex is held for the whole call, including waits: releasing waits, as deallocating does.
 class PlainElasticRange final : public ElasticRange {
 public:
     PlainElasticRange(PlainArena& arena, Range reserved, std::size_t step)
@@ -82,14 +82,14 @@ public:
 
 private:
     void take(const std::vector<Range>& missing) {
-        const std::lock_guard lock{arena_.mutex_}; // held over driver calls that do not wait
+        const std::lock_guard lock{arena_.mutex_}; // held over driver calls, which do not wait
         arena_.require_open_locked("commit");
         if (missing.empty()) return;
         PlainArena::Block& block = arena_.blocks_.at(address());
         PlainArena::Pages& pages = *block.pages;
         const std::size_t more = missing.size() * step();
         pages.extents.reserve(pages.extents.size() + missing.size());
-        Status status = pages.drop(missing); // what an earlier call left
+        Status status = pages.drop(missing); // pages left by an earlier failure
         if (status.ok()) status = arena_.room_for(more);
         for (std::size_t i = 0; status.ok() && i < missing.size(); ++i) {
             Extent& extent = pages.extents.emplace_back(missing[i].address, step());
@@ -97,7 +97,7 @@ private:
             if (status.ok()) status = extent.map(arena_.driver_);
         }
         if (!status.ok()) {
-            (void)pages.drop(missing); // or it stays, to be tried again
+            (void)pages.drop(missing); // what cannot be released stays and is retried
             arena_.raise_no_room(status, "commit memory of an elastic range", more);
         }
         block.bytes += more;
@@ -180,12 +180,12 @@ MEMSAVER_INLINE void* PlainArena::allocate(const Request& request) {
         throw Misuse{request.text() + " in tag \"" + tag_ + "\": plain memory is aligned to 256 bytes, not " +
                      std::to_string(request.alignment)};
     }
-    Blocks place; // taken before the memory, so that none is lost
+    Blocks place; // allocated before the memory, so that none is leaked
     place[0].bytes = request.bytes;
     Directory::Node entry = directory_ != nullptr ? Directory::node(self_.lock()) : Directory::Node{};
     Address address = 0;
     Status status = room_for(request.bytes);
-    if (status.ok()) status = driver_.allocate_plain(request.bytes, address); // may wait: outside the lock
+    if (status.ok()) status = driver_.allocate_plain(request.bytes, address); // may wait, so the lock is not held
     if (!status.ok()) raise_no_room(status, "allocate plain memory", request.bytes);
     auto node = place.extract(place.begin());
     node.key() = address;
@@ -328,11 +328,11 @@ MEMSAVER_INLINE void PlainArena::reserve_pages(std::size_t bytes, std::size_t gr
 }
 
 MEMSAVER_INLINE std::size_t PlainArena::grow(Address address, std::size_t bytes) {
-    const std::lock_guard lock{mutex_}; // held over driver calls that do not wait
+    const std::lock_guard lock{mutex_}; // held over driver calls, which do not wait
     require_open_locked("grow a block");
     Block& block = blocks_.at(address);
     Pages& pages = *block.pages;
-    Status status = pages.shrink(block.bytes); // what an earlier growth left
+    Status status = pages.shrink(block.bytes); // pages left by an earlier failed growth
     const std::size_t more = align_up(bytes, pages.granularity) - block.bytes;
     if (status.ok()) status = room_for(more);
     if (status.ok()) {
@@ -341,7 +341,7 @@ MEMSAVER_INLINE std::size_t PlainArena::grow(Address address, std::size_t bytes)
         if (status.ok()) status = extent.map(driver_);
     }
     if (!status.ok()) {
-        (void)pages.shrink(block.bytes); // or it stays, to be tried again
+        (void)pages.shrink(block.bytes); // what cannot be released stays and is retried
         raise_no_room(status, "take memory for a block that grows", more);
     }
     return block.bytes += more;
@@ -372,7 +372,7 @@ MEMSAVER_INLINE bool PlainArena::holds(const void* pointer, std::size_t bytes) {
     if (block == blocks_.end() || block->second.kept) return false;
     if (block->second.step != 0) {
         const std::vector<Extent>& extents = block->second.pages->extents;
-        std::size_t here = 0; // those of one range do not overlap
+        std::size_t here = 0; // extents of one range do not overlap
         for (const Extent& extent : extents) {
             const Address begin = std::max(extent.address(), address);
             const Address end = std::min(extent.end(), address + bytes);
@@ -392,7 +392,7 @@ MEMSAVER_INLINE void PlainArena::let_go(std::uint64_t graph) noexcept {
             for (auto& [at, block] : blocks_) {
                 if (!block.kept || block.graph != graph) continue;
                 address = at;
-                block.graph = 0; // no longer any graph's; where it cannot be given back, `close` tries again
+                block.graph = 0; // no longer belongs to a graph; if it cannot be freed, `close` retries
                 break;
             }
         }
@@ -457,7 +457,7 @@ MEMSAVER_INLINE void PlainArena::give_up(Address address, const FreeOrder& order
         const std::lock_guard lock{mutex_};
         const auto block = blocks_.find(address);
         if (block == blocks_.end() || (block->second.kept && block->second.graph != 0)) refuse(address);
-        if (replayed) { // until its graph is gone
+        if (replayed) { // kept until its graph is destroyed
             block->second.kept = true;
             block->second.graph = order.graph;
             return;
@@ -465,7 +465,7 @@ MEMSAVER_INLINE void PlainArena::give_up(Address address, const FreeOrder& order
         node = blocks_.extract(block);
         leaving_bytes_ += physical = node.mapped().physical();
     }
-    // Waits, also for another device's stream: outside the lock.
+    // May wait, also for another device's stream, so the lock is not held.
     Status status = order.mark ? order.mark->wait() : Status{};
     Directory::Node entry = directory_ != nullptr ? directory_->take(address) : Directory::Node{};
     if (status.ok()) status = give(address, node.mapped());
@@ -475,7 +475,7 @@ MEMSAVER_INLINE void PlainArena::give_up(Address address, const FreeOrder& order
     const std::size_t bytes = node.mapped().bytes;
     const Range range{address, node.mapped().addresses()};
     if (!entry.empty()) directory_->put(std::move(entry), range);
-    if (node.mapped().pages) node.mapped().kept = true; // nobody owns it any more: `close` tries again
+    if (node.mapped().pages) node.mapped().kept = true; // it has no owner any more; `close` retries
     blocks_.insert(std::move(node));
     check(status, "free plain memory", bytes, address);
 }

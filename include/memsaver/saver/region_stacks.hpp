@@ -1,4 +1,4 @@
-// Which region each thread is in.
+// The open regions of each thread.
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
@@ -14,21 +14,21 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A stack for each thread, found by the thread's id: a thread_local in a header would be one object in a program and
-/// another in a library that it loads. Thread safe; a look-up costs about 15 ns. Not for a forked child, which finds
-/// locks as other threads left them.
+/// Keeps a stack of regions per thread, keyed by thread id. A thread_local in a header would not work, because it is
+/// one object in a program and another in a library that the program loads. Thread-safe; a lookup costs about 15 ns.
+/// Must not be used in a forked child, where locks are in the state that other threads left them in.
 class RegionStacks {
 public:
     void enter(ArenaBase& arena, const void* region);
 
-    /// Removes a region wherever it is: regions that are not ended in order, or on another thread than they were begun
-    /// on, do not disturb others.
+    /// Removes a region from whichever stack it is on: a region that ends out of order, or on another thread than it
+    /// began on, does not disturb others.
     enum class Left : unsigned char { in_order, out_of_order, on_another_thread };
     Left leave(const void* region) noexcept;
 
-    /// This thread's innermost region's arena, or null. The region keeps it alive.
+    /// Returns the arena of this thread's innermost region, or null. The region keeps the arena alive.
     [[nodiscard]] ArenaBase* innermost();
-    /// How many regions are open, on all threads.
+    /// Returns the number of open regions on all threads.
     [[nodiscard]] std::size_t open();
 
 private:

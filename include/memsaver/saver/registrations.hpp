@@ -1,5 +1,5 @@
-// Memory that something else knows by its pages: a network card, a communicator, another process. What a pause makes of
-// that. Does not know what registering is.
+// Coordinates pauses with memory that is registered elsewhere: with a network card, a communicator, another process.
+// Knows nothing about how registering works.
 #pragma once
 
 #include "memsaver/saver/memory_saver.hpp"
@@ -17,36 +17,36 @@ namespace detail {
 class RegistrationBook; // registrations.ipp
 } // namespace detail
 
-/// What a pause makes of memory that is registered.
+/// How a pause treats registered memory.
 enum class OnPause : unsigned char {
-    /// The pause (exchange, eviction) throws Misuse that says who has registered what, and nothing happens.
+    /// The pause (exchange, eviction) throws Misuse that names the holder of the registration and the memory; nothing
+    /// happens.
     refuse,
-    /// It is deregistered before the pause, and registered again once the memory is back.
+    /// The memory is deregistered before the pause and registered again after it is resumed.
     renew,
 };
 
 /// Written as `{.who = "mlx5_0", .on_pause = OnPause::renew, .on_register = ..., .on_deregister = ...}`.
 struct RegistrationOptions {
-    /// Who knows the memory, for the text of errors.
+    /// The holder of the registration, for error messages.
     std::string who{};
     OnPause on_pause = OnPause::refuse;
-    /// Registers. Called by `add`, and again whenever the memory is back. Wanted for `OnPause::renew`; empty for
-    /// `refuse` where the program has registered the memory already.
+    /// Registers the memory. Called by `add`, and again whenever the memory is resumed. Required for `OnPause::renew`;
+    /// leave empty with `refuse` if the program has already registered the memory.
     std::function<void()> on_register{};
-    /// Undoes that: before a pause, and where the registration ends. What it throws a pause throws, and the memory
-    /// stays.
+    /// Deregisters the memory: before a pause, and when the registration ends. If it throws, the pause rethrows and the
+    /// memory stays resident.
     std::function<void()> on_deregister{};
 };
 
 /// Written as `{.barrier = [&](const PauseEvent&) { MPI_Barrier(all); }}`.
 struct RegistrationsOptions {
-    /// Called before a pause deregisters anything, once the devices' work has passed: where others may still read or
-    /// write the memory by themselves, they have to be waited for. What it throws the pause throws, and nothing
-    /// happens.
+    /// Called before a pause deregisters anything, after the devices' work has completed. It must wait for peers that
+    /// may still read or write the memory on their own. If it throws, the pause rethrows and nothing happens.
     std::function<void(const PauseEvent&)> barrier{};
 };
 
-/// Keeps a registration for as long as it lives. Move-only. Must end before the memory is given up.
+/// Owns a registration. Move-only. Must end before the memory is freed.
 class [[nodiscard]] Registration {
 public:
     Registration() = default;
@@ -54,39 +54,40 @@ public:
         : book_{std::move(book)}, key_{key} {}
     Registration(Registration&& other) noexcept = default;
     Registration& operator=(Registration&& other) noexcept;
-    /// As `end`; what fails is told to the saver's event sink. In a forked child it does nothing.
+    /// Ends the registration as `end` does; failures are reported to the saver's event sink. A no-op in a forked child.
     ~Registration();
 
-    /// Whether it is registered now: not while its memory, or what it goes with, is away, nor after that, until
-    /// registering has succeeded.
+    /// Returns whether it is registered now. False while its memory, or the registration it depends on, is paused or
+    /// deregistered, and afterwards until registering has succeeded.
     [[nodiscard]] bool registered() const;
-    /// Deregisters what is registered. Throws what `on_deregister` throws; it is registered then, and `end` may be
-    /// called again. Afterwards, and of one that was moved from, does nothing.
+    /// Deregisters and ends the registration. Throws what `on_deregister` throws; it is then still registered, and
+    /// `end` may be called again. A no-op if it has already ended or was moved from.
     void end();
 
 private:
-    friend class Registrations; // for what goes with it
+    friend class Registrations; // for `add` with a registration that depends on it
 
     std::shared_ptr<detail::RegistrationBook> book_;
     std::uint64_t key_ = 0;
 };
 
-/// What is registered of a saver's memory. A pause takes pages away whoever knows them: a network card then writes into
-/// pages that are nobody's or somebody else's, a communicator reads what was there. This makes it an error, or has it
-/// done in the right order:
+/// The registrations of a saver's memory. A pause releases pages without asking those that know them: afterwards a
+/// network card would write to pages that are free or belong to someone else, and a communicator would read stale data.
+/// This class makes such a pause an error, or deregisters and registers in the right order:
 ///
-/// 1. before a pause, of the tags concerned: Misuse if something is registered that says `refuse`; else the devices'
-///    work is waited for, for as long as it takes whatever the pause's timeout, `barrier` is called, and what is
-///    registered is deregistered, what came last first;
-/// 2. the pause; if it fails, what is still here is registered again;
-/// 3. after a resume, what is back is registered again, what came first first. The resume has then succeeded, whatever
-///    fails: it throws the first failure, and `renew` or the next resume tries again.
+/// 1. Before a pause of the tags concerned: throws Misuse if any registration of theirs says `refuse`. Otherwise waits
+///    for the devices' work (without limit, regardless of the pause's timeout), calls `barrier`, and deregisters in
+///    reverse order of registration.
+/// 2. The pause. If it fails, memory that is still resident is registered again.
+/// 3. After a resume, resumed memory is registered again in order of registration. The resume itself has then
+///    succeeded, even if registering fails: it throws the first failure, and `renew` or the next resume retries.
 ///
 /// The functions run on the thread that pauses or resumes, one at a time; they may add and end registrations, but not
-/// pause. A `drop` or `close` of the saver, `TaggedArena`s, and a pause of a saver that is switched off do not ask
-/// here. Streamed resumes register once the bytes have come. An eviction may deregister a tag that then stays, for a
-/// moment: memory that one thread registers while another uses it belongs in tags that are not evictable. Thread safe.
-/// Lives as long as the last of its registrations, but asks no pause any more once it is gone.
+/// pause. Registrations are not consulted by `drop` and `close` of the saver, by `TaggedArena`s, or by pauses of a
+/// saver that is switched off. Streamed resumes register once the bytes have arrived. An eviction may briefly
+/// deregister a tag that then stays resident, so memory that one thread registers while another uses it belongs in tags
+/// that are not evictable. Thread-safe. The registrations may outlive this object, but pauses do not consult them once
+/// it is destroyed.
 class Registrations {
 public:
     /// Throws Misuse after the saver's `close`.
@@ -98,26 +99,27 @@ public:
     Registrations& operator=(const Registrations&) = delete;
     ~Registrations() = default;
 
-    /// `bytes` at `pointer`, which may point into a block, are registered from here on; calls `on_register`, if there
-    /// is one. Throws Misuse for what is not in live blocks of the saver, is away or being paused, or lacks a function;
-    /// and what `on_register` throws, and then nothing is registered.
+    /// Registers `bytes` bytes at `pointer`, which may point into a block; calls `on_register` if there is one. Throws
+    /// Misuse if the range is not inside live blocks of the saver, is paused or being paused, or a required function is
+    /// missing. Throws what `on_register` throws; then nothing is registered.
     ///
-    /// `with`: one that this one cannot be without, such as the communicator that knows the memory. It goes before that
-    /// one does, whatever its own tag, and comes once both that one and its memory are here. Misuse if that one has
-    /// ended, or is away.
+    /// `with`: a registration that this one depends on, such as the communicator that knows the memory. This one is
+    /// deregistered before that one, whatever its own tag, and registered again once both that one and its memory are
+    /// available. Throws Misuse if `with` has ended or is deregistered.
     Registration add(const void* pointer, std::size_t bytes, RegistrationOptions options,
                      const Registration* with = nullptr);
 
-    /// Something that is not memory but goes and comes with these tags, such as a communicator: it is there already, so
-    /// `on_register` is called after a resume of any of them, and never by `add`; `on_deregister` only before a pause
-    /// of any of them, and not at the end. Throws Misuse if it lacks a function.
+    /// Registers an object that is not memory but is destroyed and recreated with these tags, such as a communicator.
+    /// It exists already, so `add` never calls `on_register`: only a resume of any of the tags does. `on_deregister` is
+    /// called only before a pause of any of them, not when the registration ends. Throws Misuse if a function is
+    /// missing.
     Registration add(Tags tags, RegistrationOptions options);
 
-    /// Registers what could not be registered so far though its memory is here. Tries all of them, then throws the
-    /// first failure.
+    /// Retries registrations that failed although their memory is resident. Tries all of them, then throws the first
+    /// failure.
     void renew();
 
-    /// What the saver and its event sink are known by, for adapters.
+    /// Returns the saver's shared state, which has the event sink; for adapters.
     [[nodiscard]] const std::shared_ptr<detail::SaverCore>& saver() const noexcept;
 
 private:

@@ -25,8 +25,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Everything is done under its lock, also what the program's functions do: communicators want one order, and a
-/// registration must not end while it is being made. The thread that holds it may come again.
+/// Does everything under its lock, including calls of the program's functions: communicators need a fixed order, and a
+/// registration must not end while it is being made. The lock is recursive.
 class RegistrationBook {
 public:
     RegistrationBook(std::shared_ptr<SaverCore> saver, RegistrationsOptions options)
@@ -44,16 +44,16 @@ public:
     void after_pause(const PauseEvent& event);
     void after_failed_pause(const PauseEvent& event);
     void after_resume(const ResumeEvent& event);
-    /// Registers what is here of these tags; of all without any. Tries all, then throws the first failure.
+    /// Registers again what is resident of these tags; null: of all tags. Tries all, then throws the first failure.
     void renew(const std::vector<std::string>* tags);
 
 private:
     struct Entry {
-        Tags tags; ///< that it goes with
+        Tags tags; ///< the tags whose pauses deregister it
         RegistrationOptions options;
-        BytesAt memory{};                 ///< none: it is no memory
-        std::weak_ptr<ArenaBase> arena{}; ///< of the memory
-        std::weak_ptr<Entry> with{};      ///< another one, which came before and without which it cannot be
+        BytesAt memory{};                 ///< null: the entry is not memory
+        std::weak_ptr<ArenaBase> arena{}; ///< the arena of the memory
+        std::weak_ptr<Entry> with{};      ///< an older entry that this one depends on
         bool registered = true;
 
         [[nodiscard]] bool here() const;
@@ -64,7 +64,7 @@ private:
     using Entries = std::map<std::uint64_t, std::shared_ptr<Entry>>;
 
     static void check_options(const RegistrationOptions& options, bool wanted, const char* what);
-    /// `act()`; what it throws says of what registration.
+    /// Runs `act()`; errors name the registration.
     template <class Act>
     static void of_entry(const Entry& entry, const char* what, Act&& act) {
         try {
@@ -75,26 +75,27 @@ private:
         }
     }
     static void deregister(Entry& entry);
-    /// Whether a pause has asked for a tag that it goes with, and has not ended yet.
+    /// Returns whether a pause of one of its tags has begun and not ended.
     [[nodiscard]] bool going(const Entry& entry) const;
-    /// This thread's pause of these tags has ended. Answers whether any has been resumed meanwhile.
+    /// Records that this thread's pause of these tags has ended. Returns whether any of them was resumed in the
+    /// meantime.
     bool ended(const std::vector<std::string>& tags) noexcept;
-    /// Whether it can be registered again, now that `tags` have come, or stayed.
+    /// Returns whether it can be registered again, after `tags` were resumed or stayed resident.
     [[nodiscard]] bool here(const Entry& entry, const std::vector<std::string>* tags) const;
     std::uint64_t note(std::shared_ptr<Entry> entry);
 
     std::shared_ptr<SaverCore> saver_;
     RegistrationsOptions options_;
     std::recursive_mutex mutex_;
-    Entries entries_; // by the order in which they came
+    Entries entries_; // in order of registration
     std::uint64_t last_key_ = 0;
 
-    /// A tag that a pause has asked for. A row for each pause, which only that pause takes back: its hooks all run on
-    /// one thread, and they may run though `before_pause` did not.
+    /// A tag of a pause in progress. One row per pause, removed only by that pause: all of its hooks run on one thread.
+    /// The later hooks may run even if `before_pause` did not.
     struct Going {
         std::thread::id thread;
         std::string tag;
-        bool resumed = false; ///< meanwhile, by somebody else
+        bool resumed = false; ///< in the meantime, by another thread
     };
     std::vector<Going> going_;
 };
@@ -108,7 +109,7 @@ MEMSAVER_INLINE bool RegistrationBook::Entry::here() const {
 }
 
 MEMSAVER_INLINE bool RegistrationBook::Entry::goes_with(const std::vector<std::string>& names) const {
-    if (tags.kind() == Tags::Kind::all) return true; // also of a saver without tags
+    if (tags.kind() == Tags::Kind::all) return true; // even if the saver has no tags
     return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return goes_with(name); });
 }
 
@@ -186,7 +187,7 @@ MEMSAVER_INLINE void RegistrationBook::deregister(Entry& entry) {
 }
 
 MEMSAVER_INLINE void RegistrationBook::end(std::uint64_t key) {
-    if (saver_->forked()) return; // before the lock, which a thread of the parent's may have held
+    if (saver_->forked()) return; // checked before the lock, which a thread of the parent may have held
     const std::lock_guard lock{mutex_};
     const auto it = entries_.find(key);
     if (it == entries_.end()) return;
@@ -200,7 +201,7 @@ MEMSAVER_INLINE void RegistrationBook::end_quietly(std::uint64_t key) noexcept {
         end(key);
     } catch (const std::exception& error) {
         tell(saver_->events(), [&] { return Event{EventKind::ignored, "", saver_->driver().device(), error.what()}; });
-    } catch (...) { // what it is nobody can say
+    } catch (...) { // not a std::exception: there is no text to report
     }
     const std::lock_guard lock{mutex_};
     entries_.erase(key);
@@ -219,7 +220,7 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
         any = any || entry->options.on_pause == OnPause::renew;
         if (entry->options.on_pause != OnPause::refuse) continue;
         if (refusing++ != 0) continue;
-        const auto asked = std::find_if(event.tags.begin(), event.tags.end(), // its own, or that of what it goes with
+        const auto asked = std::find_if(event.tags.begin(), event.tags.end(), // its own, or that of the entry it needs
                                         [&](const std::string& tag) { return entry->goes_with(tag); });
         refused = "tag \"" + *asked + "\" cannot be paused: " + entry->text();
     }
@@ -237,7 +238,7 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
     for (std::uint64_t key = last_key_ + 1;;) {
         const auto next = entries_.lower_bound(key);
         if (next == entries_.begin()) return;
-        const std::shared_ptr<Entry> entry = std::prev(next)->second; // lives while it is asked
+        const std::shared_ptr<Entry> entry = std::prev(next)->second; // keeps it alive during the call
         key = std::prev(next)->first;
         if (entry->goes_with(event.tags)) deregister(*entry);
     }
@@ -262,7 +263,7 @@ MEMSAVER_INLINE bool RegistrationBook::ended(const std::vector<std::string>& tag
 
 MEMSAVER_INLINE void RegistrationBook::after_pause(const PauseEvent& event) {
     const std::lock_guard lock{mutex_};
-    if (ended(event.tags)) renew(&event.tags); // a resume came once the pages had gone, and left it to this
+    if (ended(event.tags)) renew(&event.tags); // a resume ran after the release and left registering to this
 }
 
 MEMSAVER_INLINE void RegistrationBook::after_failed_pause(const PauseEvent& event) {

@@ -1,5 +1,5 @@
-// Brings tags for as long as they are used, and evicts what nobody uses: `use` and `reclaim`.
-// Does not know how a tag is paused or resumed, nor who waits for whom.
+// Implements `use` and `reclaim`: resumes tags that are used and evicts idle tags. Knows nothing about how a tag is
+// paused or resumed, or which threads wait for which.
 #pragma once
 
 #include "memsaver/core/order.hpp"
@@ -20,7 +20,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// What one call of `use` or `reclaim` has to hand. Not thread safe.
+/// The working state of one call of `use` or `reclaim`. Not thread-safe.
 class Residency {
 public:
     explicit Residency(SaverState& state) : state_{state}, books_{state.tags_.residents()} {}
@@ -28,15 +28,17 @@ public:
     Residency& operator=(const Residency&) = delete;
     ~Residency() { tell_unneeded(); }
 
-    /// These tags, all of them here. Throws as MemorySaver::use says.
+    /// Returns a use of these tags, all resident. Throws as MemorySaver::use does.
     [[nodiscard]] std::unique_ptr<UseRecord> use(const Tags& tags, const ResidentList& residents,
                                                  const UseOptions& options);
     [[nodiscard]] Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options);
-    /// The same, for those who take memory: nothing of theirs goes, and the device's work is not waited for.
+    /// Like `reclaim`, for SaverOptions::pressure: does not evict the tags of `takers`, and does not wait for the
+    /// device.
     void relieve(std::size_t bytes, int device, const ResidentList& takers);
 
-    /// Exchanges the tags of `out`, all claimed by this thread, for those of `in`. No lock is held, and no hook runs.
-    /// `at_last`: waits for the device rather than find no room. Where it throws, what is in `moved` has been done.
+    /// Pauses the tags of `out`, all claimed by this thread, and resumes those of `in`. Called with no lock held; runs
+    /// no hook. `at_last`: waits for the device rather than fail for lack of room. If it throws, `moved` reports what
+    /// was done.
     struct Moved {
         Report out;
         Report in;
@@ -46,71 +48,73 @@ public:
 
 private:
     [[nodiscard]] Reclaimed give_back(std::size_t bytes, const ReclaimOptions& options, bool wait_for_device);
-    /// What a device lacks.
+    /// The bytes that a device lacks.
     struct Shortage {
         int device;
         std::size_t bytes;
     };
     struct Brought {
         bool done;
-        bool refused = false;               ///< by a device, time and again, though it said that it has room
-        int device = 0;                     ///< that had no room
-        std::optional<OutOfMemory> error{}; ///< what it said, where it was asked at last
+        bool refused = false;               ///< a device repeatedly refused memory that it reports as free
+        int device = 0;                     ///< the device without room
+        std::optional<OutOfMemory> error{}; ///< its error, if `at_last`
     };
 
-    /// A tag's memory on a device.
+    /// The memory of a tag on a device.
     struct Held {
         std::shared_ptr<Resident> resident;
         int device;
         std::size_t bytes;
     };
 
-    /// Brings what is away of `in`, evicting what has to go. Not done and not refused: the idle tags do not make enough
-    /// room. `at_last`: evicts nothing, and waits for the device, if that is what it takes.
+    /// Resumes the paused tags of `in`, evicting idle tags as needed. If the result is neither done nor refused, the
+    /// idle tags do not free enough memory. `at_last`: evicts nothing, and waits for the device if necessary.
     Brought bring(const Tags& in, const Deadline& deadline, const Order& order, bool at_last);
-    /// Runs the before-hooks of what comes, once.
+    /// Runs the before-resume hooks for `in`, once.
     void tell_coming(const Tags& in);
-    /// One try of it: these go, then those come; then `let_go()`, and after-hooks. Answers what a device without room
-    /// said.
+    /// Makes one attempt: pauses `out`, resumes `in`, calls `let_go()`, and runs after-hooks. Returns the error of a
+    /// device without room.
     std::optional<OutOfMemory> move(const ResidentList& out, const Tags& in, const Order& order,
                                     const Deadline& deadline, bool at_last, FunctionRef<void()> let_go);
-    /// What nobody holds goes, waiting for the device if that is what it takes; if there is none, elastic memory, whose
-    /// owners are asked once. Whether anything did.
+    /// Releases unused memory, waiting for the device if necessary; if there is none, asks the owners of elastic
+    /// memory, once. Returns whether anything was released.
     bool make_room_anew(const Tags& in);
-    /// What the devices lack for bringing these, or nothing.
+    /// Returns the bytes that each device lacks for resuming these tags; empty if there is enough.
     [[nodiscard]] std::vector<Shortage> shortages(const Tags& in);
-    /// Idle tags, in their order, that make up for all shortages together; those that are not needed for it are left
-    /// out. Empty if there are not enough.
+    /// Returns idle tags, in eviction order, that together cover all shortages, without those that turn out not to be
+    /// needed. If they do not suffice: empty if `all_or_none`, else all that help.
     [[nodiscard]] ResidentList choose(const std::vector<Shortage>& shortages, bool all_or_none);
-    /// Whether the memory of all evictable tags, in use or not, makes up for it.
+    /// Returns whether the memory of all evictable tags, in use or idle, would cover the shortages.
     [[nodiscard]] bool others_could_make_room(const Tags& in, const ResidentList& residents);
-    /// Runs the before-hooks of each that was not asked yet. Those whose throw are passed by from now on: then false.
+    /// Runs the before-pause hooks of each tag whose hooks have not run yet. A tag whose hook throws is skipped from
+    /// now on, and the result is false.
     [[nodiscard]] bool hooks_agree(const ResidentList& chosen);
     [[nodiscard]] OutOfMemory no_room(const Tags& in, const char* why);
-    /// Runs the after-hooks of what was done, all of them; keeps the first exception.
+    /// Runs all after-hooks; keeps the first exception.
     template <class What>
     void tell(const HookList<What>& hooks, What& event, std::exception_ptr& first);
-    /// What is mapped now, but for tags that were passed by; the rows of a tag side by side.
+    /// Returns the memory mapped now, except that of skipped tags; rows of one tag are adjacent.
     [[nodiscard]] std::vector<Held> held_now();
     [[nodiscard]] static ResidentList each_once(const std::vector<Held>& held);
 
-    /// These are told that they went. What comes back meanwhile and has to go again is asked again.
+    /// Records that the after-pause hooks of these tags are about to run. If a tag is resumed and must be evicted
+    /// again, its before-hooks run again.
     void note_told(const std::vector<std::string>& tags) noexcept;
-    /// Tells the tags whose before-hooks have run, and that this one did not take.
+    /// Runs the failed-pause hooks of tags whose before-hooks have run but which were not paused.
     void tell_unneeded() noexcept;
 
     SaverState& state_;
     Residents& books_;
     ResidentList passed_by_;
-    std::vector<std::string> takers_; ///< whose elastic memory stays
-    ResidentList asked_;              ///< whose before-hooks have run, and no hooks after a pause since
+    std::vector<std::string> takers_; ///< tags whose elastic memory is not asked for
+    ResidentList asked_;              ///< tags whose before-hooks have run, and no after-pause hooks since
     bool resume_hooks_ran_ = false;
     bool elastic_asked_ = false;
     int refused_by_ = 0;
-    std::vector<Shortage> mispredicted_; ///< what was free, and could not be had
+    std::vector<Shortage> mispredicted_; ///< memory that was reported free but refused
 };
 
-/// Names of tags, for those who ask by name.
+/// Returns the names of the tags.
 [[nodiscard]] Tags tags_of(const ResidentList& residents);
 
 } // namespace detail

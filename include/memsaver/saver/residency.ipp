@@ -25,13 +25,11 @@ MEMSAVER_INLINE Tags tags_of(const ResidentList& residents) {
     return Tags{names};
 }
 
-/// The earlier of two; none: never.
-
 MEMSAVER_INLINE bool over(const Deadline& deadline) {
     return deadline && std::chrono::steady_clock::now() >= *deadline;
 }
 
-/// Whether a list has it.
+/// Returns whether a list contains `one`.
 MEMSAVER_INLINE bool among(const ResidentList& list, const std::shared_ptr<Resident>& one) {
     return std::find(list.begin(), list.end(), one) != list.end();
 }
@@ -45,18 +43,19 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                      " inside a capture: not all of it is here, and what is brought now would be gone in a replay; use "
                      "it before the capture begins"};
     }
-    const Tags in = tags.kind() == Tags::Kind::named ? tags : tags_of(residents); // not those that are made meanwhile
+    const Tags in = tags.kind() == Tags::Kind::named ? tags : tags_of(residents); // excludes tags made in the meantime
     const Deadline room = deadline_after(options.room_within);
-    Deadline rest = deadline_after(options.timeout); // for all but room
+    Deadline rest = deadline_after(options.timeout); // for everything except room
     unsigned asked = 0;
-    bool waited = false; // for other threads' operations
+    bool waited = false; // whether other threads' operations were waited for
     for (Residents::Waiter waiter{books_, residents, options.await_bytes};;) {
         int device = state_.driver_.device();
         const Deadline both = earlier(room, rest);
         try {
             if (auto used = waiter.await(room, rest)) return used;
             Brought brought = bring(in, both, options.order, false);
-            const bool too_few = !brought.done && !brought.refused; // idle tags: not a device that refuses what it has
+            // True for too few idle tags, false for a device that refuses memory it reports as free.
+            const bool too_few = !brought.done && !brought.refused;
             if (too_few && !waiter.holds_any() && others_could_make_room(in, residents)) {
                 waiter.stop_moving();
                 if (make_room_anew(in)) continue;
@@ -73,9 +72,9 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             if (!brought.done) brought = bring(in, both, options.order, true);
             if (brought.done) {
                 if (auto used = waiter.settle()) return used;
-                continue; // another device's arena of the tag came about meanwhile, or the like
+                continue; // the tag changed in the meantime, for example got an arena on another device
             }
-            waiter.stop_moving(); // what the program does now may need what this one holds
+            waiter.stop_moving(); // the program's callbacks may need what this move holds
             device = brought.device;
             if (!both && !std::exchange(waited, true) && state_.wait_for_others(device)) continue;
             if (state_.ask_for_room(*brought.error, device, state_.away(in), asked++)) continue;
@@ -101,7 +100,7 @@ MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadli
         auto refused = move({}, in, order, deadline, true, [] {});
         return refused ? Brought{false, true, refused_by_, std::move(refused)} : Brought{true};
     }
-    constexpr unsigned often_enough = 8; // devices that say that there is room, and have none
+    constexpr unsigned often_enough = 8; // bounds retries with devices that report free memory but refuse it
     for (unsigned tries = 0; tries < often_enough;) {
         std::vector<Shortage> lack = shortages(in);
         if (!lack.empty()) {
@@ -112,21 +111,21 @@ MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadli
         if (!lack.empty()) {
             out = choose(lack, true);
             if (out.empty()) return {false};
-            if (!hooks_agree(out)) continue; // others, then
+            if (!hooks_agree(out)) continue; // choose other tags
         }
         tell_coming(in);
         std::optional<OpenCaptures::KeepOut> no_captures;
         if (!out.empty()) no_captures.emplace(state_.captures_, deadline);
         Residents::Claim claim = books_.try_claim(out);
-        if (claim.tags().size() < out.size()) continue; // somebody began to use one: it is no candidate now
+        if (claim.tags().size() < out.size()) continue; // one is in use now and no longer a candidate
         claim.wait_for_marks(deadline);
         const std::optional<OutOfMemory> refused =
-            move(out, in, order, deadline, false, [&] { // no hook runs with either
+            move(out, in, order, deadline, false, [&] { // hooks run without the claim and with captures allowed
                 const Residents::Claim over = std::move(claim);
                 no_captures.reset();
             });
         if (!refused) return {true};
-        tries += 1; // what is free is looked at again; only what it does not show is to be added
+        tries += 1; // free memory is queried again; add only what that does not show
         if (refused->needed_bytes() <= refused->free_bytes()) mispredicted_.push_back({refused_by_, 2_MiB});
     }
     return {false, true};
@@ -142,7 +141,7 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
                                                            const Deadline& deadline, bool at_last,
                                                            FunctionRef<void()> let_go) {
     const Tags going = tags_of(out);
-    PauseEvent gone{going.names(), {}}; // now: what has been done needs no host memory to be told
+    PauseEvent gone{going.names(), {}}; // built now, so that no host memory is needed once the move is done
     ResumeEvent come{in.names(), {}};
     Moved moved;
     std::exception_ptr first;
@@ -163,7 +162,7 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
         return std::any_of(report.tags.begin(), report.tags.end(),
                            [&](const TagReport& row) { return row.tag == tag; });
     };
-    // A failed move may have taken and brought some of them only, or a part of one.
+    // A failed move may have paused or resumed only some of the tags, or part of one.
     std::erase_if(gone.tags, [&](const std::string& tag) {
         return !in_report(moved.out, tag) || (!arrived && state_.tags_.any_there(tag));
     });
@@ -246,7 +245,7 @@ MEMSAVER_INLINE std::vector<Residency::Shortage> Residency::shortages(const Tags
     std::vector<Shortage> lack;
     for (const Need& need : needs) {
         DeviceMemory memory;
-        if (need.bytes == 0 || !need.driver.memory(memory).ok()) continue; // then the resume finds out
+        if (need.bytes == 0 || !need.driver.memory(memory).ok()) continue; // unknown: the resume reports a shortage
         std::size_t wanted = need.bytes + need.margin;
         for (const Shortage& more : mispredicted_) wanted += more.device == need.driver.device() ? more.bytes : 0;
         if (wanted > memory.free_bytes) lack.push_back({need.driver.device(), wanted - memory.free_bytes});
@@ -307,7 +306,7 @@ MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shor
     }
     if (all_or_none && !enough()) return {};
     if (!enough()) return chosen;
-    for (std::size_t n = chosen.size(); n-- > 0;) { // the last ones are wanted soonest: let them be if that goes
+    for (std::size_t n = chosen.size(); n-- > 0;) { // the last ones will be used soonest: keep them if possible
         const auto without = [&](bool back) {
             for (std::size_t i = 0; i < shortages.size(); ++i) {
                 const std::size_t bytes = given(chosen[n], shortages[i].device);
@@ -327,7 +326,7 @@ MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shor
 MEMSAVER_INLINE bool Residency::others_could_make_room(const Tags& in, const ResidentList& residents) {
     const auto enough = [&](std::vector<Held> held, const std::vector<Shortage>& shortages) {
         std::erase_if(held, [&](const Held& row) { return among(residents, row.resident); });
-        ResidentList evictable; // idle or not: what was in use when others were chosen may be idle by now
+        ResidentList evictable; // idle or not: a tag in use during the choice may be idle now
         for (Residents::Candidate& candidate : books_.candidates(each_once(held))) {
             evictable.push_back(std::move(candidate.resident));
         }
@@ -341,7 +340,7 @@ MEMSAVER_INLINE bool Residency::others_could_make_room(const Tags& in, const Res
             return could >= lack.bytes;
         });
     };
-    std::vector<Held> before = held_now(); // what comes or goes between two looks is seen by one of them
+    std::vector<Held> before = held_now(); // a tag that changes between the two calls is seen by one of them
     const std::vector<Shortage> lack = shortages(in);
     return enough(std::move(before), lack) || enough(held_now(), lack);
 }
@@ -355,7 +354,7 @@ MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
         try {
             state_.run_hooks(state_.before_pause_, event, false);
             asked_.push_back(tag);
-        } catch (...) { // whatever a program throws: this one stays
+        } catch (...) { // a hook may throw anything; this tag stays resident
             state_.tell_failed(event);
             passed_by_.push_back(tag);
             all = false;
@@ -373,7 +372,7 @@ MEMSAVER_INLINE void Residency::note_told(const std::vector<std::string>& tags) 
 MEMSAVER_INLINE void Residency::tell_unneeded() noexcept {
     if (asked_.empty() || state_.after_failed_pause_.empty()) return;
     try {
-        PauseEvent event{tags_of(asked_).names(), {}}; // also what another pause has taken: this one has ended
+        PauseEvent event{tags_of(asked_).names(), {}}; // including tags that another pause has taken
         state_.tell_failed(event);
     } catch (const std::exception& error) {
         detail::tell(state_.options_.events, [&] {
@@ -428,7 +427,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
     Reclaimed got;
     got.wanted_bytes = bytes;
     const auto start = std::chrono::steady_clock::now();
-    auto counted_from = start; // later by what the program's own functions took
+    auto counted_from = start; // moved forward by the time spent in the program's functions
     const auto theirs = [&](const auto& act) {
         struct Apart {
             std::chrono::steady_clock::time_point& from;
@@ -443,14 +442,14 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
             got.unused_bytes += state_.give_unused(device, wait, {}, passed_by_);
         }
     }
-    if (!wait_for_device) bytes -= std::min(bytes, state_.waiting_bytes(device)); // no need to ask for it twice
+    if (!wait_for_device) bytes -= std::min(bytes, state_.waiting_bytes(device)); // already being released
     if (got.bytes() < bytes) {
         got.elastic_bytes =
             theirs([&] { return state_.ask_elastic(device, takers_, bytes - got.bytes(), wait_for_device); });
         if (got.bytes() < bytes && !state_.elastic_.empty())
             in_the_way = "owners of elastic memory keep the rest of it; ";
     }
-    bool one_by_one = false; // as soon as one of several is not idle
+    bool one_by_one = false; // set once one of several tags is not idle
     while (got.bytes() < bytes) {
         ResidentList out = choose({{device, bytes - got.bytes()}}, false);
         if (out.empty()) break;
@@ -462,7 +461,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
             break;
         }
         Residents::Claim claim = books_.try_claim(out);
-        if (claim.tags().empty()) continue; // in use by now, and no candidate any more
+        if (claim.tags().empty()) continue; // in use now, and no longer candidates
         PauseEvent event{tags_of(claim.tags()).names(), {}};
         const Tags going{event.tags};
         Report report;
@@ -472,7 +471,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
             std::optional<OpenCaptures::KeepOut> no_captures;
             try {
                 no_captures.emplace(state_.captures_, "reclaim");
-            } catch (const Misuse&) { // one has begun meanwhile
+            } catch (const Misuse&) { // a capture has begun in the meantime
                 in_the_way = captured;
                 break;
             }
@@ -484,18 +483,18 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
             continue;
         }
         const ResidentList gone = claim.tags();
-        { const Residents::Claim ended = std::move(claim); } // before hooks run
+        { const Residents::Claim ended = std::move(claim); } // end the claim before hooks run
         books_.count_eviction(report);
         event.report = std::move(report);
         note_told(event.tags);
-        theirs([&] { state_.run_hooks(state_.after_pause_, event, true); }); // which may add what they gave
+        theirs([&] { state_.run_hooks(state_.after_pause_, event, true); }); // may add the bytes that they released
         std::size_t released = 0;
         for (const TagReport& row : event.report.tags) {
             if (row.device == device) released += row.released_bytes;
             got.report.add(row);
         }
         got.evicted_bytes += released;
-        // Others had paused them, or what they hold cannot be had now: not by asking again.
+        // Other threads had paused them, or their memory cannot be released now: do not retry them.
         if (released == 0) passed_by_.insert(passed_by_.end(), gone.begin(), gone.end());
     }
     got.report.elapsed = std::chrono::steady_clock::now() - counted_from;
@@ -509,7 +508,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
     return got;
 }
 
-// --- who holds what ---
+// --- holders and losses ---
 
 MEMSAVER_INLINE ResidentList SaverState::residents_of(const Members& members) {
     ResidentList all;
@@ -536,7 +535,7 @@ MEMSAVER_INLINE void SaverState::note_losses(const Members& members, const Repor
         for (std::size_t i = 0; i < before.size(); ++i) {
             const auto& member = members[i];
             if (member->tag != row.tag || member->driver.device() != row.device) continue;
-            if (member->core->pauses() == before[i]) break; // it gave back what an earlier one held
+            if (member->core->pauses() == before[i]) break; // released only what an earlier pause held
             if (!(once ? *once : member->policy).keeps_bytes()) tags_.residents().lose(*member->resident);
             break;
         }
@@ -566,7 +565,7 @@ MEMSAVER_INLINE void SaverState::say_who_holds(Error& error, const Tags& wanted)
         const std::string line = say ? line_of(rows) : std::string{};
         error.attach(std::move(rows));
         if (!line.empty()) error.append("; " + line);
-    } catch (const std::bad_alloc&) { // then it says the rest
+    } catch (const std::bad_alloc&) { // then the error has no holders
     }
 }
 

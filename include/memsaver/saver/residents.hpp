@@ -1,5 +1,5 @@
-// Who uses which tag, who waits for whom, and what may be evicted: the books of residency.
-// Does not pause nor resume, and does not know what a tag's policy is.
+// The bookkeeping of residency: uses of each tag, waiting threads, and tags that may be evicted. Does not pause or
+// resume, and knows nothing about policies.
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
@@ -22,24 +22,24 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// What is known of one tag, on all of its devices. Guarded by the mutex of its Residents, but for the name.
+/// The residency record of one tag, on all of its devices. Except for the name, guarded by the mutex of its Residents.
 struct Resident {
     using Clock = std::chrono::steady_clock;
 
     std::string tag;
-    bool evictable = false; ///< the program said so
+    bool evictable = false; ///< set by the program
     bool used = false;      ///< was named in a `use`
     int priority = 0;
-    Clock::time_point last_use{}; ///< when one began or ended; the epoch: never
+    Clock::time_point last_use{}; ///< when a use last began or ended; the epoch: never
     std::vector<ArenaCore*> cores{};
-    std::size_t arenas = 0; ///< on all devices, those without a core too
+    std::size_t arenas = 0; ///< number of arenas on all devices, including those without a core
     std::size_t users = 0;
-    std::size_t pausers = 0;   ///< that wait for its users
-    std::thread::id leaving{}; ///< the thread that is pausing or dropping it
-    bool gone = false;         ///< dropped
-    std::uint64_t losses = 0;  ///< how often its bytes were dropped
-    std::uint64_t told = 0;    ///< of these, those that a use was told of that has ended since
-    std::vector<std::shared_ptr<const WorkMark>> marks{}; ///< what ended or living uses said that it also waits for
+    std::size_t pausers = 0;   ///< threads that wait for its uses to end in order to pause it
+    std::thread::id leaving{}; ///< the thread that has claimed it to pause or drop it
+    bool gone = false;         ///< it was dropped
+    std::uint64_t losses = 0;  ///< how often its bytes were discarded
+    std::uint64_t told = 0;    ///< the part of `losses` that was reported to a use that has since ended
+    std::vector<std::shared_ptr<const WorkMark>> marks{}; ///< work marked by uses, for which a pause must wait
 
     [[nodiscard]] bool may_be_evicted() const noexcept { return evictable || used; }
 };
@@ -47,7 +47,7 @@ using ResidentList = std::vector<std::shared_ptr<Resident>>;
 
 class Residents;
 
-/// What a living Use stands for. Made and ended by Residents.
+/// The record behind a living Use. Created and ended by Residents.
 class UseRecord {
 public:
     UseRecord() = default;
@@ -66,17 +66,17 @@ private:
         std::uint64_t losses;
     };
     std::vector<Of> of_;
-    UseRecord* before_ = nullptr; // of those that live
+    UseRecord* before_ = nullptr; // links of the list of living uses
     UseRecord* after_ = nullptr;
 };
 
-/// Thread safe. Its mutex is held for a look only, and taken before the arenas' own; no driver call but a query is made
-/// under it.
+/// Thread-safe. Its mutex is held only briefly and taken before the arenas' own; the only driver calls made under it
+/// are queries.
 ///
-/// Who must wait for a use waits in one queue, first come, first served. Uses of what is there pass by, but none is
-/// passed by more than `most_passing` of those that came later: then they queue as well. A thread that holds a use
-/// never queues. Nobody who waits for uses to end holds anything that their threads wait for, but for uses of its own:
-/// what pauses is told when that closes a circle.
+/// A use that must wait joins one queue, served first come, first served. Uses whose tags are all resident may overtake
+/// it, but no waiter is overtaken by more than `most_passing` later uses: after that, those queue as well. A thread
+/// that holds a use never queues. A thread that waits for uses to end holds nothing that the users' threads wait for,
+/// except uses of its own; a pause that would close such a circle throws instead.
 class Residents {
 public:
     static constexpr std::size_t most_passing = 64;
@@ -92,34 +92,34 @@ public:
     void remove(Resident& tag, const ArenaCore* core) noexcept;
     void set_evictable(const ResidentList& tags, bool yes);
     void set_priority(const ResidentList& tags, int priority);
-    /// Its bytes were dropped.
+    /// Records that the tag's bytes were discarded.
     void lose(Resident& tag) noexcept;
-    /// Marks a tag as dropped, unless it has more than the `arenas` that are: one that was made meanwhile stays.
+    /// Marks a tag as dropped if it has at most `arenas` arenas; an arena made in the meantime keeps it alive.
     void drop(Resident& tag, std::size_t arenas) noexcept;
-    /// It is not dropped after all.
+    /// Reverts `drop`.
     void undrop(Resident& tag) noexcept;
     void fill(const Resident& tag, ArenaUsage& row) noexcept;
     [[nodiscard]] Holder holder_of(const Resident& tag);
-    /// Whether anything was ever used, or made evictable: else nobody needs to hear of residency.
+    /// Returns whether any tag was ever used or made evictable; otherwise residency is not mentioned in errors.
     [[nodiscard]] bool in_play() const noexcept { return in_play_.load(std::memory_order_relaxed); }
-    /// From here on whoever waits, and every new use, is Misuse.
+    /// Closes the books: waiting threads and new uses throw Misuse.
     void close() noexcept;
 
     // --- uses ---
 
-    /// A use of what is all there, or also on its way, if nobody has to be waited for; else null. In a `capture` of
-    /// this thread the queue is nothing to wait for.
+    /// Returns a use if all tags are resident (or also arriving, if not `await_bytes`) and nothing must be waited for;
+    /// otherwise null. Inside a `capture` of this thread the queue is ignored.
     [[nodiscard]] std::unique_ptr<UseRecord> try_use(const ResidentList& tags, bool await_bytes, bool capture);
-    /// Ends a use. Null does nothing.
+    /// Ends a use. Null is a no-op.
     void end(std::unique_ptr<UseRecord> use) noexcept;
-    /// The tags of a use wait for this too before they are paused.
+    /// Makes pauses of the use's tags wait for this mark as well.
     void add_mark(UseRecord& use, const std::shared_ptr<const WorkMark>& mark);
-    /// The devices that the tags of a use live on.
+    /// Returns the drivers of the use's tags.
     [[nodiscard]] std::vector<AnyDriver> drivers_of(const UseRecord& use);
-    /// Whether this thread holds a use, or waits for one already: then it must not queue.
+    /// Returns whether this thread holds a use or is already waiting for one: then it must not queue.
     [[nodiscard]] bool holds_any();
 
-    /// A use that has to wait, in the queue from construction to the end.
+    /// A waiting use; it is in the queue from construction to destruction.
     class Waiter {
     public:
         Waiter(Residents& books, const ResidentList& tags, bool await_bytes);
@@ -128,17 +128,18 @@ public:
         ~Waiter();
 
         [[nodiscard]] bool holds_any() const noexcept { return holds_; }
-        /// Waits for its turn: the tags are all there (then this is the use), or it is this one's to move them (then
-        /// null, and `stop_moving` or `settle` has to follow). Throws NotIdle once a deadline has passed, where others
-        /// are pausing one of the tags only once `rest` has; Misuse when a tag was dropped or the saver closed.
+        /// Waits until the tags are all resident, and returns the use; or until it is this waiter's turn to move them,
+        /// and returns null: then `stop_moving` or `settle` must follow. Throws NotIdle after either deadline; while
+        /// other threads are pausing one of the tags, only `rest` applies. Throws Misuse if a tag was dropped or the
+        /// saver closed.
         [[nodiscard]] std::unique_ptr<UseRecord> await(const Deadline& room, const Deadline& rest);
-        /// Whether that NotIdle was for others' pauses.
+        /// Returns whether NotIdle was thrown because of other threads' pauses.
         [[nodiscard]] bool blocked() const noexcept { return blocked_; }
-        /// Ends the move without a use. Whoever waits looks again.
+        /// Ends the move without a use. Wakes all waiters.
         void stop_moving() noexcept;
-        /// Ends the move, which brought everything: this is the use, or null where something went away again.
+        /// Ends a move that resumed everything. Returns the use, or null if a tag was paused again.
         [[nodiscard]] std::unique_ptr<UseRecord> settle();
-        /// Between two moves: waits until anything may have changed since the last one began, or for a while.
+        /// Between two moves: waits until something may have changed since the last one began, or for a short time.
         void await_change(const Deadline& deadline);
 
     private:
@@ -149,35 +150,36 @@ public:
         const bool await_bytes_;
         const bool holds_;
         const std::thread::id thread_ = std::this_thread::get_id();
-        bool moves_ = false; // and its tags are counted as in use
+        bool moves_ = false; // is moving its tags, which count as in use
         bool waited_ = false;
         bool awaits_ = false;
         bool blocked_ = false;
         std::size_t passed_ = 0;
         std::uint64_t seen_ = 0;
-        std::unique_ptr<UseRecord> spare_; // what `settle` answers: once the tags are here it needs no host memory
+        std::unique_ptr<UseRecord> spare_; // the result of `settle`, allocated early so that no host memory is needed
+                                           // once the tags are resident
         Waiter* before_ = nullptr;
         Waiter* after_ = nullptr;
     };
 
-    // --- what goes away ---
+    // --- claims and evictions ---
 
-    /// Tags that nobody uses, and nobody begins to use before this ends: for a pause, a drop or an eviction. Tags that
-    /// this thread has claimed already are left to the claim that has them. Move-only.
+    /// Exclusive hold on unused tags, for a pause, drop or eviction: no use of them begins until it ends. Leaves out
+    /// tags that this thread has already claimed. Move-only.
     class [[nodiscard]] Claim {
     public:
         Claim() = default;
-        /// Waits until nobody uses any of them, and for what their uses marked. Throws NotIdle once the deadline has
-        /// passed; without one, Misuse, beginning with `what`, if that would be for ever: this thread holds a use of
-        /// one, or those who do wait for this thread's.
+        /// Waits until none of the tags is in use and the work that their uses marked has completed. Throws NotIdle
+        /// after the deadline. Without a deadline, throws Misuse, beginning with `what`, if it would wait forever: this
+        /// thread holds a use of a tag, or the holders wait for this thread's uses.
         Claim(Residents& books, ResidentList tags, const Deadline& deadline, const char* what);
         Claim(Claim&& other) noexcept;
         Claim& operator=(Claim&&) = delete;
         ~Claim();
 
         [[nodiscard]] const ResidentList& tags() const noexcept { return tags_; }
-        /// Waits for what their uses marked. Throws NotIdle once the deadline has passed, and what a failing driver
-        /// call stands for.
+        /// Waits for the work that the tags' uses marked. Throws NotIdle after the deadline, or the exception for a
+        /// failed driver call.
         void wait_for_marks(const Deadline& deadline);
 
     private:
@@ -187,17 +189,17 @@ public:
         ResidentList tags_;
     };
 
-    /// Those of `tags` that nobody uses nor claims, at once. Does not wait for what they marked.
+    /// Claims those of `tags` that are neither used nor claimed, without waiting. Does not wait for marked work.
     [[nodiscard]] Claim try_claim(const ResidentList& tags);
 
-    /// A tag that may be evicted, as it is now.
+    /// A snapshot of a tag that may be evicted.
     struct Candidate {
         std::shared_ptr<Resident> resident;
         int priority;
         Resident::Clock::time_point last_use;
-        bool idle; ///< nobody uses it, takes it away, or waits to
+        bool idle; ///< not used, not claimed, and no thread waits to pause it
     };
-    /// Those of `tags` that may be evicted, in the order in which they should be.
+    /// Returns those of `tags` that may be evicted, in eviction order.
     [[nodiscard]] std::vector<Candidate> candidates(const ResidentList& tags);
 
     void count_eviction(const Report& out) noexcept;
@@ -208,36 +210,36 @@ private:
     struct Pauser {
         std::thread::id thread;
         const ResidentList& tags;
-        bool patient; // without a deadline
+        bool patient; // it has no deadline
         Pauser* before = nullptr;
         Pauser* after = nullptr;
     };
 
-    // With the lock held:
+    // Called with the lock held:
 
     [[nodiscard]] std::unique_ptr<UseRecord> grant(const ResidentList& tags, std::unique_ptr<UseRecord> use);
     [[nodiscard]] static bool all_there(const ResidentList& tags, bool await_bytes) noexcept;
     [[nodiscard]] static bool blocked(const ResidentList& tags, bool holds) noexcept;
-    /// Whether a use may pass those that wait before `me` (null: all).
+    /// Returns whether a use may overtake the waiters before `me` (null: all waiters).
     [[nodiscard]] bool may_pass(const Waiter* me) const noexcept;
     void note_pass(const Waiter* me) noexcept;
     [[nodiscard]] bool is_first(const Waiter& me) const noexcept;
-    /// Whether it is a waiter's turn to move tags.
+    /// Returns whether it is this waiter's turn to move tags.
     [[nodiscard]] bool may_move(const Waiter& me) const noexcept;
     void wait_for_change(std::unique_lock<std::mutex>& lock, const Deadline& deadline);
     [[nodiscard]] bool held_by(std::thread::id thread) const noexcept;
-    /// Whether a thread that waits for these tags waits for itself.
+    /// Returns whether `thread` would wait for itself if it waited for these tags.
     [[nodiscard]] bool circular(const ResidentList& tags, std::thread::id thread, std::size_t depth) const noexcept;
     void require_open(const ResidentList& tags) const;
     void tell_all() noexcept;
 
     std::atomic<bool> in_play_{false};
-    std::mutex mutex_; // guards what follows
+    std::mutex mutex_; // guards the members below
     std::condition_variable changed_;
     std::uint64_t changes_ = 0;
     std::size_t asleep_ = 0;
     bool moving_ = false;
-    bool holder_moved_ = false; // the last that moved tags held a use, and had not queued
+    bool holder_moved_ = false; // the last waiter that moved tags held a use and had not queued
     bool closed_ = false;
     Waiter* first_ = nullptr;
     Waiter* last_ = nullptr;

@@ -18,7 +18,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Of an intrusive list with `before` and `after`.
+/// Operations of an intrusive list with `before` and `after` links.
 template <class Node, Node* Node::*Before, Node* Node::*After>
 void link_in(Node*& first, Node& node) noexcept {
     node.*Before = nullptr;
@@ -165,7 +165,7 @@ MEMSAVER_INLINE bool Residents::holds_any() {
     const std::thread::id here = std::this_thread::get_id();
     const std::lock_guard lock{mutex_};
     for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) {
-        if (waiter->thread_ == here) return true; // what on_no_room does for it
+        if (waiter->thread_ == here) return true; // on_no_room may call `use` while its thread waits
     }
     return held_by(here);
 }
@@ -232,7 +232,7 @@ MEMSAVER_INLINE void Residents::Waiter::stop_moving() noexcept {
     for (const auto& tag : tags_) tag->users -= 1;
     books_.moving_ = moves_ = false;
     books_.tell_all();
-    seen_ += 1; // that was this one's own
+    seen_ += 1; // not counting the change made here
 }
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::settle() {
@@ -249,13 +249,13 @@ MEMSAVER_INLINE void Residents::Waiter::await_change(const Deadline& deadline) {
     std::unique_lock lock{books_.mutex_};
     books_.require_open(tags_);
     if (!std::exchange(waited_, true)) books_.counts_.waits += 1;
-    // What is deallocated, dropped or freed by others is not told here: look now and then.
+    // Memory freed by deallocations, drops or other programs is not signaled here: poll.
     const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds{20};
     const auto until = deadline && *deadline < soon ? *deadline : soon;
     while (books_.changes_ == seen_ && std::chrono::steady_clock::now() < until) books_.wait_for_change(lock, until);
 }
 
-// --- what goes away ---
+// --- claims and evictions ---
 
 MEMSAVER_INLINE Residents::Claim::Claim(Residents& books, ResidentList tags, const Deadline& deadline, const char* what)
     : Claim{} {
@@ -267,14 +267,14 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& books, ResidentList tags, con
                            [](const auto& tag) { return tag->users == 0 && tag->leaving == std::thread::id{}; });
     };
     if (!free() && !books.closed_) {
-        struct Waiting { // which keeps new uses off
+        struct Waiting { // prevents new uses
             Residents& books;
             Pauser self;
             Waiting(Residents& of, std::thread::id thread, const ResidentList& of_tags, bool patient)
                 : books{of}, self{thread, of_tags, patient} {
                 link_in<Pauser, &Pauser::before, &Pauser::after>(books.pausing_, self);
                 for (const auto& tag : self.tags) tag->pausers += 1;
-                books.tell_all(); // uses that wait for these let others pass now
+                books.tell_all(); // uses waiting for these tags now let others pass
             }
             Waiting(const Waiting&) = delete;
             Waiting& operator=(const Waiting&) = delete;
@@ -307,7 +307,7 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& books, ResidentList tags, con
     books_ = &books;
     tags_ = std::move(tags);
     lock.unlock();
-    wait_for_marks(deadline); // where it throws the claim ends
+    wait_for_marks(deadline); // if it throws, the claim ends
 }
 
 MEMSAVER_INLINE Residents::Claim::Claim(Claim&& other) noexcept
@@ -322,14 +322,14 @@ MEMSAVER_INLINE Residents::Claim::~Claim() {
 
 MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) {
     for (const auto& tag : tags_) {
-        std::vector<std::shared_ptr<const WorkMark>> marks; // closed without the lock
+        std::vector<std::shared_ptr<const WorkMark>> marks; // destroyed without the lock
         {
             const std::lock_guard lock{books_->mutex_};
-            marks = tag->marks; // nobody adds any while it is claimed
+            marks = tag->marks; // none is added while the tag is claimed
         }
         for (const auto& mark : marks) {
             if (!deadline) {
-                const Status status = mark->wait(); // a lost device has no work, and who asks it for more finds out
+                const Status status = mark->wait(); // a lost device has no work; later calls on it report the loss
                 if (status.kind != StatusKind::gone) check(status, "wait for the work that a use marked");
                 continue;
             }
@@ -387,7 +387,7 @@ MEMSAVER_INLINE std::vector<Residents::Candidate> Residents::candidates(const Re
 MEMSAVER_INLINE void Residents::count_eviction(const Report& out) noexcept {
     const std::lock_guard lock{mutex_};
     const std::string* last = nullptr;
-    for (const TagReport& row : out.tags) { // a tag's devices follow each other
+    for (const TagReport& row : out.tags) { // rows of one tag are adjacent
         if (row.released_bytes == 0 && row.handed_bytes == 0) continue;
         if (last == nullptr || *last != row.tag) counts_.evictions += 1;
         last = &row.tag;
@@ -407,15 +407,15 @@ MEMSAVER_INLINE ResidencyUsage Residents::counts() noexcept {
     return counts_;
 }
 
-// --- with the lock held ---
+// --- called with the lock held ---
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(const ResidentList& tags, std::unique_ptr<UseRecord> use) {
     for (const auto& tag : tags) {
-        if (tag->losses > tag->told) use->lost.push_back(tag->tag); // may throw: nothing has changed
+        if (tag->losses > tag->told) use->lost.push_back(tag->tag); // may throw; nothing has changed yet
     }
     const auto now = Resident::Clock::now();
     for (const auto& tag : tags) {
-        use->of_.push_back({tag, tag->losses}); // there is room
+        use->of_.push_back({tag, tag->losses}); // capacity was reserved
         tag->users += 1;
         tag->used = true;
         tag->last_use = now;
@@ -448,7 +448,7 @@ MEMSAVER_INLINE bool Residents::may_pass(const Waiter* me) const noexcept {
 
 MEMSAVER_INLINE void Residents::note_pass(const Waiter* me) noexcept {
     for (Waiter* waiter = first_; waiter != me && waiter != nullptr; waiter = waiter->after_) {
-        if (blocked(waiter->tags_, false)) continue; // it waits for somebody else
+        if (blocked(waiter->tags_, false)) continue; // it waits for a pause, not for this use
         waiter->passed_ += 1;
         counts_.most_passed = std::max(counts_.most_passed, waiter->passed_);
     }
@@ -464,7 +464,7 @@ MEMSAVER_INLINE bool Residents::may_move(const Waiter& me) const noexcept {
     if (moving_) return false;
     if (!me.holds_) return is_first(me);
     if (!holder_moved_) return true;
-    for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) { // by turns with those that queue
+    for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) { // alternates with queued waiters
         if (waiter->awaits_ && !blocked(waiter->tags_, false) && is_first(*waiter)) return false;
     }
     return true;

@@ -1,7 +1,7 @@
-// Tags, regions, buffers, hooks: MemorySaver and what it hands out. Does not know graphs.
+// Umbrella header of saver/: MemorySaver and everything it returns. Knows nothing about graphs.
 #pragma once
 
-#include "memsaver/backup/discard.hpp" // what a tag does by default
+#include "memsaver/backup/discard.hpp" // the default policy
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/arrival.hpp"
 #include "memsaver/saver/arrival_state.hpp"

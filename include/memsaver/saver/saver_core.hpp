@@ -1,4 +1,5 @@
-// What a saver is behind its door: its tags, and the operations over several of them.
+// `SaverCore`: the implementation shared by a MemorySaver and its handles. Manages tags and operations over several
+// tags.
 #pragma once
 
 #include "memsaver/arena/options.hpp"
@@ -29,20 +30,21 @@ class ElasticRange;
 class GrowingBlock;
 class OpenCaptures;
 class UseRecord;
-class SaverState; // what a saver has, and what its operations are made of
+class SaverState; // the saver's data members and the parts of its operations
 struct WantedTag;
 
-/// Shared by a MemorySaver and all its handles; lives as long as the last of them, but is nobody's in a forked child.
+/// Shared by a MemorySaver and all its handles; lives as long as the last of them. In a forked child it is never
+/// destroyed.
 ///
-/// Its public methods are the library's boundary: each asks once whether this is a forked child, translates the host's
-/// bad_alloc once, and has errors of one arena name its tag. See MemorySaver for what they do.
+/// Its public methods are the library's boundary: each checks once for a forked child, translates the host's bad_alloc
+/// once, and adds the tag's name to errors that concern one arena. See MemorySaver for what they do.
 class SaverCore final : public std::enable_shared_from_this<SaverCore> {
 public:
     [[nodiscard]] static std::shared_ptr<SaverCore> make(AnyDriver driver, SaverOptions options);
     SaverCore(const SaverCore&) = delete;
     SaverCore& operator=(const SaverCore&) = delete;
 
-    // --- where memory comes from ---
+    // --- allocation ---
 
     Arena arena(const WantedTag& wanted);
     Arena arena(TagName tag, std::optional<AnyPolicy> policy = {}, std::optional<AnyDriver> driver = {},
@@ -52,7 +54,7 @@ public:
     void enter(ArenaBase& arena, const void* region);
     void leave(const ArenaBase& arena, const void* region) noexcept;
 
-    /// From this thread's innermost region.
+    /// Allocates in this thread's innermost region.
     void* allocate(const Request& request);
     void* allocate(ArenaBase& arena, const Request& request);
     void deallocate(void* pointer, FreeOrder order);
@@ -60,7 +62,8 @@ public:
     void deallocate_quietly(ArenaBase& arena, void* pointer) noexcept;
 
     std::unique_ptr<GrowingBlock> reserve_block(ArenaBase& arena, std::size_t cap);
-    /// Does something that takes memory; where there is no room, makes some as for an allocation. With no lock held.
+    /// Runs `act`, which takes memory. If there is no room, makes room as an allocation does and retries. Called with
+    /// no lock held.
     void with_room(ArenaBase& arena, FunctionRef<void()> act);
     void end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept;
 
@@ -71,7 +74,7 @@ public:
     void end(ArenaBase& arena, std::shared_ptr<ElasticRange> range) noexcept;
 
     [[nodiscard]] bool owns(const void* pointer);
-    /// Where these bytes of live blocks are. `what` is wanted: Misuse if they are nowhere.
+    /// Returns the arena whose live blocks contain these bytes. Throws Misuse, beginning with `what`, if there is none.
     [[nodiscard]] std::shared_ptr<ArenaBase> holder(const char* what, const void* pointer, std::size_t bytes);
     BackupView backup_view(const void* pointer, std::size_t bytes);
     BackupView backup_view(ArenaBase& arena, const void* pointer, std::size_t bytes);
@@ -89,7 +92,8 @@ public:
 
     Report pause(const Tags& tags, const PauseOptions& options);
     Report resume(const Tags& tags, const ResumeOptions& options);
-    Arrival resume_async(const Tags& tags, const ResumeAsyncOptions& options); // these two: arrival.ipp
+    // Defined in arrival.ipp: resume_async, save.
+    Arrival resume_async(const Tags& tags, const ResumeAsyncOptions& options);
     Arrival save(const Tags& tags, const SaveOptions& options);
     void run_after_resume(ResumeEvent& event);
     Report exchange(const Tags& out, const Tags& in, const ExchangeOptions& options);
@@ -99,9 +103,9 @@ public:
     void forget_backup(const Tags& tags);
     void drop(const Tags& tags);
     std::size_t bytes_to_resume(const Tags& tags);
-    /// Whether nothing of it is away.
+    /// Returns whether no memory of the tag is paused.
     [[nodiscard]] bool all_there(const std::string& tag) noexcept;
-    /// Whether nothing of one of these is away, or there are none of them. May throw bad_alloc.
+    /// Returns whether at least one of these tags is fully resident, or there are none. May throw bad_alloc.
     [[nodiscard]] bool any_is_there(const Tags& tags);
     Usage usage();
     ArenaUsage usage(ArenaBase& arena);
@@ -127,7 +131,7 @@ public:
     Hook after_failed_pause(std::function<void(PauseEvent&)> function);
     Hook before_resume(std::function<void(ResumeEvent&)> function);
     Hook after_resume(std::function<void(ResumeEvent&)> function);
-    /// One that comes as a whole, which adds what it wants to run.
+    /// Installs a predefined set of hooks, which adds its own functions.
     Hook install(const char* what, FunctionRef<Hook()> parts);
 
     // --- for graphs, workspaces and adapters ---
@@ -135,31 +139,30 @@ public:
     [[nodiscard]] const AnyDriver& driver() const noexcept;
     [[nodiscard]] bool enabled() const noexcept;
     [[nodiscard]] const EventSink& events() const noexcept;
-    /// The saver's own, and those that its tags live on: one for each device.
-    /// The saver's own, and those that its tags live on: one for each device.
+    /// Returns the saver's driver and those of its tags, one per device.
     [[nodiscard]] std::vector<AnyDriver> drivers();
-    /// One for each device on which one of these tags lives.
+    /// Returns the drivers of these tags, one per device.
     [[nodiscard]] std::vector<AnyDriver> drivers_of(const Tags& tags);
-    /// Whether this process is a child of the saver's, which must not touch what is the parent's.
+    /// Returns whether this process is a forked child, which must not touch the parent's objects.
     [[nodiscard]] bool forked() const noexcept;
     [[nodiscard]] OpenCaptures& captures() noexcept;
-    /// A graph is gone: what was given up while it was captured is as if given up now. 0 is none: who knows of what
-    /// other captures keep?
+    /// Called when a graph is destroyed: blocks freed during its capture are treated as freed now. 0 (blocks freed in
+    /// captures unknown to the saver) is ignored: those blocks stay kept.
     void let_go(std::uint64_t graph) noexcept;
-    /// Physical bytes of an arena, for `keep_free`; 0 where there is no pressure.
+    /// Returns an arena's physical bytes, for `keep_free`; 0 if SaverOptions::pressure is not set.
     [[nodiscard]] std::size_t bytes_of(const ArenaBase& arena) const noexcept;
-    /// Sees to SaverOptions::pressure, if an arena has more than it had `before`. Called without any lock.
+    /// Enforces SaverOptions::pressure if an arena has more memory than `before`. Called with no lock held.
     void keep_free(const ArenaBase& arena, std::size_t before) noexcept;
-    /// What a destructor ignores.
+    /// Reports an error that a destructor cannot throw as `ignored`.
     void ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept;
 
-    /// Answers what `act()` answers. What throws here throws what a program may see.
+    /// Returns `act()`. Exceptions are translated to those a program may see.
     template <class Act>
     decltype(auto) boundary(const char* what, Act&& act) const {
         require_parent(what);
         return translated(std::forward<Act>(act));
     }
-    /// The same of one arena's, whose tag an error names.
+    /// As above, for one arena; errors name its tag.
     template <class Act>
     decltype(auto) boundary(const char* what, const ArenaBase& arena, Act&& act) const {
         require_parent(what);
@@ -170,7 +173,7 @@ public:
             throw;
         }
     }
-    /// The same of tags': where it is one, an error names it.
+    /// As above, for tags; if there is only one, errors name it.
     template <class Act>
     decltype(auto) boundary(const char* what, const Tags& tags, Act&& act) const {
         require_parent(what);
@@ -194,7 +197,7 @@ private:
     std::unique_ptr<SaverState> state_;
 };
 
-/// What works for a copy of a MemorySaver, for what is built on savers.
+/// Returns the core of a MemorySaver; throws Misuse if the saver was moved from. For code that builds on savers.
 [[nodiscard]] SaverCore& used(const std::shared_ptr<SaverCore>& core);
 
 } // namespace detail

@@ -57,20 +57,21 @@ MEMSAVER_INLINE void SaverCore::name_tag_of(const ArenaBase& arena, Error& error
 MEMSAVER_INLINE void SaverCore::name_tag_of(const Tags& tags, Error& error) noexcept {
     try {
         name_tag(error, only_tag(tags));
-    } catch (const std::bad_alloc&) { // then its text has to do
+    } catch (const std::bad_alloc&) { // then the error's text has to suffice
     }
 }
 
 MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
     : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, options_} {}
 
-// --- where memory comes from ---
+// --- allocation ---
 
 MEMSAVER_INLINE Arena SaverCore::arena(const WantedTag& wanted) {
     return boundary("arena", [&] {
         return naming(std::string{wanted.tag}, [&] {
             const auto member = state_->tags_.get(wanted, [&](ArenaCore& core) {
-                state_->with_room(core, [&] { core.reserve(); }); // the arena is in our hands, should there be no room
+                // If there is no room, the arena still exists while room is made.
+                state_->with_room(core, [&] { core.reserve(); });
             });
             if (wanted.options && wanted.options->reserve != 0) keep_free(*member->arena, 0);
             return Arena{shared_from_this(), member->arena};
@@ -157,13 +158,14 @@ MEMSAVER_INLINE void SaverCore::with_room(ArenaBase& arena, FunctionRef<void()> 
 
 MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept {
     if (block == nullptr) return;
-    if (forked()) return (void)block.release(); // the parent's
+    if (forked()) return (void)block.release(); // it belongs to the parent
     block->end_as(state_->order_now(arena));
 }
 
 MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options) {
     return boundary("elastic", arena.base(), [&] {
-        // In a forked child nobody may end it: it is the parent's. Its arena lives as long as who is asked needs it.
+        // In a forked child the range must not be destroyed: it belongs to the parent. The captured arena outlives
+        // on_reclaim.
         const auto leave_to_parent = [fork = state_->fork_, arena](ElasticRange* range) {
             if (!fork->forked()) delete range;
         };
@@ -184,16 +186,16 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
             try {
                 if (ask(wanted.bytes - wanted.got) == 0) return;
             } catch (const Misuse&) {
-                if (!base.dropped.load()) throw; // else meanwhile, which its owner could not know
+                if (!base.dropped.load()) throw; // else dropped during the call, which the owner could not know
             }
-            if (held.use_count() == 1) { // its owner has ended it
+            if (held.use_count() == 1) { // its owner has destroyed it
                 held.reset();
                 wanted.got += state->give_unused(base.device(), wanted.may_wait, {});
                 return;
             }
             held->collect(wanted.may_wait);
             wanted.got += before - std::min(before, held->physical_bytes());
-            if (!wanted.may_wait) wanted.got += std::max(waiting, held->waiting_bytes()) - waiting; // soon
+            if (!wanted.may_wait) wanted.got += std::max(waiting, held->waiting_bytes()) - waiting; // released soon
         });
         return made;
     });
@@ -342,7 +344,7 @@ MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOption
     const Members members =
         tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
-    const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // later: who uses a tag may be about to capture
+    const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
     Turns turns = take_turns(members, deadline, "pause");
     const std::vector<std::uint64_t> before = pauses_of(members);
     std::vector<PauseStep> steps;
@@ -390,7 +392,7 @@ MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOpti
         tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
     Turns turns = take_turns(members, deadline, "resume");
     std::vector<ResumeStep> steps;
-    ResidentList residents; // of the steps
+    ResidentList residents; // one per step
     steps.reserve(members.size());
     residents.reserve(members.size());
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -410,7 +412,7 @@ MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOpti
                 seen = room_made_.load();
                 return again;
             },
-            [&](std::size_t step) { // before a use can find it here
+            [&](std::size_t step) { // before a use can find the tag resident
                 if (options.bytes) tags_.residents().lose(*residents[step]);
             });
         note(members, report);
@@ -444,17 +446,17 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         state_->or_tell_failed(going, [&] {
             state_->run_hooks(state_->before_pause_, going, false);
             state_->run_hooks(state_->before_resume_, arriving, false);
-            Report tried; // what tries have done that then found no room for all that was to come
+            Report tried; // report of tries that failed later for lack of room
             const auto append = [](Report& to, const Report& from) noexcept {
                 try {
                     for (const TagReport& row : from.tags) to.add(row);
                     to.elapsed += from.elapsed;
-                } catch (const std::bad_alloc&) { // what was done stays done
+                } catch (const std::bad_alloc&) { // the operation itself stays done
                 }
             };
             try {
                 going.report = state_->with_patience(in, options.room_within, [&](int& refused_by) {
-                    for (TagReport& row : tried.tags) row.held_bytes = 0; // this try tells what is held now
+                    for (TagReport& row : tried.tags) row.held_bytes = 0; // this try reports what is held now
                     tried.held_bytes = 0;
                     try {
                         return translated([&] { return state_->exchange_now(out, in, options, refused_by); });
@@ -464,20 +466,20 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                     }
                 });
                 append(going.report, tried);
-            } catch (Error& error) { // also what an owner who was asked for room has thrown
+            } catch (Error& error) { // including exceptions of on_reclaim
                 if (!tried.tags.empty()) error.attach(std::move(tried));
                 if (auto* const busy = dynamic_cast<NotIdle*>(&error)) state_->say_who_holds(*busy);
                 throw;
             }
         });
         state_->keep_free(in, going.report);
-        std::exception_ptr first; // all of them run
+        std::exception_ptr first; // all hooks run
         try {
             state_->run_hooks(state_->after_pause_, going, true);
         } catch (...) {
             first = std::current_exception();
         }
-        arriving.report = std::move(going.report); // a copy would need host memory
+        arriving.report = std::move(going.report); // moved: a copy would need host memory
         try {
             state_->run_hooks(state_->after_resume_, arriving, true);
         } catch (...) {
@@ -493,7 +495,7 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
     const Deadline deadline = deadline_after(options.timeout);
     Members members = tags_.members(out, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "exchange"};
-    const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // later: who uses a tag may be about to capture
+    const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
     const Members leaving = members;
     const std::size_t going = members.size();
     const Members coming = tags_.members(in, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
@@ -501,9 +503,9 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
     Turns turns = take_turns(members, deadline, "exchange");
     const std::vector<std::uint64_t> before = pauses_of(leaving);
     std::vector<PauseStep> pauses;
-    std::vector<ResumeStep> resumes; // declared after: what it has mapped of theirs goes first
+    std::vector<ResumeStep> resumes; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
     pauses.reserve(going);
-    ResidentList arriving; // those of `resumes`
+    ResidentList arriving; // one per step of `resumes`
     resumes.reserve(members.size() - going);
     arriving.reserve(members.size() - going);
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -529,7 +531,7 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
                 seen = room_made_.load();
                 return again;
             },
-            [&](std::size_t step) { // before a use can find it here
+            [&](std::size_t step) { // before a use can find the tag resident
                 if (options.bytes_in) tags_.residents().lose(*arriving[step]);
             });
         note(members, report);
@@ -551,7 +553,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         const Deadline deadline = deadline_after(options.timeout);
         const std::vector<std::string> names = state_->names_for(tags, false);
         const Span trimming = state_->span_of(names, "trim");
-        std::optional<OpenCaptures::KeepOut> no_captures; // which its wait would break
+        std::optional<OpenCaptures::KeepOut> no_captures; // the wait below would break captures
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "trim");
         state_->tags_.retry_leftovers();
         const TagTable::Members members = state_->tags_.members(
@@ -607,7 +609,7 @@ MEMSAVER_INLINE void SaverState::remember(std::exception_ptr& first, const Membe
         throw;
     } catch (Error& error) {
         name_tag(error, member.tag);
-    } catch (...) { // the host's bad_alloc: the boundary says what it is
+    } catch (...) { // the host's bad_alloc, which the boundary translates
     }
     if (!first) first = std::current_exception();
 }
@@ -627,7 +629,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         }
         std::exception_ptr first;
         for (const auto& member : members) {
-            member->arena->dropped.store(true); // who waits for its turn meanwhile has nothing to do then
+            member->arena->dropped.store(true); // threads waiting for its turn then have nothing to do
             try {
                 if (member->core != nullptr) {
                     member->core->close([&] { state_->tags_.forget_addresses(*member); });
@@ -640,7 +642,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
                     check(member->plain->close([&] { state_->tags_.forget_addresses(*member); }), "free plain memory");
                 }
                 state_->tags_.remove(*member);
-            } catch (const std::exception& error) { // it is still there, so that the call can be repeated
+            } catch (const std::exception& error) { // the tag still exists, so that the call can be repeated
                 if (member->core != nullptr && !member->core->closed()) {
                     member->arena->dropped.store(false);
                     residents.undrop(*member->resident);
@@ -648,7 +650,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
                 SaverState::remember(first, *member);
             }
         }
-        for (const auto& member : members) { // of several devices, one may still have it
+        for (const auto& member : members) { // one of several devices may still have it
             if (member->core != nullptr && !member->core->closed()) residents.undrop(*member->resident);
         }
         if (first) std::rethrow_exception(first);
@@ -687,7 +689,7 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
         std::vector<DeviceUsage> devices;
         for (const AnyDriver& driver : state_->tags_.drivers()) {
             DeviceMemory memory;
-            const bool known = driver.memory(memory).ok(); // a device that is lost is not
+            const bool known = driver.memory(memory).ok(); // false for a lost device
             DeviceUsage device{
                 driver.device(), memory.total_bytes, memory.total_bytes - memory.free_bytes, 0, 0, known};
             for (const ArenaUsage& row : rows) {
@@ -788,7 +790,7 @@ MEMSAVER_INLINE void SaverCore::until(UseRecord& use, EventRef event) {
 }
 
 MEMSAVER_INLINE void SaverCore::end(std::unique_ptr<UseRecord> use) noexcept {
-    if (forked()) return (void)use.release(); // the parent's
+    if (forked()) return (void)use.release(); // it belongs to the parent
     state_->tags_.residents().end(std::move(use));
 }
 
@@ -890,7 +892,7 @@ MEMSAVER_INLINE void SaverCore::ignore(const ArenaBase& arena, const Status& sta
     });
 }
 
-// --- room ---
+// --- making room ---
 
 MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members& busy, std::uint64_t seen) {
     const std::size_t released = give_unused(device, wait, busy);
@@ -912,7 +914,7 @@ MEMSAVER_INLINE std::size_t SaverState::give_unused(int device, bool wait, const
          tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); })) {
         if (member->driver.device() != device) continue;
         if (std::find(spared.begin(), spared.end(), member->resident) != spared.end()) {
-            kept.push_back(member->core->try_turn()); // nor do those take it whom `room_of_others` asks
+            kept.push_back(member->core->try_turn()); // holding the turn also keeps `room_of_others` from trimming it
             continue;
         }
         const bool ours = std::find(busy.begin(), busy.end(), member) != busy.end();
@@ -921,7 +923,7 @@ MEMSAVER_INLINE std::size_t SaverState::give_unused(int device, bool wait, const
         member->core->totals.mapped(member->core->mapped_bytes());
         released += trim_now(*member->core, wait);
     }
-    if (released == 0 || wait) released += room_of_others(device, wait); // the last try takes all there is
+    if (released == 0 || wait) released += room_of_others(device, wait); // the last try releases everything it can
     return released;
 }
 
@@ -955,7 +957,7 @@ MEMSAVER_INLINE bool SaverState::wait_for_others(int device) {
 
 MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device,
                                               const std::vector<std::string>& tags, unsigned asked) {
-    constexpr unsigned often_enough = 100; // a program that always says yes and never frees anything
+    constexpr unsigned often_enough = 100; // stops a program that always returns true and never frees anything
     const std::string tag = tags.size() == 1 ? tags.front() : std::string{};
     std::size_t margin = tags.empty() ? tags_.margin_of(tag) : 0;
     for (const std::string& each : tags) margin = std::max(margin, tags_.margin_of(each));
@@ -989,7 +991,7 @@ MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vecto
 MEMSAVER_INLINE std::size_t SaverCore::bytes_of(const ArenaBase& arena) const noexcept {
     if (state_->options_.pressure == 0) return 0;
     const auto* const core = dynamic_cast<const ArenaCore*>(&arena);
-    return core == nullptr ? 0 : core->mapped_bytes(); // plain memory is never at hand: each block is taken
+    return core == nullptr ? 0 : core->mapped_bytes(); // plain memory is not cached: every block is a new allocation
 }
 
 MEMSAVER_INLINE void SaverCore::keep_free(const ArenaBase& arena, std::size_t before) noexcept {
@@ -1000,7 +1002,7 @@ MEMSAVER_INLINE void SaverCore::keep_free(const ArenaBase& arena, std::size_t be
         ResidentList taker;
         if (auto resident = state_->tags_.resident_of(arena)) taker.push_back(std::move(resident));
         state_->keep_free(taker);
-    } catch (const std::exception& error) { // host memory
+    } catch (const std::exception& error) { // out of host memory
         tell(events(), [&] { return Event{EventKind::ignored, arena.tag(), arena.device(), error.what()}; });
     }
 }
@@ -1029,7 +1031,7 @@ MEMSAVER_INLINE void SaverState::keep_free(const ResidentList& takers) noexcept 
                              why};
         });
     };
-    constexpr unsigned often_enough = 4; // while others take memory all the time, somebody else may look
+    constexpr unsigned often_enough = 4; // bounds the work of this thread while others keep taking memory
     unsigned seen = 1;
     for (unsigned rounds = 0; rounds < often_enough; ++rounds) {
         try {
@@ -1040,7 +1042,7 @@ MEMSAVER_INLINE void SaverState::keep_free(const ResidentList& takers) noexcept 
             }
         } catch (const std::exception& error) {
             failed(error.what());
-        } catch (...) { // whatever a hook or an owner throws
+        } catch (...) { // a hook or an owner may throw anything
             failed("what was thrown is no std::exception");
         }
         if (looks_.compare_exchange_strong(seen, 0)) return;
@@ -1048,7 +1050,7 @@ MEMSAVER_INLINE void SaverState::keep_free(const ResidentList& takers) noexcept 
     looks_.store(0);
 }
 
-// --- what operations are made of ---
+// --- helpers of operations ---
 
 MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members, const Deadline& deadline,
                                                          const char* what, bool join) {
@@ -1063,7 +1065,7 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
         try {
             (void)turns[i].emplace(members[i]->core->take_turn(deadline, what, join));
         } catch (Misuse& error) {
-            if (members[i]->arena->dropped.load()) continue; // meanwhile: there is nothing to do
+            if (members[i]->arena->dropped.load()) continue; // dropped in the meantime: nothing to do
             name_tag(error, members[i]->tag);
             throw;
         } catch (Error& error) {
@@ -1075,7 +1077,7 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
 }
 
 MEMSAVER_INLINE void SaverState::note(const Members& members, const Report& report) noexcept {
-    std::size_t at = 0; // rows come about as their arenas do: each search begins where the last one ended
+    std::size_t at = 0; // rows are roughly in the order of their arenas: each search starts where the last one ended
     for (const TagReport& row : report.tags) {
         for (std::size_t tried = 0; tried < members.size(); ++tried, at = (at + 1) % members.size()) {
             const Member& member = *members[at];

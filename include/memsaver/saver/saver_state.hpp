@@ -1,4 +1,4 @@
-// What is behind a SaverCore, for those who work on it.
+// The data members of a SaverCore and the helpers of its operations. Not for public headers.
 #pragma once
 
 #include "memsaver/arena/exchange.hpp"
@@ -26,16 +26,16 @@ namespace detail {
 
 class ArrivalState;
 
-/// What the owners of elastic memory are asked for, one after the other.
+/// A request to the owners of elastic memory, who are asked one after the other.
 struct WantedRoom {
     int device;
-    const std::vector<std::string>& tags; ///< for which; their owners are not asked
+    const std::vector<std::string>& tags; ///< tags that need the memory; owners of these tags are not asked
     std::size_t bytes;
-    std::size_t got; ///< physical memory that the device has back, or soon will have if nothing may be waited for
-    bool may_wait;   ///< for the device, where pages wait for work that may still touch them
+    std::size_t got; ///< physical bytes that the device has regained; if not `may_wait`, also those it soon will
+    bool may_wait;   ///< whether to wait for the device if pages wait for work that may still touch them
 };
 
-/// What a SaverCore has, and what its operations are made of.
+/// The data members of a SaverCore and the helpers of its operations.
 class SaverState {
     friend class SaverCore;
     friend class Residency;
@@ -44,15 +44,15 @@ class SaverState {
 
     using Member = TagTable::Member;
     using Members = TagTable::Members;
-    using Turns = std::vector<std::optional<Turn::Hold>>; ///< one for each member; none for one that was dropped
+    using Turns = std::vector<std::optional<Turn::Hold>>; ///< one per member; empty for a dropped member
 
-    // --- room ---
+    // --- making room ---
 
-    /// Answers what `act()` answers. Where that finds no room on the arena's device: tries again once memory that
-    /// nobody uses was given back, once the device was waited for, and for as long as the program makes room.
+    /// Returns `act()`. If it finds no room on the arena's device, retries: after releasing unused memory, after
+    /// waiting for the device, and for as long as the program makes room.
     template <class Act>
     decltype(auto) with_room(const ArenaBase& arena, Act&& act) {
-        struct Noted { // whatever comes of it
+        struct Noted { // runs on success and on failure
             TagTable& tags;
             const ArenaBase& arena;
             ~Noted() { tags.note_use(arena); }
@@ -72,47 +72,46 @@ class SaverState {
                     say_who_holds(error);
                     throw;
                 }
-                relief = {}; // what the program has freed may have to be waited for
+                relief = {}; // memory that the program has freed may have to be waited for
             }
         }
     }
-    /// Gives back memory that nobody uses on a device. `busy`: arenas whose turns the caller holds. Whether there was
-    /// any since `seen` was read.
+    /// Releases unused memory of a device. `busy`: arenas whose turns the caller holds. Returns whether any memory was
+    /// released since `seen` was read.
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
-    /// The same; the bytes that it gave back.
+    /// As above; returns the bytes released.
     std::size_t give_unused(int device, bool wait, const Members& busy, const ResidentList& spared = {});
-    /// What was released on a device and goes once work has passed.
+    /// Returns the bytes of a device that were released but are held until work has completed.
     std::size_t waiting_bytes(int device);
-    /// What nobody uses of other savers and arenas on the same machine; the bytes that they gave back.
+    /// Releases unused memory of other savers and arenas on the same machine. Returns the bytes released.
     std::size_t room_of_others(int device, bool wait);
-    /// Waits for the operations that other threads have under way on a device: what they have in hand may be what is
-    /// missing. Whether there were any. Called without any lock or turn.
+    /// Waits for the operations of other threads on a device, because they may release the missing memory. Returns
+    /// whether there were any. Called with no lock or turn held.
     bool wait_for_others(int device);
-    /// Whether the program has made room, `asked` times before. `tags`: whose memory it would be. Called without any
-    /// lock or turn.
+    /// Asks the program to make room, after `asked` earlier requests; returns whether it did. `tags`: the tags that
+    /// need the memory. Called with no lock or turn held.
     bool ask_for_room(const OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked);
-    /// Those of these tags of which something is away.
+    /// Returns those of these tags that are at least partly paused.
     [[nodiscard]] std::vector<std::string> away(const Tags& tags);
 
-    /// Asks the owners of elastic memory of other tags, and answers what the device got back, see `got`. Throws what
-    /// they throw. Called without any lock or turn.
+    /// Asks the owners of other tags' elastic memory to release some, and returns the bytes that the device regained;
+    /// see WantedRoom::got. Throws what they throw. Called with no lock or turn held.
     std::size_t ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes, bool may_wait);
 
-    /// Memory was taken for these tags: gives back what SaverOptions::pressure wants, one thread at a time; who comes
-    /// meanwhile leaves it to that one. Called without any lock or turn.
+    /// Called after memory was taken for these tags: releases what SaverOptions::pressure requires. One thread does
+    /// this at a time; other threads leave the work to it. Called with no lock or turn held.
     void keep_free(const ResidentList& taker) noexcept;
     void keep_free(const Tags& takers, const Report& report) noexcept;
-    /// Whether this saver, on this thread, gives anything back for it.
+    /// Returns whether SaverOptions::pressure applies to this saver on this thread.
     [[nodiscard]] bool under_pressure() noexcept;
 
     // --- operations ---
 
-    /// The turns of all, taken in the order that all operations keep.
-    /// `join`: see ArenaCore::take_turn.
+    /// Takes the turns of all members, in the order that all operations use. `join`: see ArenaCore::take_turn.
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
     Report pause_now(const Tags& tags, const PauseOptions& options);
-    /// What finds no room for tags that come is tried again for as long as somebody makes some: `act(device)`, which
-    /// sets the device that had none where it throws OutOfMemory.
+    /// Retries `act(device)` while it throws OutOfMemory and room may still be made for the tags being resumed. On
+    /// OutOfMemory `act` sets `device` to the device without room.
     template <class Act>
     decltype(auto) with_patience(const Tags& in, const std::optional<std::chrono::nanoseconds>& room_within,
                                  Act&& act) {
@@ -130,22 +129,22 @@ class SaverState {
                     throw;
                 }
             }
-            patience.sleep(); // others may make room: no turn is held
+            patience.sleep(); // no turn is held, so other threads can make room
         }
     }
     void resume_async_now(ArrivalState& arrival, const Tags& tags, const ResumeAsyncOptions& options,
                           const std::vector<std::string>& told, int& refused_by);
-    /// Throws Misuse for ranges that are not in live blocks of these.
+    /// Throws Misuse if a range is not inside live blocks of these members.
     static void require_parts_of(const char* what, const Members& members, const std::vector<BytesAt>& ranges);
-    /// `refused_by` and `may_wait` as for `resume_now`.
+    /// `refused_by`, `may_wait`: see `resume_now`.
     Report exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options, int& refused_by,
                         bool may_wait = true);
-    /// `refused_by`: the device that had no room, where it throws OutOfMemory. `may_wait`: for the device, rather than
-    /// find no room.
+    /// `refused_by`: set to the device without room if OutOfMemory is thrown. `may_wait`: whether to wait for the
+    /// device before failing for lack of room.
     Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by, bool may_wait = true,
                       const Deadline& deadline = {});
-    /// The devices among those of a use's tags, or else of the saver's, whose a stream or an event is; of the default
-    /// stream, all those of the tags. None where the saver is switched off.
+    /// Returns the driver that owns a stream or event, among those of the use's tags first, then among the saver's. For
+    /// the default stream, returns all drivers of the tags. Empty if the saver is switched off.
     template <class Mark>
     std::vector<AnyDriver> owners_of(const UseRecord& use, const Mark& mark) {
         const std::vector<AnyDriver> drivers = tags_.residents().drivers_of(use);
@@ -158,32 +157,32 @@ class SaverState {
         check(unknown, "ask whose stream or event it is");
         return {drivers.front()};
     }
-    /// Each tag once.
+    /// Returns each tag once.
     [[nodiscard]] static ResidentList residents_of(const Members& members);
-    /// Notes whose bytes a pause or a resume has dropped, where `once` or the tag's policy keeps none.
+    /// Records the tags whose bytes a pause discarded, because `once` or the tag's policy keeps none.
     void note_losses(const Members& members, const Report& report, const std::optional<AnyPolicy>& once,
                      const std::vector<std::uint64_t>& before) noexcept;
-    /// How often memory of each has gone away, for `note_losses`.
+    /// Returns how often each member was paused, for `note_losses`.
     [[nodiscard]] static std::vector<std::uint64_t> pauses_of(const Members& members);
-    /// Who holds memory now: a row for each tag and device.
+    /// Returns the current holders of memory, one row per tag and device.
     [[nodiscard]] std::vector<Holder> holders();
-    /// Attaches that, and a line of it where residency is in play, as it is for a use of the tags `wanted`. Needs host
-    /// memory, or does nothing.
+    /// Attaches the holders to an error, and a line of text if residency is in use, as for a use of the tags `wanted`.
+    /// Best effort: does nothing if host memory is short.
     void say_who_holds(Error& error, const Tags& wanted = {}) noexcept;
-    /// Counts what a report says of the arenas concerned.
+    /// Adds a report to the totals of the arenas concerned.
     static void note(const Members& members, const Report& report) noexcept;
     void warn_of_lost_bytes(const Report& report, const PauseOptions& options);
-    /// Inside a handler: keeps the exception, with the tag's name, if it is the first.
+    /// Called inside a catch handler: adds the tag's name to the exception and keeps it if it is the first.
     static void remember(std::exception_ptr& first, const Member& member);
-    /// The arenas whose policies keep bytes; Misuse for a tag that was named and whose policy does not.
+    /// Returns the arenas whose policies keep bytes. Throws Misuse if a tag was named whose policy does not.
     Members keeping(const char* what, const Tags& tags);
-    /// What giving up a block of an arena so comes to now, captures and devices considered.
+    /// Adjusts `order`, by which a block of this arena is freed, for open captures and for streams of other devices.
     void look_at(FreeOrder& order, const ArenaBase& arena);
-    /// The same where the program names no order.
+    /// Returns the adjusted order for a free without an explicit order.
     FreeOrder order_now(const ArenaBase& arena);
-    /// When elastic memory that is released now may go.
+    /// Returns when the pages of elastic memory released now may be unmapped.
     FreeOrder release_order(const ArenaBase& arena, const Order& order);
-    /// The devices that an order may name besides those of the tags concerned.
+    /// Returns the devices that an order may name in addition to those of the tags concerned.
     std::vector<AnyDriver> others_for(const Order& order);
     template <class What>
     void run_hooks(const HookList<What>& hooks, What& event, bool all) {
@@ -195,13 +194,13 @@ class SaverState {
         }
     }
 
-    /// Whether anybody is told of a pause.
+    /// Returns whether any pause hook is registered.
     [[nodiscard]] bool pause_hooks() const noexcept {
         return !before_pause_.empty() || !after_pause_.empty() || !after_failed_pause_.empty();
     }
-    /// Runs the hooks of a pause that came to nothing after hooks before it had begun to run. What they throw is told.
+    /// Runs the hooks for a failed or unneeded pause whose before-hooks had started. Their exceptions are reported.
     void tell_failed(PauseEvent& event) noexcept;
-    /// `act()`, which runs the hooks before a pause, and the pause.
+    /// Runs `act()`, which runs the before-hooks and the pause; on failure calls `tell_failed`.
     template <class Act>
     void or_tell_failed(PauseEvent& event, Act&& act) {
         try {
@@ -212,29 +211,29 @@ class SaverState {
         }
     }
 
-    /// The names, if somebody listens.
+    /// Returns the tags' names if `hooks` is true or there is an event sink; otherwise nothing.
     [[nodiscard]] std::vector<std::string> names_for(const Tags& tags, bool hooks);
-    /// An operation on these tags, for those who listen.
+    /// Reports the begin and end of an operation on these tags to the event sink.
     [[nodiscard]] Span span_of(const std::vector<std::string>& names, const char* what) const;
     static std::string listed(const std::vector<std::string>& names);
 
-    std::shared_ptr<const ForkMark> fork_ = std::make_shared<const ForkMark>(); // asked before any lock
+    std::shared_ptr<const ForkMark> fork_ = std::make_shared<const ForkMark>(); // checked before any lock is taken
     AnyDriver driver_;
     SaverOptions options_;
     RegionStacks regions_;
     OpenCaptures captures_{fork_};
     HookThreads hook_threads_{fork_};
     HookThreads asking_{fork_};         // threads that run on_no_room
-    HookThreads asking_elastic_{fork_}; // and those that run an on_reclaim
+    HookThreads asking_elastic_{fork_}; // threads that run an on_reclaim
     HookList<WantedRoom> elastic_{fork_};
     HookList<PauseEvent> before_pause_{fork_};
     HookList<PauseEvent> after_pause_{fork_};
     HookList<PauseEvent> after_failed_pause_{fork_};
     HookList<ResumeEvent> before_resume_{fork_};
     HookList<ResumeEvent> after_resume_{fork_};
-    Turn room_turn_; // one thread looks for room at a time: what it holds nobody else finds
+    Turn room_turn_; // one thread releases memory at a time, because others cannot find what it holds
     std::atomic<std::uint64_t> room_made_{0};
-    std::atomic<unsigned> looks_{0}; // for SaverOptions::pressure: not 0 while a thread is at it
+    std::atomic<unsigned> looks_{0}; // for SaverOptions::pressure: non-zero while a thread is releasing memory
     TagTable tags_;
 
 public:

@@ -1,4 +1,4 @@
-// Work that a stream or an event stands for, marked once and asked later. Does not know what waits for it.
+// Marks of submitted work, which can be queried and waited for. Knows nothing about their users.
 #pragma once
 
 #include "memsaver/core/order.hpp"
@@ -12,11 +12,11 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// The work that a stream of some driver's device has been given so far, or what an event of the program's marks. The
-/// program's stream and event may go as soon as this is made.
+/// Marks the work submitted to a stream so far, or the work before an event of the program. The program may close the
+/// stream or event once this object is constructed.
 class StreamMark final : public WorkMark {
 public:
-    /// Throws what a failing driver call stands for.
+    /// Throws the exception for a failed driver call.
     StreamMark(AnyDriver driver, StreamRef stream) : driver_{std::move(driver)} {
         check(event_.open(driver_, stream), "open an event");
         check(driver_.record(event_.get(), stream), "record an event");
@@ -33,11 +33,11 @@ public:
 
 private:
     AnyDriver driver_;
-    OwnedStream relay_; // of an event: closed later than what was recorded in it
+    OwnedStream relay_; // used for events; closed after the event that is recorded in it
     OwnedEvent event_;
 };
 
-/// Several of them: passes once all have.
+/// A combination of marks; completes once all of them have.
 class AllMarks final : public WorkMark {
 public:
     explicit AllMarks(std::vector<std::unique_ptr<const WorkMark>> marks) : marks_{std::move(marks)} {}

@@ -58,15 +58,15 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
                        : wanted.of_new_graphs    ? *wanted.of_new_graphs
                                                  : AnyPolicy{Discard{}};
     const auto making = making_.emplace(wanted.tag, Making{std::this_thread::get_id(), nullptr}).first;
-    lock.unlock(); // making an arena, and taking what it reserves, takes its time
+    lock.unlock(); // making an arena and reserving its memory takes time
     retry_leftovers();
     std::shared_ptr<Member> member;
     try {
         member = make(wanted, driver, std::move(policy));
         lock.lock();
-        making->second.member = member; // from now on `set_margin` and `set_capacity` find it
+        making->second.member = member; // `set_margin` and `set_capacity` find it from here on
         if (!member->own_margin) set_margin(*member, options_.margin);
-        const auto tag = tags_.find(wanted.tag); // on another device, perhaps
+        const auto tag = tags_.find(wanted.tag); // the tag may exist on another device
         if (tag != tags_.end() && tag->second.capacity != 0 && member->options.capacity == 0) {
             set_capacity(*member, tag->second.capacity);
         }
@@ -77,7 +77,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
         add_locked(member, said);
     } catch (...) {
         if (!lock.owns_lock()) lock.lock();
-        making->second.member = nullptr; // so that it ends without the lock
+        making->second.member = nullptr; // so that it is destroyed without the lock
         lock.unlock();
         if (member != nullptr) undo(std::move(member));
         lock.lock();
@@ -99,12 +99,12 @@ MEMSAVER_INLINE void TagTable::undo(std::shared_ptr<Member> member) noexcept {
     } catch (const std::bad_alloc&) {
         kept = true;
     }
-    if (member->core != nullptr && member->core->mapped_bytes() != 0) kept = true; // of a device that is lost
-    if (!kept) return forget_addresses(*member);                                   // which keep the arena
+    if (member->core != nullptr && member->core->mapped_bytes() != 0) kept = true; // the device is lost
+    if (!kept) return forget_addresses(*member); // the directory's entries keep the arena alive
     try {
         const std::lock_guard lock{mutex_};
         leftovers_.push_back(std::move(member));
-    } catch (const std::bad_alloc&) { // its addresses keep it until the saver dies
+    } catch (const std::bad_alloc&) { // the directory keeps it until the saver is destroyed
     }
 }
 
@@ -220,7 +220,7 @@ MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& t
                 }
             } else {
                 found.reserve(tags.size());
-                std::set<const Resident*> seen; // of long lists
+                std::set<const Resident*> seen; // for long lists
                 for (const std::string& name : tags.names()) {
                     const auto tag = tags_.find(name);
                     unknown = unknown || tag == tags_.end();
@@ -234,7 +234,7 @@ MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& t
             }
             if (!unknown && !closed_) return found;
         }
-        require(what, tags); // which throws, unless the tag has just been made
+        require(what, tags); // throws, unless the tag has just been made
     }
 }
 
@@ -258,7 +258,7 @@ MEMSAVER_INLINE void TagTable::clean_list() noexcept {
         const auto idle = [&] { return member->core->idle_for_pause() && member->core->nothing_paused(); };
         if (!idle()) return false;
         member->core->listed.store(false);
-        if (idle()) return true; // whoever maps memory from here on sees that it is not listed
+        if (idle()) return true; // a thread that maps memory from here on sees that it is not listed
         member->core->listed.store(true);
         return false;
     });
@@ -271,8 +271,8 @@ MEMSAVER_INLINE TagTable::Members::iterator TagTable::member_at(std::uint64_t se
 }
 
 MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
-    std::shared_ptr<Member> last;  // dies after the lock
-    std::optional<AnyDriver> left; // so does this
+    std::shared_ptr<Member> last; // destroyed after the lock is released, as is `left`
+    std::optional<AnyDriver> left;
     const std::lock_guard lock{mutex_};
     const auto is = [&](const std::shared_ptr<Member>& other) { return other.get() == &member; };
     const auto tag = tags_.find(member.tag);
@@ -326,7 +326,7 @@ MEMSAVER_INLINE std::size_t TagTable::margin_of(const std::string& tag) noexcept
     const std::lock_guard lock{mutex_};
     const auto found = tags_.find(tag);
     if (found == tags_.end()) return options_.margin;
-    std::size_t margin = 0; // the saver's is theirs, where they have none of their own
+    std::size_t margin = 0; // members without a margin of their own have the saver's
     for (const auto& member : found->second.members) margin = std::max(margin, member->options.margin);
     return margin;
 }
@@ -336,7 +336,7 @@ MEMSAVER_INLINE void TagTable::set_capacity(const Members& members, std::size_t 
     for (const auto& member : members) {
         set_capacity(*member, bytes);
         if (const auto tag = tags_.find(member->tag); tag != tags_.end()) tag->second.capacity = bytes;
-        const auto making = making_.find(member->tag); // for another device
+        const auto making = making_.find(member->tag); // being made on another device
         if (making != making_.end() && making->second.member != nullptr) set_capacity(*making->second.member, bytes);
     }
 }
@@ -378,7 +378,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const Wa
         if (wanted.options) require_same(*member, *wanted.options);
         return member;
     }
-    if (wanted.options) require_same(*known->second.resident, *wanted.options); // of the tag, on all of its devices
+    if (wanted.options) require_same(*known->second.resident, *wanted.options); // options of the tag on all devices
     return nullptr;
 }
 
@@ -429,7 +429,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::make(const WantedTag
     ArenaCore* core = nullptr;
     PlainArena* plain = nullptr;
     if (enabled) {
-        // Addresses come with growth, when the arena has long been made.
+        // Addresses are reserved as the arena grows, long after it was made.
         const auto self = std::make_shared<std::weak_ptr<ArenaBase>>();
         const std::shared_ptr<ArenaCore> made = make_arena_core(
             driver, tag, policy, options, [this, self](Range segment) { directory_.add(segment, self->lock()); });
@@ -463,7 +463,7 @@ MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member,
     }
     try {
         tag->second.members.reserve(tag->second.members.size() + 1);
-        residents_.add(*tag->second.resident, member->core); // the last that may throw
+        residents_.add(*tag->second.resident, member->core); // the last call that may throw
     } catch (...) {
         if (new_tag) tags_.erase(tag);
         throw;

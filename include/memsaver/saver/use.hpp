@@ -1,4 +1,4 @@
-// Use: tags that are here for as long as it lives. Does not know how they come.
+// `Use`: keeps tags resident for as long as it lives. Knows nothing about how tags are resumed.
 #pragma once
 
 #include "memsaver/core/handles.hpp"
@@ -16,12 +16,12 @@ class SaverCore;
 class UseRecord;
 } // namespace detail
 
-/// Tags that are in use, and so are not paused: their memory is here, at the addresses that it always had, from
-/// MemorySaver::use until this ends and what `until` marked has passed. Move-only, may end on any thread. Held by the
-/// thread that made it or moved it last, which does not wait for other uses meanwhile. Move it before that thread ends:
-/// the system gives the ids of ended threads to new ones, which would be taken for the holder. A default one, one that
-/// was moved from and one that was released hold nothing. Keeps the saver's core alive; after `close()`, and in a
-/// forked child, its end is quiet.
+/// Keeps tags in use, so that they are not paused: their memory is resident, at its usual addresses, from
+/// MemorySaver::use until this object is destroyed and the work marked by `until` has completed. Move-only; may be
+/// destroyed on any thread. It is held by the thread that made it or moved it last, and that thread does not wait for
+/// other uses. Move it to another thread before its holder ends: the system reuses thread ids, so a new thread would be
+/// mistaken for the holder. A default-constructed, moved-from or released Use holds nothing. Keeps the saver's core
+/// alive; after `close()`, and in a forked child, the destructor is silent.
 class Use {
 public:
     Use() noexcept;
@@ -29,31 +29,32 @@ public:
     Use& operator=(Use&& other) noexcept;
     ~Use();
 
-    /// The tags also stay until `stream`, of any device of theirs, has passed what it was given so far. Does not wait,
-    /// and can be called for several. The stream may be closed afterwards. A stream that is being captured, and a use
-    /// that holds nothing, are Misuse; throws what a failing driver call stands for, and then the use is as it was.
+    /// Keeps the tags resident until `stream` has completed all work submitted to it so far. The stream may belong to
+    /// any of the tags' devices, and may be closed after the call. Does not wait; may be called for several streams.
+    /// Throws Misuse if the stream is being captured or the use holds nothing, or the exception for a failed driver
+    /// call; then the use is unchanged.
     void until(StreamRef stream);
-    /// The same for the default stream of each of the tags' devices.
+    /// As above, for the default stream of each of the tags' devices.
     void until(std::nullptr_t) { until(StreamRef{}); }
-    /// The same for an event that was recorded, which may be recorded anew or closed afterwards.
+    /// As above, for a recorded event, which may be recorded again or closed after the call.
     void until(EventRef event);
 
-    /// Those of its tags whose bytes were dropped (by a policy that keeps none, or for once) since a use that was told
-    /// of it, or that came before, has ended: they have to be filled anew.
+    /// Returns the tags whose bytes were discarded (by a policy that keeps none, or by a one-time override) and must be
+    /// filled again. A loss is reported to every use until one that was told of it has ended.
     [[nodiscard]] std::vector<std::string> lost() const;
 
-    /// Ends it now. What was submitted and not marked by `until` must have passed. Of one that holds nothing, does
-    /// nothing. Does not throw.
+    /// Ends the use now. Submitted work that was not marked by `until` must have completed. A no-op if the use holds
+    /// nothing.
     void release() noexcept;
 
-    /// Whether it holds its tags.
+    /// Returns whether the use holds its tags.
     [[nodiscard]] explicit operator bool() const noexcept { return record_ != nullptr; }
 
 private:
     friend class detail::SaverCore;
     Use(std::shared_ptr<detail::SaverCore> saver, std::unique_ptr<detail::UseRecord> record) noexcept;
 
-    std::shared_ptr<detail::SaverCore> saver_; // declared first, so that it dies last
+    std::shared_ptr<detail::SaverCore> saver_; // declared first, so that it is destroyed last
     std::unique_ptr<detail::UseRecord> record_;
 };
 
