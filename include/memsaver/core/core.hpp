@@ -1,4 +1,4 @@
-// Plain types: sizes, addresses, errors, events, reports. They do not know memory.
+// Plain types: sizes, addresses, errors, events, reports. They know nothing about memory management.
 #pragma once
 
 #include "memsaver/core/error.hpp"

@@ -1,5 +1,5 @@
-// The exceptions, and `check`, which turns a Status into one.
-// Knows nothing of memory: what was attempted arrives as text.
+// The library's exceptions, and `check`, which turns a Status into one. Knows nothing about memory: callers describe
+// the attempted operation as text.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -21,67 +21,68 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A place in source code. The standard's source_location is missing from clang 14; these builtins are everywhere.
+/// A source location. clang 14 lacks std::source_location; these builtins are available in all supported compilers.
 struct SourcePlace {
     const char* file = "";
     const char* function = "";
     unsigned line = 0;
 
-    /// As a default argument: the place of the call that left it out.
+    /// As a default argument: the location of the call that omitted it.
     static constexpr SourcePlace here(const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(),
                                       unsigned line = static_cast<unsigned>(__builtin_LINE())) noexcept {
         return {file, function, line};
     }
 
-    /// "engine.cpp:17"; the library's own files without the folders that lead to them; empty for no place.
+    /// "engine.cpp:17". Paths of the library's own files start at "memsaver/". Empty if no location is set.
     [[nodiscard]] std::string text() const;
-    /// Whether it is in the library's own files.
+    /// Returns whether the location is in one of the library's own files.
     [[nodiscard]] bool internal() const noexcept;
 };
 
 } // namespace detail
 
-// Exceptions have default visibility, so that one thrown in a library compiled with -fvisibility=hidden is caught by
-// its type in another.
+// The exceptions have default visibility, so that an exception thrown by a library compiled with -fvisibility=hidden
+// can be caught by type in another library.
 
-/// What everything that this library throws can tell. An interface beside the standard's exceptions: OutOfMemory is
-/// also a std::bad_alloc, the others are also std::runtime_error, and `catch (const std::exception&)` finds them all.
+/// The interface of every exception that this library throws. It is separate from the standard exception classes:
+/// OutOfMemory is also a std::bad_alloc, all others are also std::runtime_error, and `catch (const std::exception&)`
+/// catches every one of them.
 class [[gnu::visibility("default")]] Error {
 public:
     virtual ~Error() = default;
 
-    /// What was attempted, and what went wrong.
+    /// The attempted operation and the reason for its failure.
     [[nodiscard]] virtual const char* what() const noexcept = 0;
-    /// The tag concerned; empty where none is, or several are.
+    /// The tag concerned; empty if there is none or if several tags are concerned.
     [[nodiscard]] const std::string& tag() const noexcept { return facts_->tag; }
-    /// What the driver answered; `ok()` where no driver call failed.
+    /// The status that the driver returned; `ok()` if no driver call failed.
     [[nodiscard]] Status status() const noexcept { return facts_->status; }
-    /// What a pause, resume or trim had done before it failed; empty for other calls.
+    /// The work that a pause, resume or trim completed before it failed; empty for other calls.
     [[nodiscard]] const Report& report() const noexcept { return facts_->report; }
 
-    /// Who holds what, where a saver throws OutOfMemory or NotIdle: a row for each tag and device with memory. Else
-    /// empty.
+    /// The holders of device memory, if a saver throws OutOfMemory or NotIdle: one row for each tag and device with
+    /// memory. Otherwise empty.
     [[nodiscard]] const std::vector<Holder>& holders() const noexcept { return facts_->holders; }
 
-    /// The line that wanted the call that failed, "memsaver/arena/pages.ipp:205", for a report of a bug; empty where no
-    /// driver call failed.
+    /// The source line that attempted the failed driver call, for bug reports: "memsaver/arena/pages.ipp:205". Empty if
+    /// no driver call failed.
     [[nodiscard]] std::string place() const { return facts_->place.text(); }
 
-    /// Notes the line that wanted the call that failed.
+    /// Sets the source line that attempted the failed call.
     void attach(const detail::SourcePlace& place) noexcept { facts_->place = place; }
-    /// Gives the exception, and the copies that were made of it, another report.
+    /// Replaces the report of this exception and of all its copies.
     void attach(Report report) { facts_->report = std::move(report); }
     void attach(std::vector<Holder> holders) { facts_->holders = std::move(holders); }
-    /// Puts more at the end of the text. May throw bad_alloc; then the text is as it was.
+    /// Appends to the text. Strong exception guarantee: may throw std::bad_alloc and then changes nothing.
     virtual void append(const std::string& text) = 0;
-    /// Names the tag concerned, unless one has been named before.
+    /// Names the tag concerned, unless a tag has already been named.
     void attach_tag(const std::string& tag) {
         if (facts_->tag.empty()) facts_->tag = tag;
     }
 
 protected:
     explicit Error(Status status) : facts_{std::make_shared<Facts>(Facts{{}, status, {}, {}, {}})} {}
-    Error(const Error&) noexcept = default; // never a move: an exception always has its facts
+    Error(const Error&) noexcept = default; // never moved: an exception always has its facts
     Error& operator=(const Error&) noexcept = default;
 
 private:
@@ -92,11 +93,11 @@ private:
         detail::SourcePlace place;
         std::vector<Holder> holders;
     };
-    std::shared_ptr<Facts> facts_; // shared by copies: copying an exception does not throw
+    std::shared_ptr<Facts> facts_; // shared by copies, so that copying an exception does not throw
 };
 
-/// The device has no room, though memory that nobody holds was taken first. Nothing changed; the same call succeeds
-/// once there is room.
+/// The device is out of memory, even after unused memory was released. Nothing changed; the same call succeeds once
+/// enough memory is free.
 class [[gnu::visibility("default")]] OutOfMemory : public Error, public std::bad_alloc {
 public:
     OutOfMemory(const std::string& what, std::size_t needed_bytes, std::size_t free_bytes, Status status = {})
@@ -104,9 +105,9 @@ public:
 
     [[nodiscard]] const char* what() const noexcept override { return text_.what(); }
     void append(const std::string& text) override { text_ = std::runtime_error{text_.what() + text}; }
-    /// Physical bytes that the call wanted to take, of the device that refused.
+    /// Physical bytes requested from the device that refused.
     [[nodiscard]] std::size_t needed_bytes() const noexcept { return needed_bytes_; }
-    /// Physical bytes that were free on the device when it was asked after the failure.
+    /// Physical bytes that were free on the device when queried after the failure.
     [[nodiscard]] std::size_t free_bytes() const noexcept { return free_bytes_; }
 
 private:
@@ -117,7 +118,7 @@ private:
 
 namespace detail {
 
-/// What all exceptions but OutOfMemory are.
+/// The base class of all exceptions except OutOfMemory.
 class [[gnu::visibility("default")]] RuntimeError : public Error, public std::runtime_error{
     public : explicit RuntimeError(const std::string& what, Status status = {}) : Error{status},
     std::runtime_error{what} {} [[nodiscard]] const char* what()
@@ -130,44 +131,44 @@ void append(const std::string& text) override {
 
 } // namespace detail
 
-/// The host has no room. The memory concerned is still active.
+/// The host is out of memory. The device memory concerned is still active.
 class [[gnu::visibility("default")]] OutOfHostMemory : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
 
-/// The device or its context is lost. Backups stay readable, `close()` works.
+/// The device or its context is lost. Backups stay readable, and `close()` still works.
 class [[gnu::visibility("default")]] DeviceLost : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
 
-/// A driver call failed in some other way.
+/// A driver call failed for any other reason.
 class [[gnu::visibility("default")]] DriverError : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
 
-/// There is no usable device or driver, or the machine lacks what was asked for; the text says what.
+/// There is no usable device or driver, or the machine lacks a requested feature; the text names it.
 class [[gnu::visibility("default")]] Unavailable : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
 
-/// The file that bytes are to come from is not the one that they were loaded from: replaced, written to, or cut. The
-/// text names it. The memory is as it was: a resume that throws this leaves its tag paused.
+/// A source file no longer matches the file from which the bytes were loaded: it was replaced, written to or truncated.
+/// The text names the file. The memory is unchanged: a resume that throws this leaves its tag paused.
 class [[gnu::visibility("default")]] SourceChanged : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
 
-/// The device was still at work, or a tag still in use, when the time allowed ran out. Nothing changed.
+/// The timeout expired while the device was still busy or a tag was still in use. Nothing changed.
 class [[gnu::visibility("default")]] NotIdle : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
 
-/// The program asked for something that cannot be meant: the text says what, with which tag, pointer and size.
+/// An invalid argument, or a call in the wrong state. The text gives the reason, the tag, the pointer and the size.
 class [[gnu::visibility("default")]] Misuse : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
 
-/// What was attempted, and the line that wanted it. Converts from a literal, so that `check(status, "map pages")`
-/// notes its own line.
+/// A description of the attempted operation, and the source line that attempted it. Converts from a literal, so that
+/// `check(status, "map pages")` records the line of the call.
 struct Attempt {
     // NOLINTNEXTLINE(google-explicit-constructor): the conversion is the point
     constexpr Attempt(const char* text, detail::SourcePlace at = detail::SourcePlace::here()) noexcept
@@ -177,26 +178,27 @@ struct Attempt {
     detail::SourcePlace place;
 };
 
-/// Throws the exception that `status` stands for, `detail` in its text. `needed_bytes` and `free_bytes` go into an
-/// OutOfMemory.
+/// Throws the exception that corresponds to `status`, with `detail` in its text. `needed_bytes` and `free_bytes` are
+/// stored in an OutOfMemory.
 [[noreturn]] void raise(const Status& status, const Attempt& attempt, const std::string& detail = {},
                         std::size_t needed_bytes = 0, std::size_t free_bytes = 0);
 
-/// Returns if `status` is ok; otherwise throws what it stands for. For drivers' calls, in policies and programs.
+/// Returns if `status` is ok; otherwise throws the corresponding exception. For driver calls in policies and programs.
 void check(const Status& status, const Attempt& attempt);
 
-/// The same, with the bytes and the address concerned in the text.
+/// The same, with the size in bytes and the address in the text.
 void check(const Status& status, const Attempt& attempt, std::size_t bytes, std::uintptr_t address);
 
 namespace detail {
 
-/// "map pages (2.00 MiB at 0x...) failed: CUDA_ERROR_INVALID_VALUE (1)"; with the line, if it is not the library's own.
+/// "map pages (2.00 MiB at 0x...) failed: CUDA_ERROR_INVALID_VALUE (1)", plus the source line if it is outside the
+/// library.
 std::string failure_text(const Status& status, const Attempt& attempt, const std::string& detail = {});
 
-/// An exception of an operation on one tag says which.
+/// Adds the tag's name to an exception of an operation on that tag.
 void name_tag(Error& error, const std::string& tag) noexcept;
 
-/// Answers what `act()` answers; an error that names no tag names this one.
+/// Returns the result of `act()`. An error that names no tag gets this one.
 template <class Act>
 decltype(auto) naming(const std::string& tag, Act&& act) {
     try {
@@ -207,18 +209,18 @@ decltype(auto) naming(const std::string& tag, Act&& act) {
     }
 }
 
-/// The same error, which names this tag.
+/// Returns `error` with this tag's name.
 template <class E>
 E about_tag(const std::string& tag, E error) noexcept {
     name_tag(error, tag);
     return error;
 }
 
-/// Throws OutOfHostMemory for the language's std::bad_alloc.
+/// Throws OutOfHostMemory in place of std::bad_alloc.
 [[noreturn]] void raise_no_host_memory();
 
-/// Answers what `act()` answers; the host's std::bad_alloc becomes OutOfHostMemory. Stands once at each public
-/// boundary. What had been done stands.
+/// Returns the result of `act()`, and turns the host's std::bad_alloc into OutOfHostMemory. Used once at each public
+/// boundary. Work that was already done is not rolled back.
 template <class Act>
 decltype(auto) translated(Act&& act) {
     try {

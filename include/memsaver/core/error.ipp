@@ -62,7 +62,7 @@ MEMSAVER_INLINE std::string failure_text(const Status& status, const Attempt& at
 MEMSAVER_INLINE void name_tag(Error& error, const std::string& tag) noexcept {
     try {
         error.attach_tag(tag);
-    } catch (const std::bad_alloc&) { // then its text has to do
+    } catch (const std::bad_alloc&) { // out of host memory: the error stays without a tag
     }
 }
 

@@ -1,4 +1,4 @@
-// What the library tells a program that wants to know, besides what it returns and throws.
+// Events: notifications that the library sends to a program, in addition to return values and exceptions.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -11,63 +11,63 @@
 
 namespace memsaver::inline v0_2 {
 
-/// What an Event tells of.
+/// The kind of an Event.
 enum class EventKind : unsigned char {
-    ignored,   ///< a failure where nothing could be thrown: in a destructor, or while another failure was undone
-    retried,   ///< the device had no room; memory that nobody used was given back and the call tried again
-    trimmed,   ///< memory that nobody used was given back
-    fell_back, ///< something is done in a slower way than was asked for
-    warned,    ///< something was done as asked that may not have been meant; `text` says how to ask for it by name
-    began,     ///< a pause, resume, trim, save, restore or capture, as `text` says; `ended` follows, whatever happens
-    ended,     ///< the same `tag`, `device` and `text` as when it began, perhaps on another thread
+    ignored,   ///< a failure that could not be thrown, in a destructor or during rollback of another failure
+    retried,   ///< the device was out of memory; unused memory was released and the call retried
+    trimmed,   ///< unused memory was released
+    fell_back, ///< a slower method is used than the one requested
+    warned,    ///< the call succeeded but may not be what the program intended; `text` gives the explicit alternative
+    began,     ///< a pause, resume, exchange, trim, save, restore or capture, named in `text`; `ended` always follows
+    ended,     ///< same `tag`, `device` and `text` as the matching `began`; may come from another thread
     progress,  ///< `bytes_done` of `bytes_total` have been copied
 };
 
-/// What an EventSink is told.
+/// The argument of an EventSink.
 struct Event {
     EventKind kind = EventKind::progress;
-    std::string tag;             ///< the tag concerned; of `began` and `ended`, perhaps several: "weights, kv_cache"
+    std::string tag;             ///< the tag concerned; for `began` and `ended`, possibly several: "weights, kv_cache"
     int device = 0;              ///< the number of the device concerned
-    std::string text;            ///< what happened, for people
-    std::size_t bytes_done = 0;  ///< copied so far, of `progress`; given back, of pools that were `trimmed`
-    std::size_t bytes_total = 0; ///< to copy in all, of `progress`; held before, of such pools
+    std::string text;            ///< human-readable description
+    std::size_t bytes_done = 0;  ///< for `progress`: bytes copied so far; for `trimmed` pools: bytes released
+    std::size_t bytes_total = 0; ///< for `progress`: total bytes to copy; for `trimmed` pools: bytes held before
 };
 
-/// Called on whatever thread has something to tell, perhaps in the middle of a call that holds a lock: it must not call
-/// back into the saver. What it throws is swallowed.
+/// Called on the thread that reports the event, possibly while a lock is held: it must not call back into the saver.
+/// Exceptions that it throws are swallowed.
 using EventSink = std::function<void(const Event&)>;
 
-/// "ignored", "retried" and so on.
+/// The name of the kind: "ignored", "retried" and so on.
 [[nodiscard]] const char* name_of(EventKind kind) noexcept;
 
-/// Writes a line for each event to standard error, but for `progress`, `began` and `ended`, which are many.
+/// Writes a line to standard error for each event except `progress`, `began` and `ended`, which are frequent.
 [[nodiscard]] EventSink stderr_sink();
 
 /// Writes every event to `file` as a line of JSON: {"kind":"trimmed","tag":"weights","device":0,"text":"...",
-/// "bytes_done":0,"bytes_total":0}. Each line is written as a whole and flushed; bytes that are no UTF-8 pass as they
-/// are. Does not own the file, which must outlive the sink.
+/// "bytes_done":0,"bytes_total":0}. Each line is written as a whole and flushed. Bytes that are not valid UTF-8 are
+/// passed through unchanged. Does not own the file, which must outlive the sink.
 [[nodiscard]] EventSink json_lines_sink(std::FILE* file);
 
 namespace detail {
 
-/// Tells a sink, if there is one; never throws.
+/// Sends an event to the sink, if there is one. Never throws.
 template <class MakeEvent>
 void tell(const EventSink& sink, MakeEvent&& make_event) noexcept {
     if (!sink) return;
     try {
         sink(make_event());
-    } catch (...) { // a sink's trouble is not its teller's
+    } catch (...) { // exceptions of the sink do not concern the caller
     }
 }
 
-/// A text as JSON has it, in quotation marks; bytes that are no UTF-8 pass as they are.
+/// Quotes and escapes a text as a JSON string. Bytes that are not valid UTF-8 are passed through unchanged.
 [[nodiscard]] std::string json_quoted(const std::string& text);
 
-/// The event as one line of JSON, without the line's end.
+/// The event as one line of JSON, without the newline.
 [[nodiscard]] std::string json_of(const Event& event);
 
-/// Tells `began` when it is made and, however that comes about, `ended` when it dies, with the same tag, device and
-/// text; perhaps on another thread. Costs nothing where nobody listens. Move-only, never throws. The sink outlives it.
+/// Reports `began` on construction and `ended` on destruction, with the same tag, device and text. Destruction may
+/// happen on another thread. Costs nothing without a sink. Move-only, never throws. The sink must outlive the span.
 class Span {
 public:
     Span() = default;

@@ -31,7 +31,7 @@ MEMSAVER_INLINE EventSink stderr_sink() {
         std::string line = std::string{"memsaver: "} + name_of(event.kind) + ": ";
         if (!event.tag.empty()) line += "tag \"" + event.tag + "\" on ";
         line += "device " + std::to_string(event.device) + ": " + event.text + '\n';
-        (void)std::fwrite(line.data(), 1, line.size(), stderr); // one call, so that lines do not mix
+        (void)std::fwrite(line.data(), 1, line.size(), stderr); // one call, so that lines do not interleave
     };
 }
 
@@ -74,7 +74,7 @@ MEMSAVER_INLINE Span::Span(const EventSink& sink, const std::string& tag, int de
     try {
         told_ = {EventKind::began, tag, device, text};
         sink_ = &sink;
-    } catch (...) { // no memory for the text: nothing is told
+    } catch (...) { // no memory for the text: nothing is reported
         return;
     }
     tell(sink, [&] { return told_; });

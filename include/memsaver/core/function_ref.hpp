@@ -1,4 +1,4 @@
-// A function that is called while its caller waits: borrowed, not owned. Takes no memory, as std::function may.
+// A non-owning reference to a function that is called before its caller returns. Unlike std::function, never allocates.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace detail {
 template <class Signature>
 class FunctionRef;
 
-/// Lives as long as the argument that it was made from.
+/// Must not outlive the argument that it was made from.
 template <class R, class... Arguments>
 class FunctionRef<R(Arguments...)> {
 public:

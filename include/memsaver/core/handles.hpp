@@ -1,5 +1,5 @@
-// The small values that drivers and programs exchange: addresses, page handles, streams, events, graphs.
-// Nothing here owns anything.
+// The small values that drivers and programs exchange: addresses, page handles, streams, events, graphs. None of them
+// owns a resource.
 #pragma once
 
 #include <concepts>
@@ -14,22 +14,22 @@ struct CUmemPoolHandle_st; // cudaMemPool_t and CUmemoryPool
 
 namespace memsaver::inline v0_2 {
 
-struct HostStream; // what a HostDriver's streams and events point to
+struct HostStream; // the targets of a HostDriver's stream and event pointers
 struct HostEvent;
 struct HostPool;
 
-/// A device address. On every machine here it is also what a pointer to it holds.
+/// A device address. On every supported machine it is also the value of a pointer to that memory.
 using Address = std::uintptr_t;
 
-/// One physical allocation: a number that only its driver can read.
+/// One physical allocation: a number that only its driver can interpret.
 struct PageHandle {
     std::uint64_t value = 0;
     friend constexpr bool operator==(const PageHandle&, const PageHandle&) = default;
 };
 
-/// A stream of work that somebody else owns. Converts from cudaStream_t, CUstream, HostDriver's streams, and classes
-/// that convert to the first; the default, written `nullptr`, is the device's default stream. No void* converts: what
-/// stands for a pointer to memory would pass for a stream.
+/// A non-owning reference to a stream. Converts from cudaStream_t, CUstream, HostDriver's streams, and classes that
+/// convert to the first. The default value, written `nullptr`, is the device's default stream. void* does not convert,
+/// because a pointer to memory would then be accepted as a stream.
 class StreamRef {
 public:
     constexpr StreamRef() noexcept = default;
@@ -40,7 +40,7 @@ public:
     template <class S>
     requires(!std::is_pointer_v<S> && std::convertible_to<const S&, CUstream_st*>) StreamRef(const S& stream)
     noexcept : native_{static_cast<CUstream_st*>(stream)} {}
-    /// For those who have a stream as an untyped pointer, as C interfaces do.
+    /// For callers that hold a stream as an untyped pointer, as C interfaces do.
     [[nodiscard]] static StreamRef from_native(void* stream) noexcept {
         StreamRef made;
         made.native_ = stream;
@@ -49,7 +49,8 @@ public:
 
     /// The pointer that it was made from; null for the default stream.
     [[nodiscard]] void* native() const noexcept { return native_; }
-    /// Whether it is CUDA's per-thread default stream (cudaStreamPerThread): one handle, another stream in each thread.
+    /// Returns whether it is CUDA's per-thread default stream (cudaStreamPerThread): one handle that names a different
+    /// stream in each thread.
     [[nodiscard]] bool per_thread() const noexcept { return reinterpret_cast<std::uintptr_t>(native_) == 2; }
     friend bool operator==(const StreamRef&, const StreamRef&) = default;
 
@@ -57,7 +58,7 @@ private:
     void* native_ = nullptr;
 };
 
-/// A mark in a stream that somebody else owns. Converts from cudaEvent_t, CUevent and HostDriver's events.
+/// A non-owning reference to an event. Converts from cudaEvent_t, CUevent and HostDriver's events.
 class EventRef {
 public:
     constexpr EventRef() noexcept = default;
@@ -73,29 +74,30 @@ private:
     void* native_ = nullptr;
 };
 
-/// A captured piece of work, ready to be launched, in the hands of its driver.
+/// A captured graph that is ready to be launched; its driver owns it.
 struct GraphRef {
     void* native = nullptr;
     friend bool operator==(const GraphRef&, const GraphRef&) = default;
 };
 
-/// Memory that the machine's own allocators keep: a stream-ordered pool that somebody else owns (converts from
-/// cudaMemPool_t and CUmemoryPool), the device's default pool, or what graphs with allocations of their own keep.
+/// A non-owning reference to memory kept by the machine's own allocators: a stream-ordered pool (converts from
+/// cudaMemPool_t and CUmemoryPool), the device's default pool, or the memory kept by graphs with allocations of their
+/// own.
 class PoolRef {
 public:
     constexpr PoolRef() noexcept = default; ///< the device's default pool
     PoolRef(CUmemPoolHandle_st* pool) noexcept : native_{pool} {}
     PoolRef(HostPool* pool) noexcept : native_{pool} {}
-    /// What graphs with allocations of their own keep of the device's memory between launches.
+    /// The device memory that graphs with allocations of their own keep between launches.
     [[nodiscard]] static constexpr PoolRef of_graphs() noexcept {
         PoolRef graphs;
         graphs.graphs_ = true;
         return graphs;
     }
 
-    /// The pointer that it was made from; null for the default pool, and for the memory of graphs.
+    /// The pointer that it was made from; null for the default pool and for graph memory.
     [[nodiscard]] void* native() const noexcept { return native_; }
-    /// Whether it was made by `of_graphs()`.
+    /// Returns whether it was made by `of_graphs()`.
     [[nodiscard]] constexpr bool graphs() const noexcept { return graphs_; }
     friend bool operator==(const PoolRef&, const PoolRef&) = default;
 
@@ -104,26 +106,26 @@ private:
     bool graphs_ = false;
 };
 
-/// An open file, in the hands of its driver.
+/// An open file descriptor; its driver owns it.
 struct FileRef {
     int descriptor = -1;
-    bool direct = false; ///< reads and writes bypass the page cache and want multiples of 4096 bytes
+    bool direct = false; ///< reads and writes bypass the page cache and require multiples of 4096 bytes
     friend constexpr bool operator==(const FileRef&, const FileRef&) = default;
 };
 
-/// By what a file is known again: another file, or a change of this one, differs in one of them.
+/// Identifies a version of a file: another file, or a change to this one, differs in at least one field.
 struct FileFacts {
     std::uint64_t device = 0; ///< of the file system
     std::uint64_t inode = 0;
     std::uint64_t bytes = 0;
-    std::int64_t changed = 0; ///< when its bytes last did, in nanoseconds since 1970
+    std::int64_t changed = 0; ///< time of the last change of its bytes, in nanoseconds since 1970
     friend constexpr bool operator==(const FileFacts&, const FileFacts&) = default;
 };
 
-/// Which way bytes are copied, seen from the device.
+/// The direction of a copy, seen from the device.
 enum class Direction : unsigned char { out, in };
 
-/// How a stream capture treats calls that could wait, as cudaStreamCaptureMode.
+/// How a stream capture treats calls that could wait; see cudaStreamCaptureMode.
 enum class CaptureMode : unsigned char { global, thread_local_, relaxed };
 
 /// Physical memory of a whole device, whoever holds it, in bytes.
@@ -132,24 +134,24 @@ struct DeviceMemory {
     std::size_t total_bytes = 0;
 };
 
-/// Device addresses: the `bytes` from `address` on.
+/// A range of device addresses: `bytes` bytes starting at `address`.
 struct Range {
     Address address = 0;
     std::size_t bytes = 0;
 
-    /// The first address behind them.
+    /// The first address after the range.
     [[nodiscard]] constexpr Address end() const noexcept { return address + bytes; }
     friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 
-/// One of several copies. Addresses are the device's or the host's.
+/// One of several copies. Addresses are device or host addresses.
 struct CopyPart {
     Address to = 0;
     Address from = 0;
     std::size_t bytes = 0;
 };
 
-/// Whether they have a byte in common.
+/// Returns whether two ranges have a byte in common.
 [[nodiscard]] constexpr bool overlap(const Range& a, const Range& b) noexcept {
     return a.address < b.end() && b.address < a.end();
 }

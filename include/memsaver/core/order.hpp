@@ -1,4 +1,4 @@
-// What an operation, or the reuse of a block, waits for.
+// What an operation, or the reuse of a freed block, waits for.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -13,35 +13,35 @@
 
 namespace memsaver::inline v0_2 {
 
-/// The tag for "the program knows that no work touches this memory any more": nothing is waited for.
+/// The program's assertion that no work touches the memory any more: the operation waits for nothing.
 struct AlreadyIdle {
     explicit AlreadyIdle() = default;
 };
 
-/// What is written where an AlreadyIdle is taken: `arena.deallocate(p, already_idle)`, `{.order = already_idle}`.
+/// The value to pass as an AlreadyIdle: `arena.deallocate(p, already_idle)`, `{.order = already_idle}`.
 inline constexpr AlreadyIdle already_idle{};
 
-/// What a pause or a trim waits for. By default, all work that every device concerned was given before the call: that
-/// wait breaks a stream capture that is open then, so a program that captures meanwhile names its streams.
+/// What a pause or a trim waits for. By default, it waits for all work submitted to every device concerned before the
+/// call. That wait breaks any open stream capture, so a program that captures at the same time names its streams.
 class Order {
 public:
-    /// What is waited for.
+    /// What the operation waits for.
     enum class Kind : unsigned char {
-        device, ///< all work that the devices concerned were given before the call
-        after,  ///< what `streams()` were given so far, and `events()`
+        device, ///< all work submitted to the devices concerned before the call
+        after,  ///< the work submitted to `streams()` so far, and `events()`
         idle,   ///< nothing
     };
 
     Order() = default;
     Order(AlreadyIdle) noexcept : kind_{Kind::idle} {}
-    /// As `after(...)`, for lists that are known only when the program runs. Throws Misuse where both are empty.
+    /// Like `after(...)`, for lists built at run time. Throws Misuse if both lists are empty.
     [[nodiscard]] static Order after_all(std::vector<StreamRef> streams, std::vector<EventRef> events = {});
 
-    /// What is waited for: by default, the device's work.
+    /// What the operation waits for; `Kind::device` by default.
     [[nodiscard]] Kind kind() const noexcept { return kind_; }
-    /// The streams that `after` was given, in that order; a null one is the default stream. Else empty.
+    /// The streams passed to `after`, in order; a null stream is the default stream. Empty for other kinds.
     [[nodiscard]] const std::vector<StreamRef>& streams() const noexcept { return streams_; }
-    /// The events that `after` was given, in that order. Else empty.
+    /// The events passed to `after`, in order. Empty for other kinds.
     [[nodiscard]] const std::vector<EventRef>& events() const noexcept { return events_; }
 
     template <class... Marks>
@@ -62,9 +62,9 @@ private:
     std::vector<EventRef> events_;
 };
 
-/// Waits only for what these streams have been given so far, and for these events: they are all, on every device
-/// concerned, that may still touch the memory. Takes what converts to StreamRef or EventRef; the default stream is that
-/// of every device concerned.
+/// Waits only for the work submitted to these streams so far, and for these events. The caller guarantees that no other
+/// work on any device concerned touches the memory. Accepts arguments that convert to StreamRef or EventRef; the
+/// default stream means the default stream of every device concerned.
 template <class... Marks>
 requires(sizeof...(Marks) > 0) Order after(const Marks&... marks) {
     return detail::translated([&] {
@@ -77,15 +77,15 @@ requires(sizeof...(Marks) > 0) Order after(const Marks&... marks) {
 
 namespace detail {
 
-/// When patience ends; none: never.
+/// The end of a timeout; empty means never.
 using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
-/// The one that comes first.
+/// The earlier of two deadlines.
 [[nodiscard]] inline Deadline earlier(const Deadline& a, const Deadline& b) noexcept {
     return !a || (b && *b < *a) ? b : a;
 }
 
-/// Work that has been submitted, on whatever device: its driver is not named.
+/// Work submitted to any device, without reference to its driver.
 class WorkMark {
 public:
     WorkMark() = default;
@@ -93,26 +93,26 @@ public:
     WorkMark& operator=(const WorkMark&) = delete;
     virtual ~WorkMark() = default;
 
-    /// Whether it has passed; never waits.
+    /// Sets `passed` to whether the work has completed. Never waits.
     virtual Status query(bool& passed) const noexcept = 0;
     virtual Status wait() const noexcept = 0;
 };
 
-/// When a freed block may be handed out again: after the device's work so far (the default), after one stream's, after
-/// another device's, at once, or never while a graph may be replayed in which it was freed.
+/// When a freed block may be reused: after all work submitted to the device so far (the default), after one stream's
+/// work, after another device's work, at once, or never while a graph in which it was freed may be replayed.
 struct FreeOrder {
     enum class Kind : unsigned char { device, stream, marked, idle, replayed };
     Kind kind = Kind::device;
     StreamRef stream{};
-    /// The graph that replays touch the block for, if it is freed in a capture. 0: one that nobody told of.
+    /// The graph whose replays touch the block, if it was freed in a capture. 0: a capture unknown to the saver.
     std::uint64_t graph = 0;
-    /// For `marked`: work of a stream that the arena's driver cannot be asked about.
+    /// For `marked`: work of a stream that the arena's driver cannot query.
     std::shared_ptr<const WorkMark> mark{};
 };
 
-/// None if it lies beyond what the clock can tell.
+/// The deadline for a timeout that starts now; empty if the timeout is unset or too long for the clock.
 Deadline deadline_after(const std::optional<std::chrono::nanoseconds>& timeout);
-/// Until then, at least 0; none: for ever.
+/// The time left until the deadline, at least 0; empty for no deadline.
 std::optional<std::chrono::nanoseconds> time_left(const Deadline& deadline);
 
 } // namespace detail

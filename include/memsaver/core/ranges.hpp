@@ -12,13 +12,13 @@ namespace detail {
 
 void sort_by_address(std::vector<Range>& ranges) noexcept;
 
-/// What is left of `ranges` without `holes`; both sorted and without overlap. Neighbours are joined.
+/// Returns `ranges` minus `holes`. Both must be sorted and non-overlapping. Adjacent results are joined.
 std::vector<Range> without(const std::vector<Range>& ranges, const std::vector<Range>& holes);
 
-/// The parts of `ranges` that lie in `mask`; both sorted and without overlap.
+/// Returns the parts of `ranges` that lie in `mask`. Both must be sorted and non-overlapping.
 std::vector<Range> intersection(const std::vector<Range>& ranges, const std::vector<Range>& mask);
 
-/// Whether every byte of `range` lies in `ranges`, which are sorted and without overlap. Needs no memory.
+/// Returns whether every byte of `range` lies in `ranges`, which must be sorted and non-overlapping. Does not allocate.
 bool covers(const std::vector<Range>& ranges, Range range) noexcept;
 
 } // namespace detail

@@ -1,5 +1,4 @@
-// Sizes in bytes: literals, rounding, and how a size is printed.
-// Does not know what the bytes are.
+// Sizes in bytes: literals, rounding and formatting.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -11,8 +10,8 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Sizes in bytes as they are written: `64_MiB`. Part of memsaver; `using namespace memsaver::literals` shows no more
-/// than these.
+/// Literals for sizes in bytes, such as `64_MiB`. Part of memsaver; `using namespace memsaver::literals` imports only
+/// these.
 inline namespace literals {
 /// `n` times 1024 bytes.
 constexpr std::size_t operator""_KiB(unsigned long long n) { return static_cast<std::size_t>(n) << 10; }
@@ -27,22 +26,22 @@ namespace detail {
 /// `value` rounded down to a multiple of `unit`, which is a power of two.
 constexpr std::size_t align_down(std::size_t value, std::size_t unit) noexcept { return value & ~(unit - 1); }
 
-/// `value` rounded up to a multiple of `unit`, which is a power of two. The caller has excluded overflow.
+/// `value` rounded up to a multiple of `unit`, which is a power of two. Precondition: no overflow.
 constexpr std::size_t align_up(std::size_t value, std::size_t unit) noexcept {
     return align_down(value + unit - 1, unit);
 }
 
-/// Whether `value` can be rounded up to a multiple of `unit` without overflow.
+/// Returns whether `value` can be rounded up to a multiple of `unit` without overflow.
 constexpr bool can_align_up(std::size_t value, std::size_t unit) noexcept {
     return value <= std::numeric_limits<std::size_t>::max() - (unit - 1);
 }
 
 } // namespace detail
 
-/// A size for people, in the largest binary unit that keeps it at 1 or more: "1.50 GiB", "512 B".
+/// Formats a size in the largest binary unit that keeps it at 1 or more: "1.50 GiB", "512 B".
 std::string format_bytes(std::uint64_t bytes);
 
-/// An address for people: "0x7f0000000000".
+/// Formats an address: "0x7f0000000000".
 std::string format_address(std::uintptr_t address);
 
 } // namespace memsaver::inline v0_2

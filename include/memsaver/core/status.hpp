@@ -1,5 +1,5 @@
-// What a driver call answers: a kind to act on, and the native code to report.
-// Below `check` (error.hpp) the library speaks in these; above it, in exceptions.
+// The result of a driver call: a kind to act on, and the native error code to report. Below `check` (error.hpp) the
+// library reports errors as Status; above it, as exceptions.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -9,34 +9,34 @@
 
 namespace memsaver::inline v0_2 {
 
-/// What an answer means to whoever gets it, on whatever machine.
+/// The portable meaning of a status.
 enum class StatusKind : unsigned char {
-    ok,                 ///< done
-    out_of_memory,      ///< the device has no room; harmless, may be tried again
-    out_of_host_memory, ///< the host has no room; harmless, may be tried again
-    gone,               ///< the device or its context is lost; nothing on it will work again
-    unsupported,        ///< the machine has no such thing; nothing was tried
-    other,              ///< anything else
+    ok,                 ///< success
+    out_of_memory,      ///< the device is out of memory; harmless, may be retried
+    out_of_host_memory, ///< the host is out of memory; harmless, may be retried
+    gone,               ///< the device or its context is lost; no further call on it will succeed
+    unsupported,        ///< the machine lacks the feature; nothing was attempted
+    other,              ///< any other error
 };
 
-/// The answer of one driver call. Trivial, never throws, must be looked at.
+/// The result of one driver call. Trivial, never throws, must not be ignored.
 struct [[nodiscard]] Status {
     StatusKind kind = StatusKind::ok;
     int code = 0;          ///< the native code, 0 for success
-    const char* name = ""; ///< the native code's name, with static storage
+    const char* name = ""; ///< name of the native code, with static storage duration
 
-    /// Whether the call has done what it was asked for.
+    /// Returns whether the call succeeded.
     [[nodiscard]] constexpr bool ok() const noexcept { return kind == StatusKind::ok; }
     friend constexpr bool operator==(const Status& a, const Status& b) noexcept {
         return a.kind == b.kind && a.code == b.code;
     }
 
-    /// As `to_string`.
+    /// Prints `to_string(status)`.
     friend std::ostream& operator<<(std::ostream& out, const Status& status);
 };
 
-/// As the texts of errors end: "CUDA_ERROR_INVALID_VALUE (1)". Where there is no native name, what the kind means, "out
-/// of memory"; "ok" for success.
+/// The text at the end of error messages: "CUDA_ERROR_INVALID_VALUE (1)". Without a native name, a description of the
+/// kind, such as "out of memory"; "ok" for success.
 [[nodiscard]] std::string to_string(const Status& status);
 
 } // namespace memsaver::inline v0_2

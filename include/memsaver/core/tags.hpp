@@ -1,4 +1,4 @@
-// Names of tags: one, lists of them, and how the text of an exception shows them. Does not know what a tag holds.
+// Tag names: single names, lists of names, and their form in exception texts. Knows nothing about a tag's memory.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -15,8 +15,8 @@
 
 namespace memsaver::inline v0_2 {
 
-/// One name, where one is taken: whatever converts to std::string_view. A braced list does not compile: there is no
-/// constructor of two arguments, as string_view has. Does not own its text.
+/// A single tag name: converts from anything that converts to std::string_view. A braced list does not compile, because
+/// TagName has no two-argument constructor as string_view does. Does not own its text.
 class TagName {
 public:
     template <class S>
@@ -24,7 +24,7 @@ public:
     TagName(const S& name) // NOLINT(google-explicit-constructor): names are written as they are
         : name_{static_cast<std::string_view>(name)} {}
 
-    /// The name, in the text that this was made from.
+    /// The name, as a view of the text that this object was made from.
     [[nodiscard]] std::string_view view() const noexcept { return name_; }
     /// A copy of the name.
     [[nodiscard]] std::string text() const { return std::string{name_}; }
@@ -35,8 +35,8 @@ private:
 
 namespace detail {
 
-/// What a loop can run over that finds names. (`std::ranges` knows more of ranges, and takes longer to read than all of
-/// core/.)
+/// A range of names that a `for` loop can iterate over. (`std::ranges` has more concepts, but takes longer to compile
+/// than all of core/.)
 template <class R>
 concept NameRange = requires(R& names) {
     { *std::begin(names) } -> std::convertible_to<std::string_view>;
@@ -45,11 +45,11 @@ concept NameRange = requires(R& names) {
 
 } // namespace detail
 
-/// The tags that an operation concerns: one name, a braced list, or any range of names, all of which it owns; every
-/// tag under a prefix; or every tag. No name at all stands for no tag, not for every one.
+/// The tags that an operation applies to: one name, a braced list, or any range of names, all of which it owns; every
+/// tag with a prefix; or every tag. An empty list means no tag, not every tag.
 class Tags {
 public:
-    // Throw OutOfHostMemory.
+    // The constructors throw OutOfHostMemory.
     Tags(std::initializer_list<TagName> names);
     template <class S>
     requires std::convertible_to<const S&, std::string_view>
@@ -64,20 +64,20 @@ public:
         });
     }
 
-    /// Every tag whose name begins with `prefix`: those that there are when the operation begins, perhaps none.
+    /// Every tag whose name begins with `prefix`. Evaluated when the operation begins; may match no tag.
     [[nodiscard]] static Tags under(std::string_view prefix);
-    /// Every tag that there is.
+    /// Every existing tag.
     [[nodiscard]] static Tags all();
 
     /// How tags are chosen.
     enum class Kind : unsigned char {
-        named, ///< those whose names were given
-        under, ///< every tag under a prefix
+        named, ///< tags selected by name
+        under, ///< every tag with a prefix
         all,   ///< every tag
     };
-    /// Whether names were given, a prefix, or neither.
+    /// How the tags were selected: by name, by prefix, or all.
     [[nodiscard]] Kind kind() const noexcept { return kind_; }
-    /// The names as they were given; of `under`, the prefix.
+    /// The names as given; for `under`, the prefix.
     [[nodiscard]] const std::vector<std::string>& names() const noexcept { return names_; }
     [[nodiscard]] std::size_t size() const noexcept { return names_.size(); }
     [[nodiscard]] const std::string& operator[](std::size_t i) const { return names_[i]; }
@@ -92,13 +92,13 @@ namespace detail {
 /// `tag "weights"`, or `tags "weights", "kv_cache"`; `every tag`, `every tag under "model/"`, `no tag`.
 std::string quoted_tags(const Tags& tags);
 
-/// The one tag that is named, however often; empty for several, and for those that nobody named.
+/// The single tag named, even if named more than once. Empty for several tags, a prefix or all tags.
 std::string only_tag(const Tags& tags);
 
-/// How many characters have to be changed, put in or taken out to make one of the other.
+/// The number of characters to change, insert or delete to turn one string into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// `: did you mean "weights"?` with at most three of the `known` names that are near to `name`; empty if none is.
+/// `: did you mean "weights"?` with up to three names from `known` that are similar to `name`; empty if none is.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 
 } // namespace detail

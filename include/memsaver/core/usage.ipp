@@ -18,7 +18,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Rows of one object after the other.
+/// Builds the JSON text of consecutive objects.
 class JsonRows {
 public:
     void begin() { text_ += text_.empty() || text_.back() == '[' ? "{" : ",{"; }
@@ -86,7 +86,7 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) 
     for (std::size_t n = 0; n < lines.size(); ++n) {
         for (std::size_t i = 0; i < columns; ++i) {
             const std::string room(widths[i] - lines[n][i].size(), ' ');
-            const bool left = i == 0 || i == 2 || i == 3; // words to the left, numbers to the right
+            const bool left = i == 0 || i == 2 || i == 3; // text is left-aligned, numbers are right-aligned
             out << (i == 0 ? "" : "  ") << (left ? lines[n][i] + room : room + lines[n][i]);
         }
         out << '\n';

@@ -1,15 +1,14 @@
-// The library's version, and the inline namespace that carries it.
-// Knows nothing else.
+// The library's version, and the inline namespace that carries it. Has no dependencies.
 #pragma once
 
 #define MEMSAVER_VERSION_MAJOR 0
 #define MEMSAVER_VERSION_MINOR 2
 #define MEMSAVER_VERSION_PATCH 0
 
-// Everything lives in memsaver::inline v0_2, so that two versions can live in one process without sharing a symbol.
+// Everything is in memsaver::inline v0_2, so that two versions can coexist in one process without sharing a symbol.
 namespace memsaver::inline v0_2 {
 
-/// The three numbers of a version. Before 1.0 another minor version may change the interface.
+/// The three numbers of a version. Before 1.0, a new minor version may change the interface.
 struct Version {
     int major;
     int minor;

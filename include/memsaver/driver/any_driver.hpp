@@ -1,4 +1,4 @@
-// A driver of any type, behind one. The core of the library is made of plain classes over it.
+// AnyDriver: a type-erased driver. The core of the library is plain classes over it.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -19,7 +19,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A machine whose type has been forgotten. What a machine may lack answers `unsupported` by itself.
+/// A type-erased machine. Optional parts return `unsupported` by default.
 class Machine {
 public:
     Machine() = default;
@@ -101,7 +101,8 @@ protected:
 
 // clang-format off
 
-/// An optional part of a driver that can be called but breaks its concept would be taken for absent: it is refused.
+/// Rejects a driver with an optional part that can be called but does not satisfy its concept; it would otherwise be
+/// treated as absent.
 template <class D>
 struct SoundParts {
     static_assert(StreamOwners<D> || !requires(const D d, StreamRef s, bool& yes) { d.owns_stream(s, yes); },
@@ -337,9 +338,9 @@ private:
 
 } // namespace detail
 
-/// Whatever satisfies `Driver`, by value: cheap to copy, equal where type and value are. It satisfies every concept of
-/// concepts.hpp; what its machine lacks answers `StatusKind::unsupported`. A call costs a virtual call more than the
-/// driver's own. Never empty: a move copies.
+/// Holds any type that satisfies `Driver`, by value: cheap to copy, equal if type and value are equal. It satisfies
+/// every concept of concepts.hpp; parts that its machine lacks return `StatusKind::unsupported`. Each call costs one
+/// virtual call more than the driver's own. Never empty: a move copies.
 class AnyDriver {
 public:
     template <class D>
@@ -354,21 +355,21 @@ public:
 
     [[nodiscard]] int device() const noexcept { return machine_->device(); }
     [[nodiscard]] std::string name() const { return machine_->name(); }
-    /// The host's NUMA node next to the device, or -1 if nobody knows.
+    /// The host's NUMA node next to the device, or -1 if unknown.
     [[nodiscard]] int numa_node() const noexcept { return machine_->numa_node(); }
-    /// Whether the host's processors reach the device's memory at its addresses: then what a stream does is done by
-    /// who waits for it, and host code may do the rest. False unless the driver has `host_addressable()` and says so.
+    /// Returns whether the host can access device memory at its addresses. Stream work is then done by the thread that
+    /// waits for it, and host code may do the rest. False unless the driver has `host_addressable()` and returns true.
     [[nodiscard]] bool host_addressable() const noexcept { return machine_->host_addressable(); }
     /// Runs `work`, which must not throw, as the driver runs its own calls: on CUDA with the device's context current
     /// and captures safe, for libraries that launch kernels. `unsupported` unless the driver has `with_context(work)`.
     Status with_context(detail::FunctionRef<void()> work) const noexcept { return machine_->with_context(work); }
-    /// Who else takes memory of the machine through copies of the driver; null if nobody knows.
+    /// The other users of the machine's memory through copies of the driver; null if unknown.
     [[nodiscard]] Neighbours* neighbours() const noexcept { return machine_->neighbours(); }
-    /// Names what was reserved, for machines that tell people of faults; nothing with others.
+    /// Names a reserved range for machines that report faults; a no-op on others.
     void name_addresses(Address address, std::size_t bytes, const char* name) const noexcept {
         machine_->name_addresses(address, bytes, name);
     }
-    /// The driver that this was made from, if it is a D; else null.
+    /// The driver that this was made from, if it is a D; otherwise null.
     template <class D>
     [[nodiscard]] const D* target() const noexcept {
         return static_cast<const D*>(machine_->target(typeid(D)));
@@ -449,13 +450,14 @@ public:
     }
     Status launch(GraphRef graph, StreamRef stream) const noexcept { return machine_->launch(graph, stream); }
     Status close_graph(GraphRef graph) const noexcept { return machine_->close_graph(graph); }
-    // Trims
+    // Gates
     Status follow_outside(StreamRef stream, EventRef event) const noexcept {
         return machine_->follow_outside(stream, event);
     }
     Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept {
         return machine_->wait_word(stream, word, value);
     }
+    // Trims
     Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept { return machine_->pool_memory(pool, bytes); }
     Status trim_pool(PoolRef pool, std::size_t keep) const noexcept { return machine_->trim_pool(pool, keep); }
     // HostPages
@@ -492,8 +494,8 @@ public:
     Status file_cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) const noexcept {
         return machine_->file_cached(file, bytes, offset, yes);
     }
-    /// `yes`: whether `event` is one of this device's. `unsupported`, and `yes` as it was, where the driver has no such
-    /// method; see the concept StreamOwners.
+    /// Sets `yes` to whether `event` belongs to this device. Returns `unsupported` and leaves `yes` unchanged if the
+    /// driver has no such method; see the concept StreamOwners.
     Status owns_event(EventRef event, bool& yes) const noexcept { return machine_->owns_event(event, yes); }
 
 private:
@@ -502,7 +504,7 @@ private:
 
 namespace detail {
 
-/// The driver as the type that it was made from, which the caller knows.
+/// The driver as the type that it was made from. Precondition: D is that type, or AnyDriver.
 template <class D>
 const D& driver_as(const AnyDriver& driver) noexcept {
     if constexpr (std::same_as<D, AnyDriver>) {

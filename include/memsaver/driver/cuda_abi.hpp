@@ -1,5 +1,5 @@
-// What the CUDA driver's binary interface fixes: the few types, numbers and structures that its calls take. Written
-// down here so that memsaver is compiled without a toolkit; tests/static/cuda_abi_test.cpp holds them against <cuda.h>.
+// The CUDA driver's binary interface: the few types, constants and structures that its calls take. Declared here so
+// that memsaver compiles without a toolkit; tests/static/cuda_abi_test.cpp compares them with <cuda.h>.
 #pragma once
 
 #include "memsaver/core/handles.hpp"
@@ -38,7 +38,7 @@ inline constexpr Result error_not_supported = 801;
 inline constexpr Result error_capture_implicit = 906;
 
 // CUdevice_attribute
-inline constexpr int attribute_host_pointers = 91; // of registered pages: what the device calls them too
+inline constexpr int attribute_host_pointers = 91; // registered pages have the same address on the device
 inline constexpr int attribute_virtual_memory = 102;
 inline constexpr int attribute_export_file_descriptor = 103;
 inline constexpr int attribute_rdma_with_virtual_memory = 110;

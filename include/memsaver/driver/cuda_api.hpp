@@ -1,5 +1,5 @@
-// The CUDA driver's entry points, loaded at run time, and the state of a thread that they want. Needs no toolkit and
-// links against nothing. Knows how to find and name the calls, not what they are called for.
+// The CUDA driver's entry points, loaded at run time, and the thread state that they need. Needs no toolkit and links
+// against nothing. Knows how to find and name the calls, not how they are used.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -14,17 +14,17 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// `gone` are the answers after which, by the manual, the process's further CUDA work fails as well, and those that say
-/// that the context or the driver itself is no longer there. An answer that may pass with time or with another
-/// argument is `other`.
+/// Maps a CUDA result to a StatusKind. `gone` covers the results after which, according to the manual, further CUDA
+/// work of the process also fails, and those that report the context or the driver itself as gone. A result that may
+/// change with time or with another argument is `other`.
 constexpr StatusKind cuda_status_kind(int code) noexcept {
     switch (code) {
     case 0: return StatusKind::ok;
     case 2: return StatusKind::out_of_memory;
-    case 3:   // NOT_INITIALIZED: it was, so this is a forked child, where no handle of the parent works
+    case 3:   // NOT_INITIALIZED: it was initialized, so this is a forked child, where no handle of the parent works
     case 4:   // DEINITIALIZED: the process is exiting
     case 46:  // DEVICE_UNAVAILABLE
-    case 201: // INVALID_CONTEXT: ours was valid, so somebody reset the device
+    case 201: // INVALID_CONTEXT: it was valid, so someone reset the device
     case 214: // ECC_UNCORRECTABLE
     case 220: // NVLINK_UNCORRECTABLE
     case 226: // CONTAINED
@@ -49,19 +49,19 @@ constexpr StatusKind cuda_status_kind(int code) noexcept {
     }
 }
 
-/// The driver's shared library, open for as long as this lives, and what was wrong with it.
+/// The driver's shared library, open as long as this object lives, and the reason why it cannot be used, if any.
 class CudaLibrary {
 public:
     static constexpr int oldest_version = 12000;
 
-    /// Looks for `file` as dlopen does. A library that cannot be used is no exception: see `state()`.
+    /// Finds `file` as dlopen does. A library that cannot be used is not an exception: see `state()`.
     explicit CudaLibrary(const char* file);
 
     CudaLibrary(const CudaLibrary&) = delete;
     CudaLibrary& operator=(const CudaLibrary&) = delete;
     ~CudaLibrary();
 
-    /// What becomes a pointer to a function of the type it is assigned to; null where there is none.
+    /// An entry point that converts to a pointer to a function of the type it is assigned to; null if there is none.
     struct Entry {
         void* address;
 
@@ -71,11 +71,12 @@ public:
         }
     };
 
-    /// The entry point `name` with the signature it had in CUDA `since` (12050 is 12.5). Names without a suffix and an
-    /// explicit version, and the legacy default stream: so neither the headers' age nor a user's macros have a say.
+    /// The entry point `name` with the signature it had in CUDA `since` (12050 is 12.5). Names have no suffix, the
+    /// version is explicit, and the default stream is the legacy one, so that neither the age of headers nor user
+    /// macros matter.
     Entry entry(const char* name, int since);
 
-    /// The same, of what a driver may lack.
+    /// The same, for an entry point that a driver may lack.
     Entry optional_entry(const char* name, int since) noexcept;
 
     [[nodiscard]] const CudaAvailability& state() const noexcept { return state_; }
@@ -85,7 +86,7 @@ private:
 
     Entry symbol(const char* name);
 
-    // The first problem is the one to tell: later ones follow from it.
+    // Keeps the first problem only: later ones follow from it.
     void fail(CudaProblem problem, std::string reason);
 
     static std::string version_text(int number);
@@ -97,8 +98,8 @@ private:
     cuda::Result (*get_proc_address_)(const char*, void**, int, unsigned long long, int*) = nullptr;
 };
 
-/// The table. Where `library.state()` is false some pointers are null and none may be called.
-/// The members have names of their own because the headers redefine many of the driver's by macros.
+/// The table of entry points. If `library.state()` is false, some pointers are null and none may be called. The members
+/// have their own names because the CUDA headers redefine many of the driver's names by macros.
 struct CudaApi {
     explicit CudaApi(const char* file) : library{file} {}
 
@@ -191,7 +192,7 @@ struct CudaApi {
     Result (*graph_launch)(cuda::GraphExec, cuda::Stream) = library.entry("cuGraphLaunch", 10000);
     Result (*graph_exec_destroy)(cuda::GraphExec) = library.entry("cuGraphExecDestroy", 10000);
 
-    /// A driver's answer as the library speaks of it.
+    /// Converts a driver result to a Status.
     [[nodiscard]] Status status(Result result) const noexcept;
 };
 
@@ -205,7 +206,8 @@ inline cuda::GraphExec native(GraphRef graph) noexcept { return static_cast<cuda
 
 int native(CaptureMode mode) noexcept;
 
-/// Leaves the thread as it found it. Scopes nest. Look at `result()` before calling anything.
+/// Sets up the thread for driver calls: makes the context current and relaxes the capture mode. Restores both on
+/// destruction. Scopes nest. Check `result()` before calling anything.
 class [[nodiscard]] CudaScope {
 public:
     CudaScope(const CudaApi& api, cuda::Context context) noexcept;
@@ -217,7 +219,7 @@ public:
 
 private:
     const CudaApi& api_;
-    int mode_ = cuda::capture_relaxed; // after the exchange: the thread's own
+    int mode_ = cuda::capture_relaxed; // after the exchange: the thread's previous mode
     bool pushed_ = false;
     bool exchanged_ = false;
     cuda::Result result_;

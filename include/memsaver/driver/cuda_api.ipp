@@ -29,7 +29,7 @@ MEMSAVER_INLINE CudaLibrary::Entry CudaLibrary::entry(const char* name, int sinc
 }
 
 MEMSAVER_INLINE CudaLibrary::Entry CudaLibrary::optional_entry(const char* name, int since) noexcept {
-    if (get_proc_address_ == nullptr || since > version_) return {nullptr}; // or it has other arguments there
+    if (get_proc_address_ == nullptr || since > version_) return {nullptr}; // or its signature differs
     void* address = nullptr;
     const cuda::Result result = get_proc_address_(name, &address, since, cuda::legacy_stream, nullptr);
     return {result == cuda::success ? address : nullptr};
@@ -42,7 +42,7 @@ MEMSAVER_INLINE void CudaLibrary::open() {
         const char* why = ::dlerror();
         return fail(CudaProblem::no_library, "no CUDA driver: " + (why != nullptr ? std::string{why} : file_));
     }
-    // Its version first: a driver too old for this way of asking should be called old, not incomplete.
+    // Query the version first: a driver too old for this lookup should be reported as old, not as incomplete.
     cuda::Result (*driver_version)(int*) = symbol("cuDriverGetVersion");
     if (driver_version == nullptr) return;
     if (const cuda::Result result = driver_version(&version_); result != cuda::success) {

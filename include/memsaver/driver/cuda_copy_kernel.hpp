@@ -1,5 +1,5 @@
-// A kernel that copies bytes between the device and pinned host pages, as PTX: the driver compiles it for the device it
-// finds, so that users need no nvcc.
+// A kernel that copies bytes between the device and pinned host pages, as PTX: the driver compiles it for the device
+// that it finds, so that users need no nvcc.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -8,15 +8,15 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Bytes that a thread of the kernel moves at once; where both addresses must begin.
+/// Bytes that a kernel thread moves at once; also the required alignment of both addresses.
 inline constexpr unsigned copy_vector = 16;
-/// Few, for they keep as many multiprocessors from other work; enough for the speed of the link (measured on an H200:
-/// 64 blocks 340 ms for 16 GiB, 16 blocks 366, a copy engine that nothing holds up 312).
+/// A small number, because these blocks keep multiprocessors from other work, but enough for the speed of the link
+/// (measured on an H200 for 16 GiB: 64 blocks take 340 ms, 16 blocks 366, an unhindered copy engine 312).
 inline constexpr unsigned copy_blocks = 64;
 inline constexpr unsigned copy_threads = 512;
 
-/// memsaver_copy(to, from, vectors, tail): thread t moves vectors t, t + threads, ..., four at a time, so that four
-/// loads of each thread are on their way over the link; then the first `tail` threads move a byte each.
+/// memsaver_copy(to, from, vectors, tail): thread t moves vectors t, t + threads, ..., four at a time, so that each
+/// thread has four loads in flight over the link. Then the first `tail` threads move one byte each.
 inline constexpr const char* copy_kernel_ptx = R"(
 .version 7.0
 .target sm_75

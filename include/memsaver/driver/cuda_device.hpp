@@ -1,5 +1,5 @@
-// What all copies of one CudaDriver share: the loaded driver, the device's retained primary context, and what was
-// fixed when it was opened. Immutable once open. Knows nothing of the calls that CudaDriver makes with it.
+// The state shared by all copies of one CudaDriver: the loaded driver, the device's retained primary context, and
+// everything that was fixed when it was opened. Immutable once open. Knows nothing about the calls made with it.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -19,21 +19,21 @@ namespace detail {
 
 class CudaDevice {
 public:
-    /// Throws Misuse for a number that no device has, Unavailable for whatever else keeps the device from being used as
-    /// the options say.
+    /// Throws Misuse for a device number that does not exist, and Unavailable if the device cannot be used with these
+    /// options.
     CudaDevice(int number, CudaDriverOptions options, const char* library);
     CudaDevice(const CudaDevice&) = delete;
     CudaDevice& operator=(const CudaDevice&) = delete;
-    /// Nobody could act on a failure here; at process exit the driver is often gone already.
+    /// Ignores failures, because no caller could handle them; at process exit the driver is often already unloaded.
     ~CudaDevice();
 
-    /// Whether the device can be used, without making a context on it: some hundred MiB that a question must not cost.
+    /// Returns whether the device can be used, without creating its context, which takes some hundred MiB.
     static CudaAvailability usable(const CudaApi& api, int number);
 
-    /// How many devices the driver has; false with a reason where that is none.
+    /// The number of devices of the driver; false with a reason if there is none.
     static CudaAvailability count_devices(const CudaApi& api, int& count);
 
-    /// Runs `body(api)` with the thread set up for it (CudaScope); its cuda::Result becomes the Status.
+    /// Runs `body(api)` with the thread set up for it (CudaScope); its cuda::Result is returned as a Status.
     template <class Body>
     Status call(const Body& body) const noexcept {
         const CudaScope scope{api_, context_};
@@ -41,30 +41,30 @@ public:
         return api_.status(result == cuda::error_invalid_handle ? why_invalid() : result);
     }
 
-    /// The stream for copies in one direction, opened by whoever asks first. Inside `call`.
+    /// The stream for copies in one direction, opened by the first caller. Call inside `call`.
     cuda::Result lane(Direction direction, StreamRef& stream) const noexcept;
 
-    /// Enqueues copies between the device and pinned host pages, in batches; `begun` of them were when it answers.
-    /// cuda::error_not_supported where the CUDA driver is too old, and where pinned pages do not have their own
-    /// addresses on the device. Inside `call`.
+    /// Enqueues copies between the device and pinned host pages, in batches; on return, `begun` of them have been
+    /// enqueued. Returns cuda::error_not_supported if the CUDA driver is too old, or if pinned pages do not have the
+    /// same addresses on the device. Call inside `call`.
     cuda::Result copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream,
                            std::size_t& begun) const noexcept;
-    /// Enqueues a copy by a kernel of the library's; of no bytes: only loads it. cuda::error_not_supported where the
-    /// driver, the device or the alignment of an address does not allow for it, and while it cannot be loaded because
-    /// streams wait for words. Inside `call`.
+    /// Enqueues a copy by the library's kernel; with zero bytes, only loads the kernel. Returns
+    /// cuda::error_not_supported if the driver, the device or the alignment of an address does not support it, and
+    /// while the kernel cannot be loaded because streams wait for words. Call inside `call`.
     cuda::Result copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
-    /// By freeing: measured on an H200, cuMemFree waits for the whole primary context as cuCtxSynchronize does, but
-    /// leaves open captures whole; 1.8 us on an idle device. On a full one, where there is nothing to free, a page of
-    /// the host's is unpinned, which does the same in 0.1 ms. The first call keeps 512 bytes for as long as this lives
-    /// (of a granule of the device's, if the program has no other small allocations), for otherwise each call would
-    /// make and unmake that granule.
+    /// Waits for the device by freeing memory: measured on an H200, cuMemFree waits for the whole primary context as
+    /// cuCtxSynchronize does, but leaves open captures intact, and takes 1.8 us on an idle device. If the device is out
+    /// of memory, so that there is nothing to free, it unpins a host page instead, which has the same effect in 0.1 ms.
+    /// The first call keeps 512 bytes allocated as long as this object lives (of one device granule, if the program has
+    /// no other small allocations); otherwise each call would create and release that granule.
     Status drain() const noexcept;
 
-    /// Whether a stream is of this device, whatever its context.
+    /// Reports whether a stream belongs to this device, whatever its context.
     Status owns_stream(StreamRef stream, bool& yes) const noexcept;
 
-    /// What a pool holds, and giving back what it can. A device without pools holds nothing.
+    /// Query and trim a pool. A device without pools reports 0 bytes.
     Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept;
     Status trim_pool(PoolRef pool, std::size_t keep) const noexcept;
 
@@ -81,7 +81,7 @@ public:
 
 private:
     cuda::Result unpin_a_page() const noexcept;
-    /// Null where there is none. The driver compiles and loads it, and may wait for the context meanwhile.
+    /// Returns null if there is none. The driver compiles and loads the kernel, and may wait for the context to do so.
     cuda::Function copy_kernel() const noexcept;
     [[nodiscard]] cuda::Result pinned_at_own_addresses() const noexcept;
     cuda::Result load_copy_kernel() const noexcept;
@@ -97,7 +97,8 @@ private:
         });
     }
 
-    /// So a lost context answers too, for handles of its own; seen on an H200 after an illegal address.
+    /// Distinguishes a lost context from an invalid handle: a lost context returns the same error for its own handles
+    /// (seen on an H200 after an illegal address).
     [[nodiscard]] cuda::Result why_invalid() const noexcept;
     static CudaAvailability failed(const CudaApi& api, const std::string& who, cuda::Result result);
 
@@ -109,13 +110,13 @@ private:
 
     [[nodiscard]] bool has(int attribute) const;
 
-    /// Makes the list of peers sorted and unique, and the access rights of allow_access from it.
+    /// Makes the list of peers sorted and unique, and derives the access rights for allow_access from it.
     void choose_peers();
 
     static cuda::AccessDesc access_of(int number, int flags = cuda::access_read_write) noexcept;
 
-    /// Fixes what cuMemCreate is asked for, and the granularity that follows from it. By number what the headers of
-    /// CUDA 12.0 do not name.
+    /// Sets the properties passed to cuMemCreate, and the granularity that follows from them. Attributes that the
+    /// headers of CUDA 12.0 lack are given by number.
     void describe_pages();
 
     CudaApi api_;

@@ -95,7 +95,7 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_many(Direction direction, const Co
     const cuda::MemLocation host{cuda::location_host, 0};
     cuda::CopyAttributes all{cuda::source_in_stream_order, here, host};
     if (direction == Direction::in) std::swap(all.from, all.to);
-    std::size_t first = 0; // whose attributes they are
+    std::size_t first = 0; // index of the first copy with these attributes
     while (begun < count) {
         const std::size_t these = std::min(count - begun, most);
         for (std::size_t i = 0; i < these; ++i) {
@@ -133,9 +133,9 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from
 MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
     if (copier_tried_.load()) return copy_kernel_;
     const Neighbours::DeviceWait alone{neighbours_, Neighbours::Try{}};
-    if (!alone.owns()) return nullptr; // this time
+    if (!alone.owns()) return nullptr; // not now; a later call may succeed
     const std::lock_guard lock{copier_mutex_};
-    // On a full device there may be no room for it: then it is tried again.
+    // On a full device there may be no memory for the kernel: then a later call retries.
     if (!copier_tried_.load()) copier_tried_.store(load_copy_kernel() != cuda::error_out_of_memory);
     return copy_kernel_;
 }
@@ -147,7 +147,7 @@ MEMSAVER_INLINE cuda::Result CudaDevice::load_copy_kernel() const noexcept {
     if (result != cuda::success) return result;
     cuda::Function found = nullptr;
     result = api_.module_function(&found, loaded, "memsaver_copy");
-    // All of it now, and not at the first launch: CUDA loads kernels lazily.
+    // Load everything now rather than at the first launch: CUDA loads kernels lazily.
     if (result == cuda::success && api_.function_load != nullptr) result = api_.function_load(found);
     if (result != cuda::success) {
         static_cast<void>(api_.module_unload(loaded));
@@ -163,7 +163,7 @@ MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {
     return call([&](const CudaApi& api) {
         {
             const std::lock_guard lock{lanes_mutex_};
-            if (crumb_ == 0) static_cast<void>(api.mem_alloc(&crumb_, 512)); // without one it is only slower
+            if (crumb_ == 0) static_cast<void>(api.mem_alloc(&crumb_, 512)); // on failure, later calls are only slower
         }
         cuda::DevicePtr crumb = 0;
         const cuda::Result result = api.mem_alloc(&crumb, 512);

@@ -1,5 +1,5 @@
-// CudaDriver: an NVIDIA GPU as a Driver, through the CUDA driver's virtual memory calls.
-// Loads the driver at run time and never links against it. Knows nothing of tags, policies or the CUDA runtime.
+// CudaDriver: an NVIDIA GPU as a Driver, through the CUDA driver's virtual memory calls. Loads the CUDA driver at run
+// time and never links against it. Knows nothing about tags, policies or the CUDA runtime.
 #pragma once
 
 #include "memsaver/core/function_ref.hpp"
@@ -19,40 +19,42 @@ class CudaDevice;
 }
 
 /// A CUDA device, by its number. A cheap handle: copies share one retained primary context, the one that the CUDA
-/// runtime uses too, and let it go with the last of them. Equal are drivers of one device with the same options.
+/// runtime also uses, and the last copy releases it. Two drivers are equal if they name one device with the same
+/// options.
 ///
-/// Every method may be called from any thread, with any context current or none, also while streams are being
-/// captured; it leaves the thread's context and capture mode as they were. None throws, none allocates on the host.
-/// What each does is told by the concepts; only what is CUDA's own is said here.
+/// Every method may be called from any thread, with any context current or none, also while streams are being captured.
+/// It leaves the thread's context and capture mode unchanged. No method throws or allocates on the host. The concepts
+/// document each method; this header adds only what is specific to CUDA.
 class CudaDriver : public detail::SystemMemory {
 public:
-    /// Throws Misuse for a number that no device has (of a peer too), and Unavailable, with the text of `available()`,
-    /// where there is nothing to use. Takes the memory of the device's context if it has none yet.
+    /// Throws Misuse if no device has this number (also for a peer), and Unavailable, with the text of `available()`,
+    /// if there is no usable device. Allocates the device's context if it has none yet.
     explicit CudaDriver(int device, CudaDriverOptions options = {}, const char* library = default_cuda_library);
 
-    // Only copied, never emptied by a move: a driver is always whole.
+    // Copied only, never emptied by a move: a driver is always valid.
     CudaDriver(const CudaDriver&) noexcept = default;
     CudaDriver& operator=(const CudaDriver&) noexcept = default;
     ~CudaDriver() = default;
 
-    /// Whether `CudaDriver{device}` would find a driver and a device, and if not, why. Makes no context.
+    /// Reports whether `CudaDriver{device}` would find a driver and a device, and if not, why. Does not create a
+    /// context.
     [[nodiscard]] static CudaAvailability available(int device = 0, const char* library = default_cuda_library);
-    /// How many devices the driver shows, usable or not; 0 where there is no driver.
+    /// The number of devices that the driver reports, usable or not; 0 if there is no driver.
     [[nodiscard]] static int device_count(const char* library = default_cuda_library);
 
     [[nodiscard]] int device() const noexcept;
     /// "NVIDIA H200 (CUDA device 0)".
     [[nodiscard]] std::string name() const;
-    /// The host's NUMA node next to the device, or -1 if nobody knows.
+    /// The host's NUMA node next to the device, or -1 if unknown.
     [[nodiscard]] int numa_node() const noexcept;
-    /// Runs `work`, which must not throw, with the device's context current on this thread and its capture mode
-    /// relaxed: for libraries that launch kernels. Any thread.
+    /// Runs `work`, which must not throw, with the device's context current on this thread and the capture mode
+    /// relaxed, for libraries that launch kernels. Callable from any thread.
     Status with_context(detail::FunctionRef<void()> work) const noexcept;
     friend bool operator==(const CudaDriver& a, const CudaDriver& b) noexcept;
 
     // Pages
 
-    /// What the driver recommends, at least what it demands.
+    /// The recommended granularity, or the minimum if that is larger.
     Status granularity(std::size_t& bytes) const noexcept;
     Status memory(DeviceMemory& memory) const noexcept;
     Status reserve(std::size_t bytes, std::size_t alignment, Address& address) const noexcept;
@@ -63,23 +65,24 @@ public:
     Status unmap(Address address, std::size_t bytes) const noexcept;
     Status allow_access(Address address, std::size_t bytes) const noexcept;
 
-    // Streams. Null is the legacy default stream of this device, whatever the program was compiled with.
+    // Streams. Null is the legacy default stream of this device, however the program was compiled.
 
     Status open_stream(StreamRef& stream) const noexcept;
     Status close_stream(StreamRef stream) const noexcept;
-    /// An event marks streams of its own context only; `near` may be a stream of another device.
+    /// An event can mark only streams of its own context; `near` may be a stream of another device.
     Status open_event(StreamRef near, EventRef& event) const noexcept;
     Status close_event(EventRef event) const noexcept;
     Status record(EventRef event, StreamRef stream) const noexcept;
-    /// Of the primary context, that is, and of green contexts of it. Drivers before CUDA 12.5 cannot mark a whole
-    /// device. There this waits instead: whatever the event marked before has then passed, and so has all that it
-    /// should mark.
+    /// Covers the primary context and its green contexts. Drivers before CUDA 12.5 cannot mark a whole device; there
+    /// the call waits instead, so that all the work it should mark, and any work the event marked before, has
+    /// completed.
     Status record_device(EventRef event) const noexcept;
     Status follow(StreamRef stream, EventRef event) const noexcept;
     Status query(EventRef event, bool& passed) const noexcept;
     Status wait(EventRef event) const noexcept;
     Status drain() const noexcept;
-    /// The default stream counts as captured while a stream that waits for it is: work on it would break that capture.
+    /// The default stream counts as captured while a stream that synchronizes with it is captured: work on it would
+    /// break that capture.
     Status capturing(StreamRef stream, bool& yes) const noexcept;
 
     // Copies
@@ -90,21 +93,21 @@ public:
 
     Status lane(Direction direction, StreamRef& stream) const noexcept;
 
-    // Peers, over NVLink where there is one
+    // Peers, over NVLink where available
 
     Status reach_peer(Address address, std::size_t bytes) const noexcept;
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
-    /// Where the CUDA driver is of 13.0 or newer. Not into a capture, nor in the legacy stream.
+    /// Needs a CUDA driver of 13.0 or newer. Not for a stream that is being captured, nor for the legacy stream.
     Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream) const noexcept;
 
-    /// By up to 64 blocks of 512 threads. Both addresses at multiples of 16 bytes: else unsupported. So too a copy that
-    /// would be the first while streams wait for words: loading the kernel may wait for them.
+    /// Uses up to 64 blocks of 512 threads. Both addresses must be multiples of 16 bytes; otherwise unsupported. Also
+    /// unsupported if the kernel is not loaded yet while streams wait for words, because loading it may wait for them.
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
     [[nodiscard]] Neighbours* neighbours() const noexcept;
 
-    // Host pages, but for what is the system's. Portable: every device reaches them.
+    // Host pages, except what SystemMemory provides. Pinned pages are portable: every device reaches them.
 
     Status pin_host(void* pages, std::size_t bytes) const noexcept;
     Status unpin_host(void* pages) const noexcept;
@@ -120,21 +123,21 @@ public:
 
     // Captures
 
-    /// The capture gets this mode; the thread's own is relaxed only while this call runs.
+    /// The capture uses this mode; the thread's own mode is relaxed only during this call.
     Status begin_capture(StreamRef stream, CaptureMode mode) const noexcept;
     Status end_capture(StreamRef stream, GraphRef& graph) const noexcept;
-    /// In place by cuGraphExecUpdate; whatever it refuses is instantiated anew.
+    /// Updates in place with cuGraphExecUpdate; if that refuses, instantiates the graph again.
     Status update_graph(StreamRef stream, GraphRef& graph) const noexcept;
     Status launch(GraphRef graph, StreamRef stream) const noexcept;
     Status close_graph(GraphRef graph) const noexcept;
 
     // Gates
 
-    /// While the stream is being captured, an event wait node (CU_EVENT_WAIT_EXTERNAL).
+    /// While the stream is being captured, adds an event wait node (CU_EVENT_WAIT_EXTERNAL).
     Status follow_outside(StreamRef stream, EventRef event) const noexcept;
-    /// By cuStreamWaitValue32. Until the word has its value, the calls of this driver that wait for the whole device as
-    /// freeing does wait for it on the host first: inside the driver they would keep other threads from launching what
-    /// the word may stand for.
+    /// Uses cuStreamWaitValue32. Until the word has its value, this driver's calls that wait for the whole device, as
+    /// freeing does, first wait for the word on the host. Inside the CUDA driver they would block launches by other
+    /// threads that the word may depend on.
     Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept;
 
 private:

@@ -192,7 +192,7 @@ MEMSAVER_INLINE Status CudaDriver::lane(Direction direction, StreamRef& stream) 
 }
 
 MEMSAVER_INLINE Status CudaDriver::reach_peer(Address address, std::size_t bytes) const noexcept {
-    // The first of those that may access this device's pages is the device itself.
+    // The first access descriptor is that of the device itself.
     return device_->call(
         [&](const detail::CudaApi& api) { return api.mem_set_access(address, bytes, device_->access().data(), 1); });
 }
@@ -225,7 +225,7 @@ MEMSAVER_INLINE Status CudaDriver::pin_host(void* pages, std::size_t bytes) cons
         return api.host_register(pages, bytes, detail::cuda::host_register_portable);
     });
     if (status.kind != StatusKind::out_of_memory) return status;
-    return {StatusKind::out_of_host_memory, status.code, status.name}; // it is the host's pages that are short
+    return {StatusKind::out_of_host_memory, status.code, status.name}; // the host, not the device, is out of memory
 }
 
 MEMSAVER_INLINE Status CudaDriver::unpin_host(void* pages) const noexcept {
@@ -271,7 +271,7 @@ MEMSAVER_INLINE Status CudaDriver::end_capture(StreamRef stream, GraphRef& graph
         if (recorded == nullptr) return result;
         detail::cuda::GraphExec ready = nullptr;
         if (result == detail::cuda::success) result = api.graph_instantiate(&ready, recorded, 0);
-        // What can be launched is a copy. Should this fail, a graph without memory of its own is left behind.
+        // The executable graph is a copy. If this fails, a graph without memory of its own is leaked.
         static_cast<void>(api.graph_destroy(recorded));
         if (result == detail::cuda::success) graph.native = ready;
         return result;
@@ -291,7 +291,7 @@ MEMSAVER_INLINE Status CudaDriver::update_graph(StreamRef stream, GraphRef& grap
                 result = api.graph_instantiate(&fresh, recorded, 0);
             }
             if (fresh != nullptr) {
-                static_cast<void>(api.graph_exec_destroy(detail::native(graph))); // if it runs, once it has ended
+                static_cast<void>(api.graph_exec_destroy(detail::native(graph))); // if running, once it ends
                 graph.native = fresh;
             }
         }
@@ -323,7 +323,7 @@ MEMSAVER_INLINE Status CudaDriver::wait_word(StreamRef stream, const std::atomic
                                              std::uint32_t value) const noexcept {
     return device_->call([&](const detail::CudaApi& api) {
         detail::cuda::DevicePtr address = 0;
-        auto* const host = const_cast<std::atomic<std::uint32_t>*>(&word); // for its address alone
+        auto* const host = const_cast<std::atomic<std::uint32_t>*>(&word); // only its address is used
         const detail::cuda::Result result = api.host_device_pointer(&address, host, 0);
         if (result != detail::cuda::success) return result;
         return api.stream_wait_value(detail::native(stream), address, value, detail::cuda::wait_value_geq);

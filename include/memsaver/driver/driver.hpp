@@ -1,4 +1,5 @@
-// Machines with addresses, pages, streams and copies, and owners of what they give. They do not know tags or policies.
+// Machines with addresses, pages, streams and copies, and owners of their resources. They know nothing about tags or
+// policies.
 #pragma once
 
 #include "memsaver/driver/any_driver.hpp"

@@ -1,4 +1,4 @@
-// Whether this process is a child, forked from the one that made a thing. Does not know what thing.
+// Detects whether this process is a forked child of the process that made an object.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -12,9 +12,9 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A page that the system empties in a forked child (MADV_WIPEONFORK, Linux 4.14): a child shares files and, on some
-/// drivers, memory with its parent, and finds locks as other threads left them, so it must touch neither. Asking costs
-/// one load. Where the system has no such page, nothing is ever known to be forked.
+/// A page that the kernel clears in a forked child (MADV_WIPEONFORK, Linux 4.14). A child shares files and, on some
+/// drivers, memory with its parent, and inherits locks in any state, so it must touch neither. A query costs one load.
+/// Without such pages, forks are not detected.
 class ForkMark {
 public:
     ForkMark() noexcept;
@@ -23,7 +23,7 @@ public:
     ~ForkMark();
 
     [[nodiscard]] bool forked() const noexcept { return here_ != nullptr && !here_->load(std::memory_order_relaxed); }
-    /// Throws Misuse in a child.
+    /// Throws Misuse in a forked child.
     void require_parent(const char* what) const {
         if (forked()) [[unlikely]]
             raise_forked(what);

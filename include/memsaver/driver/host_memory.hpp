@@ -1,4 +1,4 @@
-// Owners of host memory that copies reach: what has been promised, regions pinned cell by cell, and buffers.
+// Owners of host memory for copies: budgets, regions that are pinned cell by cell, and buffers.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -20,9 +20,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Waits for all of the device's work if `unsettled` says that some could not be waited for, and then takes it back.
-/// A lost device works no more. On failure the memory is not to be given back, nor to be used anew. `Flag` is a bool,
-/// or an atomic one.
+/// Waits for all of the device's work and clears `unsettled`, if it is set. A lost device counts as idle. On failure
+/// the memory must be neither released nor reused. `Flag` is a bool or an atomic bool.
 template <class Flag>
 Status settle(const AnyDriver& driver, Flag& unsettled) noexcept {
     if (!unsettled) return {};
@@ -32,12 +31,12 @@ Status settle(const AnyDriver& driver, Flag& unsettled) noexcept {
     return {};
 }
 
-/// What the system says it would still give does not know of pages that are about to be touched: of several backups
-/// that ask before any of them touches a page, each would be told that it fits. Those that share a budget are not.
-/// Thread safe.
+/// Tracks host memory promised to backups but not yet touched. The system's report of available memory does not count
+/// pages that are about to be touched: without a shared budget, several backups that query it before any touches a page
+/// would each be told that they fit. Thread-safe.
 class HostBudget {
 public:
-    /// The part of a promise that has not been touched. Move-only; ends with its owner.
+    /// The untouched part of a promise. Move-only; returned to the budget on destruction.
     class Promise {
     public:
         Promise() = default;
@@ -45,7 +44,7 @@ public:
         Promise& operator=(Promise&& other) noexcept;
         ~Promise() { touched(bytes_); }
 
-        /// `bytes` of it are the system's to count from now on.
+        /// `bytes` of the promise have been touched; the system counts them from now on.
         void touched(std::size_t bytes) noexcept;
 
     private:
@@ -56,8 +55,9 @@ public:
         std::size_t bytes_ = 0; // guarded by the budget's mutex
     };
 
-    /// Throws OutOfHostMemory if the system and its control groups would not give `bytes` more than has been promised
-    /// already. Without a budget, only what they would give now counts. `whose` is for the text of the exception.
+    /// Throws OutOfHostMemory if the system and its control groups would not provide `bytes` in addition to the
+    /// promises already made. Without a budget, only the memory available now counts. `whose` is used in the text of
+    /// the exception.
     static Promise take(const std::shared_ptr<HostBudget>& budget, const AnyDriver& driver, std::size_t bytes,
                         const std::string& whose = {});
 
@@ -68,7 +68,7 @@ private:
     std::size_t promised_ = 0;
 };
 
-/// Pages that copies of a device reach directly, made ready part by part. Any thread.
+/// Pages that copies of a device reach directly, prepared part by part. Thread-safe.
 class CopyablePages {
 public:
     CopyablePages() = default;
@@ -77,48 +77,49 @@ public:
     virtual ~CopyablePages() = default;
 
     [[nodiscard]] virtual std::uintptr_t address() const noexcept = 0;
-    /// Whether the part around an address is ready: taken, and pinned if that is wanted.
+    /// Returns whether the part around an address is ready: allocated, and pinned if `pinned` is set.
     [[nodiscard]] virtual bool ready(std::uintptr_t at, bool pinned) const noexcept = 0;
-    /// Makes it so.
+    /// Prepares that part.
     virtual Status prepare(std::uintptr_t at, bool pinned) noexcept = 0;
-    /// Work that could not be waited for may still touch it: it is not given back before the device has been.
+    /// Records that work which could not be waited for may still touch the pages: they are not released before the
+    /// device is idle.
     virtual void unsettle() noexcept = 0;
 };
 
-/// Owns mapped host pages. They are taken, and pinned, in cells: the parts between multiples of `cell_bytes` of the
-/// host address. Not movable; gives everything back when it dies, but what fails then is lost: HostRegions keeps it.
-/// `ready` and `prepare` from any thread; those of different cells do not wait for each other.
+/// Owns mapped host pages, which are allocated and pinned in cells: the parts between multiples of `cell_bytes` of the
+/// host address. Not movable. Releases everything on destruction; failures then leak, unless HostRegions keeps the
+/// region. `ready` and `prepare` may be called from any thread; calls for different cells do not wait for each other.
 class HostRegion final : public CopyablePages {
 public:
     /// A cell is large enough to be pinned and copied at full speed, and small enough that the first copy starts early.
     static constexpr std::size_t cell_bytes = 64_MiB;
 
-    /// Addresses for `bytes`, `promise` being the memory; `whose` is for the text of errors. Throws OutOfHostMemory, or
-    /// what else a failing call stands for.
+    /// Reserves addresses for `bytes`; `promise` covers the memory; `whose` is used in error texts. Throws
+    /// OutOfHostMemory, or the exception for the failing call.
     HostRegion(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise = {}, const std::string& whose = {});
     ~HostRegion() override { (void)release(); }
 
-    /// Gives everything back, once nobody uses it any more. What fails stays owned, to be tried again by the next call;
-    /// answers the first failure. A lost device holds no pins.
+    /// Releases everything, once no user is left. Parts that fail stay owned and are retried by the next call. Returns
+    /// the first failure. A lost device holds no pins.
     Status release() noexcept;
 
     [[nodiscard]] std::uintptr_t address() const noexcept override { return reinterpret_cast<std::uintptr_t>(pages_); }
     [[nodiscard]] std::uintptr_t end() const noexcept { return address() + bytes_; }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
-    /// Takes all of it, and pins nothing.
+    /// Allocates all pages, and pins none.
     Status take() noexcept;
     void unsettle() noexcept override { unsettled_ = true; }
-    /// So many bytes of it, in cells that nobody prepared, have been touched by who owns it: they count as taken.
+    /// `bytes` bytes, in cells that were not prepared, have been touched by their owner: they count as allocated.
     void touched(std::size_t bytes) noexcept { promise_.touched(bytes); }
-    /// Of the cell of a host address. A refused pin leaves the cell taken.
+    /// For the cell of a host address. If pinning fails, the cell stays allocated.
     [[nodiscard]] MEMSAVER_INLINE bool ready(std::uintptr_t at, bool pinned) const noexcept override;
     MEMSAVER_INLINE Status prepare(std::uintptr_t at, bool pinned) noexcept override;
 
 private:
     enum class State : unsigned char { untouched, populated, pinned };
     struct Cell {
-        mutable std::mutex mutex; // two transfers may want the same cell
+        mutable std::mutex mutex; // two transfers may use the same cell
         State state = State::untouched;
     };
 
@@ -134,20 +135,19 @@ private:
     std::atomic<bool> unsettled_{false};
 };
 
-/// A region goes back to the system when the last who shares it lets it go, on whatever thread that is. What fails then
-/// is kept here, and `retry` tries again. Lives as long as its regions. Thread safe; no lock is held over a driver
-/// call.
+/// Shares regions. A region is released when its last user drops it, on that user's thread. If that fails, the region
+/// is kept here and `retry` tries again. Lives as long as its regions. Thread-safe; no lock is held over a driver call.
 class HostRegions : public std::enable_shared_from_this<HostRegions> {
 public:
     /// See HostRegion's constructor.
     [[nodiscard]] std::shared_ptr<HostRegion> make(const AnyDriver& driver, std::size_t bytes,
                                                    HostBudget::Promise promise = {}, const std::string& whose = {});
 
-    /// Tries again to give back what could not be given back so far. Answers the first failure.
+    /// Retries releases that have failed so far. Returns the first failure.
     Status retry() noexcept;
 
 private:
-    using Regions = std::list<HostRegion>; // from one to another without a need for memory
+    using Regions = std::list<HostRegion>; // moves between lists without allocating
 
     void give_back(typename Regions::iterator region) noexcept;
 
@@ -156,27 +156,29 @@ private:
     Regions held_;
 };
 
-/// Owns host pages that are taken and, if the driver lets it, pinned; or nothing. Move-only.
+/// Owns host pages that are allocated and, if the driver allows it, pinned; or nothing. Move-only.
 class PinnedBuffer {
 public:
     PinnedBuffer() = default;
-    /// Throws OutOfHostMemory, or what else a failing call stands for.
+    /// Throws OutOfHostMemory, or the exception for the failing call.
     PinnedBuffer(const AnyDriver& driver, std::size_t bytes);
     PinnedBuffer(PinnedBuffer&& other) noexcept { swap(other); }
     PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
     ~PinnedBuffer() { (void)release(); }
 
-    /// Takes `bytes`, or goes on where an earlier call, or giving back, failed. A refused pin is no failure, only slow.
+    /// Allocates `bytes`, or continues after an earlier `take` or `release` failed. Without pinning, copies are only
+    /// slower.
     Status take(const AnyDriver& driver, std::size_t bytes) noexcept;
 
-    /// Gives it back. On failure it stays owned, to be tried again, or taken again. A lost device holds no pins.
+    /// Releases the pages. On failure they stay owned; release can be retried, or the buffer taken again. A lost device
+    /// holds no pins.
     Status release() noexcept;
 
-    /// Work that could not be waited for may still touch it: it is not taken again, nor given back, before the device
-    /// has been.
+    /// Records that work which could not be waited for may still touch the buffer: it is neither taken again nor
+    /// released before the device is idle.
     void unsettle() noexcept { unsettled_ = true; }
     [[nodiscard]] bool unsettled() const noexcept { return unsettled_; }
-    /// Waits for the device, if that is to be done before it can be taken again.
+    /// Waits for the device, if that is required before the buffer can be taken again.
     Status settle() noexcept;
 
     [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }
@@ -189,7 +191,7 @@ private:
     std::optional<AnyDriver> driver_;
     void* pages_ = nullptr;
     std::size_t bytes_ = 0;
-    bool ready_ = false; // taken, and pinned if that could be
+    bool ready_ = false; // allocated, and pinned if possible
     bool pinned_ = false;
     bool unsettled_ = false;
 };

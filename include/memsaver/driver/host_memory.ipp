@@ -77,7 +77,7 @@ MEMSAVER_INLINE Status HostRegion::release() noexcept {
             first = status;
         }
     }
-    // What the driver still holds is not pulled away from under it: others might be given the same addresses.
+    // Do not unmap pages that the driver still has pinned: another mapping could get the same addresses.
     if (!first.ok() || pages_ == nullptr) return first;
     const Status status = driver_.unmap_host(pages_, bytes_);
     if (status.ok()) pages_ = nullptr;
@@ -153,14 +153,14 @@ MEMSAVER_INLINE Status HostRegions::retry() noexcept {
 
 MEMSAVER_INLINE void HostRegions::give_back(typename Regions::iterator region) noexcept {
     const bool released = region->release().ok();
-    Regions gone; // dies after the lock
+    Regions gone; // destroyed after the lock is released
     const std::lock_guard lock{mutex_};
     Regions& to = released ? gone : held_;
     to.splice(to.end(), used_, region);
 }
 
 MEMSAVER_INLINE PinnedBuffer::PinnedBuffer(const AnyDriver& driver, std::size_t bytes)
-    : PinnedBuffer{} { // so that what has been taken is given back
+    : PinnedBuffer{} { // delegates, so that the destructor releases on failure
     if (const Status status = take(driver, bytes); !status.ok()) raise(status, "take host pages", format_bytes(bytes));
 }
 
@@ -193,7 +193,7 @@ MEMSAVER_INLINE Status PinnedBuffer::release() noexcept {
     if (const Status status = settle(); !status.ok()) return status;
     ready_ = false;
     const Status unpinned = pinned_ ? driver_->unpin_host(pages_) : Status{};
-    // What the driver still holds is not pulled away from under it: others might be given the same addresses.
+    // Do not unmap pages that the driver still has pinned: another mapping could get the same addresses.
     if (!unpinned.ok() && unpinned.kind != StatusKind::gone) return unpinned;
     pinned_ = false;
     const Status status = driver_->unmap_host(pages_, bytes_);

@@ -1,5 +1,5 @@
-// Those who hold memory of one machine, so that who finds no room there can ask them for what nobody uses. Does not
-// know what they are.
+// Holders of memory on one machine, so that a holder that runs out of memory can ask the others to release unused
+// memory.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -14,13 +14,14 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// One who holds memory of a machine.
+/// An object that holds memory of a machine.
 class Neighbour {
 public:
-    /// Gives back what nobody uses, and answers how many bytes that was; with `wait`, once the device's work so far has
-    /// passed. Does not wait for other threads: who is at work on its memory gives nothing.
+    /// Releases unused memory and returns the number of bytes released; with `wait`, once all work submitted to the
+    /// device so far has completed. Does not wait for other threads: a neighbour with an operation in progress releases
+    /// nothing.
     virtual std::size_t give_room(bool wait) noexcept = 0;
-    /// Waits for the operation that another thread has under way on its memory; answers whether there was one.
+    /// Waits for operations of other threads on its memory; returns whether there were any.
     virtual bool wait_for_others() noexcept = 0;
 
 protected:
@@ -32,9 +33,8 @@ protected:
 
 } // namespace detail
 
-/// What all copies of a driver share, so that savers and arenas on one machine find each other: each is asked for
-/// memory that nobody uses before another of them throws OutOfMemory. A driver has one to give, and nothing else to do
-/// with it. Thread safe.
+/// Shared by all copies of a driver, so that savers and arenas on one machine find each other: each is asked for unused
+/// memory before another one throws OutOfMemory. A driver only has to provide one. Thread-safe.
 class Neighbours {
 public:
     Neighbours();
@@ -42,62 +42,62 @@ public:
     Neighbours& operator=(const Neighbours&) = delete;
     ~Neighbours();
 
-    /// Throws std::bad_alloc. Until it leaves, it is asked.
+    /// Adds a neighbour, which is asked until it leaves. Throws std::bad_alloc.
     void join(detail::Neighbour& neighbour);
-    /// Waits while it is being asked. Does nothing for one that has not joined.
+    /// Waits while the neighbour is being asked. A no-op for one that has not joined.
     void leave(detail::Neighbour& neighbour) noexcept;
-    /// Asks each of them, and answers how many bytes they gave back. No lock is held meanwhile.
+    /// Asks each neighbour, and returns the total number of bytes released. Holds no lock during the calls.
     std::size_t give_room(bool wait) noexcept;
-    /// Waits for the operations that other threads have under way; answers whether there were any. The caller has none.
+    /// Waits for operations of other threads; returns whether there were any. The caller must have none in progress.
     bool wait_for_others() noexcept;
 
-    /// Streams of the machine are to wait for words that threads of the host set, until `words_set`. Waits while a
-    /// DeviceWait lives.
+    /// Announces that streams of the machine will wait for words set by host threads, until `words_set`. Waits while a
+    /// DeviceWait is alive.
     void words_wait() noexcept;
-    /// The words that one call of `words_wait` was for have been set.
+    /// Ends one call of `words_wait`: its words have been set.
     void words_set() noexcept;
-    /// Whether there are such streams now.
+    /// Returns whether such streams exist now.
     [[nodiscard]] bool words_waiting() const noexcept { return words_or_waits_.load() > 0; }
 
-    struct Try {}; ///< as std::try_to_lock
+    struct Try {}; ///< like std::try_to_lock
 
-    /// While one lives, no stream begins to wait for words; until those that do so have gone on, making one waits. Not
-    /// for the threads that set words.
+    /// While a DeviceWait is alive, no stream starts to wait for words. Its constructor waits until streams that
+    /// already do have continued. Must not be created on threads that set words.
     class DeviceWait {
     public:
         /// Waits until no stream waits for words.
         explicit DeviceWait(Neighbours& neighbours) noexcept;
-        /// Does not wait: where a stream waits for words now, this is none.
+        /// Does not wait; the object is empty if a stream waits for words now.
         DeviceWait(Neighbours& neighbours, Try) noexcept;
         DeviceWait(const DeviceWait&) = delete;
         DeviceWait& operator=(const DeviceWait&) = delete;
         ~DeviceWait();
-        /// False only after `Try`, where a stream waited for words.
+        /// Returns false only after `Try`, if a stream was waiting for words.
         [[nodiscard]] bool owns() const noexcept { return neighbours_ != nullptr; }
 
     private:
-        Neighbours* neighbours_; // null: it is none
+        Neighbours* neighbours_; // null if empty
     };
 
-    /// The machine's copies in one direction.
+    /// The copies of the machine in one direction.
     struct Lane {
-        std::atomic<unsigned> transfers{0};  ///< that put copies there
-        std::atomic<bool> held_up{false};    ///< as the last that watched its copies saw it,
-        std::atomic<std::int64_t> looked{0}; ///< and when: nanoseconds of the steady clock
+        std::atomic<unsigned> transfers{0};  ///< number of transfers that use this lane
+        std::atomic<bool> held_up{false};    ///< whether the last transfer that monitored its copies found them slow
+        std::atomic<std::int64_t> looked{0}; ///< time of that finding, in nanoseconds of the steady clock
     };
-    /// The same for all who ask.
+    /// The same object for all callers.
     [[nodiscard]] Lane& lane(Direction direction) noexcept { return lanes_[direction == Direction::out ? 0 : 1]; }
 
 private:
-    struct Books; // who has joined
+    struct Books; // neighbours that have joined
     std::unique_ptr<Books> books_;
-    /// Adds 1 or -1, once what is there has that sign or is 0.
+    /// Adds 1 or -1 once the current count has that sign or is 0.
     void take_part(int one) noexcept;
-    /// Answers whether it could do so without waiting.
+    /// Returns whether it could do so without waiting.
     [[nodiscard]] bool try_part(int one) noexcept;
     void end_part(int one) noexcept;
 
-    std::atomic<int> words_or_waits_{0}; // how many wait for words; negative: how many DeviceWaits live
+    std::atomic<int> words_or_waits_{0}; // positive: open calls of `words_wait`; negative: live DeviceWaits
     Lane lanes_[2];
 };
 

@@ -17,7 +17,7 @@ namespace memsaver::inline v0_2 {
 struct Neighbours::Books {
     struct Entry {
         detail::Neighbour* neighbour;
-        unsigned asked = 0; ///< threads that are asking it now
+        unsigned asked = 0; ///< number of threads asking it now
     };
 
     /// Calls `ask(neighbour)` for each, with no lock held.
@@ -28,7 +28,7 @@ struct Neighbours::Books {
             const auto found = entries.upper_bound(after);
             if (found == entries.end()) return;
             after = found->first;
-            Entry& entry = found->second; // stays where it is for as long as it is asked
+            Entry& entry = found->second; // stays at its address while it is being asked
             entry.asked += 1;
             lock.unlock();
             ask(*entry.neighbour);
@@ -40,7 +40,7 @@ struct Neighbours::Books {
 
     std::mutex mutex;
     std::condition_variable answered;
-    std::map<std::uint64_t, Entry> entries; // as they joined, by a number that is never used again
+    std::map<std::uint64_t, Entry> entries; // in the order of joining, by a number that is never reused
     std::uint64_t last = 0;
 };
 

@@ -1,5 +1,5 @@
-// Move-only owners of what a driver gives: addresses, pages, a mapping, a stream, an event, a file. One template; what
-// differs is how each is opened and closed.
+// Move-only owners of a driver's resources: addresses, pages, a mapping, a stream, an event, a file. One template; the
+// kinds differ in how they are opened and closed.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -12,11 +12,12 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Owns one thing of a driver's, or nothing. Closes it when it dies; what fails then is lost. `Kind` has
+/// Owns one resource of a driver, or nothing. Closes it on destruction; failures then are ignored. `Kind` provides
 ///
-/// - `Value`: the thing; empty when value-initialized,
-/// - `open(driver, value&, arguments...)` and `close(driver, value)`, which answer a Status,
-/// - `closes_once`: whether a thing is gone even where closing it fails. Else it stays owned, to be tried again.
+/// - `Value`: the resource; empty when value-initialized,
+/// - `open(driver, value&, arguments...)` and `close(driver, value)`, which return a Status,
+/// - `closes_once`: whether the resource is gone even if closing fails. Otherwise it stays owned and close can be
+///   retried.
 template <class Kind>
 class Owned {
 public:
@@ -34,7 +35,7 @@ public:
     }
     ~Owned() { (void)close(); }
 
-    /// Opens one into an empty `*this`; on failure it stays empty.
+    /// Opens a resource into an empty `*this`; on failure `*this` stays empty.
     template <class... Arguments>
     Status open(const AnyDriver& driver, const Arguments&... arguments) noexcept {
         Value value{};
@@ -44,7 +45,7 @@ public:
         value_ = value;
         return status;
     }
-    /// Answers ok if nothing is owned.
+    /// Returns ok if nothing is owned.
     Status close() noexcept {
         if (!driver_) return {};
         const Status status = Kind::close(*driver_, value_);
@@ -67,7 +68,7 @@ private:
     Value value_{};
 };
 
-/// Addresses without memory behind them: `open(driver, bytes, alignment)`.
+/// Addresses without memory: `open(driver, bytes, alignment)`.
 struct AddressKind {
     using Value = Range;
     static constexpr bool closes_once = false;
@@ -81,8 +82,8 @@ struct AddressKind {
 };
 using Reservation = Owned<AddressKind>;
 
-/// One handle of physical pages: `open(driver, bytes)`. The pages go back to the device when the handle is released
-/// *and* every mapping of it is gone.
+/// One handle of physical pages: `open(driver, bytes)`. The pages return to the device when the handle is released
+/// *and* every mapping of it is unmapped.
 struct PagesKind {
     struct Value {
         PageHandle handle{};
@@ -97,8 +98,8 @@ struct PagesKind {
 };
 using OwnedPages = Owned<PagesKind>;
 
-/// The fact that a whole handle is mapped at a range: `open(driver, range, handle)`. Access is another call. Unmapping
-/// does not wait for work on the device: whoever unmaps has waited.
+/// The mapping of a whole handle at a range: `open(driver, range, handle)`. Access is granted by a separate call.
+/// Unmapping does not wait for work on the device: the caller must have waited.
 struct MappingKind {
     using Value = Range;
     static constexpr bool closes_once = false;
@@ -132,7 +133,7 @@ struct MarkKind {
 };
 using OwnedEvent = Owned<MarkKind>;
 
-/// A file without a name, `open(driver, directory)`, or one of the program's, `open(driver, path, direct)`. It cannot
+/// A file without a name, `open(driver, directory)`, or an existing file, `open(driver, path, direct)`.
 struct FileKind {
     using Value = FileRef;
     static constexpr bool closes_once = true;

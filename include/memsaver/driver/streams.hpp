@@ -1,4 +1,4 @@
-// What is asked of a program's stream before it is used.
+// Queries about a program's stream before it is used.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -9,8 +9,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Whether the stream is being captured. Throws what a failing driver call stands for, which names the stream and the
-/// device: as a rule it is another device's, or closed.
+/// Returns whether the stream is being captured. Throws the exception for a failing driver call; the text names the
+/// stream and the device. Such a stream usually belongs to another device or is closed.
 [[nodiscard]] bool being_captured(const AnyDriver& driver, StreamRef stream);
 
 } // namespace detail

@@ -1,4 +1,4 @@
-// What a machine has of the system it runs on: pages of host memory, files, and how much the host would still give.
+// The host system's part of a machine: pages of host memory, files, and the available host memory.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -23,18 +23,18 @@ Status system_status(int error) noexcept;
 
 class SystemPages {
 public:
-    /// The size of a huge page, and the alignment of what `map` answers.
+    /// The size of a huge page, and the alignment of the addresses that `map` returns.
     static constexpr std::size_t huge_page = 2_MiB;
 
-    /// Addresses for `bytes`; pages come when they are populated or touched, huge ones where the system gives them.
-    /// Kept out of core dumps and of forked children.
+    /// Reserves addresses for `bytes`. Pages are allocated when they are populated or touched, as huge pages where the
+    /// system provides them. Excluded from core dumps and forked children.
     static Status map(std::size_t bytes, void*& out) noexcept;
     static Status unmap(void* pages, std::size_t bytes) noexcept;
 
-    /// Takes the pages now. What the system still refuses then is out_of_host_memory.
+    /// Allocates the pages now. A refusal by the system is reported as out_of_host_memory.
     ///
-    /// Touching takes huge pages without the lock of the whole address space, which the kernel's own way of populating
-    /// holds, and which pinning on other threads waits for; that way then finds little left to do.
+    /// Touching allocates huge pages without the lock of the whole address space, which the kernel's populate call
+    /// holds and for which pinning on other threads waits; that call then finds little left to do.
     static Status populate(void* pages, std::size_t bytes) noexcept;
 
 private:
@@ -43,35 +43,35 @@ private:
 
 class SystemFiles {
 public:
-    /// A new file in `directory` without a name (where the file system cannot, one whose name is gone at once), mode
-    /// 0600, closed on exec, past the page cache where the file system can.
+    /// A new unnamed file in `directory` (unlinked at once where the file system has no unnamed files), mode 0600,
+    /// closed on exec, bypassing the page cache where the file system can.
     static Status open(const char* directory, FileRef& file) noexcept;
-    /// Whatever close answers, Linux has given the descriptor back, and nobody wants the bytes any more: told is only
-    /// that there was none.
+    /// Reports only that the descriptor was invalid: Linux closes the descriptor whatever close returns, and the bytes
+    /// are no longer needed.
     static Status close(FileRef file) noexcept;
 
-    /// All of `bytes`. A direct file wants address, size and offset in multiples of 4096.
+    /// Writes or reads all of `bytes`. A direct file requires address, size and offset in multiples of 4096.
     static Status write(FileRef file, const void* from, std::size_t bytes, std::size_t offset) noexcept;
     static Status read(FileRef file, void* to, std::size_t bytes, std::size_t offset) noexcept;
 
-    /// Takes the disk's room for a range now, so that a full disk is known before anything is written. A file system
-    /// that cannot tell answers ok.
+    /// Allocates disk space for a range now, so that a full disk is detected before anything is written. File systems
+    /// that do not support it return ok.
     static Status allocate(FileRef file, std::size_t offset, std::size_t bytes) noexcept;
-    /// Gives the disk's room for a range back; its bytes are lost. A file system that cannot keeps it until the file is
-    /// closed.
+    /// Releases the disk space of a range; its bytes are lost. File systems that do not support it keep the space until
+    /// the file is closed.
     static Status punch(FileRef file, std::size_t offset, std::size_t bytes) noexcept;
 
-    /// A file by its name, to be read, closed on exec. `direct`: past the page cache; EINVAL where the file system
-    /// cannot. EINVAL too for what is no ordinary file.
+    /// Opens a file by name for reading, closed on exec. `direct`: bypasses the page cache; EINVAL if the file system
+    /// cannot. EINVAL also for anything other than a regular file, except EISDIR for a directory.
     static Status open_source(const char* path, bool direct, FileRef& file) noexcept;
     static Status facts(FileRef file, FileFacts& facts) noexcept;
-    /// Whether nearly all of the range is in the page cache. Linux counts it from 6.5 on, where the file system's pages
-    /// are its own; else samples say so.
+    /// Reports whether nearly all of the range is in the page cache. Counted by Linux 6.5 and later, if the file
+    /// system's pages are its own; otherwise estimated from samples.
     static Status cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept;
-    /// `unsupported` where the system cannot count.
+    /// Returns `unsupported` if the system cannot count.
     static Status count_cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept;
-    /// By some bytes of it, read at random where that needs no wait: each that is not there the disk reads after all.
-    /// Where the system cannot say so without reading: yes, for then it is memory or a network, where direct reads
+    /// Samples random bytes with non-blocking reads; the disk still reads each byte that is not cached. Reports yes if
+    /// the system cannot tell without reading, because the file is then in memory or on a network, where direct reads
     /// gain nothing.
     static Status sample_cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept;
 
@@ -85,12 +85,13 @@ class SystemAvailable {
 public:
     static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
-    /// In bytes: the least of what the system has, and what each control group that this process is in, of version 1
-    /// or 2, has left. `unlimited` where nothing tells. `root` stands before the paths of the system's files.
+    /// In bytes: the minimum of the system's available memory and the memory left in each control group of this
+    /// process, of version 1 or 2. `unlimited` if nothing is known. `root` is prepended to the paths of the system's
+    /// files.
     static std::size_t bytes(const char* root = "") noexcept;
 
 private:
-    /// A small file, read whole; empty where it cannot be read.
+    /// A small file, read as a whole; empty if it cannot be read.
     class File {
     public:
         template <class... Parts>
@@ -111,7 +112,7 @@ private:
 
         [[nodiscard]] std::string_view text() const noexcept { return {text_, size_}; }
 
-        /// The number behind `key`, which begins a line. "max" is none.
+        /// The number after `key`, which must begin a line. `otherwise` if there is none, as for "max".
         [[nodiscard]] std::size_t number(std::string_view key, std::size_t otherwise) const noexcept;
 
     private:
@@ -119,7 +120,7 @@ private:
         std::size_t size_ = 0;
     };
 
-    /// Where the groups of version 1 or 2 are, and what their files and lines are called.
+    /// Paths, file names and line keys of the control groups of version 1 or 2.
     struct Hierarchy {
         const char* root;
         const char* controller;
@@ -128,17 +129,17 @@ private:
         const char* droppable;
     };
 
-    /// What stands before the first `end`; what stands behind it is the rest.
+    /// Returns the text before the first `end`, and sets `rest` to the text after it.
     static std::string_view cut(std::string_view& rest, char end) noexcept;
 
     /// The path in the line that names the controller: "4:cpu,memory:/path". Version 2 names none: "0::/path".
     static std::string_view group(std::string_view lines, std::string_view controller) noexcept;
 
-    /// The process's group and all above it. In a container the path may be the host's: the groups that it names are
-    /// not there to be read, but the last one, the mount itself, is the container's own.
+    /// The minimum for the process's group and all its ancestors. In a container the path may be that of the host: the
+    /// groups that it names cannot be read, but the last one, the mount itself, is the container's own.
     static std::size_t left_in_all(const Hierarchy& hierarchy, std::string_view path) noexcept;
 
-    /// What a group may still take: pages of files that it can drop count as free.
+    /// The memory that a group may still allocate; file pages that it can drop count as free.
     static std::size_t left_in(const Hierarchy& hierarchy, std::string_view path) noexcept;
 };
 

@@ -65,8 +65,8 @@ MEMSAVER_INLINE Status SystemPages::map(std::size_t bytes, void*& out) noexcept 
     (void)::munmap(first + skipped + rounded, huge_page - skipped);
     std::byte* const pages = first + skipped;
     (void)::madvise(pages, rounded, MADV_HUGEPAGE);      // slower without, not wrong
-    (void)::madvise(pages, rounded, MADV_DONTFORK);      // copying on write would part a pinned page from its owner
-    if (::madvise(pages, rounded, MADV_DONTDUMP) != 0) { // a secret must not end up in a core file
+    (void)::madvise(pages, rounded, MADV_DONTFORK);      // copy-on-write would separate a pinned page from its owner
+    if (::madvise(pages, rounded, MADV_DONTDUMP) != 0) { // secrets must not end up in a core file
         const int error = errno;
         (void)::munmap(pages, rounded);
         return system_status(error);
@@ -83,7 +83,7 @@ MEMSAVER_INLINE Status SystemPages::populate(void* pages, std::size_t bytes) noe
     constexpr int populate_write = 23; // MADV_POPULATE_WRITE of Linux 5.14, which old headers lack
     constexpr std::size_t one_page = 4096;
     if (::madvise(pages, std::min(bytes, one_page), populate_write) != 0 && errno != EINVAL && errno != ENOSYS) {
-        return system_status(errno == EFAULT ? ENOMEM : errno); // told before a touch would be a fault
+        return system_status(errno == EFAULT ? ENOMEM : errno); // checked first, because a touch would fault
     }
     touch(pages, bytes, huge_page);
     if (::madvise(pages, bytes, populate_write) == 0) return {};
@@ -113,9 +113,9 @@ MEMSAVER_INLINE Status SystemFiles::open(const char* directory, FileRef& file) n
     if (length < 0 || static_cast<std::size_t>(length) >= sizeof name) return system_status(ENAMETOOLONG);
     for (const int direct : {O_DIRECT, 0}) {
         std::memcpy(name + length - 6, "XXXXXX", 6);
-        const int descriptor = ::mkostemp(name, O_CLOEXEC | direct); // makes it with mode 0600
+        const int descriptor = ::mkostemp(name, O_CLOEXEC | direct); // creates the file with mode 0600
         if (descriptor < 0) {
-            if (errno == EINVAL) (void)::unlink(name); // made, then found not to be direct
+            if (errno == EINVAL) (void)::unlink(name); // the file was created before O_DIRECT was rejected
             continue;
         }
         if (::unlink(name) == 0) {
@@ -152,7 +152,7 @@ MEMSAVER_INLINE Status SystemFiles::read(FileRef file, void* to, std::size_t byt
     while (bytes != 0) {
         const ssize_t done = ::pread(file.descriptor, at, bytes, static_cast<off_t>(offset));
         if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return system_status(done < 0 ? errno : EIO); // the file is shorter than what was written
+        if (done <= 0) return system_status(done < 0 ? errno : EIO); // the file is shorter than the data written
         at += done;
         bytes -= static_cast<std::size_t>(done);
         offset += static_cast<std::size_t>(done);
@@ -161,7 +161,7 @@ MEMSAVER_INLINE Status SystemFiles::read(FileRef file, void* to, std::size_t byt
 }
 
 MEMSAVER_INLINE Status SystemFiles::allocate(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
-    // An older kernel's tmpfs takes back what an interrupted call had taken: shorter ones get through.
+    // tmpfs on older kernels undoes an interrupted call: shorter calls make progress.
     for (std::size_t step = bytes; bytes != 0;) {
         const std::size_t part = std::min(step, bytes);
         const Status status = arrange(file, 0, offset, part);
@@ -189,7 +189,7 @@ MEMSAVER_INLINE Status SystemFiles::arrange(FileRef file, int mode, std::size_t 
 }
 
 MEMSAVER_INLINE Status SystemFiles::open_source(const char* path, bool direct, FileRef& file) noexcept {
-    // Not to wait for who writes to a pipe: that it is none is only known once it is open.
+    // O_NONBLOCK: opening a pipe would otherwise wait for a writer; its type is known only once it is open.
     const int descriptor = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (direct ? O_DIRECT : 0));
     if (descriptor < 0) return system_status(errno);
     struct stat found {};
@@ -198,7 +198,7 @@ MEMSAVER_INLINE Status SystemFiles::open_source(const char* path, bool direct, F
         (void)::close(descriptor);
         return system_status(error);
     }
-    if (!direct) (void)::posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM); // a sample must not start reading ahead
+    if (!direct) (void)::posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM); // a sample must not start readahead
     file = {descriptor, direct};
     return {};
 }
@@ -219,7 +219,7 @@ MEMSAVER_INLINE Status SystemFiles::cached(FileRef file, std::size_t bytes, std:
 
 MEMSAVER_INLINE Status SystemFiles::count_cached(FileRef file, std::size_t bytes, std::size_t offset,
                                                  bool& yes) noexcept {
-    constexpr long cachestat = 451; // of Linux 6.5, under this number on all machines; headers may be older
+    constexpr long cachestat = 451; // Linux 6.5, same number on all architectures; headers may be older
     const struct {
         std::uint64_t offset;
         std::uint64_t bytes;
@@ -228,7 +228,7 @@ MEMSAVER_INLINE Status SystemFiles::count_cached(FileRef file, std::size_t bytes
         std::uint64_t cached, dirty, written_back, evicted, lately_evicted;
     } pages{};
     static_assert(sizeof range == 16 && sizeof pages == 40);
-    // Others may have the pages of a file elsewhere, as overlayfs has, in those of the file below.
+    // Other file systems may keep a file's pages elsewhere; overlayfs keeps them in the lower file.
     constexpr std::array<std::uint32_t, 5> known{0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994};
     struct statfs system {}; // ext4, XFS, Btrfs, F2FS and tmpfs
     if (::fstatfs(file.descriptor, &system) != 0) return system_status(errno);
@@ -247,7 +247,7 @@ MEMSAVER_INLINE Status SystemFiles::count_cached(FileRef file, std::size_t bytes
 MEMSAVER_INLINE Status SystemFiles::sample_cached(FileRef file, std::size_t bytes, std::size_t offset,
                                                   bool& yes) noexcept {
     constexpr int samples = 3;
-    // Elsewhere each time: a sample that was not there may be from then on.
+    // Sample different offsets each time: a byte that was not cached may be cached afterwards.
     auto random = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) + offset;
     yes = true;
     for (int i = 0; yes && i < samples && bytes != 0; ++i) {

@@ -1,4 +1,4 @@
-// What drivers whose host is this system have of it: host pages and files.
+// Host pages and files of drivers that run on this host system.
 #pragma once
 
 #include "memsaver/core/handles.hpp"
@@ -10,7 +10,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// See the concepts HostPages, Files and Sources.
+/// Implements the system's part of the concepts HostPages, Files and Sources.
 class SystemMemory {
 public:
     Status map_host(std::size_t bytes, void*& out) const noexcept;

@@ -1,4 +1,5 @@
-// Which bytes of an arena's addresses belong to which block. Pure bookkeeping: knows no driver, no pages, no threads.
+// Which bytes of an arena's addresses belong to which block. Pure bookkeeping: knows nothing about drivers, pages or
+// threads.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -17,26 +18,26 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// What is known of a block that has been handed out.
+/// The state of one block.
 struct Block {
-    enum class State : unsigned char { free, live, freed }; ///< `freed`: deallocated, but not yet to be reused
+    enum class State : unsigned char { free, live, freed }; ///< `freed`: deallocated, but not yet reusable
 
     Address address = 0;
     std::size_t bytes = 0;     ///< a multiple of 256
-    std::size_t requested = 0; ///< what was asked for; 0 if not handed out
+    std::size_t requested = 0; ///< size requested by the program; 0 if not handed out
     std::uint64_t serial = 0;
     State state = State::free;
 
-    /// Those in which the program's bytes may lie.
+    /// The bytes that may contain the program's data.
     [[nodiscard]] std::size_t used_bytes() const noexcept { return requested == 0 ? bytes : align_up(requested, 256); }
 };
 
-/// Which of two sets a free node is in: `open` serves allocations, `shut` lies in paused memory.
+/// The set that a free node is in: `open` serves allocations, `shut` lies in paused memory.
 enum class Side : unsigned char { open, shut };
 
-/// Circular doubly linked lists, one for each size class and side, with heads of their own: a node leaves its list
-/// without anybody knowing which one it was in, and a whole side moves to the other in constant time, however many
-/// nodes it has. Size classes: eight to each power of two, in units of 256 bytes. Not thread safe.
+/// Circular doubly linked lists, one for each size class and side, each with its own head. A node can be unlinked
+/// without knowing its list, and a whole side moves to the other in constant time, however many nodes it has. There are
+/// eight size classes for each power of two, in units of 256 bytes. Not thread-safe.
 class FreeBins {
 public:
     using Node = std::uint32_t;
@@ -44,10 +45,10 @@ public:
     static constexpr std::size_t unit = 256;
     static constexpr std::size_t bins = 40 * 8;
 
-    /// Makes room for nodes 0 .. count-1. May throw bad_alloc; then nothing changed.
+    /// Reserves capacity for nodes 0 .. count-1. Strong exception guarantee: may throw std::bad_alloc.
     void reserve(std::size_t count);
 
-    /// The class that a block of `bytes` belongs to; blocks of every higher class are larger.
+    /// The size class of a block of `bytes`. Blocks of every higher class are larger.
     static constexpr std::size_t bin_of(std::size_t bytes) noexcept {
         const std::size_t units = bytes / unit;
         if (units < 8) return units;
@@ -60,11 +61,11 @@ public:
 
     void remove(Node node) noexcept;
 
-    /// Every node of `from` joins the other side.
+    /// Moves every node of `from` to the other side.
     void move_all(Side from) noexcept;
 
-    /// Calls `visit(node)` for the nodes of a side from class `bin` upwards, at most `per_bin` of each class, until one
-    /// call answers true, or class `last_bin` is done; answers that node, or `none`.
+    /// Calls `visit(node)` for the nodes of a side from class `bin` upwards, at most `per_bin` of each class. Stops
+    /// when a call returns true and returns that node; returns `none` after class `last_bin`.
     template <class Visit>
     Node search(std::size_t bin, Side side, std::size_t per_bin, Visit&& visit, std::size_t last_bin = bins - 1) {
         for (bin = first_at_or_after(bin, side); bin <= last_bin; bin = first_at_or_after(bin + 1, side)) {
@@ -83,7 +84,7 @@ private:
         Node next = 0;
         Node previous = 0;
     };
-    using Words = std::array<std::uint64_t, bins / 64>; // a bit for each class that may have nodes
+    using Words = std::array<std::uint64_t, bins / 64>; // one bit for each class that may have nodes
 
     static constexpr Node head_of(std::size_t bin, Side side) noexcept {
         return static_cast<Node>(bin + (side == Side::shut ? bins : 0));
@@ -91,7 +92,7 @@ private:
     static constexpr Node link_of(Node node) noexcept { return node + static_cast<Node>(2 * bins); }
     Words& words(Side side) noexcept { return side == Side::open ? open_ : shut_; }
 
-    /// The chain `first` .. `last` goes to the front of the list of `head`.
+    /// Inserts the chain `first` .. `last` at the front of the list of `head`.
     void splice_in(Node head, Node first, Node last) noexcept;
 
     std::size_t first_at_or_after(std::size_t bin, Side side) noexcept;
@@ -101,17 +102,19 @@ private:
     Words shut_{};
 };
 
-/// Open addressing, linear probing, deletion by shifting back. Keys are non-zero multiples of 256. Not thread safe.
+/// A hash map with open addressing, linear probing, and deletion by backward shift. Keys are non-zero multiples of 256.
+/// Not thread-safe.
 class OffsetMap {
 public:
     static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-    /// Makes room for `count` keys in all. The only method that may throw (bad_alloc), and then nothing changed.
+    /// Reserves capacity for `count` keys in total. The only method that may throw (std::bad_alloc); strong exception
+    /// guarantee.
     void reserve(std::size_t count);
 
     [[nodiscard]] std::uint32_t find(Address key) const noexcept;
 
-    /// Room for the key has been reserved.
+    /// Precondition: capacity for the key has been reserved.
     void insert(Address key, std::uint32_t value) noexcept { place(key, value); }
 
     void erase(Address key) noexcept;
@@ -130,7 +133,7 @@ private:
     unsigned shift_ = 64;
 };
 
-/// A sorted list of ranges without overlap, each on one side. A handful for an arena. Not thread safe.
+/// A sorted list of non-overlapping ranges, each on one side; a handful for an arena. Not thread-safe.
 class Sides {
 public:
     struct Part {
@@ -139,20 +142,22 @@ public:
         Side side;
     };
 
-    /// Makes room for `count` more calls of `add` or `remove`. May throw bad_alloc; then nothing changed.
+    /// Reserves capacity for `count` more calls of `add` or `remove`. Strong exception guarantee: may throw
+    /// std::bad_alloc.
     void reserve_more(std::size_t count) { list_.reserve(list_.size() + count); }
 
     void add(Range range, Side side) noexcept;
 
-    /// Cuts a range out, whatever sides it spans. Room for one more part has been reserved.
+    /// Removes a range, whatever sides it spans. Precondition: capacity for one more part has been reserved.
     void remove(Range range) noexcept;
 
     void set_all(Side side) noexcept;
 
-    /// The side of an address that some part holds.
+    /// The side of an address that lies in some part.
     [[nodiscard]] Side side(Address address) const noexcept;
 
-    /// `visit(part, side)` for each part of `range` that lies in one part. All of it lies in some.
+    /// Calls `visit(subrange, side)` for each piece of `range` that lies in one part. Precondition: the parts cover
+    /// `range`.
     template <class Visit>
     void for_each_part(Range range, Visit&& visit) const {
         auto part = std::upper_bound(list_.begin(), list_.end(), range.address,
@@ -174,7 +179,7 @@ private:
     std::size_t shut_ = 0;
 };
 
-/// Where free memory is not to grow together: what lies on one side is returned without the other.
+/// The borders across which free memory must not be merged, because the two sides are returned separately.
 class Seams {
 public:
     [[nodiscard]] virtual bool at(Address border) const noexcept = 0;
@@ -186,61 +191,62 @@ protected:
     ~Seams() = default;
 };
 
-/// Good-fit with immediate coalescing; splits and merges at multiples of 256 bytes. Freeing takes constant
-/// time, allocating too unless no block of the eight first of each class fits; so does shutting or opening everything
-/// at once, however many blocks there are. A free block lies on the side of its part, and never spans two sides. Not
-/// thread safe; only methods that say so throw, and only bad_alloc.
+/// A good-fit allocator with immediate coalescing; splits and merges at multiples of 256 bytes. Freeing takes constant
+/// time. So does allocating, unless none of the first eight blocks of each class fits, and shutting or opening
+/// everything at once, however many blocks there are. A free block lies on the side of its part and never spans both
+/// sides. Not thread-safe. Only methods documented to throw do so, and only std::bad_alloc.
 class BlockAllocator {
 public:
     static constexpr std::size_t unit = FreeBins::unit;
 
-    /// Blocks are not merged across multiples of `seam` (a power of two; 0: there are none) at which `seams`, if given,
-    /// says that one is. Serial numbers start above `first_serial`.
+    /// Blocks are not merged across a multiple of `seam` (a power of two; 0: no seams) if `seams`, when given, reports
+    /// a seam there. Serial numbers start above `first_serial`.
     explicit BlockAllocator(std::size_t seam = 0, std::uint64_t first_serial = 0, const Seams* seams = nullptr)
         : seam_mask_{seam == 0 ? ~Address{0} : Address{seam} - 1}, seams_{seams}, serial_{first_serial} {}
 
-    /// A new open range: free, or one live block. May throw; then nothing changed.
+    /// Adds an open range, as free memory or as one live block. Strong exception guarantee.
     void add(Range range, Block::State as = Block::State::free);
 
-    /// New open ranges, each of them one live block. May throw; then nothing changed.
+    /// Adds open ranges, each as one live block. Strong exception guarantee.
     void add_live(const std::vector<Range>& blocks);
 
-    /// Makes room for `count` calls of `take_out`. May throw; then nothing changed.
+    /// Reserves capacity for `count` calls of `take_out`. Strong exception guarantee.
     void reserve_to_take_out(std::size_t count) { sides_.reserve_more(count + 1); }
-    /// A live block goes, and its bytes with it.
+    /// Removes a live block together with its bytes.
     void take_out(Address block) noexcept;
 
-    /// Takes a range out whose every byte is free. May throw; then nothing changed.
+    /// Removes a range whose every byte is free. Strong exception guarantee.
     void remove(Range range);
 
-    /// A block of `bytes` (a multiple of 256) at a multiple of `alignment` (a power of two), or nullptr. Valid until
-    /// the next call. May throw; then nothing changed.
-    /// `exact`: only from a free range of just so many bytes.
+    /// Allocates a block of `bytes` (a multiple of 256) aligned to `alignment` (a power of two). Returns nullptr if
+    /// none fits. The result is valid until the next call. `exact`: uses only a free range of exactly `bytes` bytes.
+    /// Strong exception guarantee.
     const Block* allocate(std::size_t bytes, std::size_t alignment, std::size_t requested, bool exact = false);
 
-    /// The block that was handed out at just this address and not reclaimed since, or nullptr.
+    /// The block that was handed out at exactly this address and has not been reclaimed since, or nullptr.
     [[nodiscard]] const Block* find(Address address) const noexcept;
 
-    /// A live block is deallocated: no longer the program's, not yet anybody else's.
+    /// Marks a live block as freed: no longer owned by the program, but not yet reusable.
     void mark_freed(const Block& block) noexcept;
 
-    /// A freed block is live again, as another one: with a new serial number.
+    /// Makes a freed block live again, as a different block with a new serial number.
     void revive(Address address, std::size_t requested) noexcept;
 
-    /// A freed block can be handed out again. Answers the free range that its first byte is now part of.
+    /// Makes a freed block reusable. Returns the free range that now contains its first byte.
     Range reclaim(Address address) noexcept;
 
     void shut_all() noexcept { move_all(Side::shut); }
     void open_all() noexcept { move_all(Side::open); }
-    /// Exactly these ranges become shut, all others open. Takes time in proportion to the number of free blocks. May
-    /// throw; then nothing changed.
+    /// Shuts exactly these ranges and opens all others. Takes time in proportion to the number of free blocks. Strong
+    /// exception guarantee.
     void set_shut(const std::vector<Range>& shut);
     [[nodiscard]] Side side(Address address) const noexcept { return sides_.side(address); }
-    /// Whether any byte, or every byte, of a range is shut.
+    /// Return whether any byte, or every byte, of a range is shut.
     [[nodiscard]] bool any_shut(Range range) const noexcept { return has(range, Side::shut); }
     [[nodiscard]] bool all_shut(Range range) const noexcept { return !has(range, Side::open); }
 
-    /// `visit(range)` for every free range of a side with at least `bytes`. Nothing changes meanwhile.
+    /// Calls `visit(range)` for every free range of a side with at least `bytes`. `visit` must not change the
+    /// allocator.
     template <class Visit>
     void for_each_free(std::size_t bytes, Side side, Visit&& visit) {
         bins_.search(FreeBins::bin_of(bytes), side, ~std::size_t{0}, [&](Node node) {
@@ -249,7 +255,7 @@ public:
         });
     }
 
-    /// `visit(block)` for every live block.
+    /// Calls `visit(block)` for every live block.
     template <class Visit>
     void for_each_live(Visit&& visit) const {
         for (const Block& block : nodes_) {
@@ -264,23 +270,23 @@ public:
 private:
     using Node = FreeBins::Node;
 
-    // Every node that exists can have its two keys in the tables, and there is a node to spare for every border between
-    // the sides that a block may lie across, so freeing never needs memory.
+    // The tables have capacity for both keys of every node, and there is a spare node for every border between sides
+    // that a block may span, so freeing never allocates.
     void reserve_node(std::size_t more);
     Node take_node() noexcept;
     void give_node(Node node) noexcept;
 
-    /// A node of a range that has none, to be handed out or filed.
+    /// Takes a node for a range that has none, to be handed out or filed.
     Node node_of(Range range) noexcept;
-    /// A node that is not filed becomes a live block.
+    /// Turns an unfiled node into a live block.
     const Block* hand_out(Node node, std::size_t requested) noexcept;
-    /// A node becomes free.
+    /// Makes a node free.
     void file(Node node, Side side) noexcept;
-    /// A free node goes.
+    /// Removes a free node.
     void unfile(Node node) noexcept;
-    /// A node that is not filed becomes free, and grows together with its neighbours. Answers all of it.
+    /// Makes an unfiled node free and merges it with its free neighbors. Returns the merged range.
     Range merge_and_file(Node node) noexcept;
-    /// `neighbour` if it is free and nothing keeps it apart at `border`.
+    /// Returns `neighbour` if it is free and may be merged across `border`; otherwise `none`.
     [[nodiscard]] Node mergeable(Node neighbour, Address border, Side side) const noexcept;
 
     [[nodiscard]] bool has(Range range, Side side) const noexcept;
@@ -295,8 +301,8 @@ private:
     std::uint64_t serial_;
     std::vector<Block> nodes_;
     std::vector<Node> spare_;
-    OffsetMap starts_; // of every node in use
-    OffsetMap ends_;   // of free nodes
+    OffsetMap starts_; // of all nodes in use
+    OffsetMap ends_;   // of all free nodes
     FreeBins bins_;
     Sides sides_;
     std::size_t live_bytes_ = 0;
@@ -304,8 +310,9 @@ private:
     std::size_t free_bytes_ = 0;
 };
 
-/// Throws Misuse that tells a block freed before from a pointer into a live block and from one that was never handed
-/// out. `block`: what was found at the address, if anything; `internal(start)`: blocks that are not the program's.
+/// Throws Misuse. The text distinguishes a block freed before, a pointer into a live block, and a pointer that was
+/// never handed out. `block`: the block found at the address, if any; `internal(start)`: whether a block is internal
+/// rather than the program's.
 template <class Internal>
 [[noreturn]] void raise_misplaced(const BlockAllocator& blocks, Address address, const Block* block,
                                   const std::string& tag, Internal&& internal) {

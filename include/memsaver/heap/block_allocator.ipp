@@ -65,7 +65,7 @@ MEMSAVER_INLINE std::size_t FreeBins::first_at_or_after(std::size_t bin, Side si
         bin += static_cast<std::size_t>(std::countr_zero(rest));
         const Node head = head_of(bin, side);
         if (links_[head].next != head) return bin;
-        bits[bin / 64] &= ~(std::uint64_t{1} << (bin % 64)); // its last node has left since
+        bits[bin / 64] &= ~(std::uint64_t{1} << (bin % 64)); // its last node has been removed
         ++bin;
     }
     return bins;
@@ -116,7 +116,7 @@ MEMSAVER_INLINE void OffsetMap::place(Address key, std::uint32_t value) noexcept
     slots_[i] = {key, value};
 }
 
-MEMSAVER_INLINE void Sides::add(Range range, Side side) noexcept { // room has been reserved
+MEMSAVER_INLINE void Sides::add(Range range, Side side) noexcept { // capacity was reserved
     const auto at = std::lower_bound(list_.begin(), list_.end(), range.address,
                                      [](const Part& part, Address a) { return part.begin < a; });
     list_.insert(at, Part{range.address, range.end(), side});
@@ -217,7 +217,7 @@ MEMSAVER_INLINE const Block* BlockAllocator::allocate(std::size_t bytes, std::si
 
     free_bytes_ -= bytes;
     const Address address = align_up(nodes_[node].address, alignment);
-    if (nodes_[node].bytes == bytes) { // all of it: its node stays, and where that is found
+    if (nodes_[node].bytes == bytes) { // exact fit: the node stays in place and in the table
         bins_.remove(node);
         ends_.erase(address + bytes);
         return hand_out(node, requested);
@@ -263,7 +263,7 @@ MEMSAVER_INLINE Range BlockAllocator::reclaim(Address address) noexcept {
 
 MEMSAVER_INLINE void BlockAllocator::set_shut(const std::vector<Range>& shut) {
     std::vector<Range> free_ranges = all_free();
-    std::vector<Sides::Part> pieces; // neighbours on one side are joined: cycles leave no more of them
+    std::vector<Sides::Part> pieces; // adjacent parts on one side are joined, so that cycles do not fragment the list
     const auto put = [&](Address begin, Address end, Side side) {
         if (begin == end) return;
         if (!pieces.empty() && pieces.back().end == begin && pieces.back().side == side) {
@@ -274,7 +274,7 @@ MEMSAVER_INLINE void BlockAllocator::set_shut(const std::vector<Range>& shut) {
     };
     for (const auto& part : sides_.list()) {
         Address at = part.begin;
-        for (const Range& range : shut) { // sorted, without overlap
+        for (const Range& range : shut) { // sorted, non-overlapping
             if (range.end() <= at || range.address >= part.end) continue;
             if (range.address > at) put(at, range.address, Side::open);
             const Address begin = range.address > at ? range.address : at;
@@ -398,7 +398,7 @@ MEMSAVER_INLINE void BlockAllocator::move_all(Side to) noexcept {
     bins_.move_all(to == Side::open ? Side::shut : Side::open);
     sides_.set_all(to);
     if (!was_mixed) return;
-    for (const auto& part : sides_.list()) { // what the sides kept apart grows together
+    for (const auto& part : sides_.list()) { // merges free ranges that the sides kept apart
         const Node node = starts_.find(part.begin);
         if (node == FreeBins::none || nodes_[node].state != Block::State::free) continue;
         bins_.remove(node);

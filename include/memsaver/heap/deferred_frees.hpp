@@ -1,4 +1,4 @@
-// Blocks that the program has deallocated while work may still touch them. Does not know whose they are.
+// Blocks that the program has deallocated while work may still touch them. Does not know who owned them.
 #pragma once
 
 #include "memsaver/core/order.hpp"
@@ -18,31 +18,31 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Four kinds: freed with a stream (known by its handle, which the driver uses for no other stream before the work of
-/// this one is done; in a list of that stream's, in order), with a stream of another device (behind a
-/// mark of its own), without a stream (waiting for the next time that the whole device is known to have passed, a
-/// *fence*), and freed inside a capture: kept, for replays may touch them until their graph is gone; then they wait for
-/// a fence. Graphs have numbers; 0 is never gone. Fences are numbered from 1; a block carries the number of the last
-/// fence begun before it was freed. Not thread safe.
+/// Blocks that wait to be reused, of four kinds: freed with a stream (in order, in a list for that stream, identified
+/// by its handle, which the driver does not reuse before the stream's work is done); freed with a stream of another
+/// device (each with a mark of its own); freed without a stream (waiting for the next *fence*, a moment at which all
+/// work of the device is known to be complete); and freed inside a capture (kept because replays may touch them until
+/// their graph is gone, then waiting for a fence). Graphs have numbers; graph 0 is never gone. Fences are numbered from
+/// 1; a block stores the number of the last fence begun before it was freed. Not thread-safe.
 class DeferredFrees {
 public:
-    /// May throw bad_alloc; then nothing changed.
+    /// Strong exception guarantee: may throw std::bad_alloc.
     void after_fence(Address address, std::size_t bytes, std::uint64_t last_fence);
 
-    /// Marks the stream now. What waits in one stream shares marks, so that their number grows with the logarithm of
-    /// what waits: a mark moves on while it covers less than a sixteenth of it. Throws bad_alloc, or answers the status
-    /// of a failing driver call; then nothing changed.
+    /// Marks the stream now. Blocks that wait in one stream share marks, so that the number of marks grows with the
+    /// logarithm of the waiting bytes: the last mark is recorded again while it covers less than a sixteenth of them.
+    /// Throws std::bad_alloc, or returns the status of a failing driver call; in both cases nothing changed.
     Status after_stream(const AnyDriver& driver, Address address, std::size_t bytes, StreamRef stream);
 
-    /// Work of another device. May throw bad_alloc; then nothing changed.
+    /// For work of another device. Strong exception guarantee: may throw std::bad_alloc.
     void after_mark(Address address, std::shared_ptr<const WorkMark> mark);
 
-    /// May throw bad_alloc; then nothing changed.
+    /// Strong exception guarantee: may throw std::bad_alloc.
     void keep(Address address, std::size_t bytes, std::uint64_t graph);
 
-    /// A block that waits in this stream, of at least `bytes` and little more, for which `usable(address)` says yes; or
-    /// 0. It waits no more: work that is given to the same stream next comes after all that touched it. Needs no
-    /// memory.
+    /// Takes a waiting block of this stream, with at least `bytes` and at most a quarter more, for which
+    /// `usable(address)` is true; returns 0 if there is none. The block no longer waits: later work of the same stream
+    /// runs after all work that touched it. Does not allocate.
     template <class Usable>
     Address take(StreamRef stream, std::size_t bytes, Usable&& usable) {
         Stream* const list = find(stream);
@@ -59,8 +59,8 @@ public:
         return 0;
     }
 
-    /// The blocks of a graph, at most `most` of them, wait for a fence from now on; calls `each(address)`. Answers how
-    /// many there were. Needs no memory.
+    /// Makes the blocks of a graph, at most `most`, wait for a fence, and calls `each(address)` for each. Returns how
+    /// many there were. Does not allocate.
     template <class Each>
     std::size_t end_graph(std::uint64_t graph, std::size_t most, std::uint64_t last_fence, Each&& each) {
         std::size_t count = 0;
@@ -76,7 +76,7 @@ public:
         return count;
     }
 
-    /// `visit(address)` for every block that a graph keeps.
+    /// Calls `visit(address)` for every block that a graph keeps.
     template <class Visit>
     void for_each_kept(Visit&& visit) const {
         for (const Kept& kept : kept_) {
@@ -84,8 +84,8 @@ public:
         }
     }
 
-    /// Calls `reclaim(address)` for every block that has been passed, `last_done` being the last fence that is. Asks
-    /// about one mark of each stream, and one more for each that has passed. Needs no memory.
+    /// Calls `reclaim(address)` for every block whose work has completed; `last_done` is the last completed fence.
+    /// Queries one mark of each stream, and one more for each completed mark. Does not allocate.
     template <class Reclaim>
     void collect(const AnyDriver& driver, std::uint64_t last_done, Reclaim&& reclaim) {
         while (!fenced_.empty() && fenced_.front().last_fence < last_done) {
@@ -121,7 +121,8 @@ public:
         });
     }
 
-    /// Calls `reclaim(address)` for the blocks that `gone(address)` says no work can touch any more. Needs no memory.
+    /// Calls `reclaim(address)` for the blocks that no work can touch any more according to `gone(address)`. Does not
+    /// allocate.
     template <class Gone, class Reclaim>
     void collect_if(Gone&& gone, Reclaim&& reclaim) {
         collect_ended([&](const Fenced& block) { return gone(block.address); }, reclaim);
@@ -145,16 +146,16 @@ public:
         });
     }
 
-    /// Forgets all of them. Needs no memory.
+    /// Discards all blocks. Does not allocate.
     void clear() noexcept;
 
-    /// The first fence that makes one of them reusable, but for those of streams and graphs; 0: there is none.
+    /// The first fence that makes a block reusable, ignoring blocks of streams and graphs; 0: there is none.
     [[nodiscard]] std::uint64_t first_fence() const noexcept {
         return fenced_.empty() ? 0 : fenced_.front().last_fence + 1;
     }
-    /// Bytes that the next fence would make reusable, but for those of streams. May be asked at any time.
+    /// Bytes that the next fence would make reusable, ignoring blocks of streams. Thread-safe.
     [[nodiscard]] std::size_t fenced_bytes() const noexcept { return fenced_bytes_.load(std::memory_order_relaxed); }
-    /// Whether anything waits that waiting for the device would make reusable.
+    /// Returns whether waiting for the device would make anything reusable.
     [[nodiscard]] bool any_waiting() const noexcept {
         return fenced_bytes() != 0 || !elsewhere_.empty() ||
                std::any_of(streams_.begin(), streams_.end(), [](const Stream& list) { return list.bytes != 0; });
@@ -173,31 +174,31 @@ private:
         std::shared_ptr<const WorkMark> mark;
     };
     struct Kept {
-        Fenced block; // its fence counts once its graph is gone
+        Fenced block; // its fence number is valid once the graph is gone
         std::uint64_t graph;
         bool ended = false;
     };
 
-    using Sizes = std::multimap<std::size_t, std::uint64_t>; // of the blocks not taken: bytes to number
+    using Sizes = std::multimap<std::size_t, std::uint64_t>; // of the blocks not taken: bytes to block number
     struct Waiting {
         Address address;
         std::size_t bytes;
         Sizes::iterator in_sizes;
-        bool taken = false; ///< in use again, or reclaimed otherwise
+        bool taken = false; ///< in use again, or reclaimed in another way
     };
     struct Mark {
         OwnedEvent event;
-        std::uint64_t end = 0; ///< covers the blocks up to this number
-        std::size_t bytes = 0; ///< of those of them not taken
+        std::uint64_t end = 0; ///< covers the blocks before this number
+        std::size_t bytes = 0; ///< total size of the covered blocks that are not taken
     };
-    /// What was freed with one stream, in order.
+    /// The blocks freed with one stream, in order.
     struct Stream {
         StreamRef stream;
-        std::uint64_t first = 0;    ///< the number of the first block
-        std::deque<Waiting> blocks; ///< those not covered by a mark so far are none
+        std::uint64_t first = 0;    ///< number of the first block
+        std::deque<Waiting> blocks; ///< each is covered by a mark
         std::deque<Mark> marks;
         Sizes sizes;
-        std::size_t bytes = 0; ///< of the blocks not taken
+        std::size_t bytes = 0; ///< total size of the blocks not taken
     };
 
     [[nodiscard]] Stream* find(StreamRef stream) noexcept;
@@ -219,11 +220,11 @@ private:
     }
 
     std::deque<Fenced> fenced_;
-    std::list<Stream> streams_; // a handful; never moved, for moving a deque takes memory
+    std::list<Stream> streams_; // a handful; never moved, because moving a deque allocates
     std::vector<OwnedEvent> spare_;
     std::vector<Elsewhere> elsewhere_;
     std::vector<Kept> kept_;
-    std::size_t ended_ = 0; // of the kept
+    std::size_t ended_ = 0; // number of kept blocks whose graph is gone
     std::atomic<std::size_t> fenced_bytes_{0};
 };
 

@@ -21,7 +21,7 @@ MEMSAVER_INLINE void DeferredFrees::after_fence(Address address, std::size_t byt
 
 MEMSAVER_INLINE Status DeferredFrees::after_stream(const AnyDriver& driver, Address address, std::size_t bytes,
                                                    StreamRef stream) {
-    spare_.reserve(most_spare); // so that collecting needs no memory
+    spare_.reserve(most_spare); // so that collecting never allocates
     Stream* list = find(stream);
     if (list == nullptr) {
         list = &streams_.emplace_back();
@@ -53,7 +53,7 @@ MEMSAVER_INLINE Status DeferredFrees::after_stream(const AnyDriver& driver, Addr
     return status;
 }
 
-/// The block that was noted last has its mark, or nothing has changed.
+/// Marks the block that was added last. On failure nothing changes.
 MEMSAVER_INLINE Status DeferredFrees::mark(const AnyDriver& driver, Stream& list, std::size_t bytes) {
     const std::uint64_t end = list.first + list.blocks.size();
     const std::size_t covered = list.marks.empty() ? 0 : list.marks.back().bytes;
@@ -68,7 +68,7 @@ MEMSAVER_INLINE Status DeferredFrees::mark(const AnyDriver& driver, Stream& list
     list.marks.push_back({{}, end, bytes});
     Mark& fresh = list.marks.back();
     Status status{StatusKind::other, 0, ""};
-    if (!spare_.empty()) { // of the arena's device; a stream of another one refuses it
+    if (!spare_.empty()) { // made on the arena's device; a stream of another device refuses it
         fresh.event = std::move(spare_.back());
         spare_.pop_back();
         status = driver.record(fresh.event.get(), list.stream);
@@ -117,7 +117,7 @@ MEMSAVER_INLINE void DeferredFrees::drop(Stream& list, Waiting& block) noexcept 
     block.taken = true;
 }
 
-/// Once most of what a list notes is in use again: notes only what waits, and has marks only for that.
+/// If most blocks of a list have been taken, compacts it to the waiting blocks and the marks that they need.
 MEMSAVER_INLINE void DeferredFrees::tidy(Stream& list) noexcept {
     if (list.blocks.size() < 2 * list.sizes.size() + 16) return;
     auto mark = list.marks.begin();
@@ -140,7 +140,7 @@ MEMSAVER_INLINE void DeferredFrees::tidy(Stream& list) noexcept {
 }
 
 MEMSAVER_INLINE void DeferredFrees::add_fenced(std::size_t bytes) noexcept {
-    fenced_bytes_.store(fenced_bytes() + bytes, std::memory_order_relaxed); // nobody else writes meanwhile
+    fenced_bytes_.store(fenced_bytes() + bytes, std::memory_order_relaxed); // there is only one writer at a time
 }
 
 MEMSAVER_INLINE void DeferredFrees::remove_fenced(std::size_t bytes) noexcept {

@@ -1,4 +1,4 @@
-// Blocks: which bytes are whose, and when they can be used again. Do not know pages.
+// Blocks: which bytes belong to which block, and when they can be reused. Knows nothing about pages.
 #pragma once
 
 #include "memsaver/heap/block_allocator.hpp"

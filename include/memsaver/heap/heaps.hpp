@@ -1,5 +1,5 @@
-// All the heaps of an arena: a central one, and shards that keep threads out of each other's way.
-// Knows which bytes are whose; does not know pages, policies or operations.
+// All heaps of an arena: a central one, and shards that reduce lock contention between threads. Knows which bytes
+// belong to which block; knows nothing about pages, policies or operations.
 #pragma once
 
 #include "memsaver/core/function_ref.hpp"
@@ -23,40 +23,40 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// The count of fences: moments at which everything that the device had been given is known to have passed.
+/// Counts fences: moments at which all work submitted to the device before is known to be complete.
 class Fences {
 public:
     [[nodiscard]] std::uint64_t last_begun() const noexcept { return begun_.load(); }
     [[nodiscard]] std::uint64_t last_done() const noexcept { return done_.load(); }
 
-    /// Before waiting for the device; its number is for `finish`, after a wait that succeeded.
+    /// Call before waiting for the device; pass the returned number to `finish` after a successful wait.
     std::uint64_t begin() noexcept { return begun_.fetch_add(1) + 1; }
     void finish(std::uint64_t fence) noexcept;
 
-    /// Waits until the fence `wanted`, at most the one that begins next, is done. Threads that come while one waits go
-    /// on with it, or share the next wait.
+    /// Waits until the fence `wanted` is done; it is at most the next one to begin. Threads that arrive during a wait
+    /// use it if it suffices, or share the next wait.
     void pass(const AnyDriver& driver, std::uint64_t wanted);
 
 private:
     static constexpr std::chrono::microseconds patience{
-        50}; // a thread that sleeps wakes later than an idle device answers
+        50}; // a sleeping thread wakes up later than an idle device completes
 
     std::mutex mutex_;
     std::condition_variable passed_;
-    std::atomic<bool> passing_{false}; // a thread waits for the device, and others for it
+    std::atomic<bool> passing_{false}; // a thread waits for the device, and others wait for that thread
     std::atomic<std::uint64_t> begun_{0};
     std::atomic<std::uint64_t> done_{0};
 };
 
-/// Blocks, and those of them that cannot be used again yet. Everything is guarded by `mutex`. In cache lines of its
-/// own.
+/// Blocks, and the freed blocks that cannot be reused yet. All members are guarded by `mutex`. Aligned to its own cache
+/// lines.
 struct alignas(64) Heap {
     Heap(std::size_t seam, const Seams* seams, std::uint8_t which)
         : blocks{seam, std::uint64_t{which} << 56U, seams}, number{which} {}
 
-    /// Makes blocks whose work has passed free again.
+    /// Makes freed blocks free once their work has completed.
     void collect(const AnyDriver& driver, const Fences& fences);
-    /// See BlockAllocator::allocate; collects before it answers nullptr.
+    /// See BlockAllocator::allocate; calls `collect` before it returns nullptr.
     const Block* allocate(const AnyDriver& driver, const Fences& fences, std::size_t bytes, std::size_t alignment,
                           std::size_t requested, bool exact = false);
 
@@ -66,100 +66,102 @@ struct alignas(64) Heap {
     const std::uint8_t number; // 0: the central heap
 };
 
-/// Blocks of up to 64 KiB come from small shards, which lease chunks of 1 MiB from the central heap; blocks of 1 to
-/// 32 MiB from large shards, which lease just what each block needs, in units of 8 KiB, and never cut a lease; all
-/// others from the central heap itself. (On a device of smaller granules the sizes are smaller.) To the central heap a
-/// lease is a live block. A lease that is free as a whole goes back, but for a few that a shard keeps for what comes
-/// next. A thread uses the shards that its id hashes to.
+/// Blocks of up to 64 KiB come from small shards, which lease chunks of 1 MiB from the central heap. Blocks of 1 to 32
+/// MiB come from large shards, which lease exactly the size of each block, in units of 8 KiB, and never split a lease.
+/// All other blocks come from the central heap. (Devices with smaller granules use smaller sizes.) In the central heap
+/// a lease is a live block. A lease that is entirely free is returned, except for a few that a shard keeps in reserve.
+/// A thread uses the shards that its id hashes to.
 ///
-/// Thread safe. Locks are taken in the order shards, central. They are held for bookkeeping, and while marks in streams
-/// are recorded and asked about; never while somebody waits.
+/// Thread-safe. Locks are taken in the order shards, central. They are held for bookkeeping and while marks in streams
+/// are recorded and queried, never during a wait.
 class Heaps final : private Seams {
 public:
-    /// `granularity`: of the ranges that are added.
+    /// `granularity`: alignment of the ranges that are added, in bytes.
     Heaps(AnyDriver driver, std::size_t granularity);
     Heaps(const Heaps&) = delete;
     Heaps& operator=(const Heaps&) = delete;
     ~Heaps();
 
-    /// Addresses that ranges may be added at. May throw bad_alloc; then nothing changed.
+    /// Adds addresses at which ranges may be added. Strong exception guarantee: may throw std::bad_alloc.
     void add_segment(Range segment);
-    /// Whether an address lies in a segment. Takes no lock.
+    /// Returns whether an address lies in a segment. Takes no lock.
     [[nodiscard]] bool contains(Address address) const noexcept { return segment_of(address) != nullptr; }
 
-    /// New open memory in a segment: free, or one live block.
+    /// Adds open memory in a segment, as free memory or as one live block.
     void add(Range range, Block::State as = Block::State::free);
-    /// New open memory in a segment, each range one live block. May throw bad_alloc; then nothing changed.
+    /// Adds open memory in a segment, each range as one live block. Strong exception guarantee: may throw
+    /// std::bad_alloc.
     void add_live(const std::vector<Range>& blocks);
 
-    /// A block from open memory, or 0. `bytes` is a multiple of 256. With a stream, first from what was freed with it.
-    /// May throw bad_alloc.
+    /// Allocates a block from open memory, or returns 0. `bytes` is a multiple of 256. With a stream, blocks freed with
+    /// that stream are tried first. May throw std::bad_alloc.
     Address allocate(std::size_t bytes, std::size_t alignment, std::size_t requested,
                      const std::optional<StreamRef>& stream = {});
 
-    /// A block that another thread freed with `stream`, from that thread's shard, or 0. Takes the shards' locks in
-    /// turn: for when `allocate` has found none and the arena would have to grow.
+    /// Returns a block that another thread freed with `stream`, from that thread's shard, or 0. Takes the shards' locks
+    /// one after the other. Called after `allocate` has found nothing, before the arena grows.
     Address reuse_from_other_threads(std::size_t bytes, std::size_t alignment, std::size_t requested, StreamRef stream);
 
-    /// Whether it is time to wait for the device, so that freed memory can be used again, rather than to take `growth`
-    /// more bytes. A wait costs microseconds on an idle device, and any time on a busy one, to which other threads give
-    /// no work meanwhile; so it is not for small change. Where so much waits that this thread's shard gives nothing
-    /// out, it is. Else, for a block from a shard, twice as much must wait in all as large shards may keep.
+    /// Returns whether to wait for the device, so that freed memory can be reused, rather than to map `growth` more
+    /// bytes. A wait costs microseconds on an idle device, and any time on a busy one, to which other threads submit no
+    /// work in the meantime; so small amounts do not justify it. The result is true if so much waits that this thread's
+    /// shard serves no allocation. Otherwise, for a block from a shard, the total waiting must be twice as much as
+    /// large shards may hold back.
     [[nodiscard]] bool fence_is_worth_it(std::size_t bytes, std::size_t alignment, std::size_t growth);
-    /// Whether waiting for the device would make anything reusable.
+    /// Returns whether waiting for the device would make anything reusable.
     [[nodiscard]] bool anything_waits();
-    /// Waits for the whole device, leaving stream captures whole; other threads' launches may stand still meanwhile.
-    /// Threads that come while one waits share the next wait. What it makes reusable is found by `allocate`.
+    /// Waits for the whole device. Keeps stream captures intact; launches by other threads may block in the meantime.
+    /// Threads that arrive during a wait share the next one. `allocate` then finds the reusable memory.
     void fence() { fences_.pass(driver_, fences_.last_begun() + 1); }
-    /// The same for what has waited longest in the heap that would serve such a block, if anything waits there; answers
-    /// whether all that has waited anywhere has passed then.
+    /// Like `fence`, but waits only for the longest-waiting block in the heap that would serve such an allocation, if
+    /// anything waits there. Returns whether everything that waited in any heap has completed.
     bool fence_for(std::size_t bytes, std::size_t alignment);
     [[nodiscard]] Fences& fences() noexcept { return fences_; }
-    /// Everything that can be reused becomes free, and leases that are free go back to the central heap.
+    /// Makes all reusable blocks free, and returns free leases to the central heap.
     void settle();
 
     using Forget = FunctionRef<void(std::uint64_t)>;
-    /// Deallocates a block. Throws Misuse, naming `tag`, if `address` is not that of a live block; then nothing
-    /// changed. Calls `forget(serial)` with the block's serial number, unless a graph keeps it: then its bytes matter
-    /// still. Answers whether the block lay in shut memory and was forgotten.
+    /// Deallocates a block. Throws Misuse, naming `tag`, if `address` is not the address of a live block; then nothing
+    /// changed. Calls `forget(serial)` with the block's serial number, unless a graph keeps the block: then its bytes
+    /// still matter. Returns whether the block lay in shut memory and was forgotten.
     bool deallocate(Address address, const FreeOrder& order, const std::string& tag, Forget forget);
 
-    /// Blocks that `add_live` made go, and their bytes with them; calls `forget(serial)` for each. May throw bad_alloc;
-    /// then nothing changed.
+    /// Removes blocks made by `add_live`, together with their bytes; calls `forget(serial)` for each. Strong exception
+    /// guarantee: may throw std::bad_alloc.
     void take_out(const std::vector<Range>& blocks, Forget forget);
 
-    /// A graph is gone: what it kept is as if deallocated now. Does so for a few blocks, calls `forget(serial)` for
-    /// each, and answers how many there were; to be called until there are none. Needs no memory.
+    /// Treats the blocks kept by a graph that is gone as deallocated now. Processes at most `most` blocks, calls
+    /// `forget(serial)` for each, and returns how many there were; call until it returns 0. Does not allocate.
     std::size_t end_graph(std::uint64_t graph, std::size_t most, Forget forget);
 
     // --- for operations, one at a time ---
 
-    /// From here on blocks that are deallocated in shut memory stay as they are. With `shut`, all that is open now is
-    /// shut.
+    /// Begins an operation: from here on, blocks deallocated in shut memory stay as they are. With `shut`, shuts all
+    /// open memory.
     void begin_operation(bool shut);
 
-    /// Ends it. Just the ranges `shut` (sorted) remain shut, or, with null, what is shut now, which takes no time in
-    /// proportion to anything. `passed(range)` says which deallocated blocks no work can touch any more. May throw
-    /// bad_alloc; what is shut then stays shut until the next operation ends.
+    /// Ends the operation. Only the sorted ranges `shut` remain shut; with null, all sides stay as they are,
+    /// at no cost per block. `passed(range)` returns whether no work can touch a deallocated block any more. May throw
+    /// std::bad_alloc; shut memory then stays shut until the next operation ends.
     void end_operation(const std::vector<Range>* shut, FunctionRef<bool(Range)> passed);
 
-    /// The free ranges of the central heap of at least `bytes` on a side.
+    /// The free ranges of the central heap on a side with at least `bytes` bytes.
     std::vector<Range> free_ranges(std::size_t bytes, Side side);
 
-    /// Takes a range out if every byte of it is (still) free.
+    /// Removes a range if every byte of it is still free.
     bool remove_if_free(Range range, Side side);
 
-    /// Forgets what waits to be reused, for there will be no reuse, and calls `last()` while nobody can deallocate.
+    /// Discards all blocks that wait to be reused, and calls `last()` while no thread can deallocate.
     void close(FunctionRef<void()> last);
 
-    // --- questions; each heap is locked in turn ---
+    // --- queries; each heap is locked in turn ---
 
-    /// The live block that an address points to or into.
+    /// The live block that contains an address.
     [[nodiscard]] std::optional<LiveBlock> block_holding(Address address);
-    /// Whether every byte lies in a live block; a block that grows is a row of them.
+    /// Returns whether every byte lies in a live block. A growing block is a row of live blocks.
     [[nodiscard]] bool holds(Range range);
-    /// The live blocks that have bytes in `ranges`, which are sorted; also those that graphs keep, for replays may read
-    /// what they find there.
+    /// The live blocks that overlap `ranges`, which are sorted. Includes blocks kept by graphs, because replays may
+    /// read them.
     [[nodiscard]] std::vector<LiveBlock> live_blocks(const std::vector<Range>& ranges);
 
     struct Sums {
@@ -173,19 +175,20 @@ private:
     static constexpr std::size_t shards_of_a_size = 32;
     static constexpr std::size_t shard_count = 2 * shards_of_a_size;
     static constexpr std::size_t most_spare_in_large_shard = 64_MiB;
-    /// Bytes that are not worth a fence, which takes 2 to 3 us on an idle device: a five-hundredth of its memory, but
-    /// at least and at most so many.
+    /// Bytes that do not justify a fence, which takes 2 to 3 us on an idle device: a five-hundredth of the device's
+    /// memory, within these bounds.
     static constexpr std::size_t least_small_change = 32_MiB;
     static constexpr std::size_t most_small_change = 128_MiB;
-    /// `least_small_change` until the device has been asked, which must not be done under a lock: it may be busy.
+    /// `least_small_change` until the device has been queried, which must not happen under a lock because it may be
+    /// busy.
     [[nodiscard]] std::size_t small_change() const noexcept;
     void ask_small_change() noexcept;
-    /// Whether so much waits in a locked shard that it gives nothing out before the device has passed it. A fence
-    /// serves all shards.
+    /// Returns whether so much waits in a locked shard that it serves no allocation before the device has completed it.
+    /// A fence serves all shards.
     [[nodiscard]] bool too_much_waits(const Heap& shard, Size size, std::size_t bytes) const noexcept;
     static constexpr std::size_t most_fenced_in_small_shard = 4_MiB;
 
-    /// Who has leased each unit of a segment: the number of the shard or 0, and whether a lease starts there.
+    /// The lease of each unit of a segment: the number of the shard or 0, and whether a lease starts there.
     struct Segment {
         struct Free {
             void operator()(std::atomic<std::uint8_t>* owners) const noexcept;
@@ -194,7 +197,7 @@ private:
         std::unique_ptr<std::atomic<std::uint8_t>[], Free> owners;
     };
     static constexpr std::uint8_t lease_start = 0x80;
-    using Segments = std::vector<const Segment*>; // sorted; never changed, but replaced
+    using Segments = std::vector<const Segment*>; // sorted; never modified, only replaced
 
     struct Locks {
         std::unique_lock<std::mutex> making;
@@ -204,13 +207,13 @@ private:
 
     [[nodiscard]] MEMSAVER_INLINE bool at(Address border) const noexcept override;
     [[nodiscard]] const Segment* segment_of(Address address) const noexcept;
-    [[nodiscard]] std::uint8_t owner(Address address) const noexcept; // with the mark of a start
+    [[nodiscard]] std::uint8_t owner(Address address) const noexcept; // including the lease_start bit
     [[nodiscard]] Size size_of(std::size_t bytes, std::size_t alignment) const noexcept;
-    /// The heap that has the block at `address`, if any has. To be asked again under its lock by those who must know.
+    /// The heap that contains the block at `address`, if any. Callers that need certainty ask again under its lock.
     [[nodiscard]] Heap& heap_of(Address address) noexcept;
     [[nodiscard]] Heap& shard_of_this_thread(Size size);
     [[nodiscard]] Locks lock_all() noexcept;
-    /// `act(heap)` for each heap that there is, the central one last.
+    /// Calls `act(heap)` for each existing heap, the central one last.
     template <class Act>
     void each_heap(Act&& act) {
         for (const auto& shard : shards_) {
@@ -222,43 +225,44 @@ private:
         return &heap == &central_ && owner(address) != 0;
     }
 
-    /// A block of a locked heap that was freed with `stream`, of at least `bytes` and up to a quarter more, or 0.
+    /// Returns a block of a locked heap that was freed with `stream`, at least `bytes` large and at most a quarter
+    /// larger, or 0.
     Address reuse(Heap& heap, std::size_t bytes, std::size_t alignment, std::size_t requested, StreamRef stream);
 
-    /// A lease of `bytes` for a locked shard, if the central heap has the room.
+    /// Leases `bytes` to a locked shard, if the central heap has enough free memory.
     bool lease(Heap& shard, std::size_t bytes, std::size_t alignment);
-    /// Notes who has a range from now on; 0: nobody.
+    /// Records the owner of a range; 0: none.
     void note_owner(Range range, std::uint8_t number) noexcept;
-    /// A freed block of a locked heap becomes free. Answers the lease that should go back, if it is free as a whole and
-    /// the shard has enough to spare.
+    /// Makes a freed block of a locked heap free. Returns the lease to give back, if that is entirely free and the
+    /// shard has enough in reserve.
     Range reclaim(Heap& heap, Address address) noexcept;
-    /// Whether a free range of a shard is a whole lease.
+    /// Returns whether a free range of a shard is exactly one lease.
     [[nodiscard]] bool whole_lease(Range range) const noexcept;
-    /// A free lease of a locked shard goes back to the locked central heap.
+    /// Returns a free lease of a locked shard to the locked central heap.
     void give_back(Heap& shard, Range lease) noexcept;
-    /// With every lock held: blocks whose work has passed become free, and free leases go back.
+    /// With every lock held: makes blocks free whose work has completed, and returns free leases.
     void settle_locked();
     void collect_if(Heap& heap, FunctionRef<bool(Range)> gone);
 
-    /// What `order` comes to now; throws what a failing driver call stands for.
+    /// The kind of `order` in the current state of its stream; throws the exception for a failing driver call.
     [[nodiscard]] FreeOrder::Kind kind_now(const FreeOrder& order) const;
     void defer(Heap& heap, const Block& block, FreeOrder::Kind kind, const FreeOrder& order);
 
-    // What every thread reads and hardly any changes, apart from what changes often: a cache line that one core writes
-    // costs all others a miss.
+    // Members that every thread reads and that rarely change are kept apart from members that change often: a cache
+    // line written by one core causes a miss on all others.
     static constexpr std::size_t cache_line = 64;
     AnyDriver driver_;
-    std::size_t unit_;                         ///< of leases
-    std::size_t chunk_;                        ///< a small shard's lease
-    std::atomic<std::size_t> small_change_{0}; ///< 0: not asked for yet
+    std::size_t unit_;                         ///< unit of leases, in bytes
+    std::size_t chunk_;                        ///< size of a small shard's lease
+    std::atomic<std::size_t> small_change_{0}; ///< 0: not queried yet
     std::atomic<const Segments*> segments_{nullptr};
-    std::array<std::atomic<Heap*>, shard_count> shards_{}; // made when first used
-    std::atomic<std::size_t> large_shards_{0};             // of them, so many
+    std::array<std::atomic<Heap*>, shard_count> shards_{}; // made on first use
+    std::atomic<std::size_t> large_shards_{0};             // number of large shards made
     bool operation_ = false;                               // changed with every lock held
     alignas(cache_line) Fences fences_;
-    alignas(cache_line) std::mutex making_; // held by who makes a shard or a segment; taken before all others
+    alignas(cache_line) std::mutex making_; // held while a shard or segment is made; taken before all others
     std::vector<std::unique_ptr<Segment>> segment_list_;
-    std::vector<std::unique_ptr<const Segments>> all_segments_; // readers may go on with an older one
+    std::vector<std::unique_ptr<const Segments>> all_segments_; // readers may still use an older one
     Heap central_{0, nullptr, 0};
     std::size_t lease_count_ = 0; // guarded by the central lock
     std::size_t leased_bytes_ = 0;

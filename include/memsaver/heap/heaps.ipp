@@ -72,7 +72,7 @@ MEMSAVER_INLINE Heaps::~Heaps() {
     for (const auto& shard : shards_) delete shard.load();
 }
 
-// --- segments and who has leased what in them ---
+// --- segments and leases ---
 
 MEMSAVER_INLINE void Heaps::Segment::Free::operator()(std::atomic<std::uint8_t>* bytes) const noexcept {
     std::free(bytes);
@@ -81,7 +81,7 @@ MEMSAVER_INLINE void Heaps::Segment::Free::operator()(std::atomic<std::uint8_t>*
 MEMSAVER_INLINE void Heaps::add_segment(Range range) {
     auto segment = std::make_unique<Segment>();
     segment->range = range;
-    // Zeros that the system brings when they are first touched: most of a large segment never is.
+    // calloc provides zero pages on first touch: most of a large segment is never touched.
     static_assert(std::atomic<std::uint8_t>::is_always_lock_free && sizeof(std::atomic<std::uint8_t>) == 1);
     segment->owners.reset(static_cast<std::atomic<std::uint8_t>*>(std::calloc(range.bytes / unit_ + 1, 1)));
     if (segment->owners == nullptr) throw std::bad_alloc{};
@@ -118,7 +118,7 @@ MEMSAVER_INLINE std::uint8_t Heaps::owner(Address address) const noexcept {
 MEMSAVER_INLINE void Heaps::note_owner(Range range, std::uint8_t number) noexcept {
     const Segment& segment = *segment_of(range.address);
     const std::size_t first = (range.address - segment.range.address) / unit_;
-    // Whoever needs to know asks again under a lock of the heap that has it; all others may see it late.
+    // A thread that needs certainty reads the owner again under the lock of the heap; others may see the change late.
     const auto note = [&](std::size_t i, std::uint8_t owner) {
         segment.owners[i].store(owner, std::memory_order_release);
     };
@@ -147,7 +147,7 @@ MEMSAVER_INLINE Heap& Heaps::heap_of(Address address) noexcept {
 
 MEMSAVER_INLINE Heap& Heaps::shard_of_this_thread(Size size) {
     std::uint64_t id = static_cast<std::uint64_t>(pthread_self()) >> 8U;
-    id *= 0xFF51AFD7ED558CCDULL; // ids differ in few, regular bits: mixed as MurmurHash3 does
+    id *= 0xFF51AFD7ED558CCDULL; // thread ids differ in few, regular bits: mix them as MurmurHash3 does
     id ^= id >> 33U;
     id *= 0xC4CEB9FE1A85EC53ULL;
     static_assert(shards_of_a_size == 32);
@@ -194,7 +194,7 @@ MEMSAVER_INLINE void Heaps::give_back(Heap& shard, Range lease) noexcept {
     try {
         shard.blocks.remove(lease);
     } catch (const std::bad_alloc&) {
-        return; // it stays with the shard
+        return; // the shard keeps the lease
     }
     note_owner(lease, 0);
     central_.blocks.mark_freed(*central_.blocks.find(lease.address));
@@ -281,8 +281,8 @@ MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment
     return heap.blocks.allocate(bytes, alignment, requested, exact)->address;
 }
 
-/// What may wait in each of so many large shards: one has all of the small change, several have half of it each, and
-/// many four times as much between them.
+/// The limit on waiting bytes for each of `shards` large shards: a single shard may hold all of the small change,
+/// several may hold half of it each, and many shards four times as much in total.
 MEMSAVER_INLINE std::size_t part_of(std::size_t small_change, std::size_t shards) noexcept {
     if (shards < 2) return small_change;
     return std::max(std::size_t{32_MiB}, std::min(small_change / 2, 4 * small_change / shards));
@@ -300,7 +300,8 @@ MEMSAVER_INLINE bool Heaps::fence_is_worth_it(std::size_t bytes, std::size_t ali
     }
     if (waiting < std::max({bytes, growth, least_small_change})) return false;
     if (size == Size::huge) return waiting >= small_change();
-    const std::size_t shards = large_shards_.load(); // what waits in them takes all locks: more than they may keep
+    const std::size_t shards = large_shards_.load(); // reclaiming from all shards takes every lock, so require more
+                                                     // than they may hold back
     return waiting / 2 >= std::max<std::size_t>(1, shards) * part_of(small_change(), shards);
 }
 
@@ -372,12 +373,12 @@ MEMSAVER_INLINE bool Heaps::deallocate(Address address, const FreeOrder& order, 
         raise_misplaced(heap.blocks, address, block, tag, [&](Address start) { return leased(heap, start); });
     }
     FreeOrder::Kind kind = kind_now(order);
-    const Range range{address, block->bytes}; // where an unmap failed, a part of it may be open
+    const Range range{address, block->bytes}; // after a failed unmap, a part of it may be open
     const bool shut = operation_ ? heap.blocks.any_shut(range) : heap.blocks.all_shut(range);
     const bool replayed = kind == FreeOrder::Kind::replayed;
     bool now = kind == FreeOrder::Kind::idle;
     if (shut && !replayed) {
-        now = !operation_; // paused: no work can touch it; in an operation: stays until that has ended
+        now = !operation_; // paused: no work can touch it; in an operation: it waits until the operation has ended
         if (kind != FreeOrder::Kind::marked) kind = FreeOrder::Kind::device;
     }
     if (replayed) {
@@ -407,7 +408,7 @@ MEMSAVER_INLINE std::size_t Heaps::end_graph(std::uint64_t graph, std::size_t mo
     return count;
 }
 
-/// Deallocated blocks become free if `gone(range)`, with every lock held.
+/// With every lock held: makes deallocated blocks free for which `gone(range)` is true.
 MEMSAVER_INLINE void Heaps::collect_if(Heap& heap, FunctionRef<bool(Range)> gone) {
     heap.deferred.collect_if(
         [&](Address a) {
@@ -437,7 +438,7 @@ MEMSAVER_INLINE void Heaps::end_operation(const std::vector<Range>* shut, Functi
         }
         collect_if(heap, passed);
     });
-    operation_ = false; // not before: what is shut and active would be taken for paused
+    operation_ = false; // only now: otherwise shut memory that is still active would be treated as paused
 }
 
 MEMSAVER_INLINE std::vector<Range> Heaps::free_ranges(std::size_t bytes, Side side) {
@@ -464,7 +465,7 @@ MEMSAVER_INLINE void Heaps::close(FunctionRef<void()> last) {
     last();
 }
 
-// --- questions ---
+// --- queries ---
 
 MEMSAVER_INLINE std::optional<LiveBlock> Heaps::block_holding(Address address) {
     Heap& heap = heap_of(address);
@@ -525,10 +526,10 @@ MEMSAVER_INLINE Heaps::Sums Heaps::sums() {
 
 MEMSAVER_INLINE FreeOrder::Kind Heaps::kind_now(const FreeOrder& order) const {
     if (order.kind != FreeOrder::Kind::stream) return order.kind;
-    if (order.stream.per_thread()) return FreeOrder::Kind::device; // a list would be of another stream in each thread
+    if (order.stream.per_thread()) return FreeOrder::Kind::device; // the handle names a different stream in each thread
     if (!being_captured(driver_, order.stream)) return order.kind;
-    // The default stream cannot be captured. It says so while a stream that waits for it is: a mark in it would break
-    // that capture, so the block waits for the whole device.
+    // The default stream cannot be captured. It reports a capture while a stream that synchronizes with it is captured:
+    // a mark in it would break that capture, so the block waits for the whole device.
     return order.stream == StreamRef{} ? FreeOrder::Kind::device : FreeOrder::Kind::replayed;
 }
 

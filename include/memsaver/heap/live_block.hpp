@@ -8,12 +8,13 @@
 
 namespace memsaver::inline v0_2 {
 
-/// A block that the program holds. The serial number is never used for another block of the arena, its address may be.
+/// A block that the program holds. The arena never reuses the serial number, but it may reuse the address.
 struct LiveBlock {
     Address address = 0;
-    std::size_t bytes = 0; ///< a multiple of 256: all that the block has, at least what was asked for
+    std::size_t bytes = 0; ///< size requested, rounded up to a multiple of 256; the whole block if the request is
+                           ///< unknown
     std::uint64_t serial = 0;
-    std::size_t asked = 0; ///< what was asked for, the program's bytes; 0 where nobody knows
+    std::size_t asked = 0; ///< size requested by the program; 0 if unknown
     friend constexpr bool operator==(const LiveBlock&, const LiveBlock&) = default;
 };
 
