@@ -658,6 +658,38 @@ TEST_CASE("use: a tag that another thread drops waits for its uses, and is unkno
     CHECK_THROWS_AS((void)saver.use("a"), Misuse);
 }
 
+TEST_CASE("use: a thread that waits for a tag which another thread drops gets Misuse") {
+    World world{{"a"}};
+    auto& saver = *world.saver;
+    std::optional<Use> use{saver.use("a")};
+    Doing dropping{[&] { saver.drop("a"); }};
+    std::string said;
+    Turnstile claimed;
+    claimed.open();
+    Doing waiting{[&] {
+        for (bool shared = true; shared;) { // until the drop waits for the first use: another has to wait for it then
+            try {
+                const Use second = saver.use("a", {.timeout = 0ms});
+            } catch (const NotIdle&) {
+                shared = false;
+            }
+        }
+        claimed.pass();
+        try {
+            const Use third = saver.use("a");
+        } catch (const Misuse& error) {
+            said = error.what();
+        }
+    }};
+    claimed.await();
+    std::this_thread::sleep_for(5ms); // as a rule, the third use waits by now
+    use.reset();
+    waiting.join();
+    dropping.join();
+    CHECK((said.find("has been dropped") != std::string::npos || said.find("unknown") != std::string::npos));
+    CHECK_THROWS_AS((void)saver.use("a"), Misuse);
+}
+
 TEST_CASE("use: outlives the saver") {
     Use use;
     HostDriver driver{40_MiB};

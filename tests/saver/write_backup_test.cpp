@@ -1,6 +1,8 @@
 // Bytes of paused memory changed where they are kept.
 #include "support/bytes.hpp"
+#include "support/held_stream.hpp"
 #include "support/machines.hpp"
+#include "support/turnstile.hpp"
 
 #include "backup/backup_support.hpp"
 #include "graph/graph_support.hpp"
@@ -9,6 +11,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -255,6 +258,31 @@ TEST_CASE("write_backup: switched off, the memory itself") {
     saver.write_backup(block.data() + 10, fresh.data(), fresh.size());
     CHECK(read_bytes(machine.driver, block.data() + 10, fresh.size()) == fresh);
     CHECK_THROWS_AS(saver.write_backup(block.data() + (1 << 20), fresh.data(), 1), Misuse);
+}
+
+TEST_CASE("write_backup: switched off, work submitted before still reads the old bytes") {
+    const FaultyDriver<HostDriver> driver{HostDriver{1_GiB}};
+    MemorySaver saver{driver, {.enabled = false}};
+    const Buffer<unsigned char> block{saver.arena("a", HostBackup{}), 4096};
+    const Bytes fresh = pattern(4096, 5);
+    HeldStream busy{driver.inner()};
+    REQUIRE(driver.inner().fill(address_of(block.data()), 1, 4096, busy.get()).ok()); // runs once the stream does
+    saver.pause("a");                                                                 // waits for nothing
+    Turnstile called;
+    called.open();
+    std::atomic<bool> drained{false};
+    driver.on_call([&](const CallRecord& made) {
+        if (made.call != Call::drain && made.call != Call::copy_to_device) return;
+        if (made.call == Call::drain) drained = true;
+        called.pass();
+    });
+    Doing writing{[&] { saver.write_backup(block.data(), fresh.data(), fresh.size()); }};
+    called.await();
+    CHECK(drained);
+    busy.finish();
+    writing.join();
+    driver.on_call({});
+    CHECK(read_bytes(driver, block.data(), fresh.size()) == fresh);
 }
 
 } // namespace saver_write_backup_test

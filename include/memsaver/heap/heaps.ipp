@@ -234,7 +234,7 @@ MEMSAVER_INLINE void Heaps::take_out(const std::vector<Range>& blocks, Forget fo
 MEMSAVER_INLINE Address Heaps::reuse(Heap& heap, std::size_t bytes, std::size_t alignment, std::size_t requested,
                                      StreamRef stream) {
     if (stream.per_thread()) return 0; // the same handle is another stream on each thread
-    // A capture records work that runs later, in any stream, so the work that the block waits for may be later still.
+    // Captured work runs later, in any stream: the work that the block waits for may not have completed by then.
     std::optional<bool> eager;
     const auto usable = [&](Address address) {
         if (address % alignment != 0 || heap.blocks.any_shut({address, heap.blocks.find(address)->bytes})) return false;

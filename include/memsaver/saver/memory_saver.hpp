@@ -216,7 +216,7 @@ public:
     /// restores the new bytes; with Refresh::once they count as saved. Waits for an operation in progress on the tag.
     /// Throws Misuse if the memory is active or has no backup. If a file cannot be written, part of the backup may
     /// already be updated; repeating the call continues. If the saver is switched off, nothing is ever paused, and this
-    /// writes to the memory itself.
+    /// writes to the memory itself after all work submitted to the device before this call.
     void write_backup(void* pointer, const void* from, std::size_t bytes) { used().write_backup(pointer, from, bytes); }
 
     /// Loads `bytes` bytes of a file, starting at `offset`, to `pointer`, which may point inside a block; the tag's

@@ -38,7 +38,8 @@ public:
     MEMSAVER_INLINE void deallocate(void* pointer, const FreeOrder& order) override;
     MEMSAVER_INLINE void deallocate_quietly(void* pointer, const FreeOrder& order) noexcept override;
     [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
-    /// Plain memory is never paused: writes to the memory itself, and waits for the copy but not for other work.
+    /// Plain memory is never paused: writes to the memory itself, after all work submitted to the device before this
+    /// call, and waits for the copy.
     MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
     /// Loads once, because the memory is never paused.
     MEMSAVER_INLINE void load(void* pointer, const FileRange& from, AnyPolicy (*reader)()) override;

@@ -237,6 +237,7 @@ MEMSAVER_INLINE void PlainArena::write_backup(void* pointer, const void* from, s
     OwnedEvent event;
     check(stream.open(driver_), "open a stream");
     check(event.open(driver_, stream.get()), "open an event");
+    check(driver_.drain(), "wait for the device's work"); // the pause before this call did not, being switched off
     check(driver_.copy_to_device(address, static_cast<const std::byte*>(from), bytes, stream.get()), "copy bytes in");
     const Status marked = driver_.record(event.get(), stream.get());
     check(marked.ok() ? driver_.wait(event.get()) : driver_.drain(), "wait for a copy");
