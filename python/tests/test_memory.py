@@ -125,7 +125,7 @@ def test_buffer(saver: Saver, dtype: Any) -> None:
 
 
 def test_a_buffer_that_could_not_be_freed(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It owns its block as before."""
+    """The buffer still owns its block."""
     buffer = saver.buffer(100, tag="a")
 
     def still_there() -> bool:
@@ -157,7 +157,7 @@ def test_a_buffer_that_could_not_be_freed(saver: Saver, monkeypatch: pytest.Monk
 
 
 def test_a_buffer_whose_block_somebody_else_freed(saver: Saver) -> None:
-    """It leaves the address alone, which others get."""
+    """It does not free the address, which may have been reused."""
     buffer = saver.buffer(100, tag="a")
     saver.free(buffer.pointer, idle=True)
     with pytest.raises(memsaver.Misuse):

@@ -1,4 +1,4 @@
-"""Pause, resume, and what lies between them."""
+"""Pause, resume and related operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More tags than memory, bytes on their way, elastic memory, bytes that a file already has."""
+"""More tags than memory, copies in flight, elastic memory, and bytes loaded from files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def filled(saver: Saver, tag: str, byte: int, bytes: int = 4 * MIB, policy: mems
 
 @pytest.fixture
 def small() -> Iterator[Saver]:
-    """64 MiB, in which two of three tags have no room."""
+    """A saver on 64 MiB, which fits only one of three tags at a time."""
     with Saver("host", host_capacity=64 * MIB) as made:
         yield made
 
@@ -275,7 +275,7 @@ def test_owners_of_elastic_memory_are_asked(small: Saver) -> None:
 
 
 def test_elastic_memory_that_its_own_commit_ends() -> None:
-    """`on_no_room` runs in the middle of the commit."""
+    """`on_no_room` runs during the commit."""
     asked: list[int] = []
 
     def give_up(need: memsaver.NoRoom) -> bool:
