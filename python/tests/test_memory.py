@@ -267,7 +267,7 @@ def test_what_new_bytes_can_be(saver: Saver, data: Any) -> None:
     wanted = memoryview(data).tobytes()
     assert saver.read_backup(buffer.pointer + 1, len(wanted)) == wanted
     if isinstance(data, bytearray):
-        data.append(0)  # nothing holds it any more
+        data.append(0)  # no export of it remains
 
 
 def test_new_bytes_that_cannot_be(saver: Saver) -> None:

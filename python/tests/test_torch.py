@@ -21,7 +21,7 @@ import memsaver.torch
 from memsaver import Saver, _abi, _library
 
 SEGMENT = 2 << 20
-GPU = memsaver.gpu_available()  # now: another test's stub of the driver is found by the same name
+GPU = memsaver.gpu_available()  # now, because a driver stub of another test has the same name
 
 
 class Pool:
@@ -148,7 +148,7 @@ def test_tensors_of_a_region(saver: Saver, torch: PyTorch) -> None:
     saver.resume("weights")
     with memsaver.torch.region(saver, "weights"):
         tensors.append(torch.empty(10))
-    assert torch.made == 1  # the tag's pool serves again
+    assert torch.made == 1  # the tag's pool is used again
 
 
 def test_freeing_and_releasing(saver: Saver, torch: PyTorch) -> None:
@@ -157,7 +157,7 @@ def test_freeing_and_releasing(saver: Saver, torch: PyTorch) -> None:
     with memsaver.torch.region(saver, "b"):
         other = torch.empty(10)
     del tensors
-    assert segments(saver, "a") == 3  # kept by PyTorch
+    assert segments(saver, "a") == 3  # cached by PyTorch
     memsaver.torch.release(saver, "a")
     gc.collect()
     assert segments(saver, "a") == 0
@@ -308,6 +308,6 @@ def test_a_saver_on_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_pytorch(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     modules: dict[str, Any] = vars(sys)["modules"]
-    monkeypatch.setitem(modules, "torch", None)  # an import of it fails
+    monkeypatch.setitem(modules, "torch", None)  # importing it fails
     with pytest.raises(memsaver.Unavailable, match="PyTorch cannot be imported"), memsaver.torch.region(saver, "a"):
         pass

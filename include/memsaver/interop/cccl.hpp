@@ -60,7 +60,7 @@ public:
     [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = default_alignment) {
         return take(bytes, alignment);
     }
-    /// Frees a block that is reused once the device has completed all work submitted to it before this call. Does not
+    /// Frees a block. It is reused once the device has completed all work submitted to it before this call. Does not
     /// wait.
     void deallocate_sync(void* pointer, std::size_t, std::size_t = default_alignment) noexcept {
         arena_.deallocate_quietly(pointer);

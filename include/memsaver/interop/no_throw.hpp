@@ -32,7 +32,7 @@ namespace memsaver::inline v0_2 {
     return nullptr;
 }
 
-/// Frees a block that is reused once `stream` has completed all work submitted to it before this call or, if the stream
+/// Frees a block. It is reused once `stream` has completed all work submitted to it before this call or, if the stream
 /// cannot be marked, once the whole device has. Failures go to the saver's event sink. A no-op after `close()`.
 inline void deallocate_or_tell(const Arena& arena, void* pointer, StreamRef stream) noexcept {
     if (pointer == nullptr) return;
