@@ -1,5 +1,5 @@
-# The flags that memsaver's own tests, benchmarks and examples are built with. They hang on private targets, which are
-# neither exported nor linked by memsaver::memsaver: a user never feels them.
+# The compile flags of memsaver's own tests, benchmarks and examples. They belong to private targets, which are neither
+# exported nor linked by memsaver::memsaver, so they do not affect users.
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
@@ -7,7 +7,7 @@ endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# memsaver_flags: the flags. memsaver_developer: the flags and the compiled form, which nearly everything is built with.
+# memsaver_flags: the flags. memsaver_developer: the flags and the compiled form; most targets use it.
 # memsaver_header_only: the flags and the headers alone.
 option(MEMSAVER_DEVELOP_HEADER_ONLY "Build tests, benchmarks and examples with the headers alone" OFF)
 add_library(memsaver_flags INTERFACE)
@@ -21,14 +21,14 @@ target_compile_options(memsaver_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wold-style-cast -Wnon-virtual-dtor -Wundef
   $<$<BOOL:${MEMSAVER_WERROR}>:-Werror>)
 
-# Adapters, benchmarks and tests look for the toolkit's headers; the library does without them.
+# Adapters, benchmarks and tests use the toolkit's headers if they exist; the library does not need them.
 find_package(CUDAToolkit QUIET)
 target_include_directories(memsaver_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 
 if(MEMSAVER_SANITIZE)
   target_compile_options(memsaver_flags INTERFACE
     -fsanitize=${MEMSAVER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
-    # g++ takes the sanitizers' own branches for paths that leave values unset.
+    # g++ mistakes branches inserted by the sanitizers for paths that leave values uninitialized.
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(memsaver_flags INTERFACE -fsanitize=${MEMSAVER_SANITIZE})
 endif()
@@ -38,20 +38,20 @@ if(MEMSAVER_COVERAGE)
   target_link_options(memsaver_flags INTERFACE --coverage)
 endif()
 
-# The compiled form and the C interface are built with them too, and do not hand them on.
+# The compiled form and the C interface use the flags too, but do not propagate them.
 separate_arguments(library_flags UNIX_COMMAND "${MEMSAVER_LIBRARY_FLAGS}")
 foreach(library memsaver_compiled memsaver_c)
   target_compile_options(${library} PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_COMPILE_OPTIONS> ${library_flags})
   target_link_options(${library} PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_LINK_OPTIONS>)
 endforeach()
 
-# What programs in C are built with: memsaver_flags' warnings are for C++.
+# Flags for programs in C: the warnings of memsaver_flags are for C++.
 add_library(memsaver_c_developer INTERFACE)
 target_compile_options(memsaver_c_developer INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wundef $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes> $<$<BOOL:${MEMSAVER_WERROR}>:-Werror>)
 if(MEMSAVER_SANITIZE)
   target_compile_options(memsaver_c_developer INTERFACE -fsanitize=${MEMSAVER_SANITIZE} -fno-sanitize-recover=all)
-  # They link a library in C++, which needs more of clang's sanitizer than programs in C are given.
+  # They link a C++ library, which needs more of clang's sanitizer runtime than C programs link by default.
   target_link_options(memsaver_c_developer INTERFACE $<$<C_COMPILER_ID:Clang>:-fsanitize-link-c++-runtime>)
   target_link_libraries(memsaver_c_developer INTERFACE $<$<C_COMPILER_ID:Clang>:stdc++>)
 endif()

@@ -1,5 +1,5 @@
-# A compiler for the tests and examples in C, where there is one: of the C++ compiler's family, for sanitizers and coverage
-# are one runtime in a program. The library and whoever takes it in do without.
+# Enables a C compiler for the tests and examples in C, if there is one. It must be of the C++ compiler's family,
+# because a program has one sanitizer and coverage runtime. The library and its users do not need it.
 if(NOT CMAKE_C_COMPILER AND NOT DEFINED ENV{CC})
   cmake_path(GET CMAKE_CXX_COMPILER FILENAME c_compiler)
   string(REGEX REPLACE "clang[+][+]" "clang" c_compiler ${c_compiler})

@@ -1,5 +1,5 @@
-# cmake --install: the headers, the compiled form and the C interface where they were built, a package that
-# find_package(memsaver) finds, and files for pkg-config.
+# cmake --install: installs the headers, the compiled form and the C interface if they were built, a package for
+# find_package(memsaver), and files for pkg-config.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -8,14 +8,15 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/memsaver)
 install(TARGETS memsaver EXPORT memsaverTargets FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT memsaverTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
 
-# An export of its own, which the package reads only if the library is there: whoever does not link it need not build it.
+# A separate export, which the package reads only if the library exists, because programs that do not link it need not
+# build it.
 install(TARGETS memsaver_compiled EXPORT memsaverCompiledTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
 install(EXPORT memsaverCompiledTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
 
-# So too the C interface; its header comes with the others.
+# The same for the C interface; its header is installed with the others.
 install(TARGETS memsaver_c EXPORT memsaverCTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -24,7 +25,7 @@ install(EXPORT memsaverCTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/memsaverConfig.cmake.in
   ${PROJECT_BINARY_DIR}/memsaverConfig.cmake INSTALL_DESTINATION ${package_dir}
   PATH_VARS CMAKE_INSTALL_LIBDIR)
-# Before 1.0, each minor version is a namespace and so an interface of its own.
+# Before 1.0, each minor version has its own namespace and thus its own ABI.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/memsaverConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 
 install(FILES
@@ -33,7 +34,7 @@ install(FILES
   DESTINATION ${package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# For pkg-config; says where things are as seen from where it lies, so that the folder may be moved.
+# For pkg-config. Paths are relative to the file, so that the folder can be moved.
 set(pc_prefix ${CMAKE_INSTALL_PREFIX})
 if(NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
   file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
@@ -43,7 +44,7 @@ cmake_path(APPEND pc_includedir "\${prefix}" ${CMAKE_INSTALL_INCLUDEDIR})
 configure_file(${PROJECT_SOURCE_DIR}/cmake/memsaver.pc.in ${PROJECT_BINARY_DIR}/memsaver.pc @ONLY)
 cmake_path(APPEND pc_libdir "\${prefix}" ${CMAKE_INSTALL_LIBDIR})
 configure_file(${PROJECT_SOURCE_DIR}/cmake/memsaver-c.pc.in ${PROJECT_BINARY_DIR}/memsaver-c.pc.configured @ONLY)
-add_custom_command(TARGET memsaver_c POST_BUILD # there if the library is
+add_custom_command(TARGET memsaver_c POST_BUILD # exists only if the library was built
   COMMAND ${CMAKE_COMMAND} -E copy memsaver-c.pc.configured memsaver-c.pc
   WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM)
 install(FILES ${PROJECT_BINARY_DIR}/memsaver.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

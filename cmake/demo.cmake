@@ -1,5 +1,6 @@
 # cmake -P cmake/demo.cmake
-# Builds and runs the demo. Needs nothing but CMake and a C++20 compiler, and sets that up where it is missing.
+#
+# Builds and runs the demo. Needs only CMake and a C++20 compiler, which it installs if it is missing.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 

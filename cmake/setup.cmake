@@ -1,10 +1,10 @@
-# What the scripts of the README share: they set up, on a fresh Debian or Ubuntu, what they need, and say elsewhere what
-# is missing. Nothing is installed that is already there.
+# Shared by the scripts of the README. On Debian or Ubuntu they install missing tools; elsewhere they report what is
+# missing. Tools that exist are not installed again.
 
-# CMAKE_SOURCE_DIR of a script is the folder it was called from.
+# In a script, CMAKE_SOURCE_DIR is the current folder.
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH MEMSAVER_SOURCE_DIR)
 
-# Whether `compiler` compiles C++20, its standard library included.
+# Sets `result` to whether `compiler` compiles C++20, including its standard library.
 function(memsaver_compiles_cxx20 compiler result)
   if(DEFINED ENV{TMPDIR})
     set(folder $ENV{TMPDIR})
@@ -24,7 +24,7 @@ function(memsaver_compiles_cxx20 compiler result)
   endif()
 endfunction()
 
-# Sets MEMSAVER_CXX to a compiler that works, or to nothing.
+# Sets MEMSAVER_CXX to a working compiler, or to nothing.
 function(memsaver_find_compiler)
   set(MEMSAVER_CXX "" PARENT_SCOPE)
   foreach(name "$ENV{CXX}" c++ g++ clang++ g++-14 g++-13 g++-12)
@@ -43,7 +43,7 @@ function(memsaver_find_compiler)
   endforeach()
 endfunction()
 
-# Whether `memsaver_install` could: there is apt-get, and somebody who may use it.
+# Sets `result` to whether `memsaver_install` can work: apt-get exists, and the user may run it.
 function(memsaver_can_install result)
   set(${result} FALSE PARENT_SCOPE)
   find_program(apt_get apt-get NO_CACHE)
@@ -56,7 +56,7 @@ function(memsaver_can_install result)
   endif()
 endfunction()
 
-# Installs Debian packages, as root or through a sudo that does not ask; says what to install where it cannot.
+# Installs Debian packages, as root or through a sudo without a password; otherwise fails and lists the packages.
 function(memsaver_install)
   list(JOIN ARGN " " names)
   set(advice "Please install ${names}, for example with: sudo apt-get install ${names}")
@@ -83,7 +83,7 @@ function(memsaver_install)
   endif()
 endfunction()
 
-# A compiler, make, and with the argument DOCTEST the test framework; sets MEMSAVER_CXX and MEMSAVER_CORES.
+# Sets up a compiler, make and, with the argument DOCTEST, the test framework. Sets MEMSAVER_CXX and MEMSAVER_CORES.
 macro(memsaver_setup)
   set(missing)
   memsaver_find_compiler()
@@ -108,10 +108,10 @@ macro(memsaver_setup)
     find_file(lz4 liblz4.so.1 PATHS /usr/lib /lib /usr/local/lib PATH_SUFFIXES ${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-gnu
       NO_CACHE)
     memsaver_can_install(can_install_lz4)
-    if(can_install_lz4 AND NOT lz4) # else the tests of compressed backups are skipped
+    if(can_install_lz4 AND NOT lz4) # otherwise the tests of compressed backups are skipped
       list(APPEND missing liblz4-1)
     endif()
-    # The Python package's tests do without: they are skipped where these cannot be installed.
+    # Optional: the Python package's tests are skipped if these cannot be installed.
     set(has_pytest 1)
     foreach(python python3 /usr/bin/python3)
       if(NOT has_pytest STREQUAL "0")
@@ -133,7 +133,7 @@ macro(memsaver_setup)
   cmake_host_system_information(RESULT MEMSAVER_CORES QUERY NUMBER_OF_LOGICAL_CORES)
 endmacro()
 
-# memsaver_run(<what> <command>...): stops with <what> if the command fails.
+# memsaver_run(<what> <command>...): runs a command; fails with <what> if it fails.
 function(memsaver_run what)
   execute_process(COMMAND ${ARGN} WORKING_DIRECTORY ${MEMSAVER_SOURCE_DIR} RESULT_VARIABLE failed)
   if(failed)

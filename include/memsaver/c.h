@@ -1,30 +1,30 @@
-// The C interface: savers, tags, regions, pause and resume for programs in C, older C++, and every language that calls
-// C. Needs C11 or C++11 and three headers of the C library. Link libmemsaver.
+// The C interface: savers, tags, regions, pause and resume for programs in C, in C++ before C++20, and in any language
+// that can call C. Requires C11 or C++11 and three headers of the C library. Link with libmemsaver.
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-// How it reads
+// Conventions
 //
-// - Every function that can fail returns a memsaver_result and says with memsaver_last_error() what happened. No C++
-//   exception ever leaves the library. Null handles and arguments that cannot be meant are MEMSAVER_MISUSE.
-// - Every function may be called from any thread. A handle (memsaver_saver, memsaver_arena, memsaver_hook and so on)
-// must
-//   not be used while or after another thread gives it back.
-// - Sizes are bytes, times are nanoseconds. Text is UTF-8 or whatever the program named its tags with, and ends with 0.
-//   What is passed in is copied; the library keeps no pointer of the program's but callbacks and their contexts.
-// - Structures begin with their size. Initialize them with their macro (MEMSAVER_OPTIONS_INIT and so on): every field
-//   has its default then. A null pointer in the place of options stands for all defaults. A later library knows the
-//   shorter structures of programs compiled before it. An earlier library refuses a longer one, unless the fields that
-//   it does not know are all 0.
-// - A list of tags is `names` and `count`. Null `names` (count 0) is every tag; a list that is not null and has no
-//   names is no tag; with the count MEMSAVER_UNDER, `names` holds one prefix and stands for every tag under it.
-// - Out pointers are written on success. Where it says "may be null", the answer is not wanted. On failure a handle or
-//   pointer is set to null; a report says what had been done.
-// - Streams are cudaStream_t or CUstream as a void*. Null is the device's default stream.
-// - In a forked child every call is MEMSAVER_MISUSE; destroying and releasing is allowed and does nothing.
+// - Every function that can fail returns a memsaver_result; memsaver_last_error() returns the error text. No C++
+//   exception leaves the library. Null handles and invalid arguments are MEMSAVER_MISUSE.
+// - Every function is thread-safe. A handle (memsaver_saver, memsaver_arena, memsaver_hook and so on) must not be used
+//   while another thread releases it, or afterwards.
+// - Sizes are in bytes, times in nanoseconds. Text is null-terminated UTF-8; tag names keep the bytes that the program
+//   passed. The library copies its arguments. The only program pointers that it keeps are callbacks and their contexts.
+// - Structures begin with their size. Initialize them with their macro (MEMSAVER_OPTIONS_INIT and so on), which sets
+//   every field to its default. A null options pointer means all defaults. A newer library accepts the shorter
+//   structures of programs compiled against an older header. An older library rejects a longer structure unless all
+//   fields that it does not know are 0.
+// - A list of tags is `names` and `count`. Null `names` (with count 0) means every tag. A non-null list with count 0
+//   means no tag. With the count MEMSAVER_UNDER, `names` holds one prefix and means every tag whose name begins with
+//   it.
+// - Out pointers are written on success. Where a comment says "may be null", a null pointer skips that output. On
+//   failure, handles and pointers are set to null, and a report describes what was done before the failure.
+// - Streams are cudaStream_t or CUstream, passed as void*. Null is the device's default stream.
+// - In a forked child every call is MEMSAVER_MISUSE, except that destroying and releasing handles is a no-op.
 
 #if defined(__GNUC__) || defined(__clang__)
 #define MEMSAVER_API __attribute__((visibility("default")))
@@ -40,95 +40,96 @@ extern "C" {
 
 // --- Results ---
 
-/// What a call came to. More may be added: treat an unknown one as a failure.
+/// The result of a call. New values may be added: treat an unknown value as a failure.
 typedef enum memsaver_result {
     MEMSAVER_OK = 0,
-    /// The device has no room. Nothing changed; the same call succeeds once there is room.
+    /// The device is out of memory. Nothing changed; the same call succeeds once enough memory is free.
     MEMSAVER_OUT_OF_MEMORY = 1,
-    /// The host has no room. The memory concerned is still active.
+    /// The host is out of memory. The memory concerned is still active.
     MEMSAVER_OUT_OF_HOST_MEMORY = 2,
-    /// The program asked for something that cannot be meant. The text says what.
+    /// Invalid arguments, or a call in the wrong state. The text gives details.
     MEMSAVER_MISUSE = 3,
-    /// The device was still at work when the time allowed ran out. Nothing changed.
+    /// The device was still busy, or a tag still in use, at the timeout. Nothing changed.
     MEMSAVER_NOT_IDLE = 4,
-    /// The device or its context is lost. Backups stay readable, closing works.
+    /// The device or its context is lost. Backups stay readable and closing works.
     MEMSAVER_DEVICE_LOST = 5,
-    /// A driver call failed in some other way.
+    /// A driver call failed for another reason.
     MEMSAVER_DRIVER_ERROR = 6,
-    /// There is no usable device or driver, or the machine or this build lacks what was asked for.
+    /// There is no usable device or driver, or this machine or this build lacks a requested feature.
     MEMSAVER_UNAVAILABLE = 7,
-    /// Kept bytes are not those that were saved (policy option `verified`). The memory is still paused.
+    /// A backup does not match its checksum (policy option `verified`). The memory is still paused.
     MEMSAVER_BACKUP_DAMAGED = 8,
-    /// A hook returned non-zero. One that runs before: nothing happened. One that runs after: the operation is done.
+    /// A hook returned non-zero. If it runs before the operation, nothing was done; if it runs after, the operation has
+    /// completed.
     MEMSAVER_HOOK_FAILED = 9,
-    /// Something that the library does not know of was thrown, as by a callback that threw through C.
+    /// An unknown exception was thrown, for example by a callback.
     MEMSAVER_INTERNAL = 10,
-    /// A file that bytes were loaded from is not what it was. Paused memory stays paused; the same call succeeds once
-    /// the file is back.
+    /// A file that bytes were loaded from has changed. Paused memory stays paused; the same call succeeds once the
+    /// original file is back.
     MEMSAVER_SOURCE_CHANGED = 11
 } memsaver_result;
 
-/// "MEMSAVER_OUT_OF_MEMORY" and so on; "unknown result" for any other number. Static.
+/// Returns the name of a result, such as "MEMSAVER_OUT_OF_MEMORY", or "unknown result". Static.
 MEMSAVER_API const char* memsaver_result_name(int32_t result) MEMSAVER_NOEXCEPT;
 
-/// What this thread's last call that failed has to say; "" if none has failed so far. Never null. Calls that succeed
-/// leave it. The text is valid until this thread's next call that fails; what does not fit in 2047 bytes is cut.
+/// Returns the error text of this thread's last failed call, or "" if no call has failed. Never null. Successful calls
+/// do not change it. The text is valid until this thread's next failed call. Text longer than 2047 bytes is truncated.
 MEMSAVER_API const char* memsaver_last_error(void) MEMSAVER_NOEXCEPT;
 
-/// This thread's last failure in parts. Texts are valid as long as memsaver_last_error()'s.
+/// The details of this thread's last failure. The strings have the same lifetime as the text of memsaver_last_error().
 typedef struct memsaver_error {
     size_t size;
     int32_t result;          ///< memsaver_result
-    int32_t driver_code;     ///< what the driver answered; 0 where no driver call failed
-    const char* driver_name; ///< its name, as "CUDA_ERROR_INVALID_VALUE"; "" where no driver call failed
-    const char* tag;         ///< the tag concerned, cut after 255 bytes; "" where none is, or several are
-    size_t needed_bytes;     ///< of MEMSAVER_OUT_OF_MEMORY: what the call wanted to take of the device
-    size_t free_bytes;       ///< and what was free there after the failure
+    int32_t driver_code;     ///< the driver's error code; 0 if no driver call failed
+    const char* driver_name; ///< its name, such as "CUDA_ERROR_INVALID_VALUE"; "" if no driver call failed
+    const char* tag;         ///< the tag concerned, truncated to 255 bytes; "" if there is none, or several
+    size_t needed_bytes;     ///< for MEMSAVER_OUT_OF_MEMORY: device memory that the call needed
+    size_t free_bytes;       ///< and device memory that was free after the failure
 } memsaver_error;
 
 #define MEMSAVER_ERROR_INIT                                                                                            \
     { sizeof(memsaver_error), MEMSAVER_OK, 0, "", "", 0, 0 }
 
-/// Does not change what it tells of, but by failing itself.
+/// Returns the details of this thread's last failure. Changes them only if this call itself fails.
 MEMSAVER_API memsaver_result memsaver_get_last_error(memsaver_error* error) MEMSAVER_NOEXCEPT;
 
-/// The version of the library that runs: major * 10000 + minor * 100 + patch, 200 for 0.2.0.
+/// Returns the version of the loaded library: major * 10000 + minor * 100 + patch; 0.2.0 is 200.
 MEMSAVER_API int memsaver_version(void) MEMSAVER_NOEXCEPT;
-/// "0.2.0". Static.
+/// Returns the version as text, such as "0.2.0". Static.
 MEMSAVER_API const char* memsaver_version_text(void) MEMSAVER_NOEXCEPT;
 
 // --- Handles ---
 
-/// Hands out memory by tag; pauses and resumes it by tag.
+/// Allocates memory by tag, and pauses and resumes it by tag.
 typedef struct memsaver_saver memsaver_saver;
-/// One tag's memory on one device. Keeps the memory alive, also beyond memsaver_destroy().
+/// One tag's memory on one device. Keeps the memory alive, even after memsaver_destroy().
 typedef struct memsaver_arena memsaver_arena;
-/// Keeps a hook in force.
+/// Keeps a hook registered.
 typedef struct memsaver_hook memsaver_hook;
-/// Bytes that are on their way.
+/// Copies in flight: bytes being restored by memsaver_resume_async() or saved by memsaver_save().
 typedef struct memsaver_arrival memsaver_arrival;
-/// Has streams and captured graphs wait for bytes that are on their way.
+/// Makes streams and captured graphs wait until bytes in flight have arrived.
 typedef struct memsaver_gate memsaver_gate;
-/// Tags that are in use, and so are not paused.
+/// Tags in use, which are therefore not paused.
 typedef struct memsaver_use memsaver_use;
-/// A range of addresses with memory where and while it is wanted.
+/// A range of addresses in which memory is committed and released in steps.
 typedef struct memsaver_elastic memsaver_elastic;
 
-/// The `count` of a list whose one name is a prefix: every tag whose name begins with it, perhaps none.
+/// The `count` of a list whose single name is a prefix: every tag whose name begins with it, possibly none.
 #define MEMSAVER_UNDER SIZE_MAX
 
-/// What 0 stands for where an alignment is asked for, in bytes.
+/// The alignment in bytes that an alignment argument of 0 selects.
 #define MEMSAVER_DEFAULT_ALIGNMENT 256
 
-// --- Policies: what becomes of the bytes of a paused tag ---
+// --- Policies: what happens to the bytes of a paused tag ---
 
 typedef enum memsaver_policy_kind {
     MEMSAVER_DISCARD = 0,     ///< undefined after a resume
     MEMSAVER_ZERO = 1,        ///< live blocks read as zero after a resume
     MEMSAVER_HOST_BACKUP = 2, ///< kept in host memory
-    MEMSAVER_FILE_BACKUP = 3, ///< kept in a file that has no name and goes with the tag
-    /// What memsaver_load() filled comes from its file again, and is never saved. The rest is kept in pinned host
-    /// memory.
+    MEMSAVER_FILE_BACKUP = 3, ///< kept in an unnamed file that is deleted with the tag
+    /// Bytes filled by memsaver_load() are read from their file again and never saved. All other bytes are kept in
+    /// pinned host memory.
     MEMSAVER_FILE_SOURCE = 4
 } memsaver_policy_kind;
 
@@ -138,36 +139,38 @@ typedef enum memsaver_refresh {
     MEMSAVER_ONCE = 1 ///< at the first pause, and again after memsaver_invalidate()
 } memsaver_refresh;
 
-/// What the host memory of a MEMSAVER_HOST_BACKUP is.
+/// The kind of host memory that a MEMSAVER_HOST_BACKUP uses.
 typedef enum memsaver_storage {
-    MEMSAVER_PINNED = 0,  ///< copies reach it at the link's full speed; it cannot be swapped
-    MEMSAVER_PAGEABLE = 1 ///< ordinary memory, reached through a bounded ring of pinned buffers
+    MEMSAVER_PINNED = 0,  ///< copied at the full speed of the link; cannot be swapped
+    MEMSAVER_PAGEABLE = 1 ///< ordinary memory, copied through a bounded ring of pinned buffers
 } memsaver_storage;
 
-/// A policy and its options. Fields that its kind has no use for are ignored.
+/// A policy and its options. Fields that do not apply to its kind are ignored.
 typedef struct memsaver_policy {
     size_t size;
     int32_t kind; ///< memsaver_policy_kind
-    /// MEMSAVER_DISCARD: every byte of resumed memory reads as this value, 0 to 255, to show what was wrongly assumed
-    /// to survive. -1: no such thing.
+    /// MEMSAVER_DISCARD: fill resumed memory with this byte, 0 to 255, to expose code that relies on discarded bytes.
+    /// -1: do not fill.
     int32_t poison;
     int32_t refresh; ///< backups: memsaver_refresh
     int32_t storage; ///< MEMSAVER_HOST_BACKUP: memsaver_storage
-    /// Backups: host memory or the disk's room is kept after a resume for the next pause, which is then faster. Else it
-    /// is given back before the resume returns. With MEMSAVER_ONCE it is kept whatever this says.
+    /// Backups: keep host memory or disk space after a resume, which makes the next pause faster. If false, it is
+    /// released before the resume returns. With MEMSAVER_ONCE it is always kept.
     bool retain;
-    /// Backups with MEMSAVER_ONCE: every pause compares the memory with the kept bytes and is MEMSAVER_MISUSE, the
-    /// memory still active, if they differ although nobody called memsaver_invalidate(). A test mode: costs a copy.
+    /// Backups with MEMSAVER_ONCE: every pause compares the memory with the backup. If they differ and
+    /// memsaver_invalidate() was not called, the pause is MEMSAVER_MISUSE and the memory stays active. A debugging aid:
+    /// costs a copy.
     bool check;
-    /// Backups: a checksum is taken on the way out and compared before bytes come back: MEMSAVER_BACKUP_DAMAGED.
-    /// MEMSAVER_UNAVAILABLE where the library was built without xxHash.
+    /// Backups: compute a checksum when saving and compare it before restoring; a mismatch is MEMSAVER_BACKUP_DAMAGED.
+    /// MEMSAVER_UNAVAILABLE if the library was built without xxHash.
     bool verified;
-    uint32_t threads;  ///< backups: threads of a copy; 0: 8 for host memory and a source, 4 for a file
-    size_t ring_bytes; ///< backups: the most pinned memory for bytes on their way; 0: 64 MiB, 256 MiB for a file, 32
-                       ///< MiB for a source
-    const char* directory; ///< MEMSAVER_FILE_BACKUP: where the file is made; needed there
-    /// Backups: bytes are coded on the device, without loss, and kept coded: of 16-bit weights about two thirds. Where
-    /// the codec is missing (nvCOMP 6 for a GPU, LZ4 for host memory) making the tag is MEMSAVER_UNAVAILABLE.
+    uint32_t threads;  ///< backups: threads per copy; 0: 8 for host memory and a source, 4 for a file
+    size_t ring_bytes; ///< backups: maximum pinned memory for copies in flight; 0: 64 MiB, 256 MiB for a file, 32 MiB
+                       ///< for a source
+    const char* directory; ///< MEMSAVER_FILE_BACKUP: the directory of the file; required
+    /// Backups: compress bytes on the device, losslessly, and keep them compressed: 16-bit weights take about two
+    /// thirds. If the codec is missing (nvCOMP 6 for a GPU, LZ4 for host memory), making the tag is
+    /// MEMSAVER_UNAVAILABLE.
     bool compressed;
 } memsaver_policy;
 
@@ -179,104 +182,106 @@ typedef struct memsaver_policy {
 
 // --- Savers ---
 
-/// What a saver takes its memory from.
+/// Where a saver's memory comes from.
 typedef enum memsaver_driver {
-    MEMSAVER_DRIVER_DEFAULT = 0, ///< the GPU where there is a usable one, host memory elsewhere
-    MEMSAVER_DRIVER_CUDA = 1,    ///< the GPU; MEMSAVER_UNAVAILABLE where there is none
-    /// Host memory: pointers are memory of this process, which the CPU may read and write while it is not paused.
-    /// Touching paused memory is a segmentation fault, before which a line on stderr names the tag. A handler of
-    /// SIGSEGV is there for that while a tag has addresses; it hands on to the one that it found.
+    MEMSAVER_DRIVER_DEFAULT = 0, ///< the GPU if a usable one exists, else host memory
+    MEMSAVER_DRIVER_CUDA = 1,    ///< the GPU; MEMSAVER_UNAVAILABLE if there is none
+    /// Host memory: pointers refer to this process's memory, which the CPU may read and write while it is not paused.
+    /// Touching paused memory is a segmentation fault; a line on stderr names the tag first. For this, a SIGSEGV
+    /// handler is installed while any tag has addresses; it chains to the previously installed handler.
     MEMSAVER_DRIVER_HOST = 2
 } memsaver_driver;
 
-/// In which form a GPU's pages can be handed to other processes.
+/// The handle type with which a GPU's pages can be exported to other processes.
 typedef enum memsaver_export {
     MEMSAVER_EXPORT_NONE = 0,
     MEMSAVER_EXPORT_FILE_DESCRIPTOR = 1,
     MEMSAVER_EXPORT_FABRIC = 2
 } memsaver_export;
 
-/// Which uses of a name that no tag has make a tag.
+/// Which uses of an unknown name create a tag.
 typedef enum memsaver_new_tags {
     MEMSAVER_NEW_TAGS_ALLOWED = 0,
-    /// Those that name a policy; any other is MEMSAVER_MISUSE, for the name may be mistyped.
+    /// Only uses that name a policy; any other is MEMSAVER_MISUSE, because the name may be mistyped.
     MEMSAVER_NEW_TAGS_WITH_POLICY = 1
 } memsaver_new_tags;
 
 typedef enum memsaver_event_kind {
-    MEMSAVER_EVENT_IGNORED = 0,   ///< a failure where nothing could be returned
-    MEMSAVER_EVENT_RETRIED = 1,   ///< the device had no room; unused memory was given back and the call tried again
-    MEMSAVER_EVENT_TRIMMED = 2,   ///< memory that nobody used was given back
-    MEMSAVER_EVENT_FELL_BACK = 3, ///< something is done in a slower way than was asked for
-    MEMSAVER_EVENT_WARNED = 4,    ///< something was done as asked that may not have been meant
-    MEMSAVER_EVENT_BEGAN = 5,     ///< a pause, resume, trim, save or restore; `ended` follows, whatever happens
+    MEMSAVER_EVENT_IGNORED = 0,   ///< a failure that no call could return
+    MEMSAVER_EVENT_RETRIED = 1,   ///< the device was out of memory; unused memory was released and the call retried
+    MEMSAVER_EVENT_TRIMMED = 2,   ///< unused memory was released
+    MEMSAVER_EVENT_FELL_BACK = 3, ///< a slower fallback is used instead of the requested method
+    MEMSAVER_EVENT_WARNED = 4,    ///< the request was carried out, but may be a mistake
+    MEMSAVER_EVENT_BEGAN = 5,     ///< a pause, resume, trim, save or restore began; `ended` always follows
     MEMSAVER_EVENT_ENDED = 6,
     MEMSAVER_EVENT_PROGRESS = 7 ///< `bytes_done` of `bytes_total` have been copied
 } memsaver_event_kind;
 
-/// What the library tells besides what it returns. Texts are valid during the call. New fields come at the end.
+/// A message from the library to the program. Strings are valid during the call. New fields are added at the end.
 typedef struct memsaver_event {
     size_t size;
-    int32_t kind; ///< memsaver_event_kind; ignore those that you do not know
+    int32_t kind; ///< memsaver_event_kind; ignore unknown values
     int32_t device;
-    const char* tag; ///< "" where no single tag is concerned
+    const char* tag; ///< "" if the event does not concern a single tag
     const char* text;
     size_t bytes_done;
     size_t bytes_total;
 } memsaver_event;
 
-/// Called on whatever thread has something to tell, perhaps while a lock is held: it must not call the saver. It must
-/// not throw C++ exceptions nor leave by longjmp.
+/// Called on the thread that reports the event, possibly with a lock held. Must not call the saver, throw C++
+/// exceptions or longjmp.
 typedef void (*memsaver_event_function)(void* context, const memsaver_event* event);
 
-/// A call found no room, though memory that nobody uses was given back first.
+/// Describes a call that is out of device memory although unused memory was released first.
 typedef struct memsaver_no_room {
     size_t size;
-    size_t bytes;      ///< that the call wants to take of the device
-    size_t free_bytes; ///< of the device, when it was asked
+    size_t bytes;      ///< device memory that the call needs; 0 if the failed call did not request bytes
+    size_t free_bytes; ///< free device memory at the time of the query, the margin included
     int32_t device;
-    const char* tag;      ///< whose memory it would be; "" where it is that of several
-    size_t missing_bytes; ///< that the device lacks for the call, and its margin; at least 1
+    const char* tag;      ///< the tag that needs the memory; "" if there are several
+    size_t missing_bytes; ///< device memory missing for the call and its margin; at least 1
 } memsaver_no_room;
 
-/// Called before MEMSAVER_OUT_OF_MEMORY is returned, on the thread that wants the memory, with no lock held: it may
-/// free, pause and drop. Non-zero: something was done, try again. 0: there is no more. Must not throw nor longjmp.
+/// Called before MEMSAVER_OUT_OF_MEMORY is returned, on the thread that needs the memory, with no lock held. May free,
+/// pause and drop. Returns non-zero to retry, 0 if it could not release anything. Must not throw or longjmp.
 typedef int (*memsaver_no_room_function)(void* context, const memsaver_no_room* need);
 
-/// How a saver is made.
+/// Options of memsaver_create().
 typedef struct memsaver_options {
     size_t size;
     int32_t driver; ///< memsaver_driver
-    int32_t device; ///< the GPU's number; of host memory, a number for people
-    /// False: the same program runs with plain allocations; pause and resume check their tags and do nothing.
+    int32_t device; ///< the GPU's number; for host memory, a number for display only
+    /// False: the same program runs with plain allocations; pause and resume check their tags and do nothing else.
     bool enabled;
-    /// GPU: pages that network cards and other devices can reach by themselves, where the device supports it.
+    /// GPU: allocate pages that network cards and other devices can access directly (RDMA), where the device supports
+    /// it.
     bool rdma;
     int32_t export_handles; ///< GPU: memsaver_export
     /// Bytes of each device's memory that allocations and resumes leave free.
     size_t margin;
-    /// What a new tag gets that names no policy. Null: MEMSAVER_DISCARD, and MEMSAVER_EVENT_WARNED at its first pause.
+    /// The policy of new tags that do not name one. Null: MEMSAVER_DISCARD, with a MEMSAVER_EVENT_WARNED at the tag's
+    /// first pause.
     const memsaver_policy* default_policy;
-    /// Host memory: bytes of the machine; 0: half of the physical memory, but at most 8 GiB. Memory is taken only as it
-    /// is used.
+    /// Host memory: total capacity in bytes; 0: half of the physical memory, but at most 8 GiB. Physical memory is used
+    /// only as it is touched.
     size_t host_capacity;
-    /// Host memory: the unit of pages in bytes, a power of two and at least the system's page; 0: 2 MiB.
+    /// Host memory: page granularity in bytes, a power of two and at least the system's page size; 0: 2 MiB.
     size_t host_granularity;
-    /// GPU: numbers of other devices that may read and write the pages; `peer_count` of them.
+    /// GPU: numbers of `peer_count` other devices that may read and write the pages.
     const int* peers;
     size_t peer_count;
     /// GPU: the driver library's name or path; null: "libcuda.so.1".
     const char* cuda_library;
-    /// Null: nobody is asked. It and its context must outlive the saver and its arenas.
+    /// Null: no callback. The function and its context must outlive the saver and its arenas.
     memsaver_no_room_function on_no_room;
     void* on_no_room_context;
-    /// Null: nobody is told. It and its context must outlive the saver and its arenas.
+    /// Null: no callback. The function and its context must outlive the saver and its arenas.
     memsaver_event_function on_event;
     void* on_event_context;
     int32_t new_tags; ///< memsaver_new_tags
-    /// Bytes of each device's memory to keep free for others: whenever memory has been taken, what is missing is given
-    /// back as memsaver_reclaim() gives it, on the same thread, by nothing that would have to wait. Refuses nothing. 0:
-    /// none.
+    /// Bytes of each device's memory to keep free for others. After memory has been taken, the missing bytes are
+    /// released in the same way as by memsaver_reclaim(), on the same thread, except for memory that would require a
+    /// wait. Never makes a call fail. 0: none.
     size_t pressure;
 } memsaver_options;
 
@@ -286,34 +291,35 @@ typedef struct memsaver_options {
             0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED, 0                                              \
     }
 
-/// MEMSAVER_OK where a saver can be made with MEMSAVER_DRIVER_CUDA on this device; else MEMSAVER_UNAVAILABLE, and
-/// memsaver_last_error() says why. Makes no context.
+/// Returns MEMSAVER_OK if a saver can be created with MEMSAVER_DRIVER_CUDA on this device, else MEMSAVER_UNAVAILABLE
+/// with the reason in memsaver_last_error(). Creates no context.
 MEMSAVER_API memsaver_result memsaver_gpu_available(int device) MEMSAVER_NOEXCEPT;
-/// How many GPUs the driver shows, usable or not; 0 where there is no driver.
+/// Returns the number of GPUs that the driver reports, usable or not; 0 if there is no driver.
 MEMSAVER_API int memsaver_gpu_count(void) MEMSAVER_NOEXCEPT;
 
-/// Makes a saver. Errors: MEMSAVER_UNAVAILABLE, MEMSAVER_MISUSE (options, a number that no device has).
+/// Creates a saver. Errors: MEMSAVER_UNAVAILABLE, MEMSAVER_MISUSE (invalid options or device number).
 MEMSAVER_API memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) MEMSAVER_NOEXCEPT;
 
-/// Gives everything back now, waiting for the device first: every tag, block and backup, and this saver's open regions.
-/// Afterwards every use is MEMSAVER_MISUSE. Returns the first failure after everything has been tried, and may be
+/// Waits for the device, then releases every tag, block and backup, and ends this saver's open regions. Afterwards
+/// every use of the saver is MEMSAVER_MISUSE. On failure, still tries the rest, then returns the first error; may be
 /// called again.
 MEMSAVER_API memsaver_result memsaver_close(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
 
-/// Ends the handle; null does nothing. Memory goes back to the device now, or with the last arena that was got from it.
-/// What fails then is told to `on_event`; call memsaver_close() first to know. No other thread may use the saver.
+/// Destroys the handle. Null is a no-op. Memory is released now, or with the last arena obtained from the saver.
+/// Failures go to `on_event`; call memsaver_close() first to get them as a result. No other thread may be using the
+/// saver.
 MEMSAVER_API void memsaver_destroy(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
 
-/// What a saver stands on. `free_bytes` and `total_bytes` are the whole device's, whoever holds it.
+/// A saver's driver and device. `free_bytes` and `total_bytes` are those of the whole device, across all processes.
 typedef struct memsaver_info {
     size_t size;
     int32_t driver; ///< MEMSAVER_DRIVER_CUDA or MEMSAVER_DRIVER_HOST
     int32_t device;
     bool enabled;
-    size_t granularity; ///< the unit of pages, in bytes
+    size_t granularity; ///< page granularity in bytes
     size_t free_bytes;
     size_t total_bytes;
-    char name[128]; ///< "NVIDIA H200 (CUDA device 0)"; cut if it is longer
+    char name[128]; ///< "NVIDIA H200 (CUDA device 0)"; truncated if longer
 } memsaver_info;
 
 #define MEMSAVER_INFO_INIT                                                                                             \
@@ -321,82 +327,88 @@ typedef struct memsaver_info {
 
 MEMSAVER_API memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) MEMSAVER_NOEXCEPT;
 
-/// As memsaver_options.margin, from now on; not for tags that have a margin of their own.
+/// Sets memsaver_options.margin from now on. Does not affect tags that have a margin of their own.
 MEMSAVER_API memsaver_result memsaver_set_margin(memsaver_saver* saver, size_t bytes) MEMSAVER_NOEXCEPT;
 
 // --- Tags and arenas ---
 
-/// How a tag is made on a device. A tag that exists must have what is not as it is by default.
+/// Options for making a tag on a device. For an existing tag, every option that is not at its default must match the
+/// tag.
 typedef struct memsaver_arena_options {
     size_t size;
     const memsaver_policy* policy; ///< null: the saver's default
-    /// The most bytes that allocations may make it hold; 0: what the device has. What is paused does not count.
+    /// The maximum bytes that allocations may make the tag hold; 0: limited only by the device. Paused memory does not
+    /// count.
     size_t capacity;
-    size_t reserve; ///< bytes of memory taken at once, in as few pieces as can be
-    size_t margin;  ///< bytes of the device's memory that its allocations and resumes leave free; 0: the saver's
-    /// -1: the saver's device. Of a saver on a GPU, the number of another GPU, driven with the saver's options.
+    size_t reserve; ///< bytes of memory to allocate immediately, in as few handles as possible
+    size_t margin;  ///< bytes of device memory that its allocations and resumes leave free; 0: the saver's margin
+    /// -1: the saver's device. For a saver on a GPU, the number of another GPU, which is used with the saver's driver
+    /// options.
     int32_t device;
-    /// Whether uses of other tags and memsaver_reclaim() may pause it while nobody uses it, though it was never named
-    /// in a use. Outside of its uses no work may then touch it.
+    /// Whether uses of other tags and memsaver_reclaim() may pause the tag while it is not in use, even if no use ever
+    /// named it. Work outside of its uses must then not touch it.
     bool evictable;
-    int32_t priority; ///< those of the lowest are paused first, and of these the one that was used longest ago
+    int32_t priority; ///< tags of the lowest priority are paused first, the least recently used one first among equals
 } memsaver_arena_options;
 
 #define MEMSAVER_ARENA_OPTIONS_INIT                                                                                    \
     { sizeof(memsaver_arena_options), NULL, 0, 0, 0, -1, false, 0 }
 
-/// Makes a tag, with its policy, if there is none. A tag that exists with another policy is MEMSAVER_MISUSE.
+/// Makes a tag if it does not exist. MEMSAVER_MISUSE if the tag exists with another policy.
 MEMSAVER_API memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
                                                const memsaver_arena_options* options) MEMSAVER_NOEXCEPT;
 
-/// The same, and a handle to the tag's memory on the device: allocating through it looks nothing up.
+/// Makes a tag like memsaver_make_tag() and returns a handle to its memory on the device. Allocating through the handle
+/// needs no lookup.
 MEMSAVER_API memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag,
                                                 const memsaver_arena_options* options,
                                                 memsaver_arena** arena) MEMSAVER_NOEXCEPT;
-/// Ends the handle, not the tag; blocks live on. Null does nothing.
+/// Releases the handle, but not the tag or its blocks. Null is a no-op.
 MEMSAVER_API void memsaver_release_arena(memsaver_arena* arena) MEMSAVER_NOEXCEPT;
 
-/// Ends these tags: waits for the device, then gives back their blocks, pages, addresses and backups. The names are
-/// unknown again; using their arenas is MEMSAVER_MISUSE.
+/// Waits for the device, then releases these tags' blocks, pages, addresses and backups. The names become unknown;
+/// using their arenas is MEMSAVER_MISUSE.
 MEMSAVER_API memsaver_result memsaver_drop(memsaver_saver* saver, const char* const* names,
                                            size_t count) MEMSAVER_NOEXCEPT;
 
-/// As memsaver_arena_options.capacity, from now on, on each device. What is mapped already stays.
+/// Sets memsaver_arena_options.capacity from now on, on each device. Memory that is already mapped stays.
 MEMSAVER_API memsaver_result memsaver_set_capacity(memsaver_saver* saver, const char* const* names, size_t count,
                                                    size_t bytes) MEMSAVER_NOEXCEPT;
 
-/// Whether the backups of these tags keep their host memory, or their files' room, after a resume, for the next pause;
-/// from the next resume on. Tags whose policies keep nothing are MEMSAVER_MISUSE, if they were named.
+/// Sets whether these tags' backups keep their host memory or disk space after a resume for the next pause. Takes
+/// effect at the next resume. MEMSAVER_MISUSE for a named tag whose policy keeps no bytes.
 MEMSAVER_API memsaver_result memsaver_set_retain(memsaver_saver* saver, const char* const* names, size_t count,
                                                  bool retain) MEMSAVER_NOEXCEPT;
 
 // --- Blocks ---
 
-/// `bytes` of memory at a multiple of `alignment` (a power of two; 0: 256), content undefined, good on every stream at
-/// once. From the tag, which is made if there is none; a null `tag` stands for this thread's innermost region.
+/// Allocates `bytes` of memory aligned to `alignment` (a power of two; 0: 256), with undefined content, usable on every
+/// stream at once. The memory comes from `tag`, which is made if it does not exist. A null `tag` selects this thread's
+/// innermost region.
 ///
-/// 0 bytes succeed with a null pointer, whatever the tag, and freeing null does nothing.
+/// 0 bytes succeed with a null pointer, whatever the tag. Freeing null is a no-op.
 ///
-/// Errors: MEMSAVER_OUT_OF_MEMORY, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_MISUSE (no region, beyond the tag's capacity,
-/// alignment, closed), MEMSAVER_DEVICE_LOST, MEMSAVER_DRIVER_ERROR.
+/// Errors: MEMSAVER_OUT_OF_MEMORY, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_MISUSE (no region, the tag's capacity
+/// exceeded, invalid alignment, closed), MEMSAVER_DEVICE_LOST, MEMSAVER_DRIVER_ERROR.
 MEMSAVER_API memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
                                                void** pointer) MEMSAVER_NOEXCEPT;
-/// The same for work of `stream`: a block of about the size that this thread has freed with this stream is reused at
-/// once, without waiting. Other streams have to be ordered after it.
+/// Like memsaver_allocate(), for work on `stream`. Reuses at once, without waiting, a block of about the same size that
+/// this thread has freed with this stream. Other streams must be ordered after `stream`.
 MEMSAVER_API memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, size_t bytes,
                                                   size_t alignment, void* stream, void** pointer) MEMSAVER_NOEXCEPT;
 
-/// As safe as cudaFree: the block is not handed out again before the device's work so far has passed it. Does not wait,
-/// but for plain memory. Paused or not, whatever tag it is of, any thread. Null does nothing. What is not a live block
-/// is MEMSAVER_MISUSE.
+/// Frees a block of any tag, paused or active, on any thread. As safe as cudaFree: the block is not reused until all
+/// work submitted to the device before this call has completed. Does not wait, except for plain memory. Null is a
+/// no-op. MEMSAVER_MISUSE if `pointer` is not a live block.
 MEMSAVER_API memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
-/// The block can be handed out again once `stream`, of any device of this saver, has passed here.
+/// Frees a block. It is reused once `stream`, of any device of this saver, has completed all work submitted to it
+/// before this call.
 MEMSAVER_API memsaver_result memsaver_deallocate_on(memsaver_saver* saver, void* pointer,
                                                     void* stream) MEMSAVER_NOEXCEPT;
-/// The block can be handed out again at once: no work touches it any more.
+/// Frees a block and allows its immediate reuse. The caller guarantees that no work touches it any more.
 MEMSAVER_API memsaver_result memsaver_deallocate_idle(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
 
-/// The same of an arena. They work as long as the arena's handle does.
+/// The same functions for one arena. They work for as long as the arena's handle exists.
 MEMSAVER_API memsaver_result memsaver_arena_allocate(memsaver_arena* arena, size_t bytes, size_t alignment,
                                                      void** pointer) MEMSAVER_NOEXCEPT;
 MEMSAVER_API memsaver_result memsaver_arena_allocate_on(memsaver_arena* arena, size_t bytes, size_t alignment,
@@ -406,49 +418,52 @@ MEMSAVER_API memsaver_result memsaver_arena_deallocate_on(memsaver_arena* arena,
                                                           void* stream) MEMSAVER_NOEXCEPT;
 MEMSAVER_API memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* arena, void* pointer) MEMSAVER_NOEXCEPT;
 
-/// Whether a pointer points to or into a live block of this saver, paused or not, plain memory included. False for
-/// null, and where it cannot be told.
+/// Returns whether `pointer` points to or into a live block of this saver, paused or not, plain memory included.
+/// Returns false for null and on errors.
 MEMSAVER_API bool memsaver_owns(memsaver_saver* saver, const void* pointer) MEMSAVER_NOEXCEPT;
 
-/// Copies the kept bytes of `bytes` at `pointer` (or inside its block) to host memory: while the tag is paused, and
-/// later for as long as its policy keeps them. MEMSAVER_MISUSE says why there are none.
+/// Copies the backup of `bytes` at `pointer` (which may point into a block) to host memory at `to`. Works while the tag
+/// is paused, and afterwards for as long as its policy keeps the bytes. MEMSAVER_MISUSE, with the reason in its text,
+/// if there is no backup.
 MEMSAVER_API memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                   void* to) MEMSAVER_NOEXCEPT;
 
-/// Other bytes, `from` host memory, for `bytes` at `pointer` (or inside its block), whose memory is paused: they are
-/// changed where the policy keeps them, and the next resume brings them; with MEMSAVER_ONCE they count as saved. Waits
-/// for an operation on the tag that is under way. MEMSAVER_MISUSE for memory that is active, and where nothing is kept.
-/// If a file cannot be written, some of the bytes may be the new ones, and the same call goes on. Of a saver that is
-/// switched off, whose memory is never away, it writes to the memory itself.
+/// Replaces the backup of `bytes` at `pointer` (which may point into a block) by those at `from` in host memory. The
+/// memory must be paused. The next resume restores the new bytes; with MEMSAVER_ONCE they count as saved. Waits for an
+/// operation in progress on the tag. MEMSAVER_MISUSE if the memory is active or has no backup. If a file cannot be
+/// written, some of the bytes may already be new; repeating the call continues. On a disabled saver, whose memory is
+/// never paused, writes to the memory itself.
 MEMSAVER_API memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from,
                                                    size_t bytes) MEMSAVER_NOEXCEPT;
 
-// --- Regions: where a thread's memsaver_allocate(saver, NULL, ...) goes ---
+// --- Regions: where a thread's memsaver_allocate(saver, NULL, ...) allocates ---
 
-/// From here to the matching pop, this thread's allocations without a tag go to `tag`, which is made if there is none.
-/// Each thread has regions of its own in each saver; an inner one overrides an outer one. Blocks live on.
+/// Begins a region: until the matching pop, this thread's allocations without a tag come from `tag`, which is made if
+/// it does not exist. Regions are per thread and per saver; an inner region overrides an outer one. Blocks outlive the
+/// region.
 MEMSAVER_API memsaver_result memsaver_push_region(memsaver_saver* saver, const char* tag) MEMSAVER_NOEXCEPT;
-/// The same with an arena of this saver, so on whatever device that is.
+/// Begins a region of an arena of this saver, on whichever device the arena is.
 MEMSAVER_API memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena) MEMSAVER_NOEXCEPT;
-/// The same with plain memory, which is never paused.
+/// Begins a region of plain memory, which is never paused.
 MEMSAVER_API memsaver_result memsaver_push_outside(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
-/// Ends this thread's innermost region. Without any it is MEMSAVER_MISUSE. A thread pops what it has pushed before it
-/// ends; else the region stays until the saver is closed or destroyed.
+/// Ends this thread's innermost region. MEMSAVER_MISUSE if there is none. A thread must pop its regions before it ends;
+/// otherwise they stay open until the saver is closed or destroyed.
 MEMSAVER_API memsaver_result memsaver_pop_region(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
 
 // --- Pause and resume ---
 
-/// What an operation did. Sums over all tags concerned; physical bytes where nothing else is said.
+/// What an operation did: sums over all tags concerned, in physical bytes unless stated otherwise.
 typedef struct memsaver_report {
     size_t size;
-    size_t released_bytes; ///< given back to the device, those held so far included
+    size_t released_bytes; ///< released to the device, including previously held bytes
     size_t saved_bytes;    ///< copied to backups
-    size_t restored_bytes; ///< copied, or filled, from backups
-    size_t mapped_bytes;   ///< taken from the device, or from a tag that went
-    size_t handed_bytes;   ///< of these, passed on by a tag that went, and never released (memsaver_exchange)
-    size_t held_bytes;     ///< that could not be given back yet; the next call tries again
+    size_t restored_bytes; ///< copied or filled from backups
+    size_t mapped_bytes;   ///< taken from the device, or from a tag paused by the same exchange
+    size_t handed_bytes;   ///< of the mapped bytes, those handed over from a paused tag without being released
+                           ///< (memsaver_exchange)
+    size_t held_bytes;     ///< could not be released yet; the next call retries
     int64_t elapsed_ns;    ///< the whole call, hooks excluded
-    int64_t waited_ns;     ///< for devices' work before anything was done: the longest of all tags
+    int64_t waited_ns;     ///< waiting for devices before the operation: the maximum over all tags
 } memsaver_report;
 
 #define MEMSAVER_REPORT_INIT                                                                                           \
@@ -456,37 +471,38 @@ typedef struct memsaver_report {
 
 /// What a pause, a trim or an exchange waits for.
 typedef enum memsaver_order {
-    /// All work that every device concerned was given before the call. Breaks a stream capture that is open then.
+    /// All work submitted to every device concerned before the call. Breaks a stream capture that is open at that time.
     MEMSAVER_AFTER_DEVICE = 0,
-    /// What `streams` have been given so far, and `events`: all that may still touch the memory.
+    /// Work submitted to `streams` before the call, and `events`. No other work may still touch the memory.
     MEMSAVER_AFTER_STREAMS = 1,
-    /// Nothing: no work touches the memory any more.
+    /// Nothing: the caller guarantees that no work touches the memory any more.
     MEMSAVER_ALREADY_IDLE = 2
 } memsaver_order;
 
-/// How a pause or a trim goes about it.
+/// Options of a pause or a trim.
 typedef struct memsaver_pause_options {
     size_t size;
     int32_t order; ///< memsaver_order
-    /// For MEMSAVER_AFTER_STREAMS, which needs one at least of both: cudaStream_t or CUstream; a null one is the
-    /// default stream of every device concerned.
+    /// For MEMSAVER_AFTER_STREAMS, which needs at least one stream or event: cudaStream_t or CUstream. A null element
+    /// is the default stream of every device concerned.
     void* const* streams;
     size_t stream_count;
     void* const* events; ///< cudaEvent_t or CUevent, none of them null
     size_t event_count;
-    /// How long to wait for that, and for other operations on the same tags: else MEMSAVER_NOT_IDLE. Negative: as long
-    /// as it takes.
+    /// How long to wait for the order, and for other operations on the same tags, before failing with
+    /// MEMSAVER_NOT_IDLE. Negative: no limit.
     int64_t timeout_ns;
-    /// What becomes of the bytes this once. Null: what the tag's policy says. memsaver_trim() ignores it.
+    /// A policy for the bytes that applies to this pause only. Null: the tag's policy. memsaver_trim() ignores it.
     const memsaver_policy* bytes;
 } memsaver_pause_options;
 
 #define MEMSAVER_PAUSE_OPTIONS_INIT                                                                                    \
     { sizeof(memsaver_pause_options), MEMSAVER_AFTER_DEVICE, NULL, 0, NULL, 0, -1, NULL }
 
-/// Gives the physical pages of these tags back to the device; addresses stay. Waits first, as the options say; the
-/// program stops submitting work that touches the memory. What is paused already stays so. The bytes become what each
-/// tag's policy says. `report` may be null. Repeating a call that failed goes on from there.
+/// Releases the physical pages of these tags to the device and keeps their addresses. Waits first, as the options say;
+/// the program must stop submitting work that touches the memory. Memory that is already paused stays paused. Each
+/// tag's policy decides what happens to its bytes. `report` may be null. After a failure, repeating the call continues
+/// the operation.
 ///
 /// Errors: MEMSAVER_MISUSE (an unknown tag), MEMSAVER_NOT_IDLE, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_HOOK_FAILED,
 /// MEMSAVER_DEVICE_LOST, MEMSAVER_DRIVER_ERROR.
@@ -494,100 +510,102 @@ MEMSAVER_API memsaver_result memsaver_pause(memsaver_saver* saver, const char* c
                                             const memsaver_pause_options* options,
                                             memsaver_report* report) MEMSAVER_NOEXCEPT;
 
-/// How a resume goes about it.
+/// Options of a resume.
 typedef struct memsaver_resume_options {
     size_t size;
-    /// What the bytes are this once: a policy that keeps nothing, as where new weights are coming anyway. What was kept
-    /// is then stale. Null: what was kept.
+    /// A policy for the bytes that applies to this resume only, and that keeps no bytes; for example when new weights
+    /// will be written anyway. The backup is then stale. Null: restore the backup.
     const memsaver_policy* bytes;
-    /// How long to try again where there is no room, so that others can make some. Negative: not at all.
+    /// How long to retry while the device is out of memory, so that others can free some. Negative: do not retry.
     int64_t room_within_ns;
 } memsaver_resume_options;
 
 #define MEMSAVER_RESUME_OPTIONS_INIT                                                                                   \
     { sizeof(memsaver_resume_options), NULL, -1 }
 
-/// Fresh pages at the same addresses, and the bytes that the policies kept. All tags' memory is taken before any is
-/// mapped: without room for all it is MEMSAVER_OUT_OF_MEMORY and nothing changes. On return every stream sees the
-/// bytes. Bytes arrive in the order of the list. `report` may be null.
+/// Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list. Memory
+/// for all tags is created before any is mapped: if it does not suffice for all of them, the call is
+/// MEMSAVER_OUT_OF_MEMORY and nothing changes. On return every stream sees the bytes. `report` may be null.
 ///
 /// Errors: as memsaver_pause(), MEMSAVER_OUT_OF_MEMORY and MEMSAVER_BACKUP_DAMAGED.
 MEMSAVER_API memsaver_result memsaver_resume(memsaver_saver* saver, const char* const* names, size_t count,
                                              const memsaver_resume_options* options,
                                              memsaver_report* report) MEMSAVER_NOEXCEPT;
 
-/// How an exchange goes about it.
+/// Options of an exchange.
 typedef struct memsaver_exchange_options {
     size_t size;
-    const memsaver_pause_options* pausing;   ///< of the tags that go. Null: all defaults
-    const memsaver_resume_options* resuming; ///< of the tags that come. Null: all defaults
+    const memsaver_pause_options* pausing;   ///< for the tags of `out`. Null: all defaults
+    const memsaver_resume_options* resuming; ///< for the tags of `in`. Null: all defaults
 } memsaver_exchange_options;
 
 #define MEMSAVER_EXCHANGE_OPTIONS_INIT                                                                                 \
     { sizeof(memsaver_exchange_options), NULL, NULL }
 
-/// Pauses the tags of `out` and resumes those of `in`, so that one steps aside for the other: pages pass from tag to
-/// tag, as whole handles, without being released, and bytes are saved and restored at the same time. Only what `in` has
-/// more is taken from the device, only what it has less is given back. Waits, runs hooks and is refused as a pause of
-/// `out` followed by a resume of `in`; what is paused of `out` and active of `in` stays so. Until it returns, nothing
-/// of either may be touched; then every stream sees the bytes of `in`. `report` may be null.
+/// Pauses the tags of `out` and resumes those of `in`. Pages are handed over from tag to tag, as whole handles, without
+/// being released, and bytes are saved and restored at the same time. Only the pages that `in` needs beyond those of
+/// `out` are taken from the device; only surplus pages of `out` are released. Waits, runs hooks and fails like a pause
+/// of `out` followed by a resume of `in`. Tags of `out` that are paused and tags of `in` that are active stay as they
+/// are. Until the call returns, no memory of either list may be touched; afterwards every stream sees the bytes of
+/// `in`. `report` may be null.
 ///
-/// Without room for what `in` has more it is MEMSAVER_OUT_OF_MEMORY and nothing changes, unless others took what `out`
-/// gave back. After another failure `in` is paused and its backup whole; of `out`, what the report says was handed on
-/// or released is paused and saved, the rest is active; repeating the call goes on from there.
+/// If the device lacks memory for the additional pages, the call is MEMSAVER_OUT_OF_MEMORY and nothing changes, unless
+/// others took the pages that `out` released. After any other failure `in` is paused with its backup intact. Memory of
+/// `out` that the report counts as handed over or released is paused and saved; the rest is active. Repeating the call
+/// continues the operation.
 ///
-/// Errors: as memsaver_resume(). A tag in both lists is MEMSAVER_MISUSE.
+/// Errors: as memsaver_resume(). MEMSAVER_MISUSE for a tag in both lists.
 MEMSAVER_API memsaver_result memsaver_exchange(memsaver_saver* saver, const char* const* out_names, size_t out_count,
                                                const char* const* in_names, size_t in_count,
                                                const memsaver_exchange_options* options,
                                                memsaver_report* report) MEMSAVER_NOEXCEPT;
 
-/// Physical bytes that resuming these tags would take now.
+/// Returns the physical bytes that resuming these tags would take now.
 MEMSAVER_API memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, const char* const* names, size_t count,
                                                       size_t* bytes) MEMSAVER_NOEXCEPT;
 
-/// Gives back memory in which no block lives. Waits as a pause does, so that blocks freed before count.
+/// Releases pages that hold no live block. Waits like a pause, so that blocks freed before the call count as free.
 MEMSAVER_API memsaver_result memsaver_trim(memsaver_saver* saver, const char* const* names, size_t count,
                                            const memsaver_pause_options* options,
                                            memsaver_report* report) MEMSAVER_NOEXCEPT;
 
-/// Takes, ahead of the first pause, the host memory or the disk's room that saving the tags' live blocks would take.
-/// MEMSAVER_MISUSE for a tag that was named and whose policy keeps nothing.
+/// Allocates, ahead of the first pause, the host memory or disk space needed to save the tags' live blocks.
+/// MEMSAVER_MISUSE for a named tag whose policy keeps no bytes.
 MEMSAVER_API memsaver_result memsaver_prepare(memsaver_saver* saver, const char* const* names,
                                               size_t count) MEMSAVER_NOEXCEPT;
 
-/// The program has changed bytes that a policy may have saved before: save them again at the next pause.
-/// MEMSAVER_MISUSE for a tag that was named and whose policy keeps nothing.
+/// Marks bytes that a policy may have saved as changed: the next pause saves them again. MEMSAVER_MISUSE for a named
+/// tag whose policy keeps no bytes.
 MEMSAVER_API memsaver_result memsaver_invalidate(memsaver_saver* saver, const char* const* names,
                                                  size_t count) MEMSAVER_NOEXCEPT;
 
-/// What is kept of these tags' paused memory goes, with the room that it took: a resume brings the memory back with
-/// undefined bytes. What is active is not concerned.
+/// Discards the backups of these tags' paused memory and releases their host memory or disk space. A resume then maps
+/// memory with undefined bytes. Active memory is not affected.
 MEMSAVER_API memsaver_result memsaver_forget_backup(memsaver_saver* saver, const char* const* names,
                                                     size_t count) MEMSAVER_NOEXCEPT;
 
-/// The same of `bytes` at `pointer` (or inside its block). With MEMSAVER_FILE_SOURCE they have no home in a file from
-/// now on: pauses save them. Other policies take it for their tag.
+/// Marks `bytes` at `pointer` (which may point into a block) as changed. With MEMSAVER_FILE_SOURCE these bytes no
+/// longer come from a file, and pauses save them. Other policies invalidate the whole tag.
 MEMSAVER_API memsaver_result memsaver_invalidate_range(memsaver_saver* saver, const void* pointer,
                                                        size_t bytes) MEMSAVER_NOEXCEPT;
 
-/// Fills `bytes` at `pointer` (or inside its block), in a tag whose policy is MEMSAVER_FILE_SOURCE, with those of a
-/// file from `offset` on, now and at every later resume; a pause saves nothing of them. On return every stream sees the
-/// bytes. Waits for no work that still uses the old ones. The path is used again as it stands.
+/// Fills `bytes` at `pointer` (which may point into a block), in a tag with policy MEMSAVER_FILE_SOURCE, from a file
+/// starting at `offset`, now and at every later resume. A pause does not save these bytes. On return every stream sees
+/// them. Does not wait for work that still uses the old bytes. The path is used again unchanged.
 ///
-/// Errors: MEMSAVER_MISUSE (no bytes, not in one live block, paused, another policy, fewer bytes in the file),
+/// Errors: MEMSAVER_MISUSE (no bytes, not in one live block, paused, another policy, the file is too short),
 /// MEMSAVER_DRIVER_ERROR (the file cannot be opened or read; the text names it), MEMSAVER_SOURCE_CHANGED. If the file
-/// could not be had at all, nothing has changed; if reading failed, some of the bytes are the new ones.
+/// could not be opened, nothing has changed; if reading failed, some of the bytes are new.
 MEMSAVER_API memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes, const char* path,
                                            size_t offset) MEMSAVER_NOEXCEPT;
 
-// --- Bytes on their way ---
+// --- Copies in flight ---
 
-/// How a resume that does not wait goes about it.
+/// Options of memsaver_resume_async().
 typedef struct memsaver_resume_async_options {
     size_t size;
-    const void* const* first;  ///< bytes that are wanted first, in this order: pointers into blocks of the tags
-    const size_t* first_bytes; ///< and how many each
+    const void* const* first;  ///< ranges to restore first, in this order: pointers into blocks of the tags
+    const size_t* first_bytes; ///< the size of each range in bytes
     size_t first_count;
     const memsaver_resume_options* resuming; ///< null: all defaults
 } memsaver_resume_async_options;
@@ -595,114 +613,118 @@ typedef struct memsaver_resume_async_options {
 #define MEMSAVER_RESUME_ASYNC_OPTIONS_INIT                                                                             \
     { sizeof(memsaver_resume_async_options), NULL, NULL, 0, NULL }
 
-/// As memsaver_resume(), but does not wait for the bytes: on return all memory is mapped, and bytes are on their way.
-/// Until a block's have come it must not be touched but by work of a stream that memsaver_arrival_before() was called
-/// with, or after memsaver_arrival_wait(). `arrival` may not be null.
+/// Resumes tags like memsaver_resume(), but does not wait for the bytes: on return all memory is mapped and the copies
+/// are in flight. Until a block's bytes have arrived, only work on a stream passed to memsaver_arrival_before() may
+/// touch it; after memsaver_arrival_wait() any work may. `arrival` must not be null.
 ///
-/// Errors: as memsaver_resume(), and MEMSAVER_MISUSE for bytes of `first` that are in no live block of the tags.
+/// Errors: as memsaver_resume(), and MEMSAVER_MISUSE for ranges of `first` that are not in live blocks of the tags.
 MEMSAVER_API memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* names, size_t count,
                                                    const memsaver_resume_async_options* options,
                                                    memsaver_arrival** arrival) MEMSAVER_NOEXCEPT;
 
-/// Saves what a pause of these tags would save, ahead of it, for policies with MEMSAVER_ONCE: copies while the program
-/// works, so that the pause only gives pages back. Waits for the order in `options` here, whose `bytes` it ignores.
-/// What is written after that is for the program to tell: memsaver_invalidate(). `arrival` may not be null.
+/// Saves the bytes that a pause of these tags would save, ahead of it, for policies with MEMSAVER_ONCE. The copies
+/// overlap with the program's work, and the pause only releases pages. Waits for the order in `options` before it
+/// starts; ignores their `bytes`. If the program writes to the memory afterwards, it must call memsaver_invalidate().
+/// `arrival` must not be null.
 ///
-/// Errors: MEMSAVER_MISUSE (a tag that was named and whose policy saves at every pause, or keeps nothing),
-/// MEMSAVER_NOT_IDLE, and those of a pause.
+/// Errors: MEMSAVER_MISUSE (a named tag whose policy saves at every pause, or keeps no bytes), MEMSAVER_NOT_IDLE, and
+/// the errors of a pause.
 MEMSAVER_API memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, size_t count,
                                            const memsaver_pause_options* options,
                                            memsaver_arrival** arrival) MEMSAVER_NOEXCEPT;
 
-/// Work that `stream` is given from now on waits until all bytes of all tags have come. Does not wait itself, but for
-/// bytes that copies do not reach directly (files, pageable memory). A stream that is being captured is
-/// MEMSAVER_MISUSE: that is what gates are for.
+/// Makes work submitted to `stream` from now on wait until all bytes of all tags have arrived. Does not wait itself,
+/// except for bytes that cannot be copied directly (files, pageable memory). MEMSAVER_MISUSE for a stream that is being
+/// captured: use a gate.
 MEMSAVER_API memsaver_result memsaver_arrival_before(memsaver_arrival* arrival, void* stream) MEMSAVER_NOEXCEPT;
-/// The same for just these bytes, which are MEMSAVER_MISUSE where they are not in live blocks of the tags.
+/// The same for only these bytes. MEMSAVER_MISUSE if they are not in live blocks of the tags.
 MEMSAVER_API memsaver_result memsaver_arrival_before_range(memsaver_arrival* arrival, void* stream, const void* pointer,
                                                            size_t bytes) MEMSAVER_NOEXCEPT;
-/// Waits until all bytes have come, and ends what was begun; hooks that run after a resume run here. `report` may be
-/// null. Tells, each time, what kept bytes from coming; the backup is whole then, and the next pause or resume goes on.
+/// Waits until all bytes have arrived, and completes the operation; hooks that run after a resume run here. `report`
+/// may be null. If bytes could not be copied, every call returns that error. The backup is then intact, and the next
+/// pause or resume continues the operation.
 MEMSAVER_API memsaver_result memsaver_arrival_wait(memsaver_arrival* arrival,
                                                    memsaver_report* report) MEMSAVER_NOEXCEPT;
-/// Waits until just these bytes have come; every stream sees them then.
+/// Waits until these bytes have arrived and every stream sees them.
 MEMSAVER_API memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arrival, const void* pointer,
                                                          size_t bytes) MEMSAVER_NOEXCEPT;
-/// Whether nothing is on its way any more, whatever came of it. Does not wait.
+/// Sets `done` to whether no copies are in flight any more, successful or not. Does not wait.
 MEMSAVER_API memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) MEMSAVER_NOEXCEPT;
-/// Waits as memsaver_arrival_wait() does, and ends the handle. What fails then goes to `on_event`. Null does nothing.
+/// Waits like memsaver_arrival_wait() and releases the handle. Failures go to `on_event`. Null is a no-op.
 MEMSAVER_API void memsaver_end_arrival(memsaver_arrival* arrival) MEMSAVER_NOEXCEPT;
 
-/// A gate of `bytes` at `pointer` (or inside its block): work behind it waits for just these bytes whenever a
-/// memsaver_resume_async() has them on their way. MEMSAVER_MISUSE for what is not in one live block. Keep it until
-/// graphs that were captured behind it are gone.
+/// Creates a gate for `bytes` at `pointer` (which may point into a block): work behind it waits for only these bytes
+/// whenever a memsaver_resume_async() has them in flight. MEMSAVER_MISUSE if the range is not in one live block. Keep
+/// the gate until all graphs captured behind it are destroyed.
 MEMSAVER_API memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                memsaver_gate** gate) MEMSAVER_NOEXCEPT;
-/// Work that `stream` is given from now on waits at the gate. If the stream is being captured, a wait becomes part of
-/// the graph: each launch waits for the bytes that are on their way then.
+/// Makes work submitted to `stream` from now on wait at the gate. If the stream is being captured, the wait becomes
+/// part of the graph: each launch waits for the bytes in flight at that time.
 MEMSAVER_API memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) MEMSAVER_NOEXCEPT;
-/// Ends the handle. Null does nothing.
+/// Releases the handle. Null is a no-op.
 MEMSAVER_API void memsaver_release_gate(memsaver_gate* gate) MEMSAVER_NOEXCEPT;
 
 // --- Uses: more tags than memory ---
 
-/// How tags are brought.
+/// Options of memsaver_begin_use().
 typedef struct memsaver_use_options {
     size_t size;
-    /// What evictions wait for besides the ends of uses and what these marked: memsaver_order, streams and events as in
-    /// memsaver_pause_options. By default MEMSAVER_ALREADY_IDLE: work outside of uses touches nothing that is evicted.
+    /// What evictions wait for, in addition to the end of uses and the work that these marked: memsaver_order, streams
+    /// and events as in memsaver_pause_options. The default, MEMSAVER_ALREADY_IDLE, requires that work outside of uses
+    /// touches no memory that may be evicted.
     int32_t order;
     void* const* streams;
     size_t stream_count;
     void* const* events;
     size_t event_count;
-    /// How long to wait for pauses that are under way, and for work that uses marked: else MEMSAVER_NOT_IDLE. Negative:
-    /// as long as it takes.
+    /// How long to wait for pauses in progress, and for work that uses marked, before failing with MEMSAVER_NOT_IDLE.
+    /// Negative: no limit.
     int64_t timeout_ns;
-    /// How long to wait for room that other threads' uses hold: else MEMSAVER_OUT_OF_MEMORY. Negative: as long as it
-    /// takes.
+    /// How long to wait for memory held by other threads' uses before failing with MEMSAVER_OUT_OF_MEMORY. Negative: no
+    /// limit.
     int64_t room_within_ns;
-    /// False: a tag whose bytes memsaver_resume_async() is bringing counts as here. Where all tags are here or on their
-    /// way this does not wait for the bytes, and nobody evicts them meanwhile; until they have come they are touched
-    /// behind the arrival or a gate only.
+    /// False: a tag whose bytes memsaver_resume_async() is restoring counts as resident. If all tags are resident or
+    /// arriving, the call does not wait for the bytes, and the use protects them from eviction. Until the bytes have
+    /// arrived, only work behind the arrival or a gate may touch them.
     bool await_bytes;
 } memsaver_use_options;
 
 #define MEMSAVER_USE_OPTIONS_INIT                                                                                      \
     { sizeof(memsaver_use_options), MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1, true }
 
-/// Brings these tags, and keeps them here until memsaver_end_use() and until what memsaver_use_until() marked has
-/// passed. Room is made by pausing tags that nobody uses, of the lowest priority first and of these the one that was
-/// used longest ago: only tags that were once named in a use, or are evictable. Where these do not make enough room it
-/// waits for other threads' uses to end. A pause of the tags meanwhile waits. `use` may not be null.
+/// Resumes these tags where necessary and keeps them resident until memsaver_end_use() and until the work marked by
+/// memsaver_use_until() has completed. If the device lacks memory, idle tags are paused, lowest priority first and
+/// least recently used first among equals; only tags that a use has named before, or that are evictable. If that is not
+/// enough, the call waits for other threads' uses to end. A pause of the tags waits for the use. `use` must not be
+/// null.
 ///
-/// Errors: MEMSAVER_OUT_OF_MEMORY, at once, where no end of other threads' uses could make enough room, and on a thread
-/// that holds a use; its text says who holds what. MEMSAVER_NOT_IDLE, MEMSAVER_MISUSE (an unknown tag; in a hook; in a
-/// capture where not all is here already), and those of a pause and of a resume.
+/// Errors: MEMSAVER_OUT_OF_MEMORY, at once, if even the end of all other threads' uses could not free enough memory,
+/// and on a thread that holds a use; its text says who holds the memory. MEMSAVER_NOT_IDLE, MEMSAVER_MISUSE (an unknown
+/// tag; in a hook; in a capture unless all tags are already resident), and the errors of a pause and of a resume.
 MEMSAVER_API memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* names, size_t count,
                                                 const memsaver_use_options* options,
                                                 memsaver_use** use) MEMSAVER_NOEXCEPT;
-/// The tags also stay until `stream` has passed what it was given so far. Does not wait; may be called for several, by
-/// one thread at a time. A stream that is being captured is MEMSAVER_MISUSE.
+/// Keeps the tags resident until `stream` has completed all work submitted to it before this call. Does not wait. May
+/// be called for several streams, by one thread at a time. MEMSAVER_MISUSE for a stream that is being captured.
 MEMSAVER_API memsaver_result memsaver_use_until(memsaver_use* use, void* stream) MEMSAVER_NOEXCEPT;
-/// The same for an event that was recorded: cudaEvent_t or CUevent, not null.
+/// The same for a recorded event: cudaEvent_t or CUevent, not null.
 MEMSAVER_API memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) MEMSAVER_NOEXCEPT;
-/// Those of its tags whose bytes were dropped since they were last used, and have to be filled anew: `count` names,
-/// valid as long as the handle.
+/// Returns the tags of the use whose bytes were discarded since they were last used, and which must be filled again.
+/// The `count` names are valid as long as the handle.
 MEMSAVER_API memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names,
                                                size_t* count) MEMSAVER_NOEXCEPT;
-/// Ends the use, on any thread: what was submitted and not marked has passed. Null does nothing.
+/// Ends the use, on any thread. Submitted work that was not marked must have completed. Null is a no-op.
 MEMSAVER_API void memsaver_end_use(memsaver_use* use) MEMSAVER_NOEXCEPT;
 
-/// As memsaver_arena_options.evictable, from now on. A tag that was named in a use is so; false takes that back until
-/// the next one.
+/// Sets memsaver_arena_options.evictable from now on. Naming a tag in a use makes it evictable; false reverts that
+/// until the next use.
 MEMSAVER_API memsaver_result memsaver_set_evictable(memsaver_saver* saver, const char* const* names, size_t count,
                                                     bool evictable) MEMSAVER_NOEXCEPT;
-/// As memsaver_arena_options.priority, from now on.
+/// Sets memsaver_arena_options.priority from now on.
 MEMSAVER_API memsaver_result memsaver_set_priority(memsaver_saver* saver, const char* const* names, size_t count,
                                                    int32_t priority) MEMSAVER_NOEXCEPT;
 
-/// How memory is reclaimed.
+/// Options of memsaver_reclaim().
 typedef struct memsaver_reclaim_options {
     size_t size;
     int32_t order; ///< as memsaver_use_options.order, with its streams and events
@@ -710,48 +732,48 @@ typedef struct memsaver_reclaim_options {
     size_t stream_count;
     void* const* events;
     size_t event_count;
-    int64_t timeout_ns; ///< how long to wait for work that uses marked; then the tag is passed by. Negative: no end
-    int32_t device;     ///< the number of the device that is to have more; -1: the saver's
+    int64_t timeout_ns; ///< how long to wait for work that uses marked, before skipping the tag. Negative: no limit
+    int32_t device;     ///< the number of the device on which memory is reclaimed; -1: the saver's
 } memsaver_reclaim_options;
 
 #define MEMSAVER_RECLAIM_OPTIONS_INIT                                                                                  \
     { sizeof(memsaver_reclaim_options), MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1 }
 
-/// What a reclaim got, in bytes of physical memory.
+/// The result of a reclaim, in bytes of physical memory.
 typedef struct memsaver_reclaimed {
     size_t size;
     size_t wanted_bytes;
-    size_t unused_bytes;  ///< given back of what nobody used
-    size_t elastic_bytes; ///< given back by owners of elastic memory, whom it asked
-    size_t evicted_bytes; ///< given back by pausing idle tags
-    size_t saved_bytes;   ///< that these pauses copied to backups
+    size_t unused_bytes;  ///< unused memory released
+    size_t elastic_bytes; ///< released by `on_reclaim` callbacks of elastic ranges
+    size_t evicted_bytes; ///< released by pausing idle tags
+    size_t saved_bytes;   ///< copied to backups by these pauses
 } memsaver_reclaimed;
 
 #define MEMSAVER_RECLAIMED_INIT                                                                                        \
     { sizeof(memsaver_reclaimed), 0, 0, 0, 0, 0 }
 
-/// Gives `bytes` or more back to a device: first what nobody uses, then what owners of elastic memory release when they
-/// are asked, then idle tags, in the order in which a use would pause them. Never waits for a use. Less than that is no
-/// failure: `reclaimed` says what was got, and `text`, in a line, also why not more and who holds the rest; it is given
-/// back with memsaver_free_text(). Both may be null.
+/// Releases at least `bytes` to a device: first unused memory, then memory that `on_reclaim` callbacks of elastic
+/// ranges release, then idle tags, in the order in which a use would pause them. Never waits for a use. Releasing less
+/// is not an error: `reclaimed` has the bytes released. `text` is one line that also says why it was not more and who
+/// holds the rest; free it with memsaver_free_text(). Both may be null.
 ///
-/// Errors: those of a pause, and MEMSAVER_MISUSE inside a hook and for a device on which no tag lives.
+/// Errors: those of a pause, and MEMSAVER_MISUSE inside a hook and for a device without tags.
 MEMSAVER_API memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes,
                                               const memsaver_reclaim_options* options, memsaver_reclaimed* reclaimed,
                                               char** text) MEMSAVER_NOEXCEPT;
 
 // --- Elastic memory ---
 
-/// Asked where the device lacks memory that idle tags do not make up for, on the thread that wants it, with no lock
-/// held: releases what it can spare of the range, and returns how many bytes that were; 0 refuses. Must not throw nor
-/// longjmp.
+/// Called when the device lacks memory that idle tags cannot supply, on the thread that needs it, with no lock held.
+/// Releases memory of the range that it can spare, and returns the number of bytes released; 0 refuses. Must not throw
+/// or longjmp.
 typedef size_t (*memsaver_reclaim_function)(void* context, size_t bytes);
 
-/// How an elastic range is made.
+/// Options of memsaver_make_elastic().
 typedef struct memsaver_elastic_options {
     size_t size;
-    size_t granularity; ///< bytes of one step, rounded up to the device's pages; 0: 64 MiB
-    /// Null: nobody is asked. It and its context must outlive the range.
+    size_t granularity; ///< bytes of one step, rounded up to whole pages; 0: 64 MiB
+    /// Null: no callback. The function and its context must outlive the range.
     memsaver_reclaim_function on_reclaim;
     void* on_reclaim_context;
 } memsaver_elastic_options;
@@ -759,37 +781,38 @@ typedef struct memsaver_elastic_options {
 #define MEMSAVER_ELASTIC_OPTIONS_INIT                                                                                  \
     { sizeof(memsaver_elastic_options), 0, NULL, NULL }
 
-/// `bytes` of addresses of an arena, without memory so far. They cost no memory and may be more than the device has.
-/// Each step that has memory is a block of the tag: paused, resumed, saved and counted with it.
+/// Reserves `bytes` of an arena's addresses, without memory. The range may exceed the device's memory. Each step with
+/// memory is a block of the tag: it is paused, resumed, saved and counted with it.
 MEMSAVER_API memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes,
                                                    const memsaver_elastic_options* options,
                                                    memsaver_elastic** elastic) MEMSAVER_NOEXCEPT;
-/// Ends the range: gives everything back, as memsaver_deallocate() does. Null does nothing.
+/// Destroys the range and frees all its memory, like memsaver_deallocate(). Null is a no-op.
 MEMSAVER_API void memsaver_end_elastic(memsaver_elastic* elastic) MEMSAVER_NOEXCEPT;
 
-/// Memory for `bytes` at `offset`, rounded outward to whole steps; steps that have some keep it, and their bytes. All
-/// or nothing. Errors: MEMSAVER_MISUSE (0 bytes, beyond the range, any of it paused, the tag's capacity), and those of
-/// an allocation.
+/// Commits memory for `bytes` at `offset`, rounded outward to whole steps. Steps that have memory keep it and their
+/// bytes. All or nothing. Errors: MEMSAVER_MISUSE (0 bytes, beyond the range, any of it paused, the tag's capacity
+/// exceeded), and those of an allocation.
 MEMSAVER_API memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset,
                                                      size_t bytes) MEMSAVER_NOEXCEPT;
-/// Gives up the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Does not wait: pages go
-/// back once the order in `options` has passed, whose `timeout_ns` and `bytes` it ignores. MEMSAVER_MISUSE: 0 bytes,
-/// beyond the range, a step of it has no memory, a capture.
+/// Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Does not wait: pages are
+/// released once the order in `options` is satisfied; its `timeout_ns` and `bytes` are ignored. MEMSAVER_MISUSE: 0
+/// bytes, beyond the range, a step without memory, inside a capture.
 MEMSAVER_API memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
                                                       const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
-/// Commits or releases at the end. Where the step that holds byte `bytes - 1` lies behind the last one with memory,
-/// commits all from there up to it; else releases what lies behind it. 0 releases everything. What was released before
-/// the last step with memory stays so. Errors as of these two.
+/// Commits or releases memory at the end of the range. If the step that holds byte `bytes - 1` lies behind the last
+/// step with memory, commits everything between them, that step included; otherwise releases everything behind it. 0
+/// releases everything. Steps that were released before the last step with memory stay released. Errors: those of
+/// commit and release.
 MEMSAVER_API memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
                                                      const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
 
-/// What an elastic range is.
+/// Describes an elastic range.
 typedef struct memsaver_elastic_info {
     size_t size;
-    void* data;             ///< its first address, which never changes
+    void* data;             ///< the first address, which never changes
     size_t capacity;        ///< bytes of addresses
     size_t granularity;     ///< bytes of one step
-    size_t committed_bytes; ///< that have memory, paused or not
+    size_t committed_bytes; ///< bytes with memory, paused or not
 } memsaver_elastic_info;
 
 #define MEMSAVER_ELASTIC_INFO_INIT                                                                                     \
@@ -807,94 +830,97 @@ typedef enum memsaver_moment {
     MEMSAVER_AFTER_RESUME = 3
 } memsaver_moment;
 
-/// What a hook is told. Valid during the call. New fields come at the end.
+/// The argument of a hook. Valid during the call. New fields are added at the end.
 typedef struct memsaver_hook_event {
     size_t size;
     int32_t moment;          ///< memsaver_moment
     const char* const* tags; ///< the tags concerned
     size_t tag_count;
-    const memsaver_report* report; ///< what was done; all 0 before
+    const memsaver_report* report; ///< what was done; all 0 in hooks that run before
 } memsaver_hook_event;
 
-/// Runs on the thread that pauses or resumes, with no lock held. It may allocate and free, but not pause, resume,
-/// exchange, trim, drop or close. 0: go on. Non-zero: before, the operation is refused, nothing happens and the hooks
-/// after it do not run; after, the operation is done, and all others still run. Either way the call is
-/// MEMSAVER_HOOK_FAILED, and its text has the number. A hook must not throw C++ exceptions nor leave by longjmp.
+/// Runs on the thread that pauses or resumes, with no lock held. May allocate and free, but not pause, resume,
+/// exchange, trim, drop or close. Returns 0 to continue. Non-zero from a hook that runs before refuses the operation:
+/// nothing is done and the remaining hooks do not run. Non-zero from a hook that runs after does not undo the
+/// operation, and all other hooks still run. In both cases the call returns MEMSAVER_HOOK_FAILED, and its text contains
+/// the number. A hook must not throw C++ exceptions or longjmp.
 typedef int (*memsaver_hook_function)(void* context, const memsaver_hook_event* event);
 
-/// Adds a hook at a `moment` (memsaver_moment); hooks of one moment run in the order in which they were added. Those
-/// that run after do not run when the operation failed. `hook` may be null: the hook then ends with the saver.
+/// Adds a hook for a `moment` (memsaver_moment). Hooks of one moment run in the order in which they were added. Hooks
+/// that run after do not run if the operation failed. `hook` may be null: the hook is then removed with the saver.
 MEMSAVER_API memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsaver_hook_function function,
                                                void* context, memsaver_hook** hook) MEMSAVER_NOEXCEPT;
-/// Ends a hook. It does not run again; one that is running on another thread runs to its end. Also works after the
-/// saver was destroyed. Null does nothing.
+/// Removes a hook. A call that is running on another thread completes. Also works after the saver was destroyed. Null
+/// is a no-op.
 MEMSAVER_API void memsaver_remove_hook(memsaver_hook* hook) MEMSAVER_NOEXCEPT;
 
 // --- Usage ---
 
-/// Who holds what, in bytes.
+/// Memory usage, in bytes.
 typedef struct memsaver_usage {
     size_t size;
-    size_t arenas;          ///< how many arenas these are the sums of
+    size_t arenas;          ///< number of arenas summed up
     size_t reserved_bytes;  ///< addresses
     size_t mapped_bytes;    ///< physical memory owned, held bytes included
-    size_t held_bytes;      ///< of these, what the driver refused to take back so far
+    size_t held_bytes;      ///< of these, memory that the driver refused to release so far, or that work may still
+                            ///< touch
     size_t used_bytes;      ///< live blocks, as requested, paused or not
-    size_t paused_bytes;    ///< addresses whose memory is away
+    size_t paused_bytes;    ///< addresses whose memory is paused
     size_t backed_up_bytes; ///< held by policies, on the host or in files
     size_t blocks;          ///< live blocks
     // Since the arenas were made:
-    size_t peak_mapped_bytes;    ///< the most that was ever mapped; of several arenas, the sum of their peaks
-    size_t pauses;               ///< how often memory went away
-    size_t resumes;              ///< and how often it came back
-    size_t released_total_bytes; ///< physical memory that pauses gave back, summed up
-    size_t saved_total_bytes;    ///< copied to backups
-    size_t restored_total_bytes; ///< copied, or filled, from them
-    size_t elastic_bytes;        ///< of what is used now: committed in elastic ranges
+    size_t peak_mapped_bytes;    ///< peak of mapped bytes; for several arenas, the sum of their peaks
+    size_t pauses;               ///< number of pauses
+    size_t resumes;              ///< number of resumes
+    size_t released_total_bytes; ///< total physical memory released by pauses
+    size_t saved_total_bytes;    ///< total bytes copied to backups
+    size_t restored_total_bytes; ///< total bytes copied or filled from backups
+    size_t elastic_bytes;        ///< of the used bytes, those committed in elastic ranges
 } memsaver_usage;
 
 #define MEMSAVER_USAGE_INIT                                                                                            \
     { sizeof(memsaver_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/// The sums over these tags on all their devices. A name that is unknown is MEMSAVER_MISUSE. Every tag (null names)
+/// Returns the sums over these tags on all their devices. MEMSAVER_MISUSE for an unknown name. Every tag (null names)
 /// includes plain memory.
 MEMSAVER_API memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
                                                 memsaver_usage* usage) MEMSAVER_NOEXCEPT;
-/// One arena's, also once the saver has been closed. Of a tag that was dropped it is MEMSAVER_MISUSE: the handle stands
-/// for nothing, also where the name has been made anew.
+/// Returns the usage of one arena, even after the saver was closed. MEMSAVER_MISUSE if the tag was dropped, even if the
+/// name has been made anew.
 MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) MEMSAVER_NOEXCEPT;
 
-/// All of it as JSON, in one line:
-/// {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
-///  "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true}, ...],
-///  "residency":{"hits":0,"misses":0,"waits":0,"evictions":0, ...}}
-/// Arenas have the fields of memsaver_usage and a state: "active", "paused", "partly paused", "arriving", "empty",
-/// "plain" or "closed"; and of their tag how many uses name it ("users"), "evictable", "priority" and "age_ns", since
-/// its last use began or ended. Bytes of a tag's name that are no UTF-8 pass as they are. Give the text back with
-/// memsaver_free_text().
+/// Returns the usage of all arenas and devices as one line of JSON:
+///     {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
+///      "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true},
+///      ...], "residency":{"hits":0,"misses":0,"waits":0,"evictions":0, ...}}
+/// Each arena has the fields of memsaver_usage and a state: "active", "paused", "partly paused", "arriving", "empty",
+/// "plain" or "closed"; and, for its tag, the number of uses that name it ("users"), "evictable", "priority" and
+/// "age_ns", the time since its last use began or ended. Bytes of a tag name that are not valid UTF-8 are copied
+/// unchanged. Free the text with memsaver_free_text().
 MEMSAVER_API memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) MEMSAVER_NOEXCEPT;
 
-/// Gives back a text that the library made. Null does nothing.
+/// Frees a text that the library returned. Null is a no-op.
 MEMSAVER_API void memsaver_free_text(char* text) MEMSAVER_NOEXCEPT;
 
 // --- PyTorch ---
 
-// What a pluggable allocator of PyTorch (torch.cuda.memory.CUDAPluggableAllocator) calls by name, without a context.
-// The Python package does the rest (docs/python.md).
+// The functions that a pluggable allocator of PyTorch (torch.cuda.memory.CUDAPluggableAllocator) calls by name, without
+// a context. The Python package uses them (docs/python.md).
 
-/// From here to the matching pop, this thread's memsaver_torch_allocate() serves from `arena`; an inner push overrides
-/// an outer one. The handle may be released meanwhile.
+/// Until the matching pop, this thread's memsaver_torch_allocate() allocates from `arena`. An inner push overrides an
+/// outer one. The handle may be released before the pop.
 MEMSAVER_API memsaver_result memsaver_torch_push(memsaver_arena* arena) MEMSAVER_NOEXCEPT;
-/// Ends this thread's innermost push. Without any it is MEMSAVER_MISUSE.
+/// Ends this thread's innermost push. MEMSAVER_MISUSE if there is none.
 MEMSAVER_API memsaver_result memsaver_torch_pop(void) MEMSAVER_NOEXCEPT;
-/// `bytes` at a multiple of 512, from the arena that this thread has pushed. Null, and memsaver_last_error() says why,
-/// where there is none, where `device` is not the arena's, and where there is no room. 0 bytes or less are null. The
-/// block is good on every stream.
+/// Allocates `bytes`, aligned to 512, from the arena that this thread has pushed. The block is usable on every stream.
+/// Returns null for 0 or fewer bytes. Also returns null, with the reason in memsaver_last_error(), if no arena is
+/// pushed, if `device` is not the arena's, or if memory is exhausted.
 MEMSAVER_API void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
-/// Gives back what memsaver_torch_allocate() gave, on any thread, paused or not; it is handed out again once `stream`
-/// has passed here, or the device where the stream cannot be marked. Null, and what is not known, do nothing. After its
-/// tag was dropped or its saver closed it does nothing; an address that was handed out again meanwhile is free once it
-/// was given back as often. What fails goes to the saver's on_event.
+/// Frees a block of memsaver_torch_allocate(), on any thread, paused or not. The block is reused once `stream` has
+/// completed all work submitted to it before this call, or the device has if the stream cannot be marked. Null and
+/// unknown pointers are no-ops, and so is a block whose tag was dropped or whose saver was closed. If the same address
+/// was allocated again since, it becomes free once it has been freed as many times as it was allocated. Failures go to
+/// the saver's on_event.
 MEMSAVER_API void memsaver_torch_free(void* pointer, ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
-"""memsaver: GPU memory that goes back to the device for a while, and comes again at the same addresses.
+"""memsaver: release GPU memory to the device and get it back later at the same addresses.
 
-    saver = memsaver.Saver()  # GPU 0, or host memory where there is none
+    saver = memsaver.Saver()  # GPU 0, or host memory if there is none
     saver.arena("weights", memsaver.HostBackup(refresh="once"))
     with saver.region("weights"):
         weights = saver.buffer((1024, 1024), "<f4")
-    saver.pause("weights")  # the pages go back to the device, the bytes to host memory
-    saver.resume("weights")  # the same bytes at the same addresses
+    saver.pause("weights")  # releases the pages to the device and saves the bytes in host memory
+    saver.resume("weights")  # restores the bytes at the same addresses
 
-Ctypes over the C interface of libmemsaver, loaded when it is first needed; the environment variable MEMSAVER_LIBRARY names
-it. `memsaver.torch` makes PyTorch's tensors a tag's.
+Based on ctypes over the C interface of libmemsaver, which is loaded on first use; the environment variable
+MEMSAVER_LIBRARY names the file. `memsaver.torch` allocates PyTorch tensors in a tag's memory.
 """
 
 from memsaver._library import library_path

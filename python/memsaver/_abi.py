@@ -1,7 +1,4 @@
-"""What include/memsaver/c.h declares, for ctypes: structures, callbacks, functions. Decides nothing; loads nothing.
-
-tests/test_abi.py reads the header and compares.
-"""
+"""The declarations of include/memsaver/c.h for ctypes: structures, callbacks, functions. Loads nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ SIZE_MAX = UNDER
 
 
 class Sized(ctypes.Structure):
-    """A structure whose first field is its size. Fields that are not given are 0 or null, not the macro's defaults."""
+    """A structure whose first field is its size. Omitted fields are 0 or null, not the defaults of the macro."""
 
     size: int
 
@@ -93,7 +90,7 @@ class NoRoom(Sized):
     )
 
 
-# Of a callback, the context is a number that memsaver._callbacks gives out.
+# The context of a callback is a number assigned by memsaver._callbacks.
 EventFunction = CFUNCTYPE(None, c_void_p, POINTER(Event))
 NoRoomFunction = CFUNCTYPE(c_int, c_void_p, POINTER(NoRoom))
 
@@ -408,11 +405,11 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "memsaver_remove_hook": (None, (_handle,)),
     "memsaver_get_usage": (c_int, (_handle, _names, c_size_t, POINTER(Usage))),
     "memsaver_get_arena_usage": (c_int, (_handle, POINTER(Usage))),
-    "memsaver_get_usage_json": (c_int, (_handle, POINTER(c_void_p))),  # not c_char_p: the address goes back
+    "memsaver_get_usage_json": (c_int, (_handle, POINTER(c_void_p))),  # not c_char_p: the address must be freed
     "memsaver_free_text": (None, (c_void_p,)),
 }
 
-# Of libraries that have them; PyTorch calls the first two by their addresses.
+# Only in some libraries; PyTorch calls the first two by their addresses.
 TORCH_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "memsaver_torch_allocate": (c_void_p, (ctypes.c_ssize_t, c_int, c_void_p)),
     "memsaver_torch_free": (None, (c_void_p, ctypes.c_ssize_t, c_int, c_void_p)),
@@ -422,7 +419,7 @@ TORCH_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 def declare(library: ctypes.CDLL) -> None:
-    """Gives the functions of a loaded library their types. AttributeError names one that it lacks."""
+    """Declares the types of a loaded library's functions. Raises AttributeError if one is missing."""
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -1,4 +1,4 @@
-"""What methods take, as the C interface wants it: tags, streams, pointers, times, options."""
+"""Converts method arguments for the C interface: tags, streams, pointers, times, options."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from memsaver.policies import Policy
 
 @dataclass(frozen=True)
 class Under:
-    """Every tag whose name begins with `prefix`; perhaps none."""
+    """Every tag whose name begins with `prefix`, possibly none."""
 
     prefix: str
 
 
-#: None: every tag. One name, several, or all under a prefix. An empty list is no tag.
+#: None: every tag. One name, several, or all under a prefix. An empty list means no tag.
 TagList: TypeAlias = str | Under | Iterable[str] | None
-#: An address (0: the device's default stream), or an object of PyTorch, CuPy, Numba, or with `__cuda_stream__`.
+#: An address (0: the device's default stream), or a stream object of PyTorch, CuPy or Numba, or with `__cuda_stream__`.
 Stream: TypeAlias = Any
 
 
@@ -38,7 +38,7 @@ def names_of(tags: TagList) -> tuple[Any, int]:
 
 
 def native_of(handle: Any, attributes: Sequence[str], what: str) -> int:
-    """The driver's handle of what other libraries have classes for."""
+    """Returns the driver handle of a stream or event object of another library."""
     if isinstance(handle, int):
         return handle
     if what == "stream" and hasattr(handle, "__cuda_stream__"):
@@ -55,7 +55,7 @@ def stream_of(stream: Stream) -> int:
 
 
 def free_order_of(stream: Stream, idle: bool) -> int | None:
-    """The stream that frees a block; None: no stream does."""
+    """Returns the stream that frees a block; None if it is freed without a stream."""
     if stream is None:
         return None
     if idle:
@@ -96,7 +96,9 @@ def pause_options_of(
 
 
 def put_order(options: Any, streams: Iterable[Stream] | None, events: Iterable[Any] | None, idle: bool) -> None:
-    """Streams and events are waited for, if there are any; else nothing, or all that the devices were given."""
+    """Sets the order: the streams and events, if there are any; otherwise nothing if `idle`, or all work of the
+    devices.
+    """
     if streams is not None or events is not None:
         to_wait_for = [stream_of(stream) for stream in streams or ()]
         to_pass = [event_of(event) for event in events or ()]

@@ -1,6 +1,7 @@
-"""Calls into C, and C's calls back: no exception crosses C, none is lost. Knows no saver.
+"""Calls into C, and callbacks from C. No exception crosses C, and none is lost. Independent of savers.
 
-The functions that C calls live as long as the process. Their context is a number; what it stands for may end at any time.
+The functions that C calls live as long as the process. Their context is a number, and the object that it stands for may
+be destroyed at any time.
 """
 
 from __future__ import annotations
@@ -21,44 +22,48 @@ from memsaver.reports import Report, report_of
 
 
 class Handle:
-    """Of the C interface, for as long as this lives; goes into `call()` as it is. Knows no callback, so that what only keeps
-    memory alive does not keep closures alive."""
+    """Owns a handle of the C interface, and can be passed to `call()` directly. Refers to no callback, so that an
+    object that only keeps memory alive does not keep closures alive.
+    """
 
     def __init__(self, end: Callable[..., object], *arguments: object) -> None:
         self._as_parameter_ = ctypes.c_void_p()
         self._finalizer = weakref.finalize(self, when_possible, end, self._as_parameter_, *arguments)
-        self._finalizer.atexit = False  # the process's end gives everything back; others may still be at work
-        self._inside: list[None] = []  # as long as the number of calls; a list, which needs no lock
+        self._finalizer.atexit = False  # the process's end releases everything; other threads may still be working
+        self._inside: list[None] = []  # one element per call in progress; a list needs no lock
         self._ended = False
 
     def end(self) -> None:
-        """Gives it back before this dies, but not under a call of this thread or another: then the last one out does. It is
-        null for calls from now on. Again: nothing."""
+        """Ends the handle early. While calls with it are in progress, on any thread, the last of them ends it. Later
+        calls get a null handle. Idempotent.
+        """
         self._as_parameter_ = ctypes.c_void_p()
         self._ended = True
         self._end_if_left()
 
     def enter(self) -> None:
-        """A call begins, and reads the handle after this: so whoever has not read null is known to be inside."""
+        """Marks the beginning of a call, before the handle is read: a call that has read a non-null handle is thus
+        known to be in progress.
+        """
         self._inside.append(None)
 
     def leave(self) -> None:
-        """The call that entered is over."""
+        """Marks the end of a call."""
         self._inside.pop()
         self._end_if_left()
 
     def _end_if_left(self) -> None:
         if self._ended and not self._inside:
-            self._finalizer()  # once, whoever comes first
+            self._finalizer()  # runs only once
 
     @property
     def out(self) -> object:
-        """Where C writes the handle."""
+        """The pointer through which C writes the handle."""
         return ctypes.byref(self._as_parameter_)
 
 
 class Callback:
-    """What a context stands for, while somebody holds this."""
+    """The function that a context number stands for, for the lifetime of this object."""
 
     def __init__(self, function: Callable[[Any], object]) -> None:
         self.function = function
@@ -68,8 +73,8 @@ class Callback:
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.calls: list[list[BaseException]] = []  # of each call that this thread is in, what its callbacks raised
-        self.closed = 0  # while not 0, the library must not be called, or its last error would be lost
+        self.calls: list[list[BaseException]] = []  # exceptions of callbacks, for each call that this thread is in
+        self.closed = 0  # while not 0, the library must not be called, because its last error would be lost
 
 
 _contexts = itertools.count(1)
@@ -79,8 +84,9 @@ _waiting: collections.deque[Callable[[], object]] = collections.deque()
 
 
 def when_possible(function: Callable[..., object], *arguments: object) -> None:
-    """Calls something that gives back, now or after the call that this thread is in: for finalizers, which run anywhere,
-    an event's callback included."""
+    """Calls a function that releases something, now or after the call that this thread is in. For finalizers, which can
+    run anywhere, even in an event callback.
+    """
     if _thread.closed:
         _waiting.append(functools.partial(function, *arguments))
     else:
@@ -88,7 +94,7 @@ def when_possible(function: Callable[..., object], *arguments: object) -> None:
 
 
 def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | None = None) -> None:
-    """Calls C. Raises what a callback raised on the way, or else what the library has to say."""
+    """Calls a C function. Raises the first exception of a callback during the call, else the library's error."""
     raised: list[BaseException] = []
     error = None
     inside = [argument for argument in arguments if isinstance(argument, Handle)]
@@ -108,11 +114,11 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
     while _waiting and not _thread.closed:
         try:
             waiting = _waiting.popleft()
-        except IndexError:  # another thread was faster
+        except IndexError:  # another thread took it
             break
         waiting()
     if error is None:
-        for lost in raised:  # a callback raised, and the library found another way
+        for lost in raised:  # a callback raised, but the call succeeded
             _report(lost)
         return
     if report is not None:
@@ -126,19 +132,19 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
             raised[0].add_note(f"memsaver: {error}")
         raise raised[0]
     finally:
-        del error, raised  # an exception knows this frame: the saver would wait for the collector
+        del error, raised  # an exception refers to this frame: the saver would stay alive until garbage collection
 
 
 def _raise(exception: BaseException) -> None:
     raise exception
 
 
-#: Tells sys.unraisablehook, as ctypes does of whatever a callback raises.
+#: Reports to sys.unraisablehook, as ctypes does for exceptions of a callback.
 _report = ctypes.CFUNCTYPE(None, ctypes.py_object)(_raise)
 
 
 def _keep(exception: BaseException) -> None:
-    """For the caller of the call that this thread is in. C code that is nobody's caller here has nobody to tell."""
+    """Stores an exception for the caller of the current call. If this thread is in no call, reports it."""
     if _thread.calls:
         _thread.calls[-1].append(exception)
     else:
@@ -146,7 +152,7 @@ def _keep(exception: BaseException) -> None:
 
 
 def _enter() -> int:
-    """A hook and `on_no_room` may call the library. Answers what to leave with."""
+    """Allows calls to the library, which a hook and `on_no_room` may make. Returns the value to restore afterwards."""
     closed, _thread.closed = _thread.closed, 0
     return closed
 
@@ -201,7 +207,7 @@ def _on_reclaim(context: int, wanted: int) -> int:
 
 
 def _on_event(context: int, event: Any) -> None:
-    """What it raises goes to sys.unraisablehook: whatever is told of goes on."""
+    """Calls `on_event`. Its exceptions go to sys.unraisablehook, and the reported operation continues."""
     _thread.closed += 1
     try:
         callback = _callbacks.get(context)

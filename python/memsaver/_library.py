@@ -1,4 +1,4 @@
-"""Finds libmemsaver, loads it once, and turns its failures into exceptions. Knows no saver."""
+"""Finds libmemsaver, loads it once, and converts its errors to exceptions. Independent of savers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from memsaver import _abi, errors
 
-#: Names a library, before all places that are searched.
+#: An environment variable that names the library; it takes precedence over all locations searched.
 VARIABLE = "MEMSAVER_LIBRARY"
-#: The oldest library that this package can be used with: 0.2.0.
+#: The oldest library version that this package supports: 0.2.0.
 OLDEST = 200
 NAMES = ("libmemsaver.so.0.2", "libmemsaver.so")
 HOW = (
@@ -34,7 +34,7 @@ def _in_folder(folder: Path) -> Iterator[Path]:
 
 
 def _in_checkout(root: Path) -> list[Path]:
-    """What was built last comes first."""
+    """Finds libraries in build folders of the checkout, the newest first."""
     if not (root / "include" / "memsaver" / "c.h").is_file():
         return []
     folders = [folder for build in root.glob("build*") for folder in (build, *build.glob("*"), *build.glob("*/*"))]
@@ -47,11 +47,11 @@ def _candidates() -> Iterator[str]:
     for folder in (package, package / "lib"):
         yield from map(str, _in_folder(folder))
     yield from map(str, _in_checkout(package.parents[1]))
-    yield from NAMES  # the system's loader: LD_LIBRARY_PATH, /etc/ld.so.conf, the usual folders
+    yield from NAMES  # the system's loader: LD_LIBRARY_PATH, /etc/ld.so.conf, the default folders
 
 
 def _load(candidate: str) -> ctypes.CDLL:
-    """OSError says why a candidate is none."""
+    """Loads a candidate. Raises OSError with the reason if it cannot be used."""
     library = ctypes.CDLL(candidate)
     try:
         _abi.declare(library)
@@ -63,7 +63,9 @@ def _load(candidate: str) -> ctypes.CDLL:
 
 
 def library() -> ctypes.CDLL:
-    """libmemsaver, loaded at the first call. `Unavailable` says where it was looked for, and how to build it."""
+    """Returns libmemsaver, which is loaded at the first call. Raises `Unavailable` with the locations searched and
+    instructions to build it.
+    """
     global _loaded, _path
     if _loaded is not None:
         return _loaded
@@ -86,13 +88,13 @@ def library() -> ctypes.CDLL:
 
 
 def library_path() -> str:
-    """The path of the library that is used, or the name by which the system's loader found it."""
+    """Returns the path of the loaded library, or the name by which the system's loader found it."""
     library()
     return _path
 
 
 def text(raw: bytes | None) -> str:
-    """Tags are what the program named them with: bytes that are no UTF-8 come back as they are."""
+    """Decodes text of the library. Bytes of a tag name that are not valid UTF-8 are preserved (surrogateescape)."""
     return raw.decode("utf-8", "surrogateescape") if raw else ""
 
 
@@ -106,7 +108,7 @@ def raw(name: str, what: str) -> bytes:
 
 
 def last_error(code: int) -> errors.Error:
-    """The exception that says what this thread's last call had to say, which answered `code`."""
+    """Returns the exception for this thread's last error, with the result `code`."""
     said = text(library().memsaver_last_error())
     parts = _abi.Error()
     library().memsaver_get_last_error(ctypes.byref(parts))
@@ -121,7 +123,7 @@ def last_error(code: int) -> errors.Error:
 
 
 def bytes_of(value: int, what: str) -> int:
-    """A size_t: ctypes would take any number and cut it."""
+    """Checks that a number fits in size_t, because ctypes would truncate it."""
     number = operator.index(value)
     if not 0 <= number <= _abi.SIZE_MAX:
         raise errors.Misuse(f"{what} cannot be {number}")

@@ -1,4 +1,4 @@
-"""Memory of a saver as NumPy, CuPy, PyTorch, ... see it. Knows what frees it only by name."""
+"""Memory of a saver as arrays for NumPy, CuPy, PyTorch and others. Independent of the functions that free it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memsaver.errors import Error, Misuse
 
 __all__ = ["Buffer", "DType", "View"]
 
-#: An array interface's type ("<f4"), or what numpy.dtype() takes: numpy.float32, "float32", ...
+#: An array-interface type ("<f4"), or anything that numpy.dtype() accepts: numpy.float32, "float32", ...
 DType: TypeAlias = Any
 
 _nothing = ctypes.c_ubyte()
@@ -24,7 +24,7 @@ _TYPE = re.compile(r"[<>|=][biufcV?](\d+)")
 
 
 def _type_of(dtype: DType) -> tuple[str, int]:
-    """The array interface's name of a type, and its size in bytes. Asks NumPy only where it has to."""
+    """Returns the array-interface name of a type and its size in bytes. Uses NumPy only if necessary."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "str", None)
     if not isinstance(name, str) or not _TYPE.fullmatch(name):
         import numpy
@@ -37,11 +37,11 @@ def _type_of(dtype: DType) -> tuple[str, int]:
 
 
 class View:
-    """An array of a saver's memory. Owns nothing: whoever freed the block must not use it any more.
+    """An array in a saver's memory. Does not own the memory and must not be used after its block was freed.
 
     On host memory it has `__array_interface__` (`numpy.asarray(view)`), on a GPU `__cuda_array_interface__`
-    (`cupy.asarray(view)`, `torch.as_tensor(view, device="cuda")`). Touching paused memory is a segmentation fault on the
-    host, and an illegal address on a GPU.
+    (`cupy.asarray(view)`, `torch.as_tensor(view, device="cuda")`). Touching paused memory is a segmentation fault on
+    the host, and an illegal address on a GPU.
     """
 
     def __init__(self, pointer: int, shape: int | Sequence[int], dtype: DType, on_gpu: bool) -> None:
@@ -61,7 +61,7 @@ class View:
         if not there:
             where = "a GPU" if self.on_gpu else "the host"
             raise AttributeError(f"{attribute}: this memory is on {where}")
-        address = self._address() or ctypes.addressof(_nothing)  # older NumPys take null for no array
+        address = self._address() or ctypes.addressof(_nothing)  # older NumPy versions do not accept a null address
         return {"shape": self.shape, "typestr": self.typestr, "data": (address, False), "version": 3}
 
     def _address(self) -> int:
@@ -76,11 +76,11 @@ class View:
         return {**self._interface("__cuda_array_interface__", self.on_gpu), "stream": None}
 
     def memory(self) -> memoryview:
-        """The bytes of host memory, without NumPy. `Misuse` on a GPU."""
+        """Returns host memory as a memoryview, without NumPy. `Misuse` on a GPU."""
         if self.on_gpu:
             raise Misuse("the host cannot see memory on a GPU")
         array = (ctypes.c_ubyte * self.bytes).from_address(self._address()) if self.bytes else (ctypes.c_ubyte * 0)()
-        array.owner = self  # type: ignore[attr-defined]  # arrays have attributes, which live as long as they do
+        array.owner = self  # type: ignore[attr-defined] # keeps the view alive with the array
         return memoryview(array).cast("B")
 
     def __repr__(self) -> str:
@@ -88,22 +88,23 @@ class View:
 
 
 class Buffer(View):
-    """A block as an array, which it owns: `free()`, the end of a `with`, or the end of the last array that was made of it
-    frees the block."""
+    """An array that owns its block. The block is freed by `free()`, by the end of a `with` block, or with the last
+    array made from it.
+    """
 
     def __init__(
         self, like: View, pointer: int, free: Callable[..., None], last: Callable[[Any, int], int], handle: _callbacks.Handle
     ) -> None:
-        """`free(pointer, ...)` is for whoever is there to be told of a failure, `last(handle, pointer)` for nobody."""
+        """`free(pointer, ...)` reports failures to its caller; `last(handle, pointer)` ignores them."""
         super().__init__(pointer, like.shape, like.typestr, like.on_gpu)
         self._free = free
         self._last = last, handle, pointer
         self._own()
 
     def _own(self) -> None:
-        # Where the saver was closed or the tag dropped there is nothing to free any more, and `last` says so in vain.
+        # If the saver was closed or the tag dropped, there is nothing to free, and the error of `last` is ignored.
         self._finalizer = weakref.finalize(self, _callbacks.when_possible, *self._last)
-        self._finalizer.atexit = False  # the process's end gives everything back; others may still be at work
+        self._finalizer.atexit = False  # the process's end releases everything; other threads may still be working
 
     def _address(self) -> int:
         if not self._finalizer.alive:
@@ -111,9 +112,9 @@ class Buffer(View):
         return self.pointer
 
     def free(self, *, stream: Any = None, idle: bool = False) -> None:
-        """Frees the block, as `Saver.free()` does; arrays that were made of it must not be used any more. Again: nothing.
+        """Frees the block like `Saver.free()`; arrays made from it must not be used any more. Idempotent.
 
-        Where it raises, the buffer owns its block as before; but for a `Misuse` that says that there is no such block.
+        If it raises, the buffer still owns its block, except after a `Misuse`, which means that there is no such block.
         """
         after = free_order_of(stream, idle)
         if self._finalizer.detach() is None:
@@ -121,7 +122,7 @@ class Buffer(View):
         try:
             self._free(self.pointer, stream=after, idle=idle)
         except Error as error:
-            if not isinstance(error, Misuse):  # else the address may be somebody else's soon
+            if not isinstance(error, Misuse):  # after a Misuse the address may already belong to another block
                 self._own()
             raise
 

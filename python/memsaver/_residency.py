@@ -1,4 +1,4 @@
-"""What a saver's methods answer that lives on: bytes on their way, gates, uses, elastic memory. Knows no saver's methods."""
+"""Objects returned by a saver's methods: arrivals, gates, uses and elastic ranges. Independent of those methods."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["Arrival", "Elastic", "Gate", "Use"]
 
 
 class Arrival:
-    """Bytes of tags that are on their way: back to memory by `Saver.resume_async()`, or to backups by `Saver.save()`.
+    """Copies of tags' bytes in flight: back to memory by `Saver.resume_async()`, or to backups by `Saver.save()`.
 
-    They move by themselves. A context manager, whose end is `wait()`; whoever drops it waits too, and what fails then goes to
-    the saver's `on_event`. Any thread may call its methods.
+    The copies proceed in the background. A context manager, which ends with `wait()`. Dropping the last reference also
+    waits; failures then go to the saver's `on_event`. Thread-safe.
     """
 
     def __init__(self, saver: Saver, handle: Handle) -> None:
@@ -34,10 +34,10 @@ class Arrival:
         self._handle = handle
 
     def before(self, stream: Stream, pointer: int | None = None, bytes: int | None = None) -> None:
-        """Work that `stream` is given from now on waits for `bytes` at `pointer`; without these, for all bytes.
+        """Makes work submitted to `stream` from now on wait for `bytes` at `pointer`; without these, for all bytes.
 
-        Does not wait itself, but for bytes that copies do not reach directly (files, pageable memory). Raises `Misuse` for
-        bytes that are not in live blocks of the tags, and for a stream that is being captured: that is what gates are for.
+        Does not wait itself, except for bytes that cannot be copied directly (files, pageable memory). Raises `Misuse`
+        for bytes that are not in live blocks of the tags, and for a stream that is being captured: use a gate.
         """
         part = _part(pointer, bytes)
         if part is None:
@@ -46,9 +46,11 @@ class Arrival:
             call(library().memsaver_arrival_before_range, self._handle, stream_of(stream), *part)
 
     def wait(self, pointer: int | None = None, bytes: int | None = None) -> None:
-        """Waits until `bytes` at `pointer` have come; without these until all have, and runs the hooks after a resume.
+        """Waits until `bytes` at `pointer` have arrived; without these, until all have, and then runs the hooks that
+        run after a resume.
 
-        Raises, each time, what kept bytes from coming. The backup is whole then, and the next pause or resume goes on.
+        If bytes could not be copied, every call raises that error. The backup is then intact, and the next pause or
+        resume continues the operation.
         """
         part = _part(pointer, bytes)
         if part is None:
@@ -57,13 +59,13 @@ class Arrival:
             call(library().memsaver_arrival_wait_range, self._handle, *part)
 
     def report(self) -> Report:
-        """Waits for all bytes, and says what was done. Raises as `wait()`."""
+        """Waits for all bytes and returns the report. Raises as `wait()`."""
         report = _abi.Report()
         call(library().memsaver_arrival_wait, self._handle, byref(report), report=report)
         return report_of(report)
 
     def done(self) -> bool:
-        """Whether nothing is on its way any more, whatever came of it. Does not wait."""
+        """Returns whether no copies are in flight any more, successful or not. Does not wait."""
         done = c_bool()
         call(library().memsaver_arrival_done, self._handle, byref(done))
         return done.value
@@ -86,9 +88,9 @@ def _part(pointer: int | None, bytes: int | None) -> tuple[int, int] | None:
 
 
 class Gate:
-    """Has work wait for some bytes whenever `Saver.resume_async()` has them on their way. Made by `Saver.gate()`.
+    """Makes work wait for some bytes whenever `Saver.resume_async()` has them in flight. Made by `Saver.gate()`.
 
-    Keep it until graphs that were captured behind it are gone.
+    Keep it until all graphs captured behind it are destroyed.
     """
 
     def __init__(self, saver: Saver, handle: Handle) -> None:
@@ -96,16 +98,17 @@ class Gate:
         self._handle = handle
 
     def before(self, stream: Stream) -> None:
-        """Work that `stream` is given from now on waits for the bytes. In a capture the wait becomes part of the graph:
-        each launch waits for what is on its way then."""
+        """Makes work submitted to `stream` from now on wait for the bytes. In a capture the wait becomes part of the
+        graph: each launch waits for the bytes in flight at that time.
+        """
         call(library().memsaver_gate_before, self._handle, stream_of(stream))
 
 
 class Use:
-    """Tags that are in use, and so are not paused: `with saver.use("model.a") as use:`. Made by `Saver.use()`.
+    """Tags in use, which are therefore not paused: `with saver.use("model.a") as use:`. Made by `Saver.use()`.
 
-    Ends with `end()`, the `with`, or the last reference to it, on any thread; what was submitted and not marked by `until()`
-    has passed by then. A thread that holds one does not wait for other threads' uses.
+    Ends with `end()`, the `with` block, or the last reference to it, on any thread; submitted work that was not marked
+    by `until()` must have completed. A thread that holds a use does not wait for other threads' uses.
     """
 
     def __init__(self, saver: Saver, handle: Handle) -> None:
@@ -113,13 +116,15 @@ class Use:
         self._handle = handle
         lost, count = ctypes.POINTER(c_char_p)(), c_size_t()
         call(library().memsaver_use_lost, handle, byref(lost), byref(count))
-        #: Those of its tags whose bytes were dropped since they were last used, and have to be filled anew.
+        #: The tags of the use whose bytes were discarded since they were last used, and which must be filled again.
         self.lost: tuple[str, ...] = tuple(text(lost[i]) for i in range(count.value))
 
     def until(self, stream: Stream = None, *, event: Any = None) -> None:
-        """The tags also stay until `stream` has passed what it was given so far, or `event`, which was recorded.
+        """Keeps the tags resident until `stream` has completed all work submitted to it before this call, or until the
+        recorded `event` has completed.
 
-        Does not wait; may be called for several. Raises `Misuse` for a stream that is being captured, and after the end.
+        Does not wait; may be called several times. Raises `Misuse` for a stream that is being captured, and after the
+        end.
         """
         if (stream is None) == (event is None):
             raise Misuse("a use lasts until a stream or an event has passed: name one of the two")
@@ -129,7 +134,7 @@ class Use:
             call(library().memsaver_use_until_event, self._handle, event_of(event))
 
     def end(self) -> None:
-        """Ends it now; while a method of it runs on another thread, with the end of that one. Again: nothing."""
+        """Ends the use now, or with the end of a method that is running on another thread. Idempotent."""
         self._handle.end()
 
     def __enter__(self) -> Use:
@@ -142,16 +147,17 @@ class Use:
 
 
 class Elastic:
-    """A range of addresses that never changes, with memory where and while it is wanted. Made by `Arena.elastic()`.
+    """A fixed range of addresses in which memory is committed and released in steps. Made by `Arena.elastic()`.
 
-    Offsets and sizes are bytes from `data`. Each step that has memory is a block of its tag: paused, resumed and counted with
-    it. Memory that is not committed must not be touched. Ends with `end()`, a `with`, or the last reference to it.
+    Offsets and sizes are bytes from `data`. Each step with memory is a block of its tag: it is paused, resumed and
+    counted with it. Memory that is not committed must not be touched. Ends with `end()`, a `with` block, or the last
+    reference to it.
     """
 
     def __init__(self, arena: Arena, bytes: int, granularity: int, on_reclaim: Callable[[int], object] | None) -> None:
         self.arena = arena
         options = _abi.ElasticOptions(granularity=bytes_of(granularity, "granularity"))
-        self._callback = None if on_reclaim is None else Callback(on_reclaim)  # for as long as this lives
+        self._callback = None if on_reclaim is None else Callback(on_reclaim)  # must live as long as this object
         if self._callback is not None:
             options.on_reclaim, options.on_reclaim_context = _callbacks.on_reclaim, self._callback.context
         self._handle = Handle(_end_elastic)
@@ -172,11 +178,12 @@ class Elastic:
 
     @property
     def committed_bytes(self) -> int:
-        """Bytes that have memory, paused or not."""
+        """Bytes with memory, paused or not."""
         return self._info().committed_bytes
 
     def commit(self, offset: int, bytes: int) -> None:
-        """Memory for `bytes` at `offset`, rounded outward to whole steps; steps that have some keep it, and their bytes.
+        """Commits memory for `bytes` at `offset`, rounded outward to whole steps. Steps that have memory keep it and
+        their bytes.
 
         All or nothing. Raises `Misuse` (beyond the range, any of it paused), and what `Saver.allocate()` raises.
         """
@@ -191,10 +198,10 @@ class Elastic:
         events: Iterable[Any] | None = None,
         idle: bool = False,
     ) -> None:
-        """Gives up the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Does not wait.
+        """Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Does not wait.
 
-        Pages go back once all work that the device was given so far has passed; or what `streams` were given and `events`;
-        or, with idle=True, at once. Raises `Misuse` for steps without memory.
+        Pages are released once all work submitted to the device so far has completed; or the work submitted to
+        `streams` and `events`; or, with idle=True, at once. Raises `Misuse` for steps without memory.
         """
         options = pause_options_of(streams, events, idle, None, None)
         sizes = bytes_of(offset, "an offset"), bytes_of(bytes, "a size")
@@ -208,23 +215,24 @@ class Elastic:
         events: Iterable[Any] | None = None,
         idle: bool = False,
     ) -> None:
-        """Commits or releases at the end; 0 releases all.
+        """Commits or releases memory at the end of the range; 0 releases everything.
 
-        Where the step of byte `bytes - 1` lies behind the last one with memory, commits all from there up to it; else
-        releases what lies behind it. What was released before the last step with memory stays so.
+        If the step that holds byte `bytes - 1` lies behind the last step with memory, commits everything between them,
+        that step included; otherwise releases everything behind it. Steps that were released before the last step with
+        memory stay released.
         """
         options = pause_options_of(streams, events, idle, None, None)
         call(library().memsaver_elastic_resize, self._handle, bytes_of(bytes, "a size"), byref(options))
 
     def view(self, shape: int | Sequence[int], dtype: DType = "|u1", *, offset: int = 0) -> View:
-        """Memory at `offset` as an array. Owns nothing and checks nothing."""
+        """Returns memory at `offset` as an array. Owns nothing and checks nothing."""
         return self.arena.saver.view(self.data + bytes_of(offset, "an offset"), shape, dtype)
 
     def end(self) -> None:
-        """Gives all of it back, as `Saver.free()` does. Again: nothing.
+        """Frees the whole range like `Saver.free()`. Idempotent.
 
-        While a method of it runs, on another thread or as the caller of this callback, it goes back with the end of that
-        one; other methods are `Misuse` at once.
+        While a method is running, on another thread or as the caller of this callback, the memory is freed when that
+        method ends; other methods are `Misuse` at once.
         """
         self._handle.end()
 
@@ -237,7 +245,7 @@ class Elastic:
         self.end()
 
 
-# Finalizers call these, and look the library's functions up when they do.
+# Called by finalizers. They look the library's functions up when they run.
 
 
 def _end_elastic(elastic: c_void_p) -> None:

@@ -1,4 +1,4 @@
-"""The saver, its arenas, regions and hooks: the C interface's functions as methods."""
+"""The saver, its arenas, regions and hooks: the functions of the C interface as methods."""
 
 from __future__ import annotations
 
@@ -61,10 +61,11 @@ def _deallocate(functions: tuple[Any, Any, Any], handle: Handle, pointer: int, s
 
 
 class Region:
-    """What `Saver.region()` answers: `with` it, this thread's allocations without a tag go to the tag.
+    """A region, returned by `Saver.region()`: inside its `with` block, this thread's allocations without a tag use the
+    tag.
 
-    Threads have regions of their own, inner ones override outer ones, and what was allocated lives on. A region ends on the
-    thread on which it began, in the reverse order: do not `yield` or `await` inside one. Can be entered again.
+    Regions are per thread, inner regions override outer ones, and blocks outlive them. A region must end on the thread
+    on which it began, in reverse order: do not `yield` or `await` inside one. A region can be entered again.
     """
 
     def __init__(self, saver: Saver, push: Callable[[], None]) -> None:
@@ -83,7 +84,7 @@ class Region:
         if not regions or regions[-1] is not self:
             raise Misuse("a region ends on the thread on which it began, and before those around it")
         regions.pop()
-        if not self._saver.closed:  # which ended its regions
+        if not self._saver.closed:  # closing has ended its regions
             call(library().memsaver_pop_region, self._saver._handle)
 
 
@@ -93,14 +94,16 @@ class _OpenRegions(threading.local):
 
 
 class Hook:
-    """Keeps a hook in force until `remove()`, or the end of a `with`; whoever drops it leaves the hook with the saver."""
+    """Keeps a hook registered until `remove()` or the end of a `with` block. Dropping this object leaves the hook
+    registered with the saver.
+    """
 
     def __init__(self, saver: Saver, context: int) -> None:
         self._saver = weakref.ref(saver)
         self._context = context
 
     def remove(self) -> None:
-        """Ends the hook. It does not run again; one that runs on another thread runs to its end. Again: nothing."""
+        """Removes the hook. A call in progress on another thread completes. Idempotent."""
         saver = self._saver()
         if saver is not None and (found := saver._hooks.pop(self._context, None)) is not None:
             library().memsaver_remove_hook(found)
@@ -126,14 +129,14 @@ def _release(arena: c_void_p) -> None:
 
 
 class Saver:
-    """Hands out memory by tag; pauses and resumes it by tag, at unchanged addresses.
+    """Allocates memory by tag, and pauses and resumes it by tag at unchanged addresses.
 
-    Every method may be called from any thread, and lets other Python threads run meanwhile. Sizes are bytes, times are
-    seconds, pointers are ints. Failures are the classes of `memsaver.errors`, with the library's text: `Misuse` where the
-    arguments cannot be meant, `DeviceLost` and `DriverError` wherever the driver is asked.
+    Every method is thread-safe and releases the GIL during the call. Sizes are in bytes, times in seconds, pointers are
+    ints. Failures raise the classes of `memsaver.errors` with the library's text: `Misuse` for invalid arguments,
+    `DeviceLost` and `DriverError` wherever the driver is called.
 
-    It is a context manager: its end is `close()`. Otherwise memory goes back with the last reference to the saver and what
-    came from it, or with the process.
+    A saver is a context manager, which ends with `close()`. Otherwise memory is released with the last reference to the
+    saver and to objects made by it, or with the process.
     """
 
     def __init__(
@@ -154,32 +157,36 @@ class Saver:
         on_no_room: Callable[[NoRoom], object] | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> None:
-        """Makes a saver.
+        """Creates a saver.
 
-        device: a GPU's number; "host" for host memory; None for GPU 0 where it is usable, and host memory elsewhere.
-        host_capacity: on host memory, bytes of the machine (0: half of the physical memory, at most 8 GiB), taken as used.
-        host_granularity: on host memory, the unit of pages in bytes, a power of two (0: 2 MiB).
-        enabled: False: plain allocations; pause and resume check their tags and do nothing.
-        default_policy: what a tag gets that names none. None: `Discard()`, and a warning event at its first pause.
-        new_tags: "with_policy": only `arena` with a policy makes a tag, and every other use of a name that none has is
-            `Misuse`, for it may be mistyped. "allowed": every use makes one.
+        device: a GPU's number; "host" for host memory; None for GPU 0 if it is usable, else host memory.
+        host_capacity: for host memory, the total capacity in bytes (0: half of the physical memory, at most 8 GiB).
+            Physical memory is used only as it is touched.
+        host_granularity: for host memory, the page granularity in bytes, a power of two (0: 2 MiB).
+        enabled: False: plain allocations; pause and resume check their tags and do nothing else.
+        default_policy: the policy of tags that do not name one. None: `Discard()`, with a warning event at the first
+            pause.
+        new_tags: "with_policy": only `arena` with a policy makes a tag; any other use of an unknown name is `Misuse`,
+            because the name may be mistyped. "allowed": every use makes one.
         margin: bytes of each device's memory that allocations and resumes leave free.
-        pressure: bytes of each device's memory to keep free for others: whenever memory has been taken, what is missing is
-            given back as `reclaim()` gives it, on the same thread, by nothing that would have to wait. Refuses nothing.
-        rdma, export, peers: of GPU pages: that other devices reach them; in which form other processes can be handed them;
-            the numbers of other GPUs that may use them.
+        pressure: bytes of each device's memory to keep free for others. After memory has been taken, the missing bytes
+            are released in the same way as by `reclaim()`, on the same thread, except for memory that would require a
+            wait. Never makes a call fail.
+        rdma, export, peers: for GPU pages: whether other devices can access them directly; the handle type for
+            exporting them to other processes; the numbers of other GPUs that may use them.
         cuda_library: the driver library's name or path.
-        on_no_room: called before `OutOfMemory` is raised, on the thread that wants the memory, with a `NoRoom`. It may
-            free, pause and drop, and answers whether it did something, so that the call tries again. What it raises, the
-            caller gets, unless the call succeeds all the same.
-        on_event: called on any thread with each `Event`. It must not call the saver. What it raises goes to
+        on_no_room: called with a `NoRoom` before `OutOfMemory` is raised, on the thread that needs the memory. It may
+            free, pause and drop. It returns whether it released anything, in which case the call is retried. Its
+            exceptions are raised to the caller, unless the call succeeds anyway.
+        on_event: called on any thread with each `Event`. It must not call the saver. Its exceptions go to
             `sys.unraisablehook`.
 
-        Raises `Unavailable`, and `Misuse` for options and a number that no device has.
+        Raises `Unavailable`, and `Misuse` for invalid options or an invalid device number.
         """
         self.closed = False
         self._open = _OpenRegions()
-        # Who keeps memory of tags, and gives it back before they end: called with what says whether a tag is one of them.
+        # Functions that release cached memory of tags before the tags end, called with a predicate that selects those
+        # tags.
         self._leavers: list[Callable[[Saver, Callable[[str], bool]], object]] = []
         self._hooks: dict[int, c_void_p] = {}
         self._callbacks: dict[int, Callback] = {}
@@ -226,9 +233,10 @@ class Saver:
     # --- The saver ---
 
     def close(self) -> None:
-        """Gives everything back now, waiting for the device first: every tag, block and backup, and open regions.
+        """Waits for the device, then releases every tag, block and backup, and ends open regions.
 
-        Afterwards every use is `Misuse`. Raises the first failure after everything has been tried; may be called again.
+        Afterwards every use is `Misuse`. On failure, still tries the rest, then raises the first error; may be called
+        again.
         """
         self._tell_leavers(lambda tag: True)
         call(library().memsaver_close, self._handle)
@@ -243,7 +251,7 @@ class Saver:
         self.close()
 
     def info(self) -> Info:
-        """What the saver stands on."""
+        """Returns the saver's driver and device."""
         found = _abi.Info()
         call(library().memsaver_get_info, self._handle, byref(found))
         return Info(
@@ -257,7 +265,9 @@ class Saver:
         )
 
     def set_margin(self, bytes: int) -> None:
-        """Bytes of each device's memory to leave free, from now on; not for tags that have a margin of their own."""
+        """Sets the bytes of each device's memory to leave free from now on. Does not affect tags with a margin of their
+        own.
+        """
         call(library().memsaver_set_margin, self._handle, bytes_of(bytes, "a margin"))
 
     # --- Tags ---
@@ -274,16 +284,18 @@ class Saver:
         evictable: bool = False,
         priority: int = 0,
     ) -> Arena:
-        """Makes a tag if there is none, and answers its memory on a device. A tag that exists must have what is given.
+        """Makes a tag if it does not exist, and returns its memory on a device. For an existing tag, the arguments
+        given must match the tag.
 
-        policy: what becomes of its bytes; None: the saver's default.
-        capacity: the most bytes that allocations may make it hold; 0: what the device has. What is paused does not count.
-        reserve: bytes of memory taken at once, in as few pieces as can be. May raise `OutOfMemory`.
-        margin: bytes of the device's memory that its allocations and resumes leave free; 0: the saver's.
+        policy: the tag's policy; None: the saver's default.
+        capacity: the maximum bytes that allocations may make the tag hold; 0: limited only by the device. Paused memory
+            does not count.
+        reserve: bytes of memory to allocate immediately, in as few handles as possible. May raise `OutOfMemory`.
+        margin: bytes of device memory that its allocations and resumes leave free; 0: the saver's margin.
         device: the number of another GPU; None: the saver's device.
-        evictable: whether `use()` of other tags and `reclaim()` may pause it while nobody uses it, though it was never named
-            in a use. Outside of its uses no work may then touch it.
-        priority: tags of the lowest are paused first, and of these the one that was used longest ago.
+        evictable: whether `use()` of other tags and `reclaim()` may pause the tag while it is not in use, even if no
+            use ever named it. Work outside of its uses must then not touch it.
+        priority: tags of the lowest priority are paused first, the least recently used one first among equals.
         """
         options = _abi.ArenaOptions(
             capacity=bytes_of(capacity, "capacity"),
@@ -300,9 +312,9 @@ class Saver:
         return Arena(self, tag, handle)
 
     def drop(self, tags: TagList) -> None:
-        """Ends tags: waits for the device, then gives back their blocks, pages, addresses and backups.
+        """Waits for the device, then releases the blocks, pages, addresses and backups of tags.
 
-        The names are unknown again. Using their arenas is `Misuse`.
+        The names become unknown. Using their arenas is `Misuse`.
         """
         names, count = names_of(tags)
         if count == _abi.UNDER:
@@ -317,17 +329,21 @@ class Saver:
             leave(self, ends)
 
     def set_capacity(self, tags: TagList, bytes: int) -> None:
-        """The most bytes that allocations may make the tags hold on each device, from now on. What is mapped stays."""
+        """Sets the maximum bytes that allocations may make the tags hold on each device, from now on. Mapped memory
+        stays.
+        """
         call(library().memsaver_set_capacity, self._handle, *names_of(tags), bytes_of(bytes, "a capacity"))
 
     def set_retain(self, tags: TagList, retain: bool) -> None:
-        """Whether the tags' backups keep their host memory, or their files' room, after a resume, for the next pause; from
-        the next resume on. `Misuse` for a tag that was named and whose policy keeps nothing."""
+        """Sets whether the tags' backups keep their host memory or disk space after a resume for the next pause. Takes
+        effect at the next resume. `Misuse` for a named tag whose policy keeps no bytes.
+        """
         call(library().memsaver_set_retain, self._handle, *names_of(tags), retain)
 
     def region(self, tag: str | Arena) -> Region:
-        """`with saver.region("weights"):` makes this thread's allocations without a tag go there. The tag is made if there
-        is none; an arena is one of this saver."""
+        """Returns a region: inside `with saver.region("weights"):`, this thread's allocations without a tag use that
+        tag, which is made if it does not exist. An arena must be one of this saver.
+        """
         if isinstance(tag, Arena):
             arena = tag
             return Region(self, lambda: call(library().memsaver_push_arena, self._handle, arena._handle))
@@ -335,20 +351,21 @@ class Saver:
         return Region(self, lambda: call(library().memsaver_push_region, self._handle, name))
 
     def outside(self) -> Region:
-        """As `region()`, with plain memory, which is never paused."""
+        """Returns a region of plain memory, which is never paused."""
         return Region(self, lambda: call(library().memsaver_push_outside, self._handle))
 
     # --- Blocks ---
 
     def allocate(self, bytes: int, tag: str | None = None, *, alignment: int = 0, stream: Stream = None) -> int:
-        """An address of `bytes` of memory, content undefined: of the tag, or of this thread's innermost region.
+        """Allocates `bytes` of memory from the tag, or from this thread's innermost region. The content is undefined.
 
         alignment: a power of two; 0: 256.
-        stream: None: the memory is good on every stream at once. Else it is for work of that stream: a block of about the
-            size that this thread has freed with it is reused at once, without waiting, and other streams have to be
-            ordered after it.
+        stream: None: the memory is usable on every stream at once. Otherwise it is for work on that stream: a block of
+            about the same size that this thread has freed with the stream is reused at once, without waiting, and other
+            streams must be ordered after it.
 
-        0 bytes are 0. Raises `OutOfMemory`, `OutOfHostMemory`, and `Misuse`, as where there is no region.
+        Returns the address; 0 for 0 bytes. Raises `OutOfMemory`, `OutOfHostMemory`, and `Misuse`, for example without a
+        region.
         """
         name = None if tag is None else raw(tag, "a tag")
         sizes = bytes_of(bytes, "a size"), bytes_of(alignment, "an alignment")
@@ -356,13 +373,14 @@ class Saver:
         return _allocate(loaded.memsaver_allocate_on, loaded.memsaver_allocate, stream, self._handle, name, *sizes)
 
     def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
-        """Gives a block back, paused or not, of whatever tag, from any thread. 0 does nothing.
+        """Frees a block of any tag, paused or active, on any thread. 0 is a no-op.
 
-        Without more it is as safe as cudaFree: the block is not handed out again before the device's work so far has passed
-        it. Does not wait, but for plain memory. stream: it can be handed out again once that stream has passed here.
-        idle=True: at once, for no work touches it any more.
+        By default as safe as cudaFree: the block is not reused until all work submitted to the device before this call
+        has completed. Does not wait, except for plain memory. stream: the block is reused once that stream has
+        completed all work submitted to it before this call. idle=True: the block is reused at once, because no work
+        touches it any more.
 
-        Raises `Misuse` for what is not a live block.
+        Raises `Misuse` if `pointer` is not a live block.
         """
         loaded = library()
         functions = loaded.memsaver_deallocate, loaded.memsaver_deallocate_on, loaded.memsaver_deallocate_idle
@@ -377,23 +395,27 @@ class Saver:
         alignment: int = 0,
         stream: Stream = None,
     ) -> Buffer:
-        """A block as an array, which owns it; content undefined. The arguments and errors are those of `allocate()`."""
+        """Allocates a block and returns it as an array that owns it; the content is undefined. Arguments and errors as
+        for `allocate()`.
+        """
         like = View(-1, shape, dtype, self._on_gpu)
         pointer = self.allocate(like.bytes, tag, alignment=alignment, stream=stream)
         return Buffer(like, pointer, self.free, library().memsaver_deallocate, self._handle)
 
     def view(self, pointer: int, shape: int | Sequence[int], dtype: DType = "|u1") -> View:
-        """Memory at `pointer` as an array; the default is of bytes. Owns nothing and checks nothing."""
+        """Returns memory at `pointer` as an array, by default of bytes. Owns nothing and checks nothing."""
         return View(pointer_of(pointer), shape, dtype, self._on_gpu)
 
     def owns(self, pointer: int) -> bool:
-        """Whether a pointer points to or into a live block of this saver, paused or not, plain memory included."""
+        """Returns whether `pointer` points to or into a live block of this saver, paused or not, plain memory included.
+        """
         return bool(library().memsaver_owns(self._handle, pointer_of(pointer)))
 
     def read_backup(self, pointer: int, bytes: int) -> bytearray:
-        """The kept bytes at `pointer` (or inside its block), while the tag is paused and as long as its policy keeps them.
+        """Returns the backup of `bytes` at `pointer` (which may point into a block), while the tag is paused and for as
+        long as its policy keeps them.
 
-        `Misuse` says why there are none.
+        Raises `Misuse`, with the reason, if there is no backup.
         """
         to = bytearray(bytes_of(bytes, "a size"))
         at = (ctypes.c_char * len(to)).from_buffer(to)
@@ -401,22 +423,22 @@ class Saver:
         return to
 
     def write_backup(self, pointer: int, data: ReadableBuffer) -> None:
-        """Other bytes for paused memory at `pointer` (or inside its block), changed where the policy keeps them.
+        """Replaces the backup of paused memory at `pointer` (which may point into a block) by `data`.
 
-        The next resume brings them; with `refresh="once"` they count as saved. Waits for an operation on the tag that is
-        under way.
+        The next resume restores the new bytes; with `refresh="once"` they count as saved. Waits for an operation in
+        progress on the tag.
 
-        data: bytes, or whatever has a contiguous buffer in host memory, as a NumPy array does: as many bytes as it has, of
-            whatever type. A read-only buffer that is not bytes is copied first.
+        data: bytes, or any object with a contiguous buffer in host memory, such as a NumPy array; all of its bytes are
+            written, whatever their type. A read-only buffer other than bytes is copied first.
 
-        Raises `Misuse` for memory that is active, and where nothing is kept. If a file cannot be written, some of the bytes
-        may be the new ones, and the same call goes on. Of a saver with `enabled=False`, whose memory is never away, it writes
+        Raises `Misuse` if the memory is active or has no backup. If a file cannot be written, some of the bytes may
+        already be new; calling again continues. On a saver with `enabled=False`, whose memory is never paused, writes
         to the memory itself.
         """
         view = memoryview(data)
         if not view.c_contiguous:
             raise TypeError("new bytes are of one piece, in C's order; this buffer is not contiguous")
-        # ctypes takes the address of bytes, and of what it could write to
+        # ctypes accepts bytes, and buffers that it could write to
         if isinstance(data, bytes):
             new: Any = data
         else:
@@ -435,30 +457,35 @@ class Saver:
         timeout: float | None = None,
         policy: Policy | None = None,
     ) -> Report:
-        """Gives the physical pages of tags back to the device; addresses stay, bytes become what the policies say.
+        """Releases the physical pages of tags to the device and keeps their addresses. The policies decide what happens
+        to the bytes.
 
-        Waits first for all work that the devices were given; or for what `streams` were given so far and for `events`; or,
-        with idle=True, for nothing. The program stops submitting work that touches the memory. Paused tags stay so.
+        First waits for all work submitted to the devices; or for the work submitted to `streams` so far and for
+        `events`; or, with idle=True, for nothing. The program must stop submitting work that touches the memory. Paused
+        tags stay paused.
 
-        timeout: seconds to wait for that, and for other operations on the same tags: else `NotIdle`. None: no end.
-        policy: what becomes of the bytes this once.
+        timeout: seconds to wait for that, and for other operations on the same tags, before raising `NotIdle`. None: no
+            limit.
+        policy: a policy for the bytes that applies to this pause only.
 
-        Raises `Misuse` (an unknown tag), `NotIdle`, `OutOfHostMemory`, and what a hook raises. The error's `report` says
-        what was done before; calling again goes on from there.
+        Raises `Misuse` (an unknown tag), `NotIdle`, `OutOfHostMemory`, and exceptions of hooks. The error's `report`
+        describes what was done before; calling again continues the operation.
         """
         options = pause_options_of(streams, events, idle, timeout, policy)
         return self._operate(library().memsaver_pause, options, tags)
 
     def resume(self, tags: TagList = None, *, policy: Policy | None = None, room_within: float | None = None) -> Report:
-        """Fresh pages at the same addresses, and the bytes that the policies kept. On return every stream sees them.
+        """Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list.
+        On return every stream sees them.
 
-        Without room for all tags it is `OutOfMemory`, and nothing changes. Bytes arrive in the order of the list.
+        Raises `OutOfMemory` if memory does not suffice for all tags, and nothing changes.
 
-        policy: what the bytes are this once: a policy that keeps nothing, as where new weights are coming anyway. What was
-            kept is then stale.
-        room_within: seconds to try again where there is no room, so that others can make some. None: not at all.
+        policy: a policy for the bytes that applies to this resume only, and that keeps no bytes; for example when new
+            weights will be written anyway. The backup is then stale.
+        room_within: seconds to retry while the device is out of memory, so that others can free some. None: do not
+            retry.
 
-        Raises also what `pause()` raises, and `BackupDamaged`.
+        Also raises what `pause()` raises, and `BackupDamaged`.
         """
         return self._operate(library().memsaver_resume, resume_options_of(policy, room_within), tags)
 
@@ -475,20 +502,21 @@ class Saver:
         policy_in: Policy | None = None,
         room_within: float | None = None,
     ) -> Report:
-        """Pauses the tags of `out` and resumes those of `in_`, so that one steps aside for the other.
+        """Pauses the tags of `out` and resumes those of `in_`.
 
-        Pages pass from tag to tag, as whole handles, without being released, and bytes are saved and restored at the same
-        time. Only what `in_` has more is taken from the device, only what it has less is given back. Waits, runs hooks and
-        is refused as a pause of `out` followed by a resume of `in_`; what is paused of `out` and active of `in_` stays so.
-        Until it returns, nothing of either may be touched; then every stream sees the bytes of `in_`.
+        Pages are handed over from tag to tag, as whole handles, without being released, and bytes are saved and
+        restored at the same time. Only the pages that `in_` needs beyond those of `out` are taken from the device; only
+        surplus pages of `out` are released. Waits, runs hooks and fails like a pause of `out` followed by a resume of
+        `in_`. Tags of `out` that are paused and tags of `in_` that are active stay as they are. Until the call returns,
+        no memory of either list may be touched; afterwards every stream sees the bytes of `in_`.
 
-        streams, events, idle, timeout, policy_out: for the tags that go, as those of `pause()`.
-        policy_in, room_within: for the tags that come, as those of `resume()`.
+        streams, events, idle, timeout, policy_out: for the tags of `out`, as for `pause()`.
+        policy_in, room_within: for the tags of `in_`, as for `resume()`.
 
-        Raises what `resume()` raises, and `Misuse` for a tag in both lists. Without room for what `in_` has more it is
-        `OutOfMemory` and nothing changes, unless others took what `out` gave back. After another failure `in_` is paused
-        and its backup whole; of `out`, what the error's `report` says was handed on or released is paused and saved, the
-        rest is active; calling again goes on from there.
+        Raises what `resume()` raises, and `Misuse` for a tag in both lists. If the device lacks memory for the
+        additional pages, raises `OutOfMemory` and nothing changes, unless others took the pages that `out` released.
+        After any other failure `in_` is paused with its backup intact. Memory of `out` that the error's `report` counts
+        as handed over or released is paused and saved; the rest is active. Calling again continues the operation.
         """
         options = _abi.ExchangeOptions()
         options.pausing = ctypes.pointer(pause_options_of(streams, events, idle, timeout, policy_out))
@@ -503,15 +531,16 @@ class Saver:
         policy: Policy | None = None,
         room_within: float | None = None,
     ) -> Arrival:
-        """As `resume()`, but does not wait for the bytes: all memory is mapped when it returns, and bytes are on their way.
+        """Resumes tags like `resume()`, but does not wait for the bytes: on return all memory is mapped and the copies
+        are in flight.
 
-        Until a block's bytes have come it must not be touched but by work of a stream that `Arrival.before()` was called
-        with, or after `Arrival.wait()`.
+        Until a block's bytes have arrived, only work on a stream passed to `Arrival.before()` may touch it; after
+        `Arrival.wait()` any work may.
 
-        first: (pointer, bytes) of what is wanted first, in this order.
-        policy, room_within: as those of `resume()`.
+        first: (pointer, bytes) of the ranges to restore first, in this order.
+        policy, room_within: as for `resume()`.
 
-        Raises what `resume()` raises, and `Misuse` for bytes of `first` that are in no live block of the tags.
+        Raises what `resume()` raises, and `Misuse` for ranges of `first` that are not in live blocks of the tags.
         """
         wanted = [(pointer_of(pointer), bytes_of(count, "a size")) for pointer, count in first]
         options = _abi.ResumeAsyncOptions(first_count=len(wanted))
@@ -531,12 +560,13 @@ class Saver:
         idle: bool = False,
         timeout: float | None = None,
     ) -> Arrival:
-        """Saves what a pause would save, ahead of it, for policies with refresh="once", while the program works.
+        """Saves the bytes that a pause would save, ahead of it and during the program's work, for policies with
+        refresh="once".
 
-        Waits here as `pause()` does, for the work that has written the bytes; then the memory stays active. What is written
-        after that is for the program to tell: `invalidate()`.
+        Waits like `pause()` for the work that wrote the bytes; the memory stays active. If the program writes to the
+        memory afterwards, it must call `invalidate()`.
 
-        Raises `Misuse` for a tag that was named and whose policy saves at every pause, or keeps nothing.
+        Raises `Misuse` for a named tag whose policy saves at every pause, or keeps no bytes.
         """
         options = pause_options_of(streams, events, idle, timeout, None)
         handle = Handle(end_arrival)
@@ -544,9 +574,9 @@ class Saver:
         return Arrival(self, handle)
 
     def gate(self, pointer: int, bytes: int) -> Gate:
-        """A gate of `bytes` at `pointer` (or inside its block), for streams and captured graphs.
+        """Creates a gate for `bytes` at `pointer` (which may point into a block), for streams and captured graphs.
 
-        `Misuse` for what is not in one live block.
+        Raises `Misuse` if the range is not in one live block.
         """
         handle = Handle(release_gate)
         size = bytes_of(bytes, "a size")
@@ -566,20 +596,23 @@ class Saver:
         room_within: float | None = None,
         await_bytes: bool = True,
     ) -> Use:
-        """Brings tags, and keeps them here until the use ends: `with saver.use(["model.a", "kv.a"]) as use:`.
+        """Resumes tags where necessary and keeps them resident until the use ends: `with saver.use(["model.a", "kv.a"])
+        as use:`.
 
-        Room is made by pausing tags that nobody uses, of the lowest priority first and of these the one that was used longest
-        ago: only tags that were once named in a use, or are evictable. Where these do not make enough room, it waits for
-        other threads' uses to end. A pause of the tags meanwhile waits.
+        If the device lacks memory, idle tags are paused, lowest priority first and least recently used first among
+        equals; only tags that a use has named before, or that are evictable. If that is not enough, the call waits for
+        other threads' uses to end. A pause of the tags waits for the use.
 
-        streams, events: what evictions wait for besides what uses have marked. idle=False: all work of the devices.
-        timeout: seconds to wait for pauses that are under way and for work that uses marked: else `NotIdle`.
-        room_within: seconds to wait for room that other threads' uses hold: else `OutOfMemory`.
-        await_bytes=False: a tag whose bytes `resume_async` is bringing counts as here. Where all tags are here or on their way,
-        this does not wait for the bytes, and nobody evicts them meanwhile.
+        streams, events: what evictions wait for, in addition to the work that uses marked. idle=False: all work of the
+            devices.
+        timeout: seconds to wait for pauses in progress and for work that uses marked, before raising `NotIdle`.
+        room_within: seconds to wait for memory held by other threads' uses, before raising `OutOfMemory`.
+        await_bytes: False: a tag whose bytes `resume_async` is restoring counts as resident. If all tags are resident
+            or arriving, the call does not wait for the bytes, and the use protects them from eviction.
 
-        Raises `OutOfMemory`, at once, where no end of other threads' uses could make enough room, and on a thread that holds
-        a use; its text says who holds what. `Misuse` in a hook, and in a capture where not all is here already.
+        Raises `OutOfMemory`, at once, if even the end of all other threads' uses could not free enough memory, and on a
+        thread that holds a use; its text says who holds the memory. Raises `Misuse` in a hook, and in a capture unless
+        all tags are already resident.
         """
         options = _abi.UseOptions(
             timeout_ns=nanoseconds_of(timeout), room_within_ns=nanoseconds_of(room_within), await_bytes=await_bytes
@@ -599,13 +632,13 @@ class Saver:
         timeout: float | None = None,
         device: int | None = None,
     ) -> Reclaimed:
-        """Gives `bytes` or more back to a device: what nobody uses, then what owners of elastic memory release when they are
-        asked, then idle tags, in the order in which a use would pause them. Never waits for a use.
+        """Releases at least `bytes` to a device: first unused memory, then memory that `on_reclaim` callbacks of
+        elastic ranges release, then idle tags, in the order in which a use would pause them. Never waits for a use.
 
-        Less than that is no failure: the answer says what was got, and why not more.
+        Releasing less is not an error: the result has the bytes released, and the reason why it was not more.
 
-        streams, events, idle: as those of `use()`.
-        timeout: seconds to wait for work that uses marked; then the tag is passed by.
+        streams, events, idle: as for `use()`.
+        timeout: seconds to wait for work that uses marked, before skipping the tag.
         device: the number of another GPU; None: the saver's device.
         """
         options = _abi.ReclaimOptions(timeout_ns=nanoseconds_of(timeout))
@@ -621,12 +654,13 @@ class Saver:
             library().memsaver_free_text(line)
 
     def set_evictable(self, tags: TagList, evictable: bool) -> None:
-        """Whether `use()` of other tags and `reclaim()` may pause these tags while nobody uses them. A tag that was named in
-        a use is so from then on; False takes that back until the next one."""
+        """Sets whether `use()` of other tags and `reclaim()` may pause these tags while they are not in use. Naming a
+        tag in a use makes it evictable; False reverts that until the next use.
+        """
         call(library().memsaver_set_evictable, self._handle, *names_of(tags), evictable)
 
     def set_priority(self, tags: TagList, priority: int) -> None:
-        """Tags of the lowest priority are paused first."""
+        """Sets the priority of tags; tags of the lowest priority are paused first."""
         call(library().memsaver_set_priority, self._handle, *names_of(tags), _priority(priority))
 
     # --- Around pauses ---
@@ -640,7 +674,9 @@ class Saver:
         idle: bool = False,
         timeout: float | None = None,
     ) -> Report:
-        """Gives back memory in which no block lives. Waits as `pause()` does, so that blocks freed before count."""
+        """Releases pages that hold no live block. Waits like `pause()`, so that blocks freed before the call count as
+        free.
+        """
         return self._operate(library().memsaver_trim, pause_options_of(streams, events, idle, timeout, None), tags)
 
     def _operate(self, function: Any, options: Any, *lists: TagList) -> Report:
@@ -650,55 +686,61 @@ class Saver:
         return report_of(report)
 
     def bytes_to_resume(self, tags: TagList = None) -> int:
-        """Physical bytes that resuming tags would take now."""
+        """Returns the physical bytes that resuming tags would take now."""
         count = c_size_t()
         call(library().memsaver_bytes_to_resume, self._handle, *names_of(tags), byref(count))
         return count.value
 
     def prepare(self, tags: TagList = None) -> None:
-        """Takes, ahead of the first pause, the host memory or the disk's room that saving the live blocks would take.
+        """Allocates, ahead of the first pause, the host memory or disk space needed to save the live blocks.
 
-        `Misuse` for a tag that was named and whose policy keeps nothing; `OutOfHostMemory`.
+        Raises `Misuse` for a named tag whose policy keeps no bytes, and `OutOfHostMemory`.
         """
         call(library().memsaver_prepare, self._handle, *names_of(tags))
 
     def invalidate(self, tags: TagList = None) -> None:
-        """The program has changed bytes that a policy may have saved before: save them again at the next pause.
+        """Marks bytes that a policy may have saved as changed: the next pause saves them again.
 
-        `Misuse` for a tag that was named and whose policy keeps nothing.
+        Raises `Misuse` for a named tag whose policy keeps no bytes.
         """
         call(library().memsaver_invalidate, self._handle, *names_of(tags))
 
     def invalidate_range(self, pointer: int, bytes: int) -> None:
-        """As `invalidate()`, of `bytes` at `pointer` (or inside its block). With `FileSource` they have no home in a file from
-        now on: pauses save them. Other policies take it for their tag."""
+        """Marks `bytes` at `pointer` (which may point into a block) as changed. With `FileSource` these bytes no longer
+        come from a file, and pauses save them. Other policies invalidate the whole tag.
+        """
         call(library().memsaver_invalidate_range, self._handle, pointer_of(pointer), bytes_of(bytes, "a size"))
 
     def load(self, pointer: int, bytes: int, path: str | os.PathLike[str], offset: int = 0) -> None:
-        """Fills `bytes` at `pointer` (or inside its block), in a tag with `FileSource`, with those of a file from `offset` on,
-        now and at every later resume; a pause saves nothing of them. On return every stream sees them.
+        """Fills `bytes` at `pointer` (which may point into a block), in a tag with `FileSource`, from a file starting
+        at `offset`, now and at every later resume. A pause does not save these bytes. On return every stream sees
+        them.
 
-        Waits for no work that still uses the old bytes. The path is used again as it stands.
+        Does not wait for work that still uses the old bytes. The path is used again unchanged.
 
-        Raises `Misuse` (paused, another policy, fewer bytes in the file), `DriverError` where the file cannot be opened or
-        read, and `SourceChanged`. If the file could not be had at all, nothing has changed.
+        Raises `Misuse` (paused, another policy, the file is too short), `DriverError` if the file cannot be opened or
+        read, and `SourceChanged`. If the file could not be opened, nothing has changed.
         """
         sizes = bytes_of(bytes, "a size"), os.fsencode(path), bytes_of(offset, "an offset")
         call(library().memsaver_load, self._handle, pointer_of(pointer), *sizes)
 
     def forget_backup(self, tags: TagList = None) -> None:
-        """What is kept of paused memory goes, with its room: a resume brings the memory back with undefined bytes."""
+        """Discards the backups of paused memory and releases their storage. A resume then maps memory with undefined
+        bytes.
+        """
         call(library().memsaver_forget_backup, self._handle, *names_of(tags))
 
     # --- Hooks ---
 
     def add_hook(self, moment: Moment, function: Callable[[HookEvent], object]) -> Hook:
-        """Runs `function` at a moment, on the thread that pauses or resumes; hooks of one moment in the order of adding.
+        """Adds a hook: runs `function` at a moment, on the thread that pauses or resumes. Hooks of one moment run in
+        the order in which they were added.
 
-        It may allocate and free, but not pause, resume, exchange, trim, drop or close. What it raises, the caller of the
-        pause or resume gets. Before, it refuses the operation: nothing happens, and later hooks do not run. After, the
-        operation is done, and all other hooks still run; of several exceptions the caller gets the first, and
-        `sys.unraisablehook` the others. Hooks that run after do not run when the operation failed.
+        A hook may allocate and free, but not pause, resume, exchange, trim, drop or close. Its exceptions are raised to
+        the caller of the pause or resume. An exception before the operation refuses it: nothing is done, and later
+        hooks do not run. An exception after it does not undo the operation, and all other hooks still run; the first of
+        several exceptions is raised to the caller, the others go to `sys.unraisablehook`. Hooks that run after do not
+        run if the operation failed.
         """
         if not isinstance(moment, Moment):
             raise TypeError(f"a hook runs at a Moment, not at {moment!r}")
@@ -716,7 +758,8 @@ class Saver:
     # --- Usage ---
 
     def usage(self) -> Usage:
-        """Who holds what: a row for each tag on each device, plain memory included, and one for each device."""
+        """Returns the memory usage: a row for each tag on each device, plain memory included, and one for each device.
+        """
         json = c_void_p()
         call(library().memsaver_get_usage_json, self._handle, byref(json))
         assert json.value is not None
@@ -726,16 +769,16 @@ class Saver:
             library().memsaver_free_text(json)
 
     def totals(self, tags: TagList = None) -> Totals:
-        """The sums of some tags' usage on all their devices. Every tag (None) includes plain memory."""
+        """Returns the sums of some tags' usage on all their devices. Every tag (None) includes plain memory."""
         sums = _abi.Usage()
         call(library().memsaver_get_usage, self._handle, *names_of(tags), byref(sums))
         return totals_of(sums)
 
 
 class Arena:
-    """One tag's memory on one device; allocating through it looks nothing up. Made by `Saver.arena()`.
+    """One tag's memory on one device; allocating through it needs no lookup. Made by `Saver.arena()`.
 
-    Keeps the saver alive. Its end is not the tag's: blocks live on, until `Saver.drop()` or `Saver.close()`.
+    Keeps the saver alive. Destroying it does not end the tag: blocks live until `Saver.drop()` or `Saver.close()`.
     """
 
     def __init__(self, saver: Saver, tag: str, handle: Handle) -> None:
@@ -744,13 +787,13 @@ class Arena:
         self._handle = handle
 
     def allocate(self, bytes: int, *, alignment: int = 0, stream: Stream = None) -> int:
-        """As `Saver.allocate()`, from this arena."""
+        """Allocates from this arena; see `Saver.allocate()`."""
         sizes = bytes_of(bytes, "a size"), bytes_of(alignment, "an alignment")
         loaded = library()
         return _allocate(loaded.memsaver_arena_allocate_on, loaded.memsaver_arena_allocate, stream, self._handle, *sizes)
 
     def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
-        """As `Saver.free()`, for blocks of this arena."""
+        """Frees a block of this arena; see `Saver.free()`."""
         loaded = library()
         functions = (
             loaded.memsaver_arena_deallocate,
@@ -762,7 +805,7 @@ class Arena:
     def buffer(
         self, shape: int | Sequence[int], dtype: DType = "|u1", *, alignment: int = 0, stream: Stream = None
     ) -> Buffer:
-        """As `Saver.buffer()`, from this arena."""
+        """Allocates an array from this arena; see `Saver.buffer()`."""
         like = View(-1, shape, dtype, self.saver._on_gpu)
         pointer = self.allocate(like.bytes, alignment=alignment, stream=stream)
         return Buffer(like, pointer, self.free, library().memsaver_arena_deallocate, self._handle)
@@ -770,21 +813,22 @@ class Arena:
     def elastic(
         self, bytes: int, *, granularity: int = 0, on_reclaim: Callable[[int], object] | None = None
     ) -> Elastic:
-        """`bytes` of addresses, without memory so far; they may be more than the device has.
+        """Reserves `bytes` of addresses, without memory; the range may exceed the device's memory.
 
-        granularity: bytes of one step, rounded up to the device's pages; 0: 64 MiB.
-        on_reclaim: asked where the device lacks memory that idle tags do not make up for, on the thread that wants it: told
-            how many bytes are wanted, it releases what it can spare and answers how many bytes that were. What it raises, the
-            caller gets, unless the call succeeds all the same, as `reclaim()` does: then `sys.unraisablehook`.
+        granularity: bytes of one step, rounded up to whole pages; 0: 64 MiB.
+        on_reclaim: called with a number of bytes when the device lacks memory that idle tags cannot supply, on the
+            thread that needs it. It releases memory that it can spare and returns the bytes released. Its exceptions
+            are raised to the caller, unless the call succeeds anyway, as `reclaim()` does: then they go to
+            `sys.unraisablehook`.
         """
         return Elastic(self, bytes, granularity, on_reclaim)
 
     def region(self) -> Region:
-        """As `Saver.region()`, with this arena."""
+        """Returns a region of this arena; see `Saver.region()`."""
         return self.saver.region(self)
 
     def usage(self) -> Totals:
-        """This arena's usage, also once the saver is closed. Of a tag that was dropped it is `Misuse`."""
+        """Returns this arena's usage, even after the saver was closed. `Misuse` if the tag was dropped."""
         sums = _abi.Usage()
         call(library().memsaver_get_arena_usage, self._handle, byref(sums))
         return totals_of(sums)
@@ -803,7 +847,7 @@ def _priority(priority: int) -> int:
 
 
 def gpu_available(device: int = 0) -> bool:
-    """Whether `Saver(device)` can be made of that GPU. Makes no context."""
+    """Returns whether `Saver(device)` can be created for that GPU. Creates no context."""
     with contextlib.suppress(Error):
         call(library().memsaver_gpu_available, _device(device))
         return True
@@ -811,10 +855,10 @@ def gpu_available(device: int = 0) -> bool:
 
 
 def gpu_count() -> int:
-    """How many GPUs the driver shows, usable or not; 0 where there is no driver."""
+    """Returns the number of GPUs that the driver reports, usable or not; 0 if there is no driver."""
     return int(library().memsaver_gpu_count())
 
 
 def version() -> str:
-    """The version of the library that runs: "0.2.0"."""
+    """Returns the version of the loaded library, such as "0.2.0"."""
     return text(library().memsaver_version_text())

@@ -1,7 +1,7 @@
-"""What can go wrong: one class for each failure of the C interface, all of them an `Error`.
+"""Exceptions: one class for each failure of the C interface, all derived from `Error`.
 
-Each is also what Python would call it, so that `except MemoryError` or `except TimeoutError` works. The text is the
-library's own.
+Each class also derives from the closest built-in exception, so that `except MemoryError` or `except TimeoutError`
+works. The text is the library's own.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = [
 
 
 class Error(Exception):
-    """What every failure of memsaver is."""
+    """The base class of all memsaver exceptions."""
 
-    #: The C interface's result; 0 where Python found the failure before the library was asked.
+    #: The result of the C interface; 0 if Python detected the error without calling the library.
     result: int = 0
-    #: What the driver answered, and its name for that ("CUDA_ERROR_INVALID_VALUE"); 0 and "" where no driver call failed.
+    #: The driver's error code and its name ("CUDA_ERROR_INVALID_VALUE"); 0 and "" if no driver call failed.
     driver_code: int = 0
     driver_name: str = ""
-    #: The tag concerned; "" where none is, or several are.
+    #: The tag concerned; "" if there is none, or several.
     tag: str = ""
-    #: What a pause, resume or trim had done before it failed; None of other calls.
+    #: What a pause, resume or trim had done before it failed; None for other calls.
     report: Report | None = None
 
     def __str__(self) -> str:
@@ -45,55 +45,55 @@ class Error(Exception):
 
 
 class OutOfMemory(Error, MemoryError):
-    """The device has no room. Nothing changed; the same call succeeds once there is room."""
+    """The device is out of memory. Nothing changed; the same call succeeds once enough memory is free."""
 
-    #: What the call wanted to take of the device, in bytes.
+    #: Device memory that the call needed, in bytes.
     needed_bytes: int = 0
-    #: What was free there after the failure, in bytes.
+    #: Device memory that was free after the failure, in bytes.
     free_bytes: int = 0
 
 
 class OutOfHostMemory(Error, MemoryError):
-    """The host has no room. The memory concerned is still active."""
+    """The host is out of memory. The memory concerned is still active."""
 
 
 class Misuse(Error, ValueError):
-    """The program asked for something that cannot be meant. The text says what."""
+    """Invalid arguments, or a call in the wrong state. The text gives details."""
 
 
 class NotIdle(Error, TimeoutError):
-    """The device was still at work when the time allowed ran out. Nothing changed."""
+    """The device was still busy, or a tag still in use, at the timeout. Nothing changed."""
 
 
 class DeviceLost(Error, RuntimeError):
-    """The device or its context is lost. Backups stay readable, closing works."""
+    """The device or its context is lost. Backups stay readable and closing works."""
 
 
 class DriverError(Error, RuntimeError):
-    """A driver call failed in some other way."""
+    """A driver call failed for another reason."""
 
 
 class Unavailable(Error, RuntimeError):
-    """There is no usable device, driver or library, or the machine or the library lacks what was asked for."""
+    """There is no usable device, driver or library, or the machine or the library lacks a requested feature."""
 
 
 class BackupDamaged(Error, RuntimeError):
-    """Kept bytes are not those that were saved (`verified=True`). The memory is still paused."""
+    """A backup does not match its checksum (`verified=True`). The memory is still paused."""
 
 
 class SourceChanged(Error, RuntimeError):
-    """A file that bytes were loaded from is not what it was. What is paused stays so, until the file is back."""
+    """A file that bytes were loaded from has changed. Paused memory stays paused until the original file is back."""
 
 
 class HookFailed(Error, RuntimeError):
-    """A hook that is not Python's refused. What a hook in Python raises is raised as it is."""
+    """A hook not written in Python refused. Exceptions of Python hooks are raised unchanged."""
 
 
 class InternalError(Error, RuntimeError):
-    """Something happened that the library does not know of."""
+    """An error that the library does not know."""
 
 
-# By the C interface's result. What a later library adds is an Error.
+# By result of the C interface. Unknown results of newer libraries become Error.
 BY_RESULT: dict[int, type[Error]] = {
     1: OutOfMemory,
     2: OutOfHostMemory,

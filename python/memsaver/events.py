@@ -1,4 +1,4 @@
-"""What callbacks are told."""
+"""The arguments of callbacks."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class Moment(enum.Enum):
 
 
 class EventKind(enum.IntEnum):
-    """What an event tells of."""
+    """The kind of an event."""
 
-    IGNORED = 0  #: a failure where nothing could be returned
-    RETRIED = 1  #: the device had no room; unused memory was given back and the call tried again
-    TRIMMED = 2  #: memory that nobody used was given back
-    FELL_BACK = 3  #: something is done in a slower way than was asked for
-    WARNED = 4  #: something was done as asked that may not have been meant
-    BEGAN = 5  #: a pause, resume, trim, save or restore; `ENDED` follows, whatever happens
+    IGNORED = 0  #: a failure that no call could report
+    RETRIED = 1  #: the device was out of memory; unused memory was released and the call retried
+    TRIMMED = 2  #: unused memory was released
+    FELL_BACK = 3  #: a slower fallback is used instead of the requested method
+    WARNED = 4  #: the request was carried out, but may be a mistake
+    BEGAN = 5  #: a pause, resume, trim, save or restore began; `ENDED` always follows
     ENDED = 6
     PROGRESS = 7  #: `bytes_done` of `bytes_total` have been copied
 
 
 @dataclass(frozen=True)
 class Event:
-    """What the library tells besides what it returns."""
+    """A message from the library to the program."""
 
-    kind: int  #: an EventKind; a number where the library is newer than this package
+    kind: int  #: an EventKind; a plain number if the library is newer than this package
     device: int
-    tag: str  #: "" where no single tag is concerned
+    tag: str  #: "" if the event does not concern a single tag
     text: str
     bytes_done: int = 0
     bytes_total: int = 0
@@ -46,19 +46,19 @@ class Event:
 
 @dataclass(frozen=True)
 class HookEvent:
-    """What a hook is told."""
+    """The argument of a hook."""
 
     moment: Moment
     tags: tuple[str, ...]
-    report: Report  #: what was done; all 0 before
+    report: Report  #: what was done; all 0 in hooks that run before
 
 
 @dataclass(frozen=True)
 class NoRoom:
-    """A call found no room, though memory that nobody uses was given back first."""
+    """Describes a call that is out of device memory although unused memory was released first."""
 
-    bytes: int  #: that the call wants to take of the device
-    free_bytes: int  #: of the device, when it was asked
+    bytes: int  #: device memory that the call needs; 0 if the failed call did not request bytes
+    free_bytes: int  #: free device memory at the time of the query, the margin included
     device: int
-    tag: str  #: whose memory it would be; "" where it is that of several
-    missing_bytes: int  #: that the device lacks for the call, and its margin; at least 1
+    tag: str  #: the tag that needs the memory; "" if there are several
+    missing_bytes: int  #: device memory missing for the call and its margin; at least 1

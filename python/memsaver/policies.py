@@ -1,4 +1,4 @@
-"""What becomes of the bytes of a paused tag."""
+"""Policies: what happens to the bytes of a paused tag."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from memsaver.errors import Misuse
 
 __all__ = ["Discard", "FileBackup", "FileSource", "HostBackup", "Policy", "Zero"]
 
-#: When bytes are saved: at every pause; or at the first, and again after `Saver.invalidate()`.
+#: When bytes are saved: at every pause; or at the first pause, and again after `Saver.invalidate()`.
 Refresh: TypeAlias = Literal["every_pause", "once"]
-#: What host memory is: "pinned" is reached at the link's full speed and cannot be swapped; "pageable" is ordinary memory,
-#: reached through a bounded ring of pinned buffers.
+#: The kind of host memory: "pinned" is copied at the full speed of the link and cannot be swapped; "pageable" is
+#: ordinary memory, copied through a bounded ring of pinned buffers.
 Storage: TypeAlias = Literal["pinned", "pageable"]
 
 
 @dataclass(frozen=True)
 class Discard:
-    """Bytes are undefined after a resume. What a tag without a policy gets."""
+    """Bytes are undefined after a resume. The default policy."""
 
-    #: Every byte of resumed memory reads as this value (0 to 255), to show what was wrongly assumed to survive.
+    #: Fill resumed memory with this byte (0 to 255) to expose code that relies on discarded bytes.
     poison: int | None = None
 
 
@@ -35,17 +35,18 @@ class Zero:
 @dataclass(frozen=True, kw_only=True)
 class _Backup:
     refresh: Refresh = "every_pause"
-    #: The room is kept after a resume for the next pause, which is then faster. With refresh="once" it is kept anyway.
+    #: Keep the storage after a resume, which makes the next pause faster. With refresh="once" it is always kept.
     retain: bool = True
-    #: With refresh="once": a pause is `Misuse` where bytes changed although nobody called `invalidate()`. Costs a copy.
+    #: With refresh="once": a pause is `Misuse` if bytes changed without a call of `invalidate()`. Costs a copy.
     check: bool = False
-    #: Checksums are taken on the way out, and compared before bytes come back: `BackupDamaged`.
+    #: Compute checksums when saving and compare them before restoring; a mismatch is `BackupDamaged`.
     verified: bool = False
-    #: Bytes are coded on the device, without loss, and kept coded. Where nvCOMP 6 (on a host, LZ4) is missing: `Unavailable`.
+    #: Compress bytes on the device, losslessly, and keep them compressed. `Unavailable` without nvCOMP 6 (for host
+    #: memory, LZ4).
     compressed: bool = False
-    #: Threads of a copy; 0: the library's default.
+    #: Threads per copy; 0: the library's default.
     threads: int = 0
-    #: The most pinned memory for bytes on their way; 0: the library's default.
+    #: Maximum pinned memory for copies in flight; 0: the library's default.
     ring_bytes: int = 0
 
 
@@ -58,20 +59,22 @@ class HostBackup(_Backup):
 
 @dataclass(frozen=True)
 class FileBackup(_Backup):
-    """Bytes are kept in a file in `directory` that has no name and goes with the tag."""
+    """Bytes are kept in an unnamed file in `directory` that is deleted with the tag."""
 
     directory: str | os.PathLike[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource:
-    """What `Saver.load()` filled comes from its file again, and is never saved; the rest is kept in pinned host memory."""
+    """Bytes filled by `Saver.load()` are read from their file again and never saved. All other bytes are kept in pinned
+    host memory.
+    """
 
-    #: Host memory is kept after a load or a resume, for the next one.
+    #: Keep host memory after a load or a resume, for the next one.
     retain: bool = True
-    #: Readers; 0: the library's default.
+    #: Reader threads; 0: the library's default.
     threads: int = 0
-    #: Pinned memory for bytes on their way; 0: the library's default.
+    #: Pinned memory for copies in flight; 0: the library's default.
     ring_bytes: int = 0
 
 
@@ -88,7 +91,7 @@ def _one_of(value: str, choices: dict[str, int], what: str) -> int:
 
 
 def to_c(policy: Policy | None) -> _abi.Policy | None:
-    """The C interface's form of a policy."""
+    """Converts a policy for the C interface."""
     if policy is None:
         return None
     if isinstance(policy, Discard):

@@ -1,4 +1,4 @@
-"""What operations did, and who holds what: data, printable."""
+"""Reports of operations, and memory usage: printable data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ArenaUsage", "DeviceUsage", "Info", "Reclaimed", "Report", "Residenc
 
 
 def format_bytes(count: int) -> str:
-    """As the library prints sizes: "64.00 MiB"."""
+    """Formats a size like the library: "64.00 MiB"."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if value < 1024:
@@ -25,16 +25,16 @@ def format_bytes(count: int) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """What a pause, resume, exchange or trim did. Sums over all tags; physical bytes where nothing else is said."""
+    """What a pause, resume, exchange or trim did: sums over all tags, in physical bytes unless stated otherwise."""
 
-    released_bytes: int = 0  #: given back to the device, those held so far included
+    released_bytes: int = 0  #: released to the device, including previously held bytes
     saved_bytes: int = 0  #: copied to backups
-    restored_bytes: int = 0  #: copied, or filled, from backups
-    mapped_bytes: int = 0  #: taken from the device, or from a tag that went
-    handed_bytes: int = 0  #: of these, passed on by a tag that went, and never released
-    held_bytes: int = 0  #: that could not be given back yet; the next call tries again
+    restored_bytes: int = 0  #: copied or filled from backups
+    mapped_bytes: int = 0  #: taken from the device, or from a tag paused by the same exchange
+    handed_bytes: int = 0  #: of the mapped bytes, those handed over from a paused tag without being released
+    held_bytes: int = 0  #: could not be released yet; the next call retries
     elapsed_ns: int = 0  #: the whole call in nanoseconds, hooks excluded
-    waited_ns: int = 0  #: for devices' work before anything was done, in nanoseconds: the longest of all tags
+    waited_ns: int = 0  #: waiting for devices before the operation, in nanoseconds: the maximum over all tags
 
     def __str__(self) -> str:
         counts = {
@@ -53,31 +53,31 @@ class Report:
 class Totals:
     """The sums of some arenas' usage, in bytes."""
 
-    arenas: int = 0  #: how many arenas these are the sums of
+    arenas: int = 0  #: number of arenas summed up
     reserved_bytes: int = 0  #: addresses
     mapped_bytes: int = 0  #: physical memory owned, held bytes included
-    held_bytes: int = 0  #: of these, what the driver refused to take back so far
+    held_bytes: int = 0  #: of these, memory that the driver refused to release so far, or that work may still touch
     used_bytes: int = 0  #: live blocks, as requested, paused or not
-    paused_bytes: int = 0  #: addresses whose memory is away
+    paused_bytes: int = 0  #: addresses whose memory is paused
     backed_up_bytes: int = 0  #: held by policies, on the host or in files
     blocks: int = 0  #: live blocks
-    peak_mapped_bytes: int = 0  #: the most that was ever mapped; of several arenas, the sum of their peaks
-    pauses: int = 0  #: how often memory went away, since the arenas were made
-    resumes: int = 0  #: and how often it came back
-    released_total_bytes: int = 0  #: physical memory that pauses gave back, summed up
-    saved_total_bytes: int = 0  #: copied to backups
-    restored_total_bytes: int = 0  #: copied, or filled, from them
-    elastic_bytes: int = 0  #: of what is used now: committed in elastic ranges
+    peak_mapped_bytes: int = 0  #: peak of mapped bytes; for several arenas, the sum of their peaks
+    pauses: int = 0  #: number of pauses since the arenas were made
+    resumes: int = 0  #: number of resumes
+    released_total_bytes: int = 0  #: total physical memory released by pauses
+    saved_total_bytes: int = 0  #: total bytes copied to backups
+    restored_total_bytes: int = 0  #: total bytes copied or filled from backups
+    elastic_bytes: int = 0  #: of the used bytes, those committed in elastic ranges
 
 
 @dataclass(frozen=True)
 class ArenaUsage:
-    """One tag on one device, in bytes. The fields are those of `Totals`, and whose they are."""
+    """One tag on one device, in bytes. Has the fields of `Totals`, and those of the tag."""
 
     tag: str
     device: int
     policy: str
-    #: "active", "paused", "partly paused", "arriving", "empty", "plain" (switched off, or plain memory) or "closed".
+    #: "active", "paused", "partly paused", "arriving", "empty", "plain" (disabled saver, or plain memory) or "closed".
     state: str
     reserved_bytes: int = 0
     mapped_bytes: int = 0
@@ -93,41 +93,41 @@ class ArenaUsage:
     saved_total_bytes: int = 0
     restored_total_bytes: int = 0
     elastic_bytes: int = 0
-    users: int = 0  #: living uses that name the tag
-    evictable: bool = False  #: whether uses of other tags and `reclaim()` may pause it while nobody uses it
-    priority: int = 0  #: those of the lowest are paused first
-    age_ns: int = 0  #: since its last use began or ended; 0 if it was never in one
+    users: int = 0  #: current uses that name the tag
+    evictable: bool = False  #: whether uses of other tags and `reclaim()` may pause it while it is not in use
+    priority: int = 0  #: tags of the lowest priority are paused first
+    age_ns: int = 0  #: time since its last use began or ended; 0 if it was never in one
 
 
 @dataclass(frozen=True)
 class Residency:
-    """What uses and `reclaim()` have done since the saver was made."""
+    """Statistics of uses and `reclaim()` since the saver was created."""
 
-    hits: int = 0  #: uses whose tags were all there
-    misses: int = 0  #: uses that had to bring something, or to wait for who did
+    hits: int = 0  #: uses whose tags were all resident
+    misses: int = 0  #: uses that had to resume a tag, or to wait for a resume
     waits: int = 0  #: uses that waited for other threads' uses, pauses or moves
     evictions: int = 0  #: tags that were paused for others
     brought_bytes: int = 0  #: physical memory that uses took from the device
-    restored_bytes: int = 0  #: of backups, that uses brought back
-    evicted_bytes: int = 0  #: physical memory that evictions gave back
-    saved_bytes: int = 0  #: that evictions copied to backups
-    most_passed: int = 0  #: the most later uses that one waiting use was ever passed by
+    restored_bytes: int = 0  #: bytes of backups restored by uses
+    evicted_bytes: int = 0  #: physical memory released by evictions
+    saved_bytes: int = 0  #: copied to backups by evictions
+    most_passed: int = 0  #: the largest number of later uses that overtook one waiting use
 
 
 @dataclass(frozen=True)
 class Reclaimed:
-    """What `Saver.reclaim()` got, in bytes of physical memory."""
+    """The result of `Saver.reclaim()`, in bytes of physical memory."""
 
     wanted_bytes: int = 0
-    unused_bytes: int = 0  #: given back of what nobody used
-    elastic_bytes: int = 0  #: given back by owners of elastic memory, whom it asked
-    evicted_bytes: int = 0  #: given back by pausing idle tags
-    saved_bytes: int = 0  #: that these pauses copied to backups
-    text: str = ""  #: all of it in a line: also why not more, and who holds the rest
+    unused_bytes: int = 0  #: unused memory released
+    elastic_bytes: int = 0  #: released by `on_reclaim` callbacks of elastic ranges
+    evicted_bytes: int = 0  #: released by pausing idle tags
+    saved_bytes: int = 0  #: copied to backups by these pauses
+    text: str = ""  #: one line that also says why it was not more, and who holds the rest
 
     @property
     def bytes(self) -> int:
-        """What the device got back in all."""
+        """The total bytes released."""
         return self.unused_bytes + self.elastic_bytes + self.evicted_bytes
 
     def __str__(self) -> str:
@@ -136,21 +136,21 @@ class Reclaimed:
 
 @dataclass(frozen=True)
 class DeviceUsage:
-    """A whole device, in bytes, whoever holds them."""
+    """A whole device, in bytes, across all processes."""
 
     device: int
     total_bytes: int = 0
-    used_bytes: int = 0  #: by everybody, as the driver reports it
+    used_bytes: int = 0  #: by all processes, as reported by the driver
     mapped_bytes: int = 0  #: by this saver
     unexplained_bytes: int = 0  #: the rest: contexts, other allocators, other processes
-    known: bool = True  #: whether the driver said so; else all but `mapped_bytes` is 0
+    known: bool = True  #: whether the driver reported it; otherwise all fields except `mapped_bytes` are 0
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Who holds what. `print(saver.usage())` is a table; iterating gives the arenas' rows.
+    """Memory usage. `print(saver.usage())` prints a table; iterating yields the arenas' rows.
 
-    In the table *reserved* are addresses, *mapped* is the device's memory now and *peak* the most of it so far, *used* are
+    In the table, *reserved* is address space, *mapped* is device memory now and *peak* its maximum so far, *used* is
     live blocks, and *backed up* is what the policy keeps on the host or in files.
     """
 
@@ -165,7 +165,7 @@ class Usage:
         return len(self.arenas)
 
     def as_dict(self) -> dict[str, Any]:
-        """{"arenas": [{"tag": ..., ...}, ...], "devices": [...], "residency": {...}}, as JSON would have it."""
+        """Returns {"arenas": [{"tag": ..., ...}, ...], "devices": [...], "residency": {...}}, suitable for JSON."""
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
@@ -196,12 +196,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class Info:
-    """What a saver stands on. Bytes are the whole device's, whoever holds them."""
+    """A saver's driver and device. Bytes are those of the whole device, across all processes."""
 
-    on_gpu: bool  #: else host memory
+    on_gpu: bool  #: otherwise host memory
     device: int
     enabled: bool
-    granularity: int  #: the unit of pages, in bytes
+    granularity: int  #: page granularity in bytes
     free_bytes: int
     total_bytes: int
     name: str
@@ -216,7 +216,7 @@ def totals_of(raw: _abi.Usage) -> Totals:
 
 
 def _row(kind: type[Any], values: dict[str, Any]) -> Any:
-    """A later library may tell more."""
+    """Builds a row; ignores fields added by newer libraries."""
     known = {each.name for each in dataclasses.fields(kind)}
     return kind(**{name: value for name, value in values.items() if name in known})
 

@@ -1,17 +1,17 @@
-"""PyTorch's tensors in a saver's memory.
+"""PyTorch tensors in a saver's memory.
 
     with memsaver.torch.region(saver, "weights"):
-        model = Model().cuda()  # its tensors are of the tag "weights"
+        model = Model().cuda()  # its tensors belong to the tag "weights"
     saver.pause("weights")
 
-Needs PyTorch 2.8 or later, and a saver on the GPU. What PyTorch allocates on this thread inside a region comes from a
-`torch.cuda.MemPool` of the tag; nothing else does. PyTorch takes memory in segments and keeps those that no tensor uses:
-`release()` gives them back. What the thread of a backward pass allocates is not the region's.
+Requires PyTorch 2.8 or later, and a saver on the GPU. Inside a region, PyTorch's allocations on this thread come from a
+`torch.cuda.MemPool` of the tag; no others do. PyTorch allocates memory in segments and caches segments that no tensor
+uses: `release()` releases them. Allocations of the thread of a backward pass are not in the region.
 
-A tensor is paused with its tag, and keeps its address. Let tensors go before their tag is dropped or the saver closed: they
-are dangling pointers then. Do not use it while it is paused, nor free all of a device's cached
-memory (`torch.cuda.empty_cache()`) on another thread while `on_event` or a hook runs: it may hold Python's lock and wait for
-the library's.
+A tensor is paused with its tag, and keeps its address. Destroy tensors before their tag is dropped or the saver closed,
+because they are dangling pointers afterwards. Do not use a tensor while it is paused. Do not free all of a device's
+cached memory (`torch.cuda.empty_cache()`) on another thread while `on_event` or a hook runs: that thread may hold the
+GIL and wait for the library's lock.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ __all__ = ["region", "release"]
 
 
 class _Pools:
-    """Of one tag of one saver on one device. A pool serves one region at a time, for PyTorch asks that of it. Does not keep
-    the saver."""
+    """The pools of one tag of one saver on one device. A pool serves one region at a time, as PyTorch requires. Does
+    not keep the saver alive.
+    """
 
     def __init__(self, arena: Handle) -> None:
         self.arena = arena
@@ -41,8 +42,9 @@ class _Pools:
 
 
 class _Region:
-    """A region that is open on this thread. PyTorch asks the outermost pool first: those around the innermost are left
-    for as long as that is open."""
+    """An open region of this thread. PyTorch uses the outermost pool first, so the regions around the innermost one are
+    left while that one is open.
+    """
 
     def __init__(self, pool: Any, device: int) -> None:
         self.pool = pool
@@ -66,7 +68,7 @@ class _Open(threading.local):
 
 _lock = threading.Lock()  # guards the pools
 _pools: weakref.WeakKeyDictionary[Saver, dict[tuple[str, int], _Pools]] = weakref.WeakKeyDictionary()
-_allocator: Any = None  # as long as the process: pools hold its address
+_allocator: Any = None  # lives as long as the process, because pools hold its address
 _open = _Open()
 
 
@@ -79,7 +81,7 @@ def _torch() -> Any:
 
 
 def _the_allocator() -> Any:
-    """PyTorch's wrapper of libmemsaver's two functions."""
+    """Returns PyTorch's wrapper of libmemsaver's two functions."""
     global _allocator
     with _lock:
         if _allocator is None:
@@ -101,14 +103,16 @@ def _check(saver: Saver) -> None:
 
 
 def _pools_of(saver: Saver, tag: str, device: int) -> _Pools:
-    """Of a tag that is made if there is none. One that was dropped, and made anew, gets new ones."""
+    """Returns the pools of a tag, which is made if it does not exist. A tag that was dropped and made anew gets new
+    pools.
+    """
     arena = saver.arena(tag, device=device)
     with _lock:
         if (tags := _pools.get(saver)) is None:
             tags = _pools[saver] = {}
             saver._leavers.append(_release)
         found = tags.get((tag, device))
-    if found is None or _ended(found.arena):  # not while the lock is held: it may call back
+    if found is None or _ended(found.arena):  # without the lock, because it may call back
         found = _Pools(arena._handle)
         with _lock:
             tags[tag, device] = found
@@ -116,7 +120,7 @@ def _pools_of(saver: Saver, tag: str, device: int) -> _Pools:
 
 
 def _ended(arena: Handle) -> bool:
-    """Only allocating tells."""
+    """Returns whether the arena's tag was dropped, which only an allocation can detect."""
     pointer = c_void_p()
     with contextlib.suppress(OutOfMemory):
         try:
@@ -129,16 +133,17 @@ def _ended(arena: Handle) -> bool:
 
 @contextlib.contextmanager
 def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[None]:
-    """What PyTorch allocates for this thread inside is memory of the tag, which is made if there is none.
+    """Inside the region, PyTorch's allocations on this thread use memory of the tag, which is made if it does not
+    exist.
 
-    Regions of other threads, of the same tag too, and regions inside this one are well: an inner one overrides an outer
+    Works with regions of other threads, even of the same tag, and with nested regions: an inner one overrides an outer
     one. Memory for `torch.cuda.graph` captures comes from the graph's own pool.
 
     device: the GPU's number; None: the saver's. The region does not change PyTorch's current device.
 
-    Raises `Unavailable` without PyTorch 2.8, where the library has no functions for it, and where PyTorch does not take
-    its memory from the region, as when `torch.cuda.use_mem_pool` or versions with expandable segments stand in the way;
-    `Misuse` for a saver on host memory. Where there is no room, PyTorch raises `torch.OutOfMemoryError`.
+    Raises `Unavailable` without PyTorch 2.8, if the library has no functions for it, and if PyTorch does not allocate
+    from the region, for example because of `torch.cuda.use_mem_pool` or of versions with expandable segments; `Misuse`
+    for a saver on host memory. If memory is exhausted, PyTorch raises `torch.OutOfMemoryError`.
     """
     torch = _torch()
     _check(saver)
@@ -148,7 +153,7 @@ def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[Non
     with _lock:
         pool = pools.idle.pop() if pools.idle else None
     if pool is None:
-        with torch.cuda.device(number):  # a pool is of the device that is current when it is made
+        with torch.cuda.device(number):  # a pool belongs to the device that is current when it is made
             pool = torch.cuda.MemPool(allocator)
     around = _open.regions[-1] if _open.regions else None
     mine = _Region(pool, number)
@@ -175,7 +180,7 @@ def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[Non
 
 
 def _try(torch: Any, saver: Saver, tag: str, device: int) -> None:
-    """PyTorch has settings that make it pass a pool by without a word."""
+    """Checks that PyTorch uses the region, because some of its settings make it ignore a pool silently."""
     tensor = torch.empty(1, dtype=torch.uint8, device=f"cuda:{device}")
     if not saver.owns(tensor.data_ptr()):
         raise Unavailable(
@@ -185,10 +190,10 @@ def _try(torch: Any, saver: Saver, tag: str, device: int) -> None:
 
 
 def release(saver: Saver, tag: str | None = None) -> None:
-    """Gives back the segments that PyTorch keeps for a tag (None: for all) and that no tensor uses.
+    """Releases the segments that PyTorch caches for a tag (None: for all) and that no tensor uses.
 
-    Tensors that live are well, and are counted with the tag until they end; their segments go with the next
-    `torch.cuda.empty_cache()` after that. Regions that are open keep theirs.
+    Live tensors stay valid and are counted with the tag until they are destroyed; their segments are released by the
+    next `torch.cuda.empty_cache()` after that. Open regions keep their segments.
     """
     _release(saver, lambda name: tag is None or name == tag)
 
@@ -201,5 +206,5 @@ def _release(saver: Saver, chosen: Callable[[str], bool]) -> None:
                 gone += pools.idle
                 pools.idle = []
     if gone:
-        gone.clear()  # not while the lock is held: it calls back
+        gone.clear()  # without the lock, because it calls back
         _torch().cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""A saver on host memory for each test; and what says why the tests of a GPU do not run."""
+"""A saver on host memory for each test, and the reason why GPU tests are skipped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture
 def saver() -> Iterator[memsaver.Saver]:
-    """256 MiB of host memory in pages of 64 KiB, closed in the end."""
+    """A saver on 256 MiB of host memory with pages of 64 KiB, closed after the test."""
     with memsaver.Saver("host", host_capacity=256 * MIB, host_granularity=1 << 16) as made:
         yield made
 

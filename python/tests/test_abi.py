@@ -1,4 +1,4 @@
-"""memsaver._abi against include/memsaver/c.h: the names, the orders, the types."""
+"""Checks memsaver._abi against include/memsaver/c.h: names, order and types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_pointer(kind: object) -> bool:
 
 
 def same(declared: str, kind: object) -> bool:
-    """Whether a C type is what ctypes was told."""
+    """Returns whether a C type matches the declared ctypes type."""
     declared = declared.strip()
     if declared.endswith("_function") or "*" in declared:
         return is_pointer(kind)

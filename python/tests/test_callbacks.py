@@ -1,4 +1,4 @@
-"""Hooks, events, and calls that find no room: no exception crosses C, and none is lost."""
+"""Hooks, events, and calls that are out of memory: no exception crosses C, and none is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @contextlib.contextmanager
 def unraisable() -> Iterator[list[BaseException | None]]:
-    """What sys.unraisablehook is told."""
+    """Collects the calls of sys.unraisablehook."""
     told: list[BaseException | None] = []
     before, sys.unraisablehook = sys.unraisablehook, lambda what: told.append(what.exc_value)
     try:
@@ -207,7 +207,7 @@ def test_no_room_that_raises() -> None:
 
 
 def test_hooks_go_with_their_saver() -> None:
-    """Also where a hook keeps the saver, and a block of it."""
+    """Holds even if a hook refers to the saver and one of its blocks."""
 
     class Engine:
         def __init__(self) -> None:
@@ -228,7 +228,7 @@ def test_hooks_go_with_their_saver() -> None:
 
 
 def test_failures_keep_no_saver() -> None:
-    """Memory goes back with the last reference, not with the next collection."""
+    """Memory is released with the last reference, not by the next garbage collection."""
     saver = Saver("host", host_capacity=8 * MIB)
     saver.allocate(1, "a")
     with contextlib.suppress(memsaver.Misuse):
@@ -246,7 +246,9 @@ def test_failures_keep_no_saver() -> None:
 
 
 def test_garbage_is_collected_in_an_event() -> None:
-    """What ends there is given back after the call: the library may hold a lock that giving back takes."""
+    """Objects destroyed in a callback are released after the call, because the library may hold a lock that releasing
+    takes.
+    """
     freed = threading.Event()
 
     def on_event(event: Event) -> None:
@@ -270,7 +272,7 @@ def test_garbage_is_collected_in_an_event() -> None:
 
 
 def test_a_callback_that_c_still_has() -> None:
-    """A saver may be gone for Python while C ends it."""
+    """The Python saver may already be destroyed while C closes it."""
     from memsaver import _callbacks
 
     event = _abi.Event(kind=99, tag=b"t", text=b"x")
@@ -295,7 +297,7 @@ def test_a_hook_that_nobody_called() -> None:
 
 
 def test_a_handle_that_ends_in_a_call_of_it() -> None:
-    """The last one out gives it back; it is null for who comes later."""
+    """The last call in progress releases the handle; later calls get null."""
     ended: list[int | None] = []
     handle = Handle(lambda given: ended.append(given.value))
     handle._as_parameter_.value = 7

@@ -1,4 +1,4 @@
-"""The pages' Python runs, but for what says that it is a fragment."""
+"""The Python code of the pages runs, except for marked fragments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver that fails as it is told: the stub of libcuda that the C++ tests use, which MEMSAVER_STUB_LIBCUDA names."""
+"""Failures of the driver, with the stub of libcuda of the C++ tests, which MEMSAVER_STUB_LIBCUDA names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INVALID_VALUE, NO_MEMORY, ILLEGAL_ADDRESS = 1, 2, 700
 
 @pytest.fixture
 def fail() -> Iterator[Callable[[str, int], None]]:
-    """Sets what a call of the driver answers from now on; 0: it works."""
+    """Sets the result that a driver call returns from now on; 0: success."""
     if "MEMSAVER_STUB_LIBCUDA" not in os.environ:
         pytest.skip("MEMSAVER_STUB_LIBCUDA names no stub of libcuda; ctest sets it")
     stub = ctypes.CDLL(os.environ["MEMSAVER_STUB_LIBCUDA"])

@@ -1,4 +1,4 @@
-"""Each way to fail, as the exception that it is."""
+"""Each failure raises its exception."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_out_of_memory_of_a_resume(saver: Saver) -> None:
 
 
 def test_out_of_host_memory() -> None:
-    """In a process of its own, whose address space ends where the backup would begin."""
+    """Runs in a separate process, whose address space limit leaves no room for the backup."""
     program = """
 import resource
 import memsaver
@@ -106,7 +106,7 @@ except memsaver.OutOfHostMemory as error:
 
 
 def test_not_idle() -> None:
-    """A second pause of a tag does not wait longer than it may for the first, which waits in its event."""
+    """A second pause of a tag times out while the first one waits in its event."""
     first_is_in, second_is_done = threading.Event(), threading.Event()
 
     def on_event(event: memsaver.Event) -> None:

@@ -1,4 +1,4 @@
-"""On a GPU. Nothing of this has to be installed but the driver; PyTorch's part is left out without it."""
+"""Tests on a GPU. Requires only the driver; the PyTorch tests are skipped without PyTorch."""
 
 from __future__ import annotations
 

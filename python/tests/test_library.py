@@ -1,4 +1,4 @@
-"""How the library is found, and what is said where it is not."""
+"""How the library is found, and the error if it is not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Another process, which has loaded nothing yet."""
+    """Runs code in a new process, which has not loaded the library."""
     path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         [sys.executable, "-c", program],

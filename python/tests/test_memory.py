@@ -125,7 +125,7 @@ def test_buffer(saver: Saver, dtype: Any) -> None:
 
 
 def test_a_buffer_that_could_not_be_freed(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It owns its block as before."""
+    """The buffer still owns its block."""
     buffer = saver.buffer(100, tag="a")
 
     def still_there() -> bool:
@@ -157,7 +157,7 @@ def test_a_buffer_that_could_not_be_freed(saver: Saver, monkeypatch: pytest.Monk
 
 
 def test_a_buffer_whose_block_somebody_else_freed(saver: Saver) -> None:
-    """It leaves the address alone, which others get."""
+    """It does not free the address, which may have been reused."""
     buffer = saver.buffer(100, tag="a")
     saver.free(buffer.pointer, idle=True)
     with pytest.raises(memsaver.Misuse):
@@ -267,7 +267,7 @@ def test_what_new_bytes_can_be(saver: Saver, data: Any) -> None:
     wanted = memoryview(data).tobytes()
     assert saver.read_backup(buffer.pointer + 1, len(wanted)) == wanted
     if isinstance(data, bytearray):
-        data.append(0)  # nothing holds it any more
+        data.append(0)  # no export of it remains
 
 
 def test_new_bytes_that_cannot_be(saver: Saver) -> None:

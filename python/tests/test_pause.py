@@ -1,4 +1,4 @@
-"""Pause, resume, and what lies between them."""
+"""Pause, resume and related operations."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_backups_take_new_bytes(saver: Saver, tmp_path: Path, number: int) -> No
         assert saver.read_backup(pointer, len(wanted)) == wanted
         saver.resume("a")
         assert array.tobytes() == wanted
-    saver.pause("a")  # what was saved once is of the new bytes
+    saver.pause("a")  # the backup that was saved once has the new bytes
     saver.resume("a")
     assert array.tobytes() == wanted
 
@@ -187,7 +187,7 @@ def test_lists_of_tags(saver: Saver) -> None:
 
 
 def test_names_that_are_no_english(saver: Saver) -> None:
-    for tag in ("gewichte \N{SNOWMAN}", "\udcff"):  # the second is no UTF-8
+    for tag in ("gewichte \N{SNOWMAN}", "\udcff"):  # the second is not valid UTF-8
         saver.allocate(1, tag)
         assert saver.pause(tag).released_bytes > 0
         assert tag in [row.tag for row in saver.usage()]
@@ -229,13 +229,13 @@ def test_exchange(saver: Saver) -> None:
         saver.exchange(["lora/a"], iter(["lora/b"]))
         assert kept(b)
 
-    # What is asked of either side.
+    # Options for either side.
     saver.exchange("lora/b", "lora/a", streams=[0], timeout=60, room_within=5)
     report = saver.exchange("lora/a", "lora/b", idle=True, policy_out=Discard(), policy_in=Zero())
     assert report.saved_bytes == 0
     assert not b.any()
 
-    # An empty list leaves a pause, or a resume.
+    # With an empty list only a pause, or only a resume, remains.
     assert saver.exchange("lora/b", []).released_bytes >= SIZE
     report = saver.exchange([], Under("lora/"))
     assert report.handed_bytes == 0
@@ -302,7 +302,7 @@ def test_drop(saver: Saver) -> None:
         arena.allocate(1)
     saver.arena("a", Zero())  # the name is free again
     with pytest.raises(memsaver.Misuse, match="has been dropped") as raised:
-        arena.usage()  # nor is it the new one's
+        arena.usage()  # and it does not refer to the new tag
     assert raised.value.tag == "a"
     arena = saver.arena("b")
     saver.close()

@@ -11,7 +11,7 @@ import memsaver
 
 
 def python(program: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own: pytest has threads, and forking with them is nothing to try."""
+    """Runs code in a separate process, because pytest has threads, and forking with threads is unsafe."""
     path = os.pathsep.join(filter(None, [str(Path(memsaver.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "MEMSAVER_LIBRARY": memsaver.library_path()}
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
@@ -69,7 +69,7 @@ time.sleep(0.05)
 
 
 def test_without_a_gpu() -> None:
-    """In a process in which no test has loaded a stub of the driver."""
+    """Runs in a process in which no test has loaded a stub of the driver."""
     done = python("""
 import memsaver
 if not memsaver.gpu_available():

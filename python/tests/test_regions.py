@@ -1,4 +1,4 @@
-"""Where allocations without a tag go."""
+"""Regions: allocations without a tag."""
 
 from __future__ import annotations
 

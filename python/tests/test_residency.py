@@ -1,4 +1,4 @@
-"""More tags than memory, bytes on their way, elastic memory, bytes that a file already has."""
+"""More tags than memory, copies in flight, elastic memory, and bytes loaded from files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def filled(saver: Saver, tag: str, byte: int, bytes: int = 4 * MIB, policy: mems
 
 @pytest.fixture
 def small() -> Iterator[Saver]:
-    """64 MiB, in which two of three tags have no room."""
+    """A saver on 64 MiB, which fits only one of three tags at a time."""
     with Saver("host", host_capacity=64 * MIB) as made:
         yield made
 
@@ -65,7 +65,7 @@ def test_a_use_keeps_its_tags(saver: Saver) -> None:
     with pytest.raises(NotIdle):
         saver.pause("kept", timeout=0.01)
     with pytest.raises(Misuse):
-        saver.pause("kept")  # would wait for itself
+        saver.pause("kept")  # it would wait for itself
     use.end()
     use.end()
     with pytest.raises(Misuse, match="use is null"):
@@ -130,7 +130,7 @@ def test_reclaim(saver: Saver) -> None:
     saver.set_priority("idle", 3)
     assert {row.tag: row.priority for row in saver.usage()}["idle"] == 3
     first = saver.reclaim(1)
-    assert 0 < first.evicted_bytes < 4 * MIB  # the one of the lowest priority
+    assert 0 < first.evicted_bytes < 4 * MIB  # the tag of the lowest priority
     got = saver.reclaim(1 << 40)
     assert got.wanted_bytes == 1 << 40
     assert got.evicted_bytes == got.bytes >= 4 * MIB
@@ -157,7 +157,7 @@ def test_pressure() -> None:
         Saver("host", pressure=-1)
 
 
-# --- Bytes on their way ---
+# --- Copies in flight ---
 
 
 def test_bytes_arrive(saver: Saver) -> None:
@@ -275,7 +275,7 @@ def test_owners_of_elastic_memory_are_asked(small: Saver) -> None:
 
 
 def test_elastic_memory_that_its_own_commit_ends() -> None:
-    """`on_no_room` runs in the middle of the commit."""
+    """`on_no_room` runs during the commit."""
     asked: list[int] = []
 
     def give_up(need: memsaver.NoRoom) -> bool:
@@ -283,7 +283,7 @@ def test_elastic_memory_that_its_own_commit_ends() -> None:
         kv.end()
         with pytest.raises(Misuse, match="range is null"):
             kv.commit(0, 1)
-        return len(asked) == 1  # the commit tries again, and finds its range
+        return len(asked) == 1  # the commit retries, and finds its range
 
     with Saver("host", host_capacity=32 * MIB, on_no_room=give_up) as saver:
         kv = saver.arena("kv").elastic(256 * MIB, granularity=2 * MIB)

@@ -1,4 +1,4 @@
-"""Several threads at once. A call lets the others run."""
+"""Concurrent threads: a call releases the GIL."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_errors_are_each_threads_own(saver: Saver) -> None:
 
 
 def test_a_hook_on_each_thread(saver: Saver) -> None:
-    """What a hook raises gets the thread that paused."""
+    """An exception of a hook is raised in the thread that called `pause`."""
     for i in range(4):
         saver.allocate(1000, f"tag-{i}")
 

@@ -1,5 +1,6 @@
-"""memsaver.torch with a stand-in for PyTorch, which asks for memory as PyTorch's caching allocator does. What PyTorch
-itself does with it needs a GPU."""
+"""memsaver.torch with a stand-in for PyTorch that allocates memory like PyTorch's caching allocator. Testing PyTorch
+itself requires a GPU.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ import memsaver.torch
 from memsaver import Saver, _abi, _library
 
 SEGMENT = 2 << 20
-GPU = memsaver.gpu_available()  # now: another test's stub of the driver is found by the same name
+GPU = memsaver.gpu_available()  # now, because a driver stub of another test has the same name
 
 
 class Pool:
-    """torch.cuda.MemPool: keeps segments that no tensor uses, and gives them back when it goes."""
+    """torch.cuda.MemPool: caches segments that no tensor uses, and frees them when it is destroyed."""
 
     def __init__(self, allocator: tuple[Any, Any] | None) -> None:
         self.allocator = allocator
@@ -46,7 +47,7 @@ class Pool:
 
 
 class Tensor:
-    """The one tensor of a segment."""
+    """The only tensor of a segment."""
 
     def __init__(self, pool: Pool | None) -> None:
         self.pool = pool
@@ -62,7 +63,7 @@ class Tensor:
 
 
 class PyTorch(types.ModuleType):
-    """What memsaver.torch uses of PyTorch."""
+    """The part of PyTorch that memsaver.torch uses."""
 
     uint8 = "uint8"
 
@@ -112,7 +113,7 @@ class PyTorch(types.ModuleType):
 
 @pytest.fixture
 def saver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Saver]:
-    """On a GPU where there is one, or what takes its place."""
+    """Uses a GPU if there is one, else its stand-in."""
     if GPU:
         made = Saver(0)
     else:
@@ -147,7 +148,7 @@ def test_tensors_of_a_region(saver: Saver, torch: PyTorch) -> None:
     saver.resume("weights")
     with memsaver.torch.region(saver, "weights"):
         tensors.append(torch.empty(10))
-    assert torch.made == 1  # the tag's pool serves again
+    assert torch.made == 1  # the tag's pool is used again
 
 
 def test_freeing_and_releasing(saver: Saver, torch: PyTorch) -> None:
@@ -156,7 +157,7 @@ def test_freeing_and_releasing(saver: Saver, torch: PyTorch) -> None:
     with memsaver.torch.region(saver, "b"):
         other = torch.empty(10)
     del tensors
-    assert segments(saver, "a") == 3  # kept by PyTorch
+    assert segments(saver, "a") == 3  # cached by PyTorch
     memsaver.torch.release(saver, "a")
     gc.collect()
     assert segments(saver, "a") == 0
@@ -236,7 +237,7 @@ def test_segments_of_other_tags_stay(saver: Saver, torch: PyTorch) -> None:
 
 
 def test_an_address_that_is_handed_out_again(saver: Saver, torch: PyTorch) -> None:
-    """What PyTorch gives back late is another tensor's by then."""
+    """Memory that PyTorch frees late may already have been reused by another tensor."""
     with memsaver.torch.region(saver, "a"):
         lost = torch.empty(1)
     saver.drop("a")
@@ -307,6 +308,6 @@ def test_a_saver_on_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_pytorch(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     modules: dict[str, Any] = vars(sys)["modules"]
-    monkeypatch.setitem(modules, "torch", None)  # an import of it fails
+    monkeypatch.setitem(modules, "torch", None)  # importing it fails
     with pytest.raises(memsaver.Unavailable, match="PyTorch cannot be imported"), memsaver.torch.region(saver, "a"):
         pass

@@ -1,4 +1,4 @@
-"""Who holds what, as data and as a table."""
+"""Memory usage, as data and as a table."""
 
 from __future__ import annotations
 

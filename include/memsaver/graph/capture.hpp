@@ -1,4 +1,4 @@
-// Capturing CUDA graphs whose memory is paused with a tag.
+// Captures CUDA graphs whose memory is paused and resumed with a tag.
 #pragma once
 
 #include "memsaver/graph/graph_handle.hpp"
@@ -14,50 +14,52 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Written as `{.mode = ..., .policy = ...}`.
+/// Options of `capture`, written as `{.mode = ..., .policy = ...}`.
 struct CaptureOptions {
-    /// What calls that may wait do to the capture when the program makes them meanwhile, as cudaStreamCaptureMode.
+    /// How the capture reacts to blocking calls that the program makes during it, as in cudaStreamCaptureMode.
     /// memsaver's own calls are harmless in every mode.
     CaptureMode mode = CaptureMode::global;
-    /// What becomes of the tag's bytes when it is paused. None: the tag's own policy; for a new tag the saver's default
-    /// policy or, without one, `HostBackup{}`: a graph may read what only the capture, or the program beside it, wrote.
-    /// Discarding is asked for by name.
+    /// The tag's policy. If unset: the existing tag's policy; for a new tag the saver's default policy or, without one,
+    /// `HostBackup{}`, because a graph may read bytes that only the capture, or the program during the capture, has
+    /// written. Name `Discard{}` explicitly to discard them.
     std::optional<AnyPolicy> policy{};
-    /// The device of the stream and of the memory, if not the saver's own.
+    /// The device of the stream and of the memory, if it is not the saver's.
     std::optional<AnyDriver> device{};
 };
 
 namespace detail {
 
-/// What the public `capture` does.
+/// Implements the public `capture`.
 [[nodiscard]] Graph captured(SaverCore& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
                              const std::function<void()>& body);
 
 } // namespace detail
 
-/// Runs `body` once, on this thread, while `stream` is being captured and a region of `tag` is open, and answers the
-/// graph of what it enqueued. Nothing is executed yet. `stream` is not the default stream.
+/// Captures a graph: runs `body` once, on this thread, while `stream` is being captured and a region of `tag` is open,
+/// and returns the graph of the work that it enqueued. Nothing is executed yet. `stream` must not be the default
+/// stream.
 ///
-/// What the body allocates through the saver lands in the tag, is paused and resumed with it, and keeps its addresses:
-/// the graph needs no new capture. Allocating never breaks the capture, in any mode.
+/// Memory that the body allocates through the saver belongs to the tag, is paused and resumed with it and keeps its
+/// addresses, so the graph needs no new capture. Allocating never breaks the capture, in any mode.
 ///
-/// What the body gives up on its thread, without a stream or with one that is being captured, stays with the Graph,
-/// bytes included: replays still touch it. So do destructors of Buffers and WorkspacePools. So does what anybody gives
-/// up with `stream`, in another capture too. `already_idle` gives it up at once.
+/// Blocks that the body frees on its thread, without a stream or with one that is being captured, stay with the Graph,
+/// including their bytes, because replays still use them. The same holds for blocks freed by destructors of Buffer and
+/// WorkspacePool, and for blocks that any thread frees with `stream`, even inside another capture. Freeing with
+/// `already_idle` frees a block at once.
 ///
-/// While it runs, pauses of the saver, and trims that wait for the device, are refused; if one is under way, the
-/// capture waits for its end. Other threads may allocate, free and resume.
+/// While the body runs, pauses of the saver, and trims that wait for the device, are refused. If one is in progress,
+/// the capture waits for it. Other threads may allocate, free and resume.
 ///
-/// Throws what the body throws, Misuse (a thread that is capturing already; a stream that is being captured, or of
-/// another device; another policy than the tag's), or what a failing driver call stands for: DriverError if the capture
-/// was broken by a call that waits. The stream, the tag and the saver are then as usable as before.
+/// Throws any exception of the body; Misuse (this thread is already capturing, the stream is being captured or belongs
+/// to another device, the policy differs from the tag's); or the exception for a failed driver call: DriverError if a
+/// blocking call broke the capture. The stream, the tag and the saver then remain usable.
 template <class D, std::invocable Body>
 [[nodiscard]] Graph capture(MemorySaver<D>& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
                             Body&& body) {
     return detail::captured(*saver.core(), tag, stream, options, [&] { std::invoke(std::forward<Body>(body)); });
 }
 
-/// The same with the options as they are by default.
+/// Captures with default options.
 template <class D, std::invocable Body>
 [[nodiscard]] Graph capture(MemorySaver<D>& saver, TagName tag, StreamRef stream, Body&& body) {
     return detail::captured(*saver.core(), tag, stream, {}, [&] { std::invoke(std::forward<Body>(body)); });

@@ -19,7 +19,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Keeps the saver's core alive. Empty until the first `update`.
+/// Implements Graph. Keeps the saver's core alive. Holds no graph until the first `update`.
 class CapturedGraph final : public GraphBase {
 public:
     CapturedGraph(Arena arena, AnyDriver driver, CaptureMode mode)
@@ -36,10 +36,10 @@ public:
     [[nodiscard]] GraphRef native() const noexcept override { return graph_; }
 
 private:
-    /// Runs the body with the capture, the tag's region and the mark that keeps pauses out around it.
+    /// Runs the body inside the capture, a region of the tag and an OpenCaptures mark, which blocks pauses.
     void record(StreamRef stream, const std::function<void()>& body, std::uint64_t number);
 
-    /// The stream is usable again, and nothing of what was recorded is left.
+    /// Ends the capture and discards the recorded work, so that the stream is usable again.
     void drop_capture(StreamRef stream) noexcept;
 
     void ignore(const Status& status, const char* what) const noexcept;
@@ -48,8 +48,8 @@ private:
     AnyDriver driver_;
     CaptureMode mode_;
     GraphRef graph_;
-    std::vector<std::shared_ptr<const void>> kept_; // what it waits for
-    std::uint64_t number_ = 0;                      // what its arenas know it by
+    std::vector<std::shared_ptr<const void>> kept_; // objects that the graph uses, such as gates
+    std::uint64_t number_ = 0;                      // identifies the graph to its arenas
 };
 
 MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
@@ -64,7 +64,7 @@ MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, 
 }
 
 MEMSAVER_INLINE CapturedGraph::~CapturedGraph() {
-    if (arena_.saver().forked()) return; // the parent's
+    if (arena_.saver().forked()) return; // belongs to the parent process
     if (graph_ != GraphRef{}) ignore(driver_.close_graph(graph_), "close a graph");
     arena_.saver().let_go(number_);
 }
@@ -120,13 +120,13 @@ MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, const std::function
         check(status, "end a capture (what waits for the device, or for another stream, breaks one)");
     }
     graph_ = graph;
-    kept_.swap(kept); // what the last one kept goes
+    kept_.swap(kept); // releases the objects kept for the previous capture
 }
 
 MEMSAVER_INLINE void CapturedGraph::drop_capture(StreamRef stream) noexcept {
     GraphRef graph;
     Status status = driver_.end_capture(stream, graph);
-    if (!status.ok()) { // a broken capture has ended all the same
+    if (!status.ok()) { // a broken capture may have ended already
         bool open = false;
         if (!driver_.capturing(stream, open).ok() || open) status = driver_.end_capture(stream, graph);
         if (open) ignore(status, "end a capture");

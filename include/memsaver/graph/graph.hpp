@@ -1,4 +1,4 @@
-// CUDA graphs whose memory is paused with a tag, and workspaces that they share. Do not know who runs them.
+// CUDA graphs whose memory is paused with a tag, and workspaces that graphs share.
 #pragma once
 
 #include "memsaver/graph/capture.hpp"

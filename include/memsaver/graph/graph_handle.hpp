@@ -1,4 +1,4 @@
-// A captured graph in the program's hands.
+// Graph: the owner of a captured graph.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -13,7 +13,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// See Graph for what each method promises.
+/// The interface behind Graph, which documents each method.
 class GraphBase {
 public:
     GraphBase() = default;
@@ -31,35 +31,36 @@ public:
 
 } // namespace detail
 
-/// Owns an executable graph, the blocks that were given up while it was captured, and the gates that it waits at.
-/// Move-only; may outlive its saver, whose core it keeps alive. What `capture` answers; a default one stands for no
-/// graph, and every use of it is Misuse. As the driver's own graphs, one is used by one thread at a time.
+/// Owns an executable graph, the blocks that were freed while it was captured, and the gates that it waits at. Returned
+/// by `capture`. Move-only. Keeps the saver's core alive, so it may outlive its saver. A default-constructed Graph is
+/// empty; any use of it is Misuse. Like a CUDA graph, it must be used by one thread at a time.
 ///
-/// Its end is quiet: launches that are under way run to their end, and the blocks it kept are handed out again once the
-/// device has passed them. Failures go to the saver's event sink.
+/// The destructor does not throw. Launches in flight complete, and the blocks that the graph kept are reused once the
+/// device has completed all work submitted so far. Failures go to the saver's event sink.
 class Graph {
 public:
     Graph() = default;
     explicit Graph(std::unique_ptr<detail::GraphBase> graph) noexcept : graph_{std::move(graph)} {}
 
-    /// Replays what was captured, in the order of `stream`. Does not wait. Throws Misuse, naming the tag, while any of
-    /// its tag's memory is paused, being paused, or gone by `close()`; or what a failing driver call stands for. Memory
-    /// of other tags is not looked at: the program resumes what its graphs read.
+    /// Launches the graph on `stream`. Does not wait. Throws Misuse, naming the tag, if any of the tag's memory is
+    /// paused, being paused, or released by `close()`; or the exception for a failed driver call. Does not check the
+    /// memory of other tags: the program must resume all tags that its graphs read.
     void launch(StreamRef stream) const { base().launch(stream); }
 
-    /// Captures again, into the same tag and in the same mode: from here on it is what `body` does. The executable
-    /// takes the new work in place where the driver can, otherwise another one takes its place. What the last capture
-    /// gave up is the arena's again. If `body` or the capture fails, the graph is as it was. Throws as `capture` does.
+    /// Captures `body` again, into the same tag and in the same mode, and replaces the recorded work. The executable
+    /// graph is updated in place if the driver supports the change, otherwise replaced. Blocks freed during the
+    /// previous capture return to the arena. If `body` or the capture fails, the graph is unchanged. Throws as
+    /// `capture`.
     void update(StreamRef stream, const std::function<void()>& body) { base().update(stream, body); }
 
-    /// Ends it now, as its destructor does.
+    /// Destroys the graph now, like the destructor.
     void reset() noexcept { graph_.reset(); }
 
-    /// The name of the tag that it was captured in.
+    /// The tag that the graph was captured in.
     [[nodiscard]] const std::string& tag() const { return base().tag(); }
     /// The number of its device.
     [[nodiscard]] int device() const { return base().device(); }
-    /// The driver's executable, for the program's own use: on a GPU `native` is a CUgraphExec. `update` may change it.
+    /// The driver's executable graph: on a GPU, `native` is a CUgraphExec. `update` may replace it.
     [[nodiscard]] GraphRef native() const { return base().native(); }
 
     [[nodiscard]] explicit operator bool() const noexcept { return graph_ != nullptr; }

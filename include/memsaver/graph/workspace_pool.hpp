@@ -12,42 +12,44 @@
 
 namespace memsaver::inline v0_2 {
 
-/// What the bytes of a workspace are when it is handed out.
+/// The contents of a workspace when `get` returns it.
 enum class Reuse : unsigned char {
-    as_is,  ///< whatever its last user left; undefined where nobody was before, and after a pause that discards
-    zeroed, ///< zero: a fill in the order of the stream, recorded if that is being captured
+    as_is,  ///< left as they are; undefined before the first use, and after a pause that discards them
+    zeroed, ///< zeroed by a fill on the stream, which is recorded if the stream is being captured
 };
 
-/// One call of `WorkspacePool::get`.
+/// Options of `WorkspacePool::get`.
 struct WorkspaceOptions {
-    /// Bytes that the name may ever grow to: addresses, not memory. 0: what the name has, or the pool's for a new one.
+    /// Maximum size of the name in bytes; reserves addresses, not memory. 0: the name's current cap, or the pool's for
+    /// a new name.
     std::size_t cap = 0;
     Reuse reuse = Reuse::as_is;
-    /// Where the workspace will be used; must be a stream of the pool's device.
+    /// The stream on which the workspace will be used; must be a stream of the pool's device.
     StreamRef stream{};
-    /// Names of one group exclude one another and share bytes. Empty: the name's own, or the pool's for a new one.
+    /// Names of one group are never in use at the same time and share bytes. Empty: the name's own group, or for a new
+    /// name the pool's unnamed group.
     std::string_view group{};
 };
 
-/// What holds for all names of a WorkspacePool.
+/// Options of a WorkspacePool, for all its names.
 struct WorkspacePoolOptions {
-    /// Bytes that a name may grow to, unless it says so itself. Every place that names share takes so many addresses.
-    /// `get` throws Misuse where that is more than the arena's capacity.
+    /// Default maximum size of a name in bytes. Each place that names share reserves this many bytes of addresses.
+    /// `get` throws Misuse if that exceeds the arena's capacity.
     std::size_t cap = 1_GiB;
 };
 
-/// Counts and bytes of one WorkspacePool.
+/// Statistics of one WorkspacePool.
 struct WorkspaceStats {
     std::size_t names = 0;
-    std::size_t places = 0;       ///< address ranges that names share, lent ones included
-    std::size_t asked_bytes = 0;  ///< the sum over the names of the most that each has asked for
-    std::size_t mapped_bytes = 0; ///< memory that the pool took for them, paused or not
-    std::size_t lent_bytes = 0;   ///< memory of others that names may use
-    std::uint64_t gets = 0;       ///< calls that were answered
-    std::uint64_t reuses = 0;     ///< of these, those that took no memory
-    std::uint64_t growths = 0;    ///< and those that did
+    std::size_t places = 0;       ///< address ranges shared by names, lent ones included
+    std::size_t asked_bytes = 0;  ///< sum over all names of the largest size requested
+    std::size_t mapped_bytes = 0; ///< memory allocated by the pool for names, paused or not
+    std::size_t lent_bytes = 0;   ///< lent memory that names may use
+    std::uint64_t gets = 0;       ///< successful calls of `get`
+    std::uint64_t reuses = 0;     ///< of these, calls that allocated no memory
+    std::uint64_t growths = 0;    ///< and calls that allocated memory
 
-    /// What the names would take by themselves and did not, in whole workspaces: never negative.
+    /// Bytes saved by sharing, compared with a separate workspace for each name. Never negative.
     [[nodiscard]] std::size_t saved_bytes() const noexcept {
         return asked_bytes - (asked_bytes < mapped_bytes ? asked_bytes : mapped_bytes);
     }
@@ -56,44 +58,47 @@ struct WorkspaceStats {
     friend std::ostream& operator<<(std::ostream& out, const WorkspaceStats& stats);
 };
 
-/// Hands out workspaces of an arena's memory, which are paused and resumed with it. Names of one group exclude one
-/// another: the program sees to it that no two of them are in use at the same time. So they share bytes; groups do not.
-/// A name's address is the same for as long as the pool lives, paused or not, however much it grows: what was captured
-/// with it stays good. Move-only, and of no use once moved from; every method may be called from any thread. Its memory
-/// goes back to the arena when it dies, as `deallocate` gives it: inside a capture's body, when that graph ends.
+/// Hands out workspaces from an arena's memory, which are paused and resumed with it. Names of one group share bytes:
+/// the program must ensure that no two of them are in use at the same time. Groups do not share bytes. The address of a
+/// name never changes during the pool's lifetime, whether paused or grown, so captured graphs may keep it. Move-only; a
+/// moved-from pool must not be used. Thread-safe. The destructor returns the memory to the arena like `deallocate`;
+/// inside a capture's body, the memory is freed when that graph is destroyed.
 ///
-/// A pool belongs to its arena's device. Switched off, or made on plain memory, it works the same and is never paused.
+/// A pool belongs to its arena's device. On a disabled saver or with plain memory it works the same and is never
+/// paused.
 class WorkspacePool {
 public:
-    /// Takes nothing yet. Throws Misuse for an arena that stands for none, and for a cap of 0.
+    /// Allocates no memory yet. Throws Misuse for an empty Arena, and for a cap of 0.
     explicit WorkspacePool(Arena arena, WorkspacePoolOptions options = {});
     WorkspacePool(WorkspacePool&&) noexcept;
     WorkspacePool& operator=(WorkspacePool&&) noexcept;
     ~WorkspacePool();
 
-    /// The address of the workspace `name`, good for at least `bytes` from now on, at a multiple of 256 bytes at least.
+    /// Returns the address of the workspace `name`, usable for at least `bytes` from now on and aligned to at least 256
+    /// bytes.
     ///
-    /// A new name goes to the first place of its group that is large enough; else to the first that can grow in place
-    /// up to the name's cap, and grows it; else to a place of its own. Growing takes whole pages and no more. May be
-    /// called while streams are captured. Waits for nothing.
+    /// A new name is assigned the first place of its group that is large enough; otherwise the first that can grow in
+    /// place up to the name's cap, which is then grown; otherwise a new place. Growing allocates only the whole pages
+    /// that it needs. May be called while streams are being captured. Does not wait.
     ///
-    /// Throws Misuse: `bytes` 0 or beyond the name's cap; another cap or group than the name has; a stream of another
-    /// device; growing or zeroing what is paused or being paused; a name in lent memory whose tag has been dropped;
-    /// closed; in a forked child. OutOfMemory or OutOfHostMemory where there is no room, and what a failing driver call
-    /// stands for. Then nothing has changed, but that memory taken for a workspace may stay when zeroing it failed.
+    /// Throws Misuse: `bytes` is 0 or exceeds the name's cap; the cap or group differs from the name's; the stream
+    /// belongs to another device; growing or zeroing memory that is paused or being paused; the name lies in lent
+    /// memory whose tag has been dropped; closed; in a forked child. Throws OutOfMemory, OutOfHostMemory, or the
+    /// exception for a failed driver call. On failure nothing changes, except that newly allocated memory may stay if
+    /// zeroing it failed.
     [[nodiscard]] void* get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options = {});
 
-    /// Names of `group` may from now on also use `bytes` at `memory`, a block of `from` such as a captured graph's: by
-    /// lending, its owner says that it is not in use while these names are. Names whose cap is at most `bytes` can be
-    /// put there, for lent memory does not grow. The pool keeps `memory` alive for as long as it lives itself; once its
-    /// tag has been dropped no further name is put there.
-    /// Throws Misuse for what is not, as a whole, in a live block of `from`, begins at no multiple of 256 bytes, or is
-    /// on another device than the pool's.
+    /// Lends memory to the pool: names of `group` may from now on also use `bytes` at `memory`, a block of `from` such
+    /// as a captured graph's. The owner guarantees that the memory is not in use while these names are. Only names
+    /// whose cap is at most `bytes` can be placed there, because lent memory does not grow. The pool keeps `memory`
+    /// alive for its own lifetime. Once the tag of `memory` has been dropped, no further name is placed there. Throws
+    /// Misuse if the range is not entirely in a live block of `from`, is not aligned to 256 bytes, or is on another
+    /// device than the pool.
     void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group = {});
 
-    /// What it holds, and what sharing saved.
+    /// Returns the pool's statistics.
     [[nodiscard]] WorkspaceStats stats() const;
-    /// The arena that its own memory comes from.
+    /// The arena that the pool allocates from.
     [[nodiscard]] const Arena& arena() const;
 
 private:

@@ -30,10 +30,10 @@ namespace detail {
 
 class WorkspacePlace {
 public:
-    /// Addresses of the arena's; throws what ArenaBase::reserve_block throws.
+    /// Reserves addresses of the arena. Throws as ArenaBase::reserve_block.
     WorkspacePlace(const Arena& arena, std::string group, std::size_t cap)
         : arena_{arena}, group_{std::move(group)}, own_{arena.saver().reserve_block(arena.base(), cap)} {}
-    /// `bytes` at `memory`, which lie in `arena`.
+    /// Lent memory: `bytes` at `memory`, in `arena`.
     WorkspacePlace(const Arena& arena, std::string group, std::shared_ptr<void> memory, std::size_t bytes)
         : arena_{arena}, group_{std::move(group)}, lent_{std::move(memory)}, lent_bytes_{bytes} {}
     WorkspacePlace(const WorkspacePlace&) = delete;
@@ -42,24 +42,24 @@ public:
 
     [[nodiscard]] const std::string& group() const noexcept { return group_; }
     [[nodiscard]] bool lent() const noexcept { return own_ == nullptr; }
-    /// Lent memory goes when its tag is dropped, or its saver closed.
+    /// Returns whether the memory exists: lent memory is released when its tag is dropped or its saver closed.
     [[nodiscard]] bool there() const { return !lent() || arena_.base().holds(data(), lent_bytes_); }
     [[nodiscard]] void* data() const noexcept;
-    /// Bytes with memory behind them.
+    /// Bytes with memory.
     [[nodiscard]] std::size_t bytes() const noexcept { return own_ ? own_->bytes() : lent_bytes_; }
-    /// Bytes that it can grow to.
+    /// Maximum size in bytes.
     [[nodiscard]] std::size_t cap() const noexcept { return own_ ? own_->cap() : lent_bytes_; }
 
     [[nodiscard]] bool can_grow() const noexcept {
         return own_ != nullptr && (own_->bytes() == 0 || !own_->grows_once());
     }
 
-    /// Throws what GrowingBlock::grow throws.
+    /// Throws as GrowingBlock::grow.
     void grow(std::size_t bytes);
     void zero(std::size_t bytes, StreamRef stream) { arena_.base().zero(data(), bytes, stream); }
 
 private:
-    Arena arena_; // declared before its block, so that it dies later
+    Arena arena_; // declared before its block, so that it is destroyed later
     std::string group_;
     std::unique_ptr<GrowingBlock> own_;
     std::shared_ptr<void> lent_;
@@ -81,7 +81,7 @@ struct WorkspacePool::State {
     struct Name {
         std::string group;
         std::size_t cap;
-        std::size_t most = 0; // asked for
+        std::size_t most = 0; // the largest size requested
         detail::WorkspacePlace* place = nullptr;
     };
 
@@ -89,9 +89,9 @@ struct WorkspacePool::State {
 
     detail::WorkspacePlace& get(std::string_view name, std::size_t bytes, const WorkspaceOptions& asked);
 
-    /// Sees to it that `wanted` has a place with memory for `bytes`; whether any was taken.
+    /// Assigns `wanted` a place with memory for `bytes`. Returns whether memory was allocated.
     bool place(Name& wanted, std::size_t bytes);
-    /// The first place that a name can have, with memory for `bytes`, or that can grow to have it.
+    /// Finds the first suitable place that has memory for `bytes` or, if `growing`, can grow to it.
     [[nodiscard]] detail::WorkspacePlace* find(const Name& name, std::size_t bytes, bool growing) const;
 
     void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group);
@@ -104,7 +104,7 @@ struct WorkspacePool::State {
 
     Arena arena;
     WorkspacePoolOptions options;
-    mutable std::mutex mutex; // guards what follows; held over growth, which does not wait
+    mutable std::mutex mutex; // guards the members below; held while growing, which does not wait
     std::vector<std::unique_ptr<detail::WorkspacePlace>> places;
     Names names;
     WorkspaceStats counts;
@@ -127,8 +127,8 @@ MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t byte
     return own.arena.saver().boundary("a workspace", own.arena.base(), [&] {
         detail::SaverCore& saver = own.arena.saver();
         const std::size_t before = saver.bytes_of(own.arena.base());
-        detail::WorkspacePlace* place = nullptr; // lives as long as the pool
-        // Making room runs functions of the program, which may ask the pool: not under its lock.
+        detail::WorkspacePlace* place = nullptr; // places live as long as the pool
+        // Freeing memory runs callbacks of the program, which may call the pool: do not hold its lock here.
         saver.with_room(own.arena.base(), [&] { place = &own.get(name, bytes, options); });
         saver.keep_free(own.arena.base(), before);
         if (options.reuse == Reuse::zeroed) place->zero(bytes, options.stream);
@@ -172,7 +172,7 @@ MEMSAVER_INLINE detail::WorkspacePlace& WorkspacePool::State::get(std::string_vi
         refuse(name, bytes, "the memory that was lent for it is gone: its tag has been dropped, or its saver closed");
 
     wanted.most = std::max(wanted.most, bytes);
-    Names fresh; // taken before any memory is, so that nothing fails after it
+    Names fresh; // allocated before the device memory, so that nothing fails afterwards
     if (!known) fresh.emplace(name, wanted);
     const bool grown = place(wanted, bytes);
     if (known) {

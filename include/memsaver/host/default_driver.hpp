@@ -1,5 +1,4 @@
-// The machine at hand: runs a program on a GPU where there is one, and on host memory elsewhere.
-// Knows nothing of what the program does.
+// Selects a driver: the GPU if there is one, host memory otherwise.
 #pragma once
 
 #include "memsaver/driver/any_driver.hpp"
@@ -12,28 +11,28 @@
 
 namespace memsaver::inline v0_2 {
 
-/// What `default_driver` looks for, and what it falls back to.
+/// Options of `default_driver` for the GPU and for the fallback.
 struct DefaultDriverOptions {
     int device = 0;
     CudaDriverOptions cuda = {};
     const char* cuda_library = default_cuda_library;
-    /// Bytes of the host machine; 0 stands for half of the physical memory, but at most 8 GiB.
+    /// Capacity in bytes if host memory is used; 0: half of the physical memory, but at most 8 GiB.
     std::size_t host_capacity = 0;
 };
 
-/// A CudaDriver where `CudaDriver::available(options.device)` says yes, and a HostDriver elsewhere. Throws what the
-/// driver's constructor throws: a device that is there but cannot be opened is not silently replaced, nor is a number
-/// that no device has.
+/// Returns a CudaDriver if `CudaDriver::available(options.device)` succeeds, otherwise a HostDriver. Throws what the
+/// driver's constructor throws: there is no fallback for a device that exists but cannot be opened, or for an invalid
+/// device number.
 [[nodiscard]] AnyDriver default_driver(const DefaultDriverOptions& options = {});
 
 namespace detail {
 
-/// The bytes that `DefaultDriverOptions::host_capacity` stands for: a multiple of 1 MiB.
+/// Returns the capacity that `DefaultDriverOptions::host_capacity` selects; the default is a multiple of 1 MiB.
 std::size_t host_capacity_or_default(std::size_t asked) noexcept;
 
 } // namespace detail
 
-/// Calls `run` once with what `default_driver` answers, by its own type, and returns what it returns. Throws what
+/// Calls `run` once with the result of `default_driver`, as its concrete type, and returns its result. Throws what
 /// either throws.
 template <class Run>
 decltype(auto) with_default_driver(Run&& run, const DefaultDriverOptions& options = {}) {

@@ -1,5 +1,5 @@
-// Whose addresses a fault was at: names of ranges, and the handler of SIGSEGV that writes one to stderr before the
-// fault takes its course. Knows neither pages nor tags.
+// Names of address ranges, and a SIGSEGV handler that writes the name of the faulting range to stderr before the fault
+// is handled as usual. Independent of pages and tags.
 #pragma once
 
 #include "memsaver/core/form.hpp"
@@ -15,18 +15,18 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// The name of a range of addresses for as long as this lives. Handlers of signals are the process's, so this is the
-/// library's one piece of state that no saver owns: ranges of all machines stand in one list, which only grows, by what
-/// is needed at once. The handler is there while any range has a name.
+/// Gives a range of addresses a name for the lifetime of this object. Signal handlers are per process, so this is the
+/// library's only state that no saver owns: one list for the ranges of all machines, which grows to the maximum number
+/// of ranges named at once. The handler is installed while any range has a name.
 ///
-/// The handler keeps to what is safe in one: it reads the list, takes no lock, and calls write and sigaction. What it
-/// found when it was installed it hands every fault on to, under the mask and on the stack that were asked for; where
-/// that was nothing, the fault ends the process as ever, at the instruction that it was at. It is taken away again only
-/// where nobody has installed another one since; that one may know it.
+/// The handler does only what is async-signal-safe: it reads the list, takes no lock, and calls write and sigaction. It
+/// passes every fault on to the previously installed handler, with the signal mask and stack that that handler
+/// requested. If there was none, the fault ends the process as usual, at the faulting instruction. The handler is
+/// uninstalled only if no other handler has been installed since, because that one may call it.
 class FaultName {
 public:
     FaultName() = default;
-    /// Of a text that is too long, the beginning. Without memory for it the range has no name.
+    /// Names the range. A name that is too long is truncated. Without memory for it the range has no name.
     FaultName(Address address, std::size_t bytes, const char* name) noexcept;
     FaultName(FaultName&& other) noexcept : entry_{std::exchange(other.entry_, nullptr)} {}
     FaultName& operator=(FaultName&& other) noexcept {
@@ -35,7 +35,7 @@ public:
     }
     ~FaultName();
 
-    /// The name, or null: there is none.
+    /// Returns the name; null if there is none.
     [[nodiscard]] const char* text() const noexcept;
 
 private:

@@ -20,19 +20,19 @@ namespace detail {
 
 struct FaultName::Entry {
     std::atomic<Address> begin{0};
-    std::atomic<Address> end{0}; // no more than `begin` while nobody has it
+    std::atomic<Address> end{0}; // at most `begin` while the entry is unused
     std::array<char, 160> name{};
-    Entry* next = nullptr;      // in the list, for ever
-    Entry* next_free = nullptr; // under the lock
+    Entry* next = nullptr;      // list link; never changes
+    Entry* next_free = nullptr; // guarded by the lock
 };
 
 struct FaultName::Shared {
     std::atomic<Entry*> first{nullptr};
-    std::mutex mutex{}; // over what follows
+    std::mutex mutex{}; // guards the members below
     Entry* free = nullptr;
     std::size_t named = 0;
     bool installed = false;
-    struct sigaction previous {}; // changes only while the handler is not there
+    struct sigaction previous {}; // changes only while the handler is not installed
 };
 
 MEMSAVER_INLINE constinit FaultName::Shared FaultName::shared_{};
@@ -44,7 +44,7 @@ MEMSAVER_INLINE FaultName::FaultName(Address address, std::size_t bytes, const c
     if (fresh) entry_ = new (std::nothrow) Entry;
     if (entry_ == nullptr) return;
     if (!fresh) shared_.free = entry_->next_free;
-    std::strncpy(entry_->name.data(), name, entry_->name.size() - 1); // its last stays 0
+    std::strncpy(entry_->name.data(), name, entry_->name.size() - 1); // the last byte stays 0
     entry_->begin.store(address);
     entry_->end.store(address + bytes);
     if (fresh) {
@@ -67,7 +67,7 @@ MEMSAVER_INLINE const char* FaultName::text() const noexcept {
 }
 
 MEMSAVER_INLINE void FaultName::install() noexcept {
-    if (shared_.installed) return; // beneath another one: to install it twice might close a circle
+    if (shared_.installed) return; // another handler was installed over it: installing twice could create a cycle
     if (::sigaction(SIGSEGV, nullptr, &shared_.previous) != 0) return;
     struct sigaction ours = shared_.previous;
     const bool handled =
@@ -112,7 +112,9 @@ MEMSAVER_INLINE void FaultName::tell(Address address) noexcept {
 
 MEMSAVER_INLINE void FaultName::on_fault(int signal, siginfo_t* info, void* context) {
     const int saved = errno;
-    if (info->si_code > 0) tell(reinterpret_cast<Address>(info->si_addr)); // else somebody has sent it
+    if (info->si_code > 0)
+        tell(reinterpret_cast<Address>(info->si_addr)); // otherwise another process or thread sent
+                                                        // the signal
     errno = saved;
     hand_on(signal, info, context);
 }
@@ -134,7 +136,7 @@ MEMSAVER_INLINE void FaultName::hand_on(int signal, siginfo_t* info, void* conte
     } else if (handled) {
         to.sa_handler(signal);
     } else if (sent) {
-        (void)::raise(signal); // comes when this returns; a fault comes again by itself
+        (void)::raise(signal); // delivered when the handler returns; a fault recurs without it
     }
 }
 

@@ -1,4 +1,4 @@
-// The simulated machine in host memory, and the choice of the machine at hand.
+// The simulated device in host memory, and the default driver.
 #pragma once
 
 #include "memsaver/host/default_driver.hpp"

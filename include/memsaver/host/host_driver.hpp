@@ -1,5 +1,5 @@
-// HostDriver: a GPU's machine in host memory, for tests, for computers without a GPU, and for engines on the CPU.
-// Does not know tags, policies or CUDA.
+// HostDriver: a simulated GPU in host memory, for tests, for computers without a GPU, and for engines on the CPU.
+// Independent of tags, policies and CUDA.
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
@@ -21,24 +21,25 @@ namespace detail {
 class HostMachine;
 }
 
-/// A machine in host memory: addresses that stay, pages that really come and go, a capacity that runs out, streams that
-/// run late on threads of their own, captures. Device addresses are pointers that the CPU may use as well; touching
-/// paused memory is a segmentation fault, before which a line on stderr names the tag (HostDriverOptions::tell_faults).
+/// A simulated device in host memory: stable addresses, pages that are really mapped and released, limited capacity,
+/// streams with threads of their own, captures. Device addresses are pointers that the CPU may also use. Touching
+/// paused memory is a segmentation fault, preceded by a line on stderr that names the tag
+/// (HostDriverOptions::tell_faults).
 ///
-/// It is not polite. Work on memory without pages or access, and unmapping under unfinished work, lose the machine as
-/// an illegal address loses a CUDA context. Errors of bookkeeping that a CUDA driver lets pass are answered with an
-/// error. All of these are also noted, see `violations()`. HostDriverOptions has more.
+/// The machine is strict. Work on memory without pages or access, and unmapping under unfinished work, lose the
+/// machine, as an illegal address loses a CUDA context. Bookkeeping errors that a CUDA driver ignores return an error.
+/// All of these are also recorded, see `violations()`. HostDriverOptions has more.
 ///
-/// Copies are cheap, equal, and name the same machine, which ends with its last copy; work that has not begun by then
-/// is dropped. Everything but construction is safe to call from any thread. A kernel may refer to the driver, but must
-/// not own a copy of it: the machine would wait for its own thread to end.
+/// Copies are cheap, compare equal, and refer to the same machine, which is destroyed with its last copy; work that has
+/// not started is then dropped. Everything except construction is thread-safe. A kernel may refer to the driver, but
+/// must not own a copy of it: the machine would wait for its own thread to end.
 class HostDriver : public detail::SystemMemory {
 public:
-    /// A machine with `capacity_bytes` of memory, 1 GiB unless told otherwise. Throws Misuse if the granularity is not
-    /// a power of two or less than the system's page, and Unavailable if the system has no anonymous files.
+    /// Creates a machine with `capacity_bytes` of memory, 1 GiB by default. Throws Misuse if the granularity is not a
+    /// power of two or less than the system's page size, and Unavailable if the system has no anonymous files.
     explicit HostDriver(std::size_t capacity_bytes = 1_GiB, HostDriverOptions options = {});
 
-    // No move: a handle always has its machine.
+    // Not movable: a handle always has its machine.
     HostDriver(const HostDriver&) = default;
     HostDriver& operator=(const HostDriver&) = default;
     ~HostDriver() = default;
@@ -46,7 +47,7 @@ public:
 
     [[nodiscard]] int device() const noexcept;
     [[nodiscard]] std::string name() const;
-    /// The device's memory is the host's own.
+    /// Device memory is host memory.
     [[nodiscard]] static constexpr bool host_addressable() noexcept { return true; }
 
     // Pages
@@ -60,11 +61,11 @@ public:
     Status unmap(Address address, std::size_t bytes) const noexcept;
     Status allow_access(Address address, std::size_t bytes) const noexcept;
 
-    // Plain. Counted in multiples of 512 bytes.
+    // Plain memory. Sizes are rounded up to multiples of 512 bytes.
     Status allocate_plain(std::size_t bytes, Address& out) const noexcept;
     Status free_plain(Address address) const noexcept;
 
-    // Streams. The default stream is one more stream and waits for no other.
+    // Streams. The default stream does not synchronize with other streams.
     Status open_stream(StreamRef& out) const noexcept;
     Status close_stream(StreamRef stream) const noexcept;
     Status open_event(StreamRef near, EventRef& out) const noexcept;
@@ -82,76 +83,77 @@ public:
     void name_addresses(Address address, std::size_t bytes, const char* name) const noexcept;
 
     Status owns_stream(StreamRef stream, bool& yes) const noexcept;
-    /// `yes`: whether this machine opened `event`, and it is not closed. Also on a lost machine.
+    /// Sets `yes` to whether this machine opened `event` and it has not been closed. Also works on a lost machine.
     Status owns_event(EventRef event, bool& yes) const noexcept;
 
-    // Pools: they hold what `put_in_pool` put there.
+    // Pools. They contain the memory added by `put_in_pool`.
     Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept;
     Status trim_pool(PoolRef pool, std::size_t keep) const noexcept;
 
-    // Host pages, but for what is the system's. Pinning changes nothing here; its rules are kept all the same.
+    // Host pages, in addition to those of SystemMemory. Pinning has no effect here, but its rules are checked.
     Status pin_host(void* pages, std::size_t bytes) const noexcept;
     Status unpin_host(void* pages) const noexcept;
 
-    // Copies. Both may be plain or mapped device memory; without access they answer HOST_ERROR_INVALID_VALUE.
+    // Copies. Device memory may be plain or mapped; without access they return HOST_ERROR_INVALID_VALUE.
     Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef stream) const noexcept;
     Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) const noexcept;
     Status reach_peer(Address address, std::size_t bytes) const noexcept;
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
     Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream) const noexcept;
-    /// One end is device memory with access, the other pinned: else HOST_ERROR_INVALID_VALUE. The kernel is loaded
-    /// once, which waits while the copy engines stand still.
+    /// One end must be accessible device memory and the other pinned, else HOST_ERROR_INVALID_VALUE. The first call
+    /// loads the kernel, which waits while the copy engines are stalled.
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
     Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) const noexcept;
 
-    // Captures. A graph is its calls one after another.
+    // Captures. A graph replays its calls one after another.
     Status begin_capture(StreamRef s, CaptureMode mode) const noexcept;
     Status end_capture(StreamRef s, GraphRef& out) const noexcept;
     Status update_graph(StreamRef s, GraphRef& graph) const noexcept;
     Status launch(GraphRef graph, StreamRef stream) const noexcept;
     Status close_graph(GraphRef graph) const noexcept;
 
-    // Gates. A launch of a graph that waits for an event which has been closed is noted as a violation. A word must lie
-    // in pinned pages.
+    // Gates. Launching a graph that waits for a closed event is a violation. A word must lie in pinned pages.
     Status follow_outside(StreamRef stream, EventRef event) const noexcept;
     Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept;
 
-    // What a GPU does not have.
+    // Extensions that a GPU does not have.
 
-    /// Runs `kernel` in the order of `stream`. It may touch the `bytes` at `address` and no other device memory; were
-    /// they not all mapped and accessible when its turn comes, it does not run and that is a fault. It must not throw.
+    /// Enqueues `kernel` on `stream`. It may access `bytes` at `address` and no other device memory. If that range is
+    /// not entirely mapped and accessible when the kernel is due, the kernel does not run, and that is a fault. It must
+    /// not throw.
     Status enqueue(StreamRef stream, Address address, std::size_t bytes, std::function<void()> kernel) const noexcept;
-    /// The same for a kernel that touches no device memory.
+    /// Enqueues a kernel that accesses no device memory.
     Status enqueue(StreamRef stream, std::function<void()> kernel) const noexcept;
 
-    /// No further work of `stream` starts until `let_go`, or until the stream is closed.
+    /// Holds back further work of `stream` until `let_go`, or until the stream is closed.
     Status hold(StreamRef stream) const noexcept;
-    /// Work of `stream` starts again as it may.
+    /// Lets work of `stream` start again.
     Status let_go(StreamRef stream) const noexcept;
 
-    /// The copy engines stand still for `duration`, more than a GPU's do while it clears memory that was given back:
-    /// copies begin later, kernels and fills run.
+    /// Stalls the copy engines for `duration`: copies start later, kernels and fills still run. This exaggerates a GPU
+    /// that clears released memory.
     Status stall_copies(std::chrono::nanoseconds duration) const noexcept;
 
-    /// Stands for allocations in a stream-ordered pool or in a graph: `bytes` of pages (a multiple of the granularity)
-    /// that it holds, in use until `free_pool`.
+    /// Simulates allocations in a stream-ordered pool or in a graph: the pool holds `bytes` of pages (a multiple of the
+    /// granularity), which are in use until `free_pool`.
     Status put_in_pool(PoolRef pool, std::size_t bytes) const noexcept;
-    /// Everything in the pool is freed, and kept until `trim_pool`.
+    /// Frees everything in the pool, which keeps the memory until `trim_pool`.
     Status free_pool(PoolRef pool) const noexcept;
 
-    /// Loses the machine: from here on every call answers `gone`, also those that give back. Not so what is the
-    /// system's (host pages, but for pinning, and files), and `owns_stream` and `owns_event`. Its memory goes with the
-    /// last copy of the driver.
+    /// Loses the machine: from now on every call returns `gone`, including calls that release resources. Exceptions are
+    /// calls to the system (host pages except pinning, and files), `owns_stream` and `owns_event`. The memory is
+    /// released with the last copy of the driver.
     void lose() const noexcept;
 
-    /// What a program's own call that may wait (cudaEventQuery, cudaMalloc) does to captures that are open: breaks
-    /// them and fails, unless they are relaxed, or thread-local and of another thread.
+    /// Simulates a blocking call of the program (cudaEventQuery, cudaMalloc): breaks open captures and fails, except
+    /// for captures that are relaxed, or thread-local on another thread.
     Status call_unrelaxed() const noexcept;
 
-    /// What a GPU would have punished or silently got wrong so far, as text. Also on a lost machine.
+    /// Returns errors so far that a GPU would have reported or silently mishandled, as text. Also works on a lost
+    /// machine.
     [[nodiscard]] std::vector<std::string> violations() const;
 
-    /// What is live now. Also on a lost machine.
+    /// Returns the counts of live resources. Also works on a lost machine.
     [[nodiscard]] HostCounts counts() const noexcept;
 
 private:

@@ -128,7 +128,7 @@ MEMSAVER_INLINE void HostDriver::name_addresses(Address address, std::size_t byt
 }
 
 MEMSAVER_INLINE Status HostDriver::owns_stream(StreamRef stream, bool& yes) const noexcept {
-    yes = machine_->owns(stream.native()); // a question: no violation
+    yes = machine_->owns(stream.native()); // a query: not a violation
     return {};
 }
 
@@ -181,7 +181,7 @@ MEMSAVER_INLINE Status HostDriver::reach_peer(Address, std::size_t) const noexce
 
 MEMSAVER_INLINE Status HostDriver::copy_peer(Address to, Address from, std::size_t bytes,
                                              StreamRef stream) const noexcept {
-    bool out = false; // which end is this machine's; the other's pages are host memory like any other
+    bool out = false; // whether this machine owns `from`; the other machine's pages are ordinary host memory
     (void)machine_->with_memory([&](detail::HostMemory& m) {
         out = m.mappings().accessible({from, bytes}, detail::HostAccess::read);
         return detail::HostStatus::ok;

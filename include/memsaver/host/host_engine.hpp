@@ -1,4 +1,4 @@
-// The simulated device's engine: streams that run late on threads of their own, events, captures and graphs.
+// The simulated device's engine: streams with threads of their own, events, captures and graphs.
 #pragma once
 
 #include "memsaver/driver/neighbours.hpp"
@@ -24,47 +24,48 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A point in a stream: passed when so many pieces of work are complete.
+/// A point in a stream: passed when `position` pieces of work are complete.
 struct HostMark {
     std::shared_ptr<HostStream> stream;
     std::uint64_t position = 0;
 };
 
-/// One piece of work, and the device memory that it touches.
+/// One piece of work, and the device memory that it uses.
 struct HostWork {
     enum class Kind : unsigned char { copy_to_host, copy_to_device, fill, kernel, follow, follow_outside, wait_word };
 
     Kind kind = Kind::kernel;
     unsigned char byte = 0;
     bool doomed = false;    // its memory was unmapped before it ran
-    bool by_engine = false; // a copy that stands still with the copy engines
+    bool by_engine = false; // a copy that waits while the copy engines are stalled
     HostRange range;
     void* to_host = nullptr;
     const void* from_host = nullptr;
     std::shared_ptr<std::function<void()>> kernel; // shared with the graphs that replay it
-    std::vector<HostMark> marks;                   // of a follow
-    std::weak_ptr<HostEvent> outside;              // of a follow in a graph: each launch looks for its marks
+    std::vector<HostMark> marks;                   // of a `follow`
+    std::weak_ptr<HostEvent> outside;              // of a `follow_outside` in a graph: each launch reads its current
+                                                   // marks
     const std::atomic<std::uint32_t>* word = nullptr;
-    std::uint32_t value = 0; // that the word must come to
+    std::uint32_t value = 0; // the value that the word must reach
     std::uint64_t pinned = 0;
 
     [[nodiscard]] static HostWork on(HostRange range, Kind kind) noexcept;
-    /// What it does with its memory; of a kernel, what it may.
+    /// The access to its memory; for a kernel, the access that it may make.
     [[nodiscard]] HostAccess access() const noexcept;
-    /// Whether it ended well: a kernel must not throw.
+    /// Runs the work. Returns false if a kernel threw, which it must not do.
     [[nodiscard]] bool run() const noexcept;
-    /// Whether it only waits: for marks, or for a word.
+    /// Returns whether the work only waits, for marks or for a word.
     [[nodiscard]] bool waits() const noexcept {
         return kind == Kind::follow || kind == Kind::follow_outside || kind == Kind::wait_word;
     }
-    /// Whether the host has brought its word to its value.
+    /// Returns whether the host has set the word to the value.
     [[nodiscard]] bool word_set() const noexcept {
         return word == nullptr || static_cast<std::int32_t>(word->load() - value) >= 0;
     }
 };
 
-/// What was recorded between begin and end of a capture. Streams join it by following an event recorded in it; that
-/// they come back before its end is not checked.
+/// The work recorded between the begin and end of a capture. Streams join it by following an event recorded in it;
+/// whether they rejoin the origin before its end is not checked.
 struct HostCapture {
     HostStream* origin = nullptr;
     CaptureMode mode = CaptureMode::global;
@@ -72,7 +73,7 @@ struct HostCapture {
     bool open = true;
     bool broken = false;
     std::vector<HostStream*> streams;
-    std::vector<HostWork> calls; // one after another, which is an order that every stream concerned can live with
+    std::vector<HostWork> calls; // in recording order, which is valid for every stream concerned
 };
 
 struct HostGraph {
@@ -81,54 +82,54 @@ struct HostGraph {
 
 } // namespace detail
 
-/// A queue and the thread that runs it, from the first work on.
+/// A queue of work, and the thread that runs it, which starts with the first work.
 struct HostStream {
     static constexpr std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
 
     std::condition_variable wake;
-    std::deque<detail::HostWork> queue; // the first is number `completed` + 1
+    std::deque<detail::HostWork> queue; // the first has the number `completed` + 1
     std::uint64_t submitted = 0;
     std::uint64_t completed = 0;
-    std::uint64_t allowed = all; // up to which number work may start
-    bool busy = false;           // the first is running
+    std::uint64_t allowed = all; // the highest number of work that may start
+    bool busy = false;           // the first in the queue is running
     bool held = false;
     bool closing = false;
-    bool finished = false; // the thread has nothing more to do
+    bool finished = false; // the thread has completed
     std::shared_ptr<detail::HostCapture> capture;
     std::thread worker;
 
-    /// Whether the first in its queue may run: nobody holds the stream, and that number is allowed.
+    /// Returns whether the first work in the queue may run: the stream is not held, and the number is allowed.
     [[nodiscard]] bool can_run() const noexcept { return !queue.empty() && !held && completed < allowed; }
-    /// Whether something is running that is no kernel of the program's.
+    /// Returns whether the running work is not a kernel of the program.
     [[nodiscard]] bool copying() const noexcept { return busy && queue.front().kind != detail::HostWork::Kind::kernel; }
 };
 
-/// Points in one or more streams; none is passed.
+/// Points in one or more streams. An event without marks has completed.
 struct HostEvent {
     std::vector<detail::HostMark> marks;
-    std::shared_ptr<detail::HostCapture> captured; // recorded in a capture: a node of a graph and no point in time
+    std::shared_ptr<detail::HostCapture> captured; // recorded in a capture: a graph node, not a point in time
 };
 
 namespace detail {
 
 class HostCaptures {
 public:
-    /// Throws std::bad_alloc, having changed nothing.
+    /// Opens a capture. Strong exception guarantee: throws std::bad_alloc.
     void begin(HostStream& stream, CaptureMode mode);
 
-    /// Whether this thread may end the capture that began at `stream`.
+    /// Checks whether this thread may end the capture that began at `stream`.
     static Status may_end(const HostStream& stream) noexcept;
 
-    /// A stream goes away and breaks the capture that it is in, which is answered.
+    /// Removes a closing stream and breaks its capture, which is returned.
     std::shared_ptr<HostCapture> leave(HostStream& stream) noexcept;
 
-    /// Its streams are free again. The caller holds the capture.
+    /// Ends a capture and frees its streams. The caller holds a reference to the capture.
     void end(HostCapture& capture) noexcept;
 
-    /// As marking or waiting for the whole device does. Whether there were any.
+    /// Breaks all captures, like marking or waiting for the whole device. Returns whether there were any.
     bool break_all() noexcept;
 
-    /// As a call that may wait does on a thread that did not switch to relaxed mode.
+    /// Breaks captures like a blocking call on a thread that did not switch to relaxed mode.
     bool break_unrelaxed() noexcept;
 
 private:
@@ -148,17 +149,17 @@ private:
 
 class HostGraphs {
 public:
-    /// Takes what was recorded. Throws std::bad_alloc, having changed nothing.
+    /// Adds a graph and takes its recorded work. Strong exception guarantee: throws std::bad_alloc.
     GraphRef add(std::vector<HostWork>& recorded);
 
-    /// `graph` becomes what was recorded: itself if calls of the same kinds follow each other, as a driver that updates
-    /// in place asks for, otherwise another one. Answers what is to be destroyed. Throws std::bad_alloc, having changed
-    /// nothing.
+    /// Replaces the recorded work of `graph`: in place if the sequence of call kinds is the same, as drivers require
+    /// for in-place updates, otherwise by a new graph. Returns the graph to be destroyed. Strong exception guarantee:
+    /// throws std::bad_alloc.
     std::unique_ptr<HostGraph> update(GraphRef& graph, std::vector<HostWork>& recorded);
 
     [[nodiscard]] HostGraph* find(GraphRef graph) const noexcept;
 
-    /// The graph, no longer one of these; null if there is no such graph.
+    /// Removes and returns a graph; null if it does not exist.
     std::unique_ptr<HostGraph> take(GraphRef graph) noexcept;
 
     [[nodiscard]] std::size_t size() const noexcept { return graphs_.size(); }
@@ -174,12 +175,12 @@ public:
     HostEngine(std::size_t capacity, const HostDriverOptions& options)
         : options_{options}, memory_{capacity, options, violations_}, default_stream_{new_stream()} {}
 
-    /// Work that has not begun is dropped; work that has is waited for.
+    /// Drops work that has not started, and waits for work that has.
     ~HostEngine();
     HostEngine(const HostEngine&) = delete;
     HostEngine& operator=(const HostEngine&) = delete;
 
-    /// `f(lock)` on a machine that is not lost, under its lock; exceptions become a status.
+    /// Calls `f(lock)` under the lock unless the machine is lost. Exceptions become a status.
     template <class F>
     Status guarded(F f) noexcept {
         try {
@@ -190,7 +191,7 @@ public:
         }
     }
 
-    /// The same for what is asked of a lost machine too, and answers other than a Status.
+    /// Calls `f()` under the lock, on a lost machine too; may return any type.
     template <class F>
     auto locked(F f) {
         const Lock lock{mutex_};
@@ -199,9 +200,9 @@ public:
 
     void lose() noexcept;
 
-    // What follows is called under the lock.
+    // The functions below are called under the lock.
 
-    /// Copies by the copy engines do not begin before that.
+    /// Stalls the copy engines until that time.
     void stall_copies(std::chrono::steady_clock::time_point until) noexcept { stalled_until_ = until; }
     [[nodiscard]] std::chrono::steady_clock::time_point stalled_until() const noexcept { return stalled_until_; }
 
@@ -209,36 +210,36 @@ public:
     HostViolations& violations() noexcept { return violations_; }
     const std::shared_ptr<HostStream>& default_stream() const noexcept { return default_stream_; }
 
-    /// The open stream at `native`, or nothing.
+    /// Finds the open stream `native`; null if there is none.
     std::shared_ptr<HostStream> find(const void* native) const noexcept;
 
     std::size_t stream_count() const noexcept { return streams_.size(); }
 
     HostStream* open();
 
-    /// Pending work still runs, and nothing holds it back any more.
+    /// Closes a stream. Pending work still runs; a hold is removed.
     void close(const std::shared_ptr<HostStream>& stream);
 
     void hold(HostStream& stream, bool yes) noexcept;
 
-    /// Queues `work`, whose memory is from now on in use.
+    /// Enqueues `work` and marks its memory as in use.
     void push(HostStream& stream, HostWork work);
 
-    /// Where the stream stands now.
+    /// Returns a mark at the current end of the stream.
     static HostMark mark(const std::shared_ptr<HostStream>& stream) { return {stream, stream->submitted}; }
 
-    /// Where every stream with unfinished work stands now.
+    /// Returns marks at the current end of every stream with unfinished work.
     std::vector<HostMark> mark_all();
 
     static bool passed(const std::vector<HostMark>& marks) noexcept;
 
-    /// On a machine whose work is late: somebody wants these passed, so what leads there may start.
+    /// With the option `late`: allows all work to start that `marks` depend on.
     void want(const std::vector<HostMark>& marks) noexcept;
 
     Status wait(Lock& lock, const std::vector<HostMark>& marks);
 
-    /// Memory in `range` goes away under work that is not done: that work will not run. Whether some is running
-    /// already.
+    /// Called when memory in `range` is removed under unfinished work: work that has not started will not run. Returns
+    /// whether any is already running.
     bool doom(const char* what, HostRange range) noexcept;
 
 private:
@@ -259,10 +260,10 @@ private:
 
     void want(const HostMark& mark) noexcept;
 
-    /// Joins the threads of closed streams that are done.
+    /// Joins the threads of closed streams that have completed.
     void reap() noexcept;
 
-    /// A stream's thread.
+    /// The thread function of a stream.
     void serve(HostStream& stream) noexcept;
 
     void serve_first(HostStream& stream, Lock& lock) noexcept;
@@ -270,7 +271,7 @@ private:
     bool running_on(HostRange range) noexcept;
 
     std::mutex mutex_;
-    std::condition_variable progress_; // some work is complete, or the machine is lost
+    std::condition_variable progress_; // work has completed, or the machine is lost
     const HostDriverOptions options_;
     HostViolations violations_;
     HostMemory memory_;
@@ -288,7 +289,7 @@ public:
         : pins{options.pin_limit}, engine_{capacity, options} {}
 
     HostPins pins;
-    HostPools pools; // guarded by the lock
+    HostPools pools; // guarded by the engine's lock
     Neighbours neighbours;
 
     void lose() noexcept { engine_.lose(); }
@@ -298,14 +299,15 @@ public:
 
     HostCounts counts() noexcept;
 
-    /// `f(memory)`, under the lock.
+    /// Calls `f(memory)` under the lock.
     template <class F>
     Status with_memory(F f) noexcept {
         return engine_.guarded([&](auto&) { return f(engine_.memory()); });
     }
 
     Status stall_copies(std::chrono::nanoseconds duration) noexcept;
-    /// The first call waits until the copy engines, which bring a kernel to the device, go on.
+    /// Simulates loading a kernel: the first call waits while the copy engines are stalled, because they transfer the
+    /// kernel to the device.
     void load_kernel() noexcept;
 
     Status unmap(HostRange range) noexcept;
@@ -314,15 +316,15 @@ public:
 
     Status open_stream(StreamRef& out) noexcept;
 
-    /// The stream for copies in one direction, opened by whoever asks first, and not counted as anybody's.
+    /// Returns the stream for copies in one direction. The first call opens it; it does not count as an open stream.
     Status lane(Direction direction, StreamRef& out) noexcept;
 
     Status close_stream(StreamRef ref) noexcept;
 
     Status hold(StreamRef ref, bool yes) noexcept;
 
-    /// Queues or records `work`. Copies and fills are `checked`: their memory must be accessible now, as for CUDA's.
-    /// Kernels and graphs find out when they run.
+    /// Enqueues or records `work`. If `checked`, as for copies and fills, its memory must be accessible now, as with
+    /// CUDA. Memory of kernels and graphs is checked when they run.
     Status submit(StreamRef ref, HostWork work, bool checked) noexcept;
 
     Status open_event(StreamRef near, EventRef& out) noexcept;
@@ -337,7 +339,7 @@ public:
 
     Status follow_outside(StreamRef stream_ref, EventRef ref) noexcept;
 
-    /// Queues waiting for the word, which must lie in pinned pages: a GPU would not find it elsewhere.
+    /// Enqueues a wait for the word, which must lie in pinned pages, because a GPU could not access it elsewhere.
     Status wait_word(StreamRef ref, const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept;
 
     Status query(EventRef ref, bool& passed) noexcept;
@@ -358,7 +360,7 @@ public:
 
     Status close_graph(GraphRef ref) noexcept;
 
-    /// What a call that may wait does to open captures when its thread did not switch to relaxed mode.
+    /// Simulates the effect on open captures of a blocking call whose thread did not switch to relaxed mode.
     Status call_unrelaxed() noexcept;
 
 private:
@@ -380,10 +382,10 @@ private:
         });
     }
 
-    /// Ends a capture; `keep(recorded)` unless it was broken. If that throws, the capture goes on.
+    /// Ends a capture and calls `keep(recorded)` unless it was broken. If `keep` throws, the capture stays open.
     template <class Keep>
     Status finish_capture(StreamRef ref, Keep keep) noexcept {
-        std::vector<HostWork> recorded; // what is left of it is destroyed after the lock
+        std::vector<HostWork> recorded; // what remains of it is destroyed after the lock is released
         return with_stream(ref, [&](const auto& stream) {
             if (const Status status = HostCaptures::may_end(*stream); !status.ok()) return status;
             const std::shared_ptr<HostCapture> capture = stream->capture;

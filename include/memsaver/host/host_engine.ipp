@@ -153,7 +153,7 @@ MEMSAVER_INLINE HostStream* HostEngine::open() {
 
 MEMSAVER_INLINE void HostEngine::close(const std::shared_ptr<HostStream>& stream) {
     reap();
-    if (stream->worker.joinable()) closing_.push_back(stream); // may throw: first
+    if (stream->worker.joinable()) closing_.push_back(stream); // first, because it may throw
     streams_.erase(stream.get());
     stream->closing = true;
     stream->held = false;
@@ -197,7 +197,7 @@ MEMSAVER_INLINE void HostEngine::want(const std::vector<HostMark>& marks) noexce
 
 MEMSAVER_INLINE Status HostEngine::wait(Lock& lock, const std::vector<HostMark>& marks) {
     want(marks);
-    // A lost machine passes nothing any more, but its copies under way still use the caller's memory.
+    // A lost machine completes no more work, but its running copies still use the caller's memory.
     progress_.wait(lock, [&] {
         return passed(marks) || (lost_ && std::none_of(marks.begin(), marks.end(),
                                                        [](const HostMark& mark) { return mark.stream->copying(); }));
@@ -243,7 +243,7 @@ MEMSAVER_INLINE void HostEngine::fault(const char* what, HostRange where) noexce
 
 MEMSAVER_INLINE void HostEngine::want(const HostMark& mark) noexcept {
     HostStream& stream = *mark.stream;
-    if (stream.allowed >= mark.position) return; // also ends the recursion, which goes through each stream once
+    if (stream.allowed >= mark.position) return; // also ends the recursion, which visits each stream once
     const std::uint64_t first = std::max(stream.allowed, stream.completed);
     stream.allowed = mark.position;
     for (std::uint64_t number = first; number < mark.position; ++number) {
@@ -268,7 +268,7 @@ MEMSAVER_INLINE void HostEngine::serve(HostStream& stream) noexcept {
                    (stream.closing && stream.queue.empty());
         });
         if (stopping_ || lost_) {
-            // What programs put into kernels must not be destroyed under the lock.
+            // Kernel objects of the program must not be destroyed under the lock.
             std::deque<HostWork> dropped;
             dropped.swap(stream.queue);
             lock.unlock();
@@ -282,7 +282,7 @@ MEMSAVER_INLINE void HostEngine::serve(HostStream& stream) noexcept {
 }
 
 MEMSAVER_INLINE void HostEngine::serve_first(HostStream& stream, Lock& lock) noexcept {
-    HostWork& work = stream.queue.front(); // stays in place while others are pushed
+    HostWork& work = stream.queue.front(); // its address is stable while others are pushed
     const auto stalled = [&] { return work.by_engine && std::chrono::steady_clock::now() < stalled_until_; };
     while (stalled() && !stopping_ && !lost_) {
         const auto until = stalled_until_;
@@ -293,11 +293,11 @@ MEMSAVER_INLINE void HostEngine::serve_first(HostStream& stream, Lock& lock) noe
     if (work.waits()) {
         const auto over = [&] { return stopping_ || lost_ || (passed(work.marks) && work.word_set()); };
         if (work.word == nullptr) progress_.wait(lock, over);
-        while (!over()) progress_.wait_for(lock, std::chrono::microseconds{50}); // nobody tells of a word
-    } else if (!work.doomed) {                                                   // else it was noted then
+        while (!over()) progress_.wait_for(lock, std::chrono::microseconds{50}); // setting a word does not notify: poll
+    } else if (!work.doomed) {                                                   // otherwise the violation has been
+                                                                                 // recorded
         memory_.mappings().unpin(work.range, work.pinned);
-        work.pinned =
-            memory_.mappings().pin(work.range); // what a kernel finds here may have been mapped after its launch
+        work.pinned = memory_.mappings().pin(work.range); // memory may have been mapped after the launch
         if (!memory_.mappings().accessible(work.range, work.access())) {
             fault("work on memory that is not mapped, or without access", work.range);
         } else {
@@ -361,9 +361,10 @@ MEMSAVER_INLINE Status HostMachine::free_plain(Address address) noexcept {
         if (address == 0 || engine_.memory().plain_range(address).bytes == 0)
             return address == 0 ? HostStatus::ok : HostStatus::invalid_value;
         if (const Status status = engine_.wait(lock, engine_.mark_all()); !status.ok()) return status;
-        const HostRange range = engine_.memory().plain_range(address); // again: the lock was away
+        const HostRange range = engine_.memory().plain_range(address); // again, because the lock was released while
+                                                                       // waiting
         if (range.bytes == 0) return HostStatus::invalid_value;
-        // Given new work while it waited. It is not taken from under work that runs: it stays for good.
+        // New work was submitted during the wait. If it is running, the memory is not freed under it, but never.
         if (engine_.memory().mappings().in_use(range) && engine_.doom("free under work that is not done", range))
             return HostStatus::ok;
         engine_.memory().free_plain(range);
@@ -401,7 +402,7 @@ MEMSAVER_INLINE Status HostMachine::lane(Direction direction, StreamRef& out) no
 }
 
 MEMSAVER_INLINE Status HostMachine::close_stream(StreamRef ref) noexcept {
-    std::shared_ptr<HostCapture> capture; // its calls are destroyed after the lock
+    std::shared_ptr<HostCapture> capture; // its calls are destroyed after the lock is released
     return engine_.guarded([&](auto&) {
         const auto stream = ref.native() == nullptr ? nullptr : engine_.find(ref.native());
         if (stream == nullptr) return stranger("close of what is not a stream");
@@ -467,7 +468,7 @@ MEMSAVER_INLINE Status HostMachine::follow(StreamRef stream_ref, EventRef ref) n
     return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
         if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
         if (stream->capture != nullptr && stream->capture != event->captured) {
-            stream->capture->broken = true; // a graph cannot wait for what is not in it, but from outside
+            stream->capture->broken = true; // a graph can wait for other events only through follow_outside
             return HostStatus::capture_isolation;
         }
         if (event->captured == nullptr) {
@@ -478,7 +479,7 @@ MEMSAVER_INLINE Status HostMachine::follow(StreamRef stream_ref, EventRef ref) n
             return HostStatus::ok;
         }
         if (!event->captured->open || event->captured->broken) return HostStatus::captured_event;
-        if (stream->capture == nullptr) { // joins the capture; what is recorded there is in order already
+        if (stream->capture == nullptr) { // joins the capture; recorded work is already in order
             event->captured->streams.push_back(stream.get());
             stream->capture = event->captured;
         }
@@ -533,7 +534,7 @@ MEMSAVER_INLINE Status HostMachine::wait(EventRef ref) noexcept {
         const auto found = events_.find(ref.native());
         if (found == events_.end()) return stranger("wait for what is not an event");
         if (found->second->captured != nullptr) return HostStatus::captured_event;
-        const std::vector<HostMark> marks = found->second->marks; // the event may move on meanwhile
+        const std::vector<HostMark> marks = found->second->marks; // the event may be recorded again during the wait
         return engine_.wait(lock, marks);
     });
 }
@@ -563,7 +564,7 @@ MEMSAVER_INLINE Status HostMachine::end_capture(StreamRef ref, GraphRef& out) no
 }
 
 MEMSAVER_INLINE Status HostMachine::update_graph(StreamRef ref, GraphRef& graph) noexcept {
-    std::unique_ptr<HostGraph> old; // destroyed after the lock
+    std::unique_ptr<HostGraph> old; // destroyed after the lock is released
     return finish_capture(ref, [&](auto& recorded) {
         if (graphs_.find(graph) == nullptr) (void)stranger("update of what is not a graph");
         old = graphs_.update(graph, recorded);
@@ -581,7 +582,7 @@ MEMSAVER_INLINE Status HostMachine::launch(GraphRef ref, StreamRef stream_ref) n
             const std::shared_ptr<HostEvent> event = call.outside.lock();
             if (event == nullptr) return stranger("launch of a graph that waits for a closed event");
             if (event->captured != nullptr) return HostStatus::captured_event;
-            call.marks = event->marks; // as they are now
+            call.marks = event->marks; // the current marks
         }
         for (HostWork& call : calls) put(*stream, std::move(call));
         return HostStatus::ok;
@@ -589,7 +590,7 @@ MEMSAVER_INLINE Status HostMachine::launch(GraphRef ref, StreamRef stream_ref) n
 }
 
 MEMSAVER_INLINE Status HostMachine::close_graph(GraphRef ref) noexcept {
-    std::unique_ptr<HostGraph> graph; // destroyed after the lock
+    std::unique_ptr<HostGraph> graph; // destroyed after the lock is released
     return engine_.guarded([&](auto&) {
         graph = graphs_.take(ref);
         return graph != nullptr ? HostStatus::ok : stranger("close of what is not a graph");

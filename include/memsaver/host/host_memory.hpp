@@ -1,4 +1,4 @@
-// The simulated device's memory: reserved addresses, pages that come and go, what is pinned, what pools keep.
+// The simulated device's memory: reserved addresses, pages, pinned ranges and pools.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -29,7 +29,7 @@ struct HostRange {
     Address address = 0;
     std::size_t bytes = 0;
 
-    /// Whether `end()` exists.
+    /// Returns whether `end()` does not overflow.
     [[nodiscard]] bool valid() const noexcept { return bytes <= std::numeric_limits<Address>::max() - address; }
     [[nodiscard]] Address end() const noexcept { return address + bytes; }
     [[nodiscard]] bool overlaps(const HostRange& other) const noexcept;
@@ -52,7 +52,7 @@ struct HostStatus {
 
 class HostViolations {
 public:
-    /// `whose`: the name of the addresses, if they have one.
+    /// Records a violation. `whose`: the name of the addresses, if they have one.
     void note(const char* what, HostRange where, const char* whose = nullptr) noexcept;
 
     [[nodiscard]] const std::vector<std::string>& texts() const noexcept { return texts_; }
@@ -68,16 +68,16 @@ public:
     HostPageFile(const HostPageFile&) = delete;
     HostPageFile& operator=(const HostPageFile&) = delete;
 
-    /// A range of `bytes`, without pages until they are touched. Ranges are not used twice while others are in use:
-    /// the file is sparse, and its 2^62 bytes of offsets are more than a machine lives to create.
+    /// Takes a range of `bytes`; pages are allocated when they are touched. Offsets are reused only once no range is in
+    /// use: the file is sparse, and its 2^62 bytes of offsets are more than a machine ever creates.
     [[nodiscard]] bool take(std::size_t bytes, off_t& offset) noexcept;
 
-    /// The pages of the range go, wherever they may still be mapped.
+    /// Releases the pages of the range, wherever they may still be mapped.
     void give_back(off_t offset, std::size_t bytes) noexcept;
 
     [[nodiscard]] bool fill(off_t offset, std::size_t bytes, unsigned char byte) noexcept;
 
-    /// Puts the pages from `offset` on at `range`, with `protection`.
+    /// Maps the pages from `offset` on at `range`, with `protection`.
     [[nodiscard]] bool map(HostRange range, off_t offset, int protection) noexcept;
 
 private:
@@ -87,17 +87,17 @@ private:
     std::size_t ranges_ = 0;
 };
 
-/// What the device may do with what is mapped.
+/// The device's access to mapped memory.
 enum class HostAccess : unsigned char { none, read, write };
 
-/// One handle's pages at one address, or a plain allocation.
+/// One mapping of a handle's pages, or a plain allocation.
 struct HostMapping {
     static constexpr std::uint64_t no_handle = 0;
 
     std::size_t bytes = 0;
     std::uint64_t handle = no_handle;
     std::uint64_t serial = 0;
-    std::size_t users = 0; // pieces of work that are not done
+    std::size_t users = 0; // pieces of unfinished work
     HostAccess access = HostAccess::none;
 
     [[nodiscard]] bool plain() const noexcept { return handle == no_handle; }
@@ -110,10 +110,10 @@ public:
     [[nodiscard]] Table& table() noexcept { return table_; }
     [[nodiscard]] const Table& table() const noexcept { return table_; }
 
-    /// Throws std::bad_alloc, having changed nothing.
+    /// Adds a mapping. Strong exception guarantee: throws std::bad_alloc.
     void add(HostRange range, std::uint64_t handle, HostAccess access);
 
-    /// Calls `f` with every mapping that touches `range`; whether they cover it without holes.
+    /// Calls `f` with every mapping that overlaps `range`. Returns whether they cover it without holes.
     template <class F>
     bool each(HostRange range, F f) noexcept {
         if (range.bytes == 0) return true;
@@ -129,17 +129,18 @@ public:
         return covered && next >= range.end();
     }
 
-    /// Whether `range` is one or more whole mappings of pages, without holes; and whether work uses any of them.
+    /// Returns whether `range` consists of whole mappings of pages without holes. Sets `in_use` if work uses any of
+    /// them.
     [[nodiscard]] bool whole(HostRange range, bool* in_use = nullptr) const noexcept;
 
     [[nodiscard]] bool touch(HostRange range) noexcept;
 
-    /// Whether the device may do so with every byte.
+    /// Returns whether the device has `access` to every byte.
     [[nodiscard]] bool accessible(HostRange range, HostAccess access) noexcept;
 
     [[nodiscard]] bool in_use(HostRange range) noexcept;
 
-    /// Notes that unfinished work uses what is mapped in `range` now; the answer goes to `unpin`.
+    /// Marks the mappings in `range` as used by unfinished work. The result must be passed to `unpin`.
     std::uint64_t pin(HostRange range) noexcept;
     void unpin(HostRange range, std::uint64_t pinned) noexcept;
 
@@ -168,9 +169,9 @@ public:
 
     Status unreserve(HostRange range);
 
-    /// What a fault in a whole reservation is told with; in anything else, nothing is.
+    /// Sets the name that faults in a reservation are reported with. A no-op if `range` is not a whole reservation.
     void name(HostRange range, const char* name) noexcept;
-    /// The name of the reservation that an address lies in, or null.
+    /// Returns the name of the reservation that contains the address, or null.
     [[nodiscard]] const char* name_at(Address address) const noexcept;
 
     Status create(std::size_t bytes, PageHandle& out);
@@ -179,24 +180,24 @@ public:
 
     Status map(HostRange range, PageHandle handle);
 
-    /// Whether `range` may be unmapped, and whether unfinished work uses it.
+    /// Checks whether `range` may be unmapped, and sets `in_use` to whether unfinished work uses it.
     Status check_unmap(HostRange range, bool& in_use) noexcept;
 
-    /// After `check_unmap`. With `scraps`, running work is on `range`: it finds pages that belong to nobody there,
-    /// until `seal_scraps`, since a real fault would end the process.
+    /// Unmaps a range that `check_unmap` accepted. With `scraps`, running work uses the range: it is given anonymous
+    /// scrap pages until `seal_scraps`, because a real fault would end the process.
     Status unmap(HostRange range, bool scraps);
 
     Status allow(HostRange range, HostAccess access) noexcept;
 
     Status allocate_plain(std::size_t bytes, Address& out);
 
-    /// The plain allocation at `address`, whole; `{}` and a violation if there is none.
+    /// Returns the whole plain allocation at `address`. If there is none, returns `{}` and records a violation.
     HostRange plain_range(Address address) noexcept;
 
-    /// Frees what `plain_range` found.
+    /// Frees an allocation found by `plain_range`.
     void free_plain(HostRange range) noexcept;
 
-    /// Takes the scrap pages away that `busy(range)` denies.
+    /// Removes the scrap pages for which `busy(range)` is false.
     template <class Busy>
     void seal_scraps(Busy busy) noexcept {
         std::erase_if(scraps_, [&](const HostRange& scrap) { return !busy(scrap) && seal(scrap); });
@@ -225,12 +226,12 @@ private:
 
     void discard(PagesTable::iterator pages) noexcept;
 
-    /// Reserved addresses without pages of ours.
+    /// Remaps a range of reserved addresses without pages of the device.
     [[nodiscard]] static bool clear(HostRange range, int protection) noexcept;
 
     [[nodiscard]] bool has_scraps(HostRange range) const noexcept;
 
-    /// Clears what has not been mapped again in `scrap`, and protects what has.
+    /// Clears the parts of `scrap` that have not been mapped again, and restores the protection of those that have.
     bool seal(HostRange scrap) noexcept;
 
     std::size_t capacity_;
@@ -240,7 +241,7 @@ private:
     HostViolations& violations_;
     HostPageFile file_;
     std::map<Address, Reserved> reservations_;
-    PagesTable pages_; // also what is released but still mapped
+    PagesTable pages_; // including released handles that are still mapped
     HostMappings mappings_;
     std::vector<HostRange> scraps_;
     std::vector<HostRange> abandoned_;
@@ -252,17 +253,17 @@ private:
 
 class HostPins {
 public:
-    /// `limit`: bytes that may be pinned at once.
+    /// `limit`: maximum bytes pinned at once.
     explicit HostPins(std::size_t limit) noexcept : limit_{limit} {}
 
-    /// A second pin of any part is refused, and so is what is over the limit.
+    /// Pins pages. Fails if any part is already pinned or the limit is exceeded.
     Status pin(const void* pages, std::size_t bytes) noexcept;
     Status unpin(const void* pages) noexcept;
 
-    /// Whether a copy may touch these bytes: not if they lie in a pinned range and beyond it.
+    /// Returns whether a copy may use these bytes: false if they lie partly inside and partly outside a pinned range.
     [[nodiscard]] bool whole(const void* host, std::size_t bytes) noexcept;
 
-    /// Whether a byte is pinned.
+    /// Returns whether a byte is pinned.
     [[nodiscard]] bool pinned(const void* host) noexcept;
 
     [[nodiscard]] std::size_t pinned_bytes() noexcept;
@@ -278,9 +279,10 @@ private:
 
 class HostPools {
 public:
-    /// Pages for a pool, in use, from the machine's capacity. May throw bad_alloc; then nothing changed.
+    /// Adds pages to a pool, in use, taken from the machine's capacity. Strong exception guarantee: may throw
+    /// std::bad_alloc.
     Status add(HostMemory& memory, PoolRef pool, std::size_t bytes);
-    /// Everything in a pool has been freed; the pool keeps it.
+    /// Frees everything in a pool, which keeps the memory.
     void free(PoolRef pool) noexcept;
 
     [[nodiscard]] std::size_t bytes(PoolRef pool) const noexcept;

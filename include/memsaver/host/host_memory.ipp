@@ -31,7 +31,7 @@ MEMSAVER_INLINE void HostViolations::note(const char* what, HostRange where, con
     try {
         texts_.push_back(std::string{what} + " (" + format_bytes(where.bytes) + " at " + format_address(where.address) +
                          (whose == nullptr ? "" : std::string{", "} + whose) + ')');
-    } catch (...) { // no memory for the text: the status, or the lost machine, still tells
+    } catch (...) { // no memory for the text: the status, or the lost machine, still reports the error
     }
 }
 
@@ -44,7 +44,7 @@ MEMSAVER_INLINE bool HostPageFile::take(std::size_t bytes, off_t& offset) noexce
     const auto length = static_cast<off_t>(bytes);
     if (length > most - next_) return false;
     if (next_ + length > size_) {
-        // Twice as long each time, so that most calls need no system call. Holes cost nothing.
+        // Double the size, so that most calls need no system call. Holes cost nothing.
         const off_t size = 2 * std::min(most / 2, std::max(size_, next_ + length));
         if (::ftruncate(fd_, size) != 0) return false;
         size_ = size;
@@ -56,7 +56,7 @@ MEMSAVER_INLINE bool HostPageFile::take(std::size_t bytes, off_t& offset) noexce
 }
 
 MEMSAVER_INLINE void HostPageFile::give_back(off_t offset, std::size_t bytes) noexcept {
-    // Cannot fail for a file in memory and a range inside it; if it did, the next creation would still be fresh.
+    // Cannot fail for a file in memory and a range inside it. If it did, later ranges would still be new.
     (void)::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, static_cast<off_t>(bytes));
     if (--ranges_ == 0) next_ = 0;
 }
@@ -121,7 +121,7 @@ MEMSAVER_INLINE std::uint64_t HostMappings::pin(HostRange range) noexcept {
 
 MEMSAVER_INLINE void HostMappings::unpin(HostRange range, std::uint64_t pinned) noexcept {
     each(range, [&](HostMapping& mapping) {
-        if (mapping.serial < pinned) --mapping.users; // what was mapped later was not pinned
+        if (mapping.serial < pinned) --mapping.users; // later mappings were not pinned
     });
 }
 
@@ -147,7 +147,7 @@ MEMSAVER_INLINE Status HostMemory::reserve(std::size_t bytes, std::size_t alignm
     alignment = alignment < granularity_ ? granularity_ : alignment;
     if (!in_pages(bytes) || (alignment & (alignment - 1)) != 0) return misuse("reserve of a wrong size", {0, bytes});
     if (bytes > SIZE_MAX - alignment) return HostStatus::out_of_memory;
-    const std::size_t room = bytes + alignment; // the system aligns to its own pages only: cut off what is too much
+    const std::size_t room = bytes + alignment; // the system aligns to its own pages only: cut off the excess
     void* const at = ::mmap(nullptr, room, PROT_NONE, empty_flags, -1, 0);
     if (at == MAP_FAILED) return HostStatus::out_of_memory;
     const auto begin = reinterpret_cast<Address>(at);
@@ -170,8 +170,8 @@ MEMSAVER_INLINE Status HostMemory::unreserve(HostRange range) {
     if (found == reservations_.end() || found->second.bytes != range.bytes)
         return misuse("unreserve of what is not a reservation", range);
     if (mappings_.touch(range)) return misuse("unreserve of addresses with pages", range);
-    found->second.name = {}; // before the addresses are somebody else's
-    if (has_scraps(range))   // work still writes there: let nobody else have the addresses
+    found->second.name = {}; // before the addresses can be reused
+    if (has_scraps(range))   // work still writes there: keep the addresses reserved
         abandoned_.push_back(range);
     else
         ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
@@ -182,7 +182,7 @@ MEMSAVER_INLINE Status HostMemory::unreserve(HostRange range) {
 MEMSAVER_INLINE void HostMemory::name(HostRange range, const char* name) noexcept {
     const auto found = reservations_.find(range.address);
     if (!tell_faults_ || found == reservations_.end() || found->second.bytes != range.bytes) return;
-    found->second.name = {}; // of two names at once the handler might find the older
+    found->second.name = {}; // first, because with two names the handler might find the old one
     found->second.name = FaultName{range.address, range.bytes, name};
 }
 
@@ -230,7 +230,7 @@ MEMSAVER_INLINE Status HostMemory::map(HostRange range, PageHandle handle) {
         return misuse("map outside of a reservation", range);
     if (mappings_.touch(range)) return misuse("map over what is mapped", range);
     mappings_.add(range, handle.value, HostAccess::none);
-    // Over scraps a PROT_NONE would take the process with it and not only the faulty work.
+    // On scrap pages PROT_NONE would end the process instead of failing only the faulty work.
     const int protection = has_scraps(range) ? PROT_READ | PROT_WRITE : PROT_NONE;
     if (!file_.map(range, found->second.offset, protection)) {
         mappings_.table().erase(range.address);

@@ -1,4 +1,4 @@
-// How a host machine is made and what it shows of itself. Values only.
+// Options and counts of a HostDriver. Values only.
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
@@ -8,46 +8,46 @@
 
 namespace memsaver::inline v0_2 {
 
-/// How a host machine behaves. By default it is quick and as strict as a GPU; tests make it nastier.
+/// How a HostDriver behaves. By default it is fast and as strict as a GPU; tests can make it stricter.
 struct HostDriverOptions {
-    /// A number for people.
+    /// A number for display only.
     int device = 0;
 
-    /// The unit of pages in bytes: a power of two, and at least the system's page.
+    /// Page granularity in bytes: a power of two, and at least the system's page size.
     std::size_t granularity = 2_MiB;
 
-    /// Fresh pages and plain allocations are filled with `host_poison`, at the cost of touching them; otherwise fresh
-    /// pages read as zero and plain allocations as anything.
+    /// Fill new pages and plain allocations with `host_poison`, at the cost of touching them. Otherwise new pages read
+    /// as zero and plain allocations are undefined.
     bool poison = false;
 
-    /// Work starts only once somebody waits for it or asks whether it has passed, and then no more of it than that
-    /// needs. Whatever was not ordered then runs too late, every time and not only in unlucky runs.
+    /// Start work only when a thread waits for it or queries whether it has completed, and then only as much as that
+    /// requires. Work with missing ordering then runs too late on every run, not only occasionally.
     bool late = false;
 
-    /// A fault is noted and the machine goes on without the work concerned, for tests that read `violations()`.
-    /// Otherwise a fault loses the machine, as an illegal address loses a CUDA context.
+    /// Record a fault and continue without the work concerned, for tests that read `violations()`. Otherwise a fault
+    /// loses the machine, as an illegal address loses a CUDA context.
     bool survive_faults = false;
 
-    /// `violations()` name the tag that an address belongs to; and before a segmentation fault in memory of a tag, a
-    /// line on stderr names the tag and the address. A handler of
-    /// SIGSEGV is there for that while a tag has addresses on such a machine; it hands on to the one that it found, and
-    /// the fault is as it would be without. A program that means to fault and go on may not want the line.
+    /// Name the tag of an address in `violations()`, and on stderr, with the address, before a segmentation fault in
+    /// memory of a tag. For this, a SIGSEGV handler is installed while any tag has addresses on such a machine; it
+    /// chains to the previously installed handler, and the fault then proceeds as without it. A program that faults
+    /// deliberately and continues may not want the line.
     bool tell_faults = true;
 
-    /// Bytes of host pages that can be pinned at once; 0: none, as in a sandbox that forbids it.
+    /// Maximum bytes of host pages pinned at once; 0: none, as in a sandbox that forbids pinning.
     std::size_t pin_limit = std::numeric_limits<std::size_t>::max();
 };
 
-/// What fresh bytes are under `HostDriverOptions::poison`.
+/// The fill byte of `HostDriverOptions::poison`.
 inline constexpr unsigned char host_poison = 0xCB;
 
-/// A pool of a host machine is nothing but its address.
+/// A pool of a HostDriver, identified by its address alone.
 struct HostPool {};
 
-/// What is live on a host machine. All zero when everything was given back.
+/// Live resources of a HostDriver. All zero once everything has been released.
 struct HostCounts {
     std::size_t reservations = 0;
-    std::size_t handles = 0; ///< not released; their pages may outlive that while mapped
+    std::size_t handles = 0; ///< not released; the pages of a released handle live on while mapped
     std::size_t mappings = 0;
     std::size_t plain_allocations = 0;
     std::size_t streams = 0;

@@ -1,5 +1,5 @@
-// An arena as a memory resource of CCCL (cuda::mr), for its containers, its algorithms, and RMM's. Knows both
-// generations of the concepts: those of CCCL 3.0, the CUDA 13.0 toolkit's, and the newer ones. Needs CCCL's headers.
+// An arena as a memory resource of CCCL (cuda::mr), for CCCL's containers and algorithms and for RMM. Supports both
+// generations of the concepts: those of CCCL 3.0 (CUDA 13.0 toolkit) and the newer ones. Needs CCCL's headers.
 #pragma once
 
 #include "memsaver/interop/no_throw.hpp"
@@ -17,72 +17,76 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Device memory of one arena. Copyable; copies are equal, and keep the saver's core alive. Thread safe.
+/// A memory resource over the device memory of one arena. Copyable; copies compare equal and keep the saver's core
+/// alive. Thread-safe.
 ///
-/// Allocating without a stream gives a block that nothing can touch any more, so it is good on every stream at once.
-/// With a stream it may be one that this stream has freed and not passed: it is good for what the stream is given next,
-/// and for other streams once they have waited for it. Throws what Arena::allocate throws (OutOfMemory where there is
-/// no room); 0 bytes are null.
+/// Memory allocated without a stream is usable on every stream at once. Memory allocated with a stream may be a block
+/// that this stream has freed and still uses: it is usable by work submitted to the stream next, and by other streams
+/// once they are ordered after it. Allocating throws as Arena::allocate (OutOfMemory if memory is exhausted); 0 bytes
+/// return null.
 ///
-/// Deallocating never throws nor waits, and may be done while the memory is paused. With a stream, the block is handed
-/// out again once that stream has passed here; without, once all the work of the device so far has, as safe as
-/// cudaFree. Sizes and alignments of what is given back are not looked at.
+/// Deallocating never throws or waits, and is allowed while the memory is paused. With a stream, the block is reused
+/// once that stream has completed all work submitted to it before the call; without one, once the device has, as safe
+/// as cudaFree. The size and alignment arguments of deallocation are ignored.
 class ArenaResource {
 public:
-    /// The alignment where none is asked for, in bytes.
+    /// The default alignment in bytes.
     static constexpr std::size_t default_alignment = detail::Request::default_alignment;
 #if CCCL_VERSION >= 3002000
-    using default_queries = cuda::mr::properties_list<cuda::mr::device_accessible>; // so that make_buffer<T> needs none
+    using default_queries = cuda::mr::properties_list<cuda::mr::device_accessible>; // so that make_buffer<T> needs no
+                                                                                    // explicit properties
 #endif
 
     explicit ArenaResource(Arena arena) noexcept : arena_{std::move(arena)} {}
-    /// Of the region's arena; may outlive the region.
+    /// Uses the region's arena; may outlive the region.
     explicit ArenaResource(const Region& region) noexcept : arena_{region.arena()} {}
 
-    // --- cuda::mr::resource of CCCL 3.1 and later: in a stream's order ---
+    // --- cuda::mr::resource of CCCL 3.1 and later: stream-ordered ---
 
-    /// `bytes` at a multiple of `alignment`, in the order of `stream`.
+    /// Allocates `bytes` aligned to `alignment`, in stream order.
     [[nodiscard]] void* allocate(cuda::stream_ref stream, std::size_t bytes,
                                  std::size_t alignment = default_alignment) {
         return take(bytes, alignment, stream);
     }
-    /// The block can be handed out again once `stream` has passed here.
+    /// Frees a block in stream order: it is reused once `stream` has completed all work submitted to it before this
+    /// call.
     void deallocate(cuda::stream_ref stream, void* pointer, std::size_t, std::size_t = default_alignment) noexcept {
         deallocate_or_tell(arena_, pointer, stream.get());
     }
 
     // --- cuda::mr::synchronous_resource of CCCL 3.1 and later ---
 
-    /// `bytes` at a multiple of `alignment`, good on every stream at once.
+    /// Allocates `bytes` aligned to `alignment`, usable on every stream at once.
     [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = default_alignment) {
         return take(bytes, alignment);
     }
-    /// The block can be handed out again once the device's work so far has passed. Does not wait.
+    /// Frees a block. It is reused once the device has completed all work submitted to it before this call. Does not
+    /// wait.
     void deallocate_sync(void* pointer, std::size_t, std::size_t = default_alignment) noexcept {
         arena_.deallocate_quietly(pointer);
     }
 
     // --- cuda::mr::resource of CCCL 3.0 ---
 
-    /// As `allocate_sync`.
+    /// Same as `allocate_sync`.
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = default_alignment) {
         return take(bytes, alignment);
     }
-    /// As `deallocate_sync`.
+    /// Same as `deallocate_sync`.
     void deallocate(void* pointer, std::size_t, std::size_t = default_alignment) noexcept {
         arena_.deallocate_quietly(pointer);
     }
 
     // --- cuda::mr::async_resource of CCCL 3.0 ---
 
-    /// As `allocate` with a stream.
+    /// Same as `allocate` with a stream.
     [[nodiscard]] void* allocate_async(std::size_t bytes, std::size_t alignment, cuda::stream_ref stream) {
         return take(bytes, alignment, stream);
     }
     [[nodiscard]] void* allocate_async(std::size_t bytes, cuda::stream_ref stream) {
         return take(bytes, default_alignment, stream);
     }
-    /// As `deallocate` with a stream.
+    /// Same as `deallocate` with a stream.
     void deallocate_async(void* pointer, std::size_t, std::size_t, cuda::stream_ref stream) noexcept {
         deallocate_or_tell(arena_, pointer, stream.get());
     }
@@ -90,7 +94,7 @@ public:
         deallocate_or_tell(arena_, pointer, stream.get());
     }
 
-    /// The arena that it allocates from.
+    /// The arena that the resource allocates from.
     [[nodiscard]] const Arena& arena() const noexcept { return arena_; }
 
     friend bool operator==(const ArenaResource& a, const ArenaResource& b) noexcept { return a.arena_ == b.arena_; }

@@ -1,5 +1,5 @@
-// cuBLAS and its workspace: memory of a tag's in the place of memory of its own, which could not be paused, and which
-// captured graphs would hold. The program links cuBLAS; where its header is not, only the guard's template is here.
+// cuBLAS workspaces in a tag's memory. They replace the workspace that cuBLAS allocates itself, which cannot be paused
+// and which captured graphs hold. The program links cuBLAS. Without its header only the guard's template is declared.
 #pragma once
 
 #include "memsaver/saver/memory_saver.hpp"
@@ -14,32 +14,32 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Hands a cuBLAS handle a workspace, and sees to it that it has it whenever it is used: `cublasSetStream` resets it to
-/// cuBLAS's own, whoever calls it. Write the guard wherever cuBLAS wants the handle.
+/// Sets the workspace of a cuBLAS handle and sets it again at every use of the handle, because `cublasSetStream` resets
+/// it to cuBLAS's own, no matter who calls it. Pass the guard wherever cuBLAS takes the handle.
 ///
 ///     CublasWorkspace blas{handle, saver.arena("workspace")};
 ///     cublasGemmEx(blas, ...);
 ///
-/// The workspace must not be paused while cuBLAS works. Two handles, or streams, that run at the same time need a guard
-/// each. As cuBLAS's handles, for one thread at a time. Must end before its handle does; cuBLAS then has its own
-/// workspace again. `Api` names cuBLAS's types and calls.
+/// The workspace must not be paused while cuBLAS uses it. Handles or streams that run concurrently each need their own
+/// guard. Like a cuBLAS handle, a guard must be used by one thread at a time. It must be destroyed before its handle;
+/// cuBLAS then uses its own workspace again. `Api` provides cuBLAS's types and calls.
 template <class Api>
 class BasicCublasWorkspace {
 public:
-    using Handle = typename Api::Handle; ///< of cuBLAS: cublasHandle_t
-    using Stream = typename Api::Stream; ///< of cuBLAS: cudaStream_t
+    using Handle = typename Api::Handle; ///< cublasHandle_t
+    using Stream = typename Api::Stream; ///< cudaStream_t
 
-    /// What NVIDIA recommends for a Hopper GPU; earlier ones need less.
+    /// NVIDIA's recommendation for Hopper GPUs; earlier GPUs need less.
     static constexpr std::size_t default_bytes = 32_MiB;
 
-    /// A block of the arena's. Throws what Arena::allocate throws, and DriverError if cuBLAS refuses.
+    /// Allocates the workspace from `arena`. Throws as Arena::allocate, and DriverError if cuBLAS reports an error.
     explicit BasicCublasWorkspace(Handle handle, const Arena& arena, std::size_t bytes = default_bytes)
         : handle_{handle}, own_{arena, bytes}, workspace_{own_.data()}, bytes_{bytes} {
         apply();
     }
     explicit BasicCublasWorkspace(Handle handle, const Region& region, std::size_t bytes = default_bytes)
         : BasicCublasWorkspace{handle, region.arena(), bytes} {}
-    /// `bytes` at `workspace`, which outlive the guard: from a WorkspacePool, for one.
+    /// Uses `bytes` at `workspace`, for example from a WorkspacePool. The memory must outlive the guard.
     BasicCublasWorkspace(Handle handle, void* workspace, std::size_t bytes)
         : handle_{handle}, workspace_{workspace}, bytes_{bytes} {
         apply();
@@ -50,26 +50,26 @@ public:
           workspace_{other.workspace_}, bytes_{other.bytes_} {}
     BasicCublasWorkspace& operator=(BasicCublasWorkspace&&) = delete;
     ~BasicCublasWorkspace() {
-        Stream stream{}; // setting it again, as it is, makes cuBLAS forget the workspace
+        Stream stream{}; // setting the same stream again resets the workspace
         if (handle_ != Handle{} && Api::get_stream(handle_, &stream) == 0) (void)Api::set_stream(handle_, stream);
     }
 
-    /// The handle with the workspace set. Throws DriverError if cuBLAS refuses.
+    /// Sets the workspace and returns the handle. Throws DriverError if cuBLAS reports an error.
     [[nodiscard]] Handle handle() const {
         apply();
         return handle_;
     }
     operator Handle() const { return handle(); } // NOLINT(google-explicit-constructor): the conversion is the point
 
-    /// cublasSetStream; the workspace stays. Throws DriverError if cuBLAS refuses.
+    /// Calls cublasSetStream and keeps the workspace. Throws DriverError if cuBLAS reports an error.
     void set_stream(Stream stream) {
         demand(Api::set_stream(handle_, stream), "cublasSetStream");
         apply();
     }
 
-    /// The address of the workspace, which stays the same.
+    /// The address of the workspace; it never changes.
     [[nodiscard]] void* workspace() const noexcept { return workspace_; }
-    /// The size of the workspace.
+    /// The size of the workspace in bytes.
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
 private:
@@ -81,14 +81,14 @@ private:
     }
 
     Handle handle_;
-    Buffer<std::byte> own_; // empty for a workspace of somebody else's
+    Buffer<std::byte> own_; // empty if the caller owns the workspace
     void* workspace_;
     std::size_t bytes_;
 };
 
 #if __has_include(<cublas_v2.h>)
 
-/// cuBLAS itself.
+/// The real cuBLAS.
 struct CublasApi {
     using Handle = cublasHandle_t;
     using Stream = cudaStream_t;

@@ -42,10 +42,11 @@ MEMSAVER_INLINE std::size_t TrimCudaPools::held(const AnyDriver& driver, const P
 }
 
 MEMSAVER_INLINE void TrimCudaPools::run(detail::SaverCore& core, Report& report) const {
-    const auto or_tell = [&](int device, const auto& act) { // the pause has succeeded, whatever fails here
+    const auto or_tell = [&](int device, const auto& act) { // the pause has succeeded: report failures, do not throw
+                                                            // them
         try {
             act();
-        } catch (const Unavailable&) { // a machine without pools
+        } catch (const Unavailable&) { // this driver has no pools
         } catch (const std::exception& error) {
             detail::tell(core.events(), [&] { return Event{EventKind::ignored, "", device, error.what()}; });
         }

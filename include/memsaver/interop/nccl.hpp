@@ -1,5 +1,5 @@
-// NCCL's communicators around pauses: what they hold of a saver's memory, and their own memory. NCCL is that of the
-// program, found at run time; no header of it is needed.
+// Coordinates NCCL communicators with pauses: their registrations of a saver's memory, and their own memory. NCCL is
+// the program's library, found at run time; none of its headers is needed.
 #pragma once
 
 #include "memsaver/saver/registrations.hpp"
@@ -18,15 +18,15 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// What NCCL fixes of its binary interface, as far as it is called here; tests/static/nccl_abi_test.cpp holds it
-/// against its header, where there is one.
+/// The part of NCCL's binary interface that is used here. tests/static/nccl_abi_test.cpp checks it against NCCL's
+/// header, where available.
 namespace nccl {
 
 using Result = int; // ncclResult_t
 inline constexpr Result success = 0;
 inline constexpr Result in_progress = 7;
 inline constexpr int suspend_memory = 0x01;
-inline constexpr int first_with_suspend = 22907; // 2.29.7, as NCCL numbers its versions
+inline constexpr int first_with_suspend = 22907; // 2.29.7 in NCCL's version encoding
 
 using GetVersion = Result (*)(int*);
 using GetErrorString = const char* (*)(Result);
@@ -42,7 +42,7 @@ using CommResume = Result (*)(ncclComm*);
 
 } // namespace nccl
 
-/// The entry points of libnccl.so.2; those that a version does not have are null.
+/// The entry points of libnccl.so.2; null if the loaded version lacks them.
 struct NcclLibrary {
     nccl::GetVersion get_version = nullptr;
     nccl::GetErrorString get_error_string = nullptr;
@@ -57,52 +57,53 @@ struct NcclLibrary {
     nccl::CommResume comm_resume = nullptr;
     int version = 0;
 
-    /// The one that the process has: communicators are of no use to another. Throws Unavailable.
+    /// Finds the library that the process has loaded; communicators cannot be used with another copy. Throws
+    /// Unavailable.
     [[nodiscard]] static NcclLibrary load();
     [[nodiscard]] bool can_suspend() const noexcept {
         return version >= nccl::first_with_suspend && comm_suspend != nullptr && comm_resume != nullptr;
     }
 };
 
-/// 22907 is "2.29.7", and 2804 "2.8.4".
+/// Converts NCCL's version number to text: 22907 is "2.29.7", 2804 is "2.8.4".
 [[nodiscard]] std::string nccl_version_text(int version);
 
 class NcclState; // nccl.ipp
 
 } // namespace detail
 
-/// Whether a communicator is suspended with tags.
+/// Whether a communicator is suspended when its tags are paused.
 enum class NcclSuspend : unsigned char {
-    where_possible, ///< where NCCL is 2.29.7 or newer; else its own memory stays on the device, and an event says so
-    required,       ///< older ones are Unavailable
-    never,          ///< it keeps its memory; what it has registered is renewed all the same
+    where_possible, ///< if NCCL is 2.29.7 or newer; otherwise its memory stays on the device, which an event reports
+    required,       ///< Unavailable with an older NCCL
+    never,          ///< it keeps its memory; its registrations are still renewed
 };
 
-/// Written as `{.who = "trainer", .tags = {"weights"}, .timeout = std::chrono::seconds{30}}`.
+/// Options of an NcclComm, written as `{.who = "trainer", .tags = {"weights"}, .timeout = std::chrono::seconds{30}}`.
 struct NcclOptions {
-    /// What the communicator is called in the text of errors.
+    /// The name of the communicator in error texts.
     std::string who = "an NCCL communicator";
-    /// It is suspended before a pause of any of these tags, and resumed after a resume of any of them.
+    /// The communicator is suspended before a pause of any of these tags, and resumed after a resume of any of them.
     Tags tags = Tags::all();
     NcclSuspend suspend = NcclSuspend::where_possible;
-    /// How long a call of a communicator that does not block may take, after which it is NotIdle. None: as long as it
-    /// takes. A communicator that blocks waits for its peers inside NCCL, and nobody can end that but ncclCommAbort.
+    /// How long a call on a nonblocking communicator may take before it fails with NotIdle. None: no limit. A blocking
+    /// communicator waits for its peers inside NCCL, and only ncclCommAbort can end that wait.
     std::optional<std::chrono::nanoseconds> timeout{};
 };
 
-/// A buffer that a communicator has registered (ncclCommRegister), for as long as it lives. Move-only. Must end before
-/// its memory, and before its communicator is destroyed.
+/// Keeps a buffer registered with a communicator (ncclCommRegister) for its lifetime. Move-only. Must end before its
+/// memory is freed and before its communicator is destroyed.
 using NcclBuffer = Registration;
 
-/// A window (ncclCommWindowRegister), for as long as it lives. Move-only. As NcclBuffer.
+/// Keeps a window registered (ncclCommWindowRegister) for its lifetime. Move-only. Same lifetime rules as NcclBuffer.
 class [[nodiscard]] NcclWindow {
 public:
     NcclWindow() = default;
     NcclWindow(std::shared_ptr<ncclWindow_vidmem*> window, Registration registration) noexcept
         : window_{std::move(window)}, registration_{std::move(registration)} {}
 
-    /// The window now, an ncclWindow_t: another one after each resume, so ask before each use; null while it is away
-    /// or its communicator is suspended.
+    /// Returns the current ncclWindow_t. It changes with each resume, so call this before each use. Null while the
+    /// memory is paused or the communicator is suspended.
     [[nodiscard]] ncclWindow_vidmem* get() const noexcept { return window_ == nullptr ? nullptr : *window_; }
     /// See Registration::registered.
     [[nodiscard]] bool registered() const { return registration_.registered(); }
@@ -114,53 +115,56 @@ private:
     Registration registration_;
 };
 
-/// A communicator whose buffers and memory go and come with a saver's tags.
+/// Suspends and resumes a communicator, and renews its buffers and windows, with a saver's tags.
 ///
 ///     Registrations registrations{saver, {.barrier = ...}};
 ///     NcclComm comm{registrations, nccl_comm, {.who = "rollout"}};
 ///     NcclWindow window = comm.window(weights, bytes);
-///     saver.pause("weights");   // waits for the device, barrier; deregisters; suspends; gives the pages back
-///     saver.resume("weights");  // takes pages, brings bytes; resumes; registers again
+///     saver.pause("weights");   // waits for the device, barrier; deregisters; suspends; releases the pages
+///     saver.resume("weights");  // maps pages, restores bytes; resumes; registers again
 ///
-/// All of it is collective: every rank makes its NcclComms, buffers and windows in the same order, and pauses and
-/// resumes the same tags in the same order; a rank that does not come leaves the others waiting inside NCCL. So agree
-/// before you pause, and after a failure agree on what comes next (examples/cluster shows how). NCCL allows no call on
-/// a suspended communicator, which is why all its buffers and windows are deregistered before it is suspended, those of
-/// other tags too; each is registered again once the communicator is resumed and its memory is here. Memory that NCCL
-/// knows belongs in tags that are not evictable: evictions are not agreed on. Blocks behind a single handle
-/// (ArenaOptions::single_handle) are registered whole by NCCL versions that look at one handle.
+/// All of this is collective: every rank must make its NcclComms, buffers and windows in the same order, and must pause
+/// and resume the same tags in the same order; if one rank does not take part, the others wait inside NCCL. Ranks must
+/// therefore agree before they pause, and agree on how to continue after a failure (see examples/cluster). NCCL allows
+/// no call on a suspended communicator. All its buffers and windows are therefore deregistered before it is suspended,
+/// those of other tags too, and each is registered again once the communicator is resumed and its memory is resident.
+/// Memory registered with NCCL belongs in tags that are not evictable, because ranks do not agree on evictions. NCCL
+/// versions that look at a single handle register a whole block only if the block has one handle
+/// (ArenaOptions::single_handle).
 ///
-/// Before anything else a pause asks the communicator for an error: one that has failed is DriverError, and nothing is
-/// paused; abort it, call `abandon`, and pause. Thread safe as NCCL is: nobody else uses the communicator meanwhile. It
-/// must not be destroyed before this and its buffers and windows have ended or `abandon` was called; ending this
-/// neither suspends nor resumes it. Must end before its Registrations.
+/// A pause first queries the communicator for an error. If the communicator has failed, the pause throws DriverError
+/// and nothing is paused; abort the communicator, call `abandon`, and pause again. Thread-safe to the extent that NCCL
+/// is: nothing else may use the communicator during these calls. The communicator must not be destroyed until this
+/// object and its buffers and windows have ended, or `abandon` was called. The destructor neither suspends nor resumes
+/// it. Must end before its Registrations.
 class NcclComm {
 public:
-    /// Throws Unavailable where the process has no NCCL (with what was tried: link it, or name the file of the one that
-    /// is loaded in the environment's MEMSAVER_NCCL), or one that is too old for `NcclSuspend::required`; Misuse for
-    /// null.
+    /// Throws Unavailable if the process has no NCCL (the text lists what was tried; link NCCL, or set the environment
+    /// variable MEMSAVER_NCCL to the file of the loaded library), or if NCCL is too old for `NcclSuspend::required`.
+    /// Throws Misuse for null.
     NcclComm(Registrations& registrations, ncclComm* comm, NcclOptions options = {});
 
-    /// ncclCommRegister (NCCL 2.19), renewed around pauses. Throws as Registrations::add; Unavailable where NCCL is too
-    /// old; DriverError with NCCL's text where it refuses, and for a communicator that has failed.
+    /// Registers a buffer (ncclCommRegister, NCCL 2.19), and renews the registration around pauses. Throws as
+    /// Registrations::add; Unavailable if NCCL is too old; DriverError with NCCL's text if NCCL reports an error, or if
+    /// the communicator has failed.
     NcclBuffer buffer(void* pointer, std::size_t bytes);
-    /// ncclCommWindowRegister (NCCL 2.27), renewed around pauses; collective. `flags` as NCCL's; 1 is
-    /// NCCL_WIN_COLL_SYMMETRIC. NCCL wants multiples of 4 KiB. Throws as `buffer`.
+    /// Registers a window (ncclCommWindowRegister, NCCL 2.27), and renews it around pauses. Collective. `flags` are
+    /// NCCL's; 1 is NCCL_WIN_COLL_SYMMETRIC. NCCL requires multiples of 4 KiB. Throws as `buffer`.
     NcclWindow window(void* pointer, std::size_t bytes, int flags = 1);
 
-    /// The communicator has been aborted or destroyed: NCCL is not called with it any more, and what it had registered
-    /// is in no pause's way.
+    /// Declares the communicator aborted or destroyed: NCCL is no longer called with it, and its registrations no
+    /// longer prevent pauses.
     void abandon() noexcept;
 
-    /// Whether pauses suspend it.
+    /// Returns whether pauses suspend the communicator.
     [[nodiscard]] bool suspends() const noexcept;
-    /// Whether it is suspended now.
+    /// Returns whether the communicator is suspended now.
     [[nodiscard]] bool suspended() const;
-    /// NCCL's version as NCCL numbers it: 22907 is 2.29.7.
+    /// NCCL's version in NCCL's encoding: 22907 is 2.29.7.
     [[nodiscard]] int version() const noexcept;
 
 private:
-    /// What its buffers and windows go and come with; null where it is not suspended.
+    /// The registration that its buffers and windows depend on; null if the communicator is not suspended with tags.
     [[nodiscard]] const Registration* goes_with() const noexcept;
 
     Registrations& registrations_;

@@ -54,7 +54,7 @@ MEMSAVER_INLINE NcclLibrary NcclLibrary::load() {
     find(library.comm_window_deregister, "ncclCommWindowDeregister");
     find(library.comm_suspend, "ncclCommSuspend");
     find(library.comm_resume, "ncclCommResume");
-    ::dlclose(handle); // it stays
+    ::dlclose(handle); // the library stays loaded
     if (library.get_version == nullptr || library.comm_get_async_error == nullptr ||
         library.get_version(&library.version) != nccl::success) {
         throw Unavailable{std::string{file} + " is not NCCL, or one older than 2.4"};
@@ -68,7 +68,7 @@ MEMSAVER_INLINE std::string nccl_version_text(int version) {
            std::to_string(version % 100);
 }
 
-/// A communicator, as the functions of its registrations know it.
+/// A communicator, shared by the callbacks of its registrations.
 class NcclState {
 public:
     NcclState(NcclLibrary library, ncclComm* comm, NcclOptions options, std::vector<AnyDriver> drivers)
@@ -86,8 +86,8 @@ public:
 
     void abandon() noexcept { gone_.store(true); }
     [[nodiscard]] bool gone() const noexcept { return gone_.load(); }
-    /// `call()`, of a communicator that is awake and well, which writes to `result`. Throws DriverError if it has
-    /// failed, or the call does.
+    /// Runs `call()`, which writes to `result`, on a communicator that must be neither suspended nor failed. A no-op on
+    /// an abandoned communicator. Throws DriverError if the communicator has failed, or if the call fails.
     template <class Call>
     void call(const char* name, const std::shared_ptr<void>& result, const Call& call) {
         if (gone()) return;
@@ -95,13 +95,13 @@ public:
         require_well(name);
         {
             const std::lock_guard lock{mutex_};
-            late_.reserve(late_.size() + 1); // several calls at once are not NCCL's to have
+            late_.reserve(late_.size() + 1); // NCCL does not allow concurrent calls, so one slot suffices
         }
         const auto alone = wait_alone();
         const nccl::Result answer = on_its_device(call);
         try {
             finish(answer, name);
-        } catch (const NotIdle&) { // NCCL may write there later
+        } catch (const NotIdle&) { // NCCL may still write to the result later
             const std::lock_guard lock{mutex_};
             late_.push_back(result);
             throw;
@@ -109,16 +109,17 @@ public:
     }
     /// Throws DriverError if the communicator has failed.
     void require_well(const char* before);
-    /// What a call on it answered; waits for one that goes on.
+    /// Checks the result of a call; waits for a call that is still in progress.
     void finish(nccl::Result result, const char* call);
     void suspend();
     void resume();
-    /// Nobody may call NCCL with a communicator that is suspended.
+    /// Throws Misuse while the communicator is suspended, because NCCL must not be called then.
     void require_awake(const char* call) const;
 
 private:
     [[noreturn]] void raise(nccl::Result result, const std::string& what, const char* advice = "") const;
-    /// Whoever pauses and resumes may be a thread with no device, or with another one; NCCL wants the communicator's.
+    /// Runs `call` with the communicator's device current, as NCCL requires. The thread that pauses or resumes may have
+    /// no current device, or another one.
     template <class Call>
     nccl::Result on_its_device(const Call& call) const {
         for (const AnyDriver& driver : drivers_) {
@@ -131,18 +132,19 @@ private:
         }
         return call();
     }
-    /// While it lives, no stream begins to wait for a word: NCCL frees memory and waits for devices.
+    /// While the returned object lives, no stream starts to wait for a word set by the host, because NCCL frees memory
+    /// and waits for devices.
     [[nodiscard]] std::deque<Neighbours::DeviceWait> wait_alone() const;
 
     NcclLibrary library_;
     ncclComm* comm_;
     NcclOptions options_;
     std::vector<AnyDriver> drivers_;
-    int device_ = -1; // nobody knows
+    int device_ = -1; // unknown
     std::atomic<bool> suspended_{false};
     std::atomic<bool> gone_{false};
     std::mutex mutex_;
-    std::vector<std::shared_ptr<void>> late_; // what calls that were not waited for write to
+    std::vector<std::shared_ptr<void>> late_; // results that calls which timed out may still write to
 };
 
 MEMSAVER_INLINE void NcclState::raise(nccl::Result result, const std::string& what, const char* advice) const {
@@ -194,7 +196,7 @@ MEMSAVER_INLINE void NcclState::suspend() {
     if (!suspends() || suspended_.load()) return;
     const auto alone = wait_alone();
     const nccl::Result answer = on_its_device([&] { return library_.comm_suspend(comm_, nccl::suspend_memory); });
-    suspended_.store(answer == nccl::success || answer == nccl::in_progress); // one that takes too long may get there
+    suspended_.store(answer == nccl::success || answer == nccl::in_progress); // a call that timed out may still succeed
     try {
         finish(answer, "ncclCommSuspend");
     } catch (const DriverError&) {

@@ -1,4 +1,4 @@
-// An arena's calls for callers to which nothing may be thrown. Does not know who calls.
+// Allocates and frees from an arena without throwing, for callers that do not allow exceptions.
 #pragma once
 
 #include "memsaver/saver/memory_saver.hpp"
@@ -8,7 +8,8 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Null where there is no room, where the request cannot be, and for 0 bytes; but for those, `events` is told why.
+/// Allocates `bytes` from `arena`. Returns null for 0 bytes; also returns null, and reports the reason to `events`, if
+/// the request is invalid or memory is exhausted.
 [[nodiscard]] inline void* allocate_or_null(const Arena& arena, std::size_t bytes, const EventSink& events = {},
                                             std::size_t alignment = detail::Request::default_alignment) noexcept {
     if (bytes == 0) return nullptr;
@@ -31,8 +32,8 @@ namespace memsaver::inline v0_2 {
     return nullptr;
 }
 
-/// The block can be handed out again once `stream` has passed here or, where the stream cannot be marked, once the
-/// whole device has. What goes wrong goes to the saver's event sink; after `close()` it does nothing.
+/// Frees a block. It is reused once `stream` has completed all work submitted to it before this call or, if the stream
+/// cannot be marked, once the whole device has. Failures go to the saver's event sink. A no-op after `close()`.
 inline void deallocate_or_tell(const Arena& arena, void* pointer, StreamRef stream) noexcept {
     if (pointer == nullptr) return;
     try {

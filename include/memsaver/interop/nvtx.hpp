@@ -1,5 +1,5 @@
-// Ranges on a profiler's timeline (NVTX) around what memsaver does: pause, resume, trim, save, restore, capture.
-// Costs nothing to speak of without a profiler. Where NVTX's header is not, only the template is here.
+// NVTX ranges on a profiler's timeline for memsaver's operations: pause, resume, trim, save, restore, capture. The cost
+// without a profiler is negligible. Without NVTX's header only the template is declared.
 #pragma once
 
 #include "memsaver/core/core.hpp"
@@ -17,10 +17,10 @@
 
 namespace memsaver::inline v0_2 {
 
-/// An event sink that draws what it is told: `MemorySaver saver{driver, {.events = NvtxRanges{}}};`. Each `began` opens
-/// a range that its `ended` closes, "pause weights, kv_cache" or "save weights (device 1)"; what was tried again,
-/// trimmed, done in a slower way or ignored is a mark. Passes every event on to `next`. Copies share their state. `Api`
-/// has NVTX's calls.
+/// An event sink that turns events into NVTX ranges: `MemorySaver saver{driver, {.events = NvtxRanges{}}};`. Each
+/// `began` event opens a range that the matching `ended` closes, such as "pause weights, kv_cache" or "save weights
+/// (device 1)". Events of the kinds ignored, retried, trimmed, fell_back and warned become marks. Passes every event on
+/// to `next`. Copies share their state. `Api` provides NVTX's calls.
 template <class Api>
 class BasicNvtxRanges {
 public:
@@ -44,7 +44,8 @@ private:
     struct State {
         Api api{};
         std::mutex mutex;
-        std::multimap<std::string, std::uint64_t> open; // what has begun; not nested: threads and devices overlap
+        std::multimap<std::string, std::uint64_t> open; // open ranges by name; not nested, because threads and devices
+                                                        // overlap
     };
 
     static std::string name_of(const Event& event) {
@@ -74,7 +75,7 @@ private:
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
 
-/// NVTX itself, in a domain of its own.
+/// The real NVTX, in a domain named "memsaver".
 class NvtxApi {
 public:
     NvtxApi() : domain_{nvtxDomainCreateA("memsaver")} {}

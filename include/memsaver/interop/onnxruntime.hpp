@@ -1,5 +1,5 @@
-// An arena as an allocator of ONNX Runtime (OrtAllocator). Needs its C header, onnxruntime_c_api.h, and calls nothing
-// of its library.
+// An arena as an allocator of ONNX Runtime (OrtAllocator). Needs its C header, onnxruntime_c_api.h, but does not link
+// its library.
 #pragma once
 
 #include "memsaver/interop/no_throw.hpp"
@@ -11,20 +11,20 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Pass its address where an OrtAllocator* is wanted, such as to RegisterAllocator. It must stay where it is until the
-/// last of its blocks has been freed; it keeps the saver's core alive. Thread safe.
+/// An OrtAllocator over an arena. Pass its address where an OrtAllocator* is expected, such as to RegisterAllocator.
+/// Not movable; must outlive its last block. Keeps the saver's core alive. Thread-safe.
 ///
-/// Answers null where there is no room, and for 0 bytes: nothing may be thrown through a C interface. ONNX Runtime does
-/// not look at it everywhere (CreateTensorAsOrtValue of 1.31 makes a tensor without memory), so watch `events`. Freed
-/// blocks are handed out again once all the work that the device has by then has passed, as safe as cudaFree and
-/// without its wait: ONNX Runtime names no stream when it frees.
+/// Allocation returns null for 0 bytes and if memory is exhausted, because a C interface cannot throw. ONNX Runtime
+/// does not check for null everywhere (CreateTensorAsOrtValue of 1.31 makes a tensor without memory), so watch
+/// `events`. Freed blocks are reused once the device has completed all work submitted to it before the free: as safe as
+/// cudaFree, but without its wait. ONNX Runtime passes no stream when it frees.
 class OnnxRuntimeAllocator : public OrtAllocator {
 public:
-    /// `info` says what the memory is: for a GPU, the name "Cuda", the type OrtDeviceAllocator and the arena's device.
-    /// It must outlive this. `events` is told why memory could not be had.
+    /// `info` describes the memory: for a GPU, the name "Cuda", the type OrtDeviceAllocator and the arena's device. It
+    /// must outlive this object. Failed allocations are reported to `events`.
     explicit OnnxRuntimeAllocator(Arena arena, const OrtMemoryInfo* info, EventSink events = {})
         : OrtAllocator{}, arena_{std::move(arena)}, info_{info}, events_{std::move(events)} {
-        version = ORT_API_VERSION; // what newer versions may ask besides is null, and they do without
+        version = ORT_API_VERSION; // entries that newer versions add are null, and ONNX Runtime works without them
         Alloc = [](OrtAllocator* self, std::size_t bytes) noexcept -> void* {
             const auto& own = *static_cast<OnnxRuntimeAllocator*>(self);
             return allocate_or_null(own.arena_, bytes, own.events_);
@@ -37,7 +37,7 @@ public:
     OnnxRuntimeAllocator(const OnnxRuntimeAllocator&) = delete;
     OnnxRuntimeAllocator& operator=(const OnnxRuntimeAllocator&) = delete;
 
-    /// The arena that it allocates from.
+    /// The arena that the allocator allocates from.
     [[nodiscard]] const Arena& arena() const noexcept { return arena_; }
 
 private:

@@ -1,7 +1,7 @@
-// What the two functions of a PyTorch pluggable allocator do, over arenas that the program gives:
+// The two functions of a PyTorch pluggable allocator, over arenas that the program provides:
 //     void* f(ssize_t bytes, int device, cudaStream_t stream)
 //     void g(void* pointer, ssize_t bytes, int device, cudaStream_t stream)
-// Needs none of PyTorch's or CUDA's headers; does not know Python. docs/interop.md has a whole library.
+// Needs no headers of PyTorch or CUDA, and no Python. docs/interop.md shows a complete library.
 #pragma once
 
 #include "memsaver/interop/no_throw.hpp"
@@ -12,10 +12,10 @@
 
 namespace memsaver::inline v0_2 {
 
-/// `bytes` of the arena's memory, good on every stream at once. Null where there is no room, for 0 bytes, and where
-/// `device` is not the arena's; `events` is told why. From null, PyTorch's caching allocator (a torch.cuda.MemPool over
-/// these functions) gives back what it keeps, asks again, and then raises its own error. PyTorch without it (a
-/// pluggable allocator in the place of the whole allocator) does not look at what it gets.
+/// Allocates `bytes` from `arena`, usable on every stream at once. Returns null for 0 bytes, if `device` is not the
+/// arena's, or if memory is exhausted; the last two are reported to `events`. On null, PyTorch's caching allocator (a
+/// torch.cuda.MemPool over these functions) releases its cached memory, retries, and then raises its own error. Without
+/// the caching allocator (a pluggable allocator that replaces PyTorch's allocator), PyTorch does not check for null.
 [[nodiscard]] inline void* pytorch_allocate(const Arena& arena, std::ptrdiff_t bytes, int device, StreamRef = {},
                                             const EventSink& events = {}) noexcept {
     if (bytes <= 0) return nullptr;
@@ -30,15 +30,15 @@ namespace memsaver::inline v0_2 {
     return allocate_or_null(arena, static_cast<std::size_t>(bytes), events);
 }
 
-/// Gives back what `pytorch_allocate` answered, paused or not. It can be handed out again once `stream` has passed
-/// here: PyTorch gives the stream that the memory was allocated on. A program that uses it on other streams as well
-/// orders those before its free, as it does for PyTorch's own allocator. What goes wrong goes to the saver's event
+/// Frees a block of `pytorch_allocate`, paused or not. The block is reused once `stream` has completed all work
+/// submitted to it before this call; PyTorch passes the stream of the allocation. A program that uses the memory on
+/// other streams must order them before the free, as with PyTorch's own allocator. Failures go to the saver's event
 /// sink.
 inline void pytorch_deallocate(const Arena& arena, void* pointer, std::ptrdiff_t, int, StreamRef stream) noexcept {
     deallocate_or_tell(arena, pointer, stream);
 }
 
-/// The same where the memory may be of any tag of the saver. `events` is told what goes wrong.
+/// Frees a block of any tag of the saver. Failures are reported to `events`.
 template <class D>
 void pytorch_deallocate(MemorySaver<D>& saver, void* pointer, std::ptrdiff_t, int device, StreamRef stream,
                         const EventSink& events = {}) noexcept {
@@ -50,7 +50,7 @@ void pytorch_deallocate(MemorySaver<D>& saver, void* pointer, std::ptrdiff_t, in
             saver.deallocate(pointer, stream);
         } catch (const Misuse&) {
             throw;
-        } catch (const Error&) { // a stream that cannot be marked is no reason to keep the memory
+        } catch (const Error&) { // if the stream cannot be marked, free in device order instead
             saver.deallocate(pointer);
         }
     } catch (const std::exception& error) {

@@ -1,4 +1,4 @@
-// An allocator for thrust's device containers and for the temporary memory of its algorithms, over an arena. Needs
+// An allocator over an arena for thrust's device containers and for the temporary memory of its algorithms. Needs
 // thrust's headers. For cuda::mr see cccl.hpp.
 #pragma once
 
@@ -15,13 +15,13 @@
 
 namespace memsaver::inline v0_2 {
 
-/// As in `thrust::device_vector<T, ThrustAllocator<T>> vector{n, ThrustAllocator<T>{arena}}` and
-/// `thrust::cuda::par(ThrustAllocator<char>{arena, stream}).on(stream)`. Copyable; copies are equal, and keep the
-/// saver's core alive. Thread safe.
+/// An allocator for thrust, used as in `thrust::device_vector<T, ThrustAllocator<T>> vector{n,
+/// ThrustAllocator<T>{arena}}` and `thrust::cuda::par(ThrustAllocator<char>{arena, stream}).on(stream)`. Copyable;
+/// copies compare equal and keep the saver's core alive. Thread-safe.
 ///
-/// Without a stream, memory that is given back is handed out again once all the work of the device so far has passed,
-/// as safe as cudaFree and without its wait; with one, once that stream has passed: that is for containers that are
-/// used on this stream alone. Throws what Arena::allocate throws; giving back never throws, nor waits.
+/// Without a stream, freed memory is reused once the device has completed all work submitted to it before the free: as
+/// safe as cudaFree, but without its wait. With a stream, once that stream has; use it for containers that are used on
+/// this stream only. Allocating throws as Arena::allocate. Deallocating never throws or waits.
 template <class T>
 class ThrustAllocator {
 public:
@@ -41,20 +41,21 @@ public:
     };
 
     explicit ThrustAllocator(Arena arena) noexcept : arena_{std::move(arena)} {}
-    /// `stream` is not owned; it must live until the last memory has been given back.
+    /// Does not own `stream`, which must outlive all memory of the allocator.
     ThrustAllocator(Arena arena, StreamRef stream) noexcept : arena_{std::move(arena)}, stream_{stream} {}
     template <class U>
     ThrustAllocator(const ThrustAllocator<U>& other) noexcept : arena_{other.arena()}, stream_{other.stream()} {}
 
-    /// Memory for `count` elements, content undefined, good on every stream at once. 0 elements are null.
+    /// Allocates memory for `count` elements, with undefined content, usable on every stream at once. Returns null for
+    /// 0.
     [[nodiscard]] pointer allocate(size_type count) {
         if (count == 0) return pointer{};
-        // Too many to count in bytes is more than any arena has, too.
+        // If the size in bytes overflows, request the maximum, which no arena has.
         const bool countable = count <= std::numeric_limits<size_type>::max() / sizeof(T);
         const size_type bytes = countable ? count * sizeof(T) : std::numeric_limits<size_type>::max();
         return pointer{static_cast<T*>(arena_.allocate(bytes, alignment))};
     }
-    /// Gives memory back in the order of `stream()`, or of the whole device without one. The count is not looked at.
+    /// Frees memory in the order of `stream()`, or of the whole device without one. The count is ignored.
     void deallocate(pointer data, size_type) noexcept {
         if (stream_) {
             deallocate_or_tell(arena_, data.get(), *stream_);
@@ -63,12 +64,12 @@ public:
         }
     }
 
-    /// The arena that it allocates from.
+    /// The arena that the allocator allocates from.
     [[nodiscard]] const Arena& arena() const noexcept { return arena_; }
-    /// The stream in whose order memory is given back; none: in that of the whole device.
+    /// The stream in whose order memory is freed. Empty: device order.
     [[nodiscard]] const std::optional<StreamRef>& stream() const noexcept { return stream_; }
 
-    /// One can give back what the other allocated, at the same moment.
+    /// Two allocators are equal if each can free the other's memory, in the same order.
     friend bool operator==(const ThrustAllocator& a, const ThrustAllocator& b) noexcept {
         return a.arena_ == b.arena_ && a.stream_ == b.stream_;
     }

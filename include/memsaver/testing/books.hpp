@@ -1,5 +1,5 @@
-// What is held of a driver: tables of what was taken and not given back, one for each sort of thing.
-// Does not know which use of it is wrong.
+// Tables of the resources taken from a driver and not yet returned, one table per kind. Does not judge which calls are
+// misuse.
 #pragma once
 
 #include "memsaver/core/core.hpp"
@@ -15,16 +15,16 @@
 
 namespace memsaver::inline v0_2 {
 
-/// How many things of each sort are held. A handle counts until it is released, a mapping until it is unmapped.
+/// Number of outstanding resources of each kind. A handle counts until it is released, a mapping until it is unmapped.
 struct Outstanding {
     std::size_t reservations = 0;
     std::size_t handles = 0;
     std::size_t mappings = 0;
-    std::size_t streams = 0; ///< lanes are the driver's own and do not count
+    std::size_t streams = 0; ///< lanes belong to the driver and do not count
     std::size_t events = 0;
     std::size_t graphs = 0;
     std::size_t plain = 0;
-    std::size_t host_pages = 0; ///< ranges of them
+    std::size_t host_pages = 0; ///< mapped ranges
     std::size_t pins = 0;
     std::size_t files = 0;
 
@@ -39,7 +39,7 @@ struct Outstanding {
 
 namespace detail {
 
-/// The tables. Not thread safe.
+/// The tables. Not thread-safe.
 class Books {
 public:
     enum class Thing : unsigned char {
@@ -54,7 +54,7 @@ public:
         PageHandle handle{};
         bool accessible = false;
     };
-    /// By address, by handle, by native pointer or by descriptor.
+    /// Keyed by address, handle, native pointer or file descriptor.
     using Entries = std::map<std::uint64_t, Entry>;
 
     static constexpr bool takes(Call call) noexcept {
@@ -90,7 +90,7 @@ public:
         default: return false;
         }
     }
-    /// What a taking or giving call is about.
+    /// The kind of resource that a call takes or returns.
     static constexpr Thing thing(Call call) noexcept {
         switch (call) {
         case Call::create:
@@ -148,7 +148,7 @@ public:
                 of(Thing::file).size()};
     }
 
-    /// A line for each sort of thing that is held, with the first few of them; empty if nothing is.
+    /// Returns one line for each kind of outstanding resource, listing the first few; empty if there is none.
     [[nodiscard]] std::string held_text() const {
         constexpr std::array<const char*, things> names{"reservations", "handles", "mappings",          "streams",
                                                         "events",       "graphs",  "plain allocations", "host pages",
@@ -168,7 +168,7 @@ public:
         return text;
     }
 
-    /// The first entry that shares a byte with the range, or the table's end.
+    /// Finds the first entry that overlaps the range. Returns the table's end if there is none.
     static Entries::const_iterator overlapping(const Entries& table, std::uint64_t begin, std::size_t bytes) noexcept {
         const auto next = table.upper_bound(begin);
         if (next != table.begin()) {

@@ -1,5 +1,5 @@
-// The calls that a driver can be asked for, one made call as a value, and a log of them: counts and the latest ones.
-// Does not know what the calls mean.
+// The calls of a driver, a record of one call, and a log with counts and the latest calls. Knows nothing about the
+// meaning of the calls.
 #pragma once
 
 #include "memsaver/core/core.hpp"
@@ -12,7 +12,7 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Each method of the driver concepts (driver/concepts.hpp) but `device` and `name`, which cannot fail.
+/// The methods of the driver concepts (driver/concepts.hpp), except `device` and `name`, which cannot fail.
 enum class Call : unsigned char {
     // clang-format off
     granularity, memory, reserve, unreserve, create, release, map, unmap, allow_access,
@@ -27,10 +27,10 @@ enum class Call : unsigned char {
     // clang-format on
 };
 
-/// How many values Call has, from 0 on.
+/// Number of values of Call, which start at 0.
 inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::trim_pool) + 1;
 
-/// "map", as the method is called.
+/// The name of the driver method, such as "map".
 [[nodiscard]] constexpr const char* call_name(Call call) noexcept {
     constexpr std::array<const char*, call_kinds> names{
         // clang-format off
@@ -51,21 +51,21 @@ inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::trim_po
     return names[static_cast<std::size_t>(call)];
 }
 
-/// One call: what it was asked, and, once it is over, what it answered. Fields that a call does not have stay empty.
+/// One call: its arguments and, once it has returned, its result. Fields that do not apply to the call stay empty.
 struct CallRecord {
     Call call = Call::granularity;
-    std::uint64_t number = 0; ///< 1 for the first call of any kind
+    std::uint64_t number = 0; ///< sequence number over calls of all kinds, from 1
     Address address = 0;      ///< on the device
     std::size_t bytes = 0;
     PageHandle handle{};
     StreamRef stream{};
     EventRef event{};
     GraphRef graph{};
-    const void* host = nullptr; ///< in host memory: pages, or the other end of a copy, a read or a write
+    const void* host = nullptr; ///< host memory: pages, or the other end of a copy, a read or a write
     FileRef file{};
     std::size_t offset = 0; ///< in the file
     Status status{};
-    bool injected = false; ///< failed on purpose; the driver never saw it
+    bool injected = false; ///< injected failure; the call was not forwarded
 
     /// "#12 map 2.00 MiB at 0x7f0000000000, handle 3"
     [[nodiscard]] std::string request() const {
@@ -82,7 +82,7 @@ struct CallRecord {
         return text;
     }
 
-    /// The request, and what came of it: "...: ok", "...: injected out of memory (-4242)".
+    /// Returns the request and its result: "...: ok", "...: injected out of memory (-4242)".
     [[nodiscard]] std::string text() const {
         if (status.ok()) return request() + ": ok";
         const char* const name = *status.name != '\0' ? status.name : "failed";
@@ -95,30 +95,30 @@ private:
     }
 };
 
-/// Counts of begun calls, and the latest ended ones. Allocates only to print. Not thread safe.
+/// Counts of calls begun, and the latest completed calls. Allocates only to print. Not thread-safe.
 class CallLog {
 public:
-    /// How many of the latest calls are kept.
+    /// Number of latest calls that are kept.
     static constexpr std::size_t kept = 256;
 
-    /// Counts a call and gives its number.
+    /// Counts a call and returns its number.
     std::uint64_t begin(Call call) noexcept {
         ++counts_[static_cast<std::size_t>(call)];
         return ++total_;
     }
 
-    /// Keeps a call that has answered, in the place of the oldest that is kept.
+    /// Records a completed call, replacing the oldest record.
     void end(const CallRecord& record) noexcept {
         latest_[ended_ % kept] = record;
         ++ended_;
     }
 
-    /// Calls of one kind that have begun.
+    /// Number of calls of one kind that have begun.
     [[nodiscard]] std::uint64_t count(Call call) const noexcept { return counts_[static_cast<std::size_t>(call)]; }
-    /// Calls of every kind that have begun.
+    /// Number of calls of all kinds that have begun.
     [[nodiscard]] std::uint64_t total() const noexcept { return total_; }
 
-    /// One line for each of the latest calls, in the order in which they ended.
+    /// Returns one line for each of the latest calls, in the order of completion.
     [[nodiscard]] std::string text() const {
         const std::uint64_t first = ended_ > kept ? ended_ - kept : 0;
         std::string text = first > 0 ? std::to_string(first) + " earlier calls\n" : "";

@@ -1,5 +1,4 @@
-// Which call is to fail, and how.
-// Does not make any call.
+// Planned failures: which call fails, and how. Makes no calls.
 #pragma once
 
 #include "memsaver/core/core.hpp"
@@ -14,18 +13,18 @@
 
 namespace memsaver::inline v0_2 {
 
-/// For how long a driver fails.
+/// How long a failure lasts.
 enum class Lasting : unsigned char {
-    once,    ///< the n-th call alone
-    onwards, ///< the n-th call and all after it
+    once,    ///< only the n-th call
+    onwards, ///< the n-th call and all later ones
 };
 
-/// One failure to come: `{.call = Call::map, .nth = 2}` fails the second map from now.
+/// A planned failure: `{.call = Call::map, .nth = 2}` fails the second map from now.
 struct Failure {
-    std::optional<Call> call{}; ///< calls of this kind count; empty: calls of every kind
-    std::uint64_t nth = 1;      ///< 1 is the next one
+    std::optional<Call> call{}; ///< count only calls of this kind; empty: calls of every kind
+    std::uint64_t nth = 1;      ///< 1 is the next call
     Lasting lasting = Lasting::once;
-    StatusKind kind = StatusKind::other; ///< what the call answers; not `ok`
+    StatusKind kind = StatusKind::other; ///< what the call returns; not `ok`
 
     /// "create call 2 and all after it answer out of memory"
     [[nodiscard]] std::string text() const {
@@ -33,7 +32,7 @@ struct Failure {
                (lasting == Lasting::onwards ? " and all after it answer " : " answers ") + answer().name;
     }
 
-    /// The status that a call answers when it fails on purpose.
+    /// Returns the status of the failed call.
     [[nodiscard]] constexpr Status answer() const noexcept {
         switch (kind) {
         case StatusKind::out_of_memory: return {kind, injected_code, "injected out of memory"};
@@ -46,34 +45,35 @@ struct Failure {
         return {StatusKind::other, injected_code, "injected failure"};
     }
 
-    /// No driver's native code.
+    /// A code that no driver uses.
     static constexpr int injected_code = -4242;
 };
 
-/// The failures that are planned, counting down. Not thread safe.
+/// The planned failures and their countdown. Not thread-safe.
 class FailurePlan {
 public:
-    /// Throws Misuse for a failure that could never be seen.
+    /// Adds a failure. Throws Misuse if `nth` is 0 or the kind is `ok`.
     void add(const Failure& failure) {
         if (failure.nth == 0) throw Misuse{"a failure's nth counts from 1"};
         if (failure.kind == StatusKind::ok) throw Misuse{"a failure cannot answer ok"};
         pending_.push_back(failure);
     }
 
-    /// Forgets the failures that are still to come; what has been counted stays.
+    /// Removes all planned failures; counts are kept.
     void clear() noexcept { pending_.clear(); }
 
-    /// How many calls have been failed so far.
+    /// Number of failures injected so far.
     [[nodiscard]] std::uint64_t injected() const noexcept { return injected_; }
-    /// The same for calls of one kind.
+    /// Number of failures injected into calls of one kind.
     [[nodiscard]] std::uint64_t injected(Call call) const noexcept { return by_kind_[static_cast<std::size_t>(call)]; }
 
-    /// Counts a call; what it is to answer, if it is to fail. All failures count it, the first that is due answers.
+    /// Counts a call and returns the status to inject, if any. Every planned failure counts the call; the first that is
+    /// due determines the status.
     std::optional<Status> next(Call call) noexcept {
         std::optional<Status> answer;
         for (Failure& failure : pending_) {
             if (failure.call && *failure.call != call) continue;
-            if (failure.nth == 0) continue; // was due once
+            if (failure.nth == 0) continue; // a one-time failure that has already occurred
             const bool due = failure.nth == 1;
             if (due && !answer) answer = failure.answer();
             if (!due || failure.lasting == Lasting::once) --failure.nth;

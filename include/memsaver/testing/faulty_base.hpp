@@ -1,5 +1,5 @@
-// What a FaultyDriver shares among its copies: the driver inside, the planned failures, the counts, the log, the
-// observer and the books; and the way that every call takes through them. Does not know which calls there are.
+// The state that copies of a FaultyDriver share: the wrapped driver, planned failures, counts, log, observer and
+// ledger; and the path that every call takes through them. Does not know the individual calls.
 #pragma once
 
 #include "memsaver/driver/concepts.hpp"
@@ -20,75 +20,75 @@
 
 namespace memsaver::inline v0_2 {
 
-/// The part of FaultyDriver that is not a driver: failing on purpose, watching, and what happened.
+/// The part of FaultyDriver that is not the driver interface: failure injection, observation and statistics.
 template <Driver D>
 class FaultyBase {
 public:
-    /// Sees each call before it is made. May block, plan failures (this call counts as the next) and call drivers;
-    /// if it throws, the call fails and is not forwarded.
+    /// Called before each driver call. May block, plan failures (the current call counts as the next one) and make
+    /// driver calls. If it throws, the call fails and is not forwarded.
     using Observer = std::function<void(const CallRecord&)>;
 
     friend bool operator==(const FaultyBase& a, const FaultyBase& b) noexcept { return a.state_ == b.state_; }
 
-    /// The driver inside. Calls made to it directly are not counted and not in the books.
+    /// The wrapped driver. Calls made to it directly are neither counted nor tracked.
     [[nodiscard]] const D& inner() const noexcept { return state_->inner; }
 
-    // --- Failing on purpose, and watching ---
+    // --- Failure injection and observation ---
 
-    /// Plans a failure, besides those planned already. Throws Misuse if it could never be seen, std::bad_alloc.
+    /// Adds a planned failure. Throws Misuse if it could never occur, and std::bad_alloc.
     void fail(const Failure& failure) const {
         const std::lock_guard lock{state_->mutex};
         state_->plan.add(failure);
     }
-    /// Forgets all planned failures.
+    /// Removes all planned failures.
     void heal() const noexcept {
         const std::lock_guard lock{state_->mutex};
         state_->plan.clear();
     }
-    /// How many calls failed on purpose so far.
+    /// Number of failures injected so far.
     [[nodiscard]] std::uint64_t injected() const noexcept {
         return read(&State::plan, [](const FailurePlan& plan) { return plan.injected(); });
     }
-    /// The same for calls of one kind.
+    /// Number of failures injected into calls of one kind.
     [[nodiscard]] std::uint64_t injected(Call call) const noexcept {
         return read(&State::plan, [&](const FailurePlan& plan) { return plan.injected(call); });
     }
 
-    /// Shows every later call to `observer`, in the place of an earlier one; an empty function ends that, though calls
-    /// that are under way may still be in it. An observer that holds a copy of this driver keeps it alive until then.
+    /// Sets the observer of all later calls, replacing an earlier one. An empty function removes it; calls in progress
+    /// may still run the old one. An observer that holds a copy of this driver keeps it alive until it is removed.
     void on_call(Observer observer) const {
         auto shared = observer ? std::make_shared<const Observer>(std::move(observer)) : nullptr;
         const std::lock_guard lock{state_->mutex};
         state_->observer.swap(shared);
     }
 
-    // --- What happened ---
+    // --- Statistics ---
 
-    /// Calls of a kind so far, failed ones too, and those that are under way.
+    /// Number of calls of a kind so far, including failed calls and calls in progress.
     [[nodiscard]] std::uint64_t calls(Call call) const noexcept {
         return read(&State::log, [&](const CallLog& log) { return log.count(call); });
     }
     [[nodiscard]] std::uint64_t calls() const noexcept { return read(&State::log, &CallLog::total); }
-    /// The latest calls, a line each, for the text of a test that failed.
+    /// The latest calls, one line each, for the failure message of a test.
     [[nodiscard]] std::string log() const { return read(&State::log, &CallLog::text); }
 
-    /// How much of each sort was taken through this driver and not given back.
+    /// Number of resources of each kind that were taken through this driver and not returned.
     [[nodiscard]] Outstanding outstanding() const noexcept {
         return read(&State::ledger, &detail::Ledger::outstanding);
     }
-    /// Whether `outstanding()` is 0 of every sort.
+    /// Returns whether `outstanding()` is 0 for every kind.
     [[nodiscard]] bool everything_given_back() const noexcept { return outstanding() == Outstanding{}; }
-    /// What is still held, by name; empty if everything was given back.
+    /// Describes the outstanding resources; empty if there are none.
     [[nodiscard]] std::string leaks() const { return read(&State::ledger, &detail::Ledger::held_text); }
     /// Bytes of handles that were created and not released, mapped or not.
     [[nodiscard]] std::size_t handle_bytes() const noexcept {
         return read(&State::ledger, &detail::Ledger::handle_bytes);
     }
-    /// Bytes of addresses that have pages mapped at them.
+    /// Bytes of addresses with mapped pages.
     [[nodiscard]] std::size_t mapped_bytes() const noexcept {
         return read(&State::ledger, &detail::Ledger::mapped_bytes);
     }
-    /// Bytes of addresses that were reserved and not given back.
+    /// Bytes of addresses that were reserved and not unreserved.
     [[nodiscard]] std::size_t reserved_bytes() const noexcept {
         return read(&State::ledger, &detail::Ledger::reserved_bytes);
     }
@@ -103,21 +103,22 @@ public:
         return read(&State::ledger, &detail::Ledger::pinned_bytes);
     }
 
-    /// Misuse, a line each: unmapping, releasing, closing or freeing what is not held; mapping a released handle, a
-    /// part of one, over a live mapping or outside a reservation; unreserving with live mappings or with another size;
-    /// copying or filling where nothing is mapped or no access was allowed; copying across the end of a pin; pinning
-    /// twice, unmapping pinned host pages; using a closed file. The first hundred.
+    /// Returns detected misuse, one line each, at most one hundred: unmapping, releasing, closing or freeing something
+    /// that is not held; mapping a released handle, part of a handle, over a live mapping or outside a reservation;
+    /// unreserving with live mappings or with another size; copying or filling where nothing is mapped or access is not
+    /// allowed; copying across the end of a pinned range; pinning twice; unmapping pinned host pages; using a closed
+    /// file.
     [[nodiscard]] std::vector<std::string> violations() const {
         return read(&State::ledger, &detail::Ledger::violations);
     }
 
 protected:
     explicit FaultyBase(D driver) : state_{std::make_shared<State>(std::move(driver))} {}
-    FaultyBase(const FaultyBase&) noexcept = default; // no moves: a handle that was moved from would be hollow
+    FaultyBase(const FaultyBase&) noexcept = default; // no moves: a moved-from handle would be empty
     FaultyBase& operator=(const FaultyBase&) noexcept = default;
     ~FaultyBase() = default;
 
-    /// Every call goes through here. `make` forwards it and fills in what the driver gave.
+    /// Runs one driver call. `make` forwards it and fills in its results.
     template <class Make>
     Status call(CallRecord made, Make make) const noexcept {
         State& state = *state_;
@@ -152,7 +153,7 @@ protected:
         }
     }
 
-    /// A copy that is a part of a call: notes misuse, and no more.
+    /// Checks a copy that is part of a larger call for misuse, without recording it.
     void look(const CallRecord& part) const {
         const std::lock_guard lock{state_->mutex};
         (void)state_->ledger.begin(part);
@@ -163,14 +164,14 @@ private:
         explicit State(D driver) : inner{std::move(driver)} {}
 
         const D inner;
-        std::mutex mutex; // over everything below
+        std::mutex mutex; // guards the members below
         CallLog log;
         FailurePlan plan;
         detail::Ledger ledger;
         std::shared_ptr<const Observer> observer;
     };
 
-    /// What `get` gives for a part of the state while nobody else touches it.
+    /// Returns `get(part)` under the lock.
     template <class Part, class Get>
     auto read(Part State::*part, Get get) const {
         const std::lock_guard lock{state_->mutex};

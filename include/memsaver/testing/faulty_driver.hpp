@@ -1,6 +1,5 @@
-// A driver around another one that fails when told to, counts and logs its calls, shows them to an observer, and keeps
-// books of what was taken and not given back.
-// Knows the driver concepts; not what calls it.
+// A driver that wraps another driver: injects failures, counts and logs calls, shows them to an observer, and tracks
+// outstanding resources. Depends only on the driver concepts.
 #pragma once
 
 #include "memsaver/driver/concepts.hpp"
@@ -15,12 +14,12 @@
 
 namespace memsaver::inline v0_2 {
 
-/// Wraps any driver for tests: `FaultyDriver driver{HostDriver{1_GiB}}`. Copies share everything: the driver inside,
-/// plans, counts and books; two are equal if one is a copy of the other. Satisfies the concepts that `D` satisfies.
-/// Every method may be called from any thread; no lock is held while the observer or the driver inside is at work.
+/// Wraps any driver for tests: `FaultyDriver driver{HostDriver{1_GiB}}`. Copies compare equal and share everything: the
+/// wrapped driver, planned failures, counts and ledger. Satisfies the concepts that `D` satisfies. Thread-safe; no lock
+/// is held while the observer or the wrapped driver runs.
 ///
-/// A call that fails on purpose is not forwarded: nothing has happened, and its outputs are untouched. Misuse is
-/// written down in `violations()` and forwarded all the same.
+/// A call with an injected failure is not forwarded: it has no effect, and its outputs are untouched. Misuse is
+/// recorded in `violations()` and still forwarded.
 template <Driver D>
 class FaultyDriver : public FaultySystem<D> {
     using FaultySystem<D>::call;
@@ -32,13 +31,13 @@ public:
 
     [[nodiscard]] int device() const noexcept { return inner().device(); }
     [[nodiscard]] std::string name() const { return inner().name(); }
-    /// As the driver inside; cannot fail.
+    /// Forwarded; cannot fail.
     [[nodiscard]] bool host_addressable() const noexcept requires requires(const D d) { d.host_addressable(); }
     { return inner().host_addressable(); }
-    /// As the driver inside; cannot fail.
+    /// Forwarded; cannot fail.
     [[nodiscard]] int numa_node() const noexcept requires requires(const D d) { d.numa_node(); }
     { return inner().numa_node(); }
-    /// As the driver inside; not among the calls that fail on purpose.
+    /// Forwarded; failures cannot be injected.
     Status with_context(detail::FunctionRef<void()> work) const noexcept requires requires(const D d) {
         d.with_context(work);
     }
@@ -202,7 +201,7 @@ public:
     Status update_graph(StreamRef stream, GraphRef& graph) const noexcept requires Captures<D> {
         return call({.call = Call::update_graph, .stream = stream, .graph = graph}, [&](CallRecord& made) {
             const Status status = inner().update_graph(stream, graph);
-            made.graph = graph; // another one perhaps, in the place of the old
+            made.graph = graph; // may be a new graph that replaces the old one
             return status;
         });
     }

@@ -1,5 +1,5 @@
-// The part of FaultyDriver that stands in for the machine around the device: lanes, pools, host pages and files.
-// Forwards calls; how they are failed and booked is FaultyBase's.
+// The part of FaultyDriver that forwards calls concerning the system around the device: lanes, pools, host pages and
+// files. FaultyBase injects failures and tracks resources.
 #pragma once
 
 #include "memsaver/driver/concepts.hpp"
@@ -10,14 +10,14 @@
 
 namespace memsaver::inline v0_2 {
 
-/// The part of FaultyDriver that concerns the machine around the device: lanes, owners, pools, host pages and files.
-/// Each method is there if the driver inside has it.
+/// The part of FaultyDriver for the system around the device: lanes, owners, pools, host pages and files. Each method
+/// exists if the wrapped driver has it.
 template <Driver D>
 class FaultySystem : public FaultyBase<D> {
 public:
     using FaultyBase<D>::inner;
 
-    /// Whether the driver inside has `owns_event`.
+    /// Whether the wrapped driver has `owns_event`.
     static constexpr bool owns_events = requires(const D d, EventRef event, bool& yes) { d.owns_event(event, yes); };
 
     Status lane(Direction direction, StreamRef& stream) const noexcept requires Lanes<D> {
@@ -30,7 +30,7 @@ public:
 
     [[nodiscard]] Neighbours* neighbours() const noexcept requires Shared<D> { return inner().neighbours(); }
 
-    /// Cannot fail, so it is neither counted nor failed.
+    /// Neither counted nor failed, because it cannot fail.
     void name_addresses(Address address, std::size_t bytes, const char* name) const noexcept requires Named<D> {
         inner().name_addresses(address, bytes, name);
     }
@@ -39,7 +39,7 @@ public:
         return call({.call = Call::owns_stream, .stream = stream},
                     [&](CallRecord&) { return inner().owns_stream(stream, yes); });
     }
-    /// Counts and fails as `Call::owns_stream`, for it has no kind of its own.
+    /// Counts and fails as `Call::owns_stream`, because it has no call kind of its own.
     Status owns_event(EventRef event, bool& yes) const noexcept requires owns_events {
         return call({.call = Call::owns_stream, .event = event},
                     [&](CallRecord&) { return inner().owns_event(event, yes); });

@@ -1,5 +1,5 @@
-// Follows what is taken from a driver and given back, and notes misuse that a driver need not notice.
-// Sees calls as records only; does not make any.
+// Tracks the resources taken from and returned to a driver, and records misuse that a driver may not detect. Works on
+// call records; makes no calls.
 #pragma once
 
 #include "memsaver/core/core.hpp"
@@ -18,14 +18,14 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Follows calls: `begin` before one is made, `end` once it has answered. What a call gives back is off the books from
-/// `begin` on, so that another thread may be given the same address or handle before `end`; if the call fails, `end`
-/// puts it back. Only `begin` allocates. Not thread safe.
+/// Tracks calls: `begin` before a call, `end` after it has returned. `begin` already removes what the call returns to
+/// the driver, because another thread may get the same address or handle before `end`; if the call fails, `end`
+/// restores it. Only `begin` allocates. Not thread-safe.
 class Ledger {
 public:
     using Entries = Books::Entries;
 
-    /// Notes misuse; gives what `end` needs. May throw std::bad_alloc, and then has changed nothing.
+    /// Records misuse and returns the entries that `end` needs. Strong exception guarantee: may throw std::bad_alloc.
     [[nodiscard]] Entries begin(const CallRecord& call) {
         switch (call.call) {
         case Call::unreserve: check_unreserve(call); return remove(call);
@@ -33,7 +33,7 @@ public:
         case Call::release:
         case Call::close_stream:
         case Call::close_event:
-        case Call::update_graph: // gives a graph for one that it takes
+        case Call::update_graph: // returns one graph and takes another
         case Call::close_graph:
         case Call::free_plain:
         case Call::unpin_host:
@@ -53,7 +53,7 @@ public:
         case Call::file_cached: check_open(call); return {};
         default: break;
         }
-        Entries blank; // filled, and moved to its table, once the driver has answered
+        Entries blank; // filled in and moved to its table after the call has returned
         if (Books::takes(call.call)) blank.emplace();
         return blank;
     }
@@ -82,9 +82,9 @@ public:
     [[nodiscard]] std::size_t pinned_bytes() const noexcept { return books_.sum(Thing::pin); }
     [[nodiscard]] std::string held_text() const { return books_.held_text(); }
 
-    /// What was misused, a line each, at most the first hundred.
+    /// Misuse, one line each, at most one hundred.
     [[nodiscard]] const std::vector<std::string>& violations() const noexcept { return violations_; }
-    /// Counts also those whose text was not kept.
+    /// Number of violations, including those whose text was not kept.
     [[nodiscard]] std::uint64_t violation_count() const noexcept { return violation_count_; }
 
 private:
@@ -134,7 +134,8 @@ private:
             violate(call, "outside a reservation");
     }
 
-    /// The range is a row of whole mappings, as unmap and (cuMemSetAccess in the driver manual) access want it.
+    /// Checks that the range consists of whole mappings, as unmapping and setting access require (cuMemSetAccess in the
+    /// driver manual).
     void check_whole(const CallRecord& call) noexcept {
         const Entries& mappings = of(Thing::mapping);
         std::size_t done = 0;
@@ -147,7 +148,7 @@ private:
         }
     }
 
-    /// Every byte of the range may be touched by the device.
+    /// Checks that the device may access every byte of the range.
     void check_usable(const CallRecord& call) noexcept {
         std::size_t done = 0;
         while (done < call.bytes) {
@@ -165,7 +166,7 @@ private:
 
     void check_unmap_host(const CallRecord& call) noexcept {
         const auto it = of(Thing::host_pages).find(Books::key(call));
-        if (it == of(Thing::host_pages).end()) return; // `remove` says so
+        if (it == of(Thing::host_pages).end()) return; // reported by `remove`
         if (it->second.bytes != call.bytes) violate(call, "of another size than was mapped");
         if (Books::overlaps(of(Thing::pin), it->first, it->second.bytes)) violate(call, "of pinned pages");
     }
@@ -174,7 +175,7 @@ private:
         if (Books::overlaps(of(Thing::pin), Books::key(call), call.bytes)) violate(call, "of what is pinned already");
     }
 
-    /// The host's end of a copy lies in one pin, or touches none.
+    /// Checks that the host side of a copy lies within one pinned range, or touches none.
     void check_whole_pin(const CallRecord& call) noexcept {
         const std::uint64_t begin = Books::number(call.host);
         const auto pin = Books::overlapping(of(Thing::pin), begin, call.bytes);
@@ -193,7 +194,7 @@ private:
             constexpr std::size_t kept = 100;
             if (violations_.size() == kept) return;
             violations_.push_back(call.request() + ": " + call_name(call.call) + ' ' + what);
-        } catch (const std::bad_alloc&) { // counted all the same
+        } catch (const std::bad_alloc&) { // counted without its text
         }
     }
 

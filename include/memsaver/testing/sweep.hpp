@@ -1,5 +1,5 @@
-// Runs an operation again and again, failing its 1st, 2nd, ... last driver call.
-// Does not know the operation, nor what is to hold afterwards, nor a test framework.
+// Runs an operation repeatedly, failing its 1st, 2nd, ... last driver call. Independent of the operation, of the checks
+// afterwards, and of the test framework.
 #pragma once
 
 #include "memsaver/core/core.hpp"
@@ -13,9 +13,9 @@ namespace memsaver::inline v0_2 {
 
 /// One run of a sweep.
 struct SweepPoint {
-    Failure failure{};          ///< what was planned for this run
-    std::uint64_t injected = 0; ///< how many calls failed on purpose; 0 in the last run, which is undisturbed
-    std::exception_ptr error{}; ///< what the operation threw, if anything
+    Failure failure{};          ///< the failure planned for this run
+    std::uint64_t injected = 0; ///< number of injected failures; 0 in the last run, which is undisturbed
+    std::exception_ptr error{}; ///< exception of the operation, if any
 
     /// "map call 2 answers injected failure, 1 failed, the operation threw"
     [[nodiscard]] std::string text() const {
@@ -24,15 +24,16 @@ struct SweepPoint {
     }
 };
 
-/// Sweeps a failure over an operation; returns how many of its calls were failed, each in a run of its own.
+/// Injects a failure into each call of an operation, one run per call. Returns the number of calls that were failed.
 ///
-/// Each run makes a fixture, plans `failure` with `nth` 1, 2, 3, ... on it, operates, heals, and verifies. The last run
-/// is the first one in which no call is left to fail. It is verified as well.
-/// - `make()` gives a fresh fixture: anything with a FaultyDriver named `driver`. It need not be movable.
-/// - `operate(fixture)` is what is tested. An Error that it throws is kept in the point; anything else ends the sweep.
-/// - `verify(fixture, point)` checks the whole state, failures being over; it tells by whatever means it likes.
+/// Each run makes a fixture, plans `failure` with `nth` 1, 2, 3, ... on it, runs the operation, removes the failure,
+/// and verifies. The last run is the first one in which no call fails; it is verified as well.
+/// - `make()` returns a fresh fixture: anything with a FaultyDriver named `driver`. It need not be movable.
+/// - `operate(fixture)` is the operation under test. An Error that it throws is stored in the point; any other
+///   exception ends the sweep.
+/// - `verify(fixture, point)` checks the state after the failure has been removed, and reports in any way it likes.
 ///
-/// Throws Misuse if there are more than `limit` points: an operation that waits by asking again and again has no end.
+/// Throws Misuse if there are more than `limit` points, as for an operation that polls without end.
 template <class Make, class Operate, class Verify>
 std::uint64_t sweep(Failure failure, Make make, Operate operate, Verify verify, std::uint64_t limit = 100'000) {
     for (failure.nth = 1; failure.nth <= limit; ++failure.nth) {

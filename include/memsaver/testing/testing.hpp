@@ -1,4 +1,4 @@
-// The door of testing/: what users' tests may use too.
+// Includes all of testing/, which users' tests may use too.
 #pragma once
 
 #include "memsaver/testing/books.hpp"
