@@ -22,6 +22,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/tagged_arena.hpp
   include/memsaver/arena/tagged_arena.ipp
   include/memsaver/backup/backup.hpp
+  include/memsaver/backup/backup_index.hpp
+  include/memsaver/backup/backup_index.ipp
   include/memsaver/backup/codec.hpp
   include/memsaver/backup/coded_store.hpp
   include/memsaver/backup/coded_store.ipp
@@ -66,20 +68,18 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/policy.hpp
   include/memsaver/backup/policy.ipp
   include/memsaver/backup/refresh.hpp
+  include/memsaver/backup/retired_slots.hpp
+  include/memsaver/backup/retired_slots.ipp
   include/memsaver/backup/ring_transfer.hpp
   include/memsaver/backup/ring_transfer.ipp
-  include/memsaver/backup/source_books.hpp
-  include/memsaver/backup/source_books.ipp
   include/memsaver/backup/source_files.hpp
   include/memsaver/backup/source_files.ipp
+  include/memsaver/backup/source_index.hpp
+  include/memsaver/backup/source_index.ipp
   include/memsaver/backup/source_slot.hpp
   include/memsaver/backup/source_slot.ipp
-  include/memsaver/backup/spent_slots.hpp
-  include/memsaver/backup/spent_slots.ipp
   include/memsaver/backup/store.hpp
   include/memsaver/backup/store.ipp
-  include/memsaver/backup/stored_books.hpp
-  include/memsaver/backup/stored_books.ipp
   include/memsaver/backup/stored_slot.hpp
   include/memsaver/backup/stored_slot.ipp
   include/memsaver/backup/ticket.hpp

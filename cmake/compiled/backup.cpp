@@ -2,6 +2,7 @@
 // cmake/checks/check_tree.py --write-compiled.
 #include "memsaver/backup/backup.hpp"
 
+#include "memsaver/backup/backup_index.ipp"
 #include "memsaver/backup/copy_lane.ipp"
 #include "memsaver/backup/crew.ipp"
 #include "memsaver/backup/device_scratch.ipp"
@@ -17,12 +18,11 @@
 #include "memsaver/backup/pieces.ipp"
 #include "memsaver/backup/pinned_transfer.ipp"
 #include "memsaver/backup/policy.ipp"
+#include "memsaver/backup/retired_slots.ipp"
 #include "memsaver/backup/ring_transfer.ipp"
-#include "memsaver/backup/source_books.ipp"
 #include "memsaver/backup/source_files.ipp"
+#include "memsaver/backup/source_index.ipp"
 #include "memsaver/backup/source_slot.ipp"
-#include "memsaver/backup/spent_slots.ipp"
 #include "memsaver/backup/store.ipp"
-#include "memsaver/backup/stored_books.ipp"
 #include "memsaver/backup/stored_slot.ipp"
 #include "memsaver/backup/ticket.ipp"

@@ -1330,5 +1330,5 @@ void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* /*stream*/) noe
 void memsaver_torch_free(void* pointer, ptrdiff_t /*bytes*/, int /*device*/, void* stream) noexcept {
     if (pointer == nullptr) return;
     const std::optional<Arena> arena = torch_blocks().remove(pointer);
-    if (arena) deallocate_or_tell(*arena, pointer, StreamRef::from_native(stream));
+    if (arena) deallocate_or_report(*arena, pointer, StreamRef::from_native(stream));
 }

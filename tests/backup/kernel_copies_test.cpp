@@ -168,8 +168,8 @@ TEST_CASE("kernel copies: the kernel is loaded with the first save or ahead of i
 
 TEST_CASE("kernel copies: an engine that takes turns with somebody is told from one that has the link to itself") {
     for (const auto second : {20ms, 400ms}) {
-        const bool held_up = second == 400ms;
-        CAPTURE(held_up);
+        const bool stalled = second == 400ms;
+        CAPTURE(stalled);
         const HostDriver driver{16_MiB};
         detail::CopyLane lane{AnyDriver{driver}, Direction::in};
         OwnedStream stream;
@@ -185,7 +185,7 @@ TEST_CASE("kernel copies: an engine that takes turns with somebody is told from 
         }
         REQUIRE(lane.to_be_watched());
         REQUIRE(lane.watch(sent, {.after = 10s, .slower = 3}).ok());
-        CHECK(driver.neighbours()->lane(Direction::in).held_up == held_up);
+        CHECK(driver.neighbours()->lane(Direction::in).stalled == stalled);
         CHECK(driver.drain().ok());
     }
 }

@@ -16,8 +16,8 @@ struct Setup {
         : driver{late_machine(pin_limit)}, memory{driver, bytes}, region{std::make_shared<Region>(driver, bytes)} {
         memory.write(1);
     }
-    std::vector<Transfer::Cargo> cargo() const {
-        std::vector<Transfer::Cargo> all;
+    std::vector<Transfer::PinnedPiece> cargo() const {
+        std::vector<Transfer::PinnedPiece> all;
         for (Piece& piece : cut_into_pieces({{memory.address(), region->address(), bytes}}, Region::cell_bytes,
                                             [](const Unit&, const Unit&) { return false; })) {
             all.push_back({std::move(piece), region});

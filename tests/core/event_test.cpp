@@ -14,7 +14,7 @@ using namespace memsaver::detail;
 
 TEST_CASE("tell: without a sink no event is made") {
     bool made = false;
-    tell({}, [&] {
+    emit({}, [&] {
         made = true;
         return Event{};
     });
@@ -24,7 +24,7 @@ TEST_CASE("tell: without a sink no event is made") {
 TEST_CASE("tell: a sink gets the event as it was made") {
     std::vector<Event> events;
     const EventSink sink = [&](const Event& event) { events.push_back(event); };
-    tell(sink, [] { return Event{EventKind::retried, "tag", 3, "text", 1, 2}; });
+    emit(sink, [] { return Event{EventKind::retried, "tag", 3, "text", 1, 2}; });
     REQUIRE(events.size() == 1);
     CHECK(events[0].kind == EventKind::retried);
     CHECK(events[0].tag == "tag");
@@ -35,15 +35,15 @@ TEST_CASE("tell: a sink gets the event as it was made") {
 }
 
 TEST_CASE("tell: what a sink or the making of an event throws is swallowed") {
-    static_assert(noexcept(tell(EventSink{}, [] { return Event{}; })));
+    static_assert(noexcept(emit(EventSink{}, [] { return Event{}; })));
     int calls = 0;
     const EventSink sink = [&](const Event&) {
         ++calls;
         throw std::runtime_error{"trouble"};
     };
-    tell(sink, [] { return Event{}; });
+    emit(sink, [] { return Event{}; });
     CHECK(calls == 1);
-    tell(sink, []() -> Event { throw std::bad_alloc{}; });
+    emit(sink, []() -> Event { throw std::bad_alloc{}; });
     CHECK(calls == 1);
 }
 

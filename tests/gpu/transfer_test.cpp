@@ -157,7 +157,7 @@ TEST_CASE("PinnedTransfer: a stream follows a range") {
     const std::vector<Piece> pieces = cut(memory.address(), region->address(), bytes, Region::cell_bytes);
     REQUIRE(pieces.size() >= 2);
     const auto make = [&](CopyLane lane) {
-        std::vector<Transfer::Cargo> cargo;
+        std::vector<Transfer::PinnedPiece> cargo;
         for (const Piece& piece : pieces) cargo.push_back({piece, region});
         return std::make_unique<Transfer>(std::move(lane), std::move(cargo), CrewOptions{.threads = 2}, nullptr,
                                           ProgressSink{});

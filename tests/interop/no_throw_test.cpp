@@ -35,7 +35,7 @@ TEST_CASE_TEMPLATE("null instead of an exception, with the tag and the reason", 
     void* const block = allocate_or_null(arena, 1_MiB, sink, 64_KiB);
     REQUIRE(block != nullptr);
     CHECK(address_of(block) % 64_KiB == 0);
-    deallocate_or_tell(arena, block, {});
+    deallocate_or_report(arena, block, {});
     CHECK(arena.usage().blocks == 0);
     CHECK(events.size() == 2);
 }
@@ -44,9 +44,9 @@ TEST_CASE("a handle that stands for no arena") {
     int told = 0;
     CHECK(allocate_or_null(Arena{}, 1, [&](const Event&) { ++told; }) == nullptr);
     CHECK(told == 1);
-    deallocate_or_tell(Arena{}, nullptr, {});
+    deallocate_or_report(Arena{}, nullptr, {});
     int foreign = 0;
-    deallocate_or_tell(Arena{}, &foreign, {});
+    deallocate_or_report(Arena{}, &foreign, {});
 }
 
 } // namespace interop_no_throw_test

@@ -224,7 +224,7 @@ TEST_CASE("room: a neighbour that leaves while it is asked is waited for") {
     struct Slow final : detail::Neighbour {
         std::atomic<bool> asked{false};
         std::atomic<bool> may_answer{false};
-        std::size_t give_room(bool) noexcept override {
+        std::size_t release_unused(bool) noexcept override {
             asked = true;
             while (!may_answer) std::this_thread::yield();
             return 7;
@@ -238,7 +238,7 @@ TEST_CASE("room: a neighbour that leaves while it is asked is waited for") {
     std::atomic<bool> left{false};
     std::size_t given = 0;
     {
-        std::jthread asker{[&] { given = neighbours.give_room(true); }};
+        std::jthread asker{[&] { given = neighbours.release_unused(true); }};
         while (!slow.asked) std::this_thread::yield();
         std::jthread leaver{[&] {
             neighbours.leave(slow);
@@ -250,7 +250,7 @@ TEST_CASE("room: a neighbour that leaves while it is asked is waited for") {
     }
     CHECK(left);
     CHECK(given == 7);
-    CHECK(neighbours.give_room(false) == 0);
+    CHECK(neighbours.release_unused(false) == 0);
 }
 
 TEST_CASE("room: streams that wait for words and waits for the whole device keep out of each other's way") {

@@ -116,7 +116,7 @@ public:
         for (const auto& [address, block] : *this) sum += block.bytes;
         return sum;
     }
-    [[nodiscard]] bool any_away(std::size_t tag) const {
+    [[nodiscard]] bool any_paused(std::size_t tag) const {
         return std::any_of(begin(), end(), [&](const auto& at) { return at.second.tag == tag && at.second.away; });
     }
 };

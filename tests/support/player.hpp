@@ -567,9 +567,9 @@ private:
     /// Kept bytes can be read while they are away.
     void look() {
         const auto block = any();
-        if (block != blocks_.end() && block->second.kept()) look_at(block->first, block->second);
+        if (block != blocks_.end() && block->second.kept()) adjust_free_order(block->first, block->second);
     }
-    void look_at(Address address, const PlayedBlock& block) {
+    void adjust_free_order(Address address, const PlayedBlock& block) {
         // A workspace consists of what it grew by; the first of these is a granule at least.
         const std::size_t count = block.workspace ? granule : block.bytes;
         BackupView view;
@@ -611,7 +611,7 @@ private:
         const Address address = chosen.first;
         PlayedGraph& played = chosen.second;
         PlayedBlock& block = blocks_.at(address);
-        if (blocks_.any_away(block.tag)) {
+        if (blocks_.any_paused(block.tag)) {
             return refused([&] { played.graph.launch(stream_); }, "launching a graph whose tag is paused");
         }
         bring_back({block.tag}); // also what is paused and nobody's
@@ -797,7 +797,7 @@ private:
             for (auto& [address, block] : blocks_) {
                 if (tags_[block.tag].name != row.tag) continue;
                 block.pause(tags_[block.tag].becomes);
-                if (block.kept()) look_at(address, block);
+                if (block.kept()) adjust_free_order(address, block);
             }
         }
         graphs_.clear();

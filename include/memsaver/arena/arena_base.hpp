@@ -125,7 +125,7 @@ public:
     /// See MemorySaver::gate.
     [[nodiscard]] virtual std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) = 0;
     /// If a streamed resume has failed to restore bytes, throws its failure.
-    virtual void require_brought() {}
+    virtual void require_restored() {}
 
     /// Replaces kept bytes of paused memory. See MemorySaver::write_backup.
     virtual void write_backup(void* pointer, const void* from, std::size_t bytes) = 0;

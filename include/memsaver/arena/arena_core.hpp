@@ -5,7 +5,7 @@
 #include "memsaver/arena/gates.hpp"
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/backup/device_scratch.hpp"
-#include "memsaver/backup/spent_slots.hpp"
+#include "memsaver/backup/retired_slots.hpp"
 #include "memsaver/driver/fork_mark.hpp"
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/heap/heaps.hpp"
@@ -122,7 +122,7 @@ public:
     MEMSAVER_INLINE void load(void* pointer, const FileRange& from, AnyPolicy (*reader)() = nullptr) override;
     MEMSAVER_INLINE void invalidate(const void* pointer, std::size_t bytes) override;
     [[nodiscard]] MEMSAVER_INLINE std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) override;
-    MEMSAVER_INLINE void require_brought() override;
+    MEMSAVER_INLINE void require_restored() override;
 
     MEMSAVER_INLINE void require_open(const char* what) const override;
     MEMSAVER_INLINE void require_resumed(const char* what, StreamRef stream) override;
@@ -160,7 +160,7 @@ public:
     void set_arriving(std::shared_ptr<Arriving> arriving) noexcept;
 
     /// Releases unused memory for other savers and arenas on the machine. See Neighbours.
-    MEMSAVER_INLINE std::size_t give_room(bool wait) noexcept override;
+    MEMSAVER_INLINE std::size_t release_unused(bool wait) noexcept override;
 
     // --- cheap queries, for callers that query many arenas ---
 
@@ -177,11 +177,11 @@ public:
     /// Returns how many pauses have released pages.
     [[nodiscard]] std::uint64_t pauses() const noexcept { return pauses_.load(); }
     /// Returns whether no memory is paused or being paused. Held pages do not count.
-    [[nodiscard]] bool all_there() noexcept;
+    [[nodiscard]] bool all_resident() noexcept;
     /// Returns whether all paused memory has been mapped and its bytes are being restored.
     [[nodiscard]] bool on_its_way() noexcept;
     /// Returns whether some pages are active or are just being paused.
-    [[nodiscard]] bool any_there() noexcept;
+    [[nodiscard]] bool any_resident() noexcept;
     /// Returns the physical bytes of pages whose release waits for device work.
     [[nodiscard]] std::size_t waiting_bytes() noexcept { return pages_.waiting_bytes(); }
 
@@ -247,7 +247,7 @@ private:
         }
     }
     /// Releases a slot's scratch memory and adds its size to `released_bytes`. Requires the turn.
-    static Status give_scratch(const std::shared_ptr<AnySlot>& slot, std::size_t& released_bytes) noexcept;
+    static Status release_scratch(const std::shared_ptr<AnySlot>& slot, std::size_t& released_bytes) noexcept;
     /// Retries the release of held handles and adds the bytes released to `released_bytes`. Requires the turn.
     Status retry_held(std::size_t& released_bytes);
     /// Returns the parts of paused ranges that a resume leaves out: whole granules in which no block lives, if large
@@ -267,7 +267,7 @@ private:
     // Bytes in flight; all of these require the turn.
     /// Waits for the bytes in flight, and commits them. Throws NotIdle once the deadline has passed. With `join`, does
     /// not wait for bytes that are being restored.
-    void settle_arriving(const Deadline& deadline = {}, bool join = false);
+    void commit_arriving(const Deadline& deadline = {}, bool join = false);
     /// Commits the bytes in flight if that requires no waiting. Returns whether nothing is in flight afterwards.
     bool try_settle_arriving() noexcept;
     /// Makes memory whose restore failed paused again: waits for the device, then releases the pages.
@@ -288,7 +288,7 @@ private:
     /// saves sorting the free blocks.
     void end_operation(bool shut_stays) noexcept;
     /// Returns whether any part of a range, in which blocks live, is paused or being paused.
-    [[nodiscard]] bool any_away(Range range);
+    [[nodiscard]] bool any_paused(Range range);
 
     // --- slots: require the turn; none is destroyed or releases anything under a lock that an allocation may need ---
 
@@ -328,7 +328,7 @@ private:
     /// Throws the error of a failing driver call, naming the tag.
     void check_of_tag(const Status& status, const Attempt& attempt) const;
     [[nodiscard]] Event event(EventKind kind, std::string text, std::size_t done = 0, std::size_t total = 0) const;
-    void tell_ignored(const char* text) const noexcept;
+    void emit_ignored(const char* text) const noexcept;
     void tell_kept(const Status& status) const noexcept;
 
     AnyPolicy policy_;
@@ -347,7 +347,7 @@ private:
     std::shared_ptr<AnySlot> own_; // the tag's slot; changed only by `close`, under the heaps' locks
     const std::shared_ptr<DeviceScratch> own_scratch_ = own_->scratch(); // for readers without a lock
     std::shared_ptr<Arriving> arriving_;                                 // changed under the turn and the pages' mutex
-    SpentSlots spent_;
+    RetiredSlots spent_;
     ArenaGates gates_; // guarded by the turn
 };
 
@@ -385,11 +385,13 @@ public:
     [[nodiscard]] std::size_t scratch_bytes() const noexcept {
         return core_->own_scratch_ ? core_->own_scratch_->held_bytes() : 0;
     }
-    /// Allocates the table for `hand`. Throws std::bad_alloc.
-    void plan_heirs();
-    /// Makes `release` transfer the pages of an extent to `heir`, an extent of the arena with the pages `books`, where
-    /// they are mapped as well.
-    void hand(std::size_t extent, Extent& heir, ArenaPages& books) noexcept { heirs_[extent] = {&heir, &books}; }
+    /// Allocates the table for `hand_over_to`. Throws std::bad_alloc.
+    void plan_handover();
+    /// Makes `release` transfer the pages of an extent to `target`, an extent of the arena with the pages `pages`,
+    /// where they are mapped as well.
+    void hand_over_to(std::size_t extent, Extent& target, ArenaPages& pages) noexcept {
+        targets_[extent] = {&target, &pages};
+    }
     /// Returns whether the policy keeps the bytes. If not, a ticket with bytes writes poison over pages handed over.
     [[nodiscard]] bool keeps_bytes() const noexcept { return keeps_; }
 
@@ -410,14 +412,14 @@ public:
 
 private:
     /// The new owner of pages that are handed over.
-    struct Heir {
+    struct HandoverTarget {
         Extent* extent = nullptr;
-        ArenaPages* books = nullptr;
+        ArenaPages* pages = nullptr;
     };
 
     void note(const Status& status) noexcept;
     /// `last`: pauses the extent even if it cannot be unmapped; it is then held.
-    void release(Extent& extent, Heir heir, bool last) noexcept;
+    void release(Extent& extent, HandoverTarget target, bool last) noexcept;
 
     TagReport finish() noexcept;
 
@@ -430,12 +432,12 @@ private:
     bool keeps_;            // the policy keeps the bytes
     std::shared_ptr<AnySlot> slot_;
     std::uint64_t fence_;
-    std::vector<Range> ranges_;      // of all extents concerned, sorted
-    std::vector<Extent> extents_;    // moved out of the arena, active
-    std::vector<Heir> heirs_;        // one for each extent, if any is handed over
-    std::size_t scratch_before_ = 0; // scratch bytes at the beginning
-    std::vector<Extent> left_;       // extents that could not be unmapped
-    std::vector<Range> paused_;      // ranges that were unmapped
+    std::vector<Range> ranges_;           // of all extents concerned, sorted
+    std::vector<Extent> extents_;         // moved out of the arena, active
+    std::vector<HandoverTarget> targets_; // one for each extent, if any is handed over
+    std::size_t scratch_before_ = 0;      // scratch bytes at the beginning
+    std::vector<Extent> left_;            // extents that could not be unmapped
+    std::vector<Range> paused_;           // ranges that were unmapped
     Ticket ticket_;
     Span saving_;
     TagReport row_;
@@ -471,7 +473,7 @@ public:
     /// Strong exception guarantee.
     void plan(const std::vector<Range>& ranges) { core_->pages_.plan_again(extents_, ranges); }
     [[nodiscard]] std::vector<Extent>& extents() noexcept { return extents_; }
-    [[nodiscard]] ArenaPages& books() noexcept { return core_->pages_; }
+    [[nodiscard]] ArenaPages& pages() noexcept { return core_->pages_; }
     /// Maps pages that another arena owns and will hand over. Throws the error of a failing driver call.
     void map_of(Extent& extent, const Extent& owner);
 

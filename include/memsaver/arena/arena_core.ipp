@@ -81,7 +81,7 @@ public:
     void take(const std::vector<Range>& blocks, const char* what);
     /// Ends the range. `blocks` (sorted) have been deallocated; all other addresses go back to the segment, those of
     /// pages that could not be released yet together with these pages.
-    void give_addresses(const std::vector<Range>& blocks) noexcept;
+    void free_addresses(const std::vector<Range>& blocks) noexcept;
 
 private:
     ArenaCore& core_;
@@ -166,7 +166,7 @@ MEMSAVER_INLINE ArenaCore::~ArenaCore() {
     try {
         close();
     } catch (const std::exception& error) {
-        tell_ignored(error.what());
+        emit_ignored(error.what());
     }
 }
 
@@ -307,7 +307,7 @@ MEMSAVER_INLINE void ArenaCore::deallocate_quietly(void* pointer, const FreeOrde
     try {
         deallocate(pointer, order);
     } catch (const std::exception& error) {
-        tell_ignored(error.what());
+        emit_ignored(error.what());
     }
 }
 
@@ -328,8 +328,8 @@ MEMSAVER_INLINE void ArenaCore::let_go(std::uint64_t graph) noexcept {
 MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef stream) {
     const Range range{as_address(pointer), bytes};
     require_open_for([&] { return "zero " + format_bytes(bytes) + " at " + format_address(range.address); });
-    if (any_away(range)) (void)finish_arriving();
-    if (any_away(range)) {
+    if (any_paused(range)) (void)finish_arriving();
+    if (any_paused(range)) {
         throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
                      "\" cannot be zeroed: they are paused"};
     }
@@ -348,7 +348,7 @@ MEMSAVER_INLINE bool ArenaCore::holds(const void* pointer, std::size_t bytes) {
 }
 
 MEMSAVER_INLINE bool ArenaCore::here(const void* pointer, std::size_t bytes) {
-    return holds(pointer, bytes) && !any_away({as_address(pointer), bytes});
+    return holds(pointer, bytes) && !any_paused({as_address(pointer), bytes});
 }
 
 MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
@@ -406,12 +406,12 @@ MEMSAVER_INLINE bool ArenaCore::nothing_paused() noexcept {
     return pages_.paused.empty() && pages_.held.empty() && !pausing_ && spent_.empty();
 }
 
-MEMSAVER_INLINE bool ArenaCore::all_there() noexcept {
+MEMSAVER_INLINE bool ArenaCore::all_resident() noexcept {
     const std::lock_guard lock{pages_.mutex};
     return pages_.paused.empty() && !pausing_;
 }
 
-MEMSAVER_INLINE bool ArenaCore::any_there() noexcept {
+MEMSAVER_INLINE bool ArenaCore::any_resident() noexcept {
     const std::lock_guard lock{pages_.mutex};
     return !pages_.active.empty() || pausing_;
 }
@@ -420,7 +420,7 @@ MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const 
     fork_mark_.require_parent(what); // before any lock: a forked child may find it locked forever
     auto hold = turn_.take(deadline, tag());
     require_open(what);
-    settle_arriving(deadline, join);
+    commit_arriving(deadline, join);
     (void)spent_.retry();
     return hold;
 }
@@ -499,7 +499,8 @@ MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from, AnyPo
     const auto turn = take_turn({}, "load");
     const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
     const LiveBlock block = block_of(range, refusal);
-    if (any_away({block.address, block.bytes})) throw refusal("its block is paused, or a part of it; resume it first");
+    if (any_paused({block.address, block.bytes}))
+        throw refusal("its block is paused, or a part of it; resume it first");
     try {
         const LiveSet live = live_set({{block.address, block.bytes}}, "loading");
         if (own_->load(block, range.address - block.address, from, live)) return;
@@ -529,7 +530,7 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     fork_mark_.require_parent("close");
     cancel_arriving();
     const auto turn = turn_.take();
-    settle_arriving();
+    commit_arriving();
     give_up_failed_arrival();
     const std::lock_guard growing{growing_};
     if (!closed_.exchange(true)) {
@@ -573,13 +574,13 @@ MEMSAVER_INLINE void ArenaCore::set_retain(bool yes) {
 
 // --- texts ---
 
-MEMSAVER_INLINE void ArenaCore::tell_ignored(const char* text) const noexcept {
-    tell(options().events, [&] { return event(EventKind::ignored, text); });
+MEMSAVER_INLINE void ArenaCore::emit_ignored(const char* text) const noexcept {
+    emit(options().events, [&] { return event(EventKind::ignored, text); });
 }
 
 MEMSAVER_INLINE void ArenaCore::tell_kept(const Status& status) const noexcept {
     if (status.ok() || status.kind == StatusKind::gone) return;
-    tell(options().events, [&] {
+    emit(options().events, [&] {
         return event(EventKind::ignored, failure_text(status, "give back what a backup held; it will be tried again"));
     });
 }
@@ -661,8 +662,8 @@ MEMSAVER_INLINE std::size_t ArenaCore::held_bytes() {
     return sum;
 }
 
-MEMSAVER_INLINE Status ArenaCore::give_scratch(const std::shared_ptr<AnySlot>& slot,
-                                               std::size_t& released_bytes) noexcept {
+MEMSAVER_INLINE Status ArenaCore::release_scratch(const std::shared_ptr<AnySlot>& slot,
+                                                  std::size_t& released_bytes) noexcept {
     const auto scratch = slot ? slot->scratch() : nullptr;
     if (!scratch) return {};
     const std::size_t before = scratch->held_bytes();
@@ -732,7 +733,7 @@ MEMSAVER_INLINE void ArenaCore::end_operation(bool shut_stays) noexcept {
         unfinished_ = false;
     } catch (const std::bad_alloc&) { // open memory stays shut until the next operation ends
         unfinished_ = true;
-        tell_ignored("no host memory to reopen memory");
+        emit_ignored("no host memory to reopen memory");
     }
 }
 
@@ -740,7 +741,7 @@ MEMSAVER_INLINE void ArenaCore::check_of_tag(const Status& status, const Attempt
     if (!status.ok()) raise(status, attempt, "tag \"" + pages_.tag() + '"');
 }
 
-MEMSAVER_INLINE bool ArenaCore::any_away(Range range) {
+MEMSAVER_INLINE bool ArenaCore::any_paused(Range range) {
     const std::lock_guard lock{pages_.mutex};
     for (const auto& batch : pages_.paused) {
         for (const Range& away : batch.ranges) {
@@ -767,10 +768,10 @@ MEMSAVER_INLINE LiveSet ArenaCore::live_set(std::vector<Range> ranges, const cha
     live.tag = pages_.tag();
     if (!pages_.options().events) return live;
     live.progress = [this, what](std::size_t done, std::size_t total) {
-        tell(pages_.options().events, [&] { return event(EventKind::progress, what, done, total); });
+        emit(pages_.options().events, [&] { return event(EventKind::progress, what, done, total); });
     };
     live.tell = [this](const std::string& text) {
-        tell(pages_.options().events, [&] { return event(EventKind::fell_back, text); });
+        emit(pages_.options().events, [&] { return event(EventKind::fell_back, text); });
     };
     return live;
 }
@@ -797,7 +798,7 @@ MEMSAVER_INLINE std::optional<Turn::Hold> ArenaCore::try_turn() {
     return hold;
 }
 
-MEMSAVER_INLINE std::size_t ArenaCore::give_room(bool wait) noexcept {
+MEMSAVER_INLINE std::size_t ArenaCore::release_unused(bool wait) noexcept {
     try {
         if (idle_for_pause()) return 0;
         const auto turn = try_turn();
@@ -843,7 +844,7 @@ MEMSAVER_INLINE ArenaCore::Reserved::Reserved(ArenaCore& core, std::size_t bytes
     try {
         core_.owned_ranges_.add(range_, step);
     } catch (...) {
-        core_.pages_.give_addresses(range_);
+        core_.pages_.free_addresses(range_);
         throw;
     }
 }
@@ -869,7 +870,7 @@ MEMSAVER_INLINE void ArenaCore::Reserved::take(const std::vector<Range>& blocks,
     pages.activate(extents);
 }
 
-MEMSAVER_INLINE void ArenaCore::Reserved::give_addresses(const std::vector<Range>& blocks) noexcept {
+MEMSAVER_INLINE void ArenaCore::Reserved::free_addresses(const std::vector<Range>& blocks) noexcept {
     ArenaPages& pages = core_.pages_;
     try {
         const std::vector<Range> rest = without({range_}, blocks);
@@ -884,9 +885,9 @@ MEMSAVER_INLINE void ArenaCore::Reserved::give_addresses(const std::vector<Range
             }
         }
         sort_by_address(mapped);
-        for (const Range& gap : without(rest, mapped)) pages.give_addresses(gap);
+        for (const Range& gap : without(rest, mapped)) pages.free_addresses(gap);
     } catch (const std::bad_alloc&) {
-        core_.tell_ignored("no host memory to give addresses back");
+        core_.emit_ignored("no host memory to give addresses back");
     }
 }
 
@@ -912,7 +913,7 @@ MEMSAVER_INLINE ArenaCore::Growing::~Growing() {
     if (core_.closed_.load() || core_.forked()) return;
     core_.owned_ranges_.remove(reserved_);
     for (const Range& part : parts_) core_.deallocate_quietly(pointer_of(part.address), order_);
-    addresses_.give_addresses(parts_);
+    addresses_.free_addresses(parts_);
 }
 
 MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
@@ -923,7 +924,7 @@ MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
                "its tag keeps every block behind a single handle (ArenaOptions::single_handle), so it grows once: "
                "ask for the most that it will need at first");
     }
-    if (core_.any_away({address(), bytes_})) (void)core_.finish_arriving();
+    if (core_.any_paused({address(), bytes_})) (void)core_.finish_arriving();
     const Range more{address() + bytes_, align_up(bytes, core_.pages_.granularity()) - bytes_};
     clear_the_way(more);
     parts_.reserve(parts_.size() + 1);
@@ -931,7 +932,7 @@ MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
         const std::lock_guard lock{core_.growing_};
         core_.require_open_for(
             [&] { return "grow a block at " + format_address(address()) + " to " + format_bytes(bytes); });
-        if (core_.any_away({address(), bytes_})) refuse(bytes, "it is paused; resume its tag first");
+        if (core_.any_paused({address(), bytes_})) refuse(bytes, "it is paused; resume its tag first");
         core_.check_capacity(more.bytes);
         addresses_.take({more}, "take memory for a block that grows");
     };
@@ -1014,9 +1015,9 @@ MEMSAVER_INLINE ArenaCore::ElasticPages::~ElasticPages() {
         if (has_memory(at)) core_.deallocate_quietly(pointer_of(at), order_);
     }
     try {
-        addresses_.give_addresses(steps(reserved_, true));
+        addresses_.free_addresses(steps(reserved_, true));
     } catch (const std::bad_alloc&) {
-        core_.tell_ignored("no host memory to give addresses back");
+        core_.emit_ignored("no host memory to give addresses back");
     }
 }
 
@@ -1035,7 +1036,7 @@ MEMSAVER_INLINE void ArenaCore::ElasticPages::commit(Range part) {
     const auto try_it = [&] {
         const auto turn = begin("commit");
         const std::vector<Range> missing = steps(part, false);
-        if (core_.any_away(reserved_))
+        if (core_.any_paused(reserved_))
             refuse("commit", offset_of(part), part.bytes, "it is paused; resume its tag first");
         if (!missing.empty()) take(missing, room);
     };
@@ -1131,7 +1132,7 @@ MEMSAVER_INLINE bool ArenaCore::ElasticPages::give_all() noexcept {
         give(steps(reserved_, true), order_);
         return true;
     } catch (const std::exception& error) {
-        core_.tell_ignored(error.what());
+        core_.emit_ignored(error.what());
         return false;
     }
 }
@@ -1140,7 +1141,7 @@ MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::physical_bytes() const noex
 
 MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::waiting_bytes() const noexcept { return core_.waiting_bytes(); }
 
-MEMSAVER_INLINE void ArenaCore::ElasticPages::collect(bool may_wait) noexcept { (void)core_.give_room(may_wait); }
+MEMSAVER_INLINE void ArenaCore::ElasticPages::collect(bool may_wait) noexcept { (void)core_.release_unused(may_wait); }
 
 // --- pause, resume, trim ---
 
@@ -1159,7 +1160,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
     core.drop_all_dead();
     const std::lock_guard growing{core.growing_};
     scratch_before_ = scratch_bytes();
-    if (core.pages_.physical_bytes() == 0) note(give_scratch(core.own_, row_.released_bytes)); // nothing needs it
+    if (core.pages_.physical_bytes() == 0) note(release_scratch(core.own_, row_.released_bytes)); // nothing needs it
     const std::lock_guard lock{core.pages_.mutex};
     const std::size_t count = core.pages_.active.size();
     ranges_.reserve(count);
@@ -1180,7 +1181,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(Pause&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{other.once_},
       enqueued_{other.enqueued_}, in_part_{other.in_part_}, released_{other.released_}, keeps_{other.keeps_},
       slot_{std::move(other.slot_)}, fence_{other.fence_}, ranges_{std::move(other.ranges_)},
-      extents_{std::move(other.extents_)}, heirs_{std::move(other.heirs_)}, scratch_before_{other.scratch_before_},
+      extents_{std::move(other.extents_)}, targets_{std::move(other.targets_)}, scratch_before_{other.scratch_before_},
       left_{std::move(other.left_)}, paused_{std::move(other.paused_)}, ticket_{std::move(other.ticket_)},
       saving_{std::move(other.saving_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
 
@@ -1198,14 +1199,14 @@ MEMSAVER_INLINE void ArenaCore::Pause::enqueue() {
     saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
     if (once_) core_->own_->invalidate(); // what it may have saved of these bytes becomes stale
     LiveSet live = core_->live_set(ranges_, "saving");
-    for (std::size_t i = 0; i < heirs_.size(); ++i) {
-        if (heirs_[i].extent != nullptr) live.handed_on.push_back({extents_[i].address(), extents_[i].bytes()});
+    for (std::size_t i = 0; i < targets_.size(); ++i) {
+        if (targets_[i].extent != nullptr) live.handed_on.push_back({extents_[i].address(), extents_[i].bytes()});
     }
     enqueued_ = true;
     ticket_ = slot_->save(live);
 }
 
-MEMSAVER_INLINE void ArenaCore::Pause::plan_heirs() { heirs_.resize(extents_.size()); }
+MEMSAVER_INLINE void ArenaCore::Pause::plan_handover() { targets_.resize(extents_.size()); }
 
 MEMSAVER_INLINE void ArenaCore::Pause::wait() {
     core_->check_moved(ticket_.wait(), "save bytes", ticket_.bytes());
@@ -1215,7 +1216,7 @@ MEMSAVER_INLINE void ArenaCore::Pause::wait() {
 
 MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
     for (std::size_t i = 0; i < extents_.size(); ++i) {
-        release(extents_[i], heirs_.empty() ? Heir{} : heirs_[i], false);
+        release(extents_[i], targets_.empty() ? HandoverTarget{} : targets_[i], false);
     }
     extents_ = std::move(left_);
 }
@@ -1269,13 +1270,13 @@ MEMSAVER_INLINE void ArenaCore::Pause::release_only(const std::vector<bool>& ext
     in_part_ = saved;
 }
 
-MEMSAVER_INLINE void ArenaCore::Pause::release(Extent& extent, Heir heir, bool last) noexcept {
+MEMSAVER_INLINE void ArenaCore::Pause::release(Extent& extent, HandoverTarget target, bool last) noexcept {
     const Status unmapped = extent.unmap();
     if (!unmapped.ok()) note(unmapped);
-    if (!unmapped.ok() && heir.extent == nullptr && !last) return left_.push_back(std::move(extent)); // stays active
+    if (!unmapped.ok() && target.extent == nullptr && !last) return left_.push_back(std::move(extent)); // stays active
     paused_.push_back({extent.address(), extent.bytes()});
-    if (heir.extent != nullptr) { // the heir may have written there: the old content is lost
-        heir.books->take_over(*heir.extent, core_->pages_, extent);
+    if (target.extent != nullptr) { // the target may have written there: the old content is lost
+        target.pages->take_over(*target.extent, core_->pages_, extent);
         row_.handed_bytes += extent.bytes();
         if (!unmapped.ok()) core_->pages_.hold(std::move(extent), false, unmapped);
         return;
@@ -1294,8 +1295,8 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
     if (extents_.empty()) { // everything is paused
         ticket_ = {};
         std::size_t given = 0;
-        note(give_scratch(slot_, given));
-        if (slot_ != core_->own_) note(give_scratch(core_->own_, given));
+        note(release_scratch(slot_, given));
+        if (slot_ != core_->own_) note(release_scratch(core_->own_, given));
         row_.released_bytes += std::min(given, scratch_before_); // the pause itself took the rest
     }
     status = failure_;
@@ -1537,7 +1538,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
         if (turn_) core_->drop_all_dead(); // not within another operation's step
         std::vector<Extent> unused = take_unused();
         for (Extent& extent : unused) give_back(extent);
-        if (const Status status = give_scratch(core_->own_, row_.released_bytes); !status.ok()) note(status);
+        if (const Status status = release_scratch(core_->own_, row_.released_bytes); !status.ok()) note(status);
         const std::lock_guard lock{core_->pages_.mutex};
         core_->pages_.in_hand -= unused.size();
     } catch (const std::bad_alloc&) { // thrown before anything was taken out
@@ -1569,7 +1570,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::give_back(Extent& extent) noexcept {
     if (status.ok()) {
         row_.released_bytes += range.bytes;
         try {
-            return pages.give_addresses(range);
+            return pages.free_addresses(range);
         } catch (const std::bad_alloc&) { // held without pages, only for its addresses
             status = {StatusKind::out_of_host_memory, 0, "no host memory to note free addresses"};
         }

@@ -290,7 +290,7 @@ MEMSAVER_INLINE bool ArenaCore::finish_arriving() noexcept {
     if (coming == nullptr || coming->failed()) return false;
     try {
         const auto turn = turn_.take();
-        settle_arriving();
+        commit_arriving();
         return true;
     } catch (const std::exception&) { // not expected: waits without a deadline do not throw
         return false;
@@ -325,7 +325,7 @@ MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaCore::gate(const void* pointer, s
     return gate;
 }
 
-MEMSAVER_INLINE void ArenaCore::require_brought() {
+MEMSAVER_INLINE void ArenaCore::require_restored() {
     if (const auto coming = arriving(); coming != nullptr && coming->brings_back() && coming->failed()) coming->end();
 }
 
@@ -334,7 +334,7 @@ MEMSAVER_INLINE void ArenaCore::set_arriving(std::shared_ptr<Arriving> arriving)
     arriving_ = std::move(arriving);
 }
 
-MEMSAVER_INLINE void ArenaCore::settle_arriving(const Deadline& deadline, bool join) {
+MEMSAVER_INLINE void ArenaCore::commit_arriving(const Deadline& deadline, bool join) {
     const auto coming = arriving_; // no lock: the turn is held
     if (coming == nullptr || (join && coming->can_be_joined() && !coming->done())) return;
     coming->settle(deadline);

@@ -36,7 +36,7 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
     safe_.resize(out.size(), true);
     for (std::size_t p = 0; p < out.size(); ++p) {
         written_[p].resize(out[p].extents().size(), false);
-        out[p].plan_heirs();
+        out[p].plan_handover();
     }
     for (const std::size_t r : takers) {
         ResumeStep& step = in[r];
@@ -57,7 +57,7 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
             Range rest = range;
             while (rest.bytes != 0) {
                 auto offer = offers.find(rest.bytes);
-                if (step.books().options().single_handle) { // only a handle of exactly this size
+                if (step.pages().options().single_handle) { // only a handle of exactly this size
                     if (offer == offers.end()) break;
                 } else {
                     offer = offers.upper_bound(rest.bytes);
@@ -65,7 +65,7 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
                     offer = offers.lower_bound(std::prev(offer)->first);
                 }
                 const std::size_t bytes = offer->first;
-                if (bytes < least_handed * step.books().granularity() && bytes != rest.bytes) break;
+                if (bytes < least_handed * step.pages().granularity() && bytes != rest.bytes) break;
                 const auto [p, e] = offer->second;
                 const Range target{rest.address, bytes};
                 pairs_.push_back({p, e, {out[p].extents()[e].address(), bytes}, r, target, true, false});
@@ -75,10 +75,10 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
                 rest = {rest.address + bytes, rest.bytes - bytes};
             }
             if (rest.bytes == 0) continue;
-            if (step.books().options().single_handle) {
+            if (step.pages().options().single_handle) {
                 plan.push_back(rest);
             } else { // a handed handle may be larger than a new one
-                split_into_extents(rest, step.books().granularity(), plan);
+                split_into_extents(rest, step.pages().granularity(), plan);
             }
         }
         if (pairs_.empty() || pairs_.back().resume != r) continue;
@@ -88,7 +88,7 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
             if (pair.resume != r) continue;
             while (extent->address() != pair.target.address) ++extent;
             step.map_of(*extent, out[pair.pause].extents()[pair.extent]);
-            out[pair.pause].hand(pair.extent, *extent, step.books());
+            out[pair.pause].hand_over_to(pair.extent, *extent, step.pages());
         }
     }
     for (auto& flags : written_) std::fill(flags.begin(), flags.end(), false);
@@ -196,7 +196,7 @@ MEMSAVER_INLINE void take_or_put_off(std::vector<ResumeStep>& in, const Handover
             step.uncreate();
             if (!(step.driver() == driver)) continue;
             needed += step.needed_bytes();
-            margin = std::max(margin, step.books().margin());
+            margin = std::max(margin, step.pages().margin());
         }
         DeviceMemory memory;
         const std::size_t coming = driver.memory(memory).ok() ? handover.left_over(driver) : 0;

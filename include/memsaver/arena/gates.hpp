@@ -95,14 +95,15 @@ private:
     AnyDriver driver_;
     std::shared_ptr<const ForkMark> fork_; // for gates that outlive the arena
     std::vector<std::weak_ptr<GateMark>> gates_;
-    OwnedStream copies_; // relay stream that follows copies
-    OwnedStream words_;  // relay stream that waits for the host
+    OwnedStream copies_;           // relay stream that follows copies
+    OwnedStream host_wait_stream_; // relay stream that waits for the host
     PinnedBuffer page_;
-    std::mutex mutex_;                           // guards the members below
-    std::atomic<std::uint32_t>* word_ = nullptr; // in the page: number of gates that the host has opened; wraps around
-    std::uint32_t promised_ = 0;                 // number of gates that the host has to open
-    bool waiting_ = false;                       // the word has not reached `promised_`
-    bool gave_up_ = false;                       // since `begin`: gates are opened at once
+    std::mutex mutex_; // guards the members below
+    std::atomic<std::uint32_t>* opened_count_ =
+        nullptr;                 // in the page: number of gates that the host has opened; wraps around
+    std::uint32_t promised_ = 0; // number of gates that the host has to open
+    bool waiting_ = false;       // the word has not reached `promised_`
+    bool gave_up_ = false;       // since `begin`: gates are opened at once
 };
 
 /// Opens gates in order, on a thread of its own. The destructor waits until all are open. Enqueues nothing on a stream:

@@ -107,15 +107,15 @@ ArenaGates::record(const std::vector<Bringing>& coming, FunctionRef<bool(const G
 }
 
 MEMSAVER_INLINE bool ArenaGates::can_wait() {
-    if (word_ != nullptr) return true;
+    if (opened_count_ != nullptr) return true;
     constexpr std::size_t bytes = 4096;
     const Status taken = page_.take(driver_, bytes);
     if (taken.kind == StatusKind::unsupported) return false;
     check(taken, "take a page of host memory for gates");
     if (!page_.pinned()) return false;
-    if (!words_.owns()) check(words_.open(driver_), "open a stream for gates");
+    if (!host_wait_stream_.owns()) check(host_wait_stream_.open(driver_), "open a stream for gates");
     const std::lock_guard lock{mutex_};
-    word_ = new (page_.data()) std::atomic<std::uint32_t>{promised_};
+    opened_count_ = new (page_.data()) std::atomic<std::uint32_t>{promised_};
     return true;
 }
 
@@ -129,8 +129,8 @@ MEMSAVER_INLINE void ArenaGates::promise(std::uint32_t value) noexcept {
 
 MEMSAVER_INLINE void ArenaGates::raise_to(std::uint32_t value) noexcept {
     if (!waiting_) return;
-    if (static_cast<std::int32_t>(value - word_->load()) > 0) word_->store(value);
-    if (word_->load() != promised_) return;
+    if (static_cast<std::int32_t>(value - opened_count_->load()) > 0) opened_count_->store(value);
+    if (opened_count_->load() != promised_) return;
     waiting_ = false;
     if (Neighbours* const all = driver_.neighbours()) all->words_set();
 }
@@ -158,10 +158,10 @@ MEMSAVER_INLINE bool ArenaGates::gave_up() noexcept {
 
 MEMSAVER_INLINE Status ArenaGates::close() noexcept {
     const Status copies = copies_.close();
-    const Status words = words_.close();
+    const Status words = host_wait_stream_.close();
     {
         const std::lock_guard lock{mutex_};
-        word_ = nullptr;
+        opened_count_ = nullptr;
     }
     const Status page = page_.release();
     return !copies.ok() ? copies : !words.ok() ? words : page;
@@ -173,11 +173,11 @@ MEMSAVER_INLINE ArenaGates::Opening::Opening(ArenaGates& gates, std::vector<Part
 
 MEMSAVER_INLINE void ArenaGates::Opening::start() {
     const AnyDriver& driver = gates_.driver_;
-    const StreamRef words = gates_.words_.get();
+    const StreamRef words = gates_.host_wait_stream_.get();
     try {
         gates_.promise(closed_.back().value);
         for (const Closed& closed : closed_) {
-            check(driver.wait_word(words, *gates_.word_, closed.value), "have a stream wait for the host");
+            check(driver.wait_word(words, *gates_.opened_count_, closed.value), "have a stream wait for the host");
             check(driver.record(closed.gate->event.get(), words), "record the event of a gate");
         }
         closed_.clear();

@@ -268,7 +268,7 @@ public:
     void take_out(const std::vector<Range>& ranges, std::vector<Extent>& extents, FunctionRef<void()> act);
     /// Tells the slots of single pauses, which are all except `own`, that a block is gone.
     void forget_block(std::uint64_t serial, const AnySlot* own) noexcept;
-    void give_addresses(Range range);
+    void free_addresses(Range range);
     /// Releases everything. A lost device is not a failure. Returns the first failure; the next call retries what is
     /// left.
     Status close() noexcept;

@@ -154,7 +154,7 @@ MEMSAVER_INLINE void ArenaPages::abandon(std::vector<Extent>& extents, bool owns
 
 MEMSAVER_INLINE void ArenaPages::hold(Extent&& extent, bool owns_addresses, const Status& status) noexcept {
     const EventSink none; // a lost device keeps no pages, so nothing is retried
-    tell(status.kind == StatusKind::gone ? none : options_.events, [&] {
+    emit(status.kind == StatusKind::gone ? none : options_.events, [&] {
         return Event{EventKind::ignored, tag_, driver_.device(),
                      failure_text(status, "give pages back; it will be tried again")};
     });
@@ -379,7 +379,7 @@ MEMSAVER_INLINE void ArenaPages::forget_block(std::uint64_t serial, const AnySlo
     }
 }
 
-MEMSAVER_INLINE void ArenaPages::give_addresses(Range range) { // which no extent needs any more
+MEMSAVER_INLINE void ArenaPages::free_addresses(Range range) { // which no extent needs any more
     const std::lock_guard lock{mutex};
     for (Segment& segment : segments_) { // none if the arena has been closed meanwhile
         if (overlap(segment.space.all(), range)) return segment.space.give(range);

@@ -37,7 +37,7 @@ MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPol
 /// last attempt (`wait`). Returns whether anything was released.
 MEMSAVER_INLINE bool more_room(const ArenaCore& arena, std::size_t own, bool wait) {
     Neighbours* const others = own == 0 || wait ? arena.driver().neighbours() : nullptr;
-    return (others == nullptr ? 0 : others->give_room(wait)) + own != 0;
+    return (others == nullptr ? 0 : others->release_unused(wait)) + own != 0;
 }
 
 /// Waits for operations that other threads have in progress on the same machine. Returns whether there were any.
@@ -68,7 +68,7 @@ MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) const {
             try {
                 return arena.allocate(request);
             } catch (const OutOfMemory&) {
-                if (!relief.again([&](bool wait) { return more_room(arena, arena.give_room(wait), wait); },
+                if (!relief.again([&](bool wait) { return more_room(arena, arena.release_unused(wait), wait); },
                                   [&] { return wait_for_neighbours(arena); })) {
                     throw;
                 }

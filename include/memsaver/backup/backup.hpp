@@ -1,6 +1,7 @@
 // How bytes are copied, and where they are kept while their tag is paused. Knows nothing about arenas.
 #pragma once
 
+#include "memsaver/backup/backup_index.hpp"
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/crew.hpp"
 #include "memsaver/backup/device_scratch.hpp"
@@ -18,12 +19,11 @@
 #include "memsaver/backup/pinned_transfer.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/refresh.hpp"
+#include "memsaver/backup/retired_slots.hpp"
 #include "memsaver/backup/ring_transfer.hpp"
-#include "memsaver/backup/source_books.hpp"
 #include "memsaver/backup/source_files.hpp"
+#include "memsaver/backup/source_index.hpp"
 #include "memsaver/backup/source_slot.hpp"
-#include "memsaver/backup/spent_slots.hpp"
 #include "memsaver/backup/store.hpp"
-#include "memsaver/backup/stored_books.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 #include "memsaver/backup/ticket.hpp"

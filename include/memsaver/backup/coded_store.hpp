@@ -125,8 +125,8 @@ private:
     /// Returns the area that all coded chunks may need, in bytes.
     [[nodiscard]] inline std::size_t coded_bytes() const;
 
-    // Bookkeeping. `give_room`, `erase` and `count` need mutex_ to be held; the others lock it.
-    inline void give_room(const Record& record);
+    // Bookkeeping. `free_location`, `erase` and `count` need mutex_ to be held; the others lock it.
+    inline void free_location(const Record& record);
     inline Records::iterator erase(Records::iterator record);
     inline void sweep();
     inline void count(const Record& record, bool more) noexcept;
@@ -167,9 +167,9 @@ private:
     std::size_t overhead_ = 0;
     std::size_t work_bytes_ = 0;
     std::size_t granularity_ = 0;
-    bool told_ = false;
+    bool reported_ = false;
     std::uint64_t next_name_ = 1_MiB;
-    LiveSet whose_; ///< tag and host budget of the last operation
+    LiveSet last_live_; ///< tag and host budget of the last operation
     std::string tag_text_;
     std::mutex parts_mutex_; ///< guards lent_; parts of concurrent transfers have equal sizes
     std::condition_variable part_free_;

@@ -37,29 +37,30 @@ public:
 
 private:
     /// A chunk in flight. The bytes at `at`, on the device, belong to `record`.
-    struct Cargo {
+    struct StoredChunk {
         Unit chunk;
         Record record;
         Address at = 0;
         std::size_t bytes = 0; ///< to copy
     };
 
-    inline std::vector<Cargo> encoded(const std::vector<Unit>& chunks);
+    inline std::vector<StoredChunk> encoded(const std::vector<Unit>& chunks);
     /// Gives the records locations, and stores the records.
-    inline void place(std::vector<Cargo>& cargo);
-    inline void note_whole(const std::vector<Cargo>& cargo);
-    inline void put(const std::vector<Cargo>& cargo);
-    inline void get(const std::vector<Cargo>& cargo, const std::function<Status(Range)>& before_write);
-    inline void decode(const std::vector<Cargo>& cargo, const std::function<Status(Range)>& before_write);
+    inline void place(std::vector<StoredChunk>& cargo);
+    inline void note_whole(const std::vector<StoredChunk>& cargo);
+    inline void put(const std::vector<StoredChunk>& cargo);
+    inline void get(const std::vector<StoredChunk>& cargo, const std::function<Status(Range)>& before_write);
+    inline void decode(const std::vector<StoredChunk>& cargo, const std::function<Status(Range)>& before_write);
     /// Calls `act(first, last, host)` for each run of cargo that is adjacent in the inner store. `host` is its memory,
     /// or null.
     template <class Act>
-    void each_row(const std::vector<Cargo>& cargo, const Act& act);
+    void each_row(const std::vector<StoredChunk>& cargo, const Act& act);
     /// Enqueues the copies of a run to or from `host`, where the run begins.
-    inline void copy(const Cargo* first, const Cargo* last, std::byte* host, bool pinned, Direction direction);
+    inline void copy(const StoredChunk* first, const StoredChunk* last, std::byte* host, bool pinned,
+                     Direction direction);
     [[nodiscard]] inline Status copy_each(Direction direction, std::span<const CopyPart> parts,
                                           bool pinned) const noexcept;
-    inline void may_write(const Cargo& cargo, const std::function<Status(Range)>& before_write) const;
+    inline void may_write(const StoredChunk& cargo, const std::function<Status(Range)>& before_write) const;
     [[nodiscard]] Codec::Place codec_place() const noexcept {
         return {stream_.get(),
                 mark_.get(),
@@ -68,7 +69,9 @@ private:
     }
     inline PinnedBuffer& buffer();
     inline void pass() const;
-    [[nodiscard]] std::size_t stride(const Cargo& cargo) const noexcept { return store_.stride(cargo.record.stored); }
+    [[nodiscard]] std::size_t stride(const StoredChunk& cargo) const noexcept {
+        return store_.stride(cargo.record.stored);
+    }
 
     CodedStore& store_;
     Range part_;
@@ -163,7 +166,7 @@ private:
     std::vector<std::vector<Unit>> pieces_;
     Plan plan_;
     Range scratch_;
-    DeviceScratch::InUse in_use_;
+    DeviceScratch::UseGuard in_use_;
     std::size_t bytes_;
     std::function<Status(Range)> before_write_;
     std::function<void()> given_up_;
@@ -204,11 +207,11 @@ inline void CodedStore::measure() {
 }
 
 inline void CodedStore::remember(const LiveSet& live) {
-    if (whose_.tag != live.tag) { // only once: running transfers read it
-        whose_.tag = live.tag;
+    if (last_live_.tag != live.tag) { // only once: running transfers read it
+        last_live_.tag = live.tag;
         tag_text_ = of_tag(live.tag);
     }
-    if (whose_.host_budget != live.host_budget) whose_.host_budget = live.host_budget;
+    if (last_live_.host_budget != live.host_budget) last_live_.host_budget = live.host_budget;
     if (options_.observer) options_.observer->about(live.tag);
 }
 
@@ -268,13 +271,13 @@ inline void CodedStore::count(const Record& record, bool more) noexcept {
     scratch_->want(align_up(plan(coded_area_).bytes(), granularity_));
 }
 
-inline void CodedStore::give_room(const Record& record) {
+inline void CodedStore::free_location(const Record& record) {
     packed_.give(record.location, stride(record.stored));
     if (options_.observer) options_.observer->discarded(record.location, stride(record.stored));
 }
 
 inline CodedStore::Records::iterator CodedStore::erase(Records::iterator record) {
-    give_room(record->second); // may throw; nothing has changed then
+    free_location(record->second); // may throw; nothing has changed then
     if (record->second.whole) count(record->second, false);
     return records_.erase(record);
 }
@@ -338,7 +341,7 @@ inline Status CodedStore::retry() noexcept {
 }
 
 inline void CodedStore::grow_inside(std::size_t bytes) const {
-    if (!made_) made_ = inside_->grow(align_up(bytes, 4096), whose_);
+    if (!made_) made_ = inside_->grow(align_up(bytes, 4096), last_live_);
     const std::lock_guard lock{mutex_};
     slabs_.reserve(slabs_.size() + 1);
     packed_.add(made_->location, made_->bytes);
@@ -460,7 +463,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, co
     const std::size_t scratch = plan(area).bytes();
     const Status status = scratch_->take(scratch);
     if (status.kind != StatusKind::out_of_memory) check_of(status, "take memory to code in", scratch);
-    if (!status.ok() && live.tell && !std::exchange(told_, true)) {
+    if (!status.ok() && live.tell && !std::exchange(reported_, true)) {
         live.tell("the device has no room for " + format_bytes(scratch) +
                   " to code in: bytes are saved as they are; `prepare` takes it ahead");
     }
@@ -651,7 +654,7 @@ inline void CodedStore::change(const Unit& unit, std::size_t offset, const std::
             if (options_.observer) options_.observer->saved({chunk.device, changed.location, chunk.bytes}, plain);
         } catch (...) {
             const std::lock_guard lock{mutex_};
-            if (moves) give_room(changed);
+            if (moves) free_location(changed);
             throw;
         }
         const std::lock_guard lock{mutex_};
@@ -660,7 +663,7 @@ inline void CodedStore::change(const Unit& unit, std::size_t offset, const std::
             count(old, false);
             count(changed, true);
             record = changed;
-            give_room(old);
+            free_location(old);
         }
     }
 }
@@ -720,8 +723,8 @@ inline PinnedBuffer& CodedStore::Worker::buffer() {
     return *buffer_;
 }
 
-inline std::vector<CodedStore::Worker::Cargo> CodedStore::Worker::encoded(const std::vector<Unit>& chunks) {
-    std::vector<Cargo> cargo;
+inline std::vector<CodedStore::Worker::StoredChunk> CodedStore::Worker::encoded(const std::vector<Unit>& chunks) {
+    std::vector<StoredChunk> cargo;
     cargo.reserve(chunks.size());
     for (const Unit& chunk : chunks) {
         Record record;
@@ -747,7 +750,7 @@ inline std::vector<CodedStore::Worker::Cargo> CodedStore::Worker::encoded(const 
     store_.check_of(codec.encode_and_sum(codec_place(), plain, coded, sums), "code bytes", plain.front().bytes);
     for (std::size_t i = 0; i < tried.size(); ++i) {
         if (coded[i].bytes == 0 || store_.stride(coded[i].bytes) >= store_.stride(plain[i].bytes)) continue;
-        Cargo& one = cargo[tried[i]];
+        StoredChunk& one = cargo[tried[i]];
         one.record.coded = true;
         one.record.sum = sums[i];
         one.record.stored = coded[i].bytes;
@@ -757,14 +760,14 @@ inline std::vector<CodedStore::Worker::Cargo> CodedStore::Worker::encoded(const 
     return cargo;
 }
 
-inline void CodedStore::Worker::place(std::vector<Cargo>& cargo) {
+inline void CodedStore::Worker::place(std::vector<StoredChunk>& cargo) {
     std::size_t bytes = 0;
-    for (const Cargo& one : cargo) bytes += stride(one);
+    for (const StoredChunk& one : cargo) bytes += stride(one);
     std::uint64_t location = store_.take_room(bytes, grow_by_);
     const std::uint64_t end = location + bytes;
     const std::lock_guard lock{store_.mutex_};
     try {
-        for (Cargo& one : cargo) {
+        for (StoredChunk& one : cargo) {
             one.record.location = location;
             store_.records_.insert_or_assign(one.chunk.location, one.record); // not whole yet
             location += stride(one);
@@ -775,9 +778,9 @@ inline void CodedStore::Worker::place(std::vector<Cargo>& cargo) {
     }
 }
 
-inline void CodedStore::Worker::note_whole(const std::vector<Cargo>& cargo) {
+inline void CodedStore::Worker::note_whole(const std::vector<StoredChunk>& cargo) {
     const std::lock_guard lock{store_.mutex_};
-    for (const Cargo& one : cargo) {
+    for (const StoredChunk& one : cargo) {
         Record& record = store_.records_.at(one.chunk.location);
         record.whole = true;
         store_.count(record, true);
@@ -785,14 +788,14 @@ inline void CodedStore::Worker::note_whole(const std::vector<Cargo>& cargo) {
 }
 
 inline void CodedStore::Worker::out(const std::vector<Unit>& chunks) {
-    std::vector<Cargo> cargo = encoded(chunks);
+    std::vector<StoredChunk> cargo = encoded(chunks);
     place(cargo);
     put(cargo);
     note_whole(cargo);
 }
 
 template <class Act>
-void CodedStore::Worker::each_row(const std::vector<Cargo>& cargo, const Act& act) {
+void CodedStore::Worker::each_row(const std::vector<StoredChunk>& cargo, const Act& act) {
     reached_.clear();
     const auto begins_room = [&](std::uint64_t location) { // Rooms may be adjacent, but each is pinned separately
         const std::lock_guard lock{store_.mutex_};
@@ -822,8 +825,8 @@ void CodedStore::Worker::each_row(const std::vector<Cargo>& cargo, const Act& ac
             continue;
         }
         const std::size_t room = store_.ring_->buffer_bytes();
-        for (const Cargo *begin = &cargo[first], *const last = cargo.data() + i; begin != last;) {
-            const Cargo* until = begin;
+        for (const StoredChunk *begin = &cargo[first], *const last = cargo.data() + i; begin != last;) {
+            const StoredChunk* until = begin;
             for (std::size_t bytes = 0; until != last && bytes + stride(*until) <= room; ++until)
                 bytes += stride(*until);
             act(begin, until, nullptr);
@@ -832,11 +835,11 @@ void CodedStore::Worker::each_row(const std::vector<Cargo>& cargo, const Act& ac
     }
 }
 
-inline void CodedStore::Worker::copy(const Cargo* first, const Cargo* last, std::byte* host, bool pinned,
+inline void CodedStore::Worker::copy(const StoredChunk* first, const StoredChunk* last, std::byte* host, bool pinned,
                                      Direction direction) {
     const std::uint64_t origin = first->record.location;
     Piece piece;
-    for (const Cargo* one = first; one != last; ++one) {
+    for (const StoredChunk* one = first; one != last; ++one) {
         for (std::size_t done = 0; done < one->bytes;) { // a copy must not span two cells
             const std::uint64_t location = one->record.location + done;
             const std::size_t room =
@@ -883,14 +886,14 @@ inline Status CodedStore::Worker::copy_each(Direction direction, std::span<const
     return {};
 }
 
-inline void CodedStore::Worker::put(const std::vector<Cargo>& cargo) {
+inline void CodedStore::Worker::put(const std::vector<StoredChunk>& cargo) {
     PieceObserver* const observer = store_.options_.observer.get();
-    each_row(cargo, [&](const Cargo* first, const Cargo* last, std::byte* host) {
+    each_row(cargo, [&](const StoredChunk* first, const StoredChunk* last, std::byte* host) {
         std::byte* const to = host != nullptr ? host : buffer().data();
         const std::uint64_t origin = first->record.location;
         copy(first, last, to, host != nullptr ? reached_pinned_ : buffer().pinned(), Direction::out);
         pass();
-        for (const Cargo* one = first; one != last; ++one) {
+        for (const StoredChunk* one = first; one != last; ++one) {
             std::byte* const at = to + (one->record.location - origin);
             std::memset(at + one->bytes, 0, stride(*one) - one->bytes); // zero the padding: always the same bytes
             if (observer != nullptr) observer->saved({one->chunk.device, one->record.location, one->record.stored}, at);
@@ -902,14 +905,15 @@ inline void CodedStore::Worker::put(const std::vector<Cargo>& cargo) {
     });
 }
 
-inline void CodedStore::Worker::may_write(const Cargo& cargo, const std::function<Status(Range)>& before_write) const {
+inline void CodedStore::Worker::may_write(const StoredChunk& cargo,
+                                          const std::function<Status(Range)>& before_write) const {
     if (!before_write) return;
     store_.check_of(before_write({cargo.chunk.device, cargo.chunk.bytes}), "wait for the bytes that are in the way",
                     cargo.chunk.bytes);
 }
 
 inline void CodedStore::Worker::in(const std::vector<Unit>& chunks, const std::function<Status(Range)>& before_write) {
-    std::vector<Cargo> cargo;
+    std::vector<StoredChunk> cargo;
     cargo.reserve(chunks.size());
     Address at = part_.address + plan_.work;
     for (const Unit& chunk : chunks) {
@@ -922,9 +926,10 @@ inline void CodedStore::Worker::in(const std::vector<Unit>& chunks, const std::f
     decode(cargo, before_write);
 }
 
-inline void CodedStore::Worker::get(const std::vector<Cargo>& cargo, const std::function<Status(Range)>& before_write) {
+inline void CodedStore::Worker::get(const std::vector<StoredChunk>& cargo,
+                                    const std::function<Status(Range)>& before_write) {
     PieceObserver* const observer = store_.options_.observer.get();
-    each_row(cargo, [&](const Cargo* first, const Cargo* last, std::byte* host) {
+    each_row(cargo, [&](const StoredChunk* first, const StoredChunk* last, std::byte* host) {
         std::byte* const from = host != nullptr ? host : buffer().data();
         const std::uint64_t origin = first->record.location;
         if (host == nullptr) {
@@ -934,7 +939,7 @@ inline void CodedStore::Worker::get(const std::vector<Cargo>& cargo, const std::
             store_.check_of(store_.inside_->get(from, origin, bytes), "read bytes back from where they were kept",
                             bytes);
         }
-        for (const Cargo* one = first; one != last; ++one) {
+        for (const StoredChunk* one = first; one != last; ++one) {
             if (observer != nullptr) {
                 observer->restoring({one->chunk.device, one->record.location, one->record.stored},
                                     from + (one->record.location - origin));
@@ -946,12 +951,12 @@ inline void CodedStore::Worker::get(const std::vector<Cargo>& cargo, const std::
     });
 }
 
-inline void CodedStore::Worker::decode(const std::vector<Cargo>& cargo,
+inline void CodedStore::Worker::decode(const std::vector<StoredChunk>& cargo,
                                        const std::function<Status(Range)>& before_write) {
-    std::vector<const Cargo*> which;
+    std::vector<const StoredChunk*> which;
     std::vector<Range> coded;
     std::vector<Range> plain;
-    for (const Cargo& one : cargo) {
+    for (const StoredChunk& one : cargo) {
         if (!one.record.coded) continue;
         which.push_back(&one);
         coded.push_back({one.at, one.record.stored});
@@ -960,7 +965,7 @@ inline void CodedStore::Worker::decode(const std::vector<Cargo>& cargo,
     if (coded.empty()) return pass();
     std::vector<std::uint32_t> expected;
     std::vector<std::uint32_t> sums(coded.size());
-    for (const Cargo* const one : which) {
+    for (const StoredChunk* const one : which) {
         expected.push_back(one->record.sum);
         may_write(*one, before_write);
     }

@@ -77,7 +77,7 @@ private:
     static constexpr std::chrono::milliseconds look_again{500};
 
     Status copy(Address device, std::byte* host, std::size_t bytes, StreamRef stream) const noexcept;
-    void take_detour() noexcept;
+    void switch_to_kernel() noexcept;
 
     AnyDriver driver_;
     Direction direction_;
@@ -85,7 +85,7 @@ private:
     LaneUse use_;
     OwnedStream own_;
     StreamRef stream_;
-    OwnedStream detour_; // for copies by a kernel; opened on first use
+    OwnedStream kernel_stream_; // for copies by a kernel; opened on first use
     std::function<void()> given_up_;
 };
 

@@ -34,7 +34,7 @@ MEMSAVER_INLINE bool CopyLane::to_be_watched() noexcept {
     const auto since =
         std::chrono::steady_clock::now().time_since_epoch() - std::chrono::nanoseconds{use_.lane()->looked};
     if (use_.lane()->transfers.load() == 1 || since > look_again) return true;
-    if (use_.lane()->held_up.load()) take_detour();
+    if (use_.lane()->stalled.load()) switch_to_kernel();
     return false;
 }
 
@@ -51,8 +51,8 @@ MEMSAVER_INLINE Status CopyLane::watch(std::span<const Sent> sent, const KernelC
     const auto too_slow = [&] {
         return options.slower > 0 && Nanoseconds{not_yet - start}.count() * fastest > options.slower * all;
     };
-    bool held_up = false;
-    for (std::size_t i = 0; i < sent.size() && !held_up; ++i) {
+    bool stalled = false;
+    for (std::size_t i = 0; i < sent.size() && !stalled; ++i) {
         const bool timed = waited; // the previous copy had not completed at `not_yet`
         const auto before = not_yet;
         for (;;) {
@@ -68,26 +68,28 @@ MEMSAVER_INLINE Status CopyLane::watch(std::span<const Sent> sent, const KernelC
             if (passed) break;
             waited = true;
             not_yet = now;
-            held_up = now - begin >= options.after || too_slow();
-            if (held_up) break;
+            stalled = now - begin >= options.after || too_slow();
+            if (stalled) break;
             std::this_thread::yield();
         }
     }
-    held_up = held_up || too_slow(); // the last copy may have been seen late
-    use_.lane()->held_up.store(held_up);
+    stalled = stalled || too_slow(); // the last copy may have been seen late
+    use_.lane()->stalled.store(stalled);
     use_.lane()->looked.store(std::chrono::nanoseconds{Clock::now().time_since_epoch()}.count());
-    if (held_up) take_detour();
+    if (stalled) switch_to_kernel();
     return {};
 }
 
-MEMSAVER_INLINE void CopyLane::take_detour() noexcept { (void)detour_.open(driver_); } // on failure: the engine
+MEMSAVER_INLINE void CopyLane::switch_to_kernel() noexcept {
+    (void)kernel_stream_.open(driver_);
+} // on failure: the engine
 
 MEMSAVER_INLINE Status CopyLane::copy(Address device, std::byte* host, std::size_t bytes,
                                       StreamRef stream) const noexcept {
     const bool out = direction_ == Direction::out;
     const auto other = reinterpret_cast<Address>(host);
     if (to_peer_) return driver_.copy_peer(out ? other : device, out ? device : other, bytes, stream);
-    if (detour_.owns()) {
+    if (kernel_stream_.owns()) {
         const Status status = driver_.copy_by_kernel(out ? other : device, out ? device : other, bytes, stream);
         if (status.kind != StatusKind::unsupported) return status;
     }
@@ -97,7 +99,7 @@ MEMSAVER_INLINE Status CopyLane::copy(Address device, std::byte* host, std::size
 
 MEMSAVER_INLINE Status CopyLane::enqueue(const Piece& piece, std::byte* base, std::uint64_t origin,
                                          OwnedEvent& mark) const noexcept {
-    const StreamRef stream = detour_.owns() ? detour_.get() : stream_;
+    const StreamRef stream = kernel_stream_.owns() ? kernel_stream_.get() : stream_;
     Status status = mark.get() ? Status{} : mark.open(driver_, stream);
     if (!status.ok()) return status;
     status = piece.each_copy(

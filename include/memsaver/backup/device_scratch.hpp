@@ -41,12 +41,12 @@ public:
     void unsettle() noexcept { unsettled_ = true; }
 
     /// Keeps the memory from being released for as long as this object lives.
-    class InUse {
+    class UseGuard {
     public:
-        explicit InUse(DeviceScratch& scratch) noexcept : scratch_{scratch} { scratch_.users_ += 1; }
-        InUse(const InUse&) = delete;
-        InUse& operator=(const InUse&) = delete;
-        ~InUse() { scratch_.users_ -= 1; }
+        explicit UseGuard(DeviceScratch& scratch) noexcept : scratch_{scratch} { scratch_.users_ += 1; }
+        UseGuard(const UseGuard&) = delete;
+        UseGuard& operator=(const UseGuard&) = delete;
+        ~UseGuard() { scratch_.users_ -= 1; }
 
     private:
         DeviceScratch& scratch_;

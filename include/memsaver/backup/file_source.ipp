@@ -2,7 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/file_source.hpp"
-#include "memsaver/backup/source_books.hpp"
+#include "memsaver/backup/source_index.hpp"
 
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@ MEMSAVER_INLINE std::string FileSource::describe() const {
 
 MEMSAVER_INLINE detail::SourceSlot FileSource::open(const AnyDriver& driver) const {
     detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, {}};
-    return detail::SourceSlot{std::make_shared<detail::SourceBooks>(driver, std::move(options), retain)};
+    return detail::SourceSlot{std::make_shared<detail::SourceIndex>(driver, std::move(options), retain)};
 }
 
 } // namespace memsaver::inline v0_2

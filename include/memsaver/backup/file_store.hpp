@@ -60,7 +60,7 @@ private:
     AnyDriver driver_;
     std::string directory_;
     StoreOptions options_;
-    std::string whose_; ///< for error messages
+    std::string error_prefix_; ///< for error messages
     std::shared_ptr<Ring> ring_;
     std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
     OwnedFile file_;

@@ -21,15 +21,15 @@ MEMSAVER_INLINE FileStore::FileStore(AnyDriver driver, std::string directory, St
       ring_{std::make_shared<Ring>(driver, options_.ring_bytes, options_.crew.threads, 32_MiB)} {}
 
 MEMSAVER_INLINE Room FileStore::grow(std::size_t bytes, const LiveSet& live) {
-    whose_ = of_tag(live.tag);
+    error_prefix_ = of_tag(live.tag);
     if (!file_.owns()) {
         const Status status = file_.open(driver_, directory_.c_str());
-        if (!status.ok()) raise(status, "open a file for a backup", whose_ + "in " + directory_);
+        if (!status.ok()) raise(status, "open a file for a backup", error_prefix_ + "in " + directory_);
     }
     const Status status = driver_.allocate_file(file_.get(), size_, bytes);
     if (!status.ok()) {
         (void)driver_.punch_file(file_.get(), size_, bytes);
-        raise(status, "take room in a backup file", whose_ + format_bytes(bytes) + " in " + directory_, bytes);
+        raise(status, "take room in a backup file", error_prefix_ + format_bytes(bytes) + " in " + directory_, bytes);
     }
     const Room room{size_ + page, bytes};
     size_ += bytes;
@@ -51,7 +51,8 @@ MEMSAVER_INLINE void FileStore::take_room(const std::vector<Unit>& units) {
         const std::size_t bytes = align_up(unit.location + unit.bytes, page) - begin;
         const Status status = driver_.allocate_file(file_.get(), begin - page, bytes);
         if (!status.ok())
-            raise(status, "take room in a backup file", whose_ + format_bytes(bytes) + " in " + directory_, bytes);
+            raise(status, "take room in a backup file", error_prefix_ + format_bytes(bytes) + " in " + directory_,
+                  bytes);
     }
 }
 
@@ -67,11 +68,11 @@ MEMSAVER_INLINE Status FileStore::clear() noexcept {
 
 MEMSAVER_INLINE void FileStore::prepare(std::vector<Unit> units) {
     take_room(units);
-    ring_->prepare(cut(std::move(units)).size(), whose_);
+    ring_->prepare(cut(std::move(units)).size(), error_prefix_);
 }
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::out(std::vector<Unit> units, const LiveSet& live) {
-    whose_ = of_tag(live.tag);
+    error_prefix_ = of_tag(live.tag);
     take_room(units);
     return start(Direction::out, std::move(units), live);
 }
@@ -86,7 +87,7 @@ MEMSAVER_INLINE void FileStore::compare(std::vector<Unit> units, const LiveSet& 
 
 MEMSAVER_INLINE void FileStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
     const std::uint64_t first = unit.location + offset;
-    const auto copy = views_->make(driver_, ring_->buffer_bytes() + 2 * page, {}, whose_);
+    const auto copy = views_->make(driver_, ring_->buffer_bytes() + 2 * page, {}, error_prefix_);
     check_file(copy->take(), "take host pages", bytes);
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
@@ -111,18 +112,18 @@ MEMSAVER_INLINE void FileStore::change(const Unit& unit, std::size_t offset, con
 }
 
 MEMSAVER_INLINE void FileStore::check_file(const Status& status, const Attempt& attempt, std::size_t bytes) const {
-    if (!status.ok()) raise(status, attempt, whose_ + format_bytes(bytes), bytes);
+    if (!status.ok()) raise(status, attempt, error_prefix_ + format_bytes(bytes), bytes);
 }
 
 MEMSAVER_INLINE BackupView FileStore::view(std::uint64_t location, std::size_t bytes) const {
     const std::uint64_t begin = location - location % page;
     const std::size_t span = align_up(location + bytes, page) - begin;
-    const auto copy = views_->make(driver_, span, {}, whose_); // aligned, and excluded from core dumps
+    const auto copy = views_->make(driver_, span, {}, error_prefix_); // aligned, and excluded from core dumps
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
     Status status = copy->take();
     if (status.ok()) status = get(data, begin, span);
-    if (!status.ok()) raise(status, "read a backup file", whose_ + format_bytes(bytes));
+    if (!status.ok()) raise(status, "read a backup file", error_prefix_ + format_bytes(bytes));
     return {copy, data + (location - begin), bytes};
 }
 

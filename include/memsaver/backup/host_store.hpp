@@ -66,17 +66,17 @@ private:
 
     void check_taken(const Status& status, std::size_t bytes) const;
     /// Reports once that pinning was refused; it will not succeed later.
-    void tell_refused(const std::function<void(const std::string&)>& tell);
+    void report_refused(const std::function<void(const std::string&)>& tell);
 
     std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
 
     AnyDriver driver_;
     bool pinned_;
     bool fell_back_ = false;
-    std::atomic<bool> told_{false};
+    std::atomic<bool> reported_{false};
     std::function<void(const std::string&)> tell_; ///< for `reach`
     StoreOptions options_;
-    std::string whose_; ///< for error messages
+    std::string error_prefix_; ///< for error messages
     std::shared_ptr<Ring> ring_;
     std::shared_ptr<HostRegions> host_memory_ = std::make_shared<HostRegions>();
     std::vector<std::shared_ptr<HostRegion>> regions_;

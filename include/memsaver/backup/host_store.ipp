@@ -26,9 +26,9 @@ MEMSAVER_INLINE HostStore::HostStore(AnyDriver driver, bool pinned, StoreOptions
                                                                           options_.crew.threads, in_caches)} {}
 
 MEMSAVER_INLINE Room HostStore::grow(std::size_t bytes, const LiveSet& live) {
-    whose_ = of_tag(live.tag);
-    auto promise = HostBudget::take(live.host_budget, driver_, bytes, whose_);
-    auto region = host_memory_->make(driver_, bytes, std::move(promise), whose_);
+    error_prefix_ = of_tag(live.tag);
+    auto promise = HostBudget::take(live.host_budget, driver_, bytes, error_prefix_);
+    auto region = host_memory_->make(driver_, bytes, std::move(promise), error_prefix_);
     if (pinned_ && regions_.empty() && !region->prepare(region->address(), true).ok()) {
         if (!region->ready(region->address(), false)) check_taken(region->prepare(region->address(), false), bytes);
         pinned_ = false;
@@ -57,7 +57,7 @@ MEMSAVER_INLINE Status HostStore::clear() noexcept {
 }
 
 MEMSAVER_INLINE void HostStore::prepare(std::vector<Unit> units) {
-    if (!pinned_) ring_->prepare(cut(units, ring_->buffer_bytes()).size(), whose_);
+    if (!pinned_) ring_->prepare(cut(units, ring_->buffer_bytes()).size(), error_prefix_);
     std::size_t bytes = 0;
     for (const Unit& unit : units) bytes += unit.bytes;
     const std::vector<Piece> pieces = cut(std::move(units), HostRegion::cell_bytes);
@@ -111,7 +111,7 @@ MEMSAVER_INLINE Status HostStore::reach(std::uint64_t location, std::size_t byte
          cell = align_down(cell, HostRegion::cell_bytes) + HostRegion::cell_bytes) {
         const Status status = region->prepare(cell, true);
         if (!status.ok() && !region->ready(cell, false)) return status;
-        if (!status.ok()) tell_refused(tell_);
+        if (!status.ok()) report_refused(tell_);
     }
     host = at(location);
     return {};
@@ -137,7 +137,7 @@ MEMSAVER_INLINE bool HostStore::pinned(std::uint64_t location, std::size_t bytes
 
 MEMSAVER_INLINE void HostStore::about(const LiveSet& live) {
     tell_ = live.tell;
-    if (std::exchange(fell_back_, false)) tell_refused(tell_);
+    if (std::exchange(fell_back_, false)) report_refused(tell_);
 }
 
 MEMSAVER_INLINE void HostStore::unsettle(std::uint64_t location) noexcept {
@@ -181,11 +181,11 @@ MEMSAVER_INLINE std::vector<Piece> HostStore::cut(std::vector<Unit> units, std::
 }
 
 MEMSAVER_INLINE void HostStore::check_taken(const Status& status, std::size_t bytes) const {
-    if (!status.ok()) raise(status, "take host pages", whose_ + format_bytes(bytes));
+    if (!status.ok()) raise(status, "take host pages", error_prefix_ + format_bytes(bytes));
 }
 
-MEMSAVER_INLINE void HostStore::tell_refused(const std::function<void(const std::string&)>& tell) {
-    if (told_.exchange(true) || !tell) return;
+MEMSAVER_INLINE void HostStore::report_refused(const std::function<void(const std::string&)>& tell) {
+    if (reported_.exchange(true) || !tell) return;
     try {
         tell("host pages cannot be pinned: the backup is slower for it");
     } catch (const std::bad_alloc&) { // no host memory for the message
@@ -194,20 +194,20 @@ MEMSAVER_INLINE void HostStore::tell_refused(const std::function<void(const std:
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction direction, std::vector<Unit> units,
                                                                const LiveSet& live) {
-    if (std::exchange(fell_back_, false)) tell_refused(live.tell);
+    if (std::exchange(fell_back_, false)) report_refused(live.tell);
     if (options_.observer) options_.observer->about(live.tag);
     CopyLane lane{driver_, direction, live.given_up};
     const std::vector<Range> none;
     const std::vector<Range>& first = direction == Direction::in ? live.first : none;
     if (pinned_) {
-        std::vector<PinnedTransfer::Cargo> cargo;
+        std::vector<PinnedTransfer::PinnedPiece> cargo;
         for (Piece& piece : cut(std::move(units), HostRegion::cell_bytes, first)) {
             auto region = region_of(piece.location());
             cargo.push_back({std::move(piece), std::move(region)});
         }
         auto work = std::make_unique<PinnedTransfer>(
             std::move(lane), std::move(cargo), options_.crew, options_.observer.get(), live.progress,
-            [this, tell = live.tell] { tell_refused(tell); }, live.before_write, options_.kernel_copies);
+            [this, tell = live.tell] { report_refused(tell); }, live.before_write, options_.kernel_copies);
         work->start();
         return work;
     }

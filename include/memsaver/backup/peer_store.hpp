@@ -96,7 +96,7 @@ private:
     AnyDriver driver_;
     AnyDriver peer_;
     StoreOptions options_;
-    std::string whose_; ///< for error messages
+    std::string error_prefix_; ///< for error messages
     std::shared_ptr<Ring> ring_;
     std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
     std::vector<std::shared_ptr<PeerPages>> pages_;

@@ -76,13 +76,13 @@ MEMSAVER_INLINE PeerStore::PeerStore(AnyDriver driver, AnyDriver peer, StoreOpti
       ring_{std::make_shared<Ring>(driver_, options_.ring_bytes, options_.crew.threads, Ring::least_buffer)} {}
 
 MEMSAVER_INLINE Room PeerStore::grow(std::size_t bytes, const LiveSet& live) {
-    whose_ = of_tag(live.tag);
+    error_prefix_ = of_tag(live.tag);
     (void)retry(); // pages that could not be released before are free memory too
     pages_.reserve(pages_.size() + 1);
     held_.reserve(pages_.size() + held_.size() + 1);
     auto pages = std::make_shared<PeerPages>(driver_, peer_, bytes);
     try {
-        pages->take(whose_);
+        pages->take(error_prefix_);
     } catch (...) {
         if (!pages->release().ok()) held_.push_back(std::move(pages));
         throw;
@@ -130,7 +130,7 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::in(std::vector<Unit> un
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::start(Direction direction, std::vector<Unit> units,
                                                                const LiveSet& live) {
     const std::vector<Range> none;
-    std::vector<PinnedTransfer::Cargo> cargo;
+    std::vector<PinnedTransfer::PinnedPiece> cargo;
     for (Piece& piece : cut(std::move(units), piece_bytes, direction == Direction::in ? live.first : none)) {
         auto pages = pages_of(piece.location());
         cargo.push_back({std::move(piece), std::move(pages)});
@@ -151,11 +151,11 @@ MEMSAVER_INLINE void PeerStore::change(const Unit& unit, std::size_t offset, con
 }
 
 MEMSAVER_INLINE BackupView PeerStore::view(std::uint64_t location, std::size_t bytes) const {
-    const auto copy = views_->make(driver_, bytes, {}, whose_);       // excluded from core dumps
-    auto* const data = reinterpret_cast<std::byte*>(copy->address()); // NOLINT(performance-no-int-to-ptr)
+    const auto copy = views_->make(driver_, bytes, {}, error_prefix_); // excluded from core dumps
+    auto* const data = reinterpret_cast<std::byte*>(copy->address());  // NOLINT(performance-no-int-to-ptr)
     Status status = copy->take();
     if (status.ok()) status = get(data, location, bytes);
-    if (!status.ok()) raise(status, "read a backup on a peer", whose_ + format_bytes(bytes));
+    if (!status.ok()) raise(status, "read a backup on a peer", error_prefix_ + format_bytes(bytes));
     return {copy, data, bytes};
 }
 

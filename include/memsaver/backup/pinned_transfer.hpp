@@ -26,14 +26,14 @@ namespace detail {
 class PinnedTransfer final : public Ticket::Work {
 public:
     /// A piece and the pages that hold it. The locations of its units are addresses in these pages.
-    struct Cargo {
+    struct PinnedPiece {
         Piece piece;
         std::shared_ptr<CopyablePages> region;
     };
 
     /// `kernel_copies`: when copies use a kernel. `refused`: called once, on any thread, if host pages cannot be
     /// pinned; the copies then run anyway, but slowly.
-    PinnedTransfer(CopyLane lane, std::vector<Cargo> cargo, CrewOptions crew, PieceObserver* observer,
+    PinnedTransfer(CopyLane lane, std::vector<PinnedPiece> cargo, CrewOptions crew, PieceObserver* observer,
                    ProgressSink progress, std::function<void()> refused = {},
                    std::function<Status(Range)> before_write = {}, const KernelCopyOptions& kernel_copies = {});
 
@@ -58,7 +58,7 @@ public:
     MEMSAVER_INLINE void cancel() noexcept override;
 
 private:
-    static std::size_t bytes_of(const std::vector<Cargo>& cargo);
+    static std::size_t bytes_of(const std::vector<PinnedPiece>& cargo);
 
     /// Limit of the probe. It exceeds what a copy engine that is also clearing memory copies in one turn.
     static constexpr std::size_t most_ahead = 64_MiB;
@@ -73,7 +73,7 @@ private:
     void move_all();
     /// Shows a piece to the observer once it is saved.
     void show_saved(std::size_t i);
-    void show(const Cargo& cargo, void (PieceObserver::*see)(const Unit&, const std::byte*));
+    void show(const PinnedPiece& cargo, void (PieceObserver::*see)(const Unit&, const std::byte*));
     /// May throw what `before_write` throws.
     Status enqueue(std::size_t i);
     /// After a failure: waits until nothing is in flight. If that fails too, marks the host pages as unsettled.
@@ -87,7 +87,7 @@ private:
     void settle() noexcept;
 
     CopyLane lane_;
-    std::vector<Cargo> cargo_;
+    std::vector<PinnedPiece> cargo_;
     std::vector<OwnedEvent> marks_; // of each cargo
     PieceObserver* observer_;
     Progress progress_;

@@ -17,7 +17,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE PinnedTransfer::PinnedTransfer(CopyLane lane, std::vector<Cargo> cargo, CrewOptions crew,
+MEMSAVER_INLINE PinnedTransfer::PinnedTransfer(CopyLane lane, std::vector<PinnedPiece> cargo, CrewOptions crew,
                                                PieceObserver* observer, ProgressSink progress,
                                                std::function<void()> refused, std::function<Status(Range)> before_write,
                                                const KernelCopyOptions& kernel_copies)
@@ -35,7 +35,7 @@ MEMSAVER_INLINE PinnedTransfer::~PinnedTransfer() {
 
 MEMSAVER_INLINE void PinnedTransfer::start() {
     bool ready = observer_ == nullptr; // an observer needs threads
-    for (const Cargo& cargo : cargo_) ready = ready && cargo.region->ready(cargo.piece.location(), true);
+    for (const PinnedPiece& cargo : cargo_) ready = ready && cargo.region->ready(cargo.piece.location(), true);
     if (!ready) {
         readies_kernel_ = observer_ == nullptr && lane_.direction() == Direction::out &&
                           may_go_by_kernel(bytes_of(cargo_), kernel_copies_);
@@ -65,7 +65,7 @@ MEMSAVER_INLINE std::size_t PinnedTransfer::send_ahead(Status& status) {
 }
 
 MEMSAVER_INLINE std::size_t PinnedTransfer::cut_first(std::size_t bytes, std::size_t step) {
-    std::vector<Cargo> parts;
+    std::vector<PinnedPiece> parts;
     std::size_t cut = 0;
     std::size_t count = 0; // of parts that begin before `bytes`
     for (std::size_t taken = 0; cut < cargo_.size() && taken < bytes; ++cut) {
@@ -119,7 +119,7 @@ MEMSAVER_INLINE Status PinnedTransfer::wait_for(Range range) {
 }
 
 MEMSAVER_INLINE std::size_t PinnedTransfer::place(Range range) const noexcept {
-    return place_among(cargo_, range, [](const Cargo& cargo) -> const Piece& { return cargo.piece; });
+    return place_among(cargo_, range, [](const PinnedPiece& cargo) -> const Piece& { return cargo.piece; });
 }
 
 MEMSAVER_INLINE void PinnedTransfer::cancel() noexcept {
@@ -146,9 +146,9 @@ MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, const std::vector<bo
     return {};
 }
 
-MEMSAVER_INLINE std::size_t PinnedTransfer::bytes_of(const std::vector<Cargo>& cargo) {
+MEMSAVER_INLINE std::size_t PinnedTransfer::bytes_of(const std::vector<PinnedPiece>& cargo) {
     std::size_t sum = 0;
-    for (const Cargo& one : cargo) sum += one.piece.bytes();
+    for (const PinnedPiece& one : cargo) sum += one.piece.bytes();
     return sum;
 }
 
@@ -168,7 +168,7 @@ MEMSAVER_INLINE void PinnedTransfer::move_all() {
     const bool out = lane_.direction() == Direction::out;
     std::size_t under_way = cargo_.size(); // the last that this thread enqueued; shown after the next one
     for (std::size_t i = next_++; i < cargo_.size() && !stopped_.load(); i = next_++) {
-        const Cargo& cargo = cargo_[i];
+        const PinnedPiece& cargo = cargo_[i];
         Status status = cargo.region->prepare(cargo.piece.location(), true);
         if (!status.ok() && cargo.region->ready(cargo.piece.location(), false)) {
             status = {}; // usable, but not pinned
@@ -191,7 +191,7 @@ MEMSAVER_INLINE void PinnedTransfer::show_saved(std::size_t i) {
     changed_.notify_all();
 }
 
-MEMSAVER_INLINE void PinnedTransfer::show(const Cargo& cargo,
+MEMSAVER_INLINE void PinnedTransfer::show(const PinnedPiece& cargo,
                                           void (PieceObserver::*see)(const Unit&, const std::byte*)) {
     if (observer_ == nullptr) return;
     for (const Unit& unit : cargo.piece.units) {
@@ -201,7 +201,7 @@ MEMSAVER_INLINE void PinnedTransfer::show(const Cargo& cargo,
 }
 
 MEMSAVER_INLINE Status PinnedTransfer::enqueue(std::size_t i) {
-    const Cargo& cargo = cargo_[i];
+    const PinnedPiece& cargo = cargo_[i];
     if (before_write_) {
         const Status may = cargo.piece.each_copy([&](const Unit& unit) {
             return before_write_(Range{unit.device, unit.bytes});

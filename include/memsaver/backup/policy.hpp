@@ -92,7 +92,7 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 /// - `restore(live)`: enqueues copies that restore these blocks. Must not consume the saved bytes: it may be repeated.
 /// - `resumed()`: the resume succeeded, and the saved copy need no longer be kept. May return a Status for whatever
 ///   could not be freed and will be retried.
-/// - `forget(serial)`: the program gave up this block. Called under the arena's locks: only update the books.
+/// - `forget(serial)`: the program gave up this block. Called under the arena's locks: only update bookkeeping.
 /// - `invalidate()`: bytes changed since they were saved.
 /// - `backed_up_bytes()`: returns the number of bytes held.
 ///

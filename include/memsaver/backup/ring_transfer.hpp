@@ -158,7 +158,7 @@ private:
     std::shared_ptr<Ring> ring_;
     PieceObserver* observer_;
     Progress progress_;
-    std::string whose_;
+    std::string error_prefix_;
     std::function<Status(Range)> before_write_;
     std::mutex mutex_;
     std::condition_variable arrival_;

@@ -87,14 +87,13 @@ MEMSAVER_INLINE RingTransfer::RingTransfer(CopyLane lane, std::vector<Piece> pie
                                            std::shared_ptr<Ring> ring, CrewOptions crew, PieceObserver* observer,
                                            ProgressSink progress, std::string whose,
                                            std::function<Status(Range)> before_write)
-    : lane_{std::move(lane)}, pieces_{std::move(pieces)},
-      arrived_(pieces_.size(), false), store_{&store}, ring_{std::move(ring)}, observer_{observer},
-      progress_{std::move(progress), bytes_of(pieces_)}, whose_{std::move(whose)},
-      before_write_{std::move(before_write)}, crew_{std::move(crew)} {}
+    : lane_{std::move(lane)}, pieces_{std::move(pieces)}, arrived_(pieces_.size(), false), store_{&store},
+      ring_{std::move(ring)}, observer_{observer}, progress_{std::move(progress), bytes_of(pieces_)},
+      error_prefix_{std::move(whose)}, before_write_{std::move(before_write)}, crew_{std::move(crew)} {}
 
 MEMSAVER_INLINE void RingTransfer::start() {
     if (pieces_.empty()) return;
-    if (lane_.direction() == Direction::in) ring_->settle(whose_); // here: the crew must not wait for the device
+    if (lane_.direction() == Direction::in) ring_->settle(error_prefix_); // here: the crew must not wait for the device
     crew_.start(std::min(ring_->pairs(), pieces_.size()), [this] { work(); });
 }
 
@@ -145,7 +144,7 @@ MEMSAVER_INLINE void RingTransfer::work() {
     std::array<Slot, 2> slots;
     try {
         if (loan.unsettled()) lane_.give_up(); // another transfer has failed since `start`
-        auto& pair = loan.pair(whose_);
+        auto& pair = loan.pair(error_prefix_);
         slots[0].buffer = &pair[0];
         slots[1].buffer = &pair[1];
         std::size_t turn = 0;
@@ -223,7 +222,7 @@ MEMSAVER_INLINE void RingTransfer::finish(Slot& slot) {
 MEMSAVER_INLINE void RingTransfer::check_of(const Piece& piece, const Status& status, const Attempt& attempt) const {
     if (status.ok()) return;
     raise(status, attempt,
-          whose_ + format_bytes(piece.bytes()) + " from " + format_address(piece.units.front().device) + " on",
+          error_prefix_ + format_bytes(piece.bytes()) + " from " + format_address(piece.units.front().device) + " on",
           piece.bytes());
 }
 

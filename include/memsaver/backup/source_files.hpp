@@ -32,7 +32,7 @@ public:
     static constexpr std::size_t page = 4096;
 
     /// `whose` is for error messages.
-    SourceReader(AnyDriver driver, std::string whose) : driver_{std::move(driver)}, whose_{std::move(whose)} {}
+    SourceReader(AnyDriver driver, std::string whose) : driver_{std::move(driver)}, error_prefix_{std::move(whose)} {}
 
     /// Returns the current facts of the file. Throws the exception for a failing call, with the path in its message.
     FileFacts look(const std::string& path);
@@ -60,13 +60,13 @@ private:
 
     [[nodiscard]] std::vector<Open>::iterator place_of(const SourceFile& file);
     void open_cached(OwnedFile& file, const std::string& path) const;
-    [[nodiscard]] std::string about(const std::string& path) const { return whose_ + path; }
+    [[nodiscard]] std::string about(const std::string& path) const { return error_prefix_ + path; }
     [[nodiscard]] FileFacts facts_of(const OwnedFile& file, const std::string& path) const;
     [[noreturn]] void raise_changed(const std::string& path) const;
     Status read(const Open& open, std::byte* to, std::size_t bytes, std::size_t offset) const noexcept;
 
     AnyDriver driver_;
-    std::string whose_;
+    std::string error_prefix_;
     std::vector<Open> files_; // by `first`
     mutable std::mutex mutex_;
     mutable const Open* failed_ = nullptr; // the first whose read failed

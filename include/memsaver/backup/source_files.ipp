@@ -89,7 +89,7 @@ MEMSAVER_INLINE FileFacts SourceReader::facts_of(const OwnedFile& file, const st
 }
 
 MEMSAVER_INLINE void SourceReader::raise_changed(const std::string& path) const {
-    throw SourceChanged{whose_ + path +
+    throw SourceChanged{error_prefix_ + path +
                         " is not the file any more that bytes were loaded from: it was replaced, "
                         "written to or cut"};
 }

@@ -13,12 +13,12 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-class SourceBooks;
+class SourceIndex;
 
-/// Reads bytes from files as its SourceBooks say; a StoredSlot keeps the rest.
+/// Reads bytes from files as its SourceIndex say; a StoredSlot keeps the rest.
 class SourceSlot {
 public:
-    explicit SourceSlot(std::shared_ptr<SourceBooks> books) : books_{std::move(books)} {}
+    explicit SourceSlot(std::shared_ptr<SourceIndex> index) : index_{std::move(index)} {}
 
     void prepare(const LiveSet& live);
     Ticket save(const LiveSet& live);
@@ -44,7 +44,7 @@ public:
     void load(const LiveBlock& block, std::size_t offset, const FileRange& from, const LiveSet& live);
 
 private:
-    std::shared_ptr<SourceBooks> books_;
+    std::shared_ptr<SourceIndex> index_;
 };
 
 } // namespace detail

@@ -1,7 +1,7 @@
 // Definitions of source_slot.hpp.
 #pragma once
 
-#include "memsaver/backup/source_books.hpp"
+#include "memsaver/backup/source_index.hpp"
 #include "memsaver/backup/source_slot.hpp"
 
 #include <algorithm>
@@ -85,29 +85,29 @@ private:
 
 MEMSAVER_INLINE void SourceSlot::prepare(const LiveSet& live) {
     LiveSet kept = live;
-    kept.blocks = [&] { return books_->kept(live, true); };
-    books_->rest.prepare(kept);
+    kept.blocks = [&] { return index_->kept(live, true); };
+    index_->rest.prepare(kept);
 }
 
 MEMSAVER_INLINE Ticket SourceSlot::save(const LiveSet& live) {
-    books_->last = {};
-    books_->last.tag = live.tag;
-    books_->last.host_budget = live.host_budget;
-    books_->look_at_files(live);
+    index_->last = {};
+    index_->last.tag = live.tag;
+    index_->last.host_budget = live.host_budget;
+    index_->look_at_files(live);
     LiveSet kept = live;
-    kept.blocks = [&] { return books_->kept(live, true); };
-    return books_->rest.save(kept);
+    kept.blocks = [&] { return index_->kept(live, true); };
+    return index_->rest.save(kept);
 }
 
 MEMSAVER_INLINE Ticket SourceSlot::restore(const LiveSet& live) {
-    auto reader = std::make_unique<SourceReader>(books_->driver, of_tag(live.tag));
-    std::vector<Unit> units = books_->in_files(live, *reader);
+    auto reader = std::make_unique<SourceReader>(index_->driver, of_tag(live.tag));
+    std::vector<Unit> units = index_->in_files(live, *reader);
     std::size_t in_files = 0;
     for (const Unit& unit : units) in_files += unit.bytes;
 
     LiveSet kept = live;
-    kept.blocks = [&] { return books_->kept(live, false); };
-    if (units.empty()) return books_->rest.restore(kept);
+    kept.blocks = [&] { return index_->kept(live, false); };
+    if (units.empty()) return index_->rest.restore(kept);
     struct Sums { // combined progress of both transfers
         std::atomic<std::size_t> kept_done{0};
         std::atomic<std::size_t> kept_total{0};
@@ -126,88 +126,88 @@ MEMSAVER_INLINE Ticket SourceSlot::restore(const LiveSet& live) {
             sink(done + sums->kept_done, total + sums->kept_total);
         };
     }
-    Ticket rest = books_->rest.restore(kept);
+    Ticket rest = index_->rest.restore(kept);
     sums->kept_total = rest.bytes();
     const std::size_t bytes = rest.bytes() + in_files;
-    Ticket files{books_->read(std::move(units), *reader, live, std::move(reading)), in_files};
+    Ticket files{index_->read(std::move(units), *reader, live, std::move(reading)), in_files};
     return {std::make_unique<SourceTransfer>(std::move(reader), std::move(rest), std::move(files)), bytes};
 }
 
 MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset, const FileRange& from,
                                       const LiveSet& live) {
-    const SourceBooks::Listing listing{*books_};
-    auto reader = std::make_unique<SourceReader>(books_->driver, of_tag(live.tag));
-    const std::shared_ptr<const SourceFile> file = books_->file_now(from.path, *reader);
+    const SourceIndex::ListingGuard listing{*index_};
+    auto reader = std::make_unique<SourceReader>(index_->driver, of_tag(live.tag));
+    const std::shared_ptr<const SourceFile> file = index_->file_now(from.path, *reader);
     if (from.offset > file->facts.bytes || from.bytes > file->facts.bytes - from.offset) {
         throw Misuse{from.path + " has " + format_bytes(file->facts.bytes) + ", not " + format_bytes(from.bytes) +
                      " from its byte " + std::to_string(from.offset) + " on"};
     }
     reader->open(file);
-    books_->cut_out(block, offset, from.bytes); // from here on they have no origin
+    index_->cut_out(block, offset, from.bytes); // from here on they have no origin
     {
         const Unit unit{block.address + offset, file->first + from.offset, from.bytes};
-        Ticket reading{books_->read({unit}, *reader, live, live.progress), from.bytes};
+        Ticket reading{index_->read({unit}, *reader, live, live.progress), from.bytes};
         SourceTransfer transfer{std::move(reader), {}, std::move(reading)};
         const Status status = transfer.wait();
         if (!status.ok()) raise(status, "load bytes", of_tag(live.tag) + from.path);
     }
-    books_->put(block, {offset, from.bytes, file, from.offset});
-    if (!books_->retain) (void)books_->ring->clear();
+    index_->put(block, {offset, from.bytes, file, from.offset});
+    if (!index_->retain) (void)index_->ring->clear();
 }
 
 MEMSAVER_INLINE void SourceSlot::saved_in_part(const std::vector<Range>& away) noexcept {
-    books_->rest.saved_in_part(away);
+    index_->rest.saved_in_part(away);
 }
 
 MEMSAVER_INLINE Status SourceSlot::resumed() noexcept {
-    const Status rest = first_failure({books_->rest.resumed(), books_->views->retry()});
-    return books_->retain ? rest : first_failure({rest, books_->ring->clear()});
+    const Status rest = first_failure({index_->rest.resumed(), index_->views->retry()});
+    return index_->retain ? rest : first_failure({rest, index_->ring->clear()});
 }
 
 MEMSAVER_INLINE void SourceSlot::set_retain(bool yes) noexcept {
-    books_->retain = yes;
-    books_->rest.set_retain(yes);
+    index_->retain = yes;
+    index_->rest.set_retain(yes);
 }
 
 MEMSAVER_INLINE Status SourceSlot::close() noexcept {
-    books_->clear();
-    return first_failure({books_->rest.close(), books_->ring->clear(), books_->views->retry()});
+    index_->clear();
+    return first_failure({index_->rest.close(), index_->ring->clear(), index_->views->retry()});
 }
 
-MEMSAVER_INLINE void SourceSlot::forget(std::uint64_t serial) noexcept { books_->forget(serial); }
+MEMSAVER_INLINE void SourceSlot::forget(std::uint64_t serial) noexcept { index_->forget(serial); }
 
 MEMSAVER_INLINE void SourceSlot::invalidate() noexcept {
-    books_->change_all();
-    books_->rest.invalidate();
+    index_->change_all();
+    index_->rest.invalidate();
 }
 
 MEMSAVER_INLINE void SourceSlot::invalidate(const LiveBlock& block, std::size_t offset, std::size_t bytes) {
-    books_->change(block, offset, bytes);
+    index_->change(block, offset, bytes);
 }
 
-MEMSAVER_INLINE void SourceSlot::outdated() noexcept { books_->rest.invalidate(); }
+MEMSAVER_INLINE void SourceSlot::outdated() noexcept { index_->rest.invalidate(); }
 
-MEMSAVER_INLINE std::size_t SourceSlot::backed_up_bytes() const noexcept { return books_->rest.backed_up_bytes(); }
+MEMSAVER_INLINE std::size_t SourceSlot::backed_up_bytes() const noexcept { return index_->rest.backed_up_bytes(); }
 
 MEMSAVER_INLINE BackupView SourceSlot::view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
-    const SourceBooks::Parts parts = books_->parts_of(serial, offset, bytes);
+    const SourceIndex::Parts parts = index_->parts_of(serial, offset, bytes);
     if (parts.size() == 1 && parts.front().file == nullptr) {
-        return books_->rest.view(parts.front().at, offset - parts.front().offset, bytes);
+        return index_->rest.view(parts.front().at, offset - parts.front().offset, bytes);
     }
-    SourceReader reader{books_->driver, of_tag(books_->last.tag)};
-    const auto copy = books_->views->make(books_->driver, bytes, {}, of_tag(books_->last.tag)); // not in core dumps
+    SourceReader reader{index_->driver, of_tag(index_->last.tag)};
+    const auto copy = index_->views->make(index_->driver, bytes, {}, of_tag(index_->last.tag)); // not in core dumps
     const Status taken = copy->take();
-    if (!taken.ok()) raise(taken, "take host pages", of_tag(books_->last.tag) + format_bytes(bytes), bytes);
+    if (!taken.ok()) raise(taken, "take host pages", of_tag(index_->last.tag) + format_bytes(bytes), bytes);
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
-    for (const SourceBooks::Part& part : parts) {
+    for (const SourceIndex::Part& part : parts) {
         const std::size_t begin = std::max(part.offset, offset);
         const std::size_t count = std::min(part.end(), offset + bytes) - begin;
         std::byte* const to = data + (begin - offset);
         if (part.file != nullptr) {
             reader.copy(to, part.file, part.at + (begin - part.offset), count);
         } else {
-            std::memcpy(to, books_->rest.view(part.at, begin - part.offset, count).data(), count);
+            std::memcpy(to, index_->rest.view(part.at, begin - part.offset, count).data(), count);
         }
     }
     reader.check_read();
@@ -216,20 +216,20 @@ MEMSAVER_INLINE BackupView SourceSlot::view(std::uint64_t serial, std::size_t of
 
 MEMSAVER_INLINE void SourceSlot::write(const LiveBlock& block, std::size_t offset, const std::byte* from,
                                        std::size_t bytes) {
-    for (const SourceBooks::Part& part : books_->parts_of(block.serial, offset, bytes)) {
+    for (const SourceIndex::Part& part : index_->parts_of(block.serial, offset, bytes)) {
         const std::size_t begin = std::max(part.offset, offset);
         const std::size_t end = std::min(part.end(), offset + bytes);
         const std::byte* const fresh = from + (begin - offset);
         if (part.file == nullptr) {
-            books_->rest.write(part.kept_in(block), begin - part.offset, fresh, end - begin);
+            index_->rest.write(part.kept_in(block), begin - part.offset, fresh, end - begin);
             continue;
         }
-        const SourceBooks::Part kept{begin, end - begin, {}, books_->fresh_serial()};
+        const SourceIndex::Part kept{begin, end - begin, {}, index_->fresh_serial()};
         try {
-            books_->rest.put(kept.kept_in(block), fresh, books_->last);
-            if (!books_->keep(block.serial, kept)) books_->rest.forget(kept.at); // the block was freed
+            index_->rest.put(kept.kept_in(block), fresh, index_->last);
+            if (!index_->keep(block.serial, kept)) index_->rest.forget(kept.at); // the block was freed
         } catch (...) {                                                          // no part refers to it
-            books_->rest.forget(kept.at);
+            index_->rest.forget(kept.at);
             throw;
         }
     }

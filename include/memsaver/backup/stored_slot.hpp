@@ -16,14 +16,14 @@ namespace memsaver::inline v0_2 {
 namespace detail {
 
 class BackupStore;
-class StoredBooks;
+class BackupIndex;
 struct StoreOptions;
 
 /// Wraps a policy's store in another store. `options` are those of the policy's store. Empty: no wrapper.
 using AroundStore =
     std::function<std::shared_ptr<BackupStore>(std::shared_ptr<BackupStore>, const StoreOptions& options)>;
 
-/// Saves, restores and forgets blocks. StoredBooks keeps the books; a BackupStore keeps the bytes.
+/// Saves, restores and forgets blocks. BackupIndex keeps the index; a BackupStore keeps the bytes.
 class StoredSlot {
 public:
     StoredSlot(std::shared_ptr<BackupStore> store, StoredSlotOptions options);
@@ -66,7 +66,7 @@ private:
 
     static std::vector<LiveBlock> sorted(const LiveSet& live);
 
-    std::shared_ptr<StoredBooks> books_;
+    std::shared_ptr<BackupIndex> index_;
 };
 
 } // namespace detail

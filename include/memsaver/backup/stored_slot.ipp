@@ -1,8 +1,8 @@
 // Definitions of stored_slot.hpp.
 #pragma once
 
+#include "memsaver/backup/backup_index.hpp"
 #include "memsaver/backup/device_scratch.hpp"
-#include "memsaver/backup/stored_books.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// A transfer that updates the books when it ends.
+/// A transfer that updates the index when it ends.
 class StoredSlot::NotedWork final : public Ticket::Work {
 public:
     struct Saved {
@@ -26,7 +26,7 @@ public:
         bool whole; ///< if false, a part of the block was paused already, and may never have been saved
     };
 
-    NotedWork(std::shared_ptr<StoredBooks> books, StoredBooks::UnderWay under_way, Ticket moving,
+    NotedWork(std::shared_ptr<BackupIndex> index, BackupIndex::OperationGuard under_way, Ticket moving,
               std::vector<Saved> saved);
     Status query(bool& done) noexcept override { return moving_.query(done); }
     Status follow(StreamRef stream, Range range) noexcept override { return moving_.follow(stream, range); }
@@ -38,82 +38,83 @@ public:
     void cancel() noexcept override { moving_.cancel(); }
     MEMSAVER_INLINE Status wait() override;
 
-    static Ticket ticket(std::shared_ptr<StoredBooks> books, std::unique_ptr<Ticket::Work> work,
-                         const std::vector<Unit>& units, std::vector<Saved> saved, StoredBooks::UnderWay under_way);
+    static Ticket ticket(std::shared_ptr<BackupIndex> index, std::unique_ptr<Ticket::Work> work,
+                         const std::vector<Unit>& units, std::vector<Saved> saved,
+                         BackupIndex::OperationGuard under_way);
 
 private:
-    std::shared_ptr<StoredBooks> books_;
-    StoredBooks::UnderWay under_way_;
+    std::shared_ptr<BackupIndex> index_;
+    BackupIndex::OperationGuard under_way_;
     Ticket moving_;            // destroyed, and so waited for, before the other members
     std::vector<Saved> saved_; // recorded once the transfer is done
 };
 
 MEMSAVER_INLINE StoredSlot::StoredSlot(std::shared_ptr<BackupStore> store, StoredSlotOptions options)
-    : books_{std::make_shared<StoredBooks>(std::move(store), options)} {}
+    : index_{std::make_shared<BackupIndex>(std::move(store), options)} {}
 
 MEMSAVER_INLINE void StoredSlot::prepare(const LiveSet& live) {
-    const StoredBooks::UnderWay under_way{books_};
+    const BackupIndex::OperationGuard under_way{index_};
     const std::vector<LiveBlock> blocks = sorted(live);
-    books_->place(blocks, live);
+    index_->place(blocks, live);
     std::vector<Unit> units;
     units.reserve(blocks.size());
     {
-        const std::lock_guard lock{books_->mutex};
+        const std::lock_guard lock{index_->mutex};
         for (const LiveBlock& block : blocks) {
-            if (!books_->entries.at(block.serial).forgotten) units.push_back(books_->unit(block));
+            if (!index_->entries.at(block.serial).forgotten) units.push_back(index_->unit(block));
         }
     }
-    books_->store->prepare(std::move(units));
+    index_->store->prepare(std::move(units));
 }
 
 MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
-    StoredBooks::UnderWay under_way{books_};
+    BackupIndex::OperationGuard under_way{index_};
     const std::vector<LiveBlock> blocks = sorted(live);
-    books_->place(blocks, live);
+    index_->place(blocks, live);
     std::vector<Unit> units;
     std::vector<Unit> unchanged;
     std::vector<NotedWork::Saved> saved;
     units.reserve(blocks.size());
     saved.reserve(blocks.size());
     {
-        const std::lock_guard lock{books_->mutex};
+        const std::lock_guard lock{index_->mutex};
         for (const LiveBlock& block : blocks) {
-            StoredBooks::Entry& entry = books_->entries.at(block.serial);
+            BackupIndex::Entry& entry = index_->entries.at(block.serial);
             if (entry.forgotten) continue;
-            if (entry.saved && entry.fresh && books_->options.refresh == Refresh::once) {
-                if (books_->options.check) books_->add_mapped(block, live, unchanged);
+            if (entry.saved && entry.fresh && index_->options.refresh == Refresh::once) {
+                if (index_->options.check) index_->add_mapped(block, live, unchanged);
                 continue;
             }
             // From here on the location is being overwritten. After a pause that failed halfway, a part of the block
             // may already be paused: the saved bytes of that part stay valid.
             entry.device = block.address;
-            const bool whole = books_->add_mapped(block, live, units) == block.bytes;
-            if (whole) books_->unsave(entry);
+            const bool whole = index_->add_mapped(block, live, units) == block.bytes;
+            if (whole) index_->unsave(entry);
             saved.push_back({block.serial, whole});
         }
     }
-    if (!unchanged.empty()) books_->store->compare(std::move(unchanged), live);
-    return NotedWork::ticket(books_, books_->store->out(units, live), units, std::move(saved), std::move(under_way));
+    if (!unchanged.empty()) index_->store->compare(std::move(unchanged), live);
+    return NotedWork::ticket(index_, index_->store->out(units, live), units, std::move(saved), std::move(under_way));
 }
 
 MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
-    StoredBooks::UnderWay under_way{books_};
+    BackupIndex::OperationGuard under_way{index_};
     const std::vector<LiveBlock> blocks = sorted(live);
     std::vector<Unit> units;
     units.reserve(blocks.size());
     {
-        const std::lock_guard lock{books_->mutex};
+        const std::lock_guard lock{index_->mutex};
         for (const LiveBlock& block : blocks) {
-            const auto entry = books_->entries.find(block.serial);
-            if (entry != books_->entries.end() && entry->second.saved) books_->add_mapped(block, live, units);
+            const auto entry = index_->entries.find(block.serial);
+            if (entry != index_->entries.end() && entry->second.saved) index_->add_mapped(block, live, units);
         }
     }
-    return NotedWork::ticket(books_, books_->store->in(units, live), units, {}, std::move(under_way));
+    return NotedWork::ticket(index_, index_->store->in(units, live), units, {}, std::move(under_way));
 }
 
 MEMSAVER_INLINE void StoredSlot::saved_in_part(const std::vector<Range>& away) noexcept {
-    const std::lock_guard lock{books_->mutex};
-    for (auto& [serial, entry] : books_->entries) {
+    const std::lock_guard lock{index_->mutex};
+    for (auto& [serial, entry] : index_->entries) {
         if (entry.forgotten || entry.saved) continue;
         const Range block{entry.device, entry.bytes};
         std::size_t bytes = 0;
@@ -122,113 +123,114 @@ MEMSAVER_INLINE void StoredSlot::saved_in_part(const std::vector<Range>& away) n
             bytes += std::min(range.end(), block.end()) - std::max(range.address, block.address);
         }
         if (bytes == 0) continue;
-        books_->saved_bytes += entry.bytes;
+        index_->saved_bytes += entry.bytes;
         entry.saved = true;
         entry.fresh = false;
         entry.partly = bytes != entry.bytes;
     }
 }
 
-MEMSAVER_INLINE bool StoredSlot::saves_once() const noexcept { return books_->options.refresh == Refresh::once; }
+MEMSAVER_INLINE bool StoredSlot::saves_once() const noexcept { return index_->options.refresh == Refresh::once; }
 
-MEMSAVER_INLINE std::shared_ptr<DeviceScratch> StoredSlot::scratch() const noexcept { return books_->store->scratch(); }
+MEMSAVER_INLINE std::shared_ptr<DeviceScratch> StoredSlot::scratch() const noexcept { return index_->store->scratch(); }
 
 MEMSAVER_INLINE Status StoredSlot::resumed() noexcept {
-    if (!books_->options.retain && books_->options.refresh != Refresh::once) return books_->clear();
+    if (!index_->options.retain && index_->options.refresh != Refresh::once) return index_->clear();
     try {
-        books_->sweep();
+        index_->sweep();
     } catch (const std::bad_alloc&) { // a later call sweeps
     }
-    if (const auto scratch = books_->store->scratch(); scratch && saves_once()) { // later pauses do not need it
+    if (const auto scratch = index_->store->scratch(); scratch && saves_once()) { // later pauses do not need it
         if (const Status status = scratch->give(); !status.ok()) return status;
     }
-    return books_->store->retry();
+    return index_->store->retry();
 }
 
-MEMSAVER_INLINE void StoredSlot::set_retain(bool yes) noexcept { books_->options.retain = yes; }
+MEMSAVER_INLINE void StoredSlot::set_retain(bool yes) noexcept { index_->options.retain = yes; }
 
-MEMSAVER_INLINE Status StoredSlot::close() noexcept { return books_->clear(); }
+MEMSAVER_INLINE Status StoredSlot::close() noexcept { return index_->clear(); }
 
 MEMSAVER_INLINE std::size_t StoredSlot::backed_up_bytes() const noexcept {
-    return books_->store->taken_by(books_->saved_bytes.load());
+    return index_->store->taken_by(index_->saved_bytes.load());
 }
 
 MEMSAVER_INLINE void StoredSlot::forget(std::uint64_t serial) noexcept {
-    const std::lock_guard lock{books_->mutex};
+    const std::lock_guard lock{index_->mutex};
     try {
-        auto entry = books_->entries.find(serial);
-        if (entry == books_->entries.end()) {
-            if (books_->under_way == 0) return;
-            entry = books_->entries.try_emplace(serial).first; // so that a `place` under way learns of it
+        auto entry = index_->entries.find(serial);
+        if (entry == index_->entries.end()) {
+            if (index_->under_way == 0) return;
+            entry = index_->entries.try_emplace(serial).first; // so that a `place` under way learns of it
         }
         if (std::exchange(entry->second.forgotten, true)) return;
-        books_->unsave(entry->second);
-        books_->forgotten += 1;
+        index_->unsave(entry->second);
+        index_->forgotten += 1;
     } catch (const std::bad_alloc&) { // the block gets a location that is never used
     }
 }
 
 MEMSAVER_INLINE void StoredSlot::invalidate() noexcept {
-    const std::lock_guard lock{books_->mutex};
-    for (auto& [serial, entry] : books_->entries) entry.fresh = false;
+    const std::lock_guard lock{index_->mutex};
+    for (auto& [serial, entry] : index_->entries) entry.fresh = false;
 }
 
 MEMSAVER_INLINE void StoredSlot::write(const LiveBlock& block, std::size_t offset, const std::byte* from,
                                        std::size_t bytes) {
-    const StoredBooks::UnderWay under_way{books_}; // keeps the location from being freed
+    const BackupIndex::OperationGuard under_way{index_}; // keeps the location from being freed
     Unit unit;
     {
-        const std::lock_guard lock{books_->mutex};
-        const auto entry = books_->entries.find(block.serial);
-        if (entry != books_->entries.end() && entry->second.saved) unit = books_->unit(block);
+        const std::lock_guard lock{index_->mutex};
+        const auto entry = index_->entries.find(block.serial);
+        if (entry != index_->entries.end() && entry->second.saved) unit = index_->unit(block);
     }
     if (unit.bytes == 0) throw Misuse{"nothing is kept of this block now"};
-    books_->store->change(unit, offset, from, bytes);
+    index_->store->change(unit, offset, from, bytes);
 }
 
 MEMSAVER_INLINE void StoredSlot::put(const LiveBlock& block, const std::byte* from, const LiveSet& live) {
-    const StoredBooks::UnderWay under_way{books_};
-    books_->place({block}, live);
+    const BackupIndex::OperationGuard under_way{index_};
+    index_->place({block}, live);
     Unit unit;
     {
-        const std::lock_guard lock{books_->mutex};
-        unit = books_->unit(block);
+        const std::lock_guard lock{index_->mutex};
+        unit = index_->unit(block);
     }
-    books_->store->prepare({unit});
-    books_->store->change(unit, 0, from, block.bytes);
-    const std::lock_guard lock{books_->mutex};
-    StoredBooks::Entry& entry = books_->entries.at(block.serial);
+    index_->store->prepare({unit});
+    index_->store->change(unit, 0, from, block.bytes);
+    const std::lock_guard lock{index_->mutex};
+    BackupIndex::Entry& entry = index_->entries.at(block.serial);
     entry.device = block.address;
     entry.saved = true;
     entry.fresh = true;
-    books_->saved_bytes += block.bytes;
+    index_->saved_bytes += block.bytes;
 }
 
 MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
     std::uint64_t location = 0;
     {
-        const std::lock_guard lock{books_->mutex};
-        const auto entry = books_->entries.find(serial);
-        if (entry != books_->entries.end() && entry->second.saved && !entry->second.partly)
+        const std::lock_guard lock{index_->mutex};
+        const auto entry = index_->entries.find(serial);
+        if (entry != index_->entries.end() && entry->second.saved && !entry->second.partly)
             location = entry->second.location + offset;
     }
     if (location == 0) throw Misuse{"nothing is kept of this block now"};
-    return books_->store->view(location, bytes); // a location is not freed before the next operation
+    return index_->store->view(location, bytes); // a location is not freed before the next operation
 }
 
-MEMSAVER_INLINE StoredSlot::NotedWork::NotedWork(std::shared_ptr<StoredBooks> books, StoredBooks::UnderWay under_way,
-                                                 Ticket moving, std::vector<Saved> saved)
-    : books_{std::move(books)}, under_way_{std::move(under_way)}, moving_{std::move(moving)}, saved_{std::move(saved)} {
+MEMSAVER_INLINE StoredSlot::NotedWork::NotedWork(std::shared_ptr<BackupIndex> index,
+                                                 BackupIndex::OperationGuard under_way, Ticket moving,
+                                                 std::vector<Saved> saved)
+    : index_{std::move(index)}, under_way_{std::move(under_way)}, moving_{std::move(moving)}, saved_{std::move(saved)} {
 }
 
 MEMSAVER_INLINE Status StoredSlot::NotedWork::wait() {
     const Status status = moving_.wait();
     if (!status.ok()) return status;
-    const std::lock_guard lock{books_->mutex};
+    const std::lock_guard lock{index_->mutex};
     for (const auto& [serial, whole] : saved_) {
-        const auto entry = books_->entries.find(serial);
-        if (entry == books_->entries.end() || entry->second.forgotten) continue;
-        if (!entry->second.saved) books_->saved_bytes += entry->second.bytes;
+        const auto entry = index_->entries.find(serial);
+        if (entry == index_->entries.end() || entry->second.forgotten) continue;
+        if (!entry->second.saved) index_->saved_bytes += entry->second.bytes;
         entry->second.saved = true;
         entry->second.fresh = whole;
         entry->second.partly = false;
@@ -237,13 +239,13 @@ MEMSAVER_INLINE Status StoredSlot::NotedWork::wait() {
     return status;
 }
 
-MEMSAVER_INLINE Ticket StoredSlot::NotedWork::ticket(std::shared_ptr<StoredBooks> books,
+MEMSAVER_INLINE Ticket StoredSlot::NotedWork::ticket(std::shared_ptr<BackupIndex> index,
                                                      std::unique_ptr<Ticket::Work> work, const std::vector<Unit>& units,
-                                                     std::vector<Saved> saved, StoredBooks::UnderWay under_way) {
+                                                     std::vector<Saved> saved, BackupIndex::OperationGuard under_way) {
     std::size_t bytes = 0;
     for (const Unit& unit : units) bytes += unit.bytes;
     Ticket moving{std::move(work), bytes};
-    return {std::make_unique<NotedWork>(std::move(books), std::move(under_way), std::move(moving), std::move(saved)),
+    return {std::make_unique<NotedWork>(std::move(index), std::move(under_way), std::move(moving), std::move(saved)),
             bytes};
 }
 

@@ -52,7 +52,7 @@ namespace detail {
 
 /// Sends an event to the sink, if there is one. Never throws.
 template <class MakeEvent>
-void tell(const EventSink& sink, MakeEvent&& make_event) noexcept {
+void emit(const EventSink& sink, MakeEvent&& make_event) noexcept {
     if (!sink) return;
     try {
         sink(make_event());
@@ -72,7 +72,7 @@ class Span {
 public:
     Span() = default;
     Span(const EventSink& sink, const std::string& tag, int device, const char* text) noexcept;
-    Span(Span&& other) noexcept : sink_{std::exchange(other.sink_, nullptr)}, told_{std::move(other.told_)} {}
+    Span(Span&& other) noexcept : sink_{std::exchange(other.sink_, nullptr)}, event_{std::move(other.event_)} {}
     Span& operator=(Span&& other) noexcept;
     ~Span() { end(); }
 
@@ -80,7 +80,7 @@ public:
 
 private:
     const EventSink* sink_ = nullptr;
-    Event told_;
+    Event event_;
 };
 
 } // namespace detail

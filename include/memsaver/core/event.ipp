@@ -72,27 +72,27 @@ MEMSAVER_INLINE std::string json_of(const Event& event) {
 MEMSAVER_INLINE Span::Span(const EventSink& sink, const std::string& tag, int device, const char* text) noexcept {
     if (!sink) return;
     try {
-        told_ = {EventKind::began, tag, device, text};
+        event_ = {EventKind::began, tag, device, text};
         sink_ = &sink;
     } catch (...) { // no memory for the text: nothing is reported
         return;
     }
-    tell(sink, [&] { return told_; });
+    emit(sink, [&] { return event_; });
 }
 
 MEMSAVER_INLINE Span& Span::operator=(Span&& other) noexcept {
     if (this != &other) {
         end();
         sink_ = std::exchange(other.sink_, nullptr);
-        told_ = std::move(other.told_);
+        event_ = std::move(other.event_);
     }
     return *this;
 }
 
 MEMSAVER_INLINE void Span::end() noexcept {
     if (sink_ == nullptr) return;
-    told_.kind = EventKind::ended;
-    tell(*std::exchange(sink_, nullptr), [&] { return told_; });
+    event_.kind = EventKind::ended;
+    emit(*std::exchange(sink_, nullptr), [&] { return event_; });
 }
 
 } // namespace detail

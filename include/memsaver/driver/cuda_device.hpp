@@ -132,7 +132,7 @@ private:
     mutable Neighbours neighbours_;
     mutable std::mutex lanes_mutex_;
     mutable std::array<cuda::Stream, 2> lanes_{};
-    mutable cuda::DevicePtr crumb_ = 0;
+    mutable cuda::DevicePtr drain_allocation_ = 0;
     mutable std::mutex copier_mutex_;
     mutable std::atomic<bool> copier_tried_{false};
     mutable cuda::Module copier_ = nullptr;

@@ -31,12 +31,13 @@ MEMSAVER_INLINE CudaDevice::CudaDevice(int number, CudaDriverOptions options, co
 }
 
 MEMSAVER_INLINE CudaDevice::~CudaDevice() {
-    if (crumb_ != 0 || lanes_[0] != nullptr || lanes_[1] != nullptr || copier_ != nullptr) {
+    if (drain_allocation_ != 0 || lanes_[0] != nullptr || lanes_[1] != nullptr || copier_ != nullptr) {
         const CudaScope scope{api_, context_};
         for (const cuda::Stream lane : lanes_) {
             if (lane != nullptr && scope.result() == cuda::success) static_cast<void>(api_.stream_destroy(lane));
         }
-        if (crumb_ != 0 && scope.result() == cuda::success) static_cast<void>(api_.mem_free(crumb_));
+        if (drain_allocation_ != 0 && scope.result() == cuda::success)
+            static_cast<void>(api_.mem_free(drain_allocation_));
         if (copier_ != nullptr && scope.result() == cuda::success) static_cast<void>(api_.module_unload(copier_));
     }
     static_cast<void>(api_.primary_release(device_));
@@ -163,7 +164,8 @@ MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {
     return call([&](const CudaApi& api) {
         {
             const std::lock_guard lock{lanes_mutex_};
-            if (crumb_ == 0) static_cast<void>(api.mem_alloc(&crumb_, 512)); // on failure, later calls are only slower
+            if (drain_allocation_ == 0)
+                static_cast<void>(api.mem_alloc(&drain_allocation_, 512)); // on failure, later calls are only slower
         }
         cuda::DevicePtr crumb = 0;
         const cuda::Result result = api.mem_alloc(&crumb, 512);

@@ -20,7 +20,7 @@ public:
     /// Releases unused memory and returns the number of bytes released; with `wait`, once all work submitted to the
     /// device so far has completed. Does not wait for other threads: a neighbour with an operation in progress releases
     /// nothing.
-    virtual std::size_t give_room(bool wait) noexcept = 0;
+    virtual std::size_t release_unused(bool wait) noexcept = 0;
     /// Waits for operations of other threads on its memory; returns whether there were any.
     virtual bool wait_for_others() noexcept = 0;
 
@@ -47,7 +47,7 @@ public:
     /// Waits while the neighbour is being asked. A no-op for one that has not joined.
     void leave(detail::Neighbour& neighbour) noexcept;
     /// Asks each neighbour, and returns the total number of bytes released. Holds no lock during the calls.
-    std::size_t give_room(bool wait) noexcept;
+    std::size_t release_unused(bool wait) noexcept;
     /// Waits for operations of other threads; returns whether there were any. The caller must have none in progress.
     bool wait_for_others() noexcept;
 
@@ -82,7 +82,7 @@ public:
     /// The copies of the machine in one direction.
     struct Lane {
         std::atomic<unsigned> transfers{0};  ///< number of transfers that use this lane
-        std::atomic<bool> held_up{false};    ///< whether the last transfer that monitored its copies found them slow
+        std::atomic<bool> stalled{false};    ///< whether the last transfer that monitored its copies found them slow
         std::atomic<std::int64_t> looked{0}; ///< time of that finding, in nanoseconds of the steady clock
     };
     /// The same object for all callers.

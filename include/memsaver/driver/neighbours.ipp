@@ -63,9 +63,9 @@ MEMSAVER_INLINE void Neighbours::leave(detail::Neighbour& neighbour) noexcept {
     books_->entries.erase(found);
 }
 
-MEMSAVER_INLINE std::size_t Neighbours::give_room(bool wait) noexcept {
+MEMSAVER_INLINE std::size_t Neighbours::release_unused(bool wait) noexcept {
     std::size_t given = 0;
-    books_->each([&](detail::Neighbour& neighbour) { given += neighbour.give_room(wait); });
+    books_->each([&](detail::Neighbour& neighbour) { given += neighbour.release_unused(wait); });
     return given;
 }
 

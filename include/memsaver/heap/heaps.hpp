@@ -177,12 +177,12 @@ private:
     static constexpr std::size_t most_spare_in_large_shard = 64_MiB;
     /// Bytes that do not justify a fence, which takes 2 to 3 us on an idle device: a five-hundredth of the device's
     /// memory, within these bounds.
-    static constexpr std::size_t least_small_change = 32_MiB;
-    static constexpr std::size_t most_small_change = 128_MiB;
-    /// `least_small_change` until the device has been queried, which must not happen under a lock because it may be
+    static constexpr std::size_t least_fence_threshold = 32_MiB;
+    static constexpr std::size_t most_fence_threshold = 128_MiB;
+    /// `least_fence_threshold` until the device has been queried, which must not happen under a lock because it may be
     /// busy.
-    [[nodiscard]] std::size_t small_change() const noexcept;
-    void ask_small_change() noexcept;
+    [[nodiscard]] std::size_t fence_threshold() const noexcept;
+    void query_fence_threshold() noexcept;
     /// Returns whether so much waits in a locked shard that it serves no allocation before the device has completed it.
     /// A fence serves all shards.
     [[nodiscard]] bool too_much_waits(const Heap& shard, Size size, std::size_t bytes) const noexcept;
@@ -252,9 +252,9 @@ private:
     // line written by one core causes a miss on all others.
     static constexpr std::size_t cache_line = 64;
     AnyDriver driver_;
-    std::size_t unit_;                         ///< unit of leases, in bytes
-    std::size_t chunk_;                        ///< size of a small shard's lease
-    std::atomic<std::size_t> small_change_{0}; ///< 0: not queried yet
+    std::size_t unit_;                            ///< unit of leases, in bytes
+    std::size_t chunk_;                           ///< size of a small shard's lease
+    std::atomic<std::size_t> fence_threshold_{0}; ///< 0: not queried yet
     std::atomic<const Segments*> segments_{nullptr};
     std::array<std::atomic<Heap*>, shard_count> shards_{}; // made on first use
     std::atomic<std::size_t> large_shards_{0};             // number of large shards made

@@ -283,26 +283,26 @@ MEMSAVER_INLINE Address Heaps::allocate(std::size_t bytes, std::size_t alignment
 
 /// The limit on waiting bytes for each of `shards` large shards: a single shard may hold all of the small change,
 /// several may hold half of it each, and many shards four times as much in total.
-MEMSAVER_INLINE std::size_t part_of(std::size_t small_change, std::size_t shards) noexcept {
-    if (shards < 2) return small_change;
-    return std::max(std::size_t{32_MiB}, std::min(small_change / 2, 4 * small_change / shards));
+MEMSAVER_INLINE std::size_t part_of(std::size_t fence_threshold, std::size_t shards) noexcept {
+    if (shards < 2) return fence_threshold;
+    return std::max(std::size_t{32_MiB}, std::min(fence_threshold / 2, 4 * fence_threshold / shards));
 }
 
 MEMSAVER_INLINE bool Heaps::fence_is_worth_it(std::size_t bytes, std::size_t alignment, std::size_t growth) {
     const Size size = size_of(bytes, alignment);
     std::size_t waiting = 0;
     each_heap([&](Heap& heap) { waiting += heap.deferred.fenced_bytes(); });
-    if (waiting >= least_small_change) ask_small_change();
+    if (waiting >= least_fence_threshold) query_fence_threshold();
     if (size != Size::huge) {
         Heap& shard = shard_of_this_thread(size);
         const std::lock_guard lock{shard.mutex};
         if (too_much_waits(shard, size, bytes)) return true;
     }
-    if (waiting < std::max({bytes, growth, least_small_change})) return false;
-    if (size == Size::huge) return waiting >= small_change();
+    if (waiting < std::max({bytes, growth, least_fence_threshold})) return false;
+    if (size == Size::huge) return waiting >= fence_threshold();
     const std::size_t shards = large_shards_.load(); // reclaiming from all shards takes every lock, so require more
                                                      // than they may hold back
-    return waiting / 2 >= std::max<std::size_t>(1, shards) * part_of(small_change(), shards);
+    return waiting / 2 >= std::max<std::size_t>(1, shards) * part_of(fence_threshold(), shards);
 }
 
 MEMSAVER_INLINE bool Heaps::fence_for(std::size_t bytes, std::size_t alignment) {
@@ -318,20 +318,21 @@ MEMSAVER_INLINE bool Heaps::fence_for(std::size_t bytes, std::size_t alignment) 
     return fences_.last_done() >= next;
 }
 
-MEMSAVER_INLINE void Heaps::ask_small_change() noexcept {
+MEMSAVER_INLINE void Heaps::query_fence_threshold() noexcept {
     DeviceMemory memory;
-    if (small_change_.load() != 0 || !driver_.memory(memory).ok()) return;
-    small_change_.store(std::clamp(memory.total_bytes / 512, least_small_change, most_small_change));
+    if (fence_threshold_.load() != 0 || !driver_.memory(memory).ok()) return;
+    fence_threshold_.store(std::clamp(memory.total_bytes / 512, least_fence_threshold, most_fence_threshold));
 }
 
-MEMSAVER_INLINE std::size_t Heaps::small_change() const noexcept {
-    return std::max(small_change_.load(), least_small_change);
+MEMSAVER_INLINE std::size_t Heaps::fence_threshold() const noexcept {
+    return std::max(fence_threshold_.load(), least_fence_threshold);
 }
 
 MEMSAVER_INLINE bool Heaps::too_much_waits(const Heap& shard, Size size, std::size_t bytes) const noexcept {
     const std::size_t waiting = shard.deferred.fenced_bytes();
     if (size == Size::small) return waiting >= most_fenced_in_small_shard;
-    return waiting >= std::max(bytes, least_small_change) && waiting >= part_of(small_change(), large_shards_.load());
+    return waiting >= std::max(bytes, least_fence_threshold) &&
+           waiting >= part_of(fence_threshold(), large_shards_.load());
 }
 
 MEMSAVER_INLINE bool Heaps::anything_waits() {

@@ -46,7 +46,7 @@ private:
 
     static void install() noexcept;
     static void uninstall() noexcept;
-    static void tell(Address address) noexcept;
+    static void report(Address address) noexcept;
     static void on_fault(int signal, siginfo_t* info, void* context);
     static void hand_on(int signal, siginfo_t* info, void* context);
 

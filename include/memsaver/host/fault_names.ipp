@@ -85,7 +85,7 @@ MEMSAVER_INLINE void FaultName::uninstall() noexcept {
     shared_.installed = ::sigaction(SIGSEGV, &shared_.previous, nullptr) != 0;
 }
 
-MEMSAVER_INLINE void FaultName::tell(Address address) noexcept {
+MEMSAVER_INLINE void FaultName::report(Address address) noexcept {
     const Entry* entry = shared_.first.load();
     while (entry != nullptr && (address < entry->begin.load() || entry->end.load() <= address)) entry = entry->next;
     if (entry == nullptr) return;
@@ -113,8 +113,8 @@ MEMSAVER_INLINE void FaultName::tell(Address address) noexcept {
 MEMSAVER_INLINE void FaultName::on_fault(int signal, siginfo_t* info, void* context) {
     const int saved = errno;
     if (info->si_code > 0)
-        tell(reinterpret_cast<Address>(info->si_addr)); // otherwise another process or thread sent
-                                                        // the signal
+        report(reinterpret_cast<Address>(info->si_addr)); // otherwise another process or thread sent
+                                                          // the signal
     errno = saved;
     hand_on(signal, info, context);
 }

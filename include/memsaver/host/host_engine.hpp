@@ -240,7 +240,7 @@ public:
 
     /// Called when memory in `range` is removed under unfinished work: work that has not started will not run. Returns
     /// whether any is already running.
-    bool doom(const char* what, HostRange range) noexcept;
+    bool invalidate_work(const char* what, HostRange range) noexcept;
 
 private:
     std::shared_ptr<HostStream> new_stream() const;

@@ -205,7 +205,7 @@ MEMSAVER_INLINE Status HostEngine::wait(Lock& lock, const std::vector<HostMark>&
     return lost_ ? HostStatus::gone : HostStatus::ok;
 }
 
-MEMSAVER_INLINE bool HostEngine::doom(const char* what, HostRange range) noexcept {
+MEMSAVER_INLINE bool HostEngine::invalidate_work(const char* what, HostRange range) noexcept {
     bool running = false;
     each_stream([&](HostStream& stream) {
         for (HostWork& work : stream.queue) {
@@ -351,7 +351,7 @@ MEMSAVER_INLINE Status HostMachine::unmap(HostRange range) noexcept {
     return engine_.guarded([&](auto&) {
         bool in_use = false;
         if (const Status status = engine_.memory().check_unmap(range, in_use); !status.ok()) return status;
-        const bool running = in_use && engine_.doom("unmap under work that is not done", range);
+        const bool running = in_use && engine_.invalidate_work("unmap under work that is not done", range);
         return engine_.memory().unmap(range, running);
     });
 }
@@ -365,7 +365,8 @@ MEMSAVER_INLINE Status HostMachine::free_plain(Address address) noexcept {
                                                                        // waiting
         if (range.bytes == 0) return HostStatus::invalid_value;
         // New work was submitted during the wait. If it is running, the memory is not freed under it, but never.
-        if (engine_.memory().mappings().in_use(range) && engine_.doom("free under work that is not done", range))
+        if (engine_.memory().mappings().in_use(range) &&
+            engine_.invalidate_work("free under work that is not done", range))
             return HostStatus::ok;
         engine_.memory().free_plain(range);
         return HostStatus::ok;

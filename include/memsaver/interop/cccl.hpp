@@ -51,7 +51,7 @@ public:
     /// Frees a block in stream order: it is reused once `stream` has completed all work submitted to it before this
     /// call.
     void deallocate(cuda::stream_ref stream, void* pointer, std::size_t, std::size_t = default_alignment) noexcept {
-        deallocate_or_tell(arena_, pointer, stream.get());
+        deallocate_or_report(arena_, pointer, stream.get());
     }
 
     // --- cuda::mr::synchronous_resource of CCCL 3.1 and later ---
@@ -88,10 +88,10 @@ public:
     }
     /// Same as `deallocate` with a stream.
     void deallocate_async(void* pointer, std::size_t, std::size_t, cuda::stream_ref stream) noexcept {
-        deallocate_or_tell(arena_, pointer, stream.get());
+        deallocate_or_report(arena_, pointer, stream.get());
     }
     void deallocate_async(void* pointer, std::size_t, cuda::stream_ref stream) noexcept {
-        deallocate_or_tell(arena_, pointer, stream.get());
+        deallocate_or_report(arena_, pointer, stream.get());
     }
 
     /// The arena that the resource allocates from.

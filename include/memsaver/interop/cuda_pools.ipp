@@ -48,7 +48,7 @@ MEMSAVER_INLINE void TrimCudaPools::run(detail::SaverCore& core, Report& report)
             act();
         } catch (const Unavailable&) { // this driver has no pools
         } catch (const std::exception& error) {
-            detail::tell(core.events(), [&] { return Event{EventKind::ignored, "", device, error.what()}; });
+            detail::emit(core.events(), [&] { return Event{EventKind::ignored, "", device, error.what()}; });
         }
     };
     or_tell(core.driver().device(), [&] {
@@ -62,7 +62,7 @@ MEMSAVER_INLINE void TrimCudaPools::run(detail::SaverCore& core, Report& report)
 MEMSAVER_INLINE void TrimCudaPools::note(const EventSink& events, int device, const TrimmedPools& trimmed,
                                          Report& report) {
     const std::size_t released = trimmed.before_bytes - std::min(trimmed.before_bytes, trimmed.after_bytes);
-    detail::tell(events, [&] {
+    detail::emit(events, [&] {
         return Event{EventKind::trimmed,
                      "",
                      device,

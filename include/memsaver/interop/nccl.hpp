@@ -165,7 +165,7 @@ public:
 
 private:
     /// The registration that its buffers and windows depend on; null if the communicator is not suspended with tags.
-    [[nodiscard]] const Registration* goes_with() const noexcept;
+    [[nodiscard]] const Registration* dependency() const noexcept;
 
     Registrations& registrations_;
     std::shared_ptr<detail::NcclState> state_;

@@ -91,8 +91,8 @@ public:
     template <class Call>
     void call(const char* name, const std::shared_ptr<void>& result, const Call& call) {
         if (gone()) return;
-        require_awake(name);
-        require_well(name);
+        require_resumed(name);
+        require_healthy(name);
         {
             const std::lock_guard lock{mutex_};
             late_.reserve(late_.size() + 1); // NCCL does not allow concurrent calls, so one slot suffices
@@ -108,13 +108,13 @@ public:
         }
     }
     /// Throws DriverError if the communicator has failed.
-    void require_well(const char* before);
+    void require_healthy(const char* before);
     /// Checks the result of a call; waits for a call that is still in progress.
     void finish(nccl::Result result, const char* call);
     void suspend();
     void resume();
     /// Throws Misuse while the communicator is suspended, because NCCL must not be called then.
-    void require_awake(const char* call) const;
+    void require_resumed(const char* call) const;
 
 private:
     [[noreturn]] void raise(nccl::Result result, const std::string& what, const char* advice = "") const;
@@ -164,7 +164,7 @@ MEMSAVER_INLINE std::deque<Neighbours::DeviceWait> NcclState::wait_alone() const
     return alone;
 }
 
-MEMSAVER_INLINE void NcclState::require_well(const char* before) {
+MEMSAVER_INLINE void NcclState::require_healthy(const char* before) {
     nccl::Result error = nccl::success;
     const nccl::Result asked = library_.comm_get_async_error(comm_, &error);
     if (asked != nccl::success) raise(asked, std::string{"ncclCommGetAsyncError before "} + before + " failed");
@@ -192,7 +192,7 @@ MEMSAVER_INLINE void NcclState::finish(nccl::Result result, const char* call) {
 
 MEMSAVER_INLINE void NcclState::suspend() {
     if (gone()) return;
-    require_well("pause");
+    require_healthy("pause");
     if (!suspends() || suspended_.load()) return;
     const auto alone = wait_alone();
     const nccl::Result answer = on_its_device([&] { return library_.comm_suspend(comm_, nccl::suspend_memory); });
@@ -212,7 +212,7 @@ MEMSAVER_INLINE void NcclState::resume() {
     suspended_.store(false);
 }
 
-MEMSAVER_INLINE void NcclState::require_awake(const char* call) const {
+MEMSAVER_INLINE void NcclState::require_resumed(const char* call) const {
     if (!suspended_.load()) return;
     throw Misuse{std::string{call} + ": the communicator \"" + options_.who +
                  "\" is suspended, or could not be resumed; resume its tags first, or call Registrations::renew"};
@@ -240,14 +240,14 @@ MEMSAVER_INLINE NcclComm::NcclComm(Registrations& registrations, ncclComm* comm,
         goes_with_tags_ = registrations.add(tags, std::move(own));
         if (suspend == NcclSuspend::never || library.can_suspend()) return;
         const detail::SaverCore& core = *registrations.saver();
-        detail::tell(core.events(), [&] {
+        detail::emit(core.events(), [&] {
             return Event{EventKind::fell_back, "", core.driver().device(),
                          too_old + ": the memory of communicator \"" + state_->who() + "\" stays on the device"};
         });
     });
 }
 
-MEMSAVER_INLINE const Registration* NcclComm::goes_with() const noexcept {
+MEMSAVER_INLINE const Registration* NcclComm::dependency() const noexcept {
     return state_->suspends() ? &goes_with_tags_ : nullptr;
 }
 
@@ -271,7 +271,7 @@ MEMSAVER_INLINE NcclBuffer NcclComm::buffer(void* pointer, std::size_t bytes) {
                         [&] { return state->library().comm_deregister(state->comm(), *handle); });
             *handle = nullptr;
         };
-        return registrations_.add(pointer, bytes, std::move(options), goes_with());
+        return registrations_.add(pointer, bytes, std::move(options), dependency());
     });
 }
 
@@ -296,7 +296,7 @@ MEMSAVER_INLINE NcclWindow NcclComm::window(void* pointer, std::size_t bytes, in
                         [&] { return state->library().comm_window_deregister(state->comm(), *window); });
             *window = nullptr;
         };
-        return NcclWindow{window, registrations_.add(pointer, bytes, std::move(options), goes_with())};
+        return NcclWindow{window, registrations_.add(pointer, bytes, std::move(options), dependency())};
     });
 }
 

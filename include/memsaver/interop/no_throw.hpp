@@ -16,7 +16,7 @@ namespace memsaver::inline v0_2 {
     try {
         return arena.allocate(bytes, alignment);
     } catch (const std::exception& error) {
-        detail::tell(events, [&] {
+        detail::emit(events, [&] {
             Event event{EventKind::ignored, "", 0, error.what()};
             if (arena) {
                 event.tag = arena.tag();
@@ -25,7 +25,7 @@ namespace memsaver::inline v0_2 {
             return event;
         });
     } catch (...) { // a user's policy or driver may throw anything
-        detail::tell(events, [] {
+        detail::emit(events, [] {
             return Event{EventKind::ignored, "", 0, "an allocation failed for a reason unknown"};
         });
     }
@@ -34,7 +34,7 @@ namespace memsaver::inline v0_2 {
 
 /// Frees a block. It is reused once `stream` has completed all work submitted to it before this call or, if the stream
 /// cannot be marked, once the whole device has. Failures go to the saver's event sink. A no-op after `close()`.
-inline void deallocate_or_tell(const Arena& arena, void* pointer, StreamRef stream) noexcept {
+inline void deallocate_or_report(const Arena& arena, void* pointer, StreamRef stream) noexcept {
     if (pointer == nullptr) return;
     try {
         arena.deallocate(pointer, stream);

@@ -20,7 +20,7 @@ namespace memsaver::inline v0_2 {
                                             const EventSink& events = {}) noexcept {
     if (bytes <= 0) return nullptr;
     if (arena && arena.device() != device) {
-        detail::tell(events, [&] {
+        detail::emit(events, [&] {
             return Event{EventKind::ignored, arena.tag(), device,
                          "memory on device " + std::to_string(device) + " was asked of tag \"" + arena.tag() +
                              "\" on device " + std::to_string(arena.device())};
@@ -35,7 +35,7 @@ namespace memsaver::inline v0_2 {
 /// other streams must order them before the free, as with PyTorch's own allocator. Failures go to the saver's event
 /// sink.
 inline void pytorch_deallocate(const Arena& arena, void* pointer, std::ptrdiff_t, int, StreamRef stream) noexcept {
-    deallocate_or_tell(arena, pointer, stream);
+    deallocate_or_report(arena, pointer, stream);
 }
 
 /// Frees a block of any tag of the saver. Failures are reported to `events`.
@@ -43,7 +43,7 @@ template <class D>
 void pytorch_deallocate(MemorySaver<D>& saver, void* pointer, std::ptrdiff_t, int device, StreamRef stream,
                         const EventSink& events = {}) noexcept {
     const auto tell_why = [&](const char* why) {
-        detail::tell(events, [&] { return Event{EventKind::ignored, "", device, why}; });
+        detail::emit(events, [&] { return Event{EventKind::ignored, "", device, why}; });
     };
     try {
         try {

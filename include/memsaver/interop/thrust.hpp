@@ -58,7 +58,7 @@ public:
     /// Frees memory in the order of `stream()`, or of the whole device without one. The count is ignored.
     void deallocate(pointer data, size_type) noexcept {
         if (stream_) {
-            deallocate_or_tell(arena_, data.get(), *stream_);
+            deallocate_or_report(arena_, data.get(), *stream_);
         } else {
             arena_.deallocate_quietly(data.get());
         }

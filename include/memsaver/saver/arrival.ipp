@@ -73,7 +73,7 @@ MEMSAVER_INLINE void ArrivalState::before(StreamRef stream) {
         require_open("before");
         for (const Part& part : parts_) {
             if (part.arriving) refuse_captured(part, stream);
-            if (!gone(part)) require_stayed("before", part, [&] { return part.member->core->all_there(); });
+            if (!gone(part)) require_stayed("before", part, [&] { return part.member->core->all_resident(); });
         }
         for (const Part& part : parts_) {
             if (gone(part)) continue;
@@ -120,17 +120,17 @@ MEMSAVER_INLINE Report ArrivalState::report() {
 }
 
 MEMSAVER_INLINE void ArrivalState::end() noexcept {
-    if (saver_->forked() || told_.load()) return;
+    if (saver_->forked() || reported_.load()) return;
     try {
         translated([&] { finish(); });
     } catch (const std::exception& error) {
         const auto* const known = dynamic_cast<const Error*>(&error);
-        tell(saver_->events(), [&] {
+        emit(saver_->events(), [&] {
             return Event{EventKind::ignored, known != nullptr ? known->tag() : std::string{}, saver_->driver().device(),
                          error.what()};
         });
     } catch (...) { // a hook may throw anything
-        tell(saver_->events(), [&] {
+        emit(saver_->events(), [&] {
             return Event{EventKind::ignored,
                          {},
                          saver_->driver().device(),
@@ -196,7 +196,7 @@ MEMSAVER_INLINE void ArrivalState::finish() {
             if (!first) first = std::current_exception();
         }
     }
-    told_ = true;
+    reported_ = true;
     if (first) std::rethrow_exception(first);
     ResumeEvent event;
     {
@@ -214,7 +214,7 @@ MEMSAVER_INLINE void ArrivalState::finish() {
     }
     for (const Part& part : parts_) { // leave out tags paused since: a later resume, if any, reports them
         ArenaCore* const core = part.member->core;
-        if (core != nullptr && (core->closed() || core->pauses() != part.pauses || !core->all_there()))
+        if (core != nullptr && (core->closed() || core->pauses() != part.pauses || !core->all_resident()))
             std::erase(event.tags, part.member->tag);
     }
     if (event.tags.empty()) return;

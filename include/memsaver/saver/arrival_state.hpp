@@ -64,8 +64,8 @@ private:
     std::shared_ptr<SaverCore> saver_; // declared first, so that it is destroyed last
     std::vector<Part> parts_;
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-    std::atomic<bool> told_{false}; // the outcome was reported to the program
-    std::mutex mutex_;              // guards the members below
+    std::atomic<bool> reported_{false}; // the outcome was reported to the program
+    std::mutex mutex_;                  // guards the members below
     bool ended_ = false;
     std::chrono::nanoseconds elapsed_{0};
     ResumeEvent event_;

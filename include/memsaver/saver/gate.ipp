@@ -18,7 +18,7 @@ MEMSAVER_INLINE void Gate::before(StreamRef stream) const {
         if (detail::being_captured(mark_->driver, stream)) {
             saver_->captures().keep(stream, mark_);
         } else {
-            arena_->require_brought();
+            arena_->require_restored();
         }
         check(mark_->driver.follow_outside(stream, mark_->event.get()), "have a stream wait at a gate");
     });

@@ -87,7 +87,7 @@ MEMSAVER_INLINE bool OpenCaptures::here() {
     return on_this_thread() != nullptr;
 }
 
-MEMSAVER_INLINE void OpenCaptures::look_at(FreeOrder& order) noexcept {
+MEMSAVER_INLINE void OpenCaptures::adjust_free_order(FreeOrder& order) noexcept {
     if (count_.load() == 0 || order.kind == FreeOrder::Kind::idle) return;
     const std::lock_guard lock{mutex_};
     const Open* of = nullptr;

@@ -3,7 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/arena/pages.hpp"
-#include "memsaver/backup/spent_slots.hpp"
+#include "memsaver/backup/retired_slots.hpp"
 #include "memsaver/core/function_ref.hpp"
 
 #include <atomic>
@@ -128,7 +128,7 @@ private:
     std::size_t leaving_bytes_ = 0; // physical bytes of blocks being freed
     bool closed_ = false;
     std::mutex ending_;
-    SpentSlots spent_; // slots of loads; guarded by ending_
+    RetiredSlots spent_; // slots of loads; guarded by ending_
 };
 
 } // namespace detail

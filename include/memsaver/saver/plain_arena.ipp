@@ -121,7 +121,7 @@ private:
             status = block.pages->drop(going);
         }
         if (status.ok()) return;
-        tell(arena_.events_, [&] {
+        emit(arena_.events_, [&] {
             return Event{EventKind::ignored, arena_.tag(), arena_.device(),
                          failure_text(status, "give pages back; it will be tried again")};
         });
@@ -165,7 +165,7 @@ MEMSAVER_INLINE PlainArena::PlainArena(AnyDriver driver, std::string tag, EventS
 
 MEMSAVER_INLINE PlainArena::~PlainArena() {
     if (const Status status = close(); !status.ok()) {
-        tell(events_, [&] {
+        emit(events_, [&] {
             return Event{EventKind::ignored, tag_, device(), failure_text(status, "free plain memory")};
         });
     }
@@ -218,7 +218,7 @@ MEMSAVER_INLINE void PlainArena::deallocate_quietly(void* pointer, const FreeOrd
     try {
         if (contains(pointer)) give_up(reinterpret_cast<Address>(pointer), order);
     } catch (const std::exception& error) {
-        tell(events_, [&] { return Event{EventKind::ignored, tag_, device(), error.what()}; });
+        emit(events_, [&] { return Event{EventKind::ignored, tag_, device(), error.what()}; });
     }
 }
 
@@ -269,7 +269,7 @@ MEMSAVER_INLINE void PlainArena::end_load(std::shared_ptr<AnySlot> slot) noexcep
     Status status = spent_.retry();
     if (const Status last = spent_.add(std::move(slot)); status.ok()) status = last;
     if (status.ok() || status.kind == StatusKind::gone) return;
-    tell(events_, [&] {
+    emit(events_, [&] {
         return Event{EventKind::ignored, tag_, device(),
                      failure_text(status, "give back what loading took; it will be tried again")};
     });
@@ -401,7 +401,7 @@ MEMSAVER_INLINE void PlainArena::let_go(std::uint64_t graph) noexcept {
         try {
             give_up(address, {});
         } catch (const std::exception& error) {
-            tell(events_, [&] { return Event{EventKind::ignored, tag_, device(), error.what()}; });
+            emit(events_, [&] { return Event{EventKind::ignored, tag_, device(), error.what()}; });
         }
     }
 }

@@ -57,8 +57,8 @@ private:
         bool registered = true;
 
         [[nodiscard]] bool here() const;
-        [[nodiscard]] bool goes_with(const std::vector<std::string>& names) const;
-        [[nodiscard]] bool goes_with(const std::string& name) const;
+        [[nodiscard]] bool depends_on(const std::vector<std::string>& names) const;
+        [[nodiscard]] bool depends_on(const std::string& name) const;
         [[nodiscard]] std::string text() const;
     };
     using Entries = std::map<std::uint64_t, std::shared_ptr<Entry>>;
@@ -108,14 +108,14 @@ MEMSAVER_INLINE bool RegistrationBook::Entry::here() const {
     return its != nullptr && its->here(memory.pointer, memory.bytes);
 }
 
-MEMSAVER_INLINE bool RegistrationBook::Entry::goes_with(const std::vector<std::string>& names) const {
+MEMSAVER_INLINE bool RegistrationBook::Entry::depends_on(const std::vector<std::string>& names) const {
     if (tags.kind() == Tags::Kind::all) return true; // even if the saver has no tags
-    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return goes_with(name); });
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return depends_on(name); });
 }
 
-MEMSAVER_INLINE bool RegistrationBook::Entry::goes_with(const std::string& name) const {
+MEMSAVER_INLINE bool RegistrationBook::Entry::depends_on(const std::string& name) const {
     if (tags.kind() == Tags::Kind::all) return true;
-    if (const std::shared_ptr<Entry> first = with.lock(); first != nullptr && first->goes_with(name)) return true;
+    if (const std::shared_ptr<Entry> first = with.lock(); first != nullptr && first->depends_on(name)) return true;
     return std::any_of(tags.names().begin(), tags.names().end(), [&](const std::string& each) {
         return tags.kind() == Tags::Kind::under ? name.compare(0, each.size(), each) == 0 : name == each;
     });
@@ -200,7 +200,7 @@ MEMSAVER_INLINE void RegistrationBook::end_quietly(std::uint64_t key) noexcept {
     try {
         end(key);
     } catch (const std::exception& error) {
-        tell(saver_->events(), [&] { return Event{EventKind::ignored, "", saver_->driver().device(), error.what()}; });
+        emit(saver_->events(), [&] { return Event{EventKind::ignored, "", saver_->driver().device(), error.what()}; });
     } catch (...) { // not a std::exception: there is no text to report
     }
     const std::lock_guard lock{mutex_};
@@ -216,12 +216,12 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
     std::size_t refusing = 0;
     for (const auto& [key, held] : entries_) {
         const Entry* const entry = held.get();
-        if (!entry->registered || !entry->goes_with(event.tags)) continue;
+        if (!entry->registered || !entry->depends_on(event.tags)) continue;
         any = any || entry->options.on_pause == OnPause::renew;
         if (entry->options.on_pause != OnPause::refuse) continue;
         if (refusing++ != 0) continue;
         const auto asked = std::find_if(event.tags.begin(), event.tags.end(), // its own, or that of the entry it needs
-                                        [&](const std::string& tag) { return entry->goes_with(tag); });
+                                        [&](const std::string& tag) { return entry->depends_on(tag); });
         refused = "tag \"" + *asked + "\" cannot be paused: " + entry->text();
     }
     if (refusing != 0) {
@@ -240,12 +240,12 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
         if (next == entries_.begin()) return;
         const std::shared_ptr<Entry> entry = std::prev(next)->second; // keeps it alive during the call
         key = std::prev(next)->first;
-        if (entry->goes_with(event.tags)) deregister(*entry);
+        if (entry->depends_on(event.tags)) deregister(*entry);
     }
 }
 
 MEMSAVER_INLINE bool RegistrationBook::going(const Entry& entry) const {
-    return std::any_of(going_.begin(), going_.end(), [&](const Going& row) { return entry.goes_with(row.tag); });
+    return std::any_of(going_.begin(), going_.end(), [&](const Going& row) { return entry.depends_on(row.tag); });
 }
 
 MEMSAVER_INLINE bool RegistrationBook::ended(const std::vector<std::string>& tags) noexcept {
@@ -283,7 +283,7 @@ MEMSAVER_INLINE bool RegistrationBook::here(const Entry& entry, const std::vecto
     if (entry.memory.pointer != nullptr) return entry.here();
     if (tags == nullptr) return saver_->any_is_there(entry.tags);
     return tags->empty() || std::any_of(tags->begin(), tags->end(), [&](const std::string& tag) {
-               return entry.goes_with(tag) && saver_->all_there(tag);
+               return entry.depends_on(tag) && saver_->all_resident(tag);
            });
 }
 
@@ -295,7 +295,7 @@ MEMSAVER_INLINE void RegistrationBook::renew(const std::vector<std::string>* tag
         if (next == entries_.end()) break;
         key = next->first;
         const std::shared_ptr<Entry> entry = next->second;
-        if (entry->registered || (tags != nullptr && !entry->goes_with(*tags)) || going(*entry)) continue;
+        if (entry->registered || (tags != nullptr && !entry->depends_on(*tags)) || going(*entry)) continue;
         try {
             if (!here(*entry, tags)) continue;
             of_entry(*entry, "registering again", entry->options.on_register);

@@ -23,7 +23,7 @@ namespace detail {
 /// The working state of one call of `use` or `reclaim`. Not thread-safe.
 class Residency {
 public:
-    explicit Residency(SaverState& state) : state_{state}, books_{state.tags_.residents()} {}
+    explicit Residency(SaverState& state) : state_{state}, residents_{state.tags_.residents()} {}
     Residency(const Residency&) = delete;
     Residency& operator=(const Residency&) = delete;
     ~Residency() { tell_unneeded(); }
@@ -43,8 +43,8 @@ public:
         Report out;
         Report in;
     };
-    void make_way(const Tags& out, const Tags& in, const Order& order, const Deadline& deadline, bool at_last,
-                  Moved& moved);
+    void evict_and_resume(const Tags& out, const Tags& in, const Order& order, const Deadline& deadline, bool at_last,
+                          Moved& moved);
 
 private:
     [[nodiscard]] Reclaimed give_back(std::size_t bytes, const ReclaimOptions& options, bool wait_for_device);
@@ -69,9 +69,9 @@ private:
 
     /// Resumes the paused tags of `in`, evicting idle tags as needed. If the result is neither done nor refused, the
     /// idle tags do not free enough memory. `at_last`: evicts nothing, and waits for the device if necessary.
-    Brought bring(const Tags& in, const Deadline& deadline, const Order& order, bool at_last);
+    Brought try_resume(const Tags& in, const Deadline& deadline, const Order& order, bool at_last);
     /// Runs the before-resume hooks for `in`, once.
-    void tell_coming(const Tags& in);
+    void run_before_resume_hooks(const Tags& in);
     /// Makes one attempt: pauses `out`, resumes `in`, calls `let_go()`, and runs after-hooks. Returns the error of a
     /// device without room.
     std::optional<OutOfMemory> move(const ResidentList& out, const Tags& in, const Order& order,
@@ -83,7 +83,7 @@ private:
     [[nodiscard]] std::vector<Shortage> shortages(const Tags& in);
     /// Returns idle tags, in eviction order, that together cover all shortages, without those that turn out not to be
     /// needed. If they do not suffice: empty if `all_or_none`, else all that help.
-    [[nodiscard]] ResidentList choose(const std::vector<Shortage>& shortages, bool all_or_none);
+    [[nodiscard]] ResidentList choose_victims(const std::vector<Shortage>& shortages, bool all_or_none);
     /// Returns whether the memory of all evictable tags, in use or idle, would cover the shortages.
     [[nodiscard]] bool others_could_make_room(const Tags& in, const ResidentList& residents);
     /// Runs the before-pause hooks of each tag whose hooks have not run yet. A tag whose hook throws is skipped from
@@ -92,19 +92,19 @@ private:
     [[nodiscard]] OutOfMemory no_room(const Tags& in, const char* why);
     /// Runs all after-hooks; keeps the first exception.
     template <class What>
-    void tell(const HookList<What>& hooks, What& event, std::exception_ptr& first);
+    void run_after_hooks(const HookList<What>& hooks, What& event, std::exception_ptr& first);
     /// Returns the memory mapped now, except that of skipped tags; rows of one tag are adjacent.
     [[nodiscard]] std::vector<Held> held_now();
     [[nodiscard]] static ResidentList each_once(const std::vector<Held>& held);
 
     /// Records that the after-pause hooks of these tags are about to run. If a tag is resumed and must be evicted
     /// again, its before-hooks run again.
-    void note_told(const std::vector<std::string>& tags) noexcept;
+    void note_hooks_ran(const std::vector<std::string>& tags) noexcept;
     /// Runs the failed-pause hooks of tags whose before-hooks have run but which were not paused.
     void tell_unneeded() noexcept;
 
     SaverState& state_;
-    Residents& books_;
+    Residents& residents_;
     ResidentList passed_by_;
     std::vector<std::string> takers_; ///< tags whose elastic memory is not asked for
     ResidentList asked_;              ///< tags whose before-hooks have run, and no after-pause hooks since

@@ -48,12 +48,12 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
     Deadline rest = deadline_after(options.timeout); // for everything except room
     unsigned asked = 0;
     bool waited = false; // whether other threads' operations were waited for
-    for (Residents::Waiter waiter{books_, residents, options.await_bytes};;) {
+    for (Residents::Waiter waiter{residents_, residents, options.await_bytes};;) {
         int device = state_.driver_.device();
         const Deadline both = earlier(room, rest);
         try {
             if (auto used = waiter.await(room, rest)) return used;
-            Brought brought = bring(in, both, options.order, false);
+            Brought brought = try_resume(in, both, options.order, false);
             // True for too few idle tags, false for a device that refuses memory it reports as free.
             const bool too_few = !brought.done && !brought.refused;
             if (too_few && !waiter.holds_any() && others_could_make_room(in, residents)) {
@@ -69,7 +69,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                 if (rest) *rest += std::chrono::steady_clock::now() - since;
                 continue;
             }
-            if (!brought.done) brought = bring(in, both, options.order, true);
+            if (!brought.done) brought = try_resume(in, both, options.order, true);
             if (brought.done) {
                 if (auto used = waiter.settle()) return used;
                 continue; // the tag changed in the meantime, for example got an arena on another device
@@ -92,11 +92,11 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
     }
 }
 
-MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadline& deadline, const Order& order,
-                                                    bool at_last) {
+MEMSAVER_INLINE Residency::Brought Residency::try_resume(const Tags& in, const Deadline& deadline, const Order& order,
+                                                         bool at_last) {
     mispredicted_.clear();
     if (at_last) {
-        tell_coming(in);
+        run_before_resume_hooks(in);
         auto refused = move({}, in, order, deadline, true, [] {});
         return refused ? Brought{false, true, refused_by_, std::move(refused)} : Brought{true};
     }
@@ -109,14 +109,14 @@ MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadli
         }
         ResidentList out;
         if (!lack.empty()) {
-            out = choose(lack, true);
+            out = choose_victims(lack, true);
             if (out.empty()) return {false};
             if (!hooks_agree(out)) continue; // choose other tags
         }
-        tell_coming(in);
+        run_before_resume_hooks(in);
         std::optional<OpenCaptures::KeepOut> no_captures;
         if (!out.empty()) no_captures.emplace(state_.captures_, deadline);
-        Residents::Claim claim = books_.try_claim(out);
+        Residents::Claim claim = residents_.try_claim(out);
         if (claim.tags().size() < out.size()) continue; // one is in use now and no longer a candidate
         claim.wait_for_marks(deadline);
         const std::optional<OutOfMemory> refused =
@@ -131,7 +131,7 @@ MEMSAVER_INLINE Residency::Brought Residency::bring(const Tags& in, const Deadli
     return {false, true};
 }
 
-MEMSAVER_INLINE void Residency::tell_coming(const Tags& in) {
+MEMSAVER_INLINE void Residency::run_before_resume_hooks(const Tags& in) {
     if (std::exchange(resume_hooks_ran_, true)) return;
     ResumeEvent event{in.names(), {}};
     state_.run_hooks(state_.before_resume_, event, false);
@@ -148,15 +148,15 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     std::optional<OutOfMemory> refused;
     bool arrived = false;
     try {
-        make_way(going, in, order, deadline, at_last, moved);
+        evict_and_resume(going, in, order, deadline, at_last, moved);
         arrived = true;
     } catch (const OutOfMemory& error) {
         refused = error;
     } catch (...) {
         first = std::current_exception();
     }
-    books_.count_eviction(moved.out);
-    books_.count_arrival(moved.in);
+    residents_.count_eviction(moved.out);
+    residents_.count_arrival(moved.in);
     let_go();
     const auto in_report = [](const Report& report, const std::string& tag) {
         return std::any_of(report.tags.begin(), report.tags.end(),
@@ -164,26 +164,26 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     };
     // A failed move may have paused or resumed only some of the tags, or part of one.
     std::erase_if(gone.tags, [&](const std::string& tag) {
-        return !in_report(moved.out, tag) || (!arrived && state_.tags_.any_there(tag));
+        return !in_report(moved.out, tag) || (!arrived && state_.tags_.any_resident(tag));
     });
     std::erase_if(come.tags, [&](const std::string& tag) {
-        return !arrived && (!in_report(moved.in, tag) || !state_.tags_.all_there(tag));
+        return !arrived && (!in_report(moved.in, tag) || !state_.tags_.all_resident(tag));
     });
     if (!gone.tags.empty()) {
-        note_told(gone.tags);
+        note_hooks_ran(gone.tags);
         gone.report = std::move(moved.out);
-        tell(state_.after_pause_, gone, first);
+        run_after_hooks(state_.after_pause_, gone, first);
     }
     if (!come.tags.empty()) {
         come.report = std::move(moved.in);
-        tell(state_.after_resume_, come, first);
+        run_after_hooks(state_.after_resume_, come, first);
     }
     if (first) std::rethrow_exception(first);
     return refused;
 }
 
-MEMSAVER_INLINE void Residency::make_way(const Tags& out, const Tags& in, const Order& order, const Deadline& deadline,
-                                         bool at_last, Moved& moved) {
+MEMSAVER_INLINE void Residency::evict_and_resume(const Tags& out, const Tags& in, const Order& order,
+                                                 const Deadline& deadline, bool at_last, Moved& moved) {
     refused_by_ = state_.driver_.device();
     if (out.size() != 0) {
         const std::vector<std::string>& going = out.names();
@@ -235,7 +235,7 @@ MEMSAVER_INLINE std::vector<Residency::Shortage> Residency::shortages(const Tags
     };
     std::vector<Need> needs;
     for (const auto& member : state_.tags_.members(in)) {
-        if (member->core == nullptr || member->core->all_there()) continue;
+        if (member->core == nullptr || member->core->all_resident()) continue;
         auto need = std::find_if(needs.begin(), needs.end(),
                                  [&](const Need& n) { return n.driver.device() == member->driver.device(); });
         if (need == needs.end()) need = needs.insert(needs.end(), Need{member->driver, 0, 0});
@@ -274,7 +274,7 @@ MEMSAVER_INLINE ResidentList Residency::each_once(const std::vector<Held>& held)
     return all;
 }
 
-MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shortages, bool all_or_none) {
+MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortage>& shortages, bool all_or_none) {
     const std::vector<Held> held = held_now();
     const auto given = [&](const std::shared_ptr<Resident>& tag, int device) {
         std::size_t bytes = 0;
@@ -293,7 +293,7 @@ MEMSAVER_INLINE ResidentList Residency::choose(const std::vector<Shortage>& shor
         return true;
     };
     ResidentList chosen;
-    for (const Residents::Candidate& candidate : books_.candidates(each_once(held))) {
+    for (const Residents::Candidate& candidate : residents_.candidates(each_once(held))) {
         if (enough()) break;
         if (!candidate.idle) continue;
         bool of_use = false;
@@ -327,7 +327,7 @@ MEMSAVER_INLINE bool Residency::others_could_make_room(const Tags& in, const Res
     const auto enough = [&](std::vector<Held> held, const std::vector<Shortage>& shortages) {
         std::erase_if(held, [&](const Held& row) { return among(residents, row.resident); });
         ResidentList evictable; // idle or not: a tag in use during the choice may be idle now
-        for (Residents::Candidate& candidate : books_.candidates(each_once(held))) {
+        for (Residents::Candidate& candidate : residents_.candidates(each_once(held))) {
             evictable.push_back(std::move(candidate.resident));
         }
         std::sort(evictable.begin(), evictable.end());
@@ -355,7 +355,7 @@ MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
             state_.run_hooks(state_.before_pause_, event, false);
             asked_.push_back(tag);
         } catch (...) { // a hook may throw anything; this tag stays resident
-            state_.tell_failed(event);
+            state_.run_failed_pause_hooks(event);
             passed_by_.push_back(tag);
             all = false;
         }
@@ -363,7 +363,7 @@ MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
     return all;
 }
 
-MEMSAVER_INLINE void Residency::note_told(const std::vector<std::string>& tags) noexcept {
+MEMSAVER_INLINE void Residency::note_hooks_ran(const std::vector<std::string>& tags) noexcept {
     std::erase_if(asked_, [&](const std::shared_ptr<Resident>& tag) {
         return std::find(tags.begin(), tags.end(), tag->tag) != tags.end();
     });
@@ -373,16 +373,16 @@ MEMSAVER_INLINE void Residency::tell_unneeded() noexcept {
     if (asked_.empty() || state_.after_failed_pause_.empty()) return;
     try {
         PauseEvent event{tags_of(asked_).names(), {}}; // including tags that another pause has taken
-        state_.tell_failed(event);
+        state_.run_failed_pause_hooks(event);
     } catch (const std::exception& error) {
-        detail::tell(state_.options_.events, [&] {
+        detail::emit(state_.options_.events, [&] {
             return Event{EventKind::ignored, "", state_.driver_.device(), error.what()};
         });
     }
 }
 
 template <class What>
-void Residency::tell(const HookList<What>& hooks, What& event, std::exception_ptr& first) {
+void Residency::run_after_hooks(const HookList<What>& hooks, What& event, std::exception_ptr& first) {
     try {
         state_.run_hooks(hooks, event, true);
     } catch (...) {
@@ -439,7 +439,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
     const char* in_the_way = "";
     for (const bool wait : {false, true}) {
         if (got.bytes() < bytes && (wait_for_device || !wait)) {
-            got.unused_bytes += state_.give_unused(device, wait, {}, passed_by_);
+            got.unused_bytes += state_.release_unused(device, wait, {}, passed_by_);
         }
     }
     if (!wait_for_device) bytes -= std::min(bytes, state_.waiting_bytes(device)); // already being released
@@ -451,7 +451,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
     }
     bool one_by_one = false; // set once one of several tags is not idle
     while (got.bytes() < bytes) {
-        ResidentList out = choose({{device, bytes - got.bytes()}}, false);
+        ResidentList out = choose_victims({{device, bytes - got.bytes()}}, false);
         if (out.empty()) break;
         if (one_by_one) out.resize(1);
         if (!theirs([&] { return hooks_agree(out); })) continue;
@@ -460,7 +460,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
             in_the_way = captured;
             break;
         }
-        Residents::Claim claim = books_.try_claim(out);
+        Residents::Claim claim = residents_.try_claim(out);
         if (claim.tags().empty()) continue; // in use now, and no longer candidates
         PauseEvent event{tags_of(claim.tags()).names(), {}};
         const Tags going{event.tags};
@@ -484,9 +484,9 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
         }
         const ResidentList gone = claim.tags();
         { const Residents::Claim ended = std::move(claim); } // end the claim before hooks run
-        books_.count_eviction(report);
+        residents_.count_eviction(report);
         event.report = std::move(report);
-        note_told(event.tags);
+        note_hooks_ran(event.tags);
         theirs([&] { state_.run_hooks(state_.after_pause_, event, true); }); // may add the bytes that they released
         std::size_t released = 0;
         for (const TagReport& row : event.report.tags) {

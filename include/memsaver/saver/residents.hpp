@@ -34,11 +34,11 @@ struct Resident {
     std::vector<ArenaCore*> cores{};
     std::size_t arenas = 0; ///< number of arenas on all devices, including those without a core
     std::size_t users = 0;
-    std::size_t pausers = 0;   ///< threads that wait for its uses to end in order to pause it
-    std::thread::id leaving{}; ///< the thread that has claimed it to pause or drop it
-    bool gone = false;         ///< it was dropped
-    std::uint64_t losses = 0;  ///< how often its bytes were discarded
-    std::uint64_t told = 0;    ///< the part of `losses` that was reported to a use that has since ended
+    std::size_t pausers = 0;      ///< threads that wait for its uses to end in order to pause it
+    std::thread::id claimed_by{}; ///< the thread that has claimed it to pause or drop it
+    bool gone = false;            ///< it was dropped
+    std::uint64_t losses = 0;     ///< how often its bytes were discarded
+    std::uint64_t told = 0;       ///< the part of `losses` that was reported to a use that has since ended
     std::vector<std::shared_ptr<const WorkMark>> marks{}; ///< work marked by uses, for which a pause must wait
 
     [[nodiscard]] bool may_be_evicted() const noexcept { return evictable || used; }
@@ -102,7 +102,7 @@ public:
     [[nodiscard]] Holder holder_of(const Resident& tag);
     /// Returns whether any tag was ever used or made evictable; otherwise residency is not mentioned in errors.
     [[nodiscard]] bool in_play() const noexcept { return in_play_.load(std::memory_order_relaxed); }
-    /// Closes the books: waiting threads and new uses throw Misuse.
+    /// Closes: waiting threads and new uses throw Misuse.
     void close() noexcept;
 
     // --- uses ---
@@ -122,7 +122,7 @@ public:
     /// A waiting use; it is in the queue from construction to destruction.
     class Waiter {
     public:
-        Waiter(Residents& books, const ResidentList& tags, bool await_bytes);
+        Waiter(Residents& residents, const ResidentList& tags, bool await_bytes);
         Waiter(const Waiter&) = delete;
         Waiter& operator=(const Waiter&) = delete;
         ~Waiter();
@@ -145,7 +145,7 @@ public:
     private:
         friend class Residents;
 
-        Residents& books_;
+        Residents& residents_;
         const ResidentList& tags_;
         const bool await_bytes_;
         const bool holds_;
@@ -172,7 +172,7 @@ public:
         /// Waits until none of the tags is in use and the work that their uses marked has completed. Throws NotIdle
         /// after the deadline. Without a deadline, throws Misuse, beginning with `what`, if it would wait forever: this
         /// thread holds a use of a tag, or the holders wait for this thread's uses.
-        Claim(Residents& books, ResidentList tags, const Deadline& deadline, const char* what);
+        Claim(Residents& residents, ResidentList tags, const Deadline& deadline, const char* what);
         Claim(Claim&& other) noexcept;
         Claim& operator=(Claim&&) = delete;
         ~Claim();
@@ -185,7 +185,7 @@ public:
     private:
         friend class Residents;
 
-        Residents* books_ = nullptr;
+        Residents* residents_ = nullptr;
         ResidentList tags_;
     };
 
@@ -218,7 +218,7 @@ private:
     // Called with the lock held:
 
     [[nodiscard]] std::unique_ptr<UseRecord> grant(const ResidentList& tags, std::unique_ptr<UseRecord> use);
-    [[nodiscard]] static bool all_there(const ResidentList& tags, bool await_bytes) noexcept;
+    [[nodiscard]] static bool all_resident(const ResidentList& tags, bool await_bytes) noexcept;
     [[nodiscard]] static bool blocked(const ResidentList& tags, bool holds) noexcept;
     /// Returns whether a use may overtake the waiters before `me` (null: all waiters).
     [[nodiscard]] bool may_pass(const Waiter* me) const noexcept;
@@ -231,7 +231,7 @@ private:
     /// Returns whether `thread` would wait for itself if it waited for these tags.
     [[nodiscard]] bool circular(const ResidentList& tags, std::thread::id thread, std::size_t depth) const noexcept;
     void require_open(const ResidentList& tags) const;
-    void tell_all() noexcept;
+    void notify_all() noexcept;
 
     std::atomic<bool> in_play_{false};
     std::mutex mutex_; // guards the members below

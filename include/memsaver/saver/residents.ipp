@@ -55,7 +55,7 @@ MEMSAVER_INLINE void Residents::set_evictable(const ResidentList& tags, bool yes
         if (!yes) tag->used = false; // until it is named in a use again
     }
     if (yes) in_play_.store(true, std::memory_order_relaxed);
-    tell_all();
+    notify_all();
 }
 
 MEMSAVER_INLINE void Residents::set_priority(const ResidentList& tags, int priority) {
@@ -71,13 +71,13 @@ MEMSAVER_INLINE void Residents::lose(Resident& tag) noexcept {
 MEMSAVER_INLINE void Residents::drop(Resident& tag, std::size_t arenas) noexcept {
     const std::lock_guard lock{mutex_};
     tag.gone = tag.arenas <= arenas;
-    tell_all();
+    notify_all();
 }
 
 MEMSAVER_INLINE void Residents::undrop(Resident& tag) noexcept {
     const std::lock_guard lock{mutex_};
     tag.gone = false;
-    tell_all();
+    notify_all();
 }
 
 MEMSAVER_INLINE void Residents::fill(const Resident& tag, ArenaUsage& row) noexcept {
@@ -90,17 +90,17 @@ MEMSAVER_INLINE void Residents::fill(const Resident& tag, ArenaUsage& row) noexc
 
 MEMSAVER_INLINE Holder Residents::holder_of(const Resident& tag) {
     const std::lock_guard lock{mutex_};
-    const char* const state = tag.users != 0                     ? "in use"
-                              : tag.leaving != std::thread::id{} ? "moving"
-                              : tag.may_be_evicted()             ? "idle"
-                                                                 : "kept";
+    const char* const state = tag.users != 0                        ? "in use"
+                              : tag.claimed_by != std::thread::id{} ? "moving"
+                              : tag.may_be_evicted()                ? "idle"
+                                                                    : "kept";
     return {tag.tag, 0, 0, tag.users, state};
 }
 
 MEMSAVER_INLINE void Residents::close() noexcept {
     const std::lock_guard lock{mutex_};
     closed_ = true;
-    tell_all();
+    notify_all();
 }
 
 // --- uses ---
@@ -111,7 +111,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::try_use(const ResidentList
     use->of_.reserve(tags.size());
     const std::lock_guard lock{mutex_};
     require_open(tags);
-    if (!all_there(tags, await_bytes)) return nullptr;
+    if (!all_resident(tags, await_bytes)) return nullptr;
     const bool passes = capture || (!blocked(tags, false) && may_pass(nullptr));
     const bool holds = capture || (!passes && held_by(std::this_thread::get_id()));
     if (!passes && !holds) return nullptr;
@@ -133,7 +133,7 @@ MEMSAVER_INLINE void Residents::end(std::unique_ptr<UseRecord> use) noexcept {
         tag.last_use = now;
         tag.told = std::max(tag.told, of.losses);
     }
-    tell_all();
+    notify_all();
 }
 
 MEMSAVER_INLINE void Residents::add_mark(UseRecord& use, const std::shared_ptr<const WorkMark>& mark) {
@@ -170,28 +170,28 @@ MEMSAVER_INLINE bool Residents::holds_any() {
     return held_by(here);
 }
 
-MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& books, const ResidentList& tags, bool await_bytes)
-    : books_{books}, tags_{tags}, await_bytes_{await_bytes}, holds_{books.holds_any()} {
-    const std::lock_guard lock{books_.mutex_};
-    books_.counts_.misses += 1;
+MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& residents, const ResidentList& tags, bool await_bytes)
+    : residents_{residents}, tags_{tags}, await_bytes_{await_bytes}, holds_{residents.holds_any()} {
+    const std::lock_guard lock{residents_.mutex_};
+    residents_.counts_.misses += 1;
     if (holds_) return;
-    before_ = std::exchange(books_.last_, this);
-    (before_ != nullptr ? before_->after_ : books_.first_) = this;
+    before_ = std::exchange(residents_.last_, this);
+    (before_ != nullptr ? before_->after_ : residents_.first_) = this;
 }
 
 MEMSAVER_INLINE Residents::Waiter::~Waiter() {
     stop_moving();
     if (holds_) return;
-    const std::lock_guard lock{books_.mutex_};
-    (before_ != nullptr ? before_->after_ : books_.first_) = after_;
-    (after_ != nullptr ? after_->before_ : books_.last_) = before_;
-    books_.tell_all();
+    const std::lock_guard lock{residents_.mutex_};
+    (before_ != nullptr ? before_->after_ : residents_.first_) = after_;
+    (after_ != nullptr ? after_->before_ : residents_.last_) = before_;
+    residents_.notify_all();
 }
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadline& room, const Deadline& rest) {
     auto use = std::make_unique<UseRecord>();
     use->of_.reserve(tags_.size());
-    std::unique_lock lock{books_.mutex_};
+    std::unique_lock lock{residents_.mutex_};
     struct Awaiting {
         bool& flag;
         explicit Awaiting(bool& f) : flag{f} { flag = true; }
@@ -200,94 +200,96 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
         ~Awaiting() { flag = false; }
     } const awaiting{awaits_};
     for (;;) {
-        books_.require_open(tags_);
-        blocked_ = books_.blocked(tags_, holds_);
+        residents_.require_open(tags_);
+        blocked_ = residents_.blocked(tags_, holds_);
         if (!blocked_) {
-            if (all_there(tags_, await_bytes_) && (holds_ || books_.may_pass(this))) {
-                if (!holds_) books_.note_pass(this);
-                return books_.grant(tags_, std::move(use));
+            if (all_resident(tags_, await_bytes_) && (holds_ || residents_.may_pass(this))) {
+                if (!holds_) residents_.note_pass(this);
+                return residents_.grant(tags_, std::move(use));
             }
-            if (books_.may_move(*this)) {
-                books_.moving_ = moves_ = true;
-                books_.holder_moved_ = holds_;
-                seen_ = books_.changes_;
+            if (residents_.may_move(*this)) {
+                residents_.moving_ = moves_ = true;
+                residents_.holder_moved_ = holds_;
+                seen_ = residents_.changes_;
                 for (const auto& tag : tags_) tag->users += 1;
                 spare_ = std::move(use);
                 return nullptr;
             }
         }
-        if (!std::exchange(waited_, true)) books_.counts_.waits += 1;
+        if (!std::exchange(waited_, true)) residents_.counts_.waits += 1;
         const Deadline deadline = blocked_ ? rest : earlier(room, rest);
         if (deadline && std::chrono::steady_clock::now() >= *deadline) {
             throw NotIdle{"use: other threads' uses, pauses or moves had not ended when the time allowed ran out; "
                           "nothing has changed"};
         }
-        books_.wait_for_change(lock, deadline);
+        residents_.wait_for_change(lock, deadline);
     }
 }
 
 MEMSAVER_INLINE void Residents::Waiter::stop_moving() noexcept {
     if (!moves_) return;
-    const std::lock_guard lock{books_.mutex_};
+    const std::lock_guard lock{residents_.mutex_};
     for (const auto& tag : tags_) tag->users -= 1;
-    books_.moving_ = moves_ = false;
-    books_.tell_all();
+    residents_.moving_ = moves_ = false;
+    residents_.notify_all();
     seen_ += 1; // not counting the change made here
 }
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::settle() {
-    const std::lock_guard lock{books_.mutex_};
+    const std::lock_guard lock{residents_.mutex_};
     for (const auto& tag : tags_) tag->users -= 1;
-    books_.moving_ = moves_ = false;
-    books_.tell_all();
-    books_.require_open(tags_);
-    if (!all_there(tags_, await_bytes_)) return nullptr;
-    return books_.grant(tags_, std::move(spare_));
+    residents_.moving_ = moves_ = false;
+    residents_.notify_all();
+    residents_.require_open(tags_);
+    if (!all_resident(tags_, await_bytes_)) return nullptr;
+    return residents_.grant(tags_, std::move(spare_));
 }
 
 MEMSAVER_INLINE void Residents::Waiter::await_change(const Deadline& deadline) {
-    std::unique_lock lock{books_.mutex_};
-    books_.require_open(tags_);
-    if (!std::exchange(waited_, true)) books_.counts_.waits += 1;
+    std::unique_lock lock{residents_.mutex_};
+    residents_.require_open(tags_);
+    if (!std::exchange(waited_, true)) residents_.counts_.waits += 1;
     // Memory freed by deallocations, drops or other programs is not signaled here: poll.
     const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds{20};
     const auto until = deadline && *deadline < soon ? *deadline : soon;
-    while (books_.changes_ == seen_ && std::chrono::steady_clock::now() < until) books_.wait_for_change(lock, until);
+    while (residents_.changes_ == seen_ && std::chrono::steady_clock::now() < until)
+        residents_.wait_for_change(lock, until);
 }
 
 // --- claims and evictions ---
 
-MEMSAVER_INLINE Residents::Claim::Claim(Residents& books, ResidentList tags, const Deadline& deadline, const char* what)
+MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags, const Deadline& deadline,
+                                        const char* what)
     : Claim{} {
     const std::thread::id here = std::this_thread::get_id();
-    std::unique_lock lock{books.mutex_};
-    std::erase_if(tags, [&](const auto& tag) { return tag->leaving == here; });
+    std::unique_lock lock{residents.mutex_};
+    std::erase_if(tags, [&](const auto& tag) { return tag->claimed_by == here; });
     const auto free = [&] {
         return std::all_of(tags.begin(), tags.end(),
-                           [](const auto& tag) { return tag->users == 0 && tag->leaving == std::thread::id{}; });
+                           [](const auto& tag) { return tag->users == 0 && tag->claimed_by == std::thread::id{}; });
     };
-    if (!free() && !books.closed_) {
+    if (!free() && !residents.closed_) {
         struct Waiting { // prevents new uses
-            Residents& books;
+            Residents& residents;
             Pauser self;
             Waiting(Residents& of, std::thread::id thread, const ResidentList& of_tags, bool patient)
-                : books{of}, self{thread, of_tags, patient} {
-                link_in<Pauser, &Pauser::before, &Pauser::after>(books.pausing_, self);
+                : residents{of}, self{thread, of_tags, patient} {
+                link_in<Pauser, &Pauser::before, &Pauser::after>(residents.pausing_, self);
                 for (const auto& tag : self.tags) tag->pausers += 1;
-                books.tell_all(); // uses waiting for these tags now let others pass
+                residents.notify_all(); // uses waiting for these tags now let others pass
             }
             Waiting(const Waiting&) = delete;
             Waiting& operator=(const Waiting&) = delete;
             ~Waiting() {
                 for (const auto& tag : self.tags) tag->pausers -= 1;
-                link_out<Pauser, &Pauser::before, &Pauser::after>(books.pausing_, self);
-                books.tell_all();
+                link_out<Pauser, &Pauser::before, &Pauser::after>(residents.pausing_, self);
+                residents.notify_all();
             }
         };
-        const Waiting waiting{books, here, tags, !deadline};
-        while (!free() && !books.closed_) {
+        const Waiting waiting{residents, here, tags, !deadline};
+        while (!free() && !residents.closed_) {
             const auto used = std::find_if(tags.begin(), tags.end(), [](const auto& tag) { return tag->users != 0; });
-            if (!deadline && books.circular(tags, here, 64)) {
+            if (!deadline && residents.circular(tags, here, 64)) {
                 throw Misuse{std::string{what} + ": tag \"" + (used != tags.end() ? *used : tags.front())->tag +
                              "\" is in use by this thread, or by one that waits for a use of this thread to end: "
                              "without a timeout that would be for ever"};
@@ -299,32 +301,32 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& books, ResidentList tags, con
                                                   : std::string{"\" was still being paused"}) +
                               " when the time allowed ran out; nothing has changed"};
             }
-            books.wait_for_change(lock, deadline);
+            residents.wait_for_change(lock, deadline);
         }
     }
-    for (const auto& tag : tags) tag->leaving = here;
-    books.tell_all();
-    books_ = &books;
+    for (const auto& tag : tags) tag->claimed_by = here;
+    residents.notify_all();
+    residents_ = &residents;
     tags_ = std::move(tags);
     lock.unlock();
     wait_for_marks(deadline); // if it throws, the claim ends
 }
 
 MEMSAVER_INLINE Residents::Claim::Claim(Claim&& other) noexcept
-    : books_{std::exchange(other.books_, nullptr)}, tags_{std::move(other.tags_)} {}
+    : residents_{std::exchange(other.residents_, nullptr)}, tags_{std::move(other.tags_)} {}
 
 MEMSAVER_INLINE Residents::Claim::~Claim() {
-    if (books_ == nullptr) return;
-    const std::lock_guard lock{books_->mutex_};
-    for (const auto& tag : tags_) tag->leaving = {};
-    books_->tell_all();
+    if (residents_ == nullptr) return;
+    const std::lock_guard lock{residents_->mutex_};
+    for (const auto& tag : tags_) tag->claimed_by = {};
+    residents_->notify_all();
 }
 
 MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) {
     for (const auto& tag : tags_) {
         std::vector<std::shared_ptr<const WorkMark>> marks; // destroyed without the lock
         {
-            const std::lock_guard lock{books_->mutex_};
+            const std::lock_guard lock{residents_->mutex_};
             marks = tag->marks; // none is added while the tag is claimed
         }
         for (const auto& mark : marks) {
@@ -348,7 +350,7 @@ MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) 
                 std::this_thread::sleep_for(pause);
             }
         }
-        const std::lock_guard lock{books_->mutex_};
+        const std::lock_guard lock{residents_->mutex_};
         tag->marks.clear();
     }
 }
@@ -358,12 +360,12 @@ MEMSAVER_INLINE Residents::Claim Residents::try_claim(const ResidentList& tags) 
     claim.tags_.reserve(tags.size());
     const std::lock_guard lock{mutex_};
     for (const auto& tag : tags) {
-        if (tag->users != 0 || tag->pausers != 0 || tag->leaving != std::thread::id{} || tag->gone) continue;
-        tag->leaving = std::this_thread::get_id();
+        if (tag->users != 0 || tag->pausers != 0 || tag->claimed_by != std::thread::id{} || tag->gone) continue;
+        tag->claimed_by = std::this_thread::get_id();
         claim.tags_.push_back(tag);
     }
-    if (!claim.tags_.empty()) tell_all();
-    claim.books_ = this;
+    if (!claim.tags_.empty()) notify_all();
+    claim.residents_ = this;
     return claim;
 }
 
@@ -374,7 +376,7 @@ MEMSAVER_INLINE std::vector<Residents::Candidate> Residents::candidates(const Re
         const std::lock_guard lock{mutex_};
         for (const auto& tag : tags) {
             if (!tag->may_be_evicted() || tag->gone) continue;
-            const bool idle = tag->users == 0 && tag->pausers == 0 && tag->leaving == std::thread::id{};
+            const bool idle = tag->users == 0 && tag->pausers == 0 && tag->claimed_by == std::thread::id{};
             found.push_back({tag, tag->priority, tag->last_use, idle});
         }
     }
@@ -426,16 +428,17 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(const ResidentList& 
     return use;
 }
 
-MEMSAVER_INLINE bool Residents::all_there(const ResidentList& tags, bool await_bytes) noexcept {
+MEMSAVER_INLINE bool Residents::all_resident(const ResidentList& tags, bool await_bytes) noexcept {
     return std::all_of(tags.begin(), tags.end(), [&](const auto& tag) {
-        return std::all_of(tag->cores.begin(), tag->cores.end(),
-                           [&](ArenaCore* core) { return core->all_there() || (!await_bytes && core->on_its_way()); });
+        return std::all_of(tag->cores.begin(), tag->cores.end(), [&](ArenaCore* core) {
+            return core->all_resident() || (!await_bytes && core->on_its_way());
+        });
     });
 }
 
 MEMSAVER_INLINE bool Residents::blocked(const ResidentList& tags, bool holds) noexcept {
     return std::any_of(tags.begin(), tags.end(), [&](const auto& tag) {
-        return tag->leaving != std::thread::id{} || (!holds && tag->pausers != 0);
+        return tag->claimed_by != std::thread::id{} || (!holds && tag->pausers != 0);
     });
 }
 
@@ -513,7 +516,7 @@ MEMSAVER_INLINE void Residents::wait_for_change(std::unique_lock<std::mutex>& lo
     asleep_ -= 1;
 }
 
-MEMSAVER_INLINE void Residents::tell_all() noexcept {
+MEMSAVER_INLINE void Residents::notify_all() noexcept {
     changes_ += 1;
     if (asleep_ != 0) changed_.notify_all();
 }

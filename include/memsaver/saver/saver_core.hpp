@@ -104,7 +104,7 @@ public:
     void drop(const Tags& tags);
     std::size_t bytes_to_resume(const Tags& tags);
     /// Returns whether no memory of the tag is paused.
-    [[nodiscard]] bool all_there(const std::string& tag) noexcept;
+    [[nodiscard]] bool all_resident(const std::string& tag) noexcept;
     /// Returns whether at least one of these tags is fully resident, or there are none. May throw bad_alloc.
     [[nodiscard]] bool any_is_there(const Tags& tags);
     Usage usage();

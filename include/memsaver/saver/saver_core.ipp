@@ -96,7 +96,7 @@ MEMSAVER_INLINE void SaverCore::leave(const ArenaBase& arena, const void* region
     if (forked()) return;
     const RegionStacks::Left left = state_->regions_.leave(region);
     if (left == RegionStacks::Left::in_order) return;
-    tell(state_->options_.events, [&] {
+    emit(state_->options_.events, [&] {
         return Event{EventKind::ignored, arena.tag(), arena.device(),
                      left == RegionStacks::Left::on_another_thread
                          ? "a region ended on another thread than it began on; until then, allocations of the thread "
@@ -141,7 +141,7 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
 
 MEMSAVER_INLINE void SaverCore::deallocate(ArenaBase& arena, void* pointer, FreeOrder order) {
     boundary("deallocate", arena, [&] {
-        state_->look_at(order, arena);
+        state_->adjust_free_order(order, arena);
         arena.deallocate(pointer, order);
     });
 }
@@ -190,7 +190,7 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
             }
             if (held.use_count() == 1) { // its owner has destroyed it
                 held.reset();
-                wanted.got += state->give_unused(base.device(), wanted.may_wait, {});
+                wanted.got += state->release_unused(base.device(), wanted.may_wait, {});
                 return;
             }
             held->collect(wanted.may_wait);
@@ -325,7 +325,7 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
         state_->tags_.retry_leftovers();
         PauseEvent event{state_->names_for(tags, state_->pause_hooks()), {}};
         const Span pausing = state_->span_of(event.tags, "pause");
-        state_->or_tell_failed(event, [&] {
+        state_->with_failed_pause_hooks(event, [&] {
             state_->run_hooks(state_->before_pause_, event, false);
             try {
                 event.report = state_->pause_now(tags, options);
@@ -443,7 +443,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         ResumeEvent arriving{state_->names_for(in, !state_->before_resume_.empty() || !state_->after_resume_.empty()),
                              {}};
         const Span exchanging = state_->span_of(going.tags, "exchange");
-        state_->or_tell_failed(going, [&] {
+        state_->with_failed_pause_hooks(going, [&] {
             state_->run_hooks(state_->before_pause_, going, false);
             state_->run_hooks(state_->before_resume_, arriving, false);
             Report tried; // report of tries that failed later for lack of room
@@ -568,7 +568,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         }
         Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
         if (report.released_bytes == 0) return report;
-        tell(state_->options_.events, [&] {
+        emit(state_->options_.events, [&] {
             return Event{EventKind::trimmed, SaverState::listed(names), state_->driver_.device(),
                          "trimmed " + format_bytes(report.released_bytes)};
         });
@@ -657,13 +657,15 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
     });
 }
 
-MEMSAVER_INLINE bool SaverCore::all_there(const std::string& tag) noexcept { return state_->tags_.all_there(tag); }
+MEMSAVER_INLINE bool SaverCore::all_resident(const std::string& tag) noexcept {
+    return state_->tags_.all_resident(tag);
+}
 
 MEMSAVER_INLINE bool SaverCore::any_is_there(const Tags& tags) {
     const SaverState::Members members =
         state_->tags_.members(tags, [](SaverState::Member& m) { return m.core != nullptr; });
     return members.empty() || std::any_of(members.begin(), members.end(),
-                                          [&](const auto& member) { return state_->tags_.all_there(member->tag); });
+                                          [&](const auto& member) { return state_->tags_.all_resident(member->tag); });
 }
 
 MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
@@ -887,7 +889,7 @@ MEMSAVER_INLINE void SaverCore::let_go(std::uint64_t graph) noexcept {
 }
 
 MEMSAVER_INLINE void SaverCore::ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept {
-    tell(state_->options_.events, [&] {
+    emit(state_->options_.events, [&] {
         return Event{EventKind::ignored, arena.tag(), arena.device(), failure_text(status, what)};
     });
 }
@@ -895,18 +897,18 @@ MEMSAVER_INLINE void SaverCore::ignore(const ArenaBase& arena, const Status& sta
 // --- making room ---
 
 MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members& busy, std::uint64_t seen) {
-    const std::size_t released = give_unused(device, wait, busy);
+    const std::size_t released = release_unused(device, wait, busy);
     if (released == 0) return room_made_.load() != seen;
     room_made_ += 1;
-    tell(options_.events, [&] {
+    emit(options_.events, [&] {
         return Event{EventKind::retried, "", device,
                      "no room: gave back " + format_bytes(released) + " that nobody used"};
     });
     return true;
 }
 
-MEMSAVER_INLINE std::size_t SaverState::give_unused(int device, bool wait, const Members& busy,
-                                                    const ResidentList& spared) {
+MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait, const Members& busy,
+                                                       const ResidentList& spared) {
     const auto turn = room_turn_.take();
     std::vector<std::optional<Turn::Hold>> kept;
     std::size_t released = 0;
@@ -938,7 +940,7 @@ MEMSAVER_INLINE std::size_t SaverState::waiting_bytes(int device) {
 MEMSAVER_INLINE std::size_t SaverState::room_of_others(int device, bool wait) {
     for (const AnyDriver& driver : tags_.drivers()) {
         if (driver.device() != device) continue;
-        if (Neighbours* const others = driver.neighbours()) return others->give_room(wait);
+        if (Neighbours* const others = driver.neighbours()) return others->release_unused(wait);
     }
     return 0;
 }
@@ -973,7 +975,7 @@ MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int devi
 MEMSAVER_INLINE std::vector<std::string> SaverState::away(const Tags& tags) {
     std::vector<std::string> names;
     for (const auto& member : tags_.members(tags)) {
-        if (member->core == nullptr || member->core->all_there()) continue;
+        if (member->core == nullptr || member->core->all_resident()) continue;
         if (std::find(names.begin(), names.end(), member->tag) == names.end()) names.push_back(member->tag);
     }
     return names;
@@ -1003,7 +1005,7 @@ MEMSAVER_INLINE void SaverCore::keep_free(const ArenaBase& arena, std::size_t be
         if (auto resident = state_->tags_.resident_of(arena)) taker.push_back(std::move(resident));
         state_->keep_free(taker);
     } catch (const std::exception& error) { // out of host memory
-        tell(events(), [&] { return Event{EventKind::ignored, arena.tag(), arena.device(), error.what()}; });
+        emit(events(), [&] { return Event{EventKind::ignored, arena.tag(), arena.device(), error.what()}; });
     }
 }
 
@@ -1012,7 +1014,7 @@ MEMSAVER_INLINE void SaverState::keep_free(const Tags& takers, const Report& rep
     try {
         keep_free(residents_of(tags_.members(takers)));
     } catch (const std::exception& error) {
-        tell(options_.events, [&] { return Event{EventKind::ignored, "", driver_.device(), error.what()}; });
+        emit(options_.events, [&] { return Event{EventKind::ignored, "", driver_.device(), error.what()}; });
     }
 }
 
@@ -1025,7 +1027,7 @@ MEMSAVER_INLINE void SaverState::keep_free(const ResidentList& takers) noexcept 
     if (!under_pressure()) return;
     if (looks_.fetch_add(1) != 0) return;
     const auto failed = [&](const char* why) {
-        tell(options_.events, [&] {
+        emit(options_.events, [&] {
             return Event{EventKind::ignored, "", driver_.device(),
                          std::string{"memory was taken, and not as much given back as SaverOptions::pressure wants: "} +
                              why};
@@ -1092,7 +1094,7 @@ MEMSAVER_INLINE void SaverState::warn_of_lost_bytes(const Report& report, const 
     if (!options_.events || options.bytes || options_.default_policy) return;
     for (const TagReport& row : report.tags) {
         if (row.released_bytes == 0 || !tags_.policy_unsaid(row.tag)) continue;
-        tell(options_.events, [&] {
+        emit(options_.events, [&] {
             return Event{
                 EventKind::warned, row.tag, row.device,
                 "the bytes of tag \"" + row.tag +
@@ -1112,8 +1114,8 @@ MEMSAVER_INLINE SaverState::Members SaverState::keeping(const char* what, const 
     return members;
 }
 
-MEMSAVER_INLINE void SaverState::look_at(FreeOrder& order, const ArenaBase& arena) {
-    captures_.look_at(order);
+MEMSAVER_INLINE void SaverState::adjust_free_order(FreeOrder& order, const ArenaBase& arena) {
+    captures_.adjust_free_order(order);
     if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices()) return;
     if (arena.owns_stream(order.stream)) return;
     const std::vector<AnyDriver> drivers = tags_.drivers();
@@ -1127,7 +1129,7 @@ MEMSAVER_INLINE void SaverState::look_at(FreeOrder& order, const ArenaBase& aren
 
 MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaBase& arena) {
     FreeOrder order;
-    look_at(order, arena);
+    adjust_free_order(order, arena);
     return order;
 }
 
@@ -1165,10 +1167,10 @@ MEMSAVER_INLINE std::vector<AnyDriver> SaverState::others_for(const Order& order
     return named ? tags_.drivers() : std::vector<AnyDriver>{};
 }
 
-MEMSAVER_INLINE void SaverState::tell_failed(PauseEvent& event) noexcept {
+MEMSAVER_INLINE void SaverState::run_failed_pause_hooks(PauseEvent& event) noexcept {
     if (after_failed_pause_.empty()) return;
     const auto ignored = [&](const char* text) {
-        tell(options_.events, [&] { return Event{EventKind::ignored, listed(event.tags), driver_.device(), text}; });
+        emit(options_.events, [&] { return Event{EventKind::ignored, listed(event.tags), driver_.device(), text}; });
     };
     try {
         run_hooks(after_failed_pause_, event, true);

@@ -80,7 +80,7 @@ class SaverState {
     /// released since `seen` was read.
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
     /// As above; returns the bytes released.
-    std::size_t give_unused(int device, bool wait, const Members& busy, const ResidentList& spared = {});
+    std::size_t release_unused(int device, bool wait, const Members& busy, const ResidentList& spared = {});
     /// Returns the bytes of a device that were released but are held until work has completed.
     std::size_t waiting_bytes(int device);
     /// Releases unused memory of other savers and arenas on the same machine. Returns the bytes released.
@@ -177,7 +177,7 @@ class SaverState {
     /// Returns the arenas whose policies keep bytes. Throws Misuse if a tag was named whose policy does not.
     Members keeping(const char* what, const Tags& tags);
     /// Adjusts `order`, by which a block of this arena is freed, for open captures and for streams of other devices.
-    void look_at(FreeOrder& order, const ArenaBase& arena);
+    void adjust_free_order(FreeOrder& order, const ArenaBase& arena);
     /// Returns the adjusted order for a free without an explicit order.
     FreeOrder order_now(const ArenaBase& arena);
     /// Returns when the pages of elastic memory released now may be unmapped.
@@ -199,14 +199,14 @@ class SaverState {
         return !before_pause_.empty() || !after_pause_.empty() || !after_failed_pause_.empty();
     }
     /// Runs the hooks for a failed or unneeded pause whose before-hooks had started. Their exceptions are reported.
-    void tell_failed(PauseEvent& event) noexcept;
-    /// Runs `act()`, which runs the before-hooks and the pause; on failure calls `tell_failed`.
+    void run_failed_pause_hooks(PauseEvent& event) noexcept;
+    /// Runs `act()`, which runs the before-hooks and the pause; on failure calls `run_failed_pause_hooks`.
     template <class Act>
-    void or_tell_failed(PauseEvent& event, Act&& act) {
+    void with_failed_pause_hooks(PauseEvent& event, Act&& act) {
         try {
             act();
         } catch (...) {
-            tell_failed(event);
+            run_failed_pause_hooks(event);
             throw;
         }
     }

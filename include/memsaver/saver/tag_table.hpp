@@ -86,9 +86,9 @@ public:
     /// and those for which `of_interest` returns false. A tag dropped in the meantime has none.
     [[nodiscard]] Members members(const Tags& tags, bool (*of_interest)(Member&) = nullptr);
     /// Returns whether no memory of a tag is paused. True for a dropped tag.
-    [[nodiscard]] bool all_there(const std::string& tag) noexcept;
+    [[nodiscard]] bool all_resident(const std::string& tag) noexcept;
     /// Returns whether any memory of the tag is active.
-    [[nodiscard]] bool any_there(const std::string& tag) noexcept;
+    [[nodiscard]] bool any_resident(const std::string& tag) noexcept;
     /// Must be called once an arena may hold memory; costs one atomic load if the arena is already listed.
     void note_use(const ArenaBase& arena) noexcept {
         if (!arena.listed.load()) list(arena);

@@ -192,20 +192,20 @@ MEMSAVER_INLINE TagTable::Members TagTable::members(const Tags& tags, bool (*of_
     return chosen;
 }
 
-MEMSAVER_INLINE bool TagTable::all_there(const std::string& tag) noexcept {
+MEMSAVER_INLINE bool TagTable::all_resident(const std::string& tag) noexcept {
     const std::lock_guard lock{mutex_};
     const auto found = tags_.find(tag);
     return found == tags_.end() ||
            std::all_of(found->second.members.begin(), found->second.members.end(),
-                       [](const auto& member) { return member->core == nullptr || member->core->all_there(); });
+                       [](const auto& member) { return member->core == nullptr || member->core->all_resident(); });
 }
 
-MEMSAVER_INLINE bool TagTable::any_there(const std::string& tag) noexcept {
+MEMSAVER_INLINE bool TagTable::any_resident(const std::string& tag) noexcept {
     const std::lock_guard lock{mutex_};
     const auto found = tags_.find(tag);
     return found != tags_.end() &&
            std::any_of(found->second.members.begin(), found->second.members.end(),
-                       [](const auto& member) { return member->core != nullptr && member->core->any_there(); });
+                       [](const auto& member) { return member->core != nullptr && member->core->any_resident(); });
 }
 
 MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& tags) {

@@ -1,8 +1,8 @@
-// Definitions of source_books.hpp.
+// Definitions of source_index.hpp.
 #pragma once
 
 #include "memsaver/backup/host_store.hpp"
-#include "memsaver/backup/source_books.hpp"
+#include "memsaver/backup/source_index.hpp"
 #include "memsaver/core/ranges.hpp"
 
 #include <algorithm>
@@ -25,14 +25,14 @@ MEMSAVER_INLINE std::vector<Range> mapped_of(const LiveBlock& block, const LiveS
     return without(intersection({{block.address, block.bytes}}, live.extents), {});
 }
 
-MEMSAVER_INLINE SourceBooks::SourceBooks(AnyDriver machine, StoreOptions how, bool retain_room)
+MEMSAVER_INLINE SourceIndex::SourceIndex(AnyDriver machine, StoreOptions how, bool retain_room)
     : driver{std::move(machine)}, options{std::move(how)}, retain{retain_room}, ring{std::make_shared<Ring>(
                                                                                     driver, options.ring_bytes,
                                                                                     options.crew.threads, 32_MiB)},
       rest{std::make_shared<HostStore>(driver, true, options), {Refresh::every_pause, retain_room, false}} {}
 
-MEMSAVER_INLINE std::vector<LiveBlock> SourceBooks::kept(const LiveSet& live, bool take) {
-    const Listing listing{*this};
+MEMSAVER_INLINE std::vector<LiveBlock> SourceIndex::kept(const LiveSet& live, bool take) {
+    const ListingGuard listing{*this};
     const std::vector<LiveBlock> blocks = live.blocks();
     std::vector<LiveBlock> all;
     const std::lock_guard lock{mutex_};
@@ -74,7 +74,7 @@ MEMSAVER_INLINE std::vector<LiveBlock> SourceBooks::kept(const LiveSet& live, bo
     return all;
 }
 
-MEMSAVER_INLINE std::vector<Unit> SourceBooks::in_files(const LiveSet& live, SourceReader& reader) {
+MEMSAVER_INLINE std::vector<Unit> SourceIndex::in_files(const LiveSet& live, SourceReader& reader) {
     const std::vector<LiveBlock> blocks = live.blocks();
     std::vector<std::shared_ptr<const SourceFile>> files;
     std::vector<Unit> units;
@@ -98,7 +98,7 @@ MEMSAVER_INLINE std::vector<Unit> SourceBooks::in_files(const LiveSet& live, Sou
     return units;
 }
 
-MEMSAVER_INLINE void SourceBooks::look_at_files(const LiveSet& live) {
+MEMSAVER_INLINE void SourceIndex::look_at_files(const LiveSet& live) {
     std::vector<std::shared_ptr<const SourceFile>> files;
     {
         const std::lock_guard lock{mutex_};
@@ -126,7 +126,7 @@ MEMSAVER_INLINE void SourceBooks::look_at_files(const LiveSet& live) {
     }
 }
 
-MEMSAVER_INLINE std::shared_ptr<const SourceFile> SourceBooks::file_now(const std::string& path, SourceReader& reader) {
+MEMSAVER_INLINE std::shared_ptr<const SourceFile> SourceIndex::file_now(const std::string& path, SourceReader& reader) {
     const FileFacts facts = reader.look(path);
     auto& known = files_[path];
     if (known == nullptr || known->facts != facts) {
@@ -138,7 +138,7 @@ MEMSAVER_INLINE std::shared_ptr<const SourceFile> SourceBooks::file_now(const st
     return file;
 }
 
-MEMSAVER_INLINE void SourceBooks::cut_out(const LiveBlock& block, std::size_t offset, std::size_t bytes) {
+MEMSAVER_INLINE void SourceIndex::cut_out(const LiveBlock& block, std::size_t offset, std::size_t bytes) {
     Parts dropped;
     {
         const std::lock_guard lock{mutex_};
@@ -149,12 +149,12 @@ MEMSAVER_INLINE void SourceBooks::cut_out(const LiveBlock& block, std::size_t of
     for (const Part& part : dropped) rest.forget(part.at);
 }
 
-MEMSAVER_INLINE void SourceBooks::put(const LiveBlock& block, Part part) {
+MEMSAVER_INLINE void SourceIndex::put(const LiveBlock& block, Part part) {
     const std::lock_guard lock{mutex_};
     if (!gone(block.serial)) insert(blocks_[block.serial], std::move(part));
 }
 
-MEMSAVER_INLINE void SourceBooks::change(const LiveBlock& block, std::size_t offset, std::size_t bytes) {
+MEMSAVER_INLINE void SourceIndex::change(const LiveBlock& block, std::size_t offset, std::size_t bytes) {
     const std::lock_guard lock{mutex_};
     const auto found = blocks_.find(block.serial);
     if (found == blocks_.end()) return;
@@ -176,14 +176,14 @@ MEMSAVER_INLINE void SourceBooks::change(const LiveBlock& block, std::size_t off
     found->second.swap(now);
 }
 
-MEMSAVER_INLINE void SourceBooks::change_all() noexcept {
+MEMSAVER_INLINE void SourceIndex::change_all() noexcept {
     const std::lock_guard lock{mutex_};
     for (auto& [serial, parts] : blocks_) {
         for (Part& part : parts) part.changed = true;
     }
 }
 
-MEMSAVER_INLINE SourceBooks::Parts SourceBooks::parts_of(std::uint64_t serial, std::size_t offset, std::size_t bytes) {
+MEMSAVER_INLINE SourceIndex::Parts SourceIndex::parts_of(std::uint64_t serial, std::size_t offset, std::size_t bytes) {
     Parts parts;
     const std::lock_guard lock{mutex_};
     const auto found = blocks_.find(serial);
@@ -199,7 +199,7 @@ MEMSAVER_INLINE SourceBooks::Parts SourceBooks::parts_of(std::uint64_t serial, s
     return parts;
 }
 
-MEMSAVER_INLINE bool SourceBooks::keep(std::uint64_t serial, const Part& part) {
+MEMSAVER_INLINE bool SourceIndex::keep(std::uint64_t serial, const Part& part) {
     Parts dropped;
     const std::lock_guard lock{mutex_};
     const auto parts = blocks_.find(serial);
@@ -210,7 +210,7 @@ MEMSAVER_INLINE bool SourceBooks::keep(std::uint64_t serial, const Part& part) {
     return true;
 }
 
-MEMSAVER_INLINE void SourceBooks::forget(std::uint64_t serial) noexcept {
+MEMSAVER_INLINE void SourceIndex::forget(std::uint64_t serial) noexcept {
     const std::lock_guard lock{mutex_};
     try {
         if (listing_) gone_.insert(serial);
@@ -224,13 +224,13 @@ MEMSAVER_INLINE void SourceBooks::forget(std::uint64_t serial) noexcept {
     blocks_.erase(parts);
 }
 
-MEMSAVER_INLINE void SourceBooks::clear() noexcept {
+MEMSAVER_INLINE void SourceIndex::clear() noexcept {
     const std::lock_guard lock{mutex_};
     blocks_.clear();
     files_.clear();
 }
 
-MEMSAVER_INLINE std::unique_ptr<Ticket::Work> SourceBooks::read(std::vector<Unit> units, const SourceReader& reader,
+MEMSAVER_INLINE std::unique_ptr<Ticket::Work> SourceIndex::read(std::vector<Unit> units, const SourceReader& reader,
                                                                 const LiveSet& live, ProgressSink progress) {
     const auto apart = [](const Unit&, const Unit&) { return false; };
     auto work = std::make_unique<RingTransfer>(
@@ -241,18 +241,18 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> SourceBooks::read(std::vector<Unit
     return work;
 }
 
-MEMSAVER_INLINE SourceBooks::Listing::Listing(SourceBooks& books) : books_{books} {
-    const std::lock_guard lock{books_.mutex_};
-    books_.listing_ = true;
+MEMSAVER_INLINE SourceIndex::ListingGuard::ListingGuard(SourceIndex& index) : index_{index} {
+    const std::lock_guard lock{index_.mutex_};
+    index_.listing_ = true;
 }
 
-MEMSAVER_INLINE SourceBooks::Listing::~Listing() {
-    const std::lock_guard lock{books_.mutex_};
-    books_.listing_ = false;
-    books_.gone_.clear();
+MEMSAVER_INLINE SourceIndex::ListingGuard::~ListingGuard() {
+    const std::lock_guard lock{index_.mutex_};
+    index_.listing_ = false;
+    index_.gone_.clear();
 }
 
-MEMSAVER_INLINE SourceBooks::Parts SourceBooks::without_range(const Parts& parts, std::size_t offset, std::size_t bytes,
+MEMSAVER_INLINE SourceIndex::Parts SourceIndex::without_range(const Parts& parts, std::size_t offset, std::size_t bytes,
                                                               Parts& dropped) {
     Parts now;
     now.reserve(parts.size() + 2); // one part may be cut in two, and `insert` may add one
@@ -272,7 +272,7 @@ MEMSAVER_INLINE SourceBooks::Parts SourceBooks::without_range(const Parts& parts
     return now;
 }
 
-MEMSAVER_INLINE void SourceBooks::insert(Parts& parts, Part part) {
+MEMSAVER_INLINE void SourceIndex::insert(Parts& parts, Part part) {
     const auto place = std::lower_bound(parts.begin(), parts.end(), part.offset,
                                         [](const Part& each, std::size_t offset) { return each.offset < offset; });
     parts.insert(place, std::move(part));

@@ -22,9 +22,9 @@ namespace detail {
 /// A block is a row of parts. A part lies in a file, or it is kept: the StoredSlot `rest` saves it as if it were a
 /// block. Bytes in no part have been neither loaded nor saved so far, and become kept at the next save.
 ///
-/// As in StoredBooks, `forget` may be called at any time under locks of the arena, so the mutex is held for bookkeeping
+/// As in BackupIndex, `forget` may be called at any time under locks of the arena, so the mutex is held for bookkeeping
 /// only. Everything else belongs to the thread that runs the slot's operation.
-class SourceBooks {
+class SourceIndex {
 public:
     struct Part {
         std::size_t offset = 0; ///< in the block
@@ -41,7 +41,7 @@ public:
     };
     using Parts = std::vector<Part>; // by offset, without overlap
 
-    SourceBooks(AnyDriver machine, StoreOptions how, bool retain_room);
+    SourceIndex(AnyDriver machine, StoreOptions how, bool retain_room);
 
     /// Returns the kept parts of live blocks that are mapped at least in part. With `take`, first makes all mapped
     /// bytes kept that are not in a file or have changed.
@@ -83,15 +83,15 @@ public:
     LiveSet last; ///< tag and host budget of the last save, for calls without a LiveSet
 
     /// For as long as it lives, records blocks that are given up, because a list of live blocks may still contain them.
-    class Listing {
+    class ListingGuard {
     public:
-        explicit Listing(SourceBooks& books);
-        Listing(const Listing&) = delete;
-        Listing& operator=(const Listing&) = delete;
-        ~Listing();
+        explicit ListingGuard(SourceIndex& index);
+        ListingGuard(const ListingGuard&) = delete;
+        ListingGuard& operator=(const ListingGuard&) = delete;
+        ~ListingGuard();
 
     private:
-        SourceBooks& books_;
+        SourceIndex& index_;
     };
 
 private:
@@ -115,5 +115,5 @@ private:
 } // namespace memsaver::inline v0_2
 
 #ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/source_books.ipp"
+#include "memsaver/backup/source_index.ipp"
 #endif

@@ -1,7 +1,7 @@
-// Definitions of stored_books.hpp.
+// Definitions of backup_index.hpp.
 #pragma once
 
-#include "memsaver/backup/stored_books.hpp"
+#include "memsaver/backup/backup_index.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -16,11 +16,11 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE Unit StoredBooks::unit(const LiveBlock& block) const {
+MEMSAVER_INLINE Unit BackupIndex::unit(const LiveBlock& block) const {
     return {block.address, entries.at(block.serial).location, block.bytes};
 }
 
-MEMSAVER_INLINE std::size_t StoredBooks::add_mapped(const LiveBlock& block, const LiveSet& live,
+MEMSAVER_INLINE std::size_t BackupIndex::add_mapped(const LiveBlock& block, const LiveSet& live,
                                                     std::vector<Unit>& units) const {
     const Unit whole = unit(block);
     std::size_t bytes = 0;
@@ -39,16 +39,16 @@ MEMSAVER_INLINE std::size_t StoredBooks::add_mapped(const LiveBlock& block, cons
     return bytes;
 }
 
-MEMSAVER_INLINE std::size_t StoredBooks::room(const Entry& entry) const noexcept {
+MEMSAVER_INLINE std::size_t BackupIndex::room(const Entry& entry) const noexcept {
     return align_up(entry.skipped + entry.bytes, store->alignment());
 }
 
-MEMSAVER_INLINE void StoredBooks::unsave(Entry& entry) noexcept {
+MEMSAVER_INLINE void BackupIndex::unsave(Entry& entry) noexcept {
     if (entry.saved) saved_bytes -= entry.bytes;
     entry.saved = false;
 }
 
-MEMSAVER_INLINE void StoredBooks::place(const std::vector<LiveBlock>& blocks, const LiveSet& live) {
+MEMSAVER_INLINE void BackupIndex::place(const std::vector<LiveBlock>& blocks, const LiveSet& live) {
     while (const std::size_t missing = place_in_free_room(blocks)) {
         if (made.bytes == 0) made = store->grow(missing, live);
         space.add(made.location, made.bytes);
@@ -56,7 +56,7 @@ MEMSAVER_INLINE void StoredBooks::place(const std::vector<LiveBlock>& blocks, co
     }
 }
 
-MEMSAVER_INLINE std::size_t StoredBooks::place_in_free_room(const std::vector<LiveBlock>& blocks) {
+MEMSAVER_INLINE std::size_t BackupIndex::place_in_free_room(const std::vector<LiveBlock>& blocks) {
     const std::lock_guard lock{mutex};
     std::size_t missing = 0;
     for (const LiveBlock& block : blocks) {
@@ -73,54 +73,55 @@ MEMSAVER_INLINE std::size_t StoredBooks::place_in_free_room(const std::vector<Li
     return missing;
 }
 
-MEMSAVER_INLINE void StoredBooks::sweep() {
+MEMSAVER_INLINE void BackupIndex::sweep() {
     {
         const std::lock_guard lock{mutex};
         if (under_way != 0) return;
-        leaving.reserve(leaving.size() + forgotten);
+        freed_places.reserve(freed_places.size() + forgotten);
         for (auto entry = entries.begin(); forgotten != 0 && entry != entries.end();) {
             const Entry& each = entry->second;
             if (!each.forgotten) {
                 ++entry;
                 continue;
             }
-            if (each.location != 0) leaving.push_back({each.location - each.skipped, room(each)});
+            if (each.location != 0) freed_places.push_back({each.location - each.skipped, room(each)});
             entry = entries.erase(entry);
             forgotten -= 1;
         }
     }
     (void)store->retry();
-    if (leaving.empty()) return;
-    for (; !leaving.empty(); leaving.pop_back()) {
-        space.give(leaving.back().location, leaving.back().bytes);
-        store->discard(leaving.back().location, leaving.back().bytes);
+    if (freed_places.empty()) return;
+    for (; !freed_places.empty(); freed_places.pop_back()) {
+        space.give(freed_places.back().location, freed_places.back().bytes);
+        store->discard(freed_places.back().location, freed_places.back().bytes);
     }
     store->shrink(space);
 }
 
-MEMSAVER_INLINE Status StoredBooks::clear() noexcept {
+MEMSAVER_INLINE Status BackupIndex::clear() noexcept {
     {
         const std::lock_guard lock{mutex};
         entries.clear();
         forgotten = 0;
         saved_bytes = 0;
     }
-    leaving.clear();
+    freed_places.clear();
     made = {};
     space.clear();
     return store->clear();
 }
 
-MEMSAVER_INLINE StoredBooks::UnderWay::UnderWay(std::shared_ptr<StoredBooks> books) : books_{std::move(books)} {
-    books_->sweep();
-    const std::lock_guard lock{books_->mutex};
-    books_->under_way += 1;
+MEMSAVER_INLINE BackupIndex::OperationGuard::OperationGuard(std::shared_ptr<BackupIndex> index)
+    : index_{std::move(index)} {
+    index_->sweep();
+    const std::lock_guard lock{index_->mutex};
+    index_->under_way += 1;
 }
 
-MEMSAVER_INLINE StoredBooks::UnderWay::~UnderWay() {
-    if (!books_) return;
-    const std::lock_guard lock{books_->mutex};
-    books_->under_way -= 1;
+MEMSAVER_INLINE BackupIndex::OperationGuard::~OperationGuard() {
+    if (!index_) return;
+    const std::lock_guard lock{index_->mutex};
+    index_->under_way -= 1;
 }
 
 } // namespace detail

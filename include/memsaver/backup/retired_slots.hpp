@@ -13,7 +13,7 @@ namespace memsaver::inline v0_2 {
 namespace detail {
 
 /// Not thread-safe, except `empty`.
-class SpentSlots {
+class RetiredSlots {
 public:
     /// Closes a slot and drops it. If that fails, keeps it for `retry` and returns the failure.
     Status add(std::shared_ptr<AnySlot> slot) noexcept;
@@ -34,5 +34,5 @@ private:
 } // namespace memsaver::inline v0_2
 
 #ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/spent_slots.ipp"
+#include "memsaver/backup/retired_slots.ipp"
 #endif

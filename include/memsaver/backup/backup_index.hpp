@@ -21,7 +21,7 @@ namespace detail {
 /// Shared by a slot and its tickets. `forget` may be called at any time under locks of the arena: it only records that
 /// the block is gone, and the mutex, which guards what it touches, is held for bookkeeping only. Everything else,
 /// including the store and its free space, belongs to the thread that runs the slot's operation.
-class StoredBooks {
+class BackupIndex {
 public:
     struct Entry {
         Address device = 0; ///< address of the block, once it was saved
@@ -40,7 +40,7 @@ public:
     };
     using Entries = std::unordered_map<std::uint64_t, Entry>;
 
-    StoredBooks(std::shared_ptr<BackupStore> place, StoredSlotOptions how) : store{std::move(place)}, options{how} {}
+    BackupIndex(std::shared_ptr<BackupStore> place, StoredSlotOptions how) : store{std::move(place)}, options{how} {}
 
     [[nodiscard]] Unit unit(const LiveBlock& block) const;
     /// Appends the units of the mapped parts of a block. Returns their size in bytes.
@@ -61,24 +61,24 @@ public:
     std::shared_ptr<BackupStore> store;
     StoredSlotOptions options;
     LocationSpace space;
-    std::vector<Place> leaving; ///< of blocks that are gone; not free yet
-    Room made;                  ///< storage that could not be added to `space` for lack of memory
-    std::mutex mutex;           // guards the members below
+    std::vector<Place> freed_places; ///< of blocks that are gone; not free yet
+    Room made;                       ///< storage that could not be added to `space` for lack of memory
+    std::mutex mutex;                // guards the members below
     Entries entries;
     std::size_t forgotten = 0; ///< entries whose block is gone
     std::size_t under_way = 0; ///< running transfers and preparations; while there are any, no place is freed
     std::atomic<std::size_t> saved_bytes{0};
 
     /// For as long as it lives, places of blocks that are given up are not freed. The constructor sweeps.
-    class UnderWay {
+    class OperationGuard {
     public:
-        explicit UnderWay(std::shared_ptr<StoredBooks> books);
-        UnderWay(UnderWay&&) noexcept = default;
-        UnderWay& operator=(UnderWay&&) = delete;
-        ~UnderWay();
+        explicit OperationGuard(std::shared_ptr<BackupIndex> index);
+        OperationGuard(OperationGuard&&) noexcept = default;
+        OperationGuard& operator=(OperationGuard&&) = delete;
+        ~OperationGuard();
 
     private:
-        std::shared_ptr<StoredBooks> books_;
+        std::shared_ptr<BackupIndex> index_;
     };
 };
 
@@ -87,5 +87,5 @@ public:
 } // namespace memsaver::inline v0_2
 
 #ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/stored_books.ipp"
+#include "memsaver/backup/backup_index.ipp"
 #endif

@@ -1,7 +1,7 @@
-// Definitions of spent_slots.hpp.
+// Definitions of retired_slots.hpp.
 #pragma once
 
-#include "memsaver/backup/spent_slots.hpp"
+#include "memsaver/backup/retired_slots.hpp"
 
 #include <memory>
 #include <new>
@@ -12,7 +12,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE Status SpentSlots::add(std::shared_ptr<AnySlot> slot) noexcept {
+MEMSAVER_INLINE Status RetiredSlots::add(std::shared_ptr<AnySlot> slot) noexcept {
     const Status status = slot->close();
     if (status.ok()) return status;
     try {
@@ -23,7 +23,7 @@ MEMSAVER_INLINE Status SpentSlots::add(std::shared_ptr<AnySlot> slot) noexcept {
     return status;
 }
 
-MEMSAVER_INLINE Status SpentSlots::retry() noexcept {
+MEMSAVER_INLINE Status RetiredSlots::retry() noexcept {
     Status first;
     std::erase_if(slots_, [&](const std::shared_ptr<AnySlot>& slot) {
         const Status status = slot->close();

@@ -1,5 +1,5 @@
 // A slot that could not give everything back is kept, and closed again.
-#include "memsaver/backup/spent_slots.hpp"
+#include "memsaver/backup/retired_slots.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-namespace backup_spent_slots_test {
+namespace backup_retired_slots_test {
 
 using namespace memsaver;
 using namespace memsaver::detail;
@@ -42,10 +42,10 @@ private:
     int& alive_;
 };
 
-TEST_CASE("SpentSlots: keeps what cannot be closed until it can") {
+TEST_CASE("RetiredSlots: keeps what cannot be closed until it can") {
     int alive = 0;
     {
-        SpentSlots slots;
+        RetiredSlots slots;
         CHECK(slots.add(std::make_shared<Stubborn>(0, alive)).ok());
         CHECK(alive == 0);
         CHECK(slots.add(std::make_shared<Stubborn>(2, alive)).code == 7);
@@ -62,4 +62,4 @@ TEST_CASE("SpentSlots: keeps what cannot be closed until it can") {
     CHECK(alive == 0); // its end is theirs
 }
 
-} // namespace backup_spent_slots_test
+} // namespace backup_retired_slots_test
