@@ -323,7 +323,7 @@ bool run(const Arguments& asked) {
     const unsigned total = asked["--cycles"] * asked["--steps"];
     const std::vector<Step> undisturbed = model.steps(total);
     model.begin(asked["--prompt"]);
-    // otherwise the engine itself, not a pause, causes differences
+    // Otherwise the engine itself, not a pause, causes differences.
     const bool repeatable = model.steps(total) == undisturbed;
     const memsaver_info at = device();
     std::printf("{\"machine\":\"%s\",\"backend\":\"%s\"", at.name, ggml_backend_buft_name(buffers()));

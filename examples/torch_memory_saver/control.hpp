@@ -37,7 +37,7 @@ public:
         process_ = ::getpid();
         act_ = std::move(act);
         if (::mkfifo(path_.c_str(), 0600) != 0 && errno != EEXIST) return failure("make");
-        // read-write, so that reads never see end of file
+        // Read-write, so that reads never see end of file.
         const int pipe = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (pipe < 0) return failure("open");
         struct stat what {};
