@@ -221,7 +221,7 @@ public:
             const auto tag = tags.find(row.tag);
             if (tag == tags.end() || over || !counted || row.state == "closed" || row.state == "dropped") continue;
             sums[{row.tag, row.device}].first +=
-                row.used_bytes; // beside it there may be what is left of a try to make it
+                row.used_bytes; // there may be another row, left by a failed attempt to make it
             sums[{row.tag, row.device}].second += row.blocks;
         }
         for (const auto& [whose, sum] : sums) {
