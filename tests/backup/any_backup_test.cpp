@@ -97,8 +97,8 @@ TEST_CASE("AnyPolicy: the slot gets every call and answers for it") {
         slot->prepare(live);
         CHECK(slot->save(live).bytes() == 1);
         CHECK(slot->restore(live).bytes() == 2);
-        CHECK(slot->resumed().ok()); // the wrapped slot has no `resumed`
-        CHECK(slot->close().ok());   // and no `close`
+        CHECK(slot->resumed().ok()); // the wrapped slot's `resumed` returns no status
+        CHECK(slot->close().ok());   // the wrapped slot has no `close`
         slot->forget(7);
         slot->invalidate();
         CHECK(slot->backed_up_bytes() == 42);

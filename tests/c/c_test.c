@@ -600,7 +600,7 @@ static void test_policies(void) {
     CHECK(reads(block, 0, MIB));
     memsaver_destroy(saver);
 
-    options.new_tags = MEMSAVER_NEW_TAGS_WITH_POLICY; // missing: a default policy
+    options.new_tags = MEMSAVER_NEW_TAGS_WITH_POLICY; // a default policy does not count
     OK(memsaver_create(&options, &saver));
     memsaver_arena_options named = MEMSAVER_ARENA_OPTIONS_INIT;
     named.policy = &policies[1];
@@ -650,7 +650,7 @@ static void test_compressed(void) {
             CHECK(reads(block, 42, 8 * MIB));
         }
     }
-    coded.kind = MEMSAVER_ZERO; // compression is invalid for it
+    coded.kind = MEMSAVER_ZERO; // ignores `compressed`
     OK(memsaver_make_tag(saver, "zero", &options));
     OK(memsaver_close(saver));
     memsaver_destroy(saver);
@@ -1345,7 +1345,7 @@ static void test_no_room(void) {
 
 // --- Damaged backups ---
 
-/// Overwrites the first bytes of all unnamed files that this process has open in a folder.
+/// Inverts all bytes of all unnamed files that this process has open in a folder. A second call restores them.
 static int damage_files(const char* folder) {
     int damaged = 0;
     DIR* open_files = opendir("/proc/self/fd");

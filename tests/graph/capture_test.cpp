@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("a capture that is broken by a wait says so, and leaves every
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
-    MemorySaver stranger{machine.driver}; // its captures are not tracked by us: its pause breaks them
+    MemorySaver stranger{machine.driver}; // unaware of captures of `saver`: its pause breaks them
     const Arena away = stranger.arena("away");
     (void)away.allocate(1_MiB);
     void* block = nullptr;
