@@ -1,8 +1,8 @@
-// What do an allocation and its deallocation cost together, with other threads and other blocks around?
+// The cost of an allocation and its deallocation, alongside other threads and other live blocks.
 //
-// A sample is the mean of 16 pairs, each block freed before the next is allocated; the time of a benchmark is the
-// median sample in nanoseconds a pair, over all threads. The other blocks, of 4 KiB, were allocated by the same
-// threads.
+// A sample is the mean of 16 pairs; each block is freed before the next one is allocated. The time of a benchmark is
+// the median sample, in nanoseconds per pair, over all threads. The other blocks, of 4 KiB each, were allocated by the
+// same threads.
 #include "bench.hpp"
 
 #if MEMSAVER_BENCH_CUDART
@@ -24,11 +24,12 @@ constexpr int pairs_in_sample = 16;
 struct Shape {
     int threads;
     std::size_t bytes;
-    std::size_t live; ///< blocks around
-    int samples;      ///< by each thread
+    std::size_t live; ///< other live blocks
+    int samples;      ///< per thread
 };
 
-/// Runs `start(thread)` on every thread, which answers what does one pair; then samples that, on all at the same time.
+/// Runs `start(thread)` on every thread, which returns a function that performs one pair; then samples that function on
+/// all threads concurrently.
 template <class Start>
 void sample(benchmark::State& state, const Shape& shape, Start&& start) {
     std::vector<std::vector<double>> samples(static_cast<std::size_t>(shape.threads));
@@ -72,7 +73,7 @@ void sample(benchmark::State& state, const Shape& shape, Start&& start) {
     if (failed) state.SkipWithError("a thread failed");
 }
 
-enum class Free { plain, stream, idle, ordered }; // ordered: allocated by the stream, too
+enum class Free { plain, stream, idle, ordered }; // ordered: the allocation is in stream order, too
 
 template <Driver D>
 void ours(benchmark::State& state, const D& driver, const Shape& shape, Free how, bool enabled = true) {
@@ -82,7 +83,7 @@ void ours(benchmark::State& state, const D& driver, const Shape& shape, Free how
     std::vector<StreamRef> streams(static_cast<std::size_t>(shape.threads));
     for (StreamRef& stream : streams) check(driver.open_stream(stream), "open a stream");
     sample(state, shape, [&](int thread) {
-        for (std::size_t i = 0; i < others; ++i) (void)arena.allocate(4_KiB); // the saver's end frees them
+        for (std::size_t i = 0; i < others; ++i) (void)arena.allocate(4_KiB); // freed by the saver's end
         const StreamRef stream = streams[static_cast<std::size_t>(thread)];
         return [&arena, &shape, how, stream] {
             void* block = how == Free::ordered ? arena.allocate(shape.bytes, stream) : arena.allocate(shape.bytes);
@@ -108,7 +109,8 @@ void runtime(benchmark::State& state, const Shape& shape, bool ordered) {
     std::atomic<std::size_t> next{0};
     std::vector<cudaStream_t> streams(static_cast<std::size_t>(shape.threads));
     for (cudaStream_t& stream : streams) must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    cudaMemPool_t pool = nullptr; // as its manual advises programs that allocate often: memory stays in it
+    // Configured as the CUDA manual advises programs that allocate often: memory stays in the pool.
+    cudaMemPool_t pool = nullptr;
     must(cudaDeviceGetDefaultMemPool(&pool, 0));
     std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
     must(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
@@ -176,7 +178,7 @@ void register_all(const D& driver) {
                     Shape fewer = shape;
                     fewer.samples = 1000;
                     add("cudaMallocAsync", fewer, [](auto& state, const Shape& s) { runtime(state, s, true); });
-                    fewer.samples = threads == 1 ? 60 : 10; // each pair takes the whole device's lock
+                    fewer.samples = threads == 1 ? 60 : 10; // each pair takes a device-wide lock
                     add("cudaMalloc", fewer, [](auto& state, const Shape& s) { runtime(state, s, false); });
                     if (threads != 1) continue;
                     add("memsaver switched off", fewer,

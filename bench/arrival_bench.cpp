@@ -1,8 +1,8 @@
-// What does one gain by not waiting? The first layer of a streamed resume, beside the driver calls and the one copy
-// that it cannot do without; all layers, beside one plain copy of all; and a pause after saving ahead, beside a pause
-// that drops the bytes. What does a gate cost a graph that is replayed with nothing on its way, at first and after a
-// thousand resumes, beside the same graph without gates? Ours and the baseline take turns, and take turns in going
-// first.
+// The benefit of not waiting: the first layer of a streamed resume, compared with the necessary driver calls and one
+// copy; all layers, compared with one plain copy of everything; and a pause after saving ahead, compared with a pause
+// that drops the bytes. The cost of gates in a graph that is replayed with nothing in flight, initially and after a
+// thousand resumes, compared with the same graph without gates. memsaver and the baseline alternate, and alternate in
+// going first.
 #include "backup_baselines.hpp"
 #include "floor.hpp"
 
@@ -15,13 +15,13 @@ using namespace bench;
 
 constexpr std::size_t layers = 32;
 
-/// On a host machine the same, in little.
+/// Smaller sizes on a host machine.
 template <Driver D>
 constexpr std::size_t sized(std::size_t bytes) {
     return on_host<D> ? bytes / 256 : bytes;
 }
 
-/// A tag with one block, which holds all layers, and a stream that computes.
+/// A tag with one block that contains all layers, and a stream that computes.
 template <Driver D>
 struct Weights {
     Weights(const D& on, AnyPolicy policy, std::size_t size)
@@ -36,7 +36,7 @@ struct Weights {
         for (std::size_t i = 0; i < layers; ++i) options.first.push_back({layer(i), layer_bytes()});
         return options;
     }
-    /// A kernel that touches a layer, in the order of the stream.
+    /// Enqueues a kernel that touches a layer, in stream order.
     void compute(const Arrival& coming, std::size_t i) {
         coming.before(stream.get(), layer(i), layer_bytes());
         check(driver.fill(reinterpret_cast<Address>(layer(i)), 1, 256, stream.get()), "compute");
@@ -54,7 +54,7 @@ struct Weights {
     OwnedEvent event;
 };
 
-/// From the call to the end of the first layer's kernel, and of the last one's.
+/// Measures from the call to the end of the first layer's kernel, and to the end of the last one's.
 template <Driver D>
 void streamed_resume(benchmark::State& state, const D& driver, std::size_t bytes) try {
     use_up_fresh_pages(driver);
@@ -88,7 +88,7 @@ void streamed_resume(benchmark::State& state, const D& driver, std::size_t bytes
     const auto copy_in = [&](bool counts) {
         const double took = milliseconds([&] { floor.resume(); });
         floor.pause();
-        all.in(); // until the device has cleared what was given back: copies are slower meanwhile
+        all.in(); // waits until the device has cleared the released pages, which slows copies
         const double a_layer = milliseconds([&] { one.in(); });
         const double whole = milliseconds([&] { all.in(); });
         if (!counts) return;
@@ -123,7 +123,7 @@ void streamed_resume(benchmark::State& state, const D& driver, std::size_t bytes
     state.SkipWithError(error.what());
 }
 
-/// A pause of what was saved while the engine computed, beside one that drops the bytes.
+/// A pause of a tag saved while the engine computed, compared with a pause that drops the bytes.
 template <Driver D>
 void saved_ahead(benchmark::State& state, const D& driver, std::size_t bytes) try {
     use_up_fresh_pages(driver);
@@ -147,8 +147,8 @@ void saved_ahead(benchmark::State& state, const D& driver, std::size_t bytes) tr
     PlainCopy<D> copy{driver, theirs.block.data(), bytes};
     const auto pause_theirs = [&](bool counts) {
         check(driver.fill(reinterpret_cast<Address>(theirs.block.data()), 1, bytes, theirs.stream.get()), "compute");
-        theirs.finish(); // memory that is in use: a host machine's pages come when touched
-        copy.out();      // what gives pages back takes longer on a device that has had none to clear for a while
+        theirs.finish(); // memory in use: pages of a host machine are mapped when touched
+        copy.out();      // releasing pages takes longer on a device that has not cleared any for a while
         const double took = milliseconds([&] { theirs.saver.pause("weights"); });
         theirs.saver.resume("weights");
         if (counts) drop.push_back(took);
@@ -197,7 +197,7 @@ void gates(benchmark::State& state, const D& driver) try {
     };
     const Graph with = captured(true);
     const Graph without = captured(false);
-    const auto replay_us = [&](const Graph& graph) { // one replay after the other, as a decoder's
+    const auto replay_us = [&](const Graph& graph) { // back-to-back replays, as in a decoder
         return 1000 / double{replays} * milliseconds([&] {
                    for (int i = 0; i < replays; ++i) {
                        graph.launch(weights.stream.get());

@@ -1,5 +1,4 @@
-// What backups are measured beside: one plain pinned copy, raw direct I/O, cudaMallocHost. Knows no tags and no
-// policies.
+// Baselines for backups: one plain pinned copy, raw direct I/O, cudaMallocHost. Independent of tags and policies.
 #pragma once
 
 #include "bench.hpp"
@@ -18,9 +17,9 @@
 
 namespace bench {
 
-/// A machine's first touch of its memory can be far slower than all later ones: virtual machines grow as they are used,
-/// and shrink again when memory has been free for a while. Touches `bytes`, or three quarters of what the system would
-/// give if that is less, and frees them: what is taken right after is there.
+/// The first touch of a machine's memory can be far slower than later ones: virtual machines grow as memory is used,
+/// and shrink when memory has been free for a while. Touches `bytes`, or three quarters of the available memory if that
+/// is less, and frees them, so that allocations right after this are fast.
 template <Driver D>
 void warm_host_memory(const D& driver, std::size_t bytes, unsigned threads = 16) {
     if (on_host<D>) return;
@@ -43,7 +42,7 @@ void warm_host_memory(const D& driver, std::size_t bytes, unsigned threads = 16)
     check(driver.unmap_host(pages, bytes), "unmap host pages");
 }
 
-/// Copies of a whole range to and from one pinned buffer of its size.
+/// Copies a whole range to and from one pinned buffer of its size.
 template <Driver D>
 class PlainCopy {
 public:
@@ -76,7 +75,8 @@ private:
     OwnedEvent event_;
 };
 
-/// A file of the same kind as a backup's, written and read by as many threads in as large parts, and nothing else.
+/// A file of the same kind as a backup's, written and read by the same number of threads in parts of the same size,
+/// with nothing else.
 template <Driver D>
 class RawFile {
 public:
@@ -87,7 +87,7 @@ public:
             std::fill_n(buffers_.back().data(), part, std::byte{0x5A});
         }
     }
-    /// Into a new file, whose room is taken first.
+    /// Writes to a new file, whose space is preallocated.
     void write() {
         check(file_.open(driver_, directory_.c_str()), "open a file");
         check(driver_.allocate_file(file_.get(), 0, bytes_), "take room in a file");
@@ -130,7 +130,7 @@ private:
 };
 
 #if MEMSAVER_BENCH_CUDART
-/// What programs do that know nothing better: cudaMallocHost and one copy, in milliseconds. Not freeing it.
+/// The naive approach: cudaMallocHost and one copy, in milliseconds. Excludes freeing it.
 inline double allocate_and_copy(const void* device, std::size_t bytes) {
     const auto must = [](cudaError_t error) {
         if (error != cudaSuccess) throw std::runtime_error{cudaGetErrorString(error)};

@@ -1,7 +1,7 @@
-// What do backups cost, beside what the same bytes cost without them? A question for each function below; ours and the
-// baseline take turns, and take turns in going first. GB are 10^9 bytes.
+// The cost of backups, compared with moving the same bytes without them. Each function below answers one question.
+// memsaver and the baseline alternate, and alternate in going first. GB are 10^9 bytes.
 //
-// MEMSAVER_BENCH_DIR says where files are made (/var/tmp).
+// MEMSAVER_BENCH_DIR is the directory for files (default /var/tmp).
 #include "backup_baselines.hpp"
 
 #include <cstdlib>
@@ -11,7 +11,7 @@ namespace {
 
 using namespace bench;
 
-/// On a host machine the same, in little.
+/// Smaller sizes on a host machine.
 template <Driver D>
 constexpr std::size_t sized(std::size_t bytes) {
     return on_host<D> ? bytes / 256 : bytes;
@@ -46,13 +46,13 @@ struct Tag {
     void* first = nullptr;
 };
 
-/// What one side of a comparison took, each time.
+/// The times of one side of a comparison.
 struct Times {
     std::vector<double> out;
     std::vector<double> in;
 };
 
-/// The first pause, with nothing prepared: host memory is taken, pinned and filled.
+/// The first pause without preparation: host memory is allocated, pinned and filled.
 template <Driver D>
 void first_pause(benchmark::State& state, const D& driver, std::size_t bytes, unsigned threads) {
     std::vector<double> out;
@@ -82,8 +82,8 @@ void first_pause_elsewhere(benchmark::State& state, const CudaDriver& driver, st
 }
 #endif
 
-/// Host memory that is there already, because it was prepared (every sample has a saver of its own) or retained from
-/// the pause before. Beside one pinned copy and a pause or resume that drops the bytes.
+/// Host memory that already exists, because it was prepared (every sample has its own saver) or retained from the
+/// previous pause. Compared with one pinned copy, and with a pause or resume that drops the bytes.
 template <Driver D>
 void ready_memory(benchmark::State& state, const D& driver, const Shape& shape, bool prepared) {
     use_up_fresh_pages(driver);
@@ -142,7 +142,7 @@ void ready_memory(benchmark::State& state, const D& driver, const Shape& shape, 
     if (prepared) counters["prepare_ms"] = median(prepare);
 }
 
-/// Bytes that are saved once: later pauses copy nothing. Beside a pause that drops them.
+/// Bytes that are saved once: later pauses copy nothing. Compared with a pause that drops them.
 template <Driver D>
 void saved_once(benchmark::State& state, const D& driver, const Shape& shape) {
     use_up_fresh_pages(driver);
@@ -175,7 +175,7 @@ void saved_once(benchmark::State& state, const D& driver, const Shape& shape) {
     state.counters["times_discard"] = median(mine.out) / median(baseline.out);
 }
 
-/// Ordinary host memory behind a ring of at most 512 MiB of pinned memory.
+/// Pageable host memory behind a ring of at most 512 MiB of pinned memory.
 template <Driver D>
 void ring(benchmark::State& state, const D& driver, std::size_t bytes) {
     std::vector<double> cold;
@@ -196,7 +196,7 @@ void ring(benchmark::State& state, const D& driver, std::size_t bytes) {
     state.counters["in_gbps"] = gbps(bytes, median(warm.in));
 }
 
-/// A fresh file each time, whose room is taken first, beside one that only the same threads write and read.
+/// A new file each time, with preallocated space, compared with a file that the same threads only write and read.
 template <Driver D>
 void file(benchmark::State& state, const D& driver, std::size_t bytes) {
     const char* asked = std::getenv("MEMSAVER_BENCH_DIR");
@@ -236,7 +236,7 @@ void file(benchmark::State& state, const D& driver, std::size_t bytes) {
     counters["ratio_in"] = median(baseline.in) / median(mine.in);
 }
 
-/// Host memory that goes back after each resume: is it all of it, and what does giving it back cost?
+/// Host memory that is freed after each resume: whether all of it is freed, and what freeing costs.
 template <Driver D>
 void given_back(benchmark::State& state, const D& driver, std::size_t bytes) {
     use_up_fresh_pages(driver);

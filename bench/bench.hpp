@@ -1,5 +1,5 @@
-// What the benchmarks share: the machine they run on, told in their results, and order statistics.
-// Does not know what is measured.
+// Shared by the benchmarks: the machine they run on, reported in their results, and order statistics. Independent of
+// the measurements.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -23,11 +23,11 @@
 namespace bench {
 
 using namespace memsaver;
-using namespace memsaver::detail; // what is measured beside the library is made of its parts
+using namespace memsaver::detail; // baselines are built from the library's internal parts
 using Clock = std::chrono::steady_clock;
 
-/// Without a GPU the benchmarks still run, shorter and on a host machine of which they touch no page, so that they
-/// cannot rot; the times that they print are then no result, but what they count is.
+/// Without a GPU, benchmarks still run, shorter and on a host machine whose pages they do not touch, so that they stay
+/// tested. Their times are then meaningless, but their counts are valid.
 template <class D>
 inline constexpr bool on_host = std::is_same_v<D, HostDriver>;
 inline constexpr std::size_t host_capacity = 128_GiB;
@@ -39,7 +39,7 @@ double milliseconds(Act&& act) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-/// The value below which the share `q` of `values` lies; 0 if there are none.
+/// Returns the value below which the share `q` of `values` lies; 0 if there are none.
 inline double quantile(std::vector<double> values, double q) {
     if (values.empty()) return 0;
     const auto at = static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5);
@@ -60,7 +60,7 @@ double used_bytes(const D& driver) {
     return static_cast<double>(memory.total_bytes - memory.free_bytes);
 }
 
-/// The process' resident bytes.
+/// Returns the process' resident bytes.
 inline double resident_bytes() {
     std::ifstream file{"/proc/self/statm"};
     long long size = 0;
@@ -69,15 +69,15 @@ inline double resident_bytes() {
     return static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-/// The second machine of the kind at hand, if there is one.
+/// Returns a second machine of the same kind, if there is one.
 inline std::optional<CudaDriver> second_machine(const CudaDriver&) {
     if (CudaDriver::device_count() < 2) return {};
     return CudaDriver{1};
 }
 inline std::optional<HostDriver> second_machine(const HostDriver&) { return HostDriver{host_capacity, {.device = 1}}; }
 
-/// Pages that nobody has used since the machine started cost less to take than all later ones. Takes every page once,
-/// so that what is measured next, and last, meets the same.
+/// Pages never used since the machine started are faster to allocate than all later ones. Allocates every page once, so
+/// that all later measurements have the same conditions.
 template <Driver D>
 void use_up_fresh_pages(const D& driver) {
     if constexpr (!on_host<D>) {
@@ -90,7 +90,7 @@ void use_up_fresh_pages(const D& driver) {
     }
 }
 
-/// Calls `register_all(driver)` with the machine at hand, then runs what it registered.
+/// Calls `register_all(driver)` with a driver of this machine, then runs the registered benchmarks.
 template <class RegisterAll>
 int run(int argc, char** argv, RegisterAll&& register_all) {
     benchmark::Initialize(&argc, argv);
@@ -113,8 +113,8 @@ int run(int argc, char** argv, RegisterAll&& register_all) {
     return 0;
 }
 
-/// For those that time themselves: one iteration of the benchmark is one sample, and the samples are counted, not
-/// chosen by how long they take.
+/// For benchmarks that time themselves: each iteration is one sample, and the number of samples is fixed rather than
+/// derived from their duration.
 inline benchmark::internal::Benchmark* fixed(benchmark::internal::Benchmark* one, int iterations) {
     return one->UseManualTime()->Iterations(iterations)->Unit(benchmark::kMillisecond);
 }

@@ -1,4 +1,4 @@
-// Bytes like those of a model's weights, for what codes them. Knows no tags.
+// Bytes similar to a model's weights, as input for compression. Independent of tags.
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
@@ -10,7 +10,7 @@
 
 namespace bench {
 
-/// 64 MiB of bf16, normal with sigma 0.02, to be used over and over: more than a codec looks at.
+/// Returns 64 MiB of bf16, normally distributed with sigma 0.02, to be repeated; longer than a codec's window.
 inline std::vector<unsigned char> bf16_weights() {
     using namespace memsaver::literals;
     std::mt19937 random{7};

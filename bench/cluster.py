@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures examples/cluster: what an update of a sleeping rollout costs, beside one plain copy and one broadcast.
+"""Measures examples/cluster: the cost of updating a paused rollout, compared with one plain copy and one broadcast.
 
     bench/cluster.py --program build/gpu/examples/cluster/cluster [--ranks 2,4] [--bytes 8589934592] [--rounds 2]
 
-Runs it by mpirun with each number of ranks, whose threads may use all cores (Open MPI binds two ranks to a core each), and
-writes <out>/<date>-<gpu>x<ranks>-cluster.json. Options of mpirun come from
-the environment (OMPI_MCA_...). Exits 1 if a run fails.
+Runs the program by mpirun with each number of ranks. Its threads may use all cores (by default, Open MPI binds two
+ranks to one core each). Writes <out>/<date>-<gpu>x<ranks>-cluster.json. Options of mpirun come from the environment
+(OMPI_MCA_...). Exits with 1 if a run fails.
 """
 import argparse
 import json

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Measures what including and using memsaver costs to compile, and compares trees.
+"""Measures the compile time of including and using memsaver, and compares trees.
 
     bench/compile_time.py --tree before=v0.1.0 --tree after=include --output bench/results/<date>-compile_time.json
 
-A tree is LABEL=WHERE: a folder of headers, or a revision whose headers are taken out of git. Sources: `include` is one
-line, `gpu` a program of ten lines on a GPU's driver, `both` the same on the host's too. Each is compiled by each compiler
-to an object file with -O2; a figure is the median of the CPU seconds, user and system, of the compiler and what it
-starts. Rounds go through all trees in turn, so that whatever else the machine does meets them alike.
+A tree is LABEL=WHERE, where WHERE is a folder of headers, or a revision whose headers are extracted from git. Sources:
+`include` is one line, `gpu` a program of ten lines on a GPU's driver, `both` the same on the host's driver too. Each
+compiler compiles each source to an object file with -O2. A figure is the median of the CPU seconds, user and system, of
+the compiler and its child processes. Rounds alternate between the trees, so that other load on the machine affects all
+equally.
 
---compiled measures also the form with -DMEMSAVER_COMPILED, in trees that know it, without the toolkit's headers.
+--compiled also measures the form with -DMEMSAVER_COMPILED, in trees that support it, without the toolkit's headers.
 """
 import argparse
 import datetime
@@ -52,7 +53,7 @@ SOURCES = {
 
 
 def extract(revision, folder):
-    """The headers of a revision, without a second work tree."""
+    """Extracts the headers of a revision, without a second work tree."""
     packed = folder / "include.tar"
     done = subprocess.run(["git", "-C", str(ROOT), "archive", "-o", str(packed), revision, "include"],
                           capture_output=True, text=True, check=False)
@@ -64,7 +65,7 @@ def extract(revision, folder):
 
 
 def commit_of(folder):
-    """What a folder of headers was checked out from; "unknown" for a copy."""
+    """Returns the commit from which a folder of headers was checked out; "unknown" for a copy."""
     commit = output_of("git", "-C", str(folder), "rev-parse", "--short=12", "HEAD")
     if commit and output_of("git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain", "--", "."):
         commit += "+changes"
@@ -72,7 +73,7 @@ def commit_of(folder):
 
 
 def trees_of(wanted, work):
-    """{label: (folder, commit)}"""
+    """Returns {label: (folder, commit)}."""
     trees = {}
     for pair in wanted:
         label, equals, where = pair.partition("=")
@@ -95,7 +96,8 @@ def knows_compiled(folder):
 
 
 def cpu_seconds(command):
-    """Of a process and all that it waited for. None of ours may end meanwhile: the counter is for all children."""
+    """Returns the CPU seconds of a process and all its children. The counter covers all child processes, so no other
+    may end during the call."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -105,7 +107,7 @@ def cpu_seconds(command):
 
 
 def measure(options, trees, work):
-    """The rows: one for each compiler, form, source and tree."""
+    """Returns the rows: one for each compiler, form, source and tree."""
     for name, text in SOURCES.items():
         (work / f"{name}.cpp").write_text(text, encoding="utf-8")
     toolkit = ["-isystem", str(options.toolkit_include)] if options.toolkit_include else []
@@ -139,7 +141,7 @@ def context_of(options, trees):
         "compilers": {each: output_of(each, "--version").split("\n")[0] for each in options.compilers.split()},
         "cpu": cpu[1] if cpu else "unknown",
         "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),  # other work beside this one costs caches, and so CPU seconds
+        "load": round(os.getloadavg()[0], 2),  # other load costs caches, and so CPU seconds
         "flags": " ".join(FLAGS),
         "toolkit_headers": options.toolkit_include is not None,
         "rounds": options.rounds,
@@ -148,7 +150,7 @@ def context_of(options, trees):
 
 
 def table(rows, labels):
-    """A line for each thing that was compiled; the ratio is the last tree's to the first's."""
+    """Returns one line for each compiled source; the ratio is the last tree's time to the first's."""
     first, last = labels[0], labels[-1]
     ratio = f"{last}/{first}" if first != last else ""
     yield f"{'CPU seconds':<32}" + "".join(f"{label:>10}" for label in labels) + f"  {ratio}".rstrip()
@@ -158,7 +160,8 @@ def table(rows, labels):
     for key, of in found.items():
         cells = (f"{of[label]:10.2f}" if label in of else f"{'-':>10}" for label in labels)
         line = f"{' '.join(key):<32}" + "".join(cells)
-        # The compiled form replaces the other one: where the first tree lacks it, it is compared with what there was.
+        # The compiled form replaces the header-only form: if the first tree lacks it, compare with its header-only
+        # form.
         base = of.get(first) or found[(key[0], "header-only", key[2])][first]
         yield line + (f"  {of[last] / base:.3f}" if ratio and last in of else "")
 

@@ -1,6 +1,6 @@
-// What does a coded backup cost, and what does it save? bf16 weights (normal, sigma 0.02), beside the same tag with a
-// plain HostBackup and beside one plain pinned copy, in the same run. All of them on a quiet device. Of first pauses,
-// which take host memory anew and differ most, the median of three of each kind.
+// The cost and the savings of a compressed backup of bf16 weights (normal, sigma 0.02), compared with the same tag with
+// a plain HostBackup and with one plain pinned copy, in the same run. All run on a quiet device. First pauses, which
+// allocate host memory and vary most, are the median of three of each kind.
 #include "backup_baselines.hpp"
 #include "bf16_weights.hpp"
 #include "memsaver/backup/compressed.hpp"
@@ -20,10 +20,10 @@ struct Times {
     double kept = 0;
 };
 
-/// What was given back before has been cleared: the device does that with its copy engines.
+/// Waits until the device has cleared previously released pages, which it does with its copy engines.
 void quiet() { std::this_thread::sleep_for(std::chrono::milliseconds{300}); }
 
-/// A tag of weights, which no pause has seen yet.
+/// A tag of weights that has never been paused.
 template <Driver D>
 class Weights {
 public:
@@ -58,7 +58,7 @@ double first_pause(const D& driver, const AnyPolicy& policy, std::size_t bytes,
     return weights.pause();
 }
 
-/// A first pause, then prepared ones.
+/// Measures a first pause, then prepared ones.
 template <Driver D>
 Times measure(benchmark::State& state, const D& driver, const AnyPolicy& policy, std::size_t bytes,
               const std::vector<unsigned char>& content, std::vector<double>* out, std::vector<double>* in) {
@@ -70,7 +70,7 @@ Times measure(benchmark::State& state, const D& driver, const AnyPolicy& policy,
         for (int i = 0; i < 6; ++i) {
             const double one_way = milliseconds([&] { copy.out(); });
             const double other_way = milliseconds([&] { copy.in(); });
-            if (i == 0) continue; // the first is no measure
+            if (i == 0) continue; // discards the first sample as warm-up
             out->push_back(one_way);
             in->push_back(other_way);
         }

@@ -1,5 +1,5 @@
-// Do two devices pause and resume at the same time? Beside one of them alone, and beside what the driver's own calls do
-// on two devices from two threads; all take turns.
+// Whether two devices pause and resume concurrently, compared with one of them alone, and with the driver's own calls
+// on two devices from two threads. All alternate.
 #include "floor.hpp"
 
 #include "memsaver/driver/owned.hpp"
@@ -71,7 +71,7 @@ void driver_alone(benchmark::State& state, const D& first, const D& other, std::
     });
 }
 
-/// Bytes that wait on the other device, prepared: beside plain copies of as many between the two.
+/// Prepared backups on the other device, compared with plain copies of the same size between the two.
 template <Driver D>
 void peer_backup(benchmark::State& state, const D& first, const D& other, std::size_t bytes) {
     MemorySaver<D> saver{first};
@@ -93,7 +93,7 @@ void peer_backup(benchmark::State& state, const D& first, const D& other, std::s
     };
     saver.prepare("parked");
     std::vector<double> out, in, plain_out, plain_in, pages;
-    Floor<D> floor{first, bytes, 1_GiB}; // what giving the pages back and taking them costs by itself
+    Floor<D> floor{first, bytes, 1_GiB}; // the cost of releasing and mapping the pages alone
     for (auto _ : state) {
         plain_out.push_back(copy(target, block));
         plain_in.push_back(copy(block, target));

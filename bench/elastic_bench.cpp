@@ -1,4 +1,5 @@
-// What does it cost to commit and release elastic memory? Beside the driver's own calls on handles of the same size.
+// The cost of committing and releasing elastic memory, compared with the driver's own calls on handles of the same
+// size.
 #include "bench.hpp"
 
 #include <string>
@@ -8,7 +9,7 @@ namespace {
 
 using namespace bench;
 
-/// The calls that it takes, one handle a step.
+/// The necessary driver calls, with one handle per step.
 template <Driver D>
 class Raw {
 public:
@@ -42,7 +43,7 @@ private:
     std::vector<PageHandle> handles_;
 };
 
-/// All of it in one call each, or a call for each step.
+/// Commits and releases everything in one call each, or with one call per step.
 template <Driver D>
 void cycle(benchmark::State& state, const D& driver, std::size_t bytes, std::size_t step, bool step_by_step) {
     use_up_fresh_pages(driver);

@@ -1,5 +1,5 @@
-// What does it cost that one tag steps aside for another? Beside both copies, plain and pinned, at the same time,
-// beside a pause followed by a resume, and, where no bytes are kept, beside the driver's own calls.
+// The cost of an exchange of two tags, compared with both plain pinned copies at the same time, with a pause followed
+// by a resume, and, if no bytes are kept, with the driver's own calls.
 #include "backup_baselines.hpp"
 
 #include <functional>
@@ -8,13 +8,13 @@ namespace {
 
 using namespace bench;
 
-/// On a host machine the same, in little.
+/// Smaller sizes on a host machine.
 template <Driver D>
 constexpr std::size_t sized(std::size_t bytes) {
     return on_host<D> ? bytes / 64 : bytes;
 }
 
-/// Two tags with one block each, of which one is away.
+/// Two tags with one block each, one of which is paused.
 template <Driver D>
 struct Pair {
     Pair(const D& driver, const AnyPolicy& policy, std::size_t bytes) : saver{driver} {
@@ -35,11 +35,11 @@ struct Pair {
     }
 
     MemorySaver<D> saver;
-    bool here = false; ///< "a"
+    bool here = false; ///< whether "a" is resident
     Report last;
 };
 
-/// One plain pinned copy of each direction, both under way at the same time.
+/// One plain pinned copy in each direction, both in flight at the same time.
 template <Driver D>
 class BothCopies {
 public:
@@ -53,7 +53,7 @@ public:
             check(events_[i].open(driver_, streams_[i].get()), "open an event");
         }
     }
-    /// Until the slower one has arrived.
+    /// Waits for the slower one.
     double copy() {
         return milliseconds([&] {
             check(driver_.copy_to_host(here_.data(), out_, bytes_, streams_[0].get()), "copy out");
@@ -75,7 +75,7 @@ private:
     OwnedEvent events_[2];
 };
 
-/// All but `left` bytes of a device, taken.
+/// Allocates all except `left` bytes of a device.
 template <Driver D>
 std::vector<PageHandle> fill_up(const D& driver, std::size_t left) {
     std::vector<PageHandle> handles;
@@ -86,7 +86,7 @@ std::vector<PageHandle> fill_up(const D& driver, std::size_t left) {
     return handles;
 }
 
-/// Both keep their bytes, and there is no room beside them.
+/// Both tags keep their bytes, and the device has memory for only one of them.
 template <Driver D>
 void kept(benchmark::State& state, const D& driver, std::size_t bytes) {
     std::vector<double> exchange;
@@ -98,7 +98,7 @@ void kept(benchmark::State& state, const D& driver, std::size_t bytes) {
         for (int i = 0; i < 12; ++i) copies.push_back(plain.copy());
     }
     Pair<D> pair{driver, HostBackup{}, bytes};
-    for (int i = 0; i < 4; ++i) (void)pair.exchange(); // host memory of both is there then
+    for (int i = 0; i < 4; ++i) (void)pair.exchange(); // allocates the host memory of both
     const auto beside = fill_up(driver, 1_GiB);
     for (auto _ : state) {
         exchange.push_back(pair.exchange());
@@ -115,7 +115,7 @@ void kept(benchmark::State& state, const D& driver, std::size_t bytes) {
     state.counters["over_pause_then_resume"] = median(exchange) / median(in_turn);
 }
 
-/// Neither keeps anything: pages pass, and that is all. Beside the driver's own calls on handles of 1 GiB.
+/// Neither tag keeps bytes: pages are only handed over. Compared with the driver's own calls on handles of 1 GiB.
 template <Driver D>
 void dropped(benchmark::State& state, const D& driver, std::size_t bytes) {
     use_up_fresh_pages(driver);

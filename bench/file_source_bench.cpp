@@ -1,7 +1,6 @@
-// What does a model cost that comes from a file? Loads and resumes of a FileSource, of a file that the page cache does
-// not have (cold) and of one that it has (warm), beside raw direct reads of the same file by as many threads, and
-// beside one plain pinned copy. Ours and the baselines take turns. MEMSAVER_BENCH_DIR says where the file is made
-// (/var/tmp).
+// The cost of a model from a file: loads and resumes of a FileSource, from a file outside the page cache (cold) and in
+// it (warm), compared with raw direct reads of the same file by the same number of threads, and with one plain pinned
+// copy. memsaver and the baselines alternate. MEMSAVER_BENCH_DIR is the directory for the file (default /var/tmp).
 #include "backup_baselines.hpp"
 
 #include <cstdlib>
@@ -21,7 +20,7 @@ std::string directory() {
     return asked != nullptr ? asked : "/var/tmp";
 }
 
-/// A file of this process's own, which goes with it.
+/// A file of this process, removed with it.
 class Model {
 public:
     explicit Model(std::size_t bytes)
@@ -43,7 +42,7 @@ public:
     Model& operator=(const Model&) = delete;
     ~Model() { (void)::unlink(path_.c_str()); }
 
-    /// Out of the page cache, or into it.
+    /// Drops the file from the page cache, or reads it into the cache.
     void set_warm(bool warm) const {
         const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
         if (file < 0) throw std::runtime_error{"cannot open " + path_};
@@ -65,7 +64,7 @@ private:
     std::size_t bytes_;
 };
 
-/// The whole file, past the page cache where that can be, by so many threads, and nothing else.
+/// Reads the whole file, with direct I/O if possible, by several threads, and does nothing else.
 template <Driver D>
 class RawReads {
 public:
@@ -137,9 +136,9 @@ void file_source(benchmark::State& state, const D& driver, std::size_t bytes, un
     counters["resume_ms"] = median(resume);
     counters["raw_direct_ms"] = median(reads);
     counters["plain_copy_ms"] = median(copies);
-    counters["load_of_raw"] = median(reads) / median(load); // of the raw reads' speed
+    counters["load_of_raw"] = median(reads) / median(load); // share of the raw reads' speed
     counters["resume_of_raw"] = median(reads) / median(resume);
-    counters["load_of_copy"] = median(copies) / median(load); // of the plain copy's
+    counters["load_of_copy"] = median(copies) / median(load); // share of the plain copy's speed
     counters["resume_of_copy"] = median(copies) / median(resume);
 } catch (const std::exception& error) {
     state.SkipWithError(error.what());

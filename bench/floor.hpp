@@ -1,4 +1,4 @@
-// The driver calls that a pause and a resume cannot do without: what ours are measured beside. Knows no saver.
+// The driver calls that a pause and a resume need at least: the baseline. Independent of savers.
 #pragma once
 
 #include "bench.hpp"
@@ -8,7 +8,7 @@
 
 namespace bench {
 
-/// Addresses whose pages come in handles of `split` bytes, and go. It does not wait for the device.
+/// A range of addresses that is mapped and unmapped in handles of `split` bytes. Does not wait for the device.
 template <Driver D>
 class Floor {
 public:

@@ -1,4 +1,4 @@
-// Does memory stay whole over a thousand cycles, and what do many small tensors take?
+// Fragmentation over a thousand cycles, and the memory overhead of many small tensors.
 #include "bench.hpp"
 
 #include <cmath>
@@ -9,13 +9,13 @@ namespace {
 
 using namespace bench;
 
-/// Blocks of random sizes, as many bytes as are wanted, freed in random order.
+/// Keeps a given number of bytes in blocks of random sizes, and frees them in random order.
 class Program {
 public:
     Program(Arena arena, std::size_t wanted, std::size_t largest)
         : arena_{std::move(arena)}, wanted_{wanted}, log_largest_{std::log2(static_cast<double>(largest))} {}
 
-    /// Frees a share of what lives and allocates until `wanted` bytes do.
+    /// Frees a share of the live blocks, then allocates until `wanted` bytes are live.
     void churn(double share) {
         for (auto n = static_cast<std::size_t>(share * static_cast<double>(blocks_.size())); n != 0; --n) free_one();
         while (live_ < wanted_) {
@@ -75,7 +75,7 @@ void cycles(benchmark::State& state, const D& driver) try {
                 saver.pause();
                 device_last = used_bytes(driver);
                 resident_last = resident_bytes();
-                if (i == count / 20) { // the program's and the driver's own tables have grown by now
+                if (i == count / 20) { // the tables of program and driver have reached their size
                     device_first = device_last;
                     resident_first = resident_last;
                 }

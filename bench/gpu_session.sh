@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one go: builds, tests, checks memory, measures, shows the demo. For a machine with a
-# GPU, a CUDA toolkit, CMake, a C++20 compiler, doctest and Google Benchmark (or CMAKE_PREFIX_PATH says where the last
-# two are). Fetches nothing. About twelve minutes on 16 cores. MEMSAVER_BENCH_DIR: where the benchmark of file backups
-# makes its files, 4 GiB at a time (/var/tmp).
+# Runs everything that needs a GPU: builds, tests, checks memory, measures, runs the demo. Requires a GPU, a CUDA
+# toolkit, CMake, a C++20 compiler, doctest and Google Benchmark (set CMAKE_PREFIX_PATH if the last two are not
+# installed in default locations). Downloads nothing. Takes about twelve minutes on 16 cores. MEMSAVER_BENCH_DIR: the
+# directory in which the benchmark of file backups creates its files, 4 GiB at a time (/var/tmp).
 #
 #   bench/gpu_session.sh <folder> [step...]    steps: build gpu sanitizer bench demo host
 #
-# Into <folder>: a log for each step, and the benchmarks' JSON. A table comes last.
+# Writes a log for each step and the benchmarks' JSON to <folder>. Ends with a table.
 # shellcheck disable=SC2317 # the steps are called by name
 set -uo pipefail
 if (($# == 0)); then
@@ -28,7 +28,7 @@ step_gpu() { ctest --test-dir "$build" -L gpu --output-on-failure --no-tests=err
 
 step_host() { ctest --test-dir "$build" -L host --parallel "$cores" --timeout 120 --output-on-failure; }
 
-# Without the tests that take the whole device's memory, or keep a kernel waiting: they would take all of the time.
+# Excludes the tests that allocate the whole device's memory or keep a kernel waiting: they would take all of the time.
 step_sanitizer() {
     local sanitizer=/usr/local/cuda/bin/compute-sanitizer
     ! command -v compute-sanitizer >/dev/null || sanitizer=$(command -v compute-sanitizer)

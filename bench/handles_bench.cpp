@@ -1,6 +1,6 @@
-// In how large handles should a large block lie? The driver's own calls, in handles of several sizes that take turns,
-// with and without rests between the calls: the driver clears pages that were given back at its leisure, and `create`
-// waits for what is not clear yet. Decision 3 says what follows.
+// The best handle size for a large block. Runs the driver's own calls with handles of several sizes in turn, with and
+// without pauses between the calls, because the driver clears released pages in the background, and `create` waits for
+// pages that are not yet cleared. Decision 3 draws the conclusion.
 #include "bench.hpp"
 #include "floor.hpp"
 
@@ -16,7 +16,7 @@ namespace {
 
 using namespace bench;
 
-/// One size of handles, and what its turns took.
+/// One handle size and its measured turns.
 template <Driver D>
 struct Turns {
     std::unique_ptr<Floor<D>> pages;
@@ -31,7 +31,7 @@ double mean(const std::vector<double>& values) {
            static_cast<double>(std::max<std::size_t>(values.size(), 1));
 }
 
-/// Twice in a row, so that the second finds what its like has left; only that one counts.
+/// Runs twice in a row, so that the second run finds the state that the same size leaves; only the second one counts.
 template <Driver D>
 void take_turn(const D& driver, Turns<D>& turns, std::chrono::milliseconds rest) {
     for (const bool counts : {false, true}) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the tests that want a GPU under compute-sanitizer's memcheck, and keeps what it says.
+"""Runs the tests that need a GPU under compute-sanitizer's memcheck, and records its output.
 
     bench/memcheck.py [--build build/gpu] [--out bench/results] [--seconds 300] [--tests REGEX]
 
-Writes <out>/<date>-<gpu>-memcheck.txt: a line for each test, and what memcheck printed where it found something. Tests
-whose kernels touch paused memory on purpose are left out, and those that want launches which do not wait: here they do.
-Calls that the driver refuses are no errors: tests ask for refusals. Ends with 1 if any test failed or memcheck found
-anything, or if not all were done in --seconds.
+Writes <out>/<date>-<gpu>-memcheck.txt: one line for each test, and memcheck's output if it found an error. Excludes
+tests whose kernels touch paused memory on purpose, and tests that need launches that do not wait, because memcheck
+makes them wait. Calls that the driver refuses are not errors: tests provoke refusals. Exits with 1 if any test failed,
+memcheck found an error, or not all tests finished within --seconds.
 """
 import argparse
 import json
@@ -34,7 +34,7 @@ def tests_of(build, pattern):
 
 
 def check(name, command, properties, ends):
-    """One test: its name, the verdict, seconds, what was printed if it is not well."""
+    """Runs one test. Returns its name, the verdict, the seconds, and its output unless it passed."""
     if command is None:
         return name, "not built", 0.0, ""
     begun = time.monotonic()
@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--tests", default="gpu", help="as ctest -R takes it")
     options = parser.parse_args()
     about, ends = machine(), time.monotonic() + options.seconds
-    # One after the other, for they look at the device's memory; the longest last, for time may run out.
+    # Sequential, because tests check the device's memory; the longest last, because time may run out.
     tests = sorted(tests_of(options.build, options.tests), key=lambda test: "host_backup" in test[0])
     results = [check(*test, ends) for test in tests]
     good = bool(results) and all(verdict in ("no errors", "skipped") for _, verdict, _, _ in results)

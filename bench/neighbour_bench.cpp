@@ -1,6 +1,6 @@
-// How long does a resume take right after another process gave back most of the device, which then clears it with its
-// copy engines? With copies by a kernel meanwhile, and without, beside one plain pinned copy of as many bytes on a
-// quiet device. On a host machine its engines are told to stand still.
+// The time of a resume right after another process released most of the device, while the device clears that memory
+// with its copy engines. Measured with and without copies by a kernel, compared with one plain pinned copy of the same
+// size on a quiet device. On a host machine, the copy engines are stopped instead.
 #include "backup_baselines.hpp"
 
 #include <csignal>
@@ -16,16 +16,16 @@ namespace {
 
 using namespace bench;
 
-/// Another process, which takes all of the device's memory but some, and gives it back, when it is told to.
+/// Another process, which on request allocates all of the device's memory except a part, and frees it.
 class OtherProcess {
 public:
-    /// Before anything of CUDA is touched.
+    /// Call before any use of CUDA.
     OtherProcess() {
         if (::pipe(orders_) != 0 || ::pipe(answers_) != 0) throw std::runtime_error{"no pipe"};
         child_ = ::fork();
         if (child_ < 0) throw std::runtime_error{"no process"};
         (void)::close(child_ == 0 ? orders_[1] : orders_[0]);
-        (void)::close(child_ == 0 ? answers_[0] : answers_[1]); // so that the end of the other one is seen
+        (void)::close(child_ == 0 ? answers_[0] : answers_[1]); // so that each process sees the end of the other
         if (child_ == 0) serve();
         (void)std::signal(SIGPIPE, SIG_IGN);
     }
@@ -37,9 +37,9 @@ public:
         (void)::waitpid(child_, nullptr, 0);
     }
 
-    /// Takes all but `left` bytes, and writes to it. Answers how many it took.
+    /// Allocates all except `left` bytes and writes to them. Returns the number of bytes.
     std::size_t take(std::size_t left) { return order(left); }
-    /// Answers how many it gave back.
+    /// Frees them. Returns the number of bytes.
     std::size_t give() { return order(0); }
 
 private:
@@ -91,7 +91,7 @@ private:
 
 OtherProcess* neighbour = nullptr;
 
-/// The device's engines are busy from now on. Answers how many bytes were given back for it.
+/// Makes the device's copy engines busy. Returns the number of bytes released for it.
 template <Driver D>
 std::size_t disturb(const D& driver, std::size_t bytes) {
     if constexpr (on_host<D>) {

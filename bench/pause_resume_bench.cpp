@@ -1,8 +1,8 @@
-// What do a pause and a resume cost, beside the driver calls that they cannot do without?
+// The cost of a pause and a resume, compared with the driver calls that they need at least.
 //
 // The floor is the driver itself on the same bytes: create, map, one set access over all; one unmap over all, release;
-// in handles of the best size found, with no wait for the device. Ours and the floor take turns on the same pages, and
-// take turns in going first.
+// with handles of the best size found, and without waiting for the device. memsaver and the floor alternate on the same
+// pages, and alternate in going first.
 #include "floor.hpp"
 
 #include <memsaver/testing/testing.hpp>
@@ -33,7 +33,7 @@ struct Times {
     }
 };
 
-/// The handle size with which the driver is quickest for so many bytes; found once for each.
+/// Returns the handle size with which the driver is fastest for `bytes` bytes; measured once for each.
 template <Driver D>
 std::size_t best_split(const D& driver, std::size_t bytes) {
     static std::map<std::size_t, std::size_t> known;
@@ -45,7 +45,7 @@ std::size_t best_split(const D& driver, std::size_t bytes) {
     std::vector<Times> times(splits.size());
     for (std::size_t round = 0; round < 6; ++round) {
         for (std::size_t i = 0; i < splits.size(); ++i) {
-            const std::size_t turn = (i + round) % splits.size(); // nobody always comes first
+            const std::size_t turn = (i + round) % splits.size(); // rotates which one goes first
             Floor<D> floor{driver, bytes, splits[turn]};
             Times warm_up;
             (round == 0 ? warm_up : times[turn]).cycle([&] { floor.resume(); }, [&] { floor.pause(); });
@@ -66,7 +66,7 @@ std::vector<void*> allocate_all(const Arena& arena, const Shape& shape) {
     return tensors;
 }
 
-/// How many handles a resume of this takes: counted, not timed.
+/// Counts, without timing, the handles that a resume creates.
 template <Driver D>
 std::size_t count_handles(const D& driver, const Shape& shape) {
     const FaultyDriver<D> counted{driver};

@@ -2,11 +2,12 @@
 """Draws the figures and writes the numbers of docs/benchmarks*.md and of the README, from bench/results alone.
 
     bench/plot.py              writes docs/figures/*.svg, and the pages between their marks
-    bench/plot.py --check      says what is not as it would be written, and exits 1
+    bench/plot.py --check      reports what is out of date, and exits with 1
 
-Takes the newest results of each benchmark (see bench/run.py). docs/benchmarks*.md have a pair of marks for each benchmark,
-<!-- pause_resume:begin --> and <!-- pause_resume:end --> and so on; the README has one, for its four numbers:
-<!-- numbers:begin --> and <!-- numbers:end -->. The figures are plain SVG that follows the reader's light or dark theme.
+Uses the newest results of each benchmark (see bench/run.py). docs/benchmarks*.md have a pair of marks for each
+benchmark, <!-- pause_resume:begin --> and <!-- pause_resume:end --> and so on; the README has one pair for its four
+numbers: <!-- numbers:begin --> and <!-- numbers:end -->. The figures are plain SVG that follows the reader's light or
+dark theme.
 """
 import argparse
 import json
@@ -27,13 +28,13 @@ text { fill: #e6edf3 } .dim { fill: #8d96a0 }
 </style>"""
 
 
-# --- results ---
+# --- Results ---
 
 
 def load(folder, host):
-    """The newest result of each row of each benchmark: {name: ({file's name: context}, newest context, {row's name: row},
-    all of the newest file)}. The files are those that still give a row, the newest first. Where only a run's console
-    output was kept, that is read."""
+    """Returns the newest result of each row of each benchmark: {name: ({file's name: context}, newest context,
+    {row's name: row}, all of the newest file)}. The files are those that still provide a row, the newest first. If
+    only a run's console output was kept, reads that."""
     paths = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.txt")]):
         match = re.fullmatch(r"(\d{4}-\d{2}-\d{2})-(.+)-([a-z_]+)\.(json|txt)", path.name)
@@ -52,7 +53,7 @@ def load(folder, host):
                 if not row.get("error_occurred"):
                     key = re.sub(r"/iterations:\d+|/manual_time", "", row["name"])
                     gpus = content["context"].get("gpus", "1")
-                    key += f"@{gpus}" if name == "llama_cpp" else ""  # over which it spreads a model
+                    key += f"@{gpus}" if name == "llama_cpp" else ""  # the GPUs over which it distributes a model
                     rows[key], giver[key] = {**row, "gpus": gpus}, path.name
         used = {file: contexts[file] for file in reversed(contexts) if file in giver.values() or file == files[-1].name}
         results[name] = (used, content["context"], rows, content)
@@ -60,8 +61,8 @@ def load(folder, host):
 
 
 def console(text):
-    """What Google Benchmark, bench/run.py or bench/peers/compare.py printed, as it would be in JSON. The second line is
-    "# " and the context."""
+    """Converts the console output of Google Benchmark, bench/run.py or bench/peers/compare.py to the form of their
+    JSON. The second line is "# " and the context."""
     scale = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "n": 1e-9}
     lines, rows = text.splitlines(), []
     for line in lines[2:]:
@@ -72,7 +73,7 @@ def console(text):
 
 
 def number(value):
-    """Three digits that count."""
+    """Formats with three significant digits."""
     if value < 0:
         return "-" + number(-value)
     if value == 0:
@@ -85,12 +86,12 @@ def mib(value):
     return f"{number(value / 1024)} GiB" if value >= 1024 else f"{number(value)} MiB"
 
 
-# --- drawing ---
+# --- Drawing ---
 
 
 def chart(title, unit, series, panels, limit=None):
-    """Horizontal bars. `panels`: [(name, [(label, [value, ...])])], each panel with a scale of its own; a bar is one
-    value for each of `series`. `limit`: a value with a line at it."""
+    """Draws horizontal bars. `panels`: [(name, [(label, [value, ...])])], each panel with its own scale; a bar is
+    one value for each of `series`. `limit`: a value marked by a line."""
     left, width, right, bar = 190, 430, 110, 13
     y, parts = 54, []
     x = 12
@@ -127,7 +128,7 @@ def table(header, rows):
     return lines + ["| " + " | ".join(row) + " |" for row in rows] + [""]
 
 
-# --- what is shown ---
+# --- Contents ---
 
 
 def pause_resume(rows):
@@ -265,7 +266,8 @@ def backup(rows):
 
 
 def peers(rows):
-    """Beside torch_memory_saver's own library, by the same calls, and a checkpoint of the whole process."""
+    """memsaver compared with torch_memory_saver's own library, by the same calls, and with a checkpoint of the whole
+    process."""
     ours, theirs = "memsaver", "torch_memory_saver"
     shapes = list(dict.fromkeys(name.split("/")[1] for name in rows))
     kinds = [("dropped", "discard", "", "bytes dropped"), ("kept, the first time", "backup", "first_", "bytes kept on the host, the first time"),
@@ -304,7 +306,7 @@ def peers(rows):
 
 
 def large(rows):
-    """One large block that is dropped, beside torch_memory_saver: medians of processes that took turns."""
+    """One large block that is discarded, compared with torch_memory_saver: medians of processes that alternated."""
     words, numbers = {"discard": "", "used": ", all pages in use before"}, []
     for name, ours in rows.items():
         kind, shape, who = name.split("/")
@@ -318,7 +320,8 @@ def large(rows):
 
 
 def engine(content):
-    """The engine of examples/engine: what it holds, what a pause leaves of that, and whether it reached its goals."""
+    """The engine of examples/engine: the memory it holds, the memory left by a pause, and whether it reached its
+    goals."""
     release, config = content["results"]["release_table"], content["config"]
     rows = [[row["holder"], mib(row["running"] / (1 << 20)), mib(row["paused"] / (1 << 20)), row["measured_by"]] for row in release["rows"]]
     text = ["![An engine's device memory over time](figures/engine.svg)", ""]
@@ -333,7 +336,7 @@ def engine(content):
 
 
 def soak(rows):
-    """Cycles for a long time, alone and against another process."""
+    """Cycles for a long time, alone and competing with another process."""
     text = []
     for kind, words in (("alone", "alone"), ("contending", "beside another that wants as much, together more than there is")):
         mine = [row for name, row in rows.items() if name.startswith(kind + "/")]
@@ -505,7 +508,8 @@ PARTS = {"pause_resume": pause_resume, "backup": backup, "exchange": exchange, "
 
 
 def compile_time(folder):
-    """What bench/compile_time.py measured last: the forms of a tree beside the header-only form of the tree "before"."""
+    """The latest results of bench/compile_time.py: the forms of a tree compared with the header-only form of the
+    tree "before"."""
     words = {"include": "`#include <memsaver/memsaver.hpp>` alone", "gpu": "a program of ten lines on a `CudaDriver`",
              "both": "the same on a `CudaDriver` and a `HostDriver`"}
     paths = sorted(folder.glob("*-compile_time.json"))
@@ -531,7 +535,7 @@ def compile_time(folder):
 
 
 def headline(results):
-    """The README's four numbers."""
+    """Returns the README's four numbers."""
     rows = []
     if "engine" in results:
         content = results["engine"][3]
@@ -576,7 +580,7 @@ def headline(results):
 
 
 def compose(results):
-    """The figures by name, and what stands between the marks of docs/benchmarks*.md, by name."""
+    """Returns the figures by name, and the contents between the marks of docs/benchmarks*.md, by name."""
     figures, blocks = {}, {}
     for name, part in PARTS.items():
         blocks[name] = ["No results yet."]
@@ -597,7 +601,7 @@ def compose(results):
 
 
 def shared_out(pages, blocks):
-    """{page: what it has marks for}; every block has a page."""
+    """Returns {page: the blocks that it has marks for}; every block has a page."""
     shares = {page: {name: lines for name, lines in blocks.items() if f"<!-- {name}:begin -->" in page.read_text(encoding="utf-8")}
               for page in pages}
     if homeless := blocks.keys() - {name for share in shares.values() for name in share}:
@@ -606,7 +610,7 @@ def shared_out(pages, blocks):
 
 
 def replaced(page, blocks):
-    """The page's text with these lines between its marks."""
+    """Returns the page's text with these lines between its marks."""
     text = page.read_text(encoding="utf-8") if page.exists() else ""
     for name, lines in blocks.items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"

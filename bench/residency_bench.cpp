@@ -1,10 +1,10 @@
-// What does a use cost whose tags are there, what does memory cost that is reclaimed, and what do eight models cost in
-// the room of three?
+// The cost of a use whose tags are resident, of allocating memory that must be reclaimed, and of eight models in memory
+// for three.
 //
-// The floor of a reclaim is the driver's unmap and release of as many bytes in as large handles. The floor of the
-// models is one plain pinned copy of the bytes that had to come in: evictions of what was saved before (Refresh::once)
-// copy nothing. Coded weights cross the link in two thirds of their bytes, so that they may come in faster than the
-// floor. A run of its own compares every byte at every use.
+// The floor of a reclaim is the driver's unmap and release of the same number of bytes in handles of the same size. The
+// floor of the models is one plain pinned copy of the bytes that had to be restored: evictions of tags saved before
+// (Refresh::once) copy nothing. Compressed weights cross the link in two thirds of their bytes, so they may be restored
+// faster than the floor. A separate run compares every byte at every use.
 #include "backup_baselines.hpp"
 #include "bf16_weights.hpp"
 #include "floor.hpp"
@@ -26,7 +26,7 @@ using namespace bench;
 constexpr unsigned models = 8;
 constexpr unsigned seed = 17;
 
-/// Uses and ends of one tag, and of two, with nobody else there.
+/// Begins and ends uses of one tag, or of two, without contention.
 template <Driver D>
 void use_hit(benchmark::State& state, const D& driver, std::size_t tags) try {
     MemorySaver<D> saver{driver};
@@ -54,11 +54,11 @@ void use_hit(benchmark::State& state, const D& driver, std::size_t tags) try {
     state.SkipWithError(error.what());
 }
 
-/// A tag that may be dropped, in the way of somebody who wants its memory at once.
+/// A tag that may be dropped, whose memory another allocation needs at once.
 template <Driver D>
 void reclaim(benchmark::State& state, const D& driver, std::size_t bytes) try {
     use_up_fresh_pages(driver);
-    Floor<D> floor{driver, bytes, std::min(bytes, 1_GiB)}; // as large as the library's
+    Floor<D> floor{driver, bytes, std::min(bytes, 1_GiB)}; // same handle size as the library
     MemorySaver<D> saver{driver};
     const Buffer<char> cache{saver.arena("cache", Discard{}, ArenaOptions{.evictable = true}), bytes};
     std::vector<double> ours;
@@ -87,14 +87,14 @@ void reclaim(benchmark::State& state, const D& driver, std::size_t bytes) try {
     state.SkipWithError(error.what());
 }
 
-/// 2,000, or what MEMSAVER_BENCH_REQUESTS says.
+/// Returns MEMSAVER_BENCH_REQUESTS, by default 2,000.
 std::size_t requests_wanted() {
     const char* const told = std::getenv("MEMSAVER_BENCH_REQUESTS");
     const long count = told == nullptr ? 0 : std::strtol(told, nullptr, 10);
     return count > 0 ? static_cast<std::size_t>(count) : 2000;
 }
 
-/// A row of requests: model k is wanted as often as 1 / (k + 1)^0.9.
+/// Returns a sequence of requests with model frequencies proportional to 1 / (k + 1)^0.9.
 std::vector<unsigned> requests(std::size_t count) {
     std::array<double, models> weights{};
     for (unsigned k = 0; k < models; ++k) weights[k] = std::pow(k + 1, -0.9);
@@ -108,7 +108,7 @@ std::vector<unsigned> requests(std::size_t count) {
 struct Models {
     std::size_t each;  ///< bytes
     std::size_t count; ///< requests
-    bool compare;      ///< every byte, at every use
+    bool compare;      ///< compare every byte at every use
     bool coded;
 };
 
@@ -154,17 +154,17 @@ void eight_models(benchmark::State& state, const D& driver, const Models& wanted
             check(driver.wait(event.get()), "wait for a copy");
         }
     }
-    for (unsigned model = 0; model < models; ++model) { // all are saved once before the clock runs
+    for (unsigned model = 0; model < models; ++model) { // saves every model once before the timing starts
         const std::string name = "model." + std::to_string(model);
         { const Use use = saver->use(name); }
         saver->pause(name, {.order = already_idle});
     }
-    { // what the link gives
+    { // measures the link
         const std::string name = "model.0";
         const Use use = saver->use(name);
         std::vector<double> times;
         PlainCopy<D> copy{driver, blocks[0].data(), each};
-        copy.out(); // the same bytes go in again
+        copy.out(); // the same bytes are copied back
         for (int i = 0; i < 5; ++i) times.push_back(milliseconds([&] { copy.in(); }));
         copy_ms = median(times);
     }

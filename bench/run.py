@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Runs the benchmarks and keeps what they say, with the machine and the commit in it.
+"""Runs the benchmarks and records their results, with the machine and the commit.
 
     bench/run.py [--build build/gpu] [--out bench/results] [--only pause_resume,devices] [--list]
 
-Writes <out>/<date>-<gpu>-<name>.json for each program <build>/bench/<name>_bench, and prints a short table. On a machine
-without a GPU the files say "host": good for looking at, not for keeping. Where the tree is a copy, the commit is what
-MEMSAVER_COMMIT says. `backup` makes its files in MEMSAVER_BENCH_DIR (/var/tmp).
+Writes <out>/<date>-<gpu>-<name>.json for each program <build>/bench/<name>_bench, and prints a short table. On a
+machine without a GPU the files are named "host": for inspection, not for keeping. If the tree is a copy,
+MEMSAVER_COMMIT specifies the commit. `backup` creates its files in MEMSAVER_BENCH_DIR (/var/tmp).
 
     bench/run.py --soak 480 [--contend 150]
 
-runs <build>/bench/soak instead: so many seconds in one process, and so many in two that want more than there is.
+runs <build>/bench/soak instead: for the first number of seconds in one process, and for the second in two processes
+that together need more memory than there is.
 """
 import argparse
 import datetime
@@ -22,7 +23,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-HIDDEN = {"bytes", "tensors", "threads", "crew", "live", "bytes_each", "cycles", "blocks"}  # also in a benchmark's name
+HIDDEN = {"bytes", "tensors", "threads", "crew", "live", "bytes_each", "cycles", "blocks"}  # also in benchmark names
 STANDARD = {
     "name", "family_index", "per_family_instance_index", "run_name", "run_type", "repetitions", "repetition_index",
     "threads", "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message", "label",
@@ -37,7 +38,7 @@ def output_of(*command):
 
 
 def machine():
-    """What a result must say about where it comes from."""
+    """Returns the context that a result must record about its origin."""
     gpus = output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
     if shown := os.environ.get("CUDA_VISIBLE_DEVICES"):
         gpus = [gpus[int(i)] for i in shown.split(",") if i.isdigit() and int(i) < len(gpus)]
@@ -55,12 +56,12 @@ def machine():
 
 
 def short(name):
-    """"NVIDIA H200" as part of a file's name."""
+    """Converts "NVIDIA H200" to a part of a file's name."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower().replace("nvidia", "")).strip("-")
 
 
 def run(program, about, out):
-    """Runs one program; returns its results, and where they were written."""
+    """Runs one program; returns its results and the path of the written file."""
     name = program.name.removesuffix("_bench")
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "out.json"
@@ -79,7 +80,8 @@ def run(program, about, out):
 
 
 def soak(program, seconds, contend, about, out):
-    """Runs the soak alone and by two that compete; writes one file of both. Answers whether all was well."""
+    """Runs the soak alone and with two competing processes; writes both to one file. Returns whether all runs
+    succeeded."""
     rows, good = [], True
     for name, arguments in (
         ("alone", ["--seconds", str(seconds), "--share", "30", "--weights", "2048"]),

@@ -1,11 +1,11 @@
-// Cycles of pauses, resumes, allocations and frees for as long as it is told, in one process or in several that want
-// more than their device has together. Ends with 0 if every byte was right, memory was flat, and what had no room came
-// later.
+// Cycles of pauses, resumes, allocations and frees for a given time, in one process or in several that together need
+// more memory than their device has. Returns 0 if every byte was correct, memory use was constant, and every operation
+// that ran out of memory succeeded later.
 //
 //   soak [--seconds N] [--processes P] [--share PERCENT] [--weights BYTES_IN_MIB] [--cycles N] [--json FILE]
 //
-// Each process holds weights, kept on the host, and a cache, dropped, which together are `--share` percent of the
-// device's memory. Where the processes want more than there is, resumes run out of memory, and are tried again until
+// Each process holds weights, saved to the host, and a cache, discarded; together they are `--share` percent of the
+// device's memory. If the processes need more memory than there is, resumes run out of memory and are retried until
 // they succeed.
 #include <memsaver/memsaver.hpp>
 
@@ -37,25 +37,25 @@ struct Options {
     int processes = 1;
     std::size_t share = 10;
     std::size_t weights_mib = 256;
-    std::size_t cycles = 0; ///< enough once so many are done; 0: only time counts
+    std::size_t cycles = 0; ///< stop after this number; 0: only time counts
     std::string json;
 };
 
-/// What one process did.
+/// The results of one process.
 struct Counts {
     std::uint64_t cycles = 0;
-    std::uint64_t contended = 0;     ///< resumes that had no room at first
-    std::uint64_t out_of_memory = 0; ///< answers of these
-    std::uint64_t wrong = 0;         ///< blocks with bytes that are not the program's
+    std::uint64_t contended = 0;     ///< resumes that ran out of memory at first
+    std::uint64_t out_of_memory = 0; ///< number of these failures
+    std::uint64_t wrong = 0;         ///< blocks with wrong bytes
     std::uint64_t blocks = 0;        ///< blocks compared
     double mapped_first = 0;         ///< bytes mapped after the first resume
     double mapped_most = 0;
     double resident_first = 0; ///< of this process, in the third cycle
     double resident_last = 0;
-    double paused_first = 0; ///< what the driver says is in use on the whole device, in the third cycle, paused
+    double paused_first = 0; ///< bytes in use on the whole device, in the third cycle, paused
     double paused_last = 0;
-    double left_bytes = 0;        ///< mapped at the end, after everything was given up
-    double device_left_bytes = 0; ///< in use on the device after the saver was closed, above what was before it
+    double left_bytes = 0;        ///< mapped at the end, after everything was freed
+    double device_left_bytes = 0; ///< in use on the device after the saver was closed, above the initial value
 };
 
 double resident_bytes() {
@@ -103,7 +103,7 @@ private:
 
     struct Block {
         std::size_t bytes;
-        std::size_t offset; ///< of its bytes in `source_`: bytes that come back elsewhere differ
+        std::size_t offset; ///< of its bytes in `source_`: restored bytes at a wrong place differ
     };
     using Blocks = std::map<void*, Block>;
 
@@ -112,7 +112,7 @@ private:
         constexpr std::size_t most[] = {4_KiB, 64_KiB, 1_MiB, most_bytes, most_bytes, most_bytes};
         return 1 + below(most[below(6)]);
     }
-    /// Once there is room.
+    /// Retries until there is enough memory.
     template <class Act>
     auto take(Act&& act) {
         for (;;) {
@@ -158,7 +158,7 @@ private:
         if (counts_.cycles == 1) counts_.mapped_first = mapped;
         counts_.mapped_most = std::max(counts_.mapped_most, mapped);
         for (auto& [pointer, block] : weights_) compare(pointer, block);
-        for (int i = 0; i < 8; ++i) { // some go, others come, others change
+        for (int i = 0; i < 8; ++i) { // frees some, allocates some, changes some
             const auto some = std::next(weights_.begin(), static_cast<std::ptrdiff_t>(below(weights_.size())));
             if (below(2) == 0) {
                 write(some->first, some->second);
@@ -223,13 +223,13 @@ std::istream& operator>>(std::istream& in, Counts& counts) {
            counts.paused_first >> counts.paused_last >> counts.left_bytes >> counts.device_left_bytes;
 }
 
-/// Runs `processes` children; what each answers comes through a pipe. Empty where one failed.
+/// Runs `processes` children and reads their results through pipes. Empty if one failed.
 std::vector<Counts> run_all(const Options& options) {
     std::vector<std::pair<pid_t, int>> children;
     for (int i = 0; i < options.processes; ++i) {
         int ends[2];
         if (::pipe(ends) != 0) return {};
-        const pid_t child = ::fork(); // before anything of CUDA is touched
+        const pid_t child = ::fork(); // before any use of CUDA
         if (child == 0) {
             try {
                 const std::string text = text_of(soak(options, 100U + static_cast<unsigned>(i)));
@@ -313,7 +313,7 @@ int main(int argc, char** argv) {
         good = good && counts.mapped_most <= 1.1 * counts.mapped_first + slack;
         if (counts.cycles < 3) continue;
         good = good && counts.resident_last <= counts.resident_first + slack;
-        if (options.processes > 1) continue; // the device's figures are the others' too
+        if (options.processes > 1) continue; // the device's figures include the other processes
         good = good && counts.paused_last <= counts.paused_first + slack && counts.device_left_bytes <= slack;
     }
     std::cout << (good ? "good\n" : "BAD\n");

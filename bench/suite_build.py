@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures what building the test suite costs: CPU seconds, user and system, of everything that the build starts.
+"""Measures the cost of building the test suite: CPU seconds, user and system, of all processes of the build.
 
     bench/suite_build.py --tree before=b4a0e2f --tree after=HEAD --work DIR --output bench/results/<date>-suite_build.json
 
-A tree is LABEL=REVISION, taken out of git into DIR, configured with its preset `test` and built from nothing.
+A tree is LABEL=REVISION, extracted from git into DIR, configured with its preset `test` and built from scratch.
 """
 import argparse
 import datetime
@@ -18,7 +18,7 @@ from run import ROOT, output_of
 
 
 def cpu_seconds(tree, jobs):
-    """Of one build from nothing."""
+    """Returns the CPU seconds of one build from scratch."""
     build = tree / "build" / "suite"
     subprocess.run(["cmake", "--preset", "test", "-B", str(build)], cwd=tree, check=True, stdout=subprocess.DEVNULL)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

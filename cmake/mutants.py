@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Measures what the tests catch: changes the core in one place at a time and looks whether a test fails.
+"""Measures the strength of the tests: changes the core in one place at a time and checks whether a test fails.
 
     cmake/mutants.py --work DIR --output FILE.json [--count 100] [--seed N] [--time-limit SECONDS] [--resume]
     cmake/mutants.py --work DIR --output FILE.json --retry
     cmake/mutants.py --self-test
 
-mutations.py says what a mutant is; the place is drawn from the files of --files. Everything happens in a copy of the tree,
-DIR/tree (what git tracks, and what it neither tracks nor ignores), built in DIR/build. The host's tests of the copy must
-pass before anything is changed. For each mutant they run by the order of --tests (a regular expression; given again for
-what comes next), of each those of the changed file's layer first, then the quick ones, until one fails. One that takes ten times as long as before, and --least
-seconds, hangs, which is as good as failing. A mutant that does not compile says nothing about tests: another one takes its
-place. FILE.json is written after each mutant, and gone on with by --resume. Ends with the list of survivors. --retry tries FILE.json's survivors once more, in the tree as it is now,
-after tests were added, or with tests that were left out before.
+mutations.py defines the mutants; places are drawn from the files of --files. Everything happens in a copy of the tree,
+DIR/tree (tracked files, and untracked files that git does not ignore), built in DIR/build. The host's tests of the copy
+must pass before anything is changed. For each mutant, tests run in the order of --tests (a regular expression; repeat
+the option for later groups) until one fails; within each group, tests of the changed file's layer run first, then the
+quick ones. A test that takes ten times as long as before, and at least --least seconds, counts as hanging, which is a
+failure. A mutant that does not compile says nothing about tests and is replaced by another one. FILE.json is written
+after each mutant, and --resume continues with it. Ends with the list of survivors. --retry tries FILE.json's survivors
+once more, in the current tree, after tests were added, or with tests that were left out before.
 """
 import argparse
 import collections
@@ -32,14 +33,14 @@ import mutations
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [f"include/memsaver/{layer}/**/*.ipp" for layer in "core driver heap backup arena saver graph".split()]
-GPU_ONLY = re.compile(r"/(?:cuda|nvcomp)_")  # no test of the host runs these files
+GPU_ONLY = re.compile(r"/(?:cuda|nvcomp)_")  # no host test executes these files
 OPTIONS = ["-DMEMSAVER_BUILD_EXAMPLES=OFF", "-DMEMSAVER_TEST_GPU_PROGRAMS=OFF", "-DMEMSAVER_TEST_COMPILATION=OFF"]
 Test = collections.namedtuple("Test", "name command properties")
 
 
-# --- The copy, its build and its tests -------------------------------------------------------------------------------
+# --- Copy, build and tests -------------------------------------------------------------------------------------------
 def copy_tree(root, tree):
-    """Makes the copy what the tree is; what is the same is not touched, so that it is not built again."""
+    """Makes the copy equal to the tree; leaves equal files untouched, so that they are not rebuilt."""
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "-coz", "--exclude-standard"], capture_output=True, check=True)
     names = {name for name in os.fsdecode(listed.stdout).split("\0") if name and (root / name).is_file()}
     for path in [path for path in tree.rglob("*") if path.is_file() and path.relative_to(tree).as_posix() not in names]:
@@ -47,11 +48,11 @@ def copy_tree(root, tree):
     for name in names:
         if not (tree / name).exists() or (tree / name).read_bytes() != (root / name).read_bytes():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(root / name, tree / name)  # its time is now: an older one would not be built
+            shutil.copy(root / name, tree / name)  # gets the current time: an older one would not be built
 
 
 def build(options):
-    """What the build said if it failed."""
+    """Returns the build's output if it failed."""
     command = ["cmake", "--build", str(options.work / "build"), "--parallel", str(options.jobs)]
     command += ["--target", *options.target] if options.target else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
@@ -65,7 +66,7 @@ def build(options):
 
 
 def groups_of(options):
-    """A list of tests for each of --tests."""
+    """Returns a list of tests for each of --tests."""
     groups, seen = [], set()
     for pattern in options.tests:
         command = ["ctest", "--test-dir", str(options.work / "build"), "-L", "^host$", "-LE", "slow", "-R", pattern]
@@ -80,7 +81,7 @@ def groups_of(options):
 
 
 def easy_to_kill():
-    """A mutant may eat all memory: then it is the one that the system ends."""
+    """Marks the process for the out-of-memory killer, because a mutant may use up all memory."""
     Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
@@ -101,7 +102,7 @@ def start(test, folder):
 
 def end(process, log):
     try:
-        os.killpg(process.pid, signal.SIGKILL)  # also what the test has started
+        os.killpg(process.pid, signal.SIGKILL)  # also the test's children
     except ProcessLookupError:
         pass
     process.wait()
@@ -109,7 +110,7 @@ def end(process, log):
 
 
 def verdict(test, code, log):
-    """What is wrong with a test that has ended, if anything."""
+    """Returns why a finished test failed, or nothing if it passed."""
     log.seek(0)
     said = log.read().decode(errors="replace")
     if code == test.properties.get("SKIP_RETURN_CODE"):
@@ -122,8 +123,8 @@ def verdict(test, code, log):
 
 
 def run_tests(tests, options, before):
-    """Runs them in this order until one fails. Returns [(its name, why)], and the seconds of those that passed. Without
-    their seconds from `before`, runs all."""
+    """Runs the tests in this order until one fails. Returns [(its name, why)], and the seconds of those that passed.
+    If `before` has no seconds, runs all."""
     waiting, running, failed, seconds = collections.deque(tests), [], [], {}
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         try:
@@ -161,9 +162,9 @@ def sources_of(options, tree):
 
 
 def prepare(options, tree):
-    """The copy as the tree is, or, to go on, as it was before it was changed last."""
+    """Makes the copy equal to the tree or, when resuming, restores its last changed file."""
     changed = options.work / "changed.json"
-    if changed.exists():  # the last run was stopped in the middle
+    if changed.exists():  # the last run was interrupted
         last = json.loads(changed.read_text(encoding="utf-8"))
         (tree / last["file"]).write_text(last["text"], encoding="utf-8")
         changed.unlink()
@@ -175,7 +176,7 @@ def prepare(options, tree):
 
 
 def ordered(groups, site, before):
-    """The tests in the order in which they are likely to notice this mutant soon."""
+    """Returns the tests, those likely to detect this mutant soon first."""
     layer = Path(site.file).parent.name + "."
     return [test for group in groups
             for test in sorted(group, key=lambda test: (not test.name.startswith(layer), before[test.name]))]
@@ -197,7 +198,7 @@ def try_one(site, text, tree, tests, options, before):
 
 
 def found_again(row, sites, sources):
-    """The same change of the same line, which may have moved a little; None where there is no such line any more."""
+    """Finds the same change of the same line, which may have moved a little; None if the line no longer exists."""
     same = [site for site in sites if site.file == row["file"] and mutations.shown(site) == row["change"] and
             abs(site.line - row["line"]) <= 20 and sources[site.file].split("\n")[site.line - 1].strip() == row["source"]]
     return min(same, key=lambda site: abs(site.line - row["line"]), default=None)
@@ -240,7 +241,7 @@ def main():
     if not (options.work and options.output):
         parser.error("--work and --output are needed")
     started = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the file is restored, and tests are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the file is restored and tests are ended
     options.work = options.work.resolve()
     options.files, options.tests = options.files or FILES, options.tests or ["."]
     tree = options.work / "tree"

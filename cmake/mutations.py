@@ -1,8 +1,9 @@
-"""Where C++ text can be changed so that a test ought to notice, and into what; for mutants.py.
+"""Finds places in C++ text where a change should make a test fail, and the changes; for mutants.py.
 
-One operator with spaces around it (so that no bracket of a template is one), a step or a `!`; or a call that stands as a
-statement on a line of its own. Not in comments, strings, directives, and what only compiles. Not numbers either: most are
-initial values that a callee overwrites, sizes of rooms, and flags of the system, of which another does as well.
+A mutation changes one operator surrounded by spaces (so that template brackets do not match), a step or a `!`, or
+removes a call that is a statement on its own line. Excluded are comments, strings, directives, and code that is only
+checked by the compiler. Numbers are excluded too: most are initial values that a callee overwrites, sizes of buffers,
+or system flags, for which other values work as well.
 """
 import collections
 import re
@@ -12,7 +13,7 @@ Site = collections.namedtuple("Site", "file begin end old new line")
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\b\d[\w.\']*|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
 SWAPS = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "&&": "||", "||": "&&", "+": "-", "-": "+",
          "+=": "-=", "-=": "+="}
-OPERATOR = re.compile(r"(?<=[ \n])(?:[=!<>]=|[<>+-]|&&|\|\||[+-]=)(?=[ \n])")  # spaces around it: no template's bracket
+OPERATOR = re.compile(r"(?<=[ \n])(?:[=!<>]=|[<>+-]|&&|\|\||[+-]=)(?=[ \n])")  # surrounded by spaces: no template's bracket
 STEP = re.compile(r"(?<!\+)\+\+(?!\+)|(?<!-)--(?!-)")
 NOT = re.compile(r"(?<![\w)\]])!(?=[\w(*])")
 CALL = re.compile(r"[ \t]*((?:\(void\))?[A-Za-z_](?:[\w.:]|->|\[\w+\])*\(.*\);)[ \t]*$")
@@ -25,7 +26,7 @@ def blank(text):
 
 
 def statement_end(text, begin):
-    """Behind the next `;` that stands in no bracket."""
+    """Returns the position after the next `;` that is in no bracket."""
     depth = 0
     for at in range(begin, len(text)):
         depth += (text[at] in "({[") - (text[at] in ")}]")
@@ -35,7 +36,7 @@ def statement_end(text, begin):
 
 
 def mask(text):
-    """The text, as long as it was, with spaces for what is not to be changed; strings keep their quotes."""
+    """Returns the text with the same length and spaces for excluded parts; strings keep their quotes."""
     def hide(match):
         found = match[0]
         if found[0].isdigit():
@@ -52,7 +53,7 @@ def mask(text):
 
 
 def is_call(line):
-    """Whether it is one call, as a whole, and no declaration."""
+    """Returns whether the line is exactly one call, and not a declaration."""
     found = CALL.match(line)
     if not found or NO_CALL.match(found[1]) or re.search(r"\)[^()]* = ", found[1]):
         return False
@@ -65,7 +66,7 @@ def is_call(line):
 
 
 def sites_of(name, text):
-    """All mutants of a file, in the order of the text."""
+    """Returns all mutants of a file, in the order of the text."""
     hidden = mask(text)
     found = []
 
@@ -73,7 +74,7 @@ def sites_of(name, text):
         found.append(Site(name, begin, end, text[begin:end], new, text.count("\n", 0, begin) + 1))
 
     for match in OPERATOR.finditer(hidden):
-        if match[0][0] in "+-":  # of strings there is a sum, but no difference: most of these would not compile
+        if match[0][0] in "+-":  # strings support + but not -, so most of these would not compile
             begin = max(hidden.rfind(sign, 0, match.start()) for sign in ";{}") + 1
             if '"' in hidden[begin:statement_end(hidden, match.start())]:
                 continue
@@ -103,7 +104,7 @@ def shown(site):
 
 
 def self_test(paths):
-    """On invented text, and on files that are only read."""
+    """Tests with example text, and with files that are only read."""
     text = """#define A 1 + 2 // not a == b
 #include "a < b.hpp"
 static_assert(sizeof(int) == 4, "; 1");

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs what fails calls on purpose, counts what it tried, and writes the numbers into docs/reliability.md.
+"""Runs the tests that inject failures, counts the tried failures, and writes the numbers into docs/reliability.md.
 
     cmake/reliability.py --build build/test    runs the sweeps, the pairs, the model and the fuzzer's corpus of that build
-    cmake/reliability.py --ran build/test      the same, without running: what ctest's last run of all tests there printed
-    cmake/reliability.py --results             writes only what comes from bench/results, and runs nothing
-    cmake/reliability.py --check               says whether both are there and the latter is up to date, and runs nothing
+    cmake/reliability.py --ran build/test      the same from the output of ctest's last run of all tests, without running
+    cmake/reliability.py --results             writes only the numbers from bench/results, and runs nothing
+    cmake/reliability.py --check               checks that both are there and the latter is up to date; runs nothing
 
-What was run stands between <!-- numbers:begin --> and <!-- numbers:end -->; between <!-- results:begin --> and
-<!-- results:end --> stand the newest results of the soak (*soak*.json), of memcheck (*memcheck*.txt), of the fuzzer
-(*fuzz*.txt, the last lines of its processes), where there are any.
+The numbers of the runs are between <!-- numbers:begin --> and <!-- numbers:end -->. Between <!-- results:begin --> and
+<!-- results:end --> are the newest results of the soak (*soak*.json), of memcheck (*memcheck*.txt) and of the fuzzer
+(*fuzz*.txt, the last lines of its processes), if there are any.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ FUZZED = re.compile(r"Done (\d+) runs in (\d+) second")
 
 
 def replace(page, name, lines):
-    """The page with other lines between the marks of that name; and what stood there."""
+    """Returns the page with new lines between the marks of that name, and the old lines."""
     begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
     if page.count(begin) != 1 or page.count(end) != 1:
         sys.exit(f"docs/reliability.md needs one {begin.strip()} and one {end}")
@@ -40,7 +40,7 @@ def replace(page, name, lines):
 
 
 def run(name, command):
-    """A program's output; it must have succeeded."""
+    """Returns a program's output; the program must succeed."""
     start = time.monotonic()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
     if done.returncode != 0:
@@ -50,12 +50,12 @@ def run(name, command):
 
 
 def source(programs, program, name):
-    """One test file of a program, as ctest runs it."""
+    """Returns the command for one test file of a program, as ctest runs it."""
     return [str(programs / program), f"--source-file=*{name}"]
 
 
 def outputs_of(build, sweeps):
-    """Runs everything; what each printed."""
+    """Runs everything; returns the outputs."""
     programs = build / "tests"
     commands = {name: source(programs, "failure_tests", name) for name in [*sweeps, "pairs_test.cpp"]}
     commands["model"] = source(programs, "model_tests", "failing_operations_test.cpp")
@@ -65,7 +65,7 @@ def outputs_of(build, sweeps):
 
 
 def outputs_in(log, sweeps):
-    """What each printed when ctest ran them and they passed."""
+    """Returns the outputs of ctest's last run; all must have passed."""
     text = log.read_text(errors="replace")
     ran = {entry.split("\n", 1)[0]: entry for entry in re.split(r"^\d+/\d+ Testing: ", text, flags=re.MULTILINE)}
     names = {name: f"failure.{name.removesuffix('_test.cpp')}" for name in [*sweeps, "pairs_test.cpp"]}
@@ -77,7 +77,7 @@ def outputs_in(log, sweeps):
 
 
 def tables(build, ran):
-    """The lines of the block."""
+    """Returns the lines of the block."""
     sweeps = sorted(path.name for path in (ROOT / "tests" / "failure").glob("*_sweep_test.cpp"))
     outputs = outputs_in(build / "Testing" / "Temporary" / "LastTest.log", sweeps) if ran else outputs_of(build, sweeps)
     lines = ["| sweep | operations | points tried |", "|---|---:|---:|"]
@@ -133,7 +133,7 @@ def memchecked():
 
 
 def results():
-    """The lines of what bench/results say."""
+    """Returns the lines for bench/results."""
     return [*soaked(), *memchecked(), *fuzzed()]
 
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Compiles the C++ that a page shows, and runs its programs, so that pages stay true.
+"""Compiles the C++ code in a page and runs its programs, so that pages stay correct.
 
     snippets.py PAGE --work DIR [--library FILE] -- COMPILER FLAGS...
 
-A page's ```cpp blocks become one function, each in a scope inside the one before: it may use what they declared, or
-declare it anew. What they take for granted is declared in tests/snippets/prelude.hpp. Otherwise treated are
+A page's ```cpp blocks become one function, each in a scope nested in the previous one: it may use earlier declarations
+or redeclare names. tests/snippets/prelude.hpp declares names that snippets take for granted. Exceptions:
 
-- a block that includes <memsaver/memsaver.hpp>: it stands alone, without the prelude, together with the blocks after it
-  that define `main`. What has a `main` is also linked and run;
-- a block after <!-- program:begin FILE -->: it must be what FILE holds, which is built and run elsewhere;
-- a block after <!-- fragment: WHY -->: it is left out.
+- a block that includes <memsaver/memsaver.hpp> is compiled separately, without the prelude, together with the blocks
+  after it that define `main`. If it has a `main`, it is also linked and run;
+- a block after <!-- program:begin FILE --> must equal the contents of FILE, which is built and run elsewhere;
+- a block after <!-- fragment: WHY --> is left out.
 
-Exits 77, saying why, where headers of the CUDA toolkit are missing that a page needs.
+Exits with 77 and a reason if headers of the CUDA toolkit that a page needs are missing.
 """
 import argparse
 import re
@@ -28,7 +28,7 @@ NEEDED = ["cuda.h", "cuda_runtime_api.h", "cublas_v2.h", "nvtx3/nvToolsExt.h"]
 
 
 def blocks_of(page):
-    """Yields (line of the first line of code, code, mark, what the mark says)."""
+    """Yields (line of the first line of code, code, mark, argument of the mark)."""
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         mark = MARK.search(text[: match.start()])
@@ -37,7 +37,7 @@ def blocks_of(page):
 
 
 def units_of(page):
-    """The translation units of a page, and what is wrong with it: ([(whether it stands alone, text)], [error])."""
+    """Returns the translation units of a page, and its errors: ([(whether it is separate, text)], [error])."""
     alone, includes, scopes, errors = [], [], [], []
     name = page.relative_to(ROOT) if page.is_relative_to(ROOT) else page
     for line, code, mark, says in blocks_of(page):
@@ -75,7 +75,7 @@ def main():
     parser.add_argument("compiler", nargs="+")
     arguments = parser.parse_args()
     page, compiler = arguments.page, arguments.compiler
-    # A snippet's names are there to be read.
+    # A snippet's names are for readers and may be unused.
     compiler += ["-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", "-Wno-unused-but-set-variable"]
 
     units, errors = units_of(page)

@@ -1,4 +1,4 @@
-// The first program: memory that goes back to the device for a while, and comes back at the same address.
+// A first program: releases the physical pages of a tag and maps new ones at the same address.
 #include <memsaver/memsaver.hpp>
 
 #include <iostream>
@@ -6,7 +6,7 @@
 using namespace memsaver;
 
 int main() {
-    with_default_driver([](auto driver) { // a GPU where there is one, host memory elsewhere
+    with_default_driver([](auto driver) { // a GPU if there is one, otherwise host memory
         MemorySaver saver{driver};
         Buffer<float> cache;
         {

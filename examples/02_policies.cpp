@@ -1,4 +1,5 @@
-// What becomes of the bytes: a policy for each tag, another one for a single pause, and a policy that finds mistakes.
+// What happens to the bytes of a paused tag: one policy per tag, an override for one pause, and poisoning to find
+// errors.
 #include <memsaver/memsaver.hpp>
 
 #include <iostream>
@@ -7,7 +8,7 @@ using namespace memsaver;
 
 namespace {
 
-/// The first byte of a block. The driver's own copies: any other way of copying would do.
+/// Returns the first byte of a block. Uses the driver's copies; any other way to copy works too.
 template <Driver D>
 unsigned first_byte(const D& driver, void* block) {
     unsigned char byte = 0;
@@ -20,8 +21,8 @@ template <Driver D>
 int run(const D& driver) {
     MemorySaver saver{driver};
     const Arena scratch = saver.arena("scratch", Zero{});                  // reads as zero after a resume
-    const Arena cache = saver.arena("cache", Discard{});                   // undefined: what a new tag gets
-    const Arena suspect = saver.arena("suspect", Discard{.poison = 0xDB}); // undefined, and it shows
+    const Arena cache = saver.arena("cache", Discard{});                   // undefined: the default for a new tag
+    const Arena suspect = saver.arena("suspect", Discard{.poison = 0xDB}); // undefined: filled with 0xDB
 
     void* block = scratch.allocate(1_MiB);
     void* wrong = suspect.allocate(1_MiB);
@@ -37,7 +38,7 @@ int run(const D& driver) {
     const unsigned poison = first_byte(driver, wrong);
     std::cout << "scratch reads " << zero << ", suspect reads " << poison << '\n';
 
-    saver.pause("scratch", {.bytes = Discard{.poison = 0x11}}); // this once
+    saver.pause("scratch", {.bytes = Discard{.poison = 0x11}}); // for this pause only
     saver.resume("scratch");
     const unsigned once = first_byte(driver, block);
     std::cout << "scratch, discarded once, reads " << once << '\n';

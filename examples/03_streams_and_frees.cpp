@@ -1,4 +1,4 @@
-// When may freed memory be used again, and what does a pause wait for? Three answers each.
+// When freed memory may be reused, and what a pause waits for: three choices for each.
 #include <memsaver/memsaver.hpp>
 
 #include <chrono>
@@ -12,7 +12,7 @@ template <Driver D>
 void run(const D& driver) {
     MemorySaver saver{driver};
     const Arena arena = saver.arena("activations");
-    StreamRef stream; // a cudaStream_t or CUstream does as well
+    StreamRef stream; // a cudaStream_t or CUstream also works
     check(driver.open_stream(stream), "open a stream");
 
     void* a = arena.allocate(4_MiB);
@@ -22,15 +22,15 @@ void run(const D& driver) {
     for (void* block : {a, b}) {
         check(driver.fill(reinterpret_cast<Address>(block), 1, 4_MiB, stream), "fill");
     }
-    arena.deallocate(a);               // after whatever the device was given so far, as cudaFree, but without its wait
-    arena.deallocate(b, stream);       // once this stream has passed here
-    arena.deallocate(c, already_idle); // at once: nothing touches it
+    arena.deallocate(a);               // reused after all work submitted so far, like cudaFree, but does not wait
+    arena.deallocate(b, stream);       // reused after all work submitted to this stream so far
+    arena.deallocate(c, already_idle); // reusable at once: no work uses it
 
-    // d stays. By default a pause waits for all that the device was given.
+    // d stays allocated. By default, pause waits for all work submitted to the device.
     std::cout << saver.pause() << '\n';
     saver.resume();
 
-    // For one stream, as long as a second; while another stream is being captured, this is the form to use.
+    // Waits for one stream, for at most one second. Use this form while another stream is being captured.
     check(driver.fill(reinterpret_cast<Address>(d), 2, 4_MiB, stream), "fill");
     try {
         std::cout << saver.pause("activations", {.order = after(stream), .timeout = std::chrono::seconds{1}}) << '\n';
@@ -39,11 +39,11 @@ void run(const D& driver) {
         std::cout << busy.what() << '\n';
     }
 
-    // For nothing: the program has waited itself.
+    // Waits for nothing: the program has already synchronized.
     check(driver.drain(), "wait for the device");
     std::cout << saver.pause("activations", {.order = already_idle}) << '\n';
 
-    arena.deallocate(d); // a block of a paused tag
+    arena.deallocate(d); // a block of a paused tag can be freed
     std::cout << format_bytes(saver.bytes_to_resume("activations")) << " to resume, now that no block is left\n";
     saver.close();
     check(driver.close_stream(stream), "close a stream");

@@ -1,4 +1,4 @@
-// What happens around a pause: hooks that empty other caches first, a report afterwards, a table of who holds what.
+// Hooks that empty other caches before a pause, a report after it, and a table of memory usage.
 #include <memsaver/memsaver.hpp>
 
 #include <iostream>
@@ -13,7 +13,7 @@ int main() {
         auto lookup = std::make_unique<Buffer<int>>(saver.arena("lookup"), 1 << 20);
         const Buffer<float> weights{saver.arena("weights"), 8 << 20};
 
-        // A hook lives as long as its handle. It may free and allocate, but not pause.
+        // A hook is active as long as its handle lives. It may free and allocate, but not pause.
         Hook flush = saver.before_pause([&](PauseEvent& event) {
             std::cout << "about to pause " << event.tags.size() << " tags: emptying the lookup table\n";
             lookup.reset();
@@ -32,9 +32,9 @@ int main() {
         std::cout << '\n' << saver.usage() << '\n';
         std::cout << "a resume would take " << format_bytes(saver.bytes_to_resume()) << '\n';
         saver.resume();
-        for (const ArenaUsage& row : saver.usage()) { // the table's rows, as numbers
+        for (const ArenaUsage& row : saver.usage()) { // the rows of the table, as numbers
             std::cout << row.tag << ": " << row.blocks << " blocks, " << row.used_bytes << " bytes\n";
         }
-        saver.trim(); // gives back what nobody uses
+        saver.trim(); // releases pages that no block uses
     });
 }

@@ -1,5 +1,5 @@
-// One tag on several devices: paused and resumed together, side by side. Two GPUs where there are two; elsewhere two
-// machines in host memory, of which the second is as good as the first.
+// One tag on several devices: the devices are paused and resumed together, in parallel. Uses two GPUs if there are two,
+// otherwise two equivalent devices in host memory.
 #include <memsaver/memsaver.hpp>
 
 #include <iostream>
@@ -12,7 +12,7 @@ template <Driver D>
 void run(const D& first, const D& second) {
     MemorySaver saver{first};
     const Buffer<float> here{saver.arena("weights"), 4 << 20};
-    const Buffer<float> there{saver.arena("weights", Discard{}, second), 8 << 20}; // one policy for a tag
+    const Buffer<float> there{saver.arena("weights", Discard{}, second), 8 << 20}; // one policy per tag
 
     const Report paused = saver.pause("weights");
     std::cout << paused << '\n';
@@ -26,7 +26,7 @@ void run(const D& first, const D& second) {
 
 int main() {
     if (CudaDriver::available(0) && CudaDriver::available(1)) {
-        run(CudaDriver{0}, CudaDriver{1}); // CudaDriver{1, {.peers = {0}}} if device 0 reads the pages too
+        run(CudaDriver{0}, CudaDriver{1}); // use CudaDriver{1, {.peers = {0}}} if device 0 also reads the pages
     } else {
         run(HostDriver{256_MiB}, HostDriver{256_MiB, {.device = 1}});
     }

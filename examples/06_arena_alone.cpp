@@ -1,4 +1,5 @@
-// One arena without a saver: its policy and driver are its type. For a component that pauses only its own memory.
+// One arena without a saver: its policy and driver are part of its type. For a component that pauses only its own
+// memory.
 #include <memsaver/memsaver.hpp>
 
 #include <iostream>
@@ -8,7 +9,7 @@ using namespace memsaver;
 
 namespace {
 
-/// Adapters of a model, that are away while nobody asks for them.
+/// The adapters of a model, paused while no request uses them.
 template <Driver D>
 class Adapters {
 public:
@@ -35,7 +36,7 @@ int main() {
         Adapters adapters{driver};
         for (int i = 0; i < 8; ++i) adapters.add(3_MiB);
         adapters.sleep();
-        adapters.drop_last(); // also while it is away
+        adapters.drop_last(); // also works while the arena is paused
         adapters.wake();
         const ArenaUsage usage = adapters.usage();
         std::cout << usage.blocks << " blocks, " << format_bytes(usage.used_bytes) << " of "

@@ -1,4 +1,4 @@
-// Bytes that survive a pause: saved once, prepared ahead, readable while they are away, saved again when they changed.
+// Contents that survive a pause: saved once, prepared ahead, readable while paused, and saved again after a change.
 #include <memsaver/memsaver.hpp>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t bytes = 16_MiB;
 
-/// The driver's own copies and fills: any other way would do.
+/// Uses the driver's fills and copies; any other way to write works too.
 template <Driver D>
 void write(const D& driver, void* block, unsigned char value) {
     check(driver.fill(reinterpret_cast<Address>(block), value, bytes, StreamRef{}), "fill");
@@ -32,11 +32,11 @@ int run(const D& driver) {
     void* weights = arena.allocate(bytes);
     write(driver, weights, 1);
 
-    saver.prepare("weights"); // takes and pins the host memory: from any thread, long before it is needed
+    saver.prepare("weights"); // allocates and pins the host memory; call it from any thread, long before the pause
     const Report first = saver.pause("weights");
     std::cout << "first: " << first << '\n';
 
-    // While the memory is away, its bytes can be read where they wait.
+    // While the tag is paused, its bytes can be read from the backup.
     const BackupView view = saver.backup_view(weights, bytes);
     const bool seen = view.size_bytes == bytes && view.data()[0] == std::byte{1};
     saver.resume("weights");
@@ -48,13 +48,13 @@ int run(const D& driver) {
 
     write(driver, weights, 2); // a weight update ...
     saver.invalidate("weights");
-    const Report third = saver.pause("weights"); // ... is saved, because the saver was told of it
+    const Report third = saver.pause("weights"); // ... is saved, because invalidate reported it
     std::cout << "third, after invalidate: " << third << '\n';
     std::cout << saver.usage();
     saver.resume("weights");
     const bool updated = reads(driver, weights, 2);
 
-    saver.pause("weights", {.bytes = Discard{}}); // other weights are coming anyway
+    saver.pause("weights", {.bytes = Discard{}}); // the bytes are replaced anyway, so nothing is saved
     try {
         (void)saver.backup_view(weights, bytes);
     } catch (const Misuse& misuse) {

@@ -1,11 +1,11 @@
-// The C interface: tags with policies, regions, pause and resume, a hook, and what an error says.
+// The C interface: tags with policies, regions, pause and resume, a hook, and error messages.
 #include <memsaver/c.h>
 
 #include <stdio.h>
 
 #define MIB ((size_t)1 << 20)
 
-// Every call answers a result; the text of a failure is the thread's own.
+// Every call returns a result code; the message of the last error is per thread.
 static int failed(memsaver_result result) {
     if (result != MEMSAVER_OK) fprintf(stderr, "%s: %s\n", memsaver_result_name(result), memsaver_last_error());
     return result != MEMSAVER_OK;
@@ -13,7 +13,7 @@ static int failed(memsaver_result result) {
 
 static int before_pause(void* context, const memsaver_hook_event* event) {
     printf("%s: %zu tags will be paused\n", (const char*)context, event->tag_count);
-    return 0; // anything else would refuse
+    return 0; // any other value refuses the pause
 }
 
 static int run(memsaver_saver* saver) {
@@ -21,7 +21,7 @@ static int run(memsaver_saver* saver) {
     if (failed(memsaver_get_info(saver, &machine))) return 1;
     printf("%s: %zu of %zu MiB are free\n", machine.name, machine.free_bytes / MIB, machine.total_bytes / MIB);
 
-    // A tag is made by its first use, or beforehand with what it is to have.
+    // The first use makes a tag, or memsaver_make_tag makes it beforehand with its options.
     memsaver_policy keep = MEMSAVER_POLICY_INIT;
     keep.kind = MEMSAVER_HOST_BACKUP;
     memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
@@ -30,7 +30,7 @@ static int run(memsaver_saver* saver) {
     void* weights = NULL;
     if (failed(memsaver_allocate(saver, "weights", 32 * MIB, 0, &weights))) return 1;
 
-    // In a region, this thread's allocations that name no tag go to the region's.
+    // In a region, this thread's allocations that name no tag go to the region's tag.
     void* cache = NULL;
     if (failed(memsaver_push_region(saver, "kv_cache"))) return 1;
     if (failed(memsaver_allocate(saver, NULL, 64 * MIB, 0, &cache))) return 1;
@@ -42,7 +42,7 @@ static int run(memsaver_saver* saver) {
     if (failed(memsaver_pause(saver, NULL, 0, NULL, &report))) return 1; // every tag
     printf("released %zu MiB, saved %zu MiB\n", report.released_bytes / MIB, report.saved_bytes / MIB);
 
-    const char* first[] = {"weights"}; // a staged wake: the weights now, the cache when it is wanted
+    const char* first[] = {"weights"}; // a staged resume: first the weights, later the cache
     if (failed(memsaver_resume(saver, first, 1, NULL, &report))) return 1;
     printf("weights are back: restored %zu MiB\n", report.restored_bytes / MIB);
     size_t needed = 0;
@@ -53,7 +53,7 @@ static int run(memsaver_saver* saver) {
     if (memsaver_resume(saver, wrong, 1, NULL, NULL) == MEMSAVER_MISUSE) printf("%s\n", memsaver_last_error());
     if (failed(memsaver_resume(saver, NULL, 0, NULL, NULL))) return 1;
 
-    memsaver_use* use = NULL; // in use, it is not paused; afterwards it may go for others
+    memsaver_use* use = NULL; // a tag in use is not paused; afterwards it may be evicted
     if (failed(memsaver_begin_use(saver, first, 1, NULL, &use))) return 1;
     memsaver_end_use(use);
     memsaver_reclaimed got = MEMSAVER_RECLAIMED_INIT;
@@ -69,7 +69,7 @@ static int run(memsaver_saver* saver) {
 }
 
 int main(void) {
-    memsaver_saver* saver = NULL; // on the GPU where there is one, in host memory elsewhere
+    memsaver_saver* saver = NULL; // on a GPU if there is one, otherwise in host memory
     if (failed(memsaver_create(NULL, &saver))) return 1;
     const int result = run(saver);
     memsaver_destroy(saver);

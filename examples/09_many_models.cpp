@@ -1,4 +1,4 @@
-// A server of more models than there is memory: each request uses its model, and room is made by pausing idle ones.
+// A server with more models than fit into memory: each request uses its model, and idle models are paused to make room.
 #include <memsaver/memsaver.hpp>
 
 #include <cstdlib>
@@ -10,14 +10,14 @@
 using namespace memsaver;
 
 int main() {
-    MemorySaver<> saver{HostDriver{112_MiB}, {.on_no_room = [&](const NoRoom& need) { // while models are loaded
+    MemorySaver<> saver{HostDriver{112_MiB}, {.on_no_room = [&](const NoRoom& need) { // called while models are loaded
                             return saver.reclaim(need.missing_bytes).bytes() != 0;
                         }}};
 
-    std::vector<Buffer<float>> weights; // eight models of 32 MiB: three have room
+    std::vector<Buffer<float>> weights; // eight models of 32 MiB; three fit
     for (int model = 0; model < 8; ++model) {
         const Arena arena = saver.arena("model." + std::to_string(model), HostBackup{.refresh = Refresh::once});
-        const Use loading = saver.use(arena.tag());                                 // it stays; others make room
+        const Use loading = saver.use(arena.tag()); // not evicted while loading; idle models are
         weights.emplace_back(arena, 8 << 20).data()[0] = static_cast<float>(model); // on a GPU: copy_to_device
     }
 

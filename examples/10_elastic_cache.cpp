@@ -1,5 +1,5 @@
-// A paged key-value cache that grows with the load, and gives room back when another tag needs it. On a GPU, kernels
-// read its pages through a page table; their addresses never change.
+// A paged key-value cache that grows with the load and releases memory when another tag needs it. On a GPU, kernels
+// read its pages through a page table; the addresses of the pages never change.
 #include <memsaver/memsaver.hpp>
 
 #include <cstddef>
@@ -10,8 +10,8 @@ using namespace memsaver;
 
 namespace {
 
-/// Memory comes and goes in steps of four pages. Pages that a sequence gives up keep theirs for the next one, until
-/// somebody asks for it. For one thread.
+/// Commits and releases memory in steps of four pages. A page that a sequence frees keeps its memory for the next
+/// sequence until a reclaim releases the step. Not thread-safe.
 class PagedCache {
 public:
     static constexpr std::size_t page_bytes = 1_MiB;
@@ -22,11 +22,12 @@ public:
                                                  .on_reclaim = [this](std::size_t wanted) { return shrink(wanted); }});
     }
 
-    /// The lowest free page. OutOfMemory: no room for a step, so a sequence has to go.
+    /// Returns the lowest free page. Throws OutOfMemory if there is no memory for another step; the caller must evict a
+    /// sequence.
     std::size_t take() {
         std::size_t page = 0;
         while (used_.at(page)) ++page;
-        kv_.commit(page * page_bytes, page_bytes); // rounded outward; nothing to do where the step has memory
+        kv_.commit(page * page_bytes, page_bytes); // rounds outward to whole steps; a no-op if the step is committed
         used_[page] = has_memory_[page / 4] = true;
         pages_of_[page / 4] += 1;
         return page;
@@ -39,21 +40,21 @@ public:
     [[nodiscard]] std::size_t bytes() const { return kv_.committed_bytes(); }
 
 private:
-    /// Steps in which no page is used go, the last first.
+    /// Releases steps without used pages, highest first.
     std::size_t shrink(std::size_t wanted) {
         std::size_t released = 0;
         for (std::size_t step = pages_of_.size(); step-- != 0 && released < wanted;) {
             if (!has_memory_[step] || pages_of_[step] != 0) continue;
-            kv_.release(step * step_bytes, step_bytes); // gone once the device has passed its work so far
+            kv_.release(step * step_bytes, step_bytes); // released after all work submitted so far
             has_memory_[step] = false;
             released += step_bytes;
         }
         return released;
     }
 
-    std::vector<int> pages_of_; // that are used, of each step
+    std::vector<int> pages_of_; // number of used pages in each step
     std::vector<bool> has_memory_;
-    std::vector<bool> used_; // each page
+    std::vector<bool> used_; // for each page
     Elastic kv_;
 };
 
@@ -67,11 +68,11 @@ int main() {
     std::cout << "under load: " << format_bytes(cache.bytes()) << '\n';
     for (int i = 20; i < 80; ++i) cache.give(pages[static_cast<std::size_t>(i)]);
 
-    const Buffer<char> draft{saver.arena("draft"), 60_MiB}; // finds no room, so the cache is asked
+    const Buffer<char> draft{saver.arena("draft"), 60_MiB}; // does not fit, so on_reclaim is called
     std::cout << "beside a draft model: " << format_bytes(cache.bytes()) << '\n' << saver.usage();
     const bool shrunk = cache.bytes() < 40_MiB;
     for (int i = 0; i < 20; ++i) {
-        if (cache.data(pages[static_cast<std::size_t>(i)])[0] != static_cast<char>(i)) return 1; // what is used stays
+        if (cache.data(pages[static_cast<std::size_t>(i)])[0] != static_cast<char>(i)) return 1; // used pages stay
     }
     return shrunk ? 0 : 1;
 }

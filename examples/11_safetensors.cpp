@@ -1,4 +1,4 @@
-// Weights out of a safetensors file: loaded, paused without saving anything, and read from the file again.
+// Weights from a safetensors file: loaded, paused without saving anything, and read from the file again on resume.
 #include <memsaver/memsaver.hpp>
 
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@
 using namespace memsaver;
 using Json = nlohmann::json;
 
-/// Eight bytes with the size of a header, the header, which is JSON, and the tensors' bytes.
+/// Writes the header size (eight bytes), the JSON header and the bytes of the tensors.
 void write_model(const std::string& path) {
     Json header;
     std::vector<float> all;
@@ -46,13 +46,13 @@ int main() {
     std::string text(header_bytes, '\0');
     file.read(text.data(), static_cast<std::streamsize>(header_bytes));
     const Json header = Json::parse(text);
-    const std::size_t data = sizeof header_bytes + header_bytes; // where the tensors begin in the file
+    const std::size_t data = sizeof header_bytes + header_bytes; // file offset of the first tensor
     const std::size_t data_bytes = std::filesystem::file_size(path) - data;
 
     MemorySaver saver{HostDriver{1_GiB}}; // CudaDriver{0} on a GPU
     const Arena model = saver.arena("model", FileSource{});
     const Buffer<char> weights{model, data_bytes};
-    model.load(weights.data(), data_bytes, path, data); // one load for all: the tensors lie in it as in the file
+    model.load(weights.data(), data_bytes, path, data); // one load for all tensors: same layout as the file
 
     std::map<std::string, const float*> tensors;
     for (const auto& [name, about] : header.items()) {
@@ -66,7 +66,8 @@ int main() {
     std::vector<char> expected(data_bytes);
     file.seekg(static_cast<std::streamoff>(data));
     file.read(expected.data(), static_cast<std::streamsize>(data_bytes));
-    const bool same = std::memcmp(weights.data(), expected.data(), data_bytes) == 0; // host memory is addressable here
+    const bool same =
+        std::memcmp(weights.data(), expected.data(), data_bytes) == 0; // a HostDriver's memory is host memory
     std::filesystem::remove(path);
     if (!same || tensors.at("layer.1")[777'776] != last) return EXIT_FAILURE;
     std::cout << tensors.size() << " tensors, " << format_bytes(data_bytes) << ": as in the file\n";

@@ -1,4 +1,4 @@
-// A trainer and a rollout engine that take turns on one GPU which holds either, not both.
+// A trainer and a rollout engine take turns on one GPU that has memory for only one of them.
 #include <memsaver/memsaver.hpp>
 
 #include <cstdlib>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t parameters = 4 << 20;
 
-/// What each would do on a GPU with kernels; on a HostDriver, device memory is memory like any other.
+/// Stand-ins for GPU kernels; a HostDriver's device memory is ordinary host memory.
 void train(float* weights, float* moments) {
     for (std::size_t i = 0; i < parameters; ++i) {
         moments[i] = 0.9F * moments[i] + 1;
@@ -28,9 +28,9 @@ float roll_out(const float* weights, float* cache) {
 int main() {
     const Tags trainer{"trainer.weights", "trainer.optimizer"};
     const Tags rollout{"rollout.weights", "rollout.cache"};
-    MemorySaver<> saver{HostDriver{64_MiB}}; // 32 MiB each, and something for the smallest pages
+    MemorySaver<> saver{HostDriver{64_MiB}}; // 32 MiB each, plus a margin for the smallest pages
 
-    // The rollout comes first and goes at once; then there is room for the trainer.
+    // The rollout engine is allocated first and paused at once, which leaves room for the trainer.
     const Buffer<float> served{saver.arena("rollout.weights", HostBackup{}), parameters};
     const Buffer<float> cache{saver.arena("rollout.cache", Discard{}), parameters};
     for (std::size_t i = 0; i < parameters; ++i) served.data()[i] = 0;
@@ -46,12 +46,12 @@ int main() {
         moment = 0.9F * moment + 1;
         expected += moment;
 
-        // The new weights reach the rollout's where they are kept, while the rollout is away: no room is needed for
-        // both.
+        // Writes the new weights into the backup of the paused rollout engine, so both never need device memory at
+        // once.
         const std::vector<float> update(weights.data(), weights.data() + parameters); // on a GPU: copied to the host
         saver.write_backup(served.data(), update.data(), parameters * sizeof(float));
 
-        std::cout << "to the rollout: " << saver.exchange(trainer, rollout) << '\n'; // pages change hands
+        std::cout << "to the rollout: " << saver.exchange(trainer, rollout) << '\n'; // pages are handed over
         if (roll_out(served.data(), cache.data()) != 2 * expected) std::abort();
         std::cout << "to the trainer: " << saver.exchange(rollout, trainer) << '\n';
     }

@@ -1,4 +1,4 @@
-// Backups that take less room: bytes are coded on the device, without loss, before they cross the link.
+// Backups that need less memory: bytes are compressed on the device, losslessly, before they are copied off it.
 #include <memsaver/backup/compressed.hpp>
 #include <memsaver/memsaver.hpp>
 
@@ -20,7 +20,7 @@ int run(const D& driver) {
         const Arena packed =
             saver.arena("packed", Compressed<HostBackup>{}); // or Compressed<FileBackup>{{.directory = ...}}
         weights = packed.allocate(bytes);
-    } catch (const Unavailable& missing) { // no nvCOMP, or no LZ4: the text says how to get it
+    } catch (const Unavailable& missing) { // no nvCOMP or LZ4; the message says how to install it
         std::cout << missing.what() << '\n';
         return EXIT_SUCCESS;
     }
@@ -30,7 +30,7 @@ int run(const D& driver) {
     check(driver.copy_to_device(address, content.data(), bytes, StreamRef{}), "copy");
     check(driver.drain(), "wait for it");
 
-    saver.prepare("packed"); // takes 0.7 of the bytes on the host, and memory to code in on the device
+    saver.prepare("packed"); // allocates host memory for 0.7 of the bytes, and scratch memory on the device
     std::cout << saver.pause("packed") << '\n';
     const std::size_t kept = saver.usage().begin()->backed_up_bytes;
     std::cout << format_bytes(kept) << " are kept of " << format_bytes(bytes) << "; a resume takes "

@@ -1,5 +1,5 @@
-// A decoder whose weights are brought back while it runs: one captured graph, launched at once, each layer behind a
-// gate.
+// A decoder that runs while its weights are restored: one captured graph, launched immediately, in which each layer
+// waits at a gate.
 #include <memsaver/memsaver.hpp>
 
 #include <chrono>
@@ -31,7 +31,7 @@ int main() {
     std::vector<int> seen(layers);
     const Graph step = capture(saver, "graph", stream, [&] {
         for (std::size_t i = 0; i < layers; ++i) {
-            gates[i].before(stream); // a wait in every replay, for this layer alone
+            gates[i].before(stream); // in every replay, waits for this layer only
             const char* const layer = weights.data() + i * each;
             const Status enqueued = driver.enqueue(stream, reinterpret_cast<Address>(layer), each, // on a GPU: kernels
                                                    [&seen, layer, i] { seen[i] = layer[each - 1]; });

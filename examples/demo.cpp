@@ -1,9 +1,9 @@
-// What memsaver is for, on the machine at hand: an engine fills a device's memory with weights and a cache, steps aside
-// so that somebody else can have the memory, and comes back with every pointer good, the weights as they were. Run by
+// Demonstrates memsaver on this machine: an engine fills a device's memory with weights and a cache, pauses so that
+// another program can use the memory, and resumes with every pointer valid and the weights unchanged. Run by
 // cmake/demo.cmake.
 //
-// Every 16 MiB carry bytes of their own, and after each resume they are looked at on both sides of every 2 MiB: no page
-// that came back at a wrong place, or did not come back, could pass. The weights are never written a second time.
+// Every 16 MiB hold distinct bytes. After each resume, the demo checks samples on both sides of every 2 MiB boundary,
+// so a page that is missing or mapped at a wrong place is found. The weights are written only once.
 #include <memsaver/memsaver.hpp>
 
 #include <unistd.h>
@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// What the demo writes: plain text, with colours and moving bars only where somebody watches.
+/// Prints the demo's output: plain text, with colors and moving bars only on a terminal.
 class Screen {
 public:
     [[nodiscard]] std::string bar(double share, int width) const {
@@ -41,7 +41,7 @@ public:
         return terminal_ ? "\033[1m" + text + "\033[0m" : text;
     }
 
-    /// One line of work. On a terminal it moves; elsewhere only its end is written. Any thread.
+    /// Prints one progress line. A terminal shows updates; otherwise only the final state is written. Thread-safe.
     void progress(const std::string& what, std::size_t done, std::size_t total, Clock::time_point start) {
         const std::lock_guard lock{mutex_};
         const bool end = done == total;
@@ -52,7 +52,7 @@ public:
                     format_bytes(done).c_str(), seconds_since(start), end ? "\n" : "");
         std::fflush(stdout);
     }
-    /// One line about something that is over.
+    /// Prints one line about a finished step.
     void said(const std::string& what, const std::string& result) const {
         std::printf("  %-30s %s\n", what.c_str(), result.c_str());
     }
@@ -74,12 +74,12 @@ private:
     Clock::time_point drawn_{};
 };
 
-/// Draws what a saver's event sink tells: how far the copies of each tag have come.
+/// Draws the events of a saver: how far the copies of each tag have progressed.
 class Watcher {
 public:
     explicit Watcher(Screen& screen) : screen_{screen} {}
 
-    /// From here on copies belong to this.
+    /// Starts the clock for the copies that follow.
     void begin() { start_ = Clock::now(); }
     void told(const Event& event) {
         if (event.kind == EventKind::progress) {
@@ -94,7 +94,7 @@ private:
     Clock::time_point start_{};
 };
 
-/// Blocks of one tag, with bytes that tell where they belong.
+/// Blocks of one tag, filled with bytes that depend on their position.
 template <Driver D>
 class Blocks {
 public:
@@ -109,20 +109,20 @@ public:
     [[nodiscard]] std::size_t count() const { return addresses_.size(); }
     [[nodiscard]] std::size_t bytes() const { return addresses_.size() * each_; }
 
-    /// Writes the bytes that `seed` stands for.
+    /// Writes the bytes defined by `seed`.
     void load(const std::string& what, unsigned seed) {
         const auto start = Clock::now();
         for (std::size_t i = 0; i < count(); ++i) {
             for (std::size_t at = 0; at < each_; at += piece) {
                 check(driver_.fill(addresses_[i] + at, byte(seed, i, at), std::min(piece, each_ - at), {}), "fill");
             }
-            if (i % 64 == 63) check(driver_.drain(), "wait for the device"); // so that progress is true
+            if (i % 64 == 63) check(driver_.drain(), "wait for the device"); // keeps the displayed progress accurate
             screen_.progress(what, i * each_, bytes(), start);
         }
         check(driver_.drain(), "wait for the device");
         screen_.progress(what, bytes(), bytes(), start);
     }
-    /// Throws unless they are there.
+    /// Throws unless the blocks hold these bytes.
     void verify(const std::string& what, unsigned seed) {
         const auto start = Clock::now();
         std::vector<unsigned char> seen;
@@ -164,7 +164,7 @@ private:
     std::vector<Address> addresses_;
 };
 
-/// The device's memory at some moments.
+/// Records the device's memory in use at several moments.
 template <Driver D>
 class Moments {
 public:
@@ -206,7 +206,8 @@ std::string text_of(const Report& report) {
            (resumed ? " restored, in " : " saved, in ") + time;
 }
 
-/// How large weights may be so that a copy fits into half of the host memory that is left, and nobody waits long.
+/// Returns a size for the weights such that a copy fits into half of the available host memory and the demo stays
+/// short.
 template <Driver D>
 std::size_t most_weights(const D& driver, std::size_t device_bytes) {
     std::size_t host = 0;
@@ -259,7 +260,7 @@ void demonstrate(const D& driver) {
     std::printf("\n%s\n", screen.strong("The engine comes back, weights first").c_str());
     watcher.begin();
     screen.said("resume \"weights\"", text_of(saver.resume("weights")));
-    weights.verify("checking weights", model); // nobody has written them since
+    weights.verify("checking weights", model); // not written since they were loaded
     moments.note("weights back");
     screen.said("resume \"cache\"", text_of(saver.resume("cache")));
     const unsigned steps = 101;

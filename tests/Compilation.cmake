@@ -1,12 +1,13 @@
-# What can be tested by compiling alone, and the header-only form.
+# Tests that only compile, and the header-only form.
 
 find_package(Python3 QUIET COMPONENTS Interpreter)
 
-# --- Each header compiles by itself, first in its translation unit -----------------------------------------------------
+# --- Each header compiles on its own, first in its translation unit
+# ----------------------------------------------------
 set(units)
 set(headers ${MEMSAVER_HEADERS})
 list(FILTER headers INCLUDE REGEX "[.]hpp$")
-list(FILTER headers EXCLUDE REGEX "/interop/(cccl|onnxruntime|thrust)[.]hpp$") # tests/interop, where they can be
+list(FILTER headers EXCLUDE REGEX "/interop/(cccl|onnxruntime|thrust)[.]hpp$") # compiled by tests/interop, if possible
 foreach(header IN LISTS headers)
   string(REGEX REPLACE "^include/" "" header ${header})
   string(REGEX REPLACE "[/.]" "_" unit ${header})
@@ -19,7 +20,7 @@ target_link_libraries(headers_alone PRIVATE memsaver_developer)
 target_compile_options(headers_alone PRIVATE -O0 -g0)
 
 # --- The headers without the compiled form: one program, in two units ----------------------------------------------------
-# A definition of an .ipp file that lacks its `inline` is there twice, and does not link.
+# A definition in an .ipp file that lacks its `inline` is defined twice and fails to link.
 add_executable(header_only header_only/programs.cpp second_unit.cpp)
 target_link_libraries(header_only PRIVATE memsaver_header_only)
 target_include_directories(header_only PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
@@ -42,7 +43,8 @@ if(sources)
   target_compile_options(static_tests PRIVATE -O0 -g0)
 endif()
 
-# --- What must not compile, and the message it must fail with ----------------------------------------------------------
+# --- Code that must not compile, and the message it must fail with
+# -----------------------------------------------------
 set(compile_flags -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I${PROJECT_SOURCE_DIR}/include -DMEMSAVER_COMPILED)
 set(toolkit_flags)
 foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
@@ -57,7 +59,7 @@ foreach(source IN LISTS sources)
   memsaver_label(compile_fail.${name} host)
 endforeach()
 
-# --- The code that pages show -----------------------------------------------------------------------------------------
+# --- The code in pages ------------------------------------------------------------------------------------------------
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
 foreach(page IN LISTS pages)
   file(STRINGS ${page} blocks REGEX "^ *```cpp")
@@ -73,8 +75,9 @@ foreach(page IN LISTS pages)
   endif()
 endforeach()
 
-# --- Other ways to compile code that includes memsaver: with clang, with nvcc -------------------------------------------
-# The umbrella with all definitions, and the programs of the design as users write them.
+# --- Other compilers for code that includes memsaver: clang, nvcc
+# -------------------------------------------------------
+# The umbrella with all definitions, and the design's programs as users write them.
 set(programs ${CMAKE_CURRENT_SOURCE_DIR}/static/programs_test.cpp)
 
 find_program(CLANGXX NAMES clang++ clang++-20 clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14)
@@ -95,7 +98,7 @@ foreach(source IN LISTS sources programs)
   cmake_path(GET source STEM name)
   string(REGEX REPLACE "_test$" "" name ${name})
   set(form)
-  if(NOT name STREQUAL umbrella) # that one with all definitions
+  if(NOT name STREQUAL umbrella) # the umbrella includes all definitions
     set(form -DMEMSAVER_COMPILED)
   endif()
   if(NVCC)

@@ -1,6 +1,7 @@
-# The Python package, over the C interface: pytest, and mypy where it is there.
+# The Python package, over the C interface: pytest, and mypy if available.
 
-# The first interpreter that has these modules: whoever's Python stands first, Debian's has what Debian installs.
+# Finds the first interpreter that has these modules: on Debian, the system's Python has the packages that Debian
+# installs.
 function(memsaver_python_with result)
   set(${result} "" PARENT_SCOPE)
   list(JOIN ARGN "," modules)
@@ -19,7 +20,8 @@ memsaver_python_with(python_pytest pytest numpy)
 memsaver_python_with(python_mypy mypy pytest numpy)
 set(python_folder ${PROJECT_SOURCE_DIR}/python)
 
-# Python has no sanitizers; what loads a library that has them needs their libraries first. Python's own memory stays.
+# Python is built without sanitizers; a library with sanitizers needs their runtime libraries loaded first. Leak
+# detection is off, because Python keeps memory until its end.
 set(python_runs ${python_pytest} -B)
 if(MEMSAVER_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   foreach(name asan ubsan)
@@ -41,7 +43,7 @@ else()
   memsaver_label(python.tests host)
   set_property(TEST python.tests APPEND PROPERTY ENVIRONMENT
     "MEMSAVER_LIBRARY=$<TARGET_FILE:memsaver_c>" "MEMSAVER_STUB_LIBCUDA=$<TARGET_FILE:stub_libcuda>")
-  if(TARGET host_libcuda) # of tests/torch_memory_saver: the way of a GPU, on host memory
+  if(TARGET host_libcuda) # from tests/torch_memory_saver: the GPU's code path, on host memory
     add_test(NAME python.host_gpu
       COMMAND ${python_runs} -m pytest -q ${python_folder}/tests/test_gpu.py ${python_folder}/tests/test_torch.py)
     memsaver_label(python.host_gpu host)

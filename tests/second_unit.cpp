@@ -1,4 +1,4 @@
-// A second translation unit for every test program: whatever a header defines without `inline` does not link.
+// A second translation unit for every test program: a definition without `inline` in a header fails to link.
 #include "memsaver/memsaver.hpp"
 
 #if __has_include("memsaver/testing/testing.hpp")

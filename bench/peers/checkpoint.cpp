@@ -1,4 +1,5 @@
-// Another process' whole GPU state to its host memory and back, by the driver's own means. Prints one line of JSON.
+// Saves another process' whole GPU state to its host memory and restores it, with the driver's own checkpoint calls.
+// Prints one line of JSON.
 //
 //   peers_checkpoint <pid>
 #include <cuda.h>
@@ -30,7 +31,7 @@ public:
         const CUresult result = reinterpret_cast<CUresult (*)(Arguments...)>(found)(arguments...);
         require(result == CUDA_SUCCESS, std::string{name} + " failed: error " + std::to_string(result));
     }
-    /// A step of a checkpoint, without arguments of its own.
+    /// A step of a checkpoint that needs no arguments.
     double step(const char* name, int pid) const {
         const auto start = std::chrono::steady_clock::now();
         call(name, pid, static_cast<void*>(nullptr));

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the same workloads through torch_memory_saver's published library, through memsaver's drop-in, and through a
-whole-process checkpoint, each in processes of its own, and keeps what they say.
+"""Compares torch_memory_saver's published library, memsaver's drop-in, and a checkpoint of the whole process on the
+same workloads, each in its own processes, and records the results.
 
     bench/peers/compare.py --peer <folder with torch_memory_saver's libraries> [--build build/gpu] [--out bench/results] [--large]
 
 The peer's libraries are in its package: `pip download torch_memory_saver --no-deps`, unpacked. Writes
-<out>/<date>-<gpu>-peers.json and prints a table. Needs a GPU and about two minutes. With --large: one large block that is
-dropped, in several processes of each library in turn; writes the medians to <out>/<date>-<gpu>-large.json.
+<out>/<date>-<gpu>-peers.json and prints a table. Needs a GPU and about two minutes. With --large: one large block that
+is discarded, in several processes of each library in turn; writes the medians to <out>/<date>-<gpu>-large.json.
 """
 import argparse
 import json
@@ -64,7 +64,7 @@ def checkpoint(programs, count, bytes_each):
 
 
 def rows(programs, libraries):
-    """Yields a row for each shape and each who; the toolkit is in it for the caller to take out."""
+    """Yields a row for each shape and each contender; the row includes the toolkit, for the caller to remove."""
     for count, bytes_each, shape in SHAPES:
         for kind in ("discard", "backup"):
             for who, preload in libraries.items():
@@ -72,13 +72,13 @@ def rows(programs, libraries):
                 yield {"name": f"{kind}/{shape}/{who}", "tensors": count, "bytes": count * bytes_each, **found}
         found = checkpoint(programs, count, bytes_each)
         yield {"name": f"checkpoint/{shape}/driver", "tensors": count, "bytes": count * bytes_each, **found}
-    for who, preload in libraries.items():  # right after another process gave the rest of the device back
+    for who, preload in libraries.items():  # right after another process released the rest of the device
         found = workload(programs, preload, "neighbour", 1, 16 * GIB)
         yield {"name": f"neighbour/1 x 16 GiB/{who}", "tensors": 1, "bytes": 16 * GIB, **found}
 
 
 def large_rows(programs, libraries):
-    """Yields a row for each block and each library: the medians of its processes, which took turns with the other's."""
+    """Yields a row for each block and each library: the medians of processes that alternate between libraries."""
     for kind, size, shape in LARGE:
         runs = {who: [] for who in libraries}
         for _ in range(PROCESSES):
@@ -122,7 +122,7 @@ def main():
 
 
 def version_of(folder):
-    """As the unpacked package says."""
+    """Returns the version of the unpacked package."""
     for path in folder.glob("torch_memory_saver-*.dist-info"):
         return path.name.removeprefix("torch_memory_saver-").removesuffix(".dist-info")
     return "unknown"

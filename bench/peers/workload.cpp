@@ -1,10 +1,10 @@
-// One workload, in a process of its own: tensors by cudaMalloc, paused and resumed through torch_memory_saver's C
-// interface, whichever library has been preloaded. Prints one line of JSON.
+// One workload in its own process: tensors allocated by cudaMalloc, paused and resumed through torch_memory_saver's C
+// interface, with whichever library is preloaded. Prints one line of JSON.
 //
 //   peers_workload discard|backup <tensors> <bytes each>    with LD_PRELOAD=<library>
-//   peers_workload used <tensors> <bytes each>              as discard, once all of the device's pages have been in use
-//   peers_workload neighbour <tensors> <bytes each>         the same, right after `fill` gave the device back
-//   peers_workload fill                                     without: that other process, told by numbers
+//   peers_workload used <tensors> <bytes each>              like discard, after all of the device's pages were used
+//   peers_workload neighbour <tensors> <bytes each>         the same, right after `fill` released the device's memory
+//   peers_workload fill                                     without preload: that other process, controlled by numbers
 //   peers_workload hold <tensors> <bytes each>              without: "ready <pid>"; waits for a line, checks the bytes
 //   peers_workload warm <bytes>                             touches host memory, for machines that grow by use
 #include <cuda_runtime_api.h>
@@ -36,7 +36,7 @@ void require(cudaError_t code, const char* what) {
     require(code == cudaSuccess, std::string{what} + ": " + cudaGetErrorString(code));
 }
 
-/// A function of the preloaded library.
+/// Looks up a function of the preloaded library.
 template <class Function>
 Function* tms(const char* name) {
     void* const found = ::dlsym(RTLD_DEFAULT, name);
@@ -80,7 +80,7 @@ public:
     void free() {
         for (void*& pointer : pointers_) require(cudaFree(pointer), "cudaFree");
     }
-    /// Both ends of each.
+    /// Checks both ends of each tensor.
     void check() const {
         const std::size_t part = std::min<std::size_t>(bytes_, 4096);
         std::vector<unsigned char> host(part);
@@ -101,8 +101,8 @@ private:
     std::size_t bytes_;
 };
 
-/// Takes all but about `left` bytes of the device, outside of regions, and writes to it. Answers how many bytes are
-/// taken.
+/// Allocates all except about `left` bytes of the device, outside regions, and writes to them. Returns the allocated
+/// bytes.
 std::size_t take_all(std::vector<void*>& taken, std::size_t left) {
     constexpr std::size_t each = std::size_t{1} << 30;
     std::size_t free = 0;
@@ -117,7 +117,7 @@ std::size_t take_all(std::vector<void*>& taken, std::size_t left) {
     require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     return taken.size() * each;
 }
-/// Answers how many bytes that were.
+/// Frees everything. Returns the number of bytes.
 std::size_t give_all(std::vector<void*>& taken) {
     const std::size_t bytes = taken.size() << 30;
     for (void* const block : taken) require(cudaFree(block), "cudaFree");
@@ -130,7 +130,7 @@ int pause_and_resume(const std::string& kind, std::size_t count, std::size_t byt
     auto* const pause = tms<int(const char*)>("tms_pause");
     auto* const resume = tms<int(const char*)>("tms_resume");
     require(cudaFree(nullptr), "cudaFree");
-    if (kind == "used") { // pages that nobody has used yet are faster to take
+    if (kind == "used") { // never-used pages are faster to allocate
         std::vector<void*> all;
         (void)take_all(all, std::size_t{2} << 30);
         (void)give_all(all);
@@ -151,7 +151,7 @@ int pause_and_resume(const std::string& kind, std::size_t count, std::size_t byt
     double both = 0;
     std::vector<double> pauses;
     std::vector<double> resumes;
-    for (int cycle = 0; cycle < 7; ++cycle) { // an even number but the first: pages of two kinds may come in turn
+    for (int cycle = 0; cycle < 7; ++cycle) { // an even number after the first: two kinds of pages may alternate
         const double paused = ms([&] { require(pause("peers") == 0, "tms_pause failed"); });
         left = used_mib() - before;
         const double resumed = ms([&] { require(resume("peers") == 0, "tms_resume failed"); });
@@ -181,10 +181,10 @@ int pause_and_resume(const std::string& kind, std::size_t count, std::size_t byt
     return 0;
 }
 
-/// Another process that takes all of the device's memory but some, and gives it back.
+/// Another process that allocates all of the device's memory except a part, and frees it.
 class Neighbour {
 public:
-    /// Before anything of CUDA is touched.
+    /// Call before any use of CUDA.
     Neighbour() {
         int orders[2];
         int answers[2];
@@ -211,7 +211,7 @@ public:
         (void)std::fclose(from_);
         (void)::wait(nullptr);
     }
-    /// Takes all but so many bytes; 0: gives all back. Answers how many bytes that was.
+    /// Allocates all except `left` bytes, or frees everything if 0. Returns the number of bytes.
     std::size_t order(std::size_t left) {
         std::size_t bytes = 0;
         require(std::fprintf(to_, "%zu\n", left) > 0 && std::fflush(to_) == 0 && std::fscanf(from_, "%zu", &bytes) == 1,

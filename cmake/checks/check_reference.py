@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Says which public names the reference has nothing to say about, and exits 1.
+"""Reports public names that the reference does not document, and exits with 1 if there are any.
 
-    check_reference.py FOLDER    what the target `reference` wrote: FOLDER/xml and FOLDER/warnings.txt
+    check_reference.py FOLDER    output of the target `reference`: FOLDER/xml and FOLDER/warnings.txt
 
-A name counts once, however many overloads and declarations it has: one of them says what it is. Not asked for are: what the
-language and its library know already (constructors, for which the class speaks; destructors; operators; `begin`, `data`); members of a described struct
-and values of a described enumeration, which speaks for them where their names do not; methods that a concept asks for,
-which is where they are described.
+A name counts once, however many overloads and declarations it has: one of them must be documented. Exempt are: names
+known from the language and its library (constructors, which the class documents; destructors; operators; `begin`,
+`data`); members of a documented struct and values of a documented enumeration, which documents them if their names do
+not suffice; methods required by a concept, which documents them.
 """
 import argparse
 import collections
@@ -16,7 +16,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 KINDS = {"class", "struct", "union", "concept", "namespace"}
-# What containers, allocators and exceptions are asked for by the standard.
+# Names that the standard requires of containers, allocators and exceptions.
 STANDARD = {"begin", "end", "data", "size", "empty", "what", "value_type", "size_type", "difference_type", "pointer",
             "const_pointer", "reference", "const_reference", "is_always_equal", "rebind", "other",
             "propagate_on_container_move_assignment", "propagate_on_container_swap"}
@@ -37,18 +37,18 @@ def of_the_language(member, owner):
 
 
 def asked_for_by_concepts(compounds):
-    """The methods that the concepts' definitions name: `{ d.map(a, n, h) } noexcept`."""
+    """Returns the methods that the concepts' definitions name: `{ d.map(a, n, h) } noexcept`."""
     concepts = [compound for compound in compounds if compound.get("kind") == "concept"]
     return {name for each in concepts for name in re.findall(r"[{(]\s*\w+\.(\w+)\(", text_of(each, "initializer"))}
 
 
 def undocumented(folder):
-    """[(place, name)], by place."""
+    """Returns [(place, name)], sorted by place."""
     files = [path for path in (folder / "xml").glob("*.xml") if path.name != "index.xml"]
     compounds = [compound for path in files for compound in ElementTree.parse(path).getroot().findall("compounddef")]
     compounds = [each for each in compounds if each.get("kind") in KINDS and text_of(each, "compoundname").startswith("memsaver")]
     by_concept = asked_for_by_concepts(compounds)
-    names = collections.defaultdict(list)  # of each: (described, place)
+    names = collections.defaultdict(list)  # for each name: (described, place)
     for compound in compounds:
         owner = text_of(compound, "compoundname")
         if compound.get("prot", "public") != "public" or owner.rsplit("::")[-1] in STANDARD:

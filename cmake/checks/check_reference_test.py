@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lets Doxygen read small headers by docs/Doxyfile.in, and sees what check_reference.py finds missing."""
+"""Runs Doxygen with docs/Doxyfile.in on small headers, and tests what check_reference.py reports."""
 import subprocess
 import tempfile
 import unittest
@@ -18,7 +18,7 @@ namespace memsaver::inline v0_2 {
 
 class CheckReference(unittest.TestCase):
     def names(self, code):
-        """The undocumented names of a header, without `memsaver::`."""
+        """Returns the undocumented names of a header, without `memsaver::`."""
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             for name in ("include/memsaver", "docs"):

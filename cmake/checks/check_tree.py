@@ -1,44 +1,45 @@
 #!/usr/bin/env python3
-"""Holds the lines that memsaver's tree promises. `check_tree.py` reports what breaks them and exits 1.
+"""Checks structural rules of the source tree. Reports violations and exits with 1 if there are any.
 
     check_tree.py [--root DIR]       check
-    check_tree.py --write-headers    write cmake/headers.cmake from what lies in include/
-    check_tree.py --write-compiled   write cmake/compiled/*.cpp, of which memsaver::compiled is made, likewise
+    check_tree.py --write-headers    write cmake/headers.cmake from the contents of include/
+    check_tree.py --write-compiled   write cmake/compiled/*.cpp, the sources of memsaver::compiled, likewise
 
-The rules, each a function below: includes point up the list of layers; each layer has a door, a header named like
-it, that shows the whole layer; adapters in interop/ stand alone, and the umbrella shows only those that need nobody
-else's header; no header of the CUDA toolkit is included; a header ends with its .ipp file, which defines for both forms
-of the library; what memsaver.hpp shows of declarations is quick to read; the listed headers are those of the tree, and so are the files of the compiled form; headers are guarded
-and introduced; nothing in the library ends the process; headers for C include C's, and declare what the shared library
-shows; test cases stand where the build looks for them, each file's in a namespace of its own; links between pages lead
-somewhere.
+Each rule is a function below. Includes point up the list of layers. Each layer has a door: a header with its name that
+includes the whole layer. Adapters in interop/ are independent of each other, and the umbrella includes only those that
+need no third-party header. No header of the CUDA toolkit is included. A header ends by including its .ipp file, whose
+definitions work for both forms of the library. The declarations that memsaver.hpp includes compile quickly. The lists
+of headers and of the compiled form's files match the tree. Headers have include guards and an introductory comment.
+Nothing in the library ends the process. Headers for C include only C headers, and declare what the shared library
+exports. Test cases are in files that the build finds, each file's in its own namespace. Links between pages are valid.
 """
 import argparse
 import re
 import sys
 from pathlib import Path
 
-# A layer may include the ones before it. This is the one place that says so; docs/design.md explains it.
+# A layer may include the ones before it. This is the single definition; docs/design.md explains it.
 LAYERS = ["core", "driver", "heap", "backup", "arena", "saver", "graph", "host", "interop", "c", "testing"]
-# Layers that know fewer of those before them than all.
+# Layers that may include only some of the layers before them.
 KNOWS = {"host": {"core", "driver"}, "c": set(LAYERS) - {"interop", "testing"}}
-# Layers of which users include single headers: their door, if they have one, need not show everything.
+# Layers whose headers users include one by one: their door, if they have one, need not include everything.
 NO_DOOR_NEEDED = {"interop"}
-# For those who ask for them: they need a library that not everybody has, to compile or to run, and what they share. The
-# compiled form does without them, so that their definitions are inline in both forms.
+# Opt-in headers: they need a library that not everybody has, to compile or to run; and their shared helpers. The
+# compiled form does not contain them, so their definitions are inline in both forms.
 OPT_IN = {"backup/verified.hpp", "backup/damaged.hpp"} | {
     f"backup/{name}.hpp" for name in ("compressed", "codec", "coded_store", "lz4_codec", "nvcomp_abi", "nvcomp_codec")}
-# What may be named everywhere: declarations without definitions.
+# May be included everywhere: declarations without definitions.
 FORWARD = "fwd.hpp"
-# What adapters share; they know nothing else of each other.
+# Shared by adapters, which are otherwise independent of each other.
 INTEROP_SHARED = "interop/no_throw.hpp"
-# What is for C includes nothing else, and what it declares is what the shared library shows.
+# A C header includes nothing else, and declares exactly what the shared library exports.
 C_HEADERS = {"stdbool.h", "stddef.h", "stdint.h"}
 C_SYMBOLS = "cmake/compiled_c/memsaver.map"
-# Headers of the toolkit that say what driver/cuda_abi.hpp says for everybody.
+# Headers of the toolkit whose declarations driver/cuda_abi.hpp replaces.
 CUDA_HEADER = re.compile(r"(cuda|cudaTypedefs|cuda_runtime\w*|driver_types)\.h")
 
-# What no header of the umbrella reads, each for 50 ms and more of every unit: only definitions, and what stands behind them.
+# Headers excluded from the umbrella, because each costs 50 ms or more per unit: only definitions, and their
+# dependencies, include them.
 UMBRELLA = "memsaver.hpp"
 SLOW_HEADERS = {"algorithm", "condition_variable", "deque", "fstream", "future", "iomanip", "iostream", "list", "map", "mutex",
                 "ostream", "ranges", "regex", "set", "shared_mutex", "span", "sstream", "thread", "unordered_map"}
@@ -48,12 +49,12 @@ ENDS_PROCESS = re.compile(
     r"(?<![\w.>])(?:std\s*::\s*|::\s*)?(_?exit|_Exit|quick_exit|abort|terminate|assert|__builtin_trap)\s*\(|std\s*::\s*terminate\b"
 )
 TEST_CASE = re.compile(r"^\s*(TEST_CASE|TEST_CASE_TEMPLATE|TEST_CASE_FIXTURE|SCENARIO)\w*\s*\(", re.MULTILINE)
-# What may begin a declaration of an .ipp file, beside what is a definition of the library's.
+# Tokens that may begin a declaration of an .ipp file, in addition to the library's definitions.
 NO_DEFINITION = re.compile(r"(namespace|using|static_assert|class|struct|union|enum|concept|inline constexpr)\b(?!.*\boperator\b)")
 
 
 def code_of(text):
-    """The text without comments, strings and character literals; line breaks stay where they were."""
+    """Returns the text without comments, strings and character literals; keeps line breaks."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
     return pattern.sub(lambda match: " " + "\n" * match.group(0).count("\n"), text)
 
@@ -63,7 +64,7 @@ def line_of(text, position):
 
 
 def declarations_of(text):
-    """Yields (line, text up to its body or end) of what stands in the namespaces of a file, in no class or function."""
+    """Yields (line, text up to its body or end) of each declaration at namespace scope."""
     code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", code_of(text), flags=re.MULTILINE)
     begin, at, scopes = 0, 0, 0
     while at < len(code):
@@ -75,7 +76,7 @@ def declarations_of(text):
                 yield where, said
             elif code[at] == "{":
                 braces = brackets = 0
-                while at < len(code):  # its body; of a constructor, what it initializes its members with as well
+                while at < len(code):  # its body; for a constructor, also its member initializers
                     braces += (code[at] == "{") - (code[at] == "}")
                     brackets += (code[at] == "(") - (code[at] == ")")
                     if code[at] == "}" and braces == brackets == 0 and not re.match(r"\s*[,{]", code[at + 1 :]):
@@ -112,7 +113,7 @@ def check_layers(tree):
     for name in tree.files:
         layer = name.split("/")[0] if "/" in name else None
         if layer is None:
-            continue  # an umbrella looks everywhere
+            continue  # an umbrella includes every layer
         if layer not in LAYERS:
             yield f"{name}: the folder {layer}/ is not in the list of layers"
             continue
@@ -208,18 +209,18 @@ def check_umbrella_is_quick(tree):
         seen.add(name)
         for line, own, target, _ in tree.includes_of(name):
             if own:
-                todo.append(target)  # .ipp files are no headers: the compiled form does not read them
+                todo.append(target)  # .ipp files are not headers: the compiled form does not read them
             elif target in SLOW_HEADERS:
                 yield f"{name}:{line}: <{target}> is read by every unit that includes {UMBRELLA}: it belongs into an .ipp file"
 
 
 def statement_before(text, end):
-    """The text from the end of the statement before."""
+    """Returns the text from the end of the previous statement."""
     return text[max(text.rfind(mark, 0, end) for mark in ";{}") + 1 : end]
 
 
 def check_definitions(tree):
-    """What an .ipp file defines is inline in one form and not in the other: each definition begins with MEMSAVER_INLINE."""
+    """Definitions in an .ipp file are inline in one form only: each definition begins with MEMSAVER_INLINE."""
     for name, text in tree.definitions.items():
         wanted = "inline" if always_inline(name) else "MEMSAVER_INLINE"
         for line, said in declarations_of(text):
@@ -232,7 +233,7 @@ def check_definitions(tree):
     for name, text in tree.headers.items():
         if name == "core/form.hpp":
             continue
-        for said in re.split(r"[;{}]", code_of(text)):  # a virtual function is inline where it is declared, or has a vtable made
+        for said in re.split(r"[;{}]", code_of(text)):  # or a vtable is emitted
             overrides = re.search(r"\boverride\s*$", said) is not None
             marked = re.search(r"\bMEMSAVER_INLINE\b", said) is not None
             if marked and not overrides:
@@ -267,7 +268,7 @@ def check_header_list(tree):
 
 
 def compiled_files(tree):
-    """The files of memsaver::compiled and what is in them: one for each layer that defines something."""
+    """Returns the files of memsaver::compiled and their contents: one for each layer that defines something."""
     files = {}
     for layer in LAYERS:
         members = [name for name in tree.definitions if name.startswith(layer + "/") and not always_inline(name)]
@@ -319,7 +320,7 @@ def check_process_end(tree):
 
 
 def check_test_files(tree):
-    """The build runs tests/**/*_test.cpp (and .cu), one ctest entry a file; a test case elsewhere would never run."""
+    """The build runs tests/**/*_test.cpp (and .cu), one ctest entry per file; a test case elsewhere would never run."""
     tests = tree.root / "tests"
     for path in sorted([*tests.rglob("*.cpp"), *tests.rglob("*.hpp"), *tests.rglob("*.cu")]):
         if not path.name.endswith(("_test.cpp", "_test.cu")) and TEST_CASE.search(code_of(path.read_text(encoding="utf-8"))):
@@ -327,8 +328,8 @@ def check_test_files(tree):
 
 
 def check_test_namespaces(tree):
-    """The files of a folder are one program, in which a name means one thing: what tests/<folder>/<stem>.cpp has stands
-    in <folder>_<stem>."""
+    """The files of a folder form one program, in which a name has one meaning: everything in
+    tests/<folder>/<stem>.cpp is in namespace <folder>_<stem>."""
     tests = tree.root / "tests"
     for path in sorted(tests.rglob("*_test.cpp")):
         code = code_of(path.read_text(encoding="utf-8"))
@@ -356,13 +357,13 @@ def check_c_interface(tree):
 
 
 def anchors_of(text):
-    """What GitHub calls the headings of a page."""
+    """Yields GitHub's anchors for the headings of a page."""
     for heading in re.findall(r"^#+ +(.*?) *$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M):
         yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def check_links(tree):
-    """Links of the pages to files, and to headings of pages."""
+    """Checks links of the pages to files and to headings of pages."""
     pages = [path for path in [*tree.root.glob("*.md"), *(tree.root / "docs").rglob("*.md"), *tree.root.glob("*/*/README.md")]
              if "build" not in path.relative_to(tree.root).parts]
     for page in sorted(set(pages)):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plants each violation that check_tree.py looks for in a small clean tree, and sees it reported, alone."""
+"""Plants each violation that check_tree.py detects in a small valid tree, and tests that it alone is reported."""
 import tempfile
 import unittest
 from pathlib import Path

@@ -1,4 +1,4 @@
-# A rank that is killed ends the job, with a message that says which, and leaves neither processes nor shared memory.
+# A killed rank ends the job with a message that names the rank, and leaves neither processes nor shared memory.
 file(GLOB before /dev/shm/*)
 set(ENV{CLUSTER_KILL} "2:3")
 execute_process(COMMAND ${MPIEXEC} ${NUMPROC} 4 ${CLUSTER} RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE said
@@ -6,7 +6,7 @@ execute_process(COMMAND ${MPIEXEC} ${NUMPROC} 4 ${CLUSTER} RESULT_VARIABLE resul
 if(result EQUAL 0 OR said MATCHES "rounds on 4 ranks" OR NOT said MATCHES "rank 2.*signal 9")
   message(FATAL_ERROR "killing rank 2 ended with ${result}: ${said}")
 endif()
-foreach(try RANGE 10) # what mpirun has killed takes a moment to die
+foreach(try RANGE 10) # processes killed by mpirun take a moment to end
   execute_process(COMMAND pgrep -f "^${CLUSTER}" OUTPUT_VARIABLE left)
   file(GLOB after /dev/shm/*)
   list(REMOVE_ITEM after ${before} none)

@@ -1,4 +1,4 @@
-// How weights travel: by NCCL between GPUs, where the build has found it and each rank has a GPU; else by MPI through
+// Transfers the weights: by NCCL between GPUs if the build found it and each rank has a GPU; otherwise by MPI through
 // host memory.
 #pragma once
 
@@ -28,7 +28,7 @@ using memsaver::Arrival;
 using memsaver::MemorySaver;
 using memsaver::StreamRef;
 
-/// Bytes of device memory in host memory, and back, done when it returns.
+/// Copies device memory to host memory (download) or back (upload). Complete when the call returns.
 inline void download(const AnyDriver& driver, void* to, const void* from, std::size_t bytes) {
     memsaver::check(driver.copy_to_host(to, reinterpret_cast<memsaver::Address>(from), bytes, nullptr), "download");
     memsaver::check(driver.drain(), "download");
@@ -38,8 +38,8 @@ inline void upload(const AnyDriver& driver, void* to, const void* from, std::siz
     memsaver::check(driver.drain(), "upload");
 }
 
-/// A communicator over all ranks. Its own memory on a GPU, and a buffer that the network knows, are the tag "link": all
-/// ranks pause and resume it at once, for suspending a communicator is collective.
+/// A communicator over all ranks. Its own memory on a GPU and a network-registered buffer form the tag "link". All
+/// ranks pause and resume it at once, because suspending a communicator is collective.
 class Link {
 public:
     static constexpr std::size_t buffer_bytes = 2 << 20;
@@ -50,7 +50,7 @@ public:
                                                           buffer_bytes},
           registrations_{saver} {
 #ifdef CLUSTER_NCCL
-        // NCCL refuses ranks that share a GPU. All ranks ask, or none does.
+        // NCCL refuses ranks that share a GPU, so either all ranks initialize it or none.
         const bool shared = world.sum(world.on_host() < memsaver::CudaDriver::device_count() ? 0 : 1) != 0;
         if (!shared && !driver_.host_addressable()) {
             ncclUniqueId id{};
@@ -64,7 +64,7 @@ public:
             return;
         }
 #endif
-        registered_ = registrations_.add(buffer_.data(), buffer_bytes, // as a network card's would be
+        registered_ = registrations_.add(buffer_.data(), buffer_bytes, // as a network card's buffer would be
                                          {.who = "the network card",
                                           .on_pause = memsaver::OnPause::renew,
                                           .on_register = [this] { known_ += 1; },
@@ -80,7 +80,7 @@ public:
 #endif
     }
 
-    /// The network forgets the buffer: before its memory goes.
+    /// Deregisters the buffer. Call before its memory is freed.
     void end() { registered_.end(); }
 
     [[nodiscard]] std::string name() const {
@@ -94,13 +94,14 @@ public:
         return "MPI";
     }
 
-    /// Rank 0's bytes, in device memory of every rank.
+    /// Broadcasts rank 0's bytes into device memory of every rank.
     void broadcast(void* bytes, std::size_t count) {
         send(bytes, count, nullptr);
         memsaver::check(driver_.drain(), "broadcast");
     }
-    /// The same in parts, each once the old bytes that `coming` brings there have come; an empty one brings none. NCCL
-    /// does it in the order of `stream`, and nobody waits here; by MPI it is done when this returns.
+    /// The same in parts; sends each part once `coming` has restored its old bytes. An empty `coming` restores nothing.
+    /// With NCCL the operations are ordered in `stream` and the call does not wait; with MPI they are complete on
+    /// return.
     void broadcast(void* bytes, std::size_t count, const Arrival& coming, StreamRef stream) {
         constexpr std::size_t parts = 32, page = 4096;
         const std::size_t most = (count + parts * page - 1) / (parts * page) * page;
@@ -114,7 +115,7 @@ public:
     }
 
 private:
-    /// Of a stream; else of this thread.
+    /// Returns whether operations are ordered in a stream; otherwise this thread executes them.
     [[nodiscard]] bool in_order() const {
 #ifdef CLUSTER_NCCL
         return comm_ != nullptr;

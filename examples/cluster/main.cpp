@@ -1,6 +1,6 @@
-// A group that trains and a group that rolls out, one saver a rank. While one works the other is away; new weights
-// reach the rollout by broadcast into resumed weights while its cache is still away, into the paused backup, or part by
-// part into weights that are still on their way. See README.md.
+// A trainer group and a rollout group, with one saver per rank. While one group works, the other is paused. New weights
+// reach the rollout by broadcast into resumed weights while its cache is still paused, into the paused backup, or part
+// by part into weights that are still being restored. See README.md.
 #include "link.hpp"
 #include "world.hpp"
 
@@ -23,7 +23,7 @@ using cluster::upload;
 
 namespace {
 
-/// "2:17" in the environment: rank 2 does something in round 17.
+/// Parses a fault from the environment: "2:17" selects rank 2 in round 17.
 struct Planted {
     explicit Planted(const char* variable) {
         const char* const text = std::getenv(variable);
@@ -42,7 +42,7 @@ std::size_t number(const char* variable, std::size_t otherwise) {
     return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-std::uint64_t checksum(const std::vector<std::uint64_t>& words) { // FNV-1a, a word at a time
+std::uint64_t checksum(const std::vector<std::uint64_t>& words) { // FNV-1a, one word at a time
     std::uint64_t sum = 14695981039346656037ULL;
     for (const std::uint64_t word : words) sum = (sum ^ word) * 1099511628211ULL;
     return sum;
@@ -63,11 +63,11 @@ public:
           other_{world.trains() ? saver_.arena("optimizer", HostBackup{}) : saver_.arena("cache", Discard{}), bytes},
           model_(bytes / 8) {
         check(driver_.open_stream(stream_), "open a stream");
-        check(driver_.map_host(page, token_), "take host memory"); // that a graph may copy to
+        check(driver_.map_host(page, token_), "take host memory"); // a graph can copy to it
         check(driver_.pin_host(token_, page), "pin host memory");
         upload(driver_, weights_.data(), model_.data(), bytes);
         if (world.trains()) {
-            saver_.pause(own_); // the rollout comes first
+            saver_.pause(own_); // the rollout starts
             return;
         }
         decode_ = capture(saver_, "graph", stream_, [&] { // reads the weights, writes the cache
@@ -93,21 +93,21 @@ public:
         pause_together("rollout sleeps", rollout ? own_ : none);
         pause_together("the link sleeps", "link");
         resume_together("trainer wakes", rollout ? none : own_);
-        if (!rollout) train(n); // every trainer the same, as data-parallel ranks after their all-reduce
+        if (!rollout) train(n); // all trainers compute the same, like data-parallel ranks after an all-reduce
         resume_together("the link wakes", "link");
         const Tags weights = rollout ? Tags{"weights"} : none;
         const Tags cache = rollout ? Tags{"cache"} : none;
-        if (n % 3 == 0) { // into resumed weights, while the cache is still away
+        if (n % 3 == 0) { // into resumed weights, while the cache is still paused
             resume_together("weights wake", weights, {.bytes = Discard{}}, planted);
             link_.broadcast(weights_.data(), bytes());
             pause_together("trainer sleeps", rollout ? none : own_);
             resume_together("the cache wakes", cache);
-        } else if (n % 3 == 1) { // into the backup, while all of the rollout is away
+        } else if (n % 3 == 1) { // into the backup, while the whole rollout is paused
             world_.broadcast(model_.data(), bytes());
             if (rollout) saver_.write_backup(weights_.data(), model_.data(), bytes());
             pause_together("trainer sleeps", rollout ? none : own_);
             resume_together("rollout wakes", rollout ? own_ : none, {}, planted);
-        } else { // into weights whose old bytes are on their way, a part behind each part of them
+        } else { // into weights that are being restored, each part after its old bytes
             Arrival coming;
             resume_together("weights are on their way", weights, {}, planted, rollout ? &coming : nullptr);
             resume_together("the cache wakes", cache);
@@ -119,18 +119,18 @@ public:
         compare();
     }
 
-    /// What an update costs that a sleeping rollout waits for: its weights and cache resumed, new weights sent by
-    /// broadcast, the graph replayed. Beside one plain copy of as many bytes, and one broadcast alone. Milliseconds, of
-    /// the slowest rank, the median of some. Trainers are paused before and after.
+    /// The cost of an update for a paused rollout: resume its weights and cache, broadcast new weights, replay the
+    /// graph. Compared with one plain copy of the same size and with the broadcast alone. In milliseconds: the slowest
+    /// rank, median of several runs. Trainers are paused before and after.
     struct Measured {
         double copy = 0;
         double broadcast = 0;
-        double streamed = 0;       ///< the weights' old bytes come back, a part of the new ones behind each part
-        double with_old_bytes = 0; ///< all of them come back first
-        double without = 0;        ///< nothing old is needed
+        double streamed = 0;       ///< each part of the new weights follows the restored part of the old ones
+        double with_old_bytes = 0; ///< all old bytes are restored first
+        double without = 0;        ///< no old bytes are restored
         double link_sleeps = 0;
         double link_wakes = 0;
-        std::size_t link_bytes = 0; ///< what rank 0's device has more of while the link sleeps
+        std::size_t link_bytes = 0; ///< additional free bytes on rank 0's device while the link is paused
     };
     Measured measure() {
         const bool rollout = !world_.trains();
@@ -192,8 +192,8 @@ private:
     static Address at(const void* pointer) { return reinterpret_cast<Address>(pointer); }
     [[nodiscard]] std::size_t bytes() const { return weights_.size_bytes(); }
 
-    /// Ranks of a group are about to pause or resume the same tags and bytes, or nothing happens. `planted`: at first
-    /// this one is not.
+    /// Throws unless the ranks of each group are about to pause or resume the same tags and bytes. `planted`: this rank
+    /// differs on the first attempt.
     void require_same_plan(bool planted) {
         const auto agree = [&] {
             std::string plan;
@@ -218,7 +218,8 @@ private:
         world_.together(
             what, [&] { saver_.pause(tags); }, [&] { saver_.resume(tags); });
     }
-    /// `planted`: at first somebody else has all of the device. `coming`: bytes are on their way when it returns.
+    /// `planted`: on the first attempt, another allocation takes all of the device. `coming`: the call returns while
+    /// bytes are still being restored.
     void resume_together(const char* what, const Tags& tags, const ResumeOptions& options = {}, bool planted = false,
                          Arrival* coming = nullptr) {
         retried_ += world_.together(
@@ -240,7 +241,7 @@ private:
 
     template <class Step>
     [[nodiscard]] double timed(const Step& step) const {
-        (void)world_.sum(0); // nobody begins alone
+        (void)world_.sum(0); // all ranks start together
         const double begun = MPI_Wtime();
         step();
         return 1000 * world_.slowest(MPI_Wtime() - begun);
@@ -251,7 +252,7 @@ private:
         for (int i = 0; i < 6; ++i) {
             before();
             const double took = timed(step);
-            if (i > 0) all.push_back(took); // the first is no measure
+            if (i > 0) all.push_back(took); // discards the first run as warm-up
         }
         std::nth_element(all.begin(), all.begin() + 2, all.end());
         return all[2];
@@ -263,7 +264,7 @@ private:
         upload(driver_, weights_.data(), model_.data(), bytes());
     }
 
-    /// The graph that was captured at the beginning: at the same addresses are the weights of now.
+    /// Replays the graph captured at the beginning. The current weights are at the same addresses.
     void replay() {
         decode_.launch(stream_);
         check(driver_.drain(), "decode");
@@ -274,7 +275,8 @@ private:
             throw std::runtime_error{"a replay has read or written the wrong memory"};
     }
 
-    /// Every rank has the same weights: those of the rollout on the device, those of trainers where they are kept.
+    /// Throws unless every rank has the same weights. The rollout's are read from the device, the trainers' from the
+    /// backup.
     void compare() {
         const bool rollout = !world_.trains();
         if (rollout) download(driver_, model_.data(), weights_.data(), bytes());

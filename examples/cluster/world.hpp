@@ -1,4 +1,4 @@
-// The ranks, over MPI: what they agree on before anybody goes on.
+// The ranks, over MPI, and the points where they must agree before they continue.
 #pragma once
 
 #include <mpi.h>
@@ -16,12 +16,12 @@
 
 namespace cluster {
 
-/// What ranks do not agree on. Every rank throws the same.
+/// The ranks disagree. Every rank throws the same error.
 struct Disagreement : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// All ranks. MPI ends the job with its own message where one of its calls fails or a rank dies.
+/// All ranks. If an MPI call fails or a rank dies, MPI ends the job with its own message.
 class World {
 public:
     World(int* argc, char*** argv) {
@@ -39,12 +39,12 @@ public:
 
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return size_; }
-    /// The number of this rank among those on its host: which GPU is its own.
+    /// Returns this rank's number among the ranks on its host, which selects its GPU.
     [[nodiscard]] int on_host() const { return on_host_; }
-    /// The first half trains, the second half rolls out.
+    /// The first half of the ranks trains, the second half generates rollouts.
     [[nodiscard]] bool trains() const { return rank_ < (size_ + 1) / 2; }
 
-    void broadcast(void* bytes, std::size_t count) const { // rank 0's; MPI counts in ints
+    void broadcast(void* bytes, std::size_t count) const { // rank 0's bytes; MPI counts in int
         constexpr std::size_t most = std::size_t{1} << 30;
         for (std::size_t at = 0; at < count; at += most) {
             const auto part = static_cast<int>(std::min(most, count - at));
@@ -52,7 +52,8 @@ public:
         }
     }
 
-    /// Ranks of one group say the same, or every rank throws a Disagreement that names those that do not.
+    /// Throws Disagreement on every rank, naming two ranks that differ, unless all ranks of each group pass the same
+    /// `said`.
     void require_same(const std::string& what, const std::string& said) const {
         using Text = std::array<char, 512>;
         Text mine{};
@@ -69,8 +70,8 @@ public:
         }
     }
 
-    /// All ranks do it, or none has done it: where one fails, those that succeeded step back, and all try again.
-    /// Answers how often that was needed; throws on all ranks once it has failed too often.
+    /// Runs `act` on all ranks or on none: if one rank fails, those that succeeded undo it with `step_back` and all
+    /// ranks retry. Returns the number of failed attempts; throws on all ranks after too many.
     int together(const char* what, const std::function<void()>& act, const std::function<void()>& step_back) const {
         constexpr int often_enough = 3;
         for (int failed = 0;; ++failed) {
@@ -84,14 +85,14 @@ public:
             int ok = error.empty() ? 1 : 0;
             MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
             if (ok == 1) return failed;
-            if (error.empty()) step_back(); // nothing has changed where it failed
+            if (error.empty()) step_back(); // the failed rank has changed nothing
             if (failed + 1 == often_enough)
                 throw std::runtime_error{std::string{what} + " failed on " + (error.empty() ? "another" : "this") +
                                          " rank"};
         }
     }
 
-    /// Of all ranks.
+    /// Reduces over all ranks.
     [[nodiscard]] int sum(int value) const {
         MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
         return value;

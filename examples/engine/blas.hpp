@@ -1,4 +1,4 @@
-// cuBLAS as the engine uses it: one handle, whose workspace is memsaver's and not cuBLAS' own.
+// cuBLAS for the engine: one handle whose workspace is memsaver's, not cuBLAS' own.
 #pragma once
 
 #include "cuda_check.hpp"
@@ -19,8 +19,8 @@ struct BlasEnd {
 };
 using BlasHandle = std::unique_ptr<std::remove_pointer_t<cublasHandle_t>, BlasEnd>;
 
-/// Without a workspace to speak of: cuBLAS would take 64 MiB of its own on a Hopper, that nobody can pause, and the
-/// engine gives it one of a pool. What the program's user has asked for in the environment stands.
+/// Makes a handle with a minimal workspace: cuBLAS would allocate 64 MiB on a Hopper GPU, which cannot be paused, so
+/// the engine gives it one from a pool. A value that the user has set in the environment is kept.
 inline BlasHandle make_blas_handle() {
     check_blas(::setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8", 0) == 0 ? CUBLAS_STATUS_SUCCESS
                                                                     : CUBLAS_STATUS_ALLOC_FAILED,
@@ -38,7 +38,7 @@ void multiply(memsaver::CublasWorkspace& blas, const bf16* in, const bf16* weigh
     constexpr float one = 1.0f;
     constexpr float zero = 0.0f;
     constexpr cudaDataType_t kind = std::is_same_v<Out, bf16> ? CUDA_R_16BF : CUDA_R_32F;
-    // cuBLAS counts columns first: what is row-major here is its transpose there.
+    // cuBLAS is column-major: a row-major matrix here is its transpose there.
     check_blas(cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, width_out, rows, width_in, &one, weights, CUDA_R_16BF,
                             width_in, in, CUDA_R_16BF, width_in, &zero, out, kind, width_out, CUBLAS_COMPUTE_32F,
                             CUBLAS_GEMM_DEFAULT),

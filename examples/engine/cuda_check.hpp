@@ -1,4 +1,4 @@
-// Turns what the CUDA runtime and cuBLAS answer into exceptions. And the runtime's objects that the engine owns.
+// Turns error codes of the CUDA runtime and cuBLAS into exceptions, and owns objects of the runtime.
 #pragma once
 
 #include <cublas_v2.h>

@@ -1,5 +1,5 @@
-// Decoding: one CUDA graph for each batch size. What a graph needs beside the weights and the cache is allocated while
-// it is captured, in the tag "graphs", whose bytes are kept over a pause.
+// Decoding: one CUDA graph for each batch size. Memory that a graph needs besides the weights and the cache is
+// allocated during its capture, in the tag "graphs", whose bytes are saved by a pause.
 #pragma once
 
 #include "step_buffers.hpp"
@@ -24,7 +24,7 @@ public:
     Decoder(Saver& saver, const Model& model, memsaver::WorkspacePool& workspaces, int slots, int pages_per_slot)
         : saver_{saver}, model_{model}, workspaces_{workspaces}, slots_{slots}, pages_per_slot_{pages_per_slot} {}
 
-    /// Sizes in ascending order. Every kernel has run before: loading one is not for a capture.
+    /// Call in ascending order of size. Every kernel must have run before, because a capture cannot load kernels.
     void capture(int rows, cudaStream_t stream) {
         auto made = std::make_unique<DecodeGraph>();
         made->graph = memsaver::capture(saver_, "graphs", stream, [&] {
@@ -32,7 +32,7 @@ public:
             made->buffers = StepBuffers{arena, model_.size(), rows, slots_, pages_per_slot_, side_.get()};
             made->buffers.keep_logits(arena, model_.size());
             const std::size_t bytes = StepScratch::of(nullptr, model_.size(), rows).bytes;
-            // Steps never run at the same time: all their workspaces are of the pool's one group, and share bytes.
+            // Steps never run concurrently, so all their workspaces are in the pool's one group and share bytes.
             void* const workspace = workspaces_.get("decode " + std::to_string(rows), bytes, {.stream = stream});
             model_.step(made->buffers.memory(rows), StepScratch::of(workspace, model_.size(), rows), rows, stream);
         });
@@ -40,7 +40,7 @@ public:
         graphs_.push_back(std::move(made));
     }
 
-    /// The smallest that has room for `rows`.
+    /// Returns the smallest graph with at least `rows` rows.
     [[nodiscard]] DecodeGraph& graph_for(int rows) {
         for (const auto& graph : graphs_) {
             if (graph->buffers.rows() >= rows) return *graph;

@@ -1,4 +1,4 @@
-// How much of a device's memory is in use, asked of a second process that looks from outside. Knows nothing of CUDA.
+// Measures how much of a device's memory is in use, through a second process. Does not use CUDA.
 #pragma once
 
 #include <sys/socket.h>
@@ -14,7 +14,7 @@
 
 namespace engine {
 
-/// Start it before anything touches the device: what it reads then belongs to others. Thread safe.
+/// Construct it before anything touches the device, so that its first reading is the memory of others. Thread-safe.
 class DeviceMeter {
 public:
     explicit DeviceMeter(int device) {
@@ -24,7 +24,7 @@ public:
         const std::string number = std::to_string(device);
         process_ = ::fork();
         if (process_ == 0) {
-            (void)::dup2(ends[1], STDIN_FILENO); // these two are not closed by exec
+            (void)::dup2(ends[1], STDIN_FILENO); // exec does not close these two
             (void)::dup2(ends[1], STDOUT_FILENO);
             ::execl("/proc/self/exe", "engine", "--watch", "--device", number.c_str(), static_cast<char*>(nullptr));
             ::_exit(127);
@@ -40,15 +40,15 @@ public:
     DeviceMeter(const DeviceMeter&) = delete;
     DeviceMeter& operator=(const DeviceMeter&) = delete;
     ~DeviceMeter() {
-        (void)::close(socket_); // it ends when nobody asks any more
+        (void)::close(socket_); // the process ends when its input is closed
         while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
         }
     }
 
-    /// Bytes in use on the whole device, by whomever.
+    /// Returns the bytes in use on the whole device, by any process.
     [[nodiscard]] unsigned long long used_bytes() { return ask().used; }
     [[nodiscard]] unsigned long long total_bytes() { return ask().total; }
-    /// "nvml", "a context of its own", or "none" where it sees nothing.
+    /// Returns "nvml", "a context of its own", or "none" if it cannot measure.
     [[nodiscard]] const std::string& source() const noexcept { return source_; }
 
 private:

@@ -1,10 +1,10 @@
-// The engine: a model with its memory by tags, that turns prompts into tokens, greedily.
+// The engine: a model with its memory in tags, which turns prompts into tokens by greedy sampling.
 //
-//   weights    kept on the host, saved again only after `invalidate`
-//   cache      dropped
-//   graphs     what captured graphs need beside: kept, as is the default
-//   prefill    the tables of the eager path: kept
-//   workspace  a pool shared by all graphs and the eager path, and cuBLAS' workspace: dropped
+//   weights    saved to the host, saved again only after `invalidate`
+//   cache      discarded
+//   graphs     other memory of captured graphs: saved, which is the default
+//   prefill    the tables of the eager path: saved
+//   workspace  a pool shared by all graphs and the eager path, and cuBLAS' workspace: discarded
 #pragma once
 
 #include "decoder.hpp"
@@ -30,24 +30,24 @@ namespace engine {
 
 using Tokens = std::vector<std::int32_t>;
 
-/// Every tag but the weights: what comes back when an engine wakes up for new weights.
+/// Every tag except the weights: resumed when an engine resumes to receive new weights.
 inline const std::vector<std::string> light_tags{"cache", "graphs", "workspace", "prefill"};
 
-/// A model in memory, and the graphs that were captured of it. Several may take turns on the device.
+/// A model in memory and the graphs captured for it. Several may take turns on the device.
 struct Loaded {
-    std::string tag; ///< of its weights
+    std::string tag; ///< the tag of its weights
     Weights weights;
     std::optional<Model> model{};
     std::optional<Decoder> decoder{};
 };
 
-/// Told after every step: its rows, and their logits on the device. For those who check.
+/// Called after every step with its rows and their logits on the device. Used by checks.
 using StepObserver = std::function<void(std::span<const Row>, const float* logits)>;
 
 class Engine {
 public:
-    /// Told what has just been made ("context", "cuBLAS", "weights", "cache", "warm-up", "graphs", "backup") and what
-    /// memsaver and the runtime's pools hold by then.
+    /// Called after each part is made ("context", "cuBLAS", "weights", "cache", "warm-up", "graphs", "backup"), with
+    /// the bytes held by memsaver and by the runtime's pools.
     using Built = std::function<void(const char* part, std::size_t mapped_bytes, std::size_t pool_bytes)>;
 
     explicit Engine(const Options& options, const Built& tell = {})
@@ -79,8 +79,8 @@ public:
     Engine(const Engine&) = delete; // its parts refer to one another
     Engine& operator=(const Engine&) = delete;
 
-    /// The prompts' continuations, up to the largest batch at once. `page_order` says where in the cache they lie,
-    /// which must make no difference. `graphs` off: the same steps, issued kernel by kernel.
+    /// Returns the prompts' continuations, computing up to the largest batch at once. `page_order` permutes the pages
+    /// of the cache, which must not affect the result. Without `graphs`, the same steps are launched kernel by kernel.
     std::vector<Tokens> generate(const std::vector<Tokens>& prompts, int new_tokens, std::uint64_t page_order = 0,
                                  bool graphs = true, const StepObserver& observe = {}) {
         PageTable table{cache_->pages(), options_.page_tokens, slots(), pages_per_slot(), page_order};
@@ -118,9 +118,9 @@ public:
         }
     }
 
-    /// Everything comes back, the weights in the order in which a step reads them; with Options::stream_weights steps
-    /// may begin at once, and wait for what they read. The cache has no bytes to bring: its pages come while theirs
-    /// travel.
+    /// Resumes everything, the weights in the order in which a step reads them. With Options::stream_weights, steps may
+    /// start at once and wait for the weights that they read. The cache has no bytes to restore: its pages are mapped
+    /// while the weights are copied.
     [[nodiscard]] memsaver::Arrival resume_streamed() {
         saver_->resume({"graphs", "workspace", "prefill"});
         memsaver::ResumeAsyncOptions in_order;
@@ -131,7 +131,7 @@ public:
         return coming;
     }
 
-    /// A second model, of the same shape, in memory of its own; the first one steps aside for it.
+    /// Adds a second model of the same shape in its own memory, and pauses the first model for it.
     void add_model() {
         saver_->pause(loaded_[active_]->tag);
         load_weights("other weights", options_.seed + 1);
@@ -139,7 +139,7 @@ public:
         capture_graphs();
         saver_->prepare("other weights");
     }
-    /// The model that is here steps aside for another one.
+    /// Pauses the active model and resumes another one.
     void switch_to(std::size_t model) {
         if (model == active_) return;
         saver_->exchange(loaded_[active_]->tag, loaded_.at(model)->tag);
@@ -148,7 +148,7 @@ public:
 
     void synchronize() { check_cuda(cudaStreamSynchronize(stream()), "wait for the engine's stream"); }
 
-    /// Device memory in memsaver's hands, all tags.
+    /// Returns the device memory mapped by memsaver, all tags.
     [[nodiscard]] std::size_t mapped_bytes() {
         std::size_t bytes = 0;
         if (saver_) {
@@ -156,7 +156,7 @@ public:
         }
         return bytes;
     }
-    /// Device memory that the runtime's stream-ordered pool and its pool of graph memory have reserved.
+    /// Returns the device memory reserved by the runtime's stream-ordered pool and its pool of graph memory.
     [[nodiscard]] std::size_t pool_bytes() const {
         cudaMemPool_t pool = nullptr;
         check_cuda(cudaDeviceGetDefaultMemPool(&pool, options_.device), "find the stream-ordered pool");
@@ -197,7 +197,7 @@ private:
         return plain;
     }
 
-    /// The next model to be active.
+    /// Loads the next active model.
     void load_weights(const char* tag, std::uint64_t seed) {
         loaded_.push_back(std::unique_ptr<Loaded>{
             new Loaded{tag,
@@ -235,8 +235,8 @@ private:
         host_.emplace(rows, static_cast<std::size_t>(slots()) * static_cast<std::size_t>(pages_per_slot()));
     }
 
-    /// Steps have one of the captured numbers of rows, also without a graph: other shapes would have cuBLAS load other
-    /// kernels, at any time.
+    /// Returns a captured number of rows, also for steps without a graph: other shapes would make cuBLAS load other
+    /// kernels at any time.
     [[nodiscard]] int filled_up(std::size_t rows) const {
         for (const int batch : options_.batches) {
             if (static_cast<std::size_t>(batch) >= rows) return batch;
@@ -244,7 +244,7 @@ private:
         throw std::invalid_argument{std::to_string(rows) + " rows are more than the largest batch"};
     }
 
-    /// One step of nobody's rows, so that every kernel that a graph will hold has been loaded.
+    /// Runs one step with padding rows only, so that every kernel that a graph will contain is loaded.
     void warm_up(int rows) {
         const PageTable table{cache_->pages(), options_.page_tokens, slots(), pages_per_slot()};
         step_eagerly({}, rows, table, {});
@@ -255,7 +255,7 @@ private:
         eager_.upload(*host_, numbers, stream());
         StepMemory memory = eager_.memory(count);
         const ModelSize& size = options_.model;
-        void* logits = nullptr; // of the runtime's own pool, which keeps what is freed: there is a hook for it
+        void* logits = nullptr; // from the runtime's own pool, which retains freed memory; a hook trims it
         check_cuda(cudaMallocAsync(
                        &logits, static_cast<std::size_t>(count) * static_cast<std::size_t>(size.vocab) * sizeof(float),
                        stream()),
@@ -292,13 +292,13 @@ private:
     std::optional<KvCache> cache_;
     std::optional<memsaver::WorkspacePool> workspaces_;
     std::optional<memsaver::CublasWorkspace> blas_;
-    std::vector<std::unique_ptr<Loaded>> loaded_; // they refer to their own parts
+    std::vector<std::unique_ptr<Loaded>> loaded_; // entries refer to their own parts
     std::size_t active_ = 0;
     StepBuffers eager_;
     std::optional<StepOnHost> host_;
 };
 
-/// Prompts of slightly different lengths, random from a seed.
+/// Makes prompts of slightly different lengths, random from a seed.
 inline std::vector<Tokens> make_prompts(const Options& options, int count) {
     std::vector<Tokens> prompts;
     std::uint64_t state = options.seed * 0x9e3779b97f4a7c15ull + 1;

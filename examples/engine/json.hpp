@@ -33,7 +33,7 @@ inline std::string json_text(double value) {
     return text;
 }
 
-/// An object whose keys stay in the order in which they were put.
+/// An object that keeps its keys in insertion order.
 class Json {
 public:
     Json& put(std::string_view key, std::string_view value) { return put_raw(key, json_text(value)); }

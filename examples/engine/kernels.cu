@@ -1,4 +1,5 @@
-// The kernels. Plain rather than fast: a step of a large model is spent in cuBLAS, and what is shown is memory.
+// The kernels. Simple rather than fast: steps of a large model spend their time in cuBLAS, and the example is about
+// memory.
 #include "kernels.hpp"
 
 #include <stdexcept>
@@ -32,7 +33,7 @@ __device__ float warp_sum(float value) {
     for (int step = warp_size / 2; step > 0; step /= 2) value += __shfl_xor_sync(full_warp, value, step);
     return value;
 }
-/// The sum over a block of whole warps, on every thread.
+/// Returns the sum over a block of whole warps, on every thread.
 __device__ float block_sum(float value) {
     __shared__ float parts[warp_size];
     const int lane = static_cast<int>(threadIdx.x) % warp_size;
@@ -93,11 +94,11 @@ __global__ void add_and_norm_kernel(float* residual, const bf16* delta, const bf
         squares += value * value;
     }
     const float scale = rsqrtf(block_sum(squares) / static_cast<float>(hidden) + epsilon);
-    for (int i = threadIdx.x; i < hidden; i += blockDim.x) // the same thread wrote what it reads
+    for (int i = threadIdx.x; i < hidden; i += blockDim.x) // each thread reads what it wrote itself
         out[row + i] = __float2bfloat16(residual[row + i] * scale * __bfloat162float(gain[i]));
 }
 
-/// Where a head's token lies in a layer's cache. Values follow `page_values` elements after the keys.
+/// Returns the position of a head's token in a layer's cache. Values follow `page_values` elements after the keys.
 __device__ std::size_t place_in_cache(const StepInputs& in, const AttentionShape& shape, int row, int token, int head) {
     const int page = in.pages[in.slots[row] * in.pages_per_slot + token / shape.page_tokens];
     const std::size_t heads_before = static_cast<std::size_t>(page) * 2 * shape.kv_heads + head;
@@ -107,7 +108,7 @@ __device__ std::size_t keys_of_page(const AttentionShape& shape) {
     return static_cast<std::size_t>(shape.kv_heads) * shape.page_tokens * shape.head_dim;
 }
 
-/// A block for each row and head (of queries, keys or values), a thread for each pair of elements.
+/// One block for each row and head (of queries, keys or values), one thread for each pair of elements.
 __global__ void rotate_and_store_kernel(StepInputs in, AttentionShape shape, const float2* rotary, bf16* qkv,
                                         bf16* cache) {
     const int row = blockIdx.x, head = blockIdx.y, pair = threadIdx.x, half = shape.head_dim / 2;
@@ -133,7 +134,7 @@ __global__ void rotate_and_store_kernel(StepInputs in, AttentionShape shape, con
     place[pair + half] = high;
 }
 
-/// A lane's share of a head, moved in one piece.
+/// A lane's part of a head, moved by one instruction.
 template <int Count>
 struct alignas(2 * Count) Pack {
     bf16 values[Count];
@@ -141,8 +142,8 @@ struct alignas(2 * Count) Pack {
 
 constexpr int attention_warps = 4;
 
-/// A block for each row and query head. Each warp takes every fourth token, with a running maximum; then the warps'
-/// sums are put together.
+/// One block for each row and query head. Each warp processes every fourth token, with a running maximum; then the
+/// warps' sums are combined.
 template <int HeadDim>
 __global__ void attention_kernel(StepInputs in, AttentionShape shape, const bf16* qkv, const bf16* cache, bf16* out) {
     constexpr int per_lane = HeadDim / warp_size;
@@ -250,7 +251,7 @@ __global__ void spin_kernel(std::uint64_t nanoseconds, float* never) {
     while (now() - start < nanoseconds) {
         for (int i = 0; i < 1024; ++i) value = fmaf(value, 0.999f, 1.0f);
     }
-    if (value < 0) *never = value; // it is not; but the compiler does not know
+    if (value < 0) *never = value; // never true, but the compiler cannot know that
 }
 
 constexpr unsigned block = 256;

@@ -1,5 +1,5 @@
-// The memory of a paged cache of keys and values: in the tag "cache", whose bytes are dropped. Which page belongs to
-// whom is PageTable's business.
+// The memory of a paged cache of keys and values, in the tag "cache", whose bytes are discarded. PageTable assigns the
+// pages.
 #pragma once
 
 #include "kernels.hpp"
@@ -18,7 +18,7 @@ namespace engine {
 
 class KvCache {
 public:
-    /// As many pages as `bytes` hold, in a buffer for each layer.
+    /// Allocates the pages that fit into `bytes`, in one buffer per layer.
     KvCache(const memsaver::Arena& arena, const ModelSize& size, int page_tokens, std::size_t bytes)
         : page_tokens_{page_tokens} {
         const std::size_t page_bytes = size.kv_bytes() * static_cast<std::size_t>(page_tokens);

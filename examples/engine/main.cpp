@@ -1,4 +1,4 @@
-// A transformer that gives its GPU memory back and gets it again: see README.md for what it shows and how to run it.
+// A transformer that releases its GPU memory and resumes: README.md describes the measurements and how to run it.
 #include "engine.hpp"
 #include "saved_ahead.hpp"
 #include "self_check.hpp"
@@ -23,7 +23,7 @@
 
 namespace {
 
-constexpr int skipped = 77; // as the tests say it
+constexpr int skipped = 77; // the exit code for skipped tests
 
 engine::Json about_run(const engine::Options& options) {
     cudaDeviceProp device{};
@@ -106,7 +106,7 @@ int run(const engine::Options& options) {
         const std::vector<engine::Json> none;
         out << engine::Json{}
                    .put("context", about_run(options))
-                   .put("benchmarks", none) // the form of the other results, whose rows this has not
+                   .put("benchmarks", none) // same format as the other results, but without rows
                    .put("meter", meter.source())
                    .put("config", json_of(options))
                    .put("goals", session.goals)

@@ -1,4 +1,4 @@
-// Device memory over time, as lines of JSON: what plot.py draws. Does not know what the phases are.
+// Records device memory over time as lines of JSON, which plot.py draws. Independent of the meaning of the phases.
 #pragma once
 
 #include "device_meter.hpp"
@@ -16,8 +16,8 @@
 
 namespace engine {
 
-/// Looks every few milliseconds on a thread of its own, and at each change of phase. Writes a line where something
-/// changed: {"t": seconds, "used": bytes on the whole device, "phase": "..."}. Without a file it does nothing.
+/// Samples every few milliseconds on its own thread, and at each change of phase. Writes a line if something changed:
+/// {"t": seconds, "used": bytes on the whole device, "phase": "..."}. A no-op without a file.
 class MemoryLog {
 public:
     using Clock = std::chrono::steady_clock;
@@ -33,12 +33,12 @@ public:
     void phase(std::string name) {
         const std::lock_guard lock{mutex_};
         if (!out_.is_open()) return;
-        sample(); // the last moment of the phase before
+        sample(); // the last moment of the previous phase
         phase_ = std::move(name);
         sample();
     }
 
-    /// No looks until it dies: they would disturb what is timed.
+    /// Suspends sampling as long as it lives, because samples would disturb timings.
     class [[nodiscard]] Quiet {
     public:
         explicit Quiet(MemoryLog& log) : log_{log} { log_.set_quiet(true); }
@@ -57,7 +57,7 @@ private:
         while (!stop.stop_requested()) {
             try {
                 if (!quiet_) sample();
-            } catch (const std::exception&) { // the watching process is gone: whoever measures next will say so
+            } catch (const std::exception&) { // the watching process has ended; the next measurement reports it
                 return;
             }
             due_.wait_for(lock, stop, std::chrono::milliseconds{10}, [] { return false; });
@@ -71,7 +71,7 @@ private:
             pending_ = now;
             return;
         }
-        if (pending_ > last_time_) write(pending_, last_used_, last_phase_); // until here it was as before
+        if (pending_ > last_time_) write(pending_, last_used_, last_phase_); // unchanged until here
         write(now, used, phase_);
         last_used_ = used;
         last_phase_ = phase_;
@@ -97,7 +97,7 @@ private:
     Clock::time_point last_time_{};
     Clock::time_point pending_{};
     bool quiet_ = false;
-    std::jthread sampler_; // ends before the rest does
+    std::jthread sampler_; // joins before the other members are destroyed
 };
 
 } // namespace engine

@@ -1,5 +1,5 @@
-// One step of the model: from tokens to the next ones, for a few rows. Issues work on a stream; allocates nothing, so
-// that it can be captured.
+// One step of the model: from tokens to the next tokens, for a few rows. Enqueues work on a stream and allocates
+// nothing, so that it can be captured.
 #pragma once
 
 #include "blas.hpp"
@@ -14,7 +14,7 @@
 
 namespace engine {
 
-/// The memory that a step needs between its kernels, cut out of one workspace.
+/// The memory that a step needs between its kernels, as parts of one workspace.
 struct StepScratch {
     float* residual = nullptr;
     bf16* normed = nullptr;
@@ -25,7 +25,7 @@ struct StepScratch {
     bf16* activated = nullptr;
     std::size_t bytes = 0;
 
-    /// With null, only `bytes` means something.
+    /// If `workspace` is null, only `bytes` is meaningful.
     static StepScratch of(void* workspace, const ModelSize& size, int rows) {
         StepScratch scratch;
         const auto cut = [&]<class T>(T*& part, int width) {
@@ -45,7 +45,7 @@ struct StepScratch {
     }
 };
 
-/// What a step reads and answers, on the device.
+/// Inputs and outputs of a step, on the device.
 struct StepMemory {
     StepInputs inputs{};
     const float2* rotary = nullptr;
@@ -58,7 +58,7 @@ public:
     Model(const ModelSize& size, const Weights& weights, const KvCache& cache, memsaver::CublasWorkspace& blas)
         : size_{size}, weights_{weights}, cache_{cache}, blas_{blas} {}
 
-    /// `blas` works on `stream` already.
+    /// Precondition: `blas` uses `stream`.
     void step(const StepMemory& memory, const StepScratch& s, int rows, cudaStream_t stream) const {
         const AttentionShape shape{size_.heads, size_.kv_heads, size_.head_dim, cache_.page_tokens()};
         weights_.before(0, stream);

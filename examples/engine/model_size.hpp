@@ -1,4 +1,4 @@
-// How large a model is, and what follows from it. Plain numbers: knows neither memory nor devices.
+// The dimensions of a model and the sizes derived from them. Independent of memory and devices.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace engine {
 
-/// `bytes` as a multiple of `unit`.
+/// Returns `bytes` rounded up to a multiple of `unit`.
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) noexcept {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -24,7 +24,7 @@ struct ModelSize {
     int max_positions = 4096;
 
     [[nodiscard]] int attended() const noexcept { return heads * head_dim; }
-    /// Width of a row of queries, keys and values.
+    /// Returns the width of a row of queries, keys and values.
     [[nodiscard]] int qkv() const noexcept { return (heads + 2 * kv_heads) * head_dim; }
 
     [[nodiscard]] std::size_t layer_parameters() const noexcept {
@@ -37,12 +37,12 @@ struct ModelSize {
         return static_cast<std::size_t>(layers) * layer_parameters() + 2 * static_cast<std::size_t>(vocab) * h + h;
     }
     [[nodiscard]] std::size_t weight_bytes() const noexcept { return 2 * parameters(); }
-    /// Keys and values of one token in one layer.
+    /// Returns the bytes of the keys and values of one token in one layer.
     [[nodiscard]] std::size_t kv_bytes() const noexcept {
         return 2 * 2 * static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(head_dim);
     }
 
-    /// Throws std::invalid_argument that names what the kernels cannot do.
+    /// Throws std::invalid_argument, naming the limit, for sizes that the kernels do not support.
     void validate() const {
         const auto want = [](bool good, const std::string& what) {
             if (!good) throw std::invalid_argument{"model: " + what};

@@ -1,4 +1,4 @@
-// What the command line says. Knows nothing of CUDA.
+// Command-line options. Does not use CUDA.
 #pragma once
 
 #include "model_size.hpp"
@@ -28,18 +28,18 @@ struct Options {
     int device = 0;
 
     bool memsaver = true;    ///< off: plain memory, nothing is paused, the same tokens
-    bool pageable = false;   ///< the weights' backup: pageable memory in the place of pinned
-    bool compressed = false; ///< it holds what the weights are coded to, by nvCOMP
+    bool pageable = false;   ///< back up the weights to pageable instead of pinned memory
+    bool compressed = false; ///< compress the backup with nvCOMP
     unsigned backup_threads = 8;
-    bool stream_weights = false; ///< weights come back layer by layer while the engine computes
-    bool save_ahead = false;     ///< changed weights are saved while the engine computes
-    int models = 1;              ///< that take turns on the device, by exchange
+    bool stream_weights = false; ///< restore weights layer by layer while the engine computes
+    bool save_ahead = false;     ///< save changed weights while the engine computes
+    int models = 1;              ///< number of models that take turns on the device, by exchange
 
     int rounds = 0; ///< timed pauses and resumes
     int cycles = 0; ///< update cycles
     bool release_table = false;
-    bool check = false; ///< compare with a reference on the host, and do nothing else
-    bool watch = false; ///< be the process that looks at the device from outside
+    bool check = false; ///< only compare with a reference on the host
+    bool watch = false; ///< run as the process that measures the device from outside
     bool help = false;
     std::string json{};
     std::string log{};
@@ -60,7 +60,7 @@ inline constexpr const char* usage_text =
     "  --rounds N (timed pauses) --cycles N (weight updates) --release-table --json FILE --log FILE\n"
     "  --check: compare a tiny model with a reference on the host\n";
 
-/// A whole number, of which nothing is left over. Throws std::invalid_argument.
+/// Parses all of `text` as an integer. Throws std::invalid_argument.
 template <class T>
 T parse_number(std::string_view name, std::string_view text) {
     T value{};
@@ -84,7 +84,7 @@ inline std::vector<int> parse_batches(std::string_view text) {
     return batches;
 }
 
-/// Throws std::invalid_argument for what cannot be meant.
+/// Throws std::invalid_argument for invalid arguments.
 inline Options parse_options(const std::vector<std::string_view>& arguments) {
     Options o;
     const auto number = [](auto& into) {

@@ -1,5 +1,4 @@
-// Which pages of a cache belong to which sequence. Bookkeeping on the host: knows neither the pages' bytes nor a
-// device.
+// Assigns the pages of a cache to sequences. Bookkeeping on the host: independent of the pages' bytes and of devices.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +13,11 @@
 
 namespace engine {
 
-/// A cache has `pages` pages of `page_tokens` tokens. A sequence opens a slot, a row of the table, and takes pages as
-/// it grows. Slot 0 and page 0 belong to nobody: rows that only fill up a batch read and write there.
+/// A cache has `pages` pages of `page_tokens` tokens. A sequence opens a slot, which is a row of the table, and takes
+/// pages as it grows. Slot 0 and page 0 are reserved for padding rows of a batch.
 class PageTable {
 public:
-    /// `order` shuffles the pages: what a sequence reads must not depend on where its pages lie.
+    /// `order` shuffles the pages: results must not depend on where a sequence's pages are.
     PageTable(int pages, int page_tokens, int slots, int pages_per_slot, std::uint64_t order = 0)
         : page_tokens_{page_tokens}, pages_per_slot_{pages_per_slot} {
         if (pages < 2 || page_tokens < 1 || slots < 2 || pages_per_slot < 1)
@@ -34,7 +33,7 @@ public:
         }
     }
 
-    /// A slot without pages. Throws std::runtime_error if all are taken.
+    /// Opens a slot without pages. Throws std::runtime_error if all slots are taken.
     [[nodiscard]] int open() {
         for (std::size_t slot = 1; slot < open_.size(); ++slot) {
             if (open_[slot]) continue;
@@ -44,8 +43,8 @@ public:
         throw std::runtime_error{"page table: no slot is free"};
     }
 
-    /// Makes sure that the slot has pages for its first `tokens` tokens. Throws std::runtime_error, and changes
-    /// nothing, if the cache or the slot's row has too few.
+    /// Ensures that the slot has pages for its first `tokens` tokens. Strong exception guarantee: throws
+    /// std::runtime_error if the cache or the slot's row has too few pages.
     void grow(int slot, int tokens) {
         const std::size_t at = checked(slot);
         const int wanted = (tokens + page_tokens_ - 1) / page_tokens_;
@@ -62,7 +61,7 @@ public:
         }
     }
 
-    /// Gives the slot and its pages back.
+    /// Frees the slot and its pages.
     void close(int slot) {
         const std::size_t at = checked(slot);
         for (; taken_[at] > 0; --taken_[at]) {
@@ -73,7 +72,7 @@ public:
         open_[at] = false;
     }
 
-    /// All rows, one after the other: what the device is given.
+    /// Returns all rows, one after the other, as they are copied to the device.
     [[nodiscard]] std::span<const std::int32_t> entries() const noexcept { return entries_; }
     [[nodiscard]] std::span<const std::int32_t> pages_of(int slot) const {
         const std::size_t at = checked(slot);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws what `engine --log FILE` wrote: a device's memory over time, and what the engine was doing.
+"""Draws the output of `engine --log FILE`: a device's memory over time, and the phases of the engine.
 
     plot.py engine.jsonl engine.svg [--from SECONDS] [--to SECONDS] [--title TEXT]
-    plot.py --test FOLDER    draw a made-up log there, and look at the drawing
+    plot.py --test FOLDER    draw an example log there, and check the drawing
 
-Plain SVG that follows the reader's light or dark theme; nothing to install.
+Plain SVG that follows the reader's light or dark theme; no dependencies.
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ text { fill: #e6edf3 } .dim { fill: #8d96a0 } .grid { stroke: #30363d }
 
 
 def read(lines):
-    """(what the log is about, [(seconds, bytes in use, phase)])."""
+    """Returns (the log's context, [(seconds, bytes in use, phase)])."""
     about, *samples = [json.loads(line) for line in lines if line.strip()]
     samples = [(float(s["t"]), int(s["used"]), str(s["phase"])) for s in samples]
     if not samples:
@@ -34,7 +34,7 @@ def read(lines):
 
 
 def phases_of(samples):
-    """[(name, from, to)], one for each stretch of one name."""
+    """Returns [(name, from, to)], one for each stretch of one name."""
     phases = []
     for seconds, _, name in samples:
         if phases and phases[-1][0] == name:
@@ -47,7 +47,7 @@ def phases_of(samples):
 
 
 def step_for(span, wanted):
-    """A round distance of which `wanted` or fewer make up `span`."""
+    """Returns a round step of which at most `wanted` make up `span`."""
     step = 1e-3
     while True:
         for factor in (1, 2, 5):
@@ -94,7 +94,7 @@ def draw(about, samples, title):
     last = None
     for seconds, used, _ in samples:
         if last is not None:
-            points.append(f"{x(seconds):.1f},{y(last):.1f}")  # as it was, until it was seen to change
+            points.append(f"{x(seconds):.1f},{y(last):.1f}")  # unchanged until the change was observed
         points.append(f"{x(seconds):.1f},{y(used):.1f}")
         last = used
     ground = f"{top + height}"
@@ -110,7 +110,7 @@ def draw(about, samples, title):
 
 
 def cut(samples, begin, end):
-    """The samples from `begin` to `end`, with what held at both borders."""
+    """Returns the samples from `begin` to `end`, with the values at both borders."""
     inside = [s for s in samples if begin <= s[0] <= end]
     before = [s for s in samples if s[0] < begin]
     if before:

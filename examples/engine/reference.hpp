@@ -1,5 +1,5 @@
-// The same transformer on the host, one token at a time, in plain loops: what the kernels are compared with. Rounds to
-// bf16 wherever the device keeps bf16.
+// The same transformer on the host, one token at a time, in plain loops: the reference for the kernels. Rounds to bf16
+// wherever the device stores bf16.
 #pragma once
 
 #include "weights.hpp"
@@ -25,12 +25,12 @@ public:
         }
     }
 
-    /// What one sequence has seen.
+    /// The state of one sequence.
     struct Sequence {
         std::vector<Values> keys, values; ///< for each layer, token after token
     };
 
-    /// The logits after `token`, the next one of the sequence.
+    /// Returns the logits after `token`, the next token of the sequence.
     [[nodiscard]] Values step(Sequence& sequence, std::int32_t token) const {
         const auto hidden = static_cast<std::size_t>(size_.hidden);
         sequence.keys.resize(layers_.size());
@@ -50,7 +50,7 @@ public:
         return times(norm(residual, last_gain_), head_, false);
     }
 
-    /// The values of a tensor on the device.
+    /// Copies the values of a device tensor.
     static Values on_host(const Buffer<bf16>& tensor) {
         std::vector<std::uint16_t> bits(tensor.size());
         check_cuda(cudaMemcpy(bits.data(), tensor.data(), tensor.size_bytes(), cudaMemcpyDeviceToHost), "read weights");
@@ -64,7 +64,7 @@ private:
         Values attention_gain, qkv, attention_out, ffn_gain, gate_up, down;
     };
 
-    /// To the nearest bf16, ties to even.
+    /// Rounds to the nearest bf16, ties to even.
     static float rounded(float value) noexcept {
         const auto bits = std::bit_cast<std::uint32_t>(value);
         return std::bit_cast<float>((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);

@@ -1,4 +1,5 @@
-// Who holds device memory while the engine runs, and while it is paused. Sums and prints; measures nothing.
+// Attributes device memory to its owners while the engine runs and while it is paused. Sums and prints; measures
+// nothing.
 #pragma once
 
 #include "json.hpp"
@@ -11,7 +12,7 @@
 
 namespace engine {
 
-/// Bytes may come out below zero: they are differences of what was measured.
+/// Signed, because values are differences of measurements.
 using Bytes = std::int64_t;
 
 inline std::string mib(Bytes bytes) {
@@ -20,7 +21,8 @@ inline std::string mib(Bytes bytes) {
     return text;
 }
 
-/// A holder that stays what it is (a context, modules, graphs in the driver) or goes away (a tag, a pool).
+/// An owner whose memory stays during a pause (a context, modules, graphs in the driver) or is released (a tag, a
+/// pool).
 struct Holder {
     std::string name;
     Bytes running = 0;
@@ -31,7 +33,8 @@ struct Holder {
 class ReleaseTable {
 public:
     void add(Holder holder) { holders_.push_back(std::move(holder)); }
-    /// Of the whole device, from outside: before the engine was there, with its context alone, running, paused.
+    /// Sets the totals of the whole device, measured from outside: before the engine started, with only its context,
+    /// running, paused.
     void set_totals(Bytes idle, Bytes context, Bytes running, Bytes paused) {
         idle_ = idle;
         context_ = context;
@@ -39,12 +42,12 @@ public:
         paused_ = paused;
     }
 
-    /// What the process holds while paused that no holder explains.
+    /// Returns the bytes that the paused process holds and no holder explains.
     [[nodiscard]] Bytes unexplained_paused() const { return paused_ - idle_ - sum(&Holder::paused); }
     [[nodiscard]] Bytes unexplained_running() const { return running_ - idle_ - sum(&Holder::running); }
-    /// What is left of all that the process held above its bare context.
+    /// Returns the bytes that remain above the bare context during a pause.
     [[nodiscard]] Bytes left_above_context() const noexcept { return paused_ - idle_ - context_; }
-    /// The share of what the process held above its bare context that a pause gave back.
+    /// Returns the released share of the bytes that the process held above its bare context.
     [[nodiscard]] double released_share() const noexcept {
         const auto held = static_cast<double>(running_ - idle_ - context_);
         return held > 0 ? static_cast<double>(running_ - paused_) / held : 0;

@@ -1,4 +1,5 @@
-# Runs the engine, as small as it is by default, with memsaver and with it switched off: the tokens of both must sum up to the same.
+# Runs the engine with its small default size, with memsaver and with it disabled: the sums of the tokens must be the
+# same.
 #   cmake -DENGINE=<program> -P same_tokens.cmake
 foreach(how on off)
   set(arguments --cycles 0)

@@ -1,4 +1,5 @@
-// What it costs to save changed weights while the engine computes: its steps meanwhile, beside steps otherwise.
+// The cost of saving changed weights while the engine computes: the duration of steps during the save, compared with
+// other steps.
 #pragma once
 
 #include "session.hpp"

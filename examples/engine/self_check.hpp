@@ -16,7 +16,7 @@ namespace engine {
 
 class SelfCheck {
 public:
-    /// Prints what it compares; answers whether all is well.
+    /// Prints the comparisons; returns whether all succeeded.
     static bool run(const Options& base) {
         bool good = true;
         for (const int head_dim : {64, 128}) good &= SelfCheck{base, head_dim}.run_one();
@@ -131,7 +131,7 @@ private:
 
     Options options_;
     Engine engine_;
-    std::vector<Tokens> prompts_ = make_prompts(options_, 7); // of eight rows: one only fills up
+    std::vector<Tokens> prompts_ = make_prompts(options_, 7); // eight rows, one of them padding
 };
 
 } // namespace engine

@@ -1,4 +1,4 @@
-// What every part of a run shares: the engine, the meter, the log, and the results.
+// State shared by all parts of a run: the engine, the meter, the log and the results.
 #pragma once
 
 #include "device_meter.hpp"
@@ -28,7 +28,7 @@ inline double median(std::vector<double> values) {
     return *middle;
 }
 
-/// A number that stands for tokens, to be compared with another run's.
+/// A hash of tokens, for comparison with another run.
 class Digest {
 public:
     void add(const std::vector<Tokens>& texts) {
@@ -55,7 +55,7 @@ struct Session {
     std::vector<Json> goals{};
     bool good = true;
 
-    /// Bytes in use on the whole device, seen from outside, once that has come to rest.
+    /// Returns the bytes in use on the whole device, measured from outside, once the value is stable.
     [[nodiscard]] Bytes used() {
         auto last = meter.used_bytes();
         for (int i = 0; i < 100; ++i) {
@@ -67,13 +67,13 @@ struct Session {
         return static_cast<Bytes>(last);
     }
 
-    /// What must hold whatever the sizes are: decides how the program ends.
+    /// Records a condition that must hold for any model size; it determines the exit code.
     void must(const std::string& what, bool holds) {
         std::printf("  %s: %s\n", what.c_str(), holds ? "yes" : "NO");
         goals.push_back(Json{}.put("goal", what).put("must", true).put("reached", holds));
         good &= holds;
     }
-    /// What is aimed at on a large engine: only told.
+    /// Records a goal for large engines; it is only reported.
     void aim(const std::string& what, double value, double limit, bool at_most, const char* unit) {
         const bool reached = at_most ? value <= limit : value >= limit;
         std::printf("  %s: %.4g%s%s, %s %.4g: %s\n", what.c_str(), value, *unit != '\0' ? " " : "", unit,

@@ -1,4 +1,4 @@
-// The memory through which the host and a step talk: what each row is, and what comes next.
+// The memory through which the host passes inputs to a step and reads its results.
 #pragma once
 
 #include "cuda_check.hpp"
@@ -15,7 +15,7 @@
 
 namespace engine {
 
-/// One token on its way through the model. The default fills a batch up.
+/// One token passing through the model. The default is a padding row.
 struct Row {
     int sequence = -1;
     std::int32_t token = 0;
@@ -23,14 +23,15 @@ struct Row {
     std::int32_t slot = 0;
 };
 
-/// Pinned memory on the host: what is told and answered, row by row. One step at a time.
+/// Pinned host memory for the inputs and results of one step at a time, row by row.
 class StepOnHost {
 public:
     StepOnHost(int rows, std::size_t table_entries)
         : inputs_{make_pinned<std::int32_t>(3 * static_cast<std::size_t>(rows) + table_entries)},
           next_{make_pinned<std::int32_t>(static_cast<std::size_t>(rows))} {}
 
-    /// Lays out `rows`, filled up to `count`, and the table, as StepBuffers expects them. Answers how many numbers.
+    /// Writes `rows`, padded to `count`, and the table, in the layout that StepBuffers expects. Returns the number of
+    /// integers.
     std::size_t write(std::span<const Row> rows, int count, const PageTable& table) {
         std::int32_t* at = inputs_.get();
         const auto column = [&](std::int32_t Row::*member) {
@@ -53,13 +54,13 @@ private:
     Pinned<std::int32_t> next_;
 };
 
-/// The device's side, for steps of one number of rows. The rotary table is written once, here, and only read by steps:
-/// a graph's own copy is bytes that only its capture wrote.
+/// The device's side, for steps with one number of rows. The rotary table is written once, here, and only read by
+/// steps: a graph's own copy has bytes that only its capture wrote.
 class StepBuffers {
 public:
     StepBuffers() = default;
-    /// `stream` must not be in capture: what is written here happens once and not at every replay. Until a step is told
-    /// more, its rows are nobody's.
+    /// `stream` must not be in capture: the writes here happen once and not at every replay. All rows are padding until
+    /// a step sets them.
     StepBuffers(const memsaver::Arena& arena, const ModelSize& size, int rows, int slots, int pages_per_slot,
                 cudaStream_t stream)
         : rows_{rows}, pages_per_slot_{pages_per_slot}, inputs_{arena, 3 * rows + slots * pages_per_slot},
@@ -67,13 +68,13 @@ public:
         make_rotary(rotary_.data(), size.max_positions, size.head_dim, stream);
         check_cuda(cudaMemsetAsync(inputs_.data(), 0, inputs_.size_bytes(), stream), "clear a step's rows");
     }
-    /// Adds what a step of a graph answers besides.
+    /// Adds memory for the logits of a graph's step.
     void keep_logits(const memsaver::Arena& arena, const ModelSize& size) {
         logits_ =
             memsaver::Buffer<float>{arena, static_cast<std::size_t>(rows_) * static_cast<std::size_t>(size.vocab)};
     }
 
-    /// For a step of `rows` rows, at most as many as there is room for.
+    /// Returns the memory for a step of `rows` rows, at most the number given to the constructor.
     [[nodiscard]] StepMemory memory(int rows) const {
         const std::int32_t* const at = inputs_.data();
         return {{at, at + rows, at + 2 * rows, at + 3 * rows, pages_per_slot_},

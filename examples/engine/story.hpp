@@ -1,4 +1,5 @@
-// The story: an engine generates, steps aside, comes back, and generates the same. And who held what meanwhile.
+// The main measurement: an engine generates, pauses, resumes, and generates the same tokens. Also records who held
+// memory in each phase.
 #pragma once
 
 #include "session.hpp"
@@ -18,7 +19,7 @@ class Story {
 public:
     explicit Story(Session& session) : session_{session}, idle_{session.used()} {}
 
-    /// Makes the engine, and notes what each part of it takes.
+    /// Makes the engine and records the memory that each part takes.
     std::unique_ptr<Engine> build() {
         session_.log.phase("start");
         const auto start = Clock::now();
@@ -63,7 +64,7 @@ public:
 
         const Bytes paused = pause(engine, running);
         session_.log.phase("paused");
-        if (!session_.options.log.empty()) std::this_thread::sleep_for(std::chrono::seconds{1}); // for the eye
+        if (!session_.options.log.empty()) std::this_thread::sleep_for(std::chrono::seconds{1}); // for the plot
         std::printf("Paused: %s in use, %s above what was there before (nvidia-smi: %ld MiB, running %ld MiB)\n",
                     mib(paused).c_str(), mib(paused - idle_).c_str(), nvidia_smi(), smi_running);
 
@@ -71,7 +72,7 @@ public:
         const memsaver::Report resumed = engine.saver().resume();
         std::printf("Resumed: %s\n", text_of(resumed).c_str());
         const bool same_weights = engine.weights().checksum(engine.stream()) == sum;
-        const std::string after = generate(engine, 2); // its pages lie elsewhere in the cache
+        const std::string after = generate(engine, 2); // uses other pages of the cache
         session_.log.phase("idle");
         const Bytes again = session_.used();
 
@@ -95,7 +96,7 @@ private:
         return part == "cuBLAS" ? "load" : "idle";
     }
 
-    /// A continuation for every captured batch size; what stands for all the tokens.
+    /// Generates a continuation for every captured batch size; returns a hash of all tokens.
     std::string generate(Engine& engine, std::uint64_t page_order) {
         session_.log.phase("generate");
         const auto start = Clock::now();
@@ -113,7 +114,7 @@ private:
         return digest.text();
     }
 
-    /// One tag after the other, so that each can be seen to go. Answers what is in use then.
+    /// Pauses one tag after the other, so that each tag's release is visible. Returns the bytes in use afterwards.
     Bytes pause(Engine& engine, Bytes running) {
         session_.log.phase("pause");
         Bytes used = running;
@@ -167,7 +168,7 @@ private:
         return out.str();
     }
 
-    /// What nvidia-smi says of the device, in MiB; -1 where it is not to be had.
+    /// Returns the device memory reported by nvidia-smi, in MiB; -1 if it is not available.
     [[nodiscard]] long nvidia_smi() const {
         char place[32] = {};
         if (cudaDeviceGetPCIBusId(place, sizeof place, session_.options.device) != cudaSuccess) return -1;

@@ -1,5 +1,5 @@
-// How soon an engine answers that has been away: its first tokens while its weights are still coming back, beside what
-// cannot be avoided, which is a plain copy of the weights or computing, whatever takes longer.
+// The latency of an engine after a pause: its first tokens while its weights are being restored, compared with the
+// lower bound, which is the longer of a plain copy of the weights and the computation.
 #pragma once
 
 #include "session.hpp"
@@ -29,7 +29,7 @@ public:
             same &= engine_.generate(prompts, session_.options.new_tokens) == expected;
             whole.push_back(first_token(prompts, false));
             prefill.push_back(timed([&] { (void)engine_.generate(prompts, 1); }));
-            // All of it while bytes are on their way: prefill by kernels, the rest by graphs.
+            // All of it during the restore: prefill by kernels, the rest by graphs.
             engine_.saver().pause();
             const memsaver::Arrival coming = engine_.resume_streamed();
             same &= engine_.generate(prompts, session_.options.new_tokens) == expected;
@@ -54,7 +54,7 @@ public:
 private:
     double first_token(const std::vector<Tokens>& prompts, bool streamed) {
         engine_.saver().pause();
-        std::this_thread::sleep_for(std::chrono::milliseconds{500}); // the device has cleared what it was given back
+        std::this_thread::sleep_for(std::chrono::milliseconds{500}); // until the device has cleared the released memory
         memsaver::Arrival coming;
         const double elapsed = timed([&] {
             if (streamed)
@@ -67,7 +67,7 @@ private:
         return elapsed;
     }
 
-    /// As many bytes as the weights have, from one pinned buffer that is copied again and again.
+    /// Copies the size of the weights, repeatedly from one pinned buffer.
     double plain_copy() {
         constexpr std::size_t piece = std::size_t{1} << 28;
         const Pinned<unsigned char> host = make_pinned<unsigned char>(piece);

@@ -1,5 +1,5 @@
-// How long a pause and a resume take, beside the driver's own calls on the same bytes; and the first replay of a graph
-// after a resume, beside later ones.
+// The duration of a pause and a resume, compared with the driver's own calls on the same bytes; and the first replay of
+// a graph after a resume, compared with later ones.
 #pragma once
 
 #include "session.hpp"
@@ -23,7 +23,7 @@ public:
 
     void run() {
         session_.log.phase("timed rounds, not looked at");
-        const auto quiet = session_.log.quiet(); // looks from outside would disturb
+        const auto quiet = session_.log.quiet(); // sampling from outside would disturb
         const int rounds = session_.options.rounds;
         std::printf("Timed, %d rounds\n", rounds);
         without_weights(rounds);
@@ -36,7 +36,7 @@ private:
 
     struct Replays {
         Samples first, later;           ///< between two events on the stream, ms
-        Samples first_wall, later_wall; ///< from the call until the host knows, ms
+        Samples first_wall, later_wall; ///< from the call until the host knows the result, ms
     };
 
     void without_weights(int rounds) {
@@ -105,7 +105,7 @@ private:
         told(replays, session_.options.largest_batch());
     }
 
-    /// One replay right after a resume, then later ones; the clocks are up.
+    /// Times one replay right after a resume, then later ones, with the clocks up.
     void replay(int batch, Replays& replays) {
         const memsaver::Graph& graph = engine_.decoder().graph_for(batch).graph;
         warm_clocks();
@@ -141,7 +141,7 @@ private:
             .put("later_wall_ms", replays.later_wall);
     }
 
-    /// What taking and mapping as many bytes costs when nobody keeps books: handles of 1 GiB.
+    /// Measures allocating and mapping the same size with driver calls alone, in handles of 1 GiB.
     double take_by_the_driver(std::size_t bytes) {
         using namespace memsaver::literals;
         if (bytes == 0) return 0;

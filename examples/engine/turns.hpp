@@ -1,4 +1,4 @@
-// Two models in one process take turns on the device: each steps aside for the other by `exchange`.
+// Two models in one process take turns on the device, by `exchange`.
 #pragma once
 
 #include "session.hpp"
@@ -20,7 +20,7 @@ public:
         engine_.add_model();
         const std::vector<Tokens> prompts = make_prompts(session_.options, session_.options.batches.front());
         std::vector<std::vector<Tokens>> expected(2);
-        expected[1] = engine_.generate(prompts, session_.options.new_tokens); // the new one is there
+        expected[1] = engine_.generate(prompts, session_.options.new_tokens); // the new one is active
         engine_.switch_to(0);
         expected[0] = engine_.generate(prompts, session_.options.new_tokens);
         std::vector<double> switches, answers;

@@ -1,5 +1,5 @@
-// Update cycles, as in reinforcement learning: the weights come back first and are changed in place; then the cache and
-// the graphs, and the engine generates; then everything steps aside for the trainer.
+// Update cycles, as in reinforcement learning: the weights are resumed and changed in place; then the cache and the
+// graphs are resumed and the engine generates; then everything is paused for the trainer.
 #pragma once
 
 #include "session.hpp"

@@ -1,6 +1,6 @@
-// The process that looks at a device from outside: asked through its standard input, it answers how much of the
-// device's memory is in use, by whomever. Through NVML, which needs no context; where there is none, through a context
-// of its own, whose cost is then part of every answer and of no difference between two. Loads both libraries itself.
+// The process that measures a device from outside: for each request on its standard input, it reports how much of the
+// device's memory is in use by any process. Uses NVML, which needs no context; otherwise its own context, whose cost is
+// then part of every value and cancels in differences. Loads both libraries itself.
 #pragma once
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 
 namespace engine {
 
-/// A function of a shared library, or null.
+/// Returns a function of a shared library, or null.
 template <class Function>
 Function* find_function(void* library, const char* name) {
     return library == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(library, name));
@@ -43,7 +43,8 @@ public:
         source_ = good ? "a context of its own" : "none";
     }
 
-    /// Answers until nobody asks any more. Each question is one byte, each answer "<used> <total>\n".
+    /// Serves requests until its input ends. Each request is one byte, each reply "<used> <total>
+    /// ".
     int run() {
         std::printf("%s\n", source_);
         std::fflush(stdout);

@@ -1,4 +1,4 @@
-// A model's weights: in the tag "weights", which keeps its bytes on the host. Random, from a seed.
+// A model's weights, in the tag "weights", whose bytes are saved to the host. Random, from a seed.
 #pragma once
 
 #include "cuda_check.hpp"
@@ -31,7 +31,7 @@ struct LayerWeights {
 
 class Weights {
 public:
-    /// Takes the memory and fills it, in the order of `stream`.
+    /// Allocates the memory and fills it in the order of `stream`.
     Weights(const memsaver::Arena& arena, const ModelSize& size, std::uint64_t seed, cudaStream_t stream)
         : arena_{arena}, sum_{arena, 1}, sum_on_host_{make_pinned<std::uint64_t>(1)}, seed_{seed} {
         const int h = size.hidden;
@@ -55,7 +55,8 @@ public:
     [[nodiscard]] const Buffer<bf16>& last_gain() const noexcept { return last_gain_; }
     [[nodiscard]] const Buffer<bf16>& head() const noexcept { return head_; }
 
-    /// Their bytes in the order in which a step reads them: before its layers, in each of them, and after them.
+    /// Returns the weights' bytes in the order in which a step reads them: before its layers, in each of them, and
+    /// after them.
     [[nodiscard]] std::vector<std::vector<memsaver::BytesAt>> parts() const {
         const auto bytes_of = [](std::initializer_list<const Buffer<bf16>*> tensors) {
             std::vector<memsaver::BytesAt> ranges;
@@ -70,8 +71,8 @@ public:
         return parts;
     }
 
-    /// From now on steps wait for what they read, part by part, while it is on its way; graphs too that are captured
-    /// from now on.
+    /// From now on, steps wait for the weights that they read, part by part, while a resume is restoring them. This
+    /// includes graphs captured from now on.
     void make_gates(Saver& saver) {
         gates_.clear();
         for (const auto& part : parts()) {
@@ -79,7 +80,7 @@ public:
             for (const auto& range : part) gates_.back().push_back(saver.gate(range.pointer, range.bytes));
         }
     }
-    /// The stream, or the graph that it captures, waits until a part is here.
+    /// Makes the stream, or the graph that it captures, wait until a part has arrived.
     void before(std::size_t part, cudaStream_t stream) const {
         if (gates_.empty()) return;
         for (const memsaver::Gate& gate : gates_[part]) gate.before(stream);
@@ -92,7 +93,7 @@ public:
         });
     }
 
-    /// Of every bit. Waits for `stream`.
+    /// Returns a checksum of every bit. Waits for `stream`.
     [[nodiscard]] std::uint64_t checksum(cudaStream_t stream) {
         check_cuda(cudaMemsetAsync(sum_.data(), 0, sizeof(std::uint64_t), stream), "clear the checksum");
         each([&](Buffer<bf16>& tensor, std::uint64_t number) {
@@ -134,7 +135,7 @@ private:
     }
 
     memsaver::Arena arena_;
-    Buffer<std::uint64_t> sum_; // beside the weights: there whenever they are
+    Buffer<std::uint64_t> sum_; // in the weights' tag: resident whenever they are
     Pinned<std::uint64_t> sum_on_host_;
     std::uint64_t seed_;
     std::uint64_t tensors_ = 0;
@@ -142,7 +143,7 @@ private:
     std::vector<LayerWeights> layers_;
     Buffer<bf16> last_gain_;
     Buffer<bf16> head_;
-    std::vector<std::vector<memsaver::Gate>> gates_; // of each part
+    std::vector<std::vector<memsaver::Gate>> gates_; // for each part
 };
 
 } // namespace engine

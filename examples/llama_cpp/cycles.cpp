@@ -1,5 +1,6 @@
-// Decodes, pauses, lets something else fill the device, resumes, decodes on, and compares every token and every bit of
-// every logit with a run that nobody disturbed. With a second model: the two take turns. Prints JSON; 1: not identical.
+// Decodes, pauses, lets another allocation fill the device, resumes, continues decoding, and compares every token and
+// every bit of every logit with an undisturbed run. With a second model, the two take turns. Prints JSON; returns 1 if
+// the results differ.
 #include "ggml_memsaver.h"
 
 #include "llama.h"
@@ -24,12 +25,11 @@ void check(memsaver_result result, const char* what) {
     }
 }
 
-// --- What was said
-// -----------------------------------------------------------------------------------------------------
+// --- Results
 
 struct Step {
     llama_token token;
-    std::uint64_t logits; // FNV-1a of all their bits
+    std::uint64_t logits; // FNV-1a of all bits
     bool operator==(const Step& other) const { return token == other.token && logits == other.logits; }
 };
 
@@ -43,7 +43,7 @@ std::uint64_t hash_of(const float* values, std::size_t count) {
     return hash;
 }
 
-// A model with a context of its own; its memory has the tags "<name>/weights", "<name>/cache", "<name>/compute".
+// A model with its own context. Its memory has the tags "<name>/weights", "<name>/cache" and "<name>/compute".
 class Model {
 public:
     Model(std::string name, const char* file, unsigned context) : name_{std::move(name)} {
@@ -56,13 +56,13 @@ public:
         llama_context_params wanted = llama_context_default_params();
         wanted.n_ctx = context;
         wanted.n_batch = std::min(context, 512u);
-        wanted.n_threads = wanted.n_threads_batch = 1; // of a CPU; several wait for each other by spinning
+        wanted.n_threads = wanted.n_threads_batch = 1; // CPU threads; several would wait for each other by spinning
         context_.reset(llama_init_from_model(model_.get(), wanted));
         if (!context_) throw std::runtime_error(std::string{"no context for "} + file);
         tokens_ = llama_vocab_n_tokens(llama_model_get_vocab(model_.get()));
     }
 
-    // From the beginning, with a prompt that is always the same.
+    // Restarts with the same prompt every time.
     void begin(unsigned length) {
         llama_memory_clear(llama_get_memory(context_.get()), true);
         std::vector<llama_token> prompt(length);
@@ -71,7 +71,7 @@ public:
         decode(prompt);
     }
 
-    // The likeliest token, and what comes after it.
+    // Returns the most likely token and the hash of the logits that follow it.
     Step step() {
         std::vector<llama_token> one{next_};
         const llama_token said = next_;
@@ -88,7 +88,7 @@ public:
     const std::string& name() const { return name_; }
 
 private:
-    // Not mapped from the file: on a CPU the weights would be no buffer then. Older versions call it use_mmap.
+    // Does not map the file: on a CPU, mapped weights would not be in a buffer. Older versions call the field use_mmap.
     template <class Params>
     static void into_buffers(Params& how) {
         if constexpr (requires { how.load_mode; }) {
@@ -121,8 +121,7 @@ private:
     std::uint64_t hash_ = 0;
 };
 
-// --- The device
-// --------------------------------------------------------------------------------------------------------
+// --- Device
 
 memsaver_saver* saver() {
     memsaver_saver* const found = ggml_memsaver_saver();
@@ -156,7 +155,7 @@ memsaver_report resume(const std::string& under) {
     return report;
 }
 
-// Its model is there for as long as it lives; room is made by pausing the model that nobody uses.
+// Keeps its model resident as long as it lives; the saver evicts the unused model to make room.
 class Use {
 public:
     explicit Use(const Model& model) {
@@ -177,7 +176,7 @@ ggml_backend_buffer_type_t buffers() {
     return ggml_backend_dev_buffer_type(of);
 }
 
-// Something else takes nearly all that is free, writes to every byte of it, and goes. Returns the bytes.
+// Allocates nearly all free memory, writes every byte of it, and frees it. Returns the number of bytes.
 std::size_t fill() {
     const memsaver_info at = device();
     const std::size_t spare = at.driver == MEMSAVER_DRIVER_CUDA ? std::size_t{512} << 20 : 2 * at.granularity;
@@ -193,8 +192,7 @@ std::size_t fill() {
     return bytes;
 }
 
-// --- What is printed
-// ---------------------------------------------------------------------------------------------------
+// --- Output
 
 struct Arguments {
     std::vector<const char*> files;
@@ -203,7 +201,7 @@ struct Arguments {
     unsigned operator[](const char* name) const { return numbers.at(name); }
 };
 
-// The fastest of each, with the bytes: "name":{"bytes":..,"ms":..}.
+// The fastest run of each operation, with its bytes: "name":{"bytes":..,"ms":..}.
 struct Fastest {
     std::size_t bytes = 0;
     std::int64_t ns = INT64_MAX;
@@ -244,7 +242,7 @@ void disturb(Model& model, const Arguments& asked, const std::vector<Step>& undi
     in.print("resume");
 }
 
-// Weights alone, and one plain block of as many bytes in the same policy and the same state of the device, in turn.
+// Measures the weights alone, alternating with one plain block of the same size, policy and device state.
 void speed(const Model& model, unsigned rounds) {
     const std::string weights = model.name() + "/weights";
     const std::size_t bytes = used(weights.c_str()).used_bytes;
@@ -262,7 +260,7 @@ void speed(const Model& model, unsigned rounds) {
         memsaver_report report = MEMSAVER_REPORT_INIT;
         check(memsaver_invalidate(saver(), &name, 1), "invalidate"); // so that the pause copies
         check(memsaver_pause(saver(), &name, 1, nullptr, &report), "pause");
-        if (round >= 2) out[round % 2].see(bytes, report.elapsed_ns); // the first one pins its memory
+        if (round >= 2) out[round % 2].see(bytes, report.elapsed_ns); // the first pause pins host memory
         check(memsaver_resume(saver(), &name, 1, nullptr, &report), "resume");
         if (round >= 2) in[round % 2].see(bytes, report.elapsed_ns);
     }
@@ -274,7 +272,7 @@ void speed(const Model& model, unsigned rounds) {
     check(memsaver_drop(saver(), &name, 1), "drop");
 }
 
-// Two models in the place of one, by hand or by uses; each has to say what it said alone.
+// Two models take turns in memory for one, by pause and resume or by uses. Each must produce the same results as alone.
 template <class Switch>
 bool turns(const char* name, Model* const (&models)[2], const std::vector<Step> (&alone)[2], const Arguments& asked,
            Switch turn_to) {
@@ -303,7 +301,7 @@ bool turns(const char* name, Model* const (&models)[2], const std::vector<Step> 
 }
 
 bool take_turns(Model& first, const std::vector<Step>& first_alone, const Arguments& asked) {
-    { const Use used{first}; } // idle from here on: it makes room for the other one where that finds none
+    { const Use used{first}; } // idle from here on: evicted when the second model does not fit
     Model second{"b", asked.files[1], asked["--context"]};
     { const Use used{second}; }
     second.begin(asked["--prompt"]);
@@ -325,7 +323,8 @@ bool run(const Arguments& asked) {
     const unsigned total = asked["--cycles"] * asked["--steps"];
     const std::vector<Step> undisturbed = model.steps(total);
     model.begin(asked["--prompt"]);
-    const bool repeatable = model.steps(total) == undisturbed; // else the engine, and no pause, makes the difference
+    // Otherwise the engine itself, not a pause, causes differences.
+    const bool repeatable = model.steps(total) == undisturbed;
     const memsaver_info at = device();
     std::printf("{\"machine\":\"%s\",\"backend\":\"%s\"", at.name, ggml_backend_buft_name(buffers()));
     for (const char* usage : {"weights", "cache", "compute"}) {

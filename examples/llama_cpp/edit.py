@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Edits a checkout of llama.cpp so that its memory is memsaver's.
+"""Edits a checkout of llama.cpp so that it allocates its memory from memsaver.
 
-    edit.py CHECKOUT            edit; a checkout that is edited already stays as it is
-    edit.py --check CHECKOUT    only say whether every place is found
-    edit.py --undo CHECKOUT     take the edits out again
+    edit.py CHECKOUT            edit; a checkout that is already edited is unchanged
+    edit.py --check CHECKOUT    only report whether every place is found
+    edit.py --undo CHECKOUT     remove the edits
 
-Two kinds of edits, all in the list below: a line is added beside one that is there, and calls get another name. Nothing
-is written unless every place is found; else each one that is not is printed, with what to do, and the exit status is 1.
+The list below has two kinds of edits: adding a line next to an existing one, and renaming calls. Nothing is written
+unless every place is found; otherwise each missing place is printed with instructions, and the exit status is 1.
 """
 import argparse
 import re
@@ -20,7 +20,7 @@ CUDA = "ggml/src/ggml-cuda/"
 
 @dataclass(frozen=True)
 class Line:
-    """Adds `line` after, or before, the only line that has `anchor`."""
+    """Adds `line` after, or before, the only line that contains `anchor`."""
 
     file: str
     line: str
@@ -48,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Call:
-    """Calls of `old` in this file become calls of `new`; there have to be `least` of them."""
+    """Renames calls of `old` in this file to `new`; there must be at least `least` of them."""
 
     file: str
     old: str
@@ -78,11 +78,11 @@ WEIGHTS = "Find where this file allocates its tensors; without the edit they are
 CACHE = "Find where this file allocates its state; without the edit it is 'compute'. A file that is gone: take it off the list."
 MEMORY = "Find what allocates and frees the GPU's memory now, and give it the new names. Both or none: freeing must match."
 
-# Files that not every version has. Where one is missing, so is what its edit is for.
+# Files that not every version has. If one is missing, so is the feature that its edit is for.
 MAY_BE_MISSING = {CUDA + "allreduce.cu", "src/llama-kv-cache-dsv4.cpp", "src/llama-adapter.cpp"}
 
 EDITS = [
-    # The library behind ggml-base; MEMSAVER_LLAMA_CPP is given to CMake.
+    # The library behind ggml-base; MEMSAVER_LLAMA_CPP is a CMake option.
     Line("ggml/src/CMakeLists.txt", 'include("${MEMSAVER_LLAMA_CPP}/glue.cmake")', "target_include_directories(ggml-base",
          "Add the line where the target ggml-base is there already."),
     # Buffers of the CPU backend: memsaver's with GGML_MEMSAVER=host.
@@ -97,7 +97,7 @@ EDITS = [
     Call(CUDA + "ggml-cuda.cu", "cudaFree(", "ggml_memsaver_cuda_free(", MEMORY, least=4),
     Call(CUDA + "allreduce.cu", "cudaMalloc(", "ggml_memsaver_cuda_malloc(", MEMORY),
     Call(CUDA + "allreduce.cu", "cudaFree(", "ggml_memsaver_cuda_free(", MEMORY),
-    # A pool that maps memory by itself is one that nobody can pause: the other one takes its memory as buffers do.
+    # A pool that maps memory itself cannot be paused; the other pool allocates memory as buffers do.
     Call(CUDA + "ggml-cuda.cu", "devices[device].vmm)", "devices[device].vmm && !ggml_memsaver_on_gpu())",
          "Find new_pool_for_device and make it choose ggml_cuda_pool_leg, or configure with -DGGML_CUDA_NO_VMM=ON."),
 ]
@@ -114,7 +114,7 @@ for name, new, advice in (
         Call(file, "ggml_backend_alloc_ctx_tensors_from_buft(", new, advice),
     ]
 
-# A weight that can come back from the GGUF itself is read by memsaver. The line stands where `cur`, `weight` and the open
+# With `source`, memsaver reads a weight from the GGUF file. The line is at a place where `cur`, `weight` and the open
 # files are known, and nothing has been read.
 LOADER = "src/llama-model-loader.cpp"
 EDITS += [
@@ -124,16 +124,16 @@ EDITS += [
          "Find where load_all_data reads a tensor. Without the edit all is well but GGML_MEMSAVER_WEIGHTS=source."),
 ]
 
-# What is left of these calls elsewhere is not edited: said, for it may be something new.
+# Remaining calls of these functions elsewhere are not edited but reported, because they may be new.
 LEFT = (
     (CUDA, re.compile(r"\b(cudaMalloc|cudaMallocAsync|cudaFree|cudaFreeAsync|cuMemAlloc|cuMemCreate)\("), "is not paused"),
     ("src/", re.compile(r"\bggml_backend_alloc_ctx_tensors_from_buft\("), "is 'compute'"),
 )
-KNOWN = re.compile(r"ggml-cuda\.cu:\d+: CU_CHECK\(cuMemCreate")  # in the pool that is not chosen
+KNOWN = re.compile(r"ggml-cuda\.cu:\d+: CU_CHECK\(cuMemCreate")  # in the pool that is not used
 
 
 def apply(root, undo=False, write=True):
-    """Returns the files that changed and the edits whose place was not found. Writes all files, or none."""
+    """Returns the changed files and the edits whose place was not found. Writes all files, or none."""
     texts, missing = {}, []
     for edit in EDITS:
         path = root / edit.file
@@ -160,7 +160,7 @@ def apply(root, undo=False, write=True):
 
 
 def left_over(root):
-    """Yields what allocates memory and is not on the list."""
+    """Yields calls that allocate memory and are not on the list."""
     for folder, pattern, what in LEFT:
         for path in sorted((root / folder).glob("*.c*")):
             for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):

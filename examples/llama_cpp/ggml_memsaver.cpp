@@ -15,7 +15,7 @@ enum class Where { off, gpu, host };
 
 struct Settings {
     Where where = Where::gpu;
-    bool good = true; // false: a variable says what nobody knows; nothing is allocated then
+    bool good = true; // false: a variable has an unknown value; nothing is allocated
 };
 
 const char* variable(const char* name, const char* otherwise) {
@@ -23,7 +23,7 @@ const char* variable(const char* name, const char* otherwise) {
     return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-// Read once: a process' memory is in one place.
+// Read once, because all memory of a process is in one place.
 const Settings& settings() {
     static const Settings read = [] {
         Settings result;
@@ -43,10 +43,10 @@ const Settings& settings() {
 
 struct Usage {
     const char* name;     // the last part of the tag
-    const char* variable; // what becomes of the bytes
+    const char* variable; // selects the policy
     const char* otherwise;
 };
-// Weights do not change, so that one copy is enough. The rest is kept unless somebody says otherwise.
+// Weights do not change, so one copy is enough. The rest is saved by default.
 constexpr Usage weights{"weights", "GGML_MEMSAVER_WEIGHTS", "once"};
 constexpr Usage cache{"cache", "GGML_MEMSAVER_CACHE", "host"};
 constexpr Usage compute{"compute", "GGML_MEMSAVER_COMPUTE", "host"};
@@ -88,11 +88,11 @@ bool failed(memsaver_result result, const char* what) {
     return result != MEMSAVER_OK;
 }
 
-// Never destroyed: statics of the program may still hold buffers. The end of the process gives everything back.
+// Never destroyed: static objects of the program may still hold buffers. All memory is released when the process ends.
 std::mutex mutex;
 memsaver_saver* made = nullptr;
 
-// Of several models, those that are not in use make room for the one that is loaded; of one, nothing is ever idle.
+// Evicts models that are not in use to make room for the model being loaded. With one model, nothing is ever idle.
 int pause_idle_tags(void*, const memsaver_no_room* need) {
     memsaver_reclaim_options options = MEMSAVER_RECLAIM_OPTIONS_INIT;
     options.device = need->device;
@@ -100,7 +100,7 @@ int pause_idle_tags(void*, const memsaver_no_room* need) {
     return memsaver_reclaim(made, need->bytes, &options, &got, nullptr) == MEMSAVER_OK && got.evicted_bytes > 0;
 }
 
-// The first device asked for is the saver's own; of another one each tag has an arena as well.
+// The first requested device becomes the saver's own. On other devices each tag has another arena.
 memsaver_saver* saver_for(int device) {
     const std::lock_guard<std::mutex> lock{mutex};
     if (made != nullptr || settings().where == Where::off || !settings().good) return made;
@@ -166,7 +166,7 @@ ggml_backend_buffer_t ggml_memsaver_alloc_cache(ggml_context* context, ggml_back
 bool ggml_memsaver_load(ggml_tensor* tensor, int file, size_t offset) {
     memsaver_saver* const saver = existing_saver();
     if (saver == nullptr || std::string{"source"} != variable(weights.variable, weights.otherwise)) return false;
-    // Other kinds of host buffers keep weights in another order than the file.
+    // Other kinds of host buffers store weights in a different layout than the file.
     const bool in_host = settings().where == Where::host;
     if (tensor->buffer == nullptr || ggml_backend_buffer_is_host(tensor->buffer) != in_host) return false;
     if (!memsaver_owns(saver, tensor->data)) return false;

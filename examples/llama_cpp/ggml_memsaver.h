@@ -1,5 +1,5 @@
-// What the edited llama.cpp calls: memory by usage, from memsaver. Knows ggml and memsaver's C interface, nothing of
-// llama.cpp. README.md says which environment variables decide what it does.
+// The functions that the edited llama.cpp calls: memory by usage, from memsaver. Depends on ggml and memsaver's C
+// interface, not on llama.cpp. README.md lists the environment variables that configure it.
 #pragma once
 
 #include "ggml-alloc.h"
@@ -15,23 +15,24 @@
 extern "C" {
 #endif
 
-// For programs. The saver behind ggml's buffers, made by its first use; null where it is off or could not be made. It
-// lives as long as the process. Tags are "weights", "cache" and "compute", or "<model>/weights" and so on:
+// For programs. Returns the saver behind ggml's buffers, made by the first use; null if it is off or could not be made.
+// It lives as long as the process. Tags are "weights", "cache" and "compute", or "<model>/weights" and so on.
 GGML_API memsaver_saver* ggml_memsaver_saver(void);
-// From here on, what this thread allocates (a model, its context, what it decodes) is of this model. "" is the default.
+// Assigns this thread's following allocations (a model, its context, its decoding) to a model. "" is the default.
 GGML_API void ggml_memsaver_set_model(const char* name);
 
-// For the edited places. Buffers of tensors, which are weights or a cache; what is allocated elsewhere is "compute".
+// For the edited places. Allocate tensor buffers for weights or a cache; all other allocations are "compute".
 GGML_API ggml_backend_buffer_t ggml_memsaver_alloc_weights(struct ggml_context* context,
                                                            ggml_backend_buffer_type_t type);
 GGML_API ggml_backend_buffer_t ggml_memsaver_alloc_cache(struct ggml_context* context, ggml_backend_buffer_type_t type);
-// Fills a weight from the open file that has it, now and at every resume, with GGML_MEMSAVER_WEIGHTS=source. False: the
-// caller reads it by itself.
+// With GGML_MEMSAVER_WEIGHTS=source, fills a weight from the open file, now and at every resume. Returns false if the
+// caller must read the weight itself.
 GGML_API bool ggml_memsaver_load(struct ggml_tensor* tensor, int file, size_t offset);
-// The CPU backend's buffers: memsaver's with GGML_MEMSAVER=host, else ggml's own.
+// Buffers of the CPU backend: memsaver's with GGML_MEMSAVER=host, otherwise ggml's own.
 GGML_API void* ggml_memsaver_host_malloc(size_t bytes);
 GGML_API void ggml_memsaver_host_free(void* pointer, size_t bytes);
-// Whether the GPU's memory is memsaver's; a block on that device, null where there is none; false: not memsaver's.
+// Whether the GPU's memory is memsaver's. gpu_malloc returns null on failure; gpu_free returns false if the pointer is
+// not memsaver's.
 GGML_API bool ggml_memsaver_on_gpu(void);
 GGML_API void* ggml_memsaver_gpu_malloc(size_t bytes, int device);
 GGML_API bool ggml_memsaver_gpu_free(void* pointer);

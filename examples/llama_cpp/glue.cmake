@@ -1,5 +1,5 @@
-# Included by an edited checkout's ggml/src/CMakeLists.txt: memsaver behind ggml-base, and the program that tries it out.
-# MEMSAVER_LIBRARY: a libmemsaver.so that is built already; else it is built here, from the tree that this file is of.
+# Included by an edited checkout's ggml/src/CMakeLists.txt: links memsaver to ggml-base, and builds the test program.
+# MEMSAVER_LIBRARY: an existing libmemsaver.so; otherwise it is built here, from this file's source tree.
 
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH memsaver_root)
 cmake_path(GET memsaver_root PARENT_PATH memsaver_root)
@@ -11,7 +11,7 @@ if(MEMSAVER_LIBRARY)
 else()
   set(MEMSAVER_INSTALL OFF)
   add_subdirectory("${memsaver_root}" "${CMAKE_BINARY_DIR}/memsaver" EXCLUDE_FROM_ALL)
-  foreach(target memsaver_compiled memsaver_c) # the checkout's warnings are not for them
+  foreach(target memsaver_compiled memsaver_c) # the checkout's warning options do not apply to them
     target_compile_options(${target} PRIVATE -w)
   endforeach()
   add_library(memsaver_glued ALIAS memsaver_c)
@@ -21,7 +21,7 @@ target_sources(ggml-base PRIVATE "${CMAKE_CURRENT_LIST_DIR}/ggml_memsaver.cpp")
 target_include_directories(ggml-base PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_LIST_DIR}>)
 target_link_libraries(ggml-base PUBLIC memsaver_glued)
 
-# `llama` comes later in the checkout.
+# `llama` is defined later in the checkout.
 add_executable(memsaver_cycles EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/cycles.cpp")
 target_compile_features(memsaver_cycles PRIVATE cxx_std_20)
 target_link_libraries(memsaver_cycles PRIVATE llama ggml)

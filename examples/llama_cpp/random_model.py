@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a llama model with random weights, by llama.cpp's own `gguf` package. Needs NumPy.
+"""Writes a llama model with random weights, using llama.cpp's own `gguf` package. Needs NumPy.
 
     random_model.py --checkout llama.cpp --out tiny.gguf [--type f32|f16|bf16|q8_0] [--layers 4] [--width 256] ...
 
-It has no vocabulary: programs give it numbers. What it says is nonsense, and always the same nonsense.
+The model has no vocabulary: programs pass token numbers. Its output is meaningless, but deterministic.
 """
 import argparse
 import sys
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def import_gguf(checkout):
-    """The package's modules that write, without those that it imports besides, which need more than NumPy."""
+    """Imports the package's writing modules, without its other imports, which need more than NumPy."""
     folder = checkout / "gguf-py" / "gguf"
     if not (folder / "gguf_writer.py").is_file():
         raise SystemExit(f"{folder} is not there: --checkout is a checkout of llama.cpp")
@@ -25,7 +25,7 @@ def import_gguf(checkout):
 
 
 def tensors_of(about):
-    """Yields (name, shape, whether it is quantized), as the architecture `llama` has them."""
+    """Yields (name, shape, whether it is quantized), following the architecture `llama`."""
     width, inner, keys = about.width, about.inner, about.width // about.heads * about.kv_heads
     yield "token_embd.weight", (about.vocab, width), True
     yield "output_norm.weight", (width,), False
@@ -66,7 +66,7 @@ def main():
     writer.add_vocab_size(about.vocab)
     writer.add_tokenizer_model("none")
 
-    # Rows are cut out of so many random ones: a model of many GiB is written as fast as the disk takes it.
+    # Rows are slices of a limited number of random ones, so that a model of many GiB is written at the disk's speed.
     random = numpy.random.default_rng(about.seed)
     rows = {}
 

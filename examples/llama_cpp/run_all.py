@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Edits a checkout of llama.cpp, builds it with memsaver, and runs what has to hold.
+"""Edits a checkout of llama.cpp, builds it with memsaver, and runs the checks.
 
     run_all.py --checkout llama.cpp --build build/llama_cpp              on a GPU; the checkout is edited in place
     run_all.py --fetch build/llama_cpp/source --build build/llama_cpp --cpu     no GPU: host memory behind its CPU backend
 
-`--fetch` takes llama.cpp from the source package of llama-cpp-python, by pip, and unpacks it in that folder. `--library` is
-a libmemsaver.so that is there already; else it is built along. `--only build,cycles,ops,bench` runs some steps; a build
-that is there is used. `--out` is where the results go, as JSON (nowhere if it is left out). Needs CMake, a C++20
-compiler, a Python with NumPy, and for a GPU the CUDA toolkit. Exits 1 if something failed, and 77, with one line, if the
-source or a tool cannot be had.
+`--fetch` downloads llama.cpp as part of the source package of llama-cpp-python, by pip, and unpacks it in that folder.
+`--library` is an existing libmemsaver.so; otherwise it is built too. `--only build,cycles,ops,bench` runs some steps;
+an existing build is reused. `--out` is the folder for results, as JSON; without it, none are written. Needs CMake, a
+C++20 compiler, a Python with NumPy, and for a GPU the CUDA toolkit. Exits with 1 if something failed, and with 77 and
+one line if the source or a tool is not available.
 """
 import argparse
 import json
@@ -26,21 +26,21 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 from run import machine, output_of, short  # noqa: E402
 
-PACKAGE = "llama-cpp-python==0.3.36"  # whose places edit.py knows
+PACKAGE = "llama-cpp-python==0.3.36"  # the version that edit.py supports
 SMALL = ["--layers", "3", "--width", "256", "--inner", "512", "--vocab", "1024"]
 LARGE = ["--layers", "18", "--width", "4096", "--heads", "32", "--kv-heads", "8", "--inner", "14336", "--vocab", "32000"]
 MIDDLE = ["--layers", "12", "--width", "2048", "--heads", "16", "--kv-heads", "8", "--inner", "8192", "--vocab", "32000"]
-# (name, arguments of random_model.py): the first is the one that is measured, the second takes turns with it.
+# (name, arguments of random_model.py): the first is measured, the second takes turns with it.
 CPU_MODELS = [("f16", ["--type", "f16", *SMALL]), ("q8_0", ["--type", "q8_0", *SMALL, "--seed", "2"])]
 GPU_MODELS = [("8g-bf16", ["--type", "bf16", *LARGE]), ("1g-q8_0", ["--type", "q8_0", *MIDDLE, "--seed", "2"])]
 
 
 class LeftOut(Exception):
-    """Something that this machine does not have."""
+    """A resource that this machine does not have."""
 
 
 def python_with(*modules):
-    """This Python, or the system's: whichever has the modules."""
+    """Returns this Python or the system's, whichever has the modules."""
     for candidate in (sys.executable, "python3", "/usr/bin/python3"):
         test = [candidate, "-c", "import " + ",".join(modules)]
         if shutil.which(candidate) and subprocess.run(test, capture_output=True, check=False).returncode == 0:
@@ -49,7 +49,7 @@ def python_with(*modules):
 
 
 def fetch(folder):
-    """llama.cpp as the Python registry's source package of its binding has it."""
+    """Downloads llama.cpp from the source package of its Python binding."""
     folder.mkdir(parents=True, exist_ok=True)
     if not list(folder.glob("*.tar.gz")):
         command = [python_with("pip"), "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-python",
@@ -60,7 +60,7 @@ def fetch(folder):
             raise LeftOut(f"{PACKAGE} did not come within 180 s") from None
         if done.returncode != 0 or not list(folder.glob("*.tar.gz")):
             raise LeftOut(f"{PACKAGE} cannot be had: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    for old in folder.glob("*/vendor"):  # perhaps with the edits of another version of edit.py
+    for old in folder.glob("*/vendor"):  # may have the edits of another version of edit.py
         shutil.rmtree(old.parent)
     with tarfile.open(sorted(folder.glob("*.tar.gz"))[0]) as archive:
         wanted = [member for member in archive.getmembers()
@@ -76,7 +76,7 @@ def build(about):
     }
     if about.library:
         options["MEMSAVER_LIBRARY"] = about.library.resolve()
-    if about.cpu:  # to see that it is right; compiled as quickly as can be
+    if about.cpu:  # for correctness only; compiled as fast as possible
         targets = ["memsaver_cycles"]
         options |= {"CMAKE_BUILD_TYPE": "None", "CMAKE_CXX_FLAGS": "-O0", "CMAKE_C_FLAGS": "-O1", "BUILD_SHARED_LIBS": "OFF"}
         options |= dict.fromkeys(["LLAMA_BUILD_COMMON", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_TOOLS", "GGML_OPENMP",
@@ -107,7 +107,7 @@ class Runner:
         print(f"  {name:<34} {'ok' if good else 'FAILED':<7} {text}", flush=True)
 
     def output(self, program, *arguments, limit=600, **environment):
-        """(exit status, standard output, standard error); the status of what took too long is None."""
+        """Returns (exit status, standard output, standard error); the status is None after a timeout."""
         command = [str(self.programs / program), *map(str, arguments)]
         variables = {**os.environ, "GGML_MEMSAVER": "host" if self.about.cpu else "gpu", **environment}
         try:
@@ -128,7 +128,8 @@ class Runner:
         return files
 
     def cycles(self):
-        """Bits while somebody else fills the device, and the speed of a pause and a resume beside a plain block's."""
+        """Compares bits while another allocation fills the device; compares the speed of pause and resume with a
+        plain block's."""
         first, second = self.models()
         host = {"GGML_MEMSAVER_HOST_MIB": "20"} if self.about.cpu else {}  # not both models at once
         context = [] if self.about.cpu else ["--context", 8192, "--prompt", 128]
@@ -160,7 +161,7 @@ class Runner:
             for what in ("pause", "resume"):
                 text += f", {what} {said[what]['bytes'] / 2**30:.2f} GiB in {said[what]['ms']:.1f} ms"
             good = status == 0 and said["identical"] and said["still_mapped_bytes"] == 0
-            if environment.get("GGML_MEMSAVER_WEIGHTS") == "source":  # nothing of them is ever saved
+            if environment.get("GGML_MEMSAVER_WEIGHTS") == "source":  # weights are never saved
                 good = good and said["weights_saved_bytes"] == 0
             self.row(name, good, text, **said)
             for what in ("pause", "resume"):
@@ -171,7 +172,7 @@ class Runner:
                              gb_per_second=speed)
 
     def ops(self):
-        """llama.cpp's own test of every operation, of the GPU against the CPU."""
+        """Runs llama.cpp's own test of every operation, which compares the GPU with the CPU."""
         start = time.monotonic()
         status, out, _ = self.output("test-backend-ops", "test", "-b", "CUDA0", *self.about.ops.split(), limit=self.about.limit)
         counts = re.findall(r"(\d+)/(\d+) tests passed", out)
@@ -183,7 +184,7 @@ class Runner:
                  passed=passed, tests=tests, all=bool(counts), seconds=round(time.monotonic() - start))
 
     def bench(self):
-        """llama-bench of the same build, GGML_MEMSAVER=off beside gpu, in turn."""
+        """Runs llama-bench of the same build with GGML_MEMSAVER=off and gpu, alternating."""
         for file in self.models():
             if not re.search(self.about.cases, f"llama-bench/{file.stem}"):
                 continue

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What torch_memory_saver's README shows, as checks on a GPU, on top of its own Python package.
+"""Checks the features in torch_memory_saver's README on a GPU, through its own Python package.
 
-    checks.py torch|preload [name...]     run_all.py says how, and with which environment
+    checks.py torch|preload [name...]     run_all.py describes how, and the environment
 
-Prints a line for each check: "ok <name>", "skipped <name>: why" or "FAILED <name>: why". Exits 1 if one failed.
+Prints a line for each check: "ok <name>", "skipped <name>: why" or "FAILED <name>: why". Exits with 1 if one failed.
 """
 import ctypes
 import gc
@@ -50,16 +50,16 @@ def tensor(mib, value, device="cuda"):
 
 
 def pattern(count, seed):
-    """Bytes of which no two windows are alike; made on the host."""
+    """Returns bytes in which no two windows are alike; computed on the host."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (count,), dtype=torch.uint8, generator=generator)
 
 
-PAGE_TABLES = 4  # MiB that the driver may take on every device to reach the host memory of a backup
+PAGE_TABLES = 4  # MiB that the driver may use on every device to address the host memory of a backup
 
 
 def paused(tag, mib):
-    """Pauses a tag, and expects so many MiB back."""
+    """Pauses a tag, and expects `mib` MiB to be released."""
     before = free_bytes()
     tms.pause(tag)
     back = (free_bytes() - before) / MIB
@@ -104,7 +104,7 @@ def tags():
     paused("tags_a", 128)
     expect(bool((b == 2).all()), "the other tag was touched")
     paused("tags_b", 128)
-    tms.resume()  # all
+    tms.resume()  # all tags
     a.fill_(3)
     b.fill_(4)
     expect(bool((a == 3).all() and (b == 4).all()), "not writable")
@@ -133,7 +133,7 @@ def cpu_backup(backend):
         y = torch.arange(100, device="cuda")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
-        x.copy_(expected, non_blocking=True)  # nobody waits for it but the pause
+        x.copy_(expected, non_blocking=True)  # only the pause waits for it
     for _ in range(3):
         paused(tag, 96)
         kept = tms.get_cpu_backup(y)
@@ -224,7 +224,7 @@ def nested_regions():
 
 @check
 def disabled_inside():
-    if MODE == "torch":  # whatever library is below
+    if MODE == "torch":  # with any library
         raise Skipped("PyTorch refuses to end the pool of disable() inside the pool of a region")
     library().tms_set_current_tag(b"disabled")
     library().tms_set_interesting_region(True)  # as TMS_INIT_ENABLE leaves it: on, without a pool
@@ -259,7 +259,7 @@ def graphs():
         step()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    if MODE == "preload":  # the graph's own memory too
+    if MODE == "preload":  # also the graph's own memory
         with tms.cuda_graph(graph, tag="graph", enable_cpu_backup=True):
             step()
     else:
@@ -280,7 +280,7 @@ def graphs():
 
 
 def train(steps, around_step):
-    """Losses of a small training; `around_step(parameters)` may do between steps what it likes."""
+    """Returns the losses of a small training run; `around_step(parameters)` runs between steps."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)).cuda()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -298,7 +298,7 @@ def train(steps, around_step):
 
 @check
 def training_and_rollout():
-    """A trainer and a generator take turns; the trainer's losses are those of a training that is left alone."""
+    """A trainer and a generator take turns; the trainer's losses must equal those of an undisturbed training run."""
     expected = train(4, lambda _: None)
     with tms.region(tag="rollout_cache"):
         cache = tensor(512, 0)
@@ -316,7 +316,7 @@ def training_and_rollout():
                 rollout = [torch.empty_like(w) for w in weights]
         tms.resume("rollout_weights")
         for mine, theirs in zip(rollout, weights):
-            mine.copy_(tms.get_cpu_backup(theirs))  # the trainer is away: its bytes are on the host
+            mine.copy_(tms.get_cpu_backup(theirs))  # the trainer is paused: its bytes are on the host
         cache.fill_(1)
         expect(all(torch.equal(a.cpu(), b) for a, b in zip(rollout, before)), "the rollout has other weights")
         tms.pause("rollout_weights")
@@ -391,7 +391,7 @@ def several_threads():
                 tms.pause(tag)
                 tms.resume(tag)
                 expect(bool((x == value).all()), "the bytes changed")
-        except BaseException:  # noqa: BLE001: told by the thread that waits
+        except BaseException:  # noqa: BLE001: reported by the thread that waits
             failures.append(traceback.format_exc())
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -451,7 +451,7 @@ def everything_from_the_start():
 
 @check
 def wrong_environment():
-    """A wrong value is told, and the process goes on."""
+    """An invalid value is reported, and the process continues."""
     if os.environ.get("TMS_RETAIN_CPU_BACKUP") != "perhaps":
         raise Skipped("the environment is right")
     expect(not tms.retain_cpu_backup, "not the default")
@@ -465,7 +465,7 @@ def main():
             print(f"ok {name}", flush=True)
         except Skipped as why:
             print(f"skipped {name}: {why}", flush=True)
-        except Exception:  # noqa: BLE001: one check's failure is told, the others go on
+        except Exception:  # noqa: BLE001: one check's failure is reported, the others continue
             failed = 1
             print(f"FAILED {name}: {traceback.format_exc().strip().splitlines()[-1]}", flush=True)
             traceback.print_exc()

@@ -1,4 +1,5 @@
-// Exceptions as the error codes of CUDA, which the runtime and the driver share. The only place that knows numbers.
+// Translates exceptions to CUDA error codes, which the runtime and the driver share. The only place that defines the
+// numbers.
 #pragma once
 
 #include "memsaver/core/core.hpp"
@@ -10,7 +11,7 @@
 
 namespace tms {
 
-/// cudaError_t and CUresult, which are ints to whoever calls: no toolkit is needed to build this.
+/// cudaError_t and CUresult, which are ints in the ABI: building this requires no toolkit.
 using Code = int;
 
 inline constexpr Code success = 0;
@@ -20,25 +21,25 @@ inline constexpr Code initialization_error = 3;
 inline constexpr Code no_device = 100;
 inline constexpr Code unknown = 999;
 
-/// A failed driver call's own code, where it is one of CUDA's and not of the system's.
+/// Returns the code of a failed driver call if it is a CUDA code, not a system code.
 inline Code code_of(const memsaver::Status& status) noexcept {
     return std::string_view{status.name}.starts_with("CUDA_") && status.code != 0 ? status.code : unknown;
 }
 
-/// Runs `act` and answers what became of it. Nothing is thrown; `say` is told the text of a failure.
+/// Runs `act` and returns its result as a code. Does not throw; passes the text of a failure to `say`.
 template <class Act, class Say>
 Code as_code(const Act& act, const Say& say) noexcept {
     const auto answer = [&](const auto& error, Code code) noexcept {
         try {
             say(error.what());
-        } catch (...) { // there is no host memory for the words
+        } catch (...) { // no host memory for the text
         }
         return code;
     };
     try {
         act();
         return success;
-    } catch (const std::bad_alloc& error) { // OutOfMemory is one
+    } catch (const std::bad_alloc& error) { // includes OutOfMemory
         return answer(error, memory_allocation);
     } catch (const memsaver::OutOfHostMemory& error) {
         return answer(error, memory_allocation);

@@ -1,5 +1,5 @@
-// Pausing from outside: a named pipe that takes commands, and a file that says what became of them.
-// Knows the commands' form, not what they do.
+// Pausing from outside the process: a named pipe that accepts commands, and a file that reports their results. Parses
+// the commands; the caller executes them.
 #pragma once
 
 #include <fcntl.h>
@@ -18,26 +18,27 @@
 
 namespace tms {
 
-/// Lives as long as the process, like its thread. Lines are "pause", "pause <tag>", "resume", "resume <tag>"; after
-/// each, `<path>.state` reads "<how many so far> <the line> <code>", 0 being success.
+/// Lives as long as the process, like its thread. Accepts the lines "pause", "pause <tag>", "resume", "resume <tag>".
+/// After each, `<path>.state` contains "<number of commands> <the line> <code>"; code 0 is success.
 class Control {
 public:
-    /// Answers the code of what was done.
+    /// Executes a command and returns its code.
     using Act = std::function<int(const std::string& verb, const std::string& tag)>;
 
-    /// "%p" in a path stands for the process' number.
+    /// Replaces "%p" in a path with the process ID.
     static std::string expand(std::string path) {
         if (const auto at = path.find("%p"); at != std::string::npos) path.replace(at, 2, std::to_string(::getpid()));
         return path;
     }
 
-    /// Empty if it works, else why not.
+    /// Returns an empty string on success, otherwise the reason for the failure.
     std::string open(const std::string& path, Act act) {
         path_ = expand(path);
         process_ = ::getpid();
         act_ = std::move(act);
         if (::mkfifo(path_.c_str(), 0600) != 0 && errno != EEXIST) return failure("make");
-        const int pipe = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW); // for writing too: it never ends
+        // Read-write, so that reads never see end of file.
+        const int pipe = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (pipe < 0) return failure("open");
         struct stat what {};
         if (::fstat(pipe, &what) != 0 || !S_ISFIFO(what.st_mode)) {
@@ -45,7 +46,7 @@ public:
             return "MEMSAVER_CONTROL: " + path_ + " is there already, and no named pipe";
         }
         report("ready", 0);
-        // The program's signals are for the program's threads.
+        // Blocks all signals in the new thread: they are for the program's threads.
         sigset_t all;
         sigset_t before;
         sigfillset(&all);
@@ -53,7 +54,7 @@ public:
         std::string trouble;
         try {
             std::thread{[this, pipe] { serve(pipe); }}.detach();
-        } catch (const std::exception& error) { // of the system, or no memory
+        } catch (const std::exception& error) { // system error or out of memory
             trouble = std::string{"MEMSAVER_CONTROL: no thread: "} + error.what();
         }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -63,7 +64,7 @@ public:
         }
         return trouble;
     }
-    /// At the end of the process. In a forked child it does nothing: pipe and file are its parent's.
+    /// Removes pipe and file at process exit. A no-op in a forked child: both belong to the parent.
     void remove() const noexcept {
         if (process_ != ::getpid()) return;
         ::unlink(path_.c_str());
@@ -94,7 +95,7 @@ private:
             }
         }
     }
-    /// Whole, or not at all: it is written beside and renamed.
+    /// Atomic: writes a temporary file and renames it.
     void report(const std::string& line, int code) const {
         const std::string fresh = path_ + ".state.new";
         const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -1,4 +1,4 @@
-// The scope in which this thread's calls to the driver, and its look-ups, are left alone by the shim.
+// The scope in which the shim does not intercept this thread's driver calls and symbol look-ups.
 #pragma once
 
 namespace tms {

@@ -1,9 +1,8 @@
-// Allocations that do not come through a shared CUDA runtime: programs that are linked with a static one, or that call
-// the driver themselves. Only where MEMSAVER_DRIVER_MIN_BYTES says so.
+// Intercepts allocations that do not go through a shared CUDA runtime: of programs that are linked with a static
+// runtime or that call the driver directly. Active only if MEMSAVER_DRIVER_MIN_BYTES is set.
 //
-// A static runtime loads libcuda.so.1, asks it by dlsym for cuGetProcAddress, and that for everything else. So both
-// ways of asking are watched, and what is asked for is answered with the functions here. Compiled with optimization
-// always: see dlsym.
+// A static runtime loads libcuda.so.1, gets cuGetProcAddress by dlsym, and everything else by cuGetProcAddress. Both
+// look-ups are therefore intercepted and return the functions here. Always compiled with optimization: see dlsym.
 #include "driver_bypass.hpp"
 #include "exported.hpp"
 #include "late_function.hpp"
@@ -19,7 +18,7 @@ using tms::Code;
 using tms::DriverBypass;
 using tms::Process;
 
-// The driver's types, by what they are: CUdeviceptr, CUdevice, cuuint64_t, CUdriverProcAddressQueryResult*.
+// The underlying types of the driver's types: CUdeviceptr, CUdevice, cuuint64_t, CUdriverProcAddressQueryResult*.
 using Pointer = std::uintptr_t;
 using GetProcAddress = Code(const char*, void**, int, std::uint64_t);
 using GetProcAddressV2 = Code(const char*, void**, int, std::uint64_t, void*);
@@ -33,7 +32,7 @@ TMS_EXPORTED Code cuGetProcAddress_v2(const char* name, void** function, int ver
 
 namespace {
 
-using Dlsym = void*(void*, const char*) noexcept; // or the call of it could not be a jump
+using Dlsym = void*(void*, const char*) noexcept; // without noexcept, the call could not be a jump
 
 Dlsym* real_dlsym() noexcept {
     static Dlsym* const real = [] {
@@ -46,7 +45,7 @@ Dlsym* real_dlsym() noexcept {
     return real;
 }
 
-/// Where the driver's own function is; null where the process has no driver so far.
+/// Returns the driver's own function; null if the process has not loaded the driver yet.
 void* in_driver(const char* name) noexcept {
     static std::atomic<void*> found{nullptr};
     void* driver = found.load();
@@ -54,7 +53,7 @@ void* in_driver(const char* name) noexcept {
     return driver == nullptr ? nullptr : real_dlsym()(driver, name);
 }
 
-/// The driver's own functions. There before any constructor runs: `dlsym` is asked that early.
+/// The driver's own functions. Constant-initialized, because `dlsym` is called before any constructor runs.
 template <class Function>
 using Real = tms::LateFunction<Function, in_driver>;
 constinit Real<Code(Pointer*, std::size_t)> real_alloc{"cuMemAlloc_v2"};
@@ -65,7 +64,7 @@ constinit Real<Code(int*)> real_current_device{"cuCtxGetDevice"};
 constinit Real<GetProcAddress> real_get_proc_address{"cuGetProcAddress"};
 constinit Real<GetProcAddressV2> real_get_proc_address_v2{"cuGetProcAddress_v2"};
 
-/// Calls it, if the process has it.
+/// Calls the function, if the process has it.
 template <class Function, class... Arguments>
 Code call(Real<Function>& real, Arguments... arguments) {
     auto* const function = real.find();
@@ -79,9 +78,9 @@ void* address(Function* function) noexcept {
     return reinterpret_cast<void*>(function);
 }
 
-/// What stands in for an exported symbol of the driver, or null.
+/// Returns the replacement for an exported symbol of the driver, or null.
 void* stand_in(const char* symbol) noexcept {
-    if (std::strncmp(symbol, "cu", 2) != 0) return nullptr; // nearly all
+    if (std::strncmp(symbol, "cu", 2) != 0) return nullptr; // the common case
     struct Entry {
         const char* symbol;
         void* function;
@@ -97,7 +96,7 @@ void* stand_in(const char* symbol) noexcept {
     return nullptr;
 }
 
-/// The same for a name as cuGetProcAddress takes it: without a suffix, with a version and flags that choose it.
+/// The same for a name passed to cuGetProcAddress: without a suffix, with the version and flags that select it.
 void* stand_in(const char* name, int version, std::uint64_t flags) noexcept {
     constexpr std::uint64_t per_thread_default_stream = 2;
     const char* symbol = nullptr;
@@ -132,7 +131,7 @@ TMS_EXPORTED Code cuMemAlloc_v2(Pointer* pointer, std::size_t bytes) {
         return code;
     }
     Code code = call(real_alloc, pointer, bytes);
-    if (code == tms::memory_allocation && Process::instance().trim() != 0) { // some of what nobody needs was ours
+    if (code == tms::memory_allocation && Process::instance().trim() != 0) { // some unused memory was ours
         code = call(real_alloc, pointer, bytes);
     }
     return code;
@@ -149,7 +148,7 @@ TMS_EXPORTED Code cuMemFreeAsync(Pointer pointer, CUstream_st* stream) {
 }
 
 TMS_EXPORTED Code cuMemFreeAsync_ptsz(Pointer pointer, CUstream_st* stream) {
-    constexpr std::uintptr_t per_thread = 2; // CU_STREAM_PER_THREAD, which null stands for here
+    constexpr std::uintptr_t per_thread = 2; // CU_STREAM_PER_THREAD, which null means here
     auto* const meant = stream != nullptr ? stream : static_cast<CUstream_st*>(pointer_of(per_thread));
     if (Process::instance().owns(pointer_of(pointer))) return Process::instance().free(pointer_of(pointer), meant);
     return call(real_free_async_ptsz, pointer, stream);
@@ -168,13 +167,13 @@ TMS_EXPORTED Code cuGetProcAddress_v2(const char* name, void** function, int ver
     return code;
 }
 
-/// What RTLD_NEXT means depends on who calls, which the C library reads off the return address. So everything that is
-/// not stood in for is passed on by a jump that leaves it in place: a call in tail position, with optimization on,
-/// after which nothing counts what has run.
+/// The C library resolves RTLD_NEXT relative to the caller, which it determines from the return address. Look-ups that
+/// are not intercepted must therefore be forwarded by a jump that preserves the return address: a tail call, compiled
+/// with optimization, with no profiling code after it.
 TMS_EXPORTED __attribute__((no_profile_instrument_function)) void* dlsym(void* __restrict handle,
                                                                          const char* __restrict name) noexcept {
     if (handle != RTLD_NEXT) {
-        // Only for what the library asked has, as it would answer without us.
+        // Only if the requested library has the symbol, so that look-ups that would fail still fail.
         if (void* const ours = stand_in(name); ours != nullptr && real_dlsym()(handle, name) != nullptr) return ours;
     }
     return real_dlsym()(handle, name);

@@ -1,4 +1,5 @@
-// torch_memory_saver's promises on top of a MemorySaver, for any driver. Knows neither threads' settings nor C.
+// Implements torch_memory_saver's interface on a MemorySaver, for any driver. Independent of thread settings and the C
+// functions.
 #pragma once
 
 #include "margin.hpp"
@@ -29,13 +30,13 @@ namespace tms {
 struct Placement {
     std::string tag = "default";
     Keep keep = Keep::nothing;
-    std::string directory{}; ///< of Keep::disk
+    std::string directory{}; ///< for Keep::disk
     int device = 0;
     friend auto operator<=>(const Placement&, const Placement&) = default;
 };
 
-/// Every method may be called from any thread and throws what a MemorySaver throws. Makes no driver before the first
-/// allocation. A tag of the interface is one memsaver tag for each way of keeping bytes: memsaver's have one policy.
+/// All methods are thread-safe and throw the exceptions of MemorySaver. Opens no driver before the first allocation. A
+/// tag of the interface maps to one memsaver tag for each way of keeping bytes, because a memsaver tag has one policy.
 template <memsaver::Driver Base>
 class Engine {
 public:
@@ -43,7 +44,7 @@ public:
 
     struct Options {
         std::function<Base(int device)> open;
-        std::size_t disk_ring_bytes = 0; ///< 0: memsaver's own choice
+        std::size_t disk_ring_bytes = 0; ///< 0: memsaver's default
         bool retain = false;
         memsaver::EventSink events{};
     };
@@ -51,7 +52,7 @@ public:
     explicit Engine(Options options)
         : options_{std::move(options)}, retain_{std::make_shared<std::atomic<bool>>(options_.retain)} {}
 
-    /// Throws OutOfMemory also for more than there are addresses.
+    /// Throws OutOfMemory also for requests that exceed the address space.
     [[nodiscard]] void* allocate(const Placement& placement, std::size_t bytes) {
         const Place& chosen = place(placement);
         try {
@@ -61,11 +62,11 @@ public:
         }
     }
 
-    /// Whether `pointer` lies in memory of this engine.
+    /// Returns whether `pointer` lies in memory of this engine.
     [[nodiscard]] bool owns(const void* pointer) const noexcept { return find(pointer) != nullptr; }
 
-    /// As cudaFree: returns once the device has done what it had been given, and what no block needs any more is the
-    /// device's again. False, and nothing done, for a pointer of somebody else.
+    /// Like cudaFree: returns once the device has completed the submitted work, and pages that no block needs are
+    /// released. A foreign pointer is left alone; returns false.
     bool free(void* pointer) {
         Place* const place = find(pointer);
         if (place == nullptr) return false;
@@ -73,14 +74,16 @@ public:
         place->arena.deallocate(pointer, memsaver::already_idle);
         try {
             saver_->trim(place->name, {.order = memsaver::already_idle});
-            // The host memory of what is gone goes with the tag's next pause or resume; of the last block, now.
+            // The host memory of a freed block is freed by the tag's next pause or resume; for the last block it is
+            // freed now.
             const bool kept = place->keep != Keep::nothing && place->arena.usage().blocks == 0;
             if (kept) saver_->prepare(place->name);
-        } catch (const memsaver::Error&) { // the block is free all the same; the next trim tries again
+        } catch (const memsaver::Error&) { // the block is free anyway; the next trim retries
         }
         return true;
     }
-    /// As cudaFreeAsync: does not wait; the memory is used again once `stream` has passed.
+    /// Like cudaFreeAsync: does not wait. The memory is reused once `stream` has completed all work submitted before
+    /// this call.
     bool free(void* pointer, memsaver::StreamRef stream) {
         Place* const place = find(pointer);
         if (place == nullptr) return false;
@@ -88,8 +91,8 @@ public:
         return true;
     }
 
-    /// Memory of the device that is never paused, and what another allocator took: as cudaMalloc and cudaFree. Where
-    /// there is no room, what no block needs is given back first.
+    /// Like cudaMalloc and cudaFree: device memory that is never paused. If the device is out of memory, releases
+    /// unused pages and retries.
     [[nodiscard]] void* allocate_plain(int device, std::size_t bytes) {
         const D driver = driver_of(device);
         memsaver::Address address = 0;
@@ -104,7 +107,7 @@ public:
                         "free plain memory");
     }
 
-    /// False if there is nothing of that tag. An empty tag stands for all.
+    /// Returns false if nothing has that tag. An empty tag means all tags.
     bool pause(const std::string& tag) {
         const std::vector<std::string> names = names_of(tag);
         if (!names.empty()) saver_->pause(names);
@@ -116,13 +119,13 @@ public:
         if (!names.empty()) saver_->resume(names);
         return !names.empty() || tag.empty();
     }
-    /// Gives back what no block needs. Bytes.
+    /// Releases pages that no block needs. Returns the released bytes.
     std::size_t trim() {
         return names_of("").empty() ? 0 : saver_->trim({.order = memsaver::already_idle}).released_bytes;
     }
 
-    /// Where the host keeps `bytes` of a block, or null: while the memory is paused, and, where a resume retained them,
-    /// until one that does not. The address stays.
+    /// Returns the host address of the backup of `bytes` bytes of a block, or null. Valid while the memory is paused
+    /// and, if a resume retained the backup, until a resume that does not. The address is stable.
     [[nodiscard]] const void* backup_of(const void* pointer, std::size_t bytes) {
         const Place* const place = find(pointer);
         if (place == nullptr || place->keep == Keep::nothing || place->keep == Keep::disk) return nullptr;
@@ -145,17 +148,17 @@ public:
     }
 
 private:
-    static constexpr std::size_t alignment = 512; // what PyTorch's allocator cuts its own blocks to
+    static constexpr std::size_t alignment = 512; // PyTorch's allocator splits its blocks at multiples of this
 
     struct Place {
         D driver;
-        std::string name; ///< as the saver knows it
+        std::string name; ///< the tag's name in the saver
         Keep keep;
         memsaver::Arena arena;
-        std::shared_ptr<const std::atomic<bool>> retained; ///< whether the last resume kept the bytes
+        std::shared_ptr<const std::atomic<bool>> retained; ///< whether the last resume retained the backup
     };
 
-    /// The arena for a placement, made if there is none.
+    /// Returns the arena for a placement; makes it if needed.
     Place& place(const Placement& placement) {
         {
             const std::shared_lock lock{mutex_};
@@ -175,7 +178,7 @@ private:
         const std::lock_guard lock{mutex_};
         return open(device);
     }
-    /// Under the lock.
+    /// Requires the lock.
     const D& open(int device) {
         const auto known = drivers_.find(device);
         if (known != drivers_.end()) return known->second;
@@ -216,7 +219,7 @@ private:
     Options options_;
     std::shared_ptr<std::atomic<bool>> retain_;
     std::shared_ptr<Margin> margin_ = std::make_shared<Margin>();
-    mutable std::shared_mutex mutex_; // guards what follows; entries of the map stay where they are
+    mutable std::shared_mutex mutex_; // guards the members below; map entries have stable addresses
     std::map<int, D> drivers_;
     std::map<Placement, Place> places_;
     std::optional<memsaver::MemorySaver<D>> saver_;

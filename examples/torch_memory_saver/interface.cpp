@@ -1,4 +1,4 @@
-// The C interface that both libraries have: threads' settings, pause and resume.
+// The C interface that both libraries export: thread settings, pause and resume.
 #include "exported.hpp"
 #include "process.hpp"
 
@@ -9,7 +9,8 @@
 using tms::Keep;
 using tms::Process;
 
-// Only what is asked to be written down, or made, can fail, for lack of host memory: the setting then stays as it was.
+// A setter can fail only if it must copy a name or create something and host memory runs out, or on invalid arguments;
+// the setting is then unchanged.
 namespace {
 
 template <class Act>

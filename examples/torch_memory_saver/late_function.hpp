@@ -1,12 +1,12 @@
-// A function of a library that the process may load later: looked for until it is found.
+// A function of a library that the process may load later: each call looks it up until it is found.
 #pragma once
 
 #include <atomic>
 
 namespace tms {
 
-/// `look_up` answers the address that a name has, or null. What it finds stays; that there is nothing does not:
-/// programs may ask before they bring the library.
+/// `look_up` returns the address of a name, or null. A result is cached; null is not, because programs may call before
+/// they load the library.
 template <class Function, void* (*look_up)(const char*) noexcept>
 class LateFunction {
 public:

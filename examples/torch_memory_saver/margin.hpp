@@ -1,4 +1,5 @@
-// Device memory that allocations leave free, as a driver that refuses to go below. Does not know who allocates.
+// Device memory that allocations must leave free: a driver that refuses to go below the margin. Independent of who
+// allocates.
 #pragma once
 
 #include "memsaver/driver/driver.hpp"
@@ -10,10 +11,10 @@
 
 namespace tms {
 
-/// May change at any time. Not in force while a resume runs: that brings back what the program has been promised.
+/// May change at any time. Not in effect during a resume, which restores memory that the program already owns.
 class Margin {
 public:
-    /// Lifts it until it dies.
+    /// Suspends the margin as long as it lives.
     class [[nodiscard]] Lifted {
     public:
         explicit Lifted(Margin& margin) noexcept : margin_{margin} { ++margin_.lifted_; }
@@ -33,7 +34,7 @@ private:
     std::atomic<int> lifted_{0};
 };
 
-/// The driver D, but for `create`, which answers out_of_memory rather than leave less free than the margin.
+/// The driver D, except that `create` returns out_of_memory if it would leave less than the margin free.
 template <class D>
 class WithMargin : public D {
 public:

@@ -1,5 +1,5 @@
-// cudaMalloc and cudaFree in the place of the CUDA runtime's. Outside of regions, and for foreign pointers, the
-// runtime's own are called.
+// Replaces the CUDA runtime's cudaMalloc and cudaFree. Outside regions, and for foreign pointers, calls the runtime's
+// own functions.
 #include "exported.hpp"
 #include "process.hpp"
 #include "real_runtime.hpp"
@@ -20,7 +20,7 @@ Code real_malloc(void** pointer, std::size_t bytes) {
     if (real == nullptr) return tms::initialization_error;
     Code code = real(pointer, bytes);
     if (code == tms::memory_allocation && Process::instance().trim() != 0) {
-        // Some of what nobody needs was ours.
+        // Some unused memory was ours.
         if (auto* const forget = runtime_get_last_error.find()) (void)forget();
         code = real(pointer, bytes);
     }

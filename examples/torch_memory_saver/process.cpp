@@ -18,10 +18,10 @@ using memsaver::CudaDriver;
 
 namespace {
 
-void say_nothing(const std::string&) {} // allocators try, free what they cache, and try again
+void say_nothing(const std::string&) {} // allocators retry after freeing their caches, so failures are not reported
 
 CudaDriver open_driver(int device) {
-    const DriverBypass real; // memsaver's own calls do not come back here
+    const DriverBypass real; // the shim does not intercept memsaver's own calls
     return CudaDriver{device, {.rdma = true}};
 }
 
@@ -43,7 +43,7 @@ struct Process::Core {
     Engine<CudaDriver> engine;
     std::once_flag control_opened;
     Control control;
-    std::mutex mutex; // guards what follows
+    std::mutex mutex; // guards the members below
     std::string disk_directory;
 };
 

@@ -1,5 +1,5 @@
-// What a library has once: its settings, its engine, its threads' settings. Where C calls arrive and exceptions end.
-// Knows neither PyTorch nor the CUDA runtime, and shows none of the driver's types.
+// The singletons of a library: settings, engine, thread settings. Converts exceptions of C calls to codes. Independent
+// of PyTorch and the CUDA runtime; exposes no driver types.
 #pragma once
 
 #include "codes.hpp"
@@ -10,39 +10,40 @@
 #include <memory>
 #include <string>
 
-struct CUstream_st; // what cudaStream_t and CUstream point to
+struct CUstream_st; // the type that cudaStream_t and CUstream point to
 
 namespace tms {
 
 class Process {
 public:
-    /// The one of this library, made when first asked for. Never destroyed: PyTorch frees memory until the very end.
+    /// Returns this library's instance, made by the first call. Never destroyed: PyTorch frees memory until the process
+    /// ends.
     static Process& instance();
 
-    /// What the calling thread has set.
+    /// Returns the settings of the calling thread.
     static ThreadSettings& thread() noexcept;
 
-    /// A line on the standard error output.
+    /// Prints a line to standard error.
     static void say(const std::string& text);
 
-    /// As cudaMalloc on `device`, for the thread's tag. Of 0 bytes there is none: null, and success.
+    /// Like cudaMalloc on `device`, for the thread's tag. For 0 bytes, sets null and returns success.
     Code allocate(int device, std::size_t bytes, void** pointer) noexcept;
-    /// Whether it is memory of a tag.
+    /// Returns whether `pointer` is memory of a tag.
     [[nodiscard]] bool owns(const void* pointer) const noexcept;
-    /// As cudaFree, of what it owns.
+    /// Like cudaFree, for owned pointers.
     Code free(void* pointer) noexcept;
-    /// As cudaFreeAsync, of what it owns.
+    /// Like cudaFreeAsync, for owned pointers.
     Code free(void* pointer, CUstream_st* stream) noexcept;
 
-    /// Memory of the device that is never paused, and anybody's.
+    /// Device memory that belongs to no tag and is never paused.
     Code allocate_plain(int device, std::size_t bytes, void** pointer) noexcept;
     Code free_plain(int device, void* pointer) noexcept;
 
-    /// Null and "" stand for every tag.
+    /// Null and "" mean every tag.
     Code pause(const char* tag) noexcept;
     Code resume(const char* tag) noexcept;
     const void* backup_of(const void* pointer, std::size_t bytes) noexcept;
-    /// Gives back what nobody needs. Bytes.
+    /// Releases unused pages. Returns the released bytes.
     std::size_t trim() noexcept;
 
     void set_retain(bool retain) noexcept;

@@ -1,4 +1,4 @@
-// The CUDA runtime behind the preload library: found in the process, whichever version it is, and never linked.
+// The CUDA runtime used by the preload library: found in the process, in any version, never linked.
 #pragma once
 
 #include "codes.hpp"
@@ -14,11 +14,11 @@
 
 namespace tms {
 
-/// The runtime's own functions. Programs bring their runtime in many ways: linked, or loaded late and privately, as
-/// Python's extensions do. So it is looked for when it is first needed, and until it is found.
+/// Finds the runtime's own functions. Programs load their runtime in many ways: linked, or late and privately, as
+/// Python extensions do. Each first use therefore looks for it until it is found.
 class RealRuntime {
 public:
-    /// Null where the process has no runtime so far.
+    /// Returns null if the process has not loaded a runtime yet.
     static void* address(const char* name) noexcept {
         if (void* const linked = ::dlsym(RTLD_NEXT, name)) return linked;
         void* const runtime = library();
@@ -39,7 +39,7 @@ private:
         return runtime;
     }
 
-    /// The one that the process has loaded already.
+    /// Returns the runtime that the process has already loaded.
     static void* loaded() noexcept {
         char path[4096] = {};
         ::dl_iterate_phdr(

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Puts memsaver's libraries under torch_memory_saver's Python package and runs what that package promises, on a GPU.
+"""Runs torch_memory_saver's Python package with memsaver's libraries on a GPU, and checks its behavior.
 
     run_all.py --libraries <build>/examples/torch_memory_saver [--package <folder>] [--published] [--only preload]
 
-`--package`: the folder that holds the package as published (`pip download torch_memory_saver --no-deps`, unpacked); the
-installed one if it is left out. Nothing in it is changed: the package is copied to a temporary folder, and the libraries
-beside it. `--published` runs the same with the package's own libraries. `--tests`: a checkout of torch_memory_saver, whose
-own tests are run too, with its Python files; needs pytest. Needs PyTorch. Exits 1 if a check failed.
+`--package`: the folder with the published package (`pip download torch_memory_saver --no-deps`, unpacked); by default
+the installed one. It is not modified: the package and the libraries are copied to a temporary folder. `--published`
+runs the same with the package's own libraries. `--tests`: a checkout of torch_memory_saver, whose own tests are run
+too, with its Python files; needs pytest. Needs PyTorch. Exits with 1 if a check failed.
 """
 import argparse
 import importlib.util
@@ -21,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 IN_A_PROCESS_OF_ITS_OWN = ["everything_from_the_start", "wrong_environment"]
-# Tests of torch_memory_saver's own that ask for what this library does not do on purpose.
+# Tests of torch_memory_saver that require behavior which this library omits on purpose.
 OTHERWISE = {"test_disk_backup": "looks for files by name; these have none, so that nothing outlives the process"}
 
 
@@ -41,7 +41,7 @@ def major():
 
 
 def assemble(package, libraries, folder, cuda):
-    """The package's Python files, and beside them two libraries, under the names that it looks for."""
+    """Copies the package's Python files, and next to them two libraries under the names that it looks for."""
     shutil.copytree(package / "torch_memory_saver", folder / "torch_memory_saver", ignore=shutil.ignore_patterns("*.so"))
     found = {}
     for mode in ("torch", "preload"):
@@ -91,7 +91,7 @@ class Runner:
             self.note("ok" if told == 1 else "FAILED", mode, f"a wrong value is told once (it was {told} times)")
 
     def static_runtime(self, program):
-        """A program that is linked with a static CUDA runtime, paused from inside and from outside."""
+        """Runs a program that is linked with a static CUDA runtime, paused from inside and from outside."""
         environment = self.environment_of("preload", {
             "TMS_INIT_ENABLE": "1", "TMS_INIT_ENABLE_CPU_BACKUP": "1", "MEMSAVER_DRIVER_MIN_BYTES": "1048576"}.items())
         inside = subprocess.run([program, "inside"], env=environment, capture_output=True, text=True, check=False)
@@ -108,7 +108,7 @@ class Runner:
             self.note("ok" if told == "" else "FAILED", "static", f"paused from outside {told}")
 
     def own_tests(self, checkout):
-        """torch_memory_saver's tests, as they are."""
+        """Runs torch_memory_saver's tests unchanged."""
         with tempfile.TemporaryDirectory() as folder:
             results = Path(folder) / "results.xml"
             environment = {**self.environment, "PYTHONPATH": f"{self.environment['PYTHONPATH']}:{checkout / 'test'}"}

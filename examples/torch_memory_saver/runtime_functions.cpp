@@ -1,5 +1,5 @@
-// The published libraries are linked with the CUDA runtime, so that its functions are found in them too. These two are
-// asked of them, by torch_memory_saver's own tests; here they are the runtime's that the process has.
+// The published libraries are linked with the CUDA runtime, so its functions can be looked up in them.
+// torch_memory_saver's tests look up these two; here they forward to the process' runtime.
 #include "exported.hpp"
 #include "real_runtime.hpp"
 

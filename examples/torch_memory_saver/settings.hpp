@@ -1,4 +1,4 @@
-// What the environment says, read once. Knows the names and values of the variables, not what they are for.
+// Settings from the environment, read once. Knows the names and values of the variables, not their effects.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace tms {
 
-/// What becomes of the bytes of an allocation while it is paused.
+/// How the bytes of an allocation are kept while it is paused.
 enum class Keep : unsigned char { nothing, pinned, mmap, disk };
 
-/// "pinned" or "mmap", as the interface names the two kinds of host memory.
+/// Parses "pinned" or "mmap", the interface's names for the two kinds of host memory.
 inline std::optional<Keep> host_memory_of(std::string_view name) {
     if (name == "pinned") return Keep::pinned;
     if (name == "mmap") return Keep::mmap;
@@ -24,7 +24,7 @@ inline std::optional<Keep> host_memory_of(std::string_view name) {
 }
 
 struct Settings {
-    // As torch_memory_saver reads them: where every thread begins.
+    // Initial settings of every thread, as in torch_memory_saver.
     bool enable = false;             ///< TMS_INIT_ENABLE
     bool cpu_backup = false;         ///< TMS_INIT_ENABLE_CPU_BACKUP
     Keep host_memory = Keep::pinned; ///< TMS_INIT_CPU_BACKUP_BACKEND
@@ -32,17 +32,17 @@ struct Settings {
     // For the process.
     bool retain = false;                 ///< TMS_RETAIN_CPU_BACKUP
     std::string disk_directory = "/tmp"; ///< TMS_DISK_BACKUP_DIR
-    std::size_t disk_chunk_bytes = 0; ///< TMS_DISK_BACKUP_CHUNK_MB: pinned memory on the way; 0: memsaver's own choice
-    // memsaver's own.
-    std::size_t driver_min_bytes = 0; ///< MEMSAVER_DRIVER_MIN_BYTES; 0: allocations at the driver are left alone
-    std::string control;              ///< MEMSAVER_CONTROL; empty: nobody outside can pause
+    std::size_t disk_chunk_bytes = 0;    ///< TMS_DISK_BACKUP_CHUNK_MB: pinned memory for copies; 0: memsaver's default
+    // Specific to memsaver.
+    std::size_t driver_min_bytes = 0; ///< MEMSAVER_DRIVER_MIN_BYTES; 0: driver allocations are not intercepted
+    std::string control;              ///< MEMSAVER_CONTROL; empty: no control pipe
 
-    /// `get(name)` answers as getenv. A value that cannot be read is told to `say` and stands for the default.
+    /// `get(name)` behaves like getenv. An invalid value is reported to `say` and replaced by the default.
     static Settings read(const std::function<const char*(const char*)>& get,
                          const std::function<void(const std::string&)>& say);
 };
 
-/// Reads variables one after another.
+/// Reads variables one at a time.
 class EnvironmentReader {
 public:
     EnvironmentReader(const std::function<const char*(const char*)>& get,
@@ -65,7 +65,7 @@ public:
             refuse(name, found, "1, true, yes, 0, false or no", value ? "1" : "0");
         }
     }
-    /// A positive number of `unit` bytes.
+    /// Parses a positive number of units of `unit` bytes each.
     void bytes(const char* name, std::size_t unit, std::size_t& value) {
         const char* found = get_(name);
         if (found == nullptr) return;

@@ -1,7 +1,7 @@
-// A program that is linked with a static CUDA runtime and knows nothing of memsaver, but for the C calls that it finds
-// when the preload library is there. Paused from inside, and from outside by whoever writes to its control pipe.
+// A program that is linked with a static CUDA runtime and does not use memsaver, except for the C functions that it
+// looks up if the preload library is loaded. Paused from inside, or from outside through its control pipe.
 //
-//   static_runtime inside|outside      (README.md says with which environment)
+//   static_runtime inside|outside      (README.md describes the environment)
 #include <cuda_runtime_api.h>
 
 #include <dlfcn.h>
@@ -51,7 +51,7 @@ int main(int count, char** arguments) {
     require(used_mib() >= before + 1024, "nothing was allocated");
 
     if (outside) {
-        // Says that it is idle, and waits for a line that says to go on.
+        // Reports that it is idle, and waits for a line before it continues.
         std::printf("ready %d\n", static_cast<int>(::getpid()));
         std::fflush(stdout);
         char line[64];

@@ -1,5 +1,5 @@
-// A HostBackup whose retention can be switched while it works: what the interface promises, where memsaver fixes it
-// with the tag.
+// A HostBackup whose retention can be changed at run time, as the interface requires; memsaver fixes it when the tag is
+// made.
 #pragma once
 
 #include "memsaver/backup/backup.hpp"
@@ -22,13 +22,13 @@ public:
 
     void prepare(const memsaver::LiveSet& live) { inner_.prepare(live); }
     memsaver::Ticket save(const memsaver::LiveSet& live) {
-        *retained_ = false; // what a pause that fails has saved is none of the program's business
+        *retained_ = false; // a failed pause must not expose the bytes that it saved
         return inner_.save(live);
     }
     memsaver::Ticket restore(const memsaver::LiveSet& live) { return inner_.restore(live); }
     memsaver::Status resumed() noexcept {
         *retained_ = retain_->load();
-        return *retained_ ? memsaver::Status{} : inner_.resumed(); // which gives everything back
+        return *retained_ ? memsaver::Status{} : inner_.resumed(); // frees all host memory
     }
     memsaver::Status close() noexcept { return inner_.close(); }
     void forget(std::uint64_t serial) noexcept { inner_.forget(serial); }
@@ -47,8 +47,8 @@ private:
 struct SwitchedBackup {
     memsaver::Storage storage = memsaver::Storage::pinned;
     unsigned threads = 8;
-    std::shared_ptr<const std::atomic<bool>> retain{}; ///< asked at each resume
-    std::shared_ptr<std::atomic<bool>> retained{}; ///< told whether the last resume did, and nothing was saved since
+    std::shared_ptr<const std::atomic<bool>> retain{}; ///< read at each resume
+    std::shared_ptr<std::atomic<bool>> retained{};     ///< whether the last resume retained; false after a save
 
     [[nodiscard]] std::string_view name() const noexcept {
         return storage == memsaver::Storage::pinned ? "host" : "host pageable";

@@ -1,5 +1,5 @@
-// What one thread has set: its tag, whether it is in a region, what is kept. Trivial, so that it can be asked while the
-// process ends.
+// The settings of one thread: its tag, whether it is in a region, what is kept. Trivially destructible, so that it can
+// be read while the process ends.
 #pragma once
 
 #include "settings.hpp"
@@ -10,10 +10,10 @@
 
 namespace tms {
 
-/// Names that live as long as the process: what `tms_get_current_tag` answers stays readable.
+/// Names that live as long as the process: the result of `tms_get_current_tag` stays valid.
 class Names {
 public:
-    /// Throws bad_alloc.
+    /// Throws std::bad_alloc.
     const std::string* intern(const char* name) {
         const std::lock_guard lock{mutex_};
         return &*names_.emplace(name).first;
@@ -34,7 +34,7 @@ struct ThreadSettings {
     static ThreadSettings first(const Settings& settings, const std::string* tag) {
         return {settings.enable, settings.cpu_backup, settings.disk_backup, settings.host_memory, tag};
     }
-    /// Host memory goes before the disk: the interface excludes both at once.
+    /// Host memory takes precedence over disk: the interface allows only one.
     [[nodiscard]] Keep keep() const noexcept {
         return cpu_backup ? host_memory : disk_backup ? Keep::disk : Keep::nothing;
     }

@@ -10,7 +10,7 @@ using tms::Process;
 
 namespace {
 
-/// As code, told where it is no lack of memory: of that PyTorch hears by a null pointer.
+/// Returns `code`; reports any failure except out of memory, which PyTorch detects by a null pointer.
 tms::Code told(const char* what, tms::Code code) noexcept {
     if (code != tms::success && code != tms::memory_allocation) {
         (void)tms::as_code([&] { Process::say(std::string{what} + " failed: error " + std::to_string(code)); },
@@ -21,8 +21,8 @@ tms::Code told(const char* what, tms::Code code) noexcept {
 
 } // namespace
 
-/// Null if there is no room: PyTorch then frees what it caches, tries again, and raises its own exception. Outside of a
-/// region it is memory that is never paused.
+/// Returns null if out of memory; PyTorch then frees its caches, retries, and throws its own exception. Outside a
+/// region, allocates memory that is never paused.
 TMS_EXPORTED void* tms_torch_malloc(ssize_t bytes, int device, CUstream_st*) {
     void* pointer = nullptr;
     if (bytes <= 0) return nullptr;
@@ -33,7 +33,7 @@ TMS_EXPORTED void* tms_torch_malloc(ssize_t bytes, int device, CUstream_st*) {
     return pointer;
 }
 
-/// Waits for the device, as cudaFree.
+/// Waits for the device, like cudaFree.
 TMS_EXPORTED void tms_torch_free(void* pointer, ssize_t, int device, CUstream_st*) {
     if (pointer == nullptr) return;
     Process& process = Process::instance();

@@ -1,4 +1,4 @@
-// Addresses are taken from the lowest gap and given back in any pieces.
+// Addresses are reserved from the lowest gap and freed in arbitrary pieces.
 #include "memsaver/arena/pages.hpp"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ using namespace memsaver::detail;
 constexpr Address base = 0x1000;
 constexpr std::size_t size = 64;
 
-/// The lowest gap of a map of every byte, or 0.
+/// Returns the lowest gap of a map of every byte, or 0.
 Address lowest_gap(const std::vector<bool>& taken, std::size_t bytes, std::size_t alignment) {
     for (Address at = base; at + bytes <= base + size; ++at) {
         if (at % alignment != 0) continue;
@@ -42,7 +42,7 @@ TEST_CASE("AddressSpace: random takes and gives against a map of every byte") {
                 if (expected != 0) std::fill_n(taken.begin() + static_cast<int>(expected - base), bytes, true);
                 continue;
             }
-            // A part of what is taken: it may begin and end inside pieces, and span many that lie side by side.
+            // A part of the reserved bytes: it may begin and end within reservations and span several adjacent ones.
             const std::size_t first = random() % size;
             std::size_t end = first;
             while (end < size && taken[end]) ++end;

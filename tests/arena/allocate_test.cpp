@@ -1,4 +1,4 @@
-// Allocating from an arena: sizes, alignments, growth, and what is refused.
+// Allocating from an arena: sizes, alignments, growth, and refused requests.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -190,7 +190,7 @@ TEST_CASE_TEMPLATE("a large block does not wait over small ones that others free
     ArenaOf<M> arena{machine.driver, "small frees"};
     std::vector<void*> small;
     for (int i = 0; i < 1024; ++i) small.push_back(arena.allocate(64_KiB));
-    const auto free_some = [&] { // 5 MiB, which another small block would wait for
+    const auto free_some = [&] { // 5 MiB, for which another small block would wait
         for (int i = 0; i < 80 && !small.empty(); ++i) {
             arena.deallocate(small.back());
             small.pop_back();
@@ -199,7 +199,7 @@ TEST_CASE_TEMPLATE("a large block does not wait over small ones that others free
     free_some();
     const std::uint64_t waits = machine.driver.calls(Call::drain);
     machine.driver.on_call([&](const CallRecord& made) {
-        if (made.call == Call::drain) free_some(); // as other threads do while one waits
+        if (made.call == Call::drain) free_some(); // as other threads do during a wait
     });
     (void)arena.allocate(96_MiB); // more than all of them
     CHECK(machine.driver.calls(Call::drain) == waits);
@@ -213,10 +213,9 @@ TEST_CASE_TEMPLATE("a large block waits for the device once, however much others
     std::vector<void*> small;
     const std::size_t count = 8 * small_change(machine.driver) / 64_KiB;
     for (std::size_t i = 0; i < count; ++i) small.push_back(arena.allocate(64_KiB));
-    const auto free_each_fourth =
-        [&](std::size_t from) { // twice the small change, of which no two blocks lie side by side
-            for (std::size_t i = from; i < small.size(); i += 4) arena.deallocate(std::exchange(small[i], nullptr));
-        };
+    const auto free_each_fourth = [&](std::size_t from) { // twice the small change, without adjacent blocks
+        for (std::size_t i = from; i < small.size(); i += 4) arena.deallocate(std::exchange(small[i], nullptr));
+    };
     free_each_fourth(0);
     bool freed = false;
     const std::uint64_t waits = machine.driver.calls(Call::drain);
@@ -238,11 +237,10 @@ TEST_CASE_TEMPLATE("a small block waits once over what other threads free in the
     }};
     other.join();
     std::size_t turn = 0;
-    const auto free_some =
-        [&] { // half of the small change, one block of each chunk, so that no chunk is free as a whole
-            for (std::size_t i = turn; turn < 12 && i < small.size(); i += 16) arena.deallocate(small[i]);
-            ++turn;
-        };
+    const auto free_some = [&] { // half of the small change, one block of each chunk, so that no whole chunk is free
+        for (std::size_t i = turn; turn < 12 && i < small.size(); i += 16) arena.deallocate(small[i]);
+        ++turn;
+    };
     for (int i = 0; i < 4; ++i) free_some();
     const std::uint64_t waits = machine.driver.calls(Call::drain);
     machine.driver.on_call([&](const CallRecord& made) {

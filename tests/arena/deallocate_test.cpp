@@ -1,4 +1,4 @@
-// Giving blocks back: when they can be handed out again, and what is refused.
+// Freeing blocks: when they can be reused, and refused requests.
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
@@ -52,10 +52,10 @@ TEST_CASE("a plainly freed block waits for the whole device") {
     const Checked<HostMachine2G> machine;
     HeldStream busy{machine.driver.inner()};
     {
-        // Room enough, so that waiting is not worth it.
+        // Enough free memory, so that waiting is not worthwhile.
         ArenaOf<HostMachine2G> arena{machine.driver, "busy", {}, {.reserve = 64_MiB}};
         void* const block = arena.allocate(2_MiB);
-        arena.deallocate(block); // returns although the device is at work
+        arena.deallocate(block); // returns although the device is busy
         CHECK(arena.usage().blocks == 0);
         for (int i = 0; i < 8; ++i) CHECK(arena.allocate(2_MiB) != block);
         busy.finish();

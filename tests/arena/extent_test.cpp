@@ -1,4 +1,4 @@
-// An extent's state is what it owns, after every call that worked and every call that failed.
+// An extent's state is exactly what it owns, after every successful and every failed call.
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/driver/owned.hpp"
 #include "memsaver/host/host_driver.hpp"
@@ -65,7 +65,7 @@ TEST_CASE("Extent: what fails leaves the state as it was") {
     CHECK(extent.state() == ExtentState::held);
     fail(Call::allow_access);
     CHECK_FALSE(extent.map(fixture.driver).ok());
-    CHECK(extent.unmap().ok()); // undoes as much as was done
+    CHECK(extent.unmap().ok()); // undoes the part that was done
     CHECK(extent.state() == ExtentState::held);
     REQUIRE(extent.map(fixture.driver).ok());
     fail(Call::unmap);
@@ -90,7 +90,7 @@ TEST_CASE("Extent: dies in the right order, wherever it was moved") {
             REQUIRE(extent.map(fixture.driver).ok());
             extents.push_back(std::move(extent));
         }
-        extents.erase(extents.begin()); // the second is moved over the first
+        extents.erase(extents.begin()); // moves the second over the first
         CHECK(extents.front().address() == fixture.addresses.get().address + 2_MiB);
         CHECK(extents.front().state() == ExtentState::active);
         CHECK(fixture.driver.mapped_bytes() == 2_MiB);

@@ -1,5 +1,5 @@
-// How much memory an arena takes at once: little ahead of what the program needs, in few handles; and how little of
-// what nobody needs a resume brings back.
+// How much memory an arena allocates at once: slightly more than the program needs, in few handles; and how little
+// unused memory a resume maps.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::size_t largest_extent = 1_GiB;
 
-/// An arena on a machine that is large, for hardly any of it is touched, and the bytes of each handle that it took.
+/// An arena on a machine that is large because hardly any memory is touched, and the bytes of each handle that it
+/// created.
 class Growing {
 public:
     explicit Growing(std::size_t granularity) : driver{HostDriver{96_GiB, {.granularity = granularity}}} {
@@ -47,7 +48,7 @@ TEST_CASE("growth: never more than a sixteenth or 32 MiB ahead, at most the larg
         std::size_t last = 0;
         std::size_t seen = 0;
         while (owned < 64_GiB) {
-            // Always less than a step, so that it is the arena's choice how much to take.
+            // Always less than a step, so that the arena chooses how much to allocate.
             (void)growing.arena.allocate(std::max(granularity, owned / 64 / granularity * granularity));
             for (; seen < growing.taken.size(); ++seen) {
                 const std::size_t step = growing.taken[seen];
@@ -56,7 +57,7 @@ TEST_CASE("growth: never more than a sixteenth or 32 MiB ahead, at most the larg
                 CHECK(step >= granularity);
                 CHECK(step <= std::max({granularity, std::size_t{32_MiB}, owned / 16}));
                 CHECK(step <= std::max(granularity, largest_extent));
-                CHECK(step >= last); // it never becomes hesitant
+                CHECK(step >= last); // steps never shrink
                 last = step;
                 owned += step;
             }
@@ -104,11 +105,11 @@ TEST_CASE_TEMPLATE("of what nobody needs, a resume leaves out what is long, and 
     };
     (void)arena.pause();
     CHECK(arena.bytes_to_resume() == 256_MiB);
-    free(10, 1); // less than a sixty-fourth of the rest, and not worth a handle more
+    free(10, 1); // less than a sixty-fourth of the rest: not worth another handle
     CHECK(arena.bytes_to_resume() == 256_MiB);
-    free(20, 2); // now it is more: the longer hole goes
+    free(20, 2); // now it is more: the longer hole is released
     CHECK(arena.bytes_to_resume() == 252_MiB);
-    free(30, 8); // long enough to go in any case
+    free(30, 8); // long enough to be released in any case
     CHECK(arena.bytes_to_resume() == 236_MiB);
     CHECK(arena.resume().mapped_bytes == 236_MiB);
     CHECK(machine.driver.handle_bytes() == 236_MiB);

@@ -1,5 +1,5 @@
-// The wait before memory is taken away: for just the work that an order names, for no longer than it is allowed. What
-// concerns several devices is in tests/saver/devices_test.cpp.
+// The wait before memory is released: only for the work that an order names, and no longer than the timeout.
+// tests/saver/devices_test.cpp tests several devices.
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
 
@@ -21,7 +21,7 @@ using ArenaOn = TaggedArena<Machine>;
 constexpr std::chrono::nanoseconds none{0};
 constexpr std::chrono::hours far{1};
 
-/// Lets the work go once the wait for it has begun to ask.
+/// Releases the work once the wait for it has begun to query.
 void let_go_when_waited_for(const Machine& driver, HeldStream& work, Call call) {
     driver.on_call([&work, call](const CallRecord& made) {
         if (made.call == call) work.let_go();
@@ -42,7 +42,7 @@ TEST_CASE("already_idle asks nothing, and what takes nothing waits for nobody") 
         return calls;
     };
     const std::uint64_t before = asked();
-    CHECK(arena.pause({.timeout = none}).tags.empty()); // there is no memory so far
+    CHECK(arena.pause({.timeout = none}).tags.empty()); // there is no memory yet
     (void)arena.allocate(2_MiB);
     CHECK(arena.pause({.order = already_idle, .timeout = none}).released_bytes == 2_MiB);
     CHECK(arena.pause({.timeout = none}).tags.empty());
@@ -142,7 +142,7 @@ TEST_CASE("every call of a wait that fails is told, and leaves no event open") {
                 },
                 [&](Fixture& fixture, const SweepPoint& point) {
                     CAPTURE(point.text());
-                    // That an event was not closed is nothing that a wait could do anything about.
+                    // A wait cannot handle an event that could not be closed.
                     const bool closing = point.injected == 1 && !point.error;
                     CHECK(fixture.driver.outstanding().events == (closing ? 1 : 0));
                 });

@@ -1,4 +1,4 @@
-// Pausing an arena: what goes, what stays, what it waits for.
+// Pausing an arena: what is released, what stays, and what the pause waits for.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -37,7 +37,7 @@ TEST_CASE_TEMPLATE("pages go and come back; the table of an extent's states", M,
     CHECK(report.mapped_bytes == 0);
     CHECK(report.tags.empty());
 
-    // Pause releases.
+    // A pause releases.
     report = arena.pause();
     CHECK(report.released_bytes == mapped);
     CHECK(report.held_bytes == 0);
@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("pages go and come back; the table of an extent's states", M,
     CHECK(arena.usage().paused_bytes == mapped);
     CHECK(arena.usage().used_bytes == 16_MiB);
 
-    // Paused: nothing to pause; deallocate takes effect; allocate takes a fresh extent.
+    // Paused: nothing to pause; deallocate takes effect; allocate uses a new extent.
     CHECK(arena.pause().released_bytes == 0);
     arena.deallocate(second);
     CHECK(arena.usage().blocks == 1);
@@ -59,7 +59,7 @@ TEST_CASE_TEMPLATE("pages go and come back; the table of an extent's states", M,
     CHECK((third < first || third >= static_cast<unsigned char*>(first) + 8_MiB));
     write_pattern(machine.driver, third, 4_MiB, 3);
 
-    // Some of each: allocate, deallocate, pause the rest.
+    // Partly paused: allocate, deallocate, pause the rest.
     void* const fourth = arena.allocate(1_MiB);
     arena.deallocate(fourth, already_idle);
     CHECK(has_pattern(machine.driver, third, 4_MiB, 3));
@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("pages go and come back; the table of an extent's states", M,
     CHECK(arena.usage().state == "paused");
     CHECK(machine.driver.handle_bytes() == 0);
 
-    // Some of each: resume the rest.
+    // Partly paused: resume the rest.
     void* const fifth = arena.allocate(4_MiB);
     write_pattern(machine.driver, fifth, 4_MiB, 5);
     const std::size_t need = arena.bytes_to_resume();
@@ -142,7 +142,7 @@ TEST_CASE_TEMPLATE("a discard can be proven", M, MEMSAVER_TEST_MACHINES) {
     CHECK(all_are(machine.driver, block, 3_MiB, 0xA5));
 }
 
-// --- what a pause waits for: on host memory, where a stream can be held ---
+// --- What a pause waits for: on host memory, where a stream can be held ---
 
 TEST_CASE("a pause that would have to wait too long changes nothing") {
     const Checked<HostMachine2G> machine;
@@ -163,7 +163,7 @@ TEST_CASE("a pause that would have to wait too long changes nothing") {
     CHECK(machine.driver.handle_bytes() == handles);
     CHECK(arena.usage().state == "active");
     CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
-    void* const more = arena.allocate(2_MiB); // still serves, from the same memory
+    void* const more = arena.allocate(2_MiB); // still works, from the same memory
     CHECK(machine.driver.handle_bytes() <= 2 * handles);
     arena.deallocate(more, already_idle);
 
@@ -206,7 +206,7 @@ TEST_CASE("after(stream) waits for that stream only") {
 }
 
 TEST_CASE("by default a pause waits for the whole device") {
-    const Checked<NastyHostMachine> machine; // where nothing runs before somebody waits
+    const Checked<NastyHostMachine> machine; // where work runs only when waited for
     const HostDriver& host = machine.driver.inner();
     ArenaOf<NastyHostMachine> arena{machine.driver, "default"};
     void* const block = arena.allocate(2_MiB);
@@ -278,7 +278,7 @@ TEST_CASE("a stream that is being captured cannot be waited for") {
     REQUIRE(host.begin_capture(stream, CaptureMode::global).ok());
     CHECK_THROWS_AS((void)arena.pause({.order = after(stream)}), Misuse);
     CHECK(arena.usage().state == "active");
-    CHECK(arena.pause({.order = already_idle}).released_bytes > 0); // leaves the capture whole
+    CHECK(arena.pause({.order = already_idle}).released_bytes > 0); // keeps the capture valid
     GraphRef graph;
     CHECK(host.end_capture(stream, graph).ok());
     REQUIRE(host.close_graph(graph).ok());
@@ -305,7 +305,7 @@ TEST_CASE_TEMPLATE("addresses and bytes of blocks that were freed while paused a
 
 TEST_CASE("large handles go while later bytes are still being saved, where only the device can keep them from it") {
     using Driver = FaultyDriver<HostDriver>;
-    const auto first_release = [](const HostBackup& policy) { // and the last wait, in order of the calls
+    const auto first_release = [](const HostBackup& policy) { // and the last wait, in call order
         const Driver driver{HostDriver{256_MiB, {.granularity = 64_KiB}}};
         std::size_t call = 0;
         std::size_t released = 0;
@@ -314,7 +314,7 @@ TEST_CASE("large handles go while later bytes are still being saved, where only 
             TaggedArena<Driver, HostBackup> arena{driver, "large", policy};
             const void* const block = arena.allocate(32_MiB);
             write_pattern(driver, block, 32_MiB, 1);
-            (void)arena.pause(); // host memory is there from here on
+            (void)arena.pause(); // host memory exists from here on
             (void)arena.resume();
             driver.on_call([&](const CallRecord& record) {
                 ++call;

@@ -1,4 +1,4 @@
-// Resuming an arena: the same addresses, the right bytes, all or nothing.
+// Resuming an arena: same addresses, correct bytes, all or nothing.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -63,7 +63,7 @@ TEST_CASE_TEMPLATE("extents without live blocks are not brought back", M, MEMSAV
     CHECK(arena.resume().mapped_bytes == 32_MiB);
     CHECK(machine.driver.handle_bytes() == 32_MiB);
     write_pattern(machine.driver, kept, 32_MiB, 1);
-    // What was dropped is capacity again.
+    // The dropped memory is capacity again.
     for (int i = 0; i < 3; ++i) write_pattern(machine.driver, arena.allocate(32_MiB), 32_MiB, 2);
     CHECK(has_pattern(machine.driver, kept, 32_MiB, 1));
 }
@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("without room nothing changes, and with room it succeeds", M,
 TEST_CASE_TEMPLATE("all memory is taken before any is mapped or filled", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     ArenaOf<M, Zero> arena{machine.driver, "order"};
-    std::vector<void*> blocks; // apart, so that they do not come back behind one handle
+    std::vector<void*> blocks; // not adjacent, so that they are not restored behind one handle
     for (int i = 0; i < 6; ++i) blocks.push_back(arena.allocate(32_MiB));
     for (std::size_t i = 0; i < blocks.size(); i += 2) arena.deallocate(blocks[i], already_idle);
     (void)arena.pause();
@@ -163,7 +163,7 @@ TEST_CASE_TEMPLATE("after a resume every stream sees the bytes", M, MEMSAVER_TES
     void* const block = arena.allocate(16_MiB);
     (void)arena.pause();
     (void)arena.resume();
-    for (int i = 0; i < 3; ++i) CHECK(all_are(machine.driver, block, 16_MiB, 0)); // each on a stream of its own
+    for (int i = 0; i < 3; ++i) CHECK(all_are(machine.driver, block, 16_MiB, 0)); // each on its own stream
 }
 
 TEST_CASE_TEMPLATE("with nothing to bring back, a margin is no reason to refuse", M, MEMSAVER_TEST_MACHINES) {
@@ -179,7 +179,7 @@ TEST_CASE_TEMPLATE("with nothing to bring back, a margin is no reason to refuse"
 
 TEST_CASE_TEMPLATE("what was kept goes with its last block, whichever pause kept it", M, MEMSAVER_TEST_MACHINES) {
     for (const bool retain : {true, false}) {
-        for (const bool another_pause : {true, false}) { // with a policy of its own, whose block lives on
+        for (const bool another_pause : {true, false}) { // with its own policy, whose block stays live
             CAPTURE(retain);
             CAPTURE(another_pause);
             const Checked<M> machine;

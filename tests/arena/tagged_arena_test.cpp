@@ -1,4 +1,4 @@
-// One arena without a saver: what the typed form adds to its core.
+// One arena without a saver: the typed form's additions to its core.
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
@@ -52,7 +52,7 @@ TEST_CASE_TEMPLATE("after close every use is Misuse, and the memory is the devic
     }
     CHECK(arena.usage().state == "closed");
     CHECK(arena.usage().mapped_bytes == 0);
-    arena.close(); // again: nothing
+    arena.close(); // again: a no-op
 }
 
 TEST_CASE_TEMPLATE("impossible options are Misuse, and leave nothing behind", M, MEMSAVER_TEST_MACHINES) {
@@ -77,7 +77,7 @@ TEST_CASE_TEMPLATE("usage describes the arena", M, MEMSAVER_TEST_MACHINES) {
     CHECK(row.device == 0);
     CHECK(row.policy == "zero");
     CHECK(row.state == "active");
-    CHECK(row.reserved_bytes >= row.mapped_bytes); // addresses come in segments
+    CHECK(row.reserved_bytes >= row.mapped_bytes); // addresses are reserved in segments
     CHECK(row.mapped_bytes == 2_MiB);
     CHECK(row.used_bytes == 1000);
     CHECK(row.blocks == 1);
@@ -112,7 +112,7 @@ TEST_CASE("what a failed growth cannot give back is held, told, counted and trie
     REQUIRE(told.size() == 1);
     CHECK(told[0].kind == EventKind::ignored);
     CHECK(told[0].tag == "growing");
-    CHECK_THROWS_AS((void)arena.allocate(2_MiB), Misuse); // pages may still be there
+    CHECK_THROWS_AS((void)arena.allocate(2_MiB), Misuse); // pages may still be mapped
     CHECK_THROWS_AS((void)arena.trim(), DriverError);
     CHECK(arena.usage().held_bytes == 4_MiB);
     machine.driver.heal();
@@ -238,7 +238,7 @@ TEST_CASE_TEMPLATE("a resume without room gives back the arena's own empty exten
         (void)arena.pause();
     }
     const Ballast ballast{machine.driver, 64_MiB};
-    CHECK_THROWS_AS((void)arena.resume(), OutOfMemory); // nothing to give back
+    CHECK_THROWS_AS((void)arena.resume(), OutOfMemory); // nothing to release
     CHECK(machine.driver.handle_bytes() == 0);
     arena.deallocate(block);
 }

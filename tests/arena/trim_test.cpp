@@ -1,4 +1,4 @@
-// Trimming: what nobody uses goes back, what somebody uses stays.
+// Trimming: unused pages are released, used pages stay.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -25,7 +25,7 @@ TEST_CASE_TEMPLATE("trim gives back extents in which no block lives", M, MEMSAVE
     for (int i = 0; i < 5; ++i) blocks.push_back(arena.allocate(32_MiB));
     const std::size_t mapped = machine.driver.handle_bytes();
     CHECK(arena.trim().released_bytes == mapped - 160_MiB);
-    arena.deallocate(blocks[1]); // plainly: the trim waits for the device, so it counts
+    arena.deallocate(blocks[1]); // without a stream: the trim waits for the device, so it counts
     arena.deallocate(blocks[3], already_idle);
     write_pattern(machine.driver, blocks[2], 1_MiB, 2);
     const Report report = arena.trim();
@@ -88,12 +88,12 @@ TEST_CASE_TEMPLATE("addresses at which pages are that could not be unmapped are 
     (void)arena.pause();
     machine.driver.fail({.call = Call::copy_to_device});
     machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
-    CHECK_THROWS_AS((void)arena.resume(), Error); // comes to nothing, and cannot be undone
+    CHECK_THROWS_AS((void)arena.resume(), Error); // fails, and cannot be rolled back
     REQUIRE(arena.usage().held_bytes == 24_MiB);
     arena.deallocate(block);
     CHECK_THROWS_AS((void)arena.trim(), Error);
     CHECK_THROWS_AS((void)arena.pause(), Error);
-    CHECK(arena.allocate(8_MiB) != nullptr); // elsewhere
+    CHECK(arena.allocate(8_MiB) != nullptr); // at other addresses
     machine.driver.heal();
     (void)arena.trim();
     CHECK(arena.usage().held_bytes == 0);

@@ -1,4 +1,4 @@
-// A policy whose type has been forgotten is still the same policy, and its slot gets every call.
+// A type-erased policy is still the same policy, and its slot receives every call.
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/policy.hpp"
 
@@ -20,7 +20,7 @@ static_assert(std::is_copy_constructible_v<Any> && std::is_copy_assignable_v<Any
 
 using Calls = std::vector<std::string>;
 
-/// Writes down what it is asked. Cannot be moved.
+/// Logs its calls. Cannot be moved.
 class LoggingSlot {
 public:
     explicit LoggingSlot(Calls& calls) : calls_{calls} {}
@@ -53,7 +53,7 @@ struct Logging {
 };
 static_assert(Backup<Logging>);
 
-/// Says what it could not give back.
+/// Reports the resources that it could not free.
 class ClosingSlot : public LoggingSlot {
 public:
     using LoggingSlot::LoggingSlot;
@@ -92,13 +92,13 @@ TEST_CASE("AnyPolicy: the slot gets every call and answers for it") {
     const Faulty driver{HostDriver{64_MiB}};
     Calls calls;
     {
-        const auto slot = Any{Logging{&calls}}.open(driver); // the policy may go before its slot
+        const auto slot = Any{Logging{&calls}}.open(driver); // the policy may be destroyed before its slot
         const LiveSet live{{{1, 2}, {3, 4}}, {}};
         slot->prepare(live);
         CHECK(slot->save(live).bytes() == 1);
         CHECK(slot->restore(live).bytes() == 2);
-        CHECK(slot->resumed().ok()); // it has nothing to say
-        CHECK(slot->close().ok());   // nor a `close`
+        CHECK(slot->resumed().ok()); // the wrapped slot's `resumed` returns no status
+        CHECK(slot->close().ok());   // the wrapped slot has no `close`
         slot->forget(7);
         slot->invalidate();
         CHECK(slot->backed_up_bytes() == 42);

@@ -1,5 +1,5 @@
-// Backups are asynchronous: a policy whose tickets are done when the test says so, and what may and may not happen
-// around a ticket that is not.
+// Asynchronous backups: a policy whose tickets complete when the test allows it, and what may happen while a ticket is
+// incomplete.
 #include "memsaver/arena/run_steps.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -39,7 +39,7 @@ bool done(Ticket& ticket) {
     return yes;
 }
 
-/// Counts unmaps, and those that came while a save of their bytes was not done.
+/// Counts unmaps, and unmaps during an incomplete save of their bytes.
 class UnmapWatch {
 public:
     UnmapWatch(const D& driver, std::shared_ptr<ManualCopies> copies) : driver_{driver} {
@@ -103,7 +103,7 @@ TEST_CASE_TEMPLATE("a saver pauses one tag on a thread while it resumes another 
         resume_too();
         pause_with(already_idle);
     }
-    Doing& pause = *pausing; // both are under way at the same time
+    Doing& pause = *pausing; // both run concurrently
     Doing& resume = *resuming;
     CHECK(!pause.over());
     CHECK(!resume.over());
@@ -198,7 +198,7 @@ TEST_CASE_TEMPLATE("no page is unmapped before its saves are complete", M, MEMSA
         policy.copies->finish(blocks[at]);
         CHECK(watch.unmaps == 0);
         CHECK(!pause.over());
-        CHECK(has_pattern(machine.driver, blocks[3], 3_MiB, 3)); // still there to be read
+        CHECK(has_pattern(machine.driver, blocks[3], 3_MiB, 3)); // still readable
     }
     policy.copies->finish(blocks[3]);
     pause.join();
@@ -218,7 +218,7 @@ TEST_CASE_TEMPLATE("a step that is given up waits for its copies before it lets 
     Manual arena{machine.driver, "given up", policy};
     void* const block = arena.allocate(1_MiB);
     write_pattern(machine.driver, block, 1_MiB, 1);
-    const auto give_up = [&](auto step) { // dies at the end
+    const auto give_up = [&](auto step) { // destroyed at the end
         Doing drop{[&] { auto dying = std::move(step); }};
         CHECK(!drop.over());
         policy.copies->finish();
@@ -307,7 +307,7 @@ TEST_CASE_TEMPLATE("blocks given up in a busy extent take effect afterwards, and
         resume.join();
     }
     CHECK(has_pattern(machine.driver, blocks[3], 2_MiB, 3));
-    // Now their memory serves again: it is handed out, or it went back to the device.
+    // Now their memory is reused, or released to the device.
     (void)arena.trim();
     bool reused = false;
     for (int i = 0; i < 16 && !reused; ++i) reused = arena.allocate(2_MiB) == blocks[2];
@@ -344,7 +344,7 @@ TEST_CASE_TEMPLATE(
         CHECK(has_pattern(machine.driver, a, 2_MiB, 1));
         CHECK(has_pattern(machine.driver, b, 1_MiB, 2));
         const Arena arena = saver.arena("bad", bad);
-        arena.deallocate(arena.allocate(1000), already_idle); // what is open serves again
+        arena.deallocate(arena.allocate(1000), already_idle); // the existing memory is usable again
         CHECK(machine.driver.handle_bytes() == mapped);
     }
     (void)saver.pause();
@@ -385,9 +385,9 @@ TEST_CASE_TEMPLATE("memory paused in several batches comes back from each one's 
     void* const second = arena.allocate(2_MiB);
     void* const given_up = arena.allocate(2_MiB);
     write_pattern(machine.driver, second, 2_MiB, 3);
-    CHECK(arena.pause({.bytes = once}).saved_bytes == 4_MiB); // of the rest only
-    CHECK(own.copies->invalidated == 1);                      // what it may hold of the rest is stale
-    arena.deallocate(given_up);                               // its backup goes too, wherever it is
+    CHECK(arena.pause({.bytes = once}).saved_bytes == 4_MiB); // only of the rest
+    CHECK(own.copies->invalidated == 1);                      // its backup of the rest is stale
+    arena.deallocate(given_up);                               // its backup is dropped too, wherever it is
     CHECK(once.copies->forgotten().size() == 1);
     void* const third = arena.allocate(2_MiB);
     write_pattern(machine.driver, third, 2_MiB, 4);
@@ -447,7 +447,7 @@ TEST_CASE_TEMPLATE("blocks freed while paused are forgotten, and no serial numbe
         CHECK(policy.copies->seen(Way::back).back().address == address_of(keeper));
     }
     CHECK(serials.size() == blocks_made);
-    CHECK(addresses.size() < blocks_made); // though addresses were
+    CHECK(addresses.size() < blocks_made); // although addresses were
 }
 
 } // namespace backup_async_policy_test

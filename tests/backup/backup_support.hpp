@@ -1,5 +1,5 @@
-// What the tests of policies that keep bytes share: the policies by name, what an event sink was told, and a look at
-// the process's own pages and files.
+// Shared by the tests of policies that keep bytes: the policies by name, recorded events, and access to the process's
+// own pages and files.
 #pragma once
 
 #include "memsaver/backup/compressed.hpp"
@@ -32,7 +32,7 @@ struct NamedPolicy {
     AnyPolicy policy;
 };
 
-/// How small: a ring has room for two buffers a thread.
+/// Small sizes: a ring has two buffers per thread.
 struct Small {
     std::string directory = test::directory();
     unsigned threads = 2;
@@ -45,7 +45,7 @@ inline FileBackup in_file(const Small& small = {}) {
     return {.directory = small.directory, .threads = small.threads, .ring_bytes = small.threads * 4_MiB};
 }
 
-/// Why Compressed cannot be tested here; empty if it can.
+/// Returns why Compressed cannot be tested here; empty if it can.
 inline const std::string& no_codec() {
 #ifdef MEMSAVER_TEST_GPU
     static const std::string why = NvcompLibrary::load().problem;
@@ -55,13 +55,13 @@ inline const std::string& no_codec() {
     return why;
 }
 
-/// Compressed, in small: two pieces of two chunks.
+/// Compressed with small sizes: two pieces of two chunks.
 template <class P>
 Compressed<P> compressed(P policy) {
     return {.policy = std::move(policy), .piece_bytes = 2_MiB, .pieces = 2};
 }
 
-/// Every way of keeping bytes coded, in small; none where there is no codec.
+/// Returns every compressing policy with small sizes; none if there is no codec.
 inline std::vector<NamedPolicy> coded_keepers(const Small& small = {}) {
     if (!no_codec().empty()) {
         MESSAGE("skipped: Compressed: " << no_codec());
@@ -77,10 +77,10 @@ inline std::vector<NamedPolicy> coded_keepers(const Small& small = {}) {
         {"file, verified, compressed", compressed(Verified<FileBackup>{in_file(small)})}};
 }
 
-/// As good as always: hardly a copy takes less than a nanosecond.
+/// Practically always by kernel: hardly any copy takes less than a nanosecond.
 inline constexpr KernelCopyOptions by_kernel{.after = std::chrono::nanoseconds{1}, .least_bytes = 1};
 
-/// Every way of keeping bytes, in small.
+/// Returns every policy that keeps bytes, with small sizes.
 inline std::vector<NamedPolicy> keepers(const Small& small = {}) {
     const unsigned threads = small.threads;
     HostBackup pageable_once = pageable(small);
@@ -111,7 +111,7 @@ inline std::vector<NamedPolicy> keepers(const Small& small = {}) {
     return all;
 }
 
-/// What was told, from whatever thread.
+/// Records events from any thread.
 class Told {
 public:
     [[nodiscard]] EventSink sink() {
@@ -141,7 +141,7 @@ private:
     std::shared_ptr<Events> events_ = std::make_shared<Events>();
 };
 
-/// The flags of the process's mapping that holds an address, as /proc/self/smaps spells them.
+/// Returns the flags of the process's mapping that contains an address, as in /proc/self/smaps.
 inline std::string mapping_flags(const void* at) {
     std::ifstream smaps{"/proc/self/smaps"};
     bool here = false;
@@ -159,7 +159,7 @@ inline std::string mapping_flags(const void* at) {
     return {};
 }
 
-/// Watches which files a driver writes to.
+/// Records which files a driver writes to.
 template <class D>
 class FileWatch {
 public:
@@ -183,7 +183,7 @@ public:
         REQUIRE(::fstat(descriptor(), &status) == 0);
         return status;
     }
-    /// What the file takes on its disk.
+    /// Returns the file's size on disk.
     [[nodiscard]] std::size_t disk_bytes() const { return static_cast<std::size_t>(status().st_blocks) * 512; }
 
 private:

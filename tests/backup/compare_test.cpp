@@ -1,4 +1,4 @@
-// What compares sees every byte, keeps none, and passes failures on.
+// Comparing wrappers see every byte, store none, and propagate failures.
 #include "memsaver/backup/store.hpp"
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ public:
 };
 
 TEST_CASE("ComparingStore: a single byte, wherever it is") {
-    constexpr std::size_t bytes = 3_MiB + 100; // more than it looks at in one step
+    constexpr std::size_t bytes = 3_MiB + 100; // more than it compares in one step
     for (const std::size_t at : {std::size_t{0}, std::size_t{1_MiB}, bytes - 1}) {
         Kept kept{std::vector<std::byte>(bytes, std::byte{1})};
         std::vector<std::byte> there = kept.bytes;
@@ -41,12 +41,12 @@ TEST_CASE("ComparingStore: a single byte, wherever it is") {
         CHECK(comparing.put(there.data(), 0, bytes).ok());
         CHECK_FALSE(comparing.differs());
         there[at] = std::byte{2};
-        there.back() = std::byte{3}; // also
+        there.back() = std::byte{3}; // also differs
         CHECK(comparing.put(there.data(), 0, bytes).ok());
         CHECK(comparing.differs());
         CHECK(comparing.first_difference() == at);
         CHECK(comparing.put(kept.bytes.data(), 0, bytes).ok());
-        CHECK(comparing.differs()); // once is enough
+        CHECK(comparing.differs()); // one difference is enough
     }
 }
 

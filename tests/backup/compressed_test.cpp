@@ -1,4 +1,4 @@
-// Bytes that are kept coded: they come back as they were, take less room, and whatever fails leaves them whole.
+// Compressed backups: bytes are restored exactly, need less memory, and are intact after any failure.
 #include "backup/backup_support.hpp"
 
 #include <atomic>
@@ -16,7 +16,7 @@ using namespace test;
 
 namespace {
 
-/// Bytes of which a third is new.
+/// Returns bytes of which a third is new.
 std::vector<unsigned char> thin(std::size_t count, std::uint64_t seed) {
     std::vector<unsigned char> bytes = pattern(count, seed);
     for (std::size_t at = 0; at < count; ++at) {
@@ -25,7 +25,7 @@ std::vector<unsigned char> thin(std::size_t count, std::uint64_t seed) {
     return bytes;
 }
 
-/// Bytes in which nothing repeats.
+/// Returns bytes without repetitions.
 std::vector<unsigned char> noise(std::size_t count, std::uint64_t seed) {
     std::vector<unsigned char> bytes(count);
     std::uint64_t word = seed * 2 + 1;
@@ -36,7 +36,7 @@ std::vector<unsigned char> noise(std::size_t count, std::uint64_t seed) {
     return bytes;
 }
 
-/// The machine's own codec, and what is to go wrong with it.
+/// The machine's own codec, with injectable failures.
 class WatchedCodec final : public Codec {
 public:
     explicit WatchedCodec(const AnyDriver& driver) : codec_{codec_for(driver, Coding::halves)} {}
@@ -68,7 +68,7 @@ private:
     std::shared_ptr<const Codec> codec_;
 };
 
-/// Sees where bytes are kept.
+/// Records where bytes are kept.
 class Seen final : public PieceObserver {
 public:
     void saved(const Unit& unit, const std::byte*) override {
@@ -81,7 +81,7 @@ public:
     std::vector<Unit> units;
 };
 
-/// Compressed<P>, opened up.
+/// Compressed<P> with access to its internals.
 template <class P>
 struct Watched {
     struct Parts {
@@ -102,7 +102,7 @@ struct Watched {
                                                                    CodedOptions{parts->codec, 2_MiB, 2});
                            }});
     }
-    /// Turns a kept byte of the i-th chunk over; once more puts it right.
+    /// Flips a bit of the i-th chunk's backup; a second call restores it.
     void damage(std::size_t i) const {
         const Unit unit = parts->seen->units.at(i);
         std::byte* host = nullptr;
@@ -123,7 +123,7 @@ struct Watched {
     friend bool operator==(const Watched& a, const Watched& b) { return a.parts == b.parts; }
 };
 
-/// On any machine; on the host.
+/// Reports that a test is skipped; on any machine.
 bool skipped() {
     if (!no_codec().empty()) MESSAGE("skipped: " << no_codec());
     return !no_codec().empty();
@@ -155,15 +155,15 @@ TEST_CASE_TEMPLATE("compressed: bytes come back as they were, and take less room
             CHECK(row_of(saver, "packed").mapped_bytes == 0);
             check_books(saver, machine.driver);
             const ArenaUsage row = row_of(saver, "packed");
-            CHECK(row.backed_up_bytes > 5_MiB);         // what does not shrink
-            CHECK(row.backed_up_bytes < plain - 1_MiB); // each codec finds something else in it
+            CHECK(row.backed_up_bytes > 5_MiB);         // parts that do not compress
+            CHECK(row.backed_up_bytes < plain - 1_MiB); // each codec compresses different parts
             for (std::size_t i = 0; i < sizes.size(); ++i) {
                 const std::size_t offset = sizes[i] / 3;
                 const BackupView view = saver.backup_view(static_cast<std::byte*>(blocks[i]) + offset, 100);
                 const auto expected = i == 3 ? noise(sizes[i], i) : thin(sizes[i], i);
                 CHECK(std::memcmp(view.data(), expected.data() + offset, 100) == 0);
             }
-            CHECK(row_of(saver, "packed").mapped_bytes == 0); // a view gives back what it took
+            CHECK(row_of(saver, "packed").mapped_bytes == 0); // a view frees what it allocated
             const std::size_t need = saver.bytes_to_resume("packed");
             const Report resumed = saver.resume("packed");
             CHECK(resumed.mapped_bytes == need);
@@ -203,7 +203,7 @@ TEST_CASE_TEMPLATE("compressed: scratch is taken ahead, counted, and given back"
     });
     const Report paused = saver.pause("packed");
     machine.driver.on_call({});
-    CHECK(host_maps == ""); // 0.7 of the bytes were there
+    CHECK(host_maps == ""); // 0.7 of the bytes were prepared
     CHECK(paused.released_bytes == prepared);
     CHECK(row_of(saver, "packed").mapped_bytes == 0);
     CHECK(machine.driver.handle_bytes() == 0);
@@ -373,11 +373,12 @@ TEST_CASE("compressed: threads that bring bytes do not wait for the device becau
     if (!no_codec().empty()) return;
     const Checked<HostMachine2G> machine;
     MemorySaver saver{machine.driver};
-    const Buffer<char> block{saver.arena("tag", compressed(in_file())), 2000}; // too small to be coded
+    const Buffer<char> block{saver.arena("tag", compressed(in_file())), 2000}; // too small to be compressed
     write_pattern(machine.driver, block.data(), block.size(), 1);
     saver.pause("tag");
     machine.driver.fail({.call = Call::copy_to_device});
-    machine.driver.fail({.call = Call::drain, .lasting = Lasting::onwards}); // work may still use what it has lent
+    // Work may still use the memory that it lent.
+    machine.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
     CHECK_THROWS_AS(saver.resume("tag"), Error);
     machine.driver.heal();
     std::atomic<int> drains{0};
@@ -387,7 +388,7 @@ TEST_CASE("compressed: threads that bring bytes do not wait for the device becau
     });
     saver.resume("tag");
     machine.driver.on_call({});
-    CHECK(drains == 0); // a stream that waits for these bytes at a gate would wait for them in vain
+    CHECK(drains == 0); // a stream that waits for these bytes at a gate would wait forever
     CHECK(has_pattern(machine.driver, block.data(), block.size(), 1));
 }
 
@@ -426,7 +427,7 @@ TEST_CASE("compressed: where many copies cannot be made at once they are made on
     }
 }
 
-/// Host pages lie side by side, in the order in which they are taken, and a copy stays within one pin, as on CUDA.
+/// Host pages are adjacent, in allocation order, and a copy stays within one pin, as with CUDA.
 struct SideBySide : HostDriver {
     struct Books {
         Books() : begin{static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0))} {}
@@ -491,7 +492,7 @@ TEST_CASE("compressed: bytes are moved from one room of host memory at a time") 
     write_bytes(driver, first, noise(1_MiB, 2));
     write_bytes(driver, rest.data(), bytes);
     saver.pause("tag");
-    arena.deallocate(first); // so that the pieces of a restore are not those of the save
+    arena.deallocate(first); // so that the pieces of a restore differ from those of the save
     saver.resume("tag");
     CHECK(read_bytes(driver, rest.data(), bytes.size()) == bytes);
 }

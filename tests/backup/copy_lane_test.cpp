@@ -1,4 +1,4 @@
-// A lane's copies are marked, and have passed if any of them failed.
+// A lane's copies are marked, and have completed if any of them failed.
 #include "backup/transfer_support.hpp"
 
 namespace backup_copy_lane_test {
@@ -18,7 +18,7 @@ TEST_CASE("CopyLane: copies a piece out and in, on the driver's own lanes") {
         CHECK(out.driver() == driver);
         CHECK(in.direction() == Direction::in);
         std::vector<std::byte> host(1_MiB);
-        // The two halves lie the other way round on the host.
+        // The two halves are in the opposite order on the host.
         const Piece piece{{{memory.address() + 512_KiB, 5000, 512_KiB}, {memory.address(), 5000 + 512_KiB, 512_KiB}}};
         OwnedEvent mark;
         CHECK(out.enqueue(piece, host.data(), 5000, mark).ok());
@@ -27,7 +27,7 @@ TEST_CASE("CopyLane: copies a piece out and in, on the driver's own lanes") {
         CHECK(std::equal(bytes.begin(), bytes.begin() + 512 * 1024,
                          reinterpret_cast<unsigned char*>(host.data()) + 512_KiB));
         memory.write(2);
-        CHECK(in.enqueue(piece, host.data(), 5000, mark).ok()); // the same mark, once more
+        CHECK(in.enqueue(piece, host.data(), 5000, mark).ok()); // the same mark again
         CHECK(driver.wait(mark.get()).ok());
         CHECK(memory.has(1));
     }
@@ -46,7 +46,7 @@ TEST_CASE("CopyLane: when one copy or its mark fails, what was enqueued has pass
                 const CopyLane lane{driver, Direction::out};
                 OwnedEvent mark;
                 {
-                    std::vector<std::byte> host(2_MiB); // dies at once: asan sees copies that come later
+                    std::vector<std::byte> host(2_MiB); // destroyed at once: asan detects later copies
                     const Piece piece{
                         {{memory.address(), 100, 1_MiB}, {memory.address() + 1_MiB, 100 + 1_MiB + 1, 1_MiB - 1}}};
                     driver.fail({.call = call, .nth = nth});

@@ -1,4 +1,4 @@
-// A crew runs one function on several threads, its own or an engine's, and is over once all have returned.
+// A crew runs one function on several threads, its own or an engine's, and is finished once all have returned.
 #include "memsaver/backup/crew.hpp"
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ namespace backup_crew_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-/// Tasks wait until somebody runs them, or are refused.
+/// Tasks wait until they are run, or are refused.
 class Engine final : public Executor {
 public:
     void submit(std::function<void()> task) override {
@@ -34,7 +34,7 @@ public:
     std::vector<std::function<void()>> tasks;
 };
 
-/// Threads of an engine's own.
+/// An engine's own threads.
 class Pool final : public Executor {
 public:
     ~Pool() override {
@@ -59,7 +59,7 @@ TEST_CASE("Crew: at most as many threads as are wanted and allowed, at the same 
         std::set<std::thread::id> ids;
         Crew crew{{.threads = 4}};
         CHECK(crew.done());
-        crew.start(wanted, [&] { // all stand here until the last has come
+        crew.start(wanted, [&] { // all threads wait here for the last one
             std::unique_lock lock{mutex};
             ids.insert(std::this_thread::get_id());
             ++count;
@@ -109,14 +109,14 @@ TEST_CASE("Crew: an engine's executor, in the place of threads") {
 
     const auto pool = std::make_shared<Pool>();
     for (int i = 0; i < 50; ++i) {
-        std::atomic<int> parts{7}; // of the work: whoever comes takes one after the other
+        std::atomic<int> parts{7}; // of the work: each thread takes one after the other
         std::atomic<int> done{0};
         Crew busy{{.threads = 2, .executor = pool}};
         busy.start(2, [&] {
             while (parts-- > 0) ++done;
         });
         busy.join();
-        CHECK(done == 7); // however many took part, all of it
+        CHECK(done == 7); // all of it, however many threads took part
     }
 }
 
@@ -137,15 +137,15 @@ TEST_CASE("Crew: where none of an executor's threads has begun, who waits does t
         failing.join();
         CHECK(failing.failure());
     }
-    for (const auto& task : engine->tasks) task(); // the crews are gone
+    for (const auto& task : engine->tasks) task(); // the crews are destroyed
     CHECK(ran == 1);
     {
         Crew begun{{.threads = 2, .executor = engine}};
         engine->tasks.clear();
         begun.start(2, [&] { ++ran; });
         engine->tasks.front()();
-        CHECK(!begun.done()); // one is still to come
-        begun.join();         // and nobody waits for it
+        CHECK(!begun.done()); // one has not run yet
+        begun.join();         // and is not waited for
         CHECK(begun.done());
     }
     CHECK(ran == 2);
@@ -209,7 +209,7 @@ TEST_CASE("Crew: a node's processors are a wish") {
         crew.join();
         CHECK(ran == 2);
     }
-    Crew none{{.threads = 0}}; // is one
+    Crew none{{.threads = 0}}; // means one
     int ran = 0;
     none.start(0, [&] { ++ran; });
     none.join();

@@ -1,4 +1,4 @@
-// Discard touches nothing; its test mode overwrites everything that comes back. Zero fills with zero.
+// Discard touches nothing; its test mode overwrites everything that is resumed. Zero fills with zero.
 #include "memsaver/backup/discard.hpp"
 
 #include "backup/slot_support.hpp"

@@ -1,4 +1,4 @@
-// What is special to backups in files: who can see them, what they take of the disk, and what happens when it is full.
+// Backups in files: who can access them, how much disk space they use, and what happens when the disk is full.
 #include "backup/backup_support.hpp"
 
 #include <atomic>
@@ -32,7 +32,7 @@ TEST_CASE_TEMPLATE("FileBackup: a file of one's own, without a name, closed on e
         CHECK((::fcntl(watch.descriptor(), F_GETFD) & FD_CLOEXEC) != 0);
         (void)saver.resume("cold");
         (void)saver.pause("cold");
-        CHECK(machine.driver.calls(Call::open_file) == 1); // one file an arena
+        CHECK(machine.driver.calls(Call::open_file) == 1); // one file per arena
         (void)saver.resume("cold");
         CHECK(has_pattern(machine.driver, block, 1_MiB + 1, 1));
     }
@@ -57,7 +57,7 @@ TEST_CASE_TEMPLATE("FileBackup: disk use is constant over cycles, and falls when
         (void)saver.resume("cold");
         CHECK(has_pattern(machine.driver, kept, 3_MiB + 1, cycle));
         CHECK(has_pattern(machine.driver, given_up, 5_MiB, cycle + 10));
-        if (cycle == 1) { // another block in its place: the same room
+        if (cycle == 1) { // another block in its place: the same space
             saver.deallocate(given_up);
             given_up = arena.allocate(5_MiB);
         }
@@ -65,7 +65,7 @@ TEST_CASE_TEMPLATE("FileBackup: disk use is constant over cycles, and falls when
     CHECK(full >= 8_MiB);
     CHECK(full <= 8_MiB + 64_KiB);
     (void)saver.pause("cold");
-    saver.deallocate(given_up); // while paused: its room goes with the next operation
+    saver.deallocate(given_up); // while paused: its space is freed by the next operation
     CHECK(row_of(saver, "cold").backed_up_bytes == 3_MiB + 256);
     (void)saver.resume("cold");
     CHECK(watch.disk_bytes() <= full - 5_MiB);
@@ -94,7 +94,7 @@ TEST_CASE_TEMPLATE("FileBackup: a full disk leaves the memory active and whole",
             CHECK(has_pattern(machine.driver, block, 40_MiB + 1, 1));
             machine.driver.heal();
             (void)saver.pause("cold");
-            CHECK(watch.disk_bytes() <= 41_MiB); // no room was taken twice
+            CHECK(watch.disk_bytes() <= 41_MiB); // no space was reserved twice
             (void)saver.resume("cold");
             CHECK(has_pattern(machine.driver, block, 40_MiB + 1, 1));
         }

@@ -1,4 +1,4 @@
-// A directory with files of known bytes, to load from.
+// A directory with files of known bytes to load.
 #pragma once
 
 #include "support/bytes.hpp"
@@ -15,7 +15,7 @@
 
 namespace test {
 
-/// Files in a directory of their own, which goes when it dies.
+/// Files in their own directory, which is removed in the destructor.
 struct ModelFiles {
     using Bytes = std::vector<unsigned char>;
 
@@ -31,7 +31,7 @@ struct ModelFiles {
     }
 
     [[nodiscard]] std::string path(const std::string& file) const { return name + '/' + file; }
-    /// Makes a file, or another one in its place, and answers its path.
+    /// Creates or replaces a file and returns its path.
     std::string put(const std::string& file, const Bytes& bytes) const { // NOLINT(modernize-use-nodiscard)
         const std::string fresh = path(file + ".fresh");
         {
@@ -46,7 +46,7 @@ struct ModelFiles {
     std::string name;
 };
 
-/// A part of some bytes.
+/// Returns a part of some bytes.
 inline std::vector<unsigned char> part_of(const std::vector<unsigned char>& bytes, std::size_t offset,
                                           std::size_t count) {
     const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(offset);

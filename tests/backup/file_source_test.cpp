@@ -1,4 +1,4 @@
-// Bytes whose home is a file: loaded from it, never saved, read again at every resume.
+// Bytes sourced from a file: loaded from it, never saved, read again at every resume.
 #include "backup/backup_support.hpp"
 #include "backup/file_source_support.hpp"
 
@@ -115,8 +115,8 @@ TEST_CASE_TEMPLATE("FileSource: many ranges of many files in one block; the rest
     for (std::size_t i = 0; i < 40; ++i)
         load(i * 50'001, 40'003, i % 3 != 0 ? first : second, i % 3 != 0 ? one : two, i * 17);
     load(3'000'001, 1'500'000, second, two, 499'999);
-    load(3'100'000, 300'000, first, one, 1);   // in the middle of what was loaded: the later one wins
-    load(3'399'000, 900'000, second, two, 77); // over an end
+    load(3'100'000, 300'000, first, one, 1);   // within the loaded range: the later one wins
+    load(3'399'000, 900'000, second, two, 77); // across an end
     const auto check = [&] { CHECK(read_bytes(machine.driver, block.data(), size) == is); };
     check();
     const auto cycle = [&] {
@@ -130,13 +130,14 @@ TEST_CASE_TEMPLATE("FileSource: many ranges of many files in one block; the rest
     CHECK(saved < size - 3'000'000);
     CHECK(cycle() == saved);
 
-    // What changes, and says so, is kept as it is; what does not say so comes from the file.
+    // Changed bytes that were invalidated are kept; unreported changes are replaced from the file.
     const Bytes fresh = pattern(100'000, 9);
     write_bytes(machine.driver, block.data() + 3'050'000, fresh);
     std::memcpy(is.data() + 3'050'000, fresh.data(), fresh.size());
     model.invalidate(block.data() + 3'050'000, fresh.size());
     CHECK(cycle() == saved + fresh.size());
-    write_bytes(machine.driver, block.data() + 3'050'001, pattern(50'000, 10)); // kept: no need to say so again
+    // Already kept: needs no further invalidate.
+    write_bytes(machine.driver, block.data() + 3'050'001, pattern(50'000, 10));
     const Bytes again = pattern(50'000, 10);
     std::memcpy(is.data() + 3'050'001, again.data(), again.size());
     CHECK(cycle() == saved + fresh.size());
@@ -165,7 +166,7 @@ TEST_CASE_TEMPLATE("FileSource: blocks come and go", M, MEMSAVER_TEST_MACHINES) 
     };
     for (std::size_t i = 0; i < 8; ++i) add(i);
     saver.pause("model");
-    blocks.erase(blocks.begin() + 2); // while it is away
+    blocks.erase(blocks.begin() + 2); // while paused
     add(100);                         // beside it
     saver.resume("model");
     blocks.erase(blocks.begin() + 4);
@@ -206,7 +207,7 @@ TEST_CASE("FileSource: a file that changed while its bytes were away is an error
     const std::string aside = files.path("aside");
     std::filesystem::rename(path, aside);
     fails("ENOENT");
-    files.put("model", bytes); // the same bytes, but who knows
+    files.put("model", bytes); // the same bytes, but unverified
     fails("not the file any more");
     std::filesystem::rename(aside, path);
     const auto time = std::filesystem::last_write_time(path);
@@ -223,11 +224,11 @@ TEST_CASE("FileSource: a file that changed while its bytes were away is an error
         fails("EACCES");
         std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     }
-    saver.resume("model"); // it is back
+    saver.resume("model"); // the file exists again
     CHECK(read_bytes(machine.driver, block.data(), 3_MiB) == bytes);
     CHECK(has_pattern(machine.driver, kept.data(), 70'000, 5));
 
-    // Where it never comes back, the program may go on without the bytes.
+    // If the file never returns, the program may continue without the bytes.
     saver.pause("model");
     std::filesystem::remove(path);
     fails("ENOENT");
@@ -281,7 +282,7 @@ TEST_CASE("FileSource: invalidate while the bytes are away: they come from the f
     CHECK(saver.pause("model").saved_bytes == 5000);
     saver.resume("model");
     CHECK(read_bytes(machine.driver, block.data(), 1_MiB) == bytes);
-    saver.pause("model", {.bytes = HostBackup{}}); // another policy, this once: they are kept from then on
+    saver.pause("model", {.bytes = HostBackup{}}); // another policy for one pause: they are kept from then on
     saver.resume("model");
     CHECK(saver.pause("model").saved_bytes == 1_MiB);
     saver.resume("model");
@@ -407,7 +408,7 @@ TEST_CASE("FileSource: switched off, what a load could not give back is given ba
     for (const Call call : {Call::unpin_host, Call::unmap_host}) {
         CAPTURE(call_name(call));
         machine.driver.fail({.call = call, .lasting = Lasting::onwards});
-        off.load(block.data(), 1_MiB, path); // the bytes are there
+        off.load(block.data(), 1_MiB, path); // the bytes are loaded
         CHECK(has_pattern(machine.driver, block.data(), 1_MiB, 1));
         machine.driver.heal();
         off.load(block.data(), 1_MiB, path);
@@ -482,7 +483,7 @@ TEST_CASE_TEMPLATE("FileSource: any call of a pause or a resume may fail; the sa
     };
     for (std::size_t kind = 0; kind < call_kinds; ++kind) {
         const auto call = static_cast<Call>(kind);
-        // What cannot be closed again is lost where closing it fails.
+        // Resources that cannot be closed twice are lost if closing them fails.
         if (call == Call::close_event || call == Call::close_stream || call == Call::close_file) continue;
         for (const bool pausing : {true, false}) {
             for (std::uint64_t nth = 1;; ++nth) {
@@ -494,7 +495,7 @@ TEST_CASE_TEMPLATE("FileSource: any call of a pause or a resume may fail; the sa
                 machine.driver.fail({.call = call, .nth = nth});
                 try {
                     pausing ? saver.pause("model") : saver.resume("model");
-                } catch (const Error&) { // some are made good for
+                } catch (const Error&) { // some failures are recovered
                 }
                 machine.driver.heal();
                 const bool injected = machine.driver.injected() != before;
@@ -532,7 +533,7 @@ TEST_CASE("FileSource: a file that is cut or written to while it is read is told
     once = false;
     CHECK_THROWS_AS(saver.resume("model"), SourceChanged);
     machine.driver.on_call({});
-    { // as it was, in place
+    { // unchanged, in place
         std::ofstream out{path, std::ios::in | std::ios::out | std::ios::binary};
         out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     }
@@ -573,7 +574,7 @@ TEST_CASE_TEMPLATE("FileSource: a streamed resume brings first what is wanted fi
     CHECK(position(1) < position(0));
     CHECK(read_bytes(machine.driver, block.data(), 8 * layer) == bytes);
 
-    saver.pause("model"); // a file that is gone is told before anything is on its way
+    saver.pause("model"); // a missing file is reported before any bytes are in flight
     std::filesystem::rename(path, files.path("aside"));
     CHECK_THROWS_AS((void)saver.resume_async("model"), DriverError);
     std::filesystem::rename(files.path("aside"), path);
@@ -625,7 +626,7 @@ TEST_CASE("FileSource: loads, invalidations, pauses and deallocations from many 
         threads.emplace_back([&, t] {
             for (std::size_t round = 0; round < 30; ++round) {
                 const Buffer<unsigned char> block{model, size};
-                const Use use = saver.use("model"); // else it may be paused before it is loaded
+                const Use use = saver.use("model"); // otherwise it may be paused before it is loaded
                 model.load(block.data() + t, size - t, path, round + t * size);
                 if (round % 3 == 0) saver.invalidate(block.data() + 1000, 1000);
                 if (read_bytes(machine.driver, block.data() + t, size - t) !=

@@ -1,4 +1,4 @@
-// Room in a file: growth, holes, a full disk, and views.
+// Space in a file: growth, holes, a full disk, and views.
 #include "memsaver/backup/file_backup.hpp"
 #include "memsaver/backup/file_store.hpp"
 
@@ -70,7 +70,7 @@ TEST_CASE("FileStore: a view is a copy, of odd parts too, and outlives the file"
     for (std::size_t i = 0; i < 7001; ++i) {
         REQUIRE(view.data()[i] == std::byte{static_cast<unsigned char>((i + 4099) / 100)});
     }
-    place.driver.fail({.call = Call::unmap_host}); // in whoever lets the view go
+    place.driver.fail({.call = Call::unmap_host}); // when the view is destroyed
     view = {};
     CHECK(place.driver.host_bytes() != 0);
     CHECK(place.store.retry().ok());

@@ -1,4 +1,4 @@
-// A fill slot keeps nothing: it fills the extents that come back, or does not touch them.
+// A fill slot keeps nothing: it fills the resumed extents, or does not touch them.
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"

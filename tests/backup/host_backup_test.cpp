@@ -1,4 +1,4 @@
-// What a program sees of backups, whatever keeps the bytes; and what is special to host memory.
+// The observable behavior of backups with any policy, and specifics of host memory.
 #include "backup/backup_support.hpp"
 
 #include <atomic>
@@ -15,7 +15,7 @@ using namespace test;
 
 namespace {
 
-/// Refresh::once in each kind of place, with one more option set by `set`.
+/// Returns Refresh::once policies for each kind of storage, with one more option set by `set`.
 template <class Set>
 std::vector<AnyPolicy> policies_once(const Set& set) {
     std::vector<AnyPolicy> policies;
@@ -30,7 +30,7 @@ std::vector<AnyPolicy> policies_once(const Set& set) {
     return policies;
 }
 
-/// Blocks with fresh bytes, and whether they still have them.
+/// Blocks with new bytes, and a check that they are unchanged.
 template <class D>
 class Blocks {
 public:
@@ -68,7 +68,8 @@ private:
 const std::vector<std::size_t> odd_sizes{6912, 4_MiB + 1, 1, 300'000, 2_MiB, 6912, 1_MiB - 255};
 constexpr std::size_t odd_bytes = 6912 + (4_MiB + 256) + 256 + 300'032 + 2_MiB + 6912 + 1_MiB; // in units of 256
 
-/// All bytes, and no others; of a coded backup fewer. What the pattern repeats the host's codec sees, the device's not.
+/// Checks that exactly all bytes are kept; fewer with compression. The host's codec detects the pattern's repetitions,
+/// the device's does not.
 template <class Saver>
 void check_kept(Saver& saver, const std::string& name, std::size_t bytes) {
     const std::size_t kept = row_of(saver, "weights").backed_up_bytes;
@@ -160,8 +161,9 @@ TEST_CASE_TEMPLATE("backup: blocks that are freed and allocated while paused", M
         saver.deallocate(blocks.drop(2));
         const std::size_t left = row_of(saver, "weights").backed_up_bytes;
         CHECK((left < kept) !=
-              (keeper.name.find("compressed") != std::string::npos)); // coded bytes go with the next operation
-        // Made while others are paused, in memory of its own, and paused as well: two batches come back together.
+              // Compressed bytes are freed by the next operation.
+              (keeper.name.find("compressed") != std::string::npos));
+        // Allocated while others are paused, in separate memory, and paused too: both batches are resumed together.
         Blocks later{machine.driver, arena, {5_MiB + 3, 6912, 3_MiB}};
         later.write(7);
         CHECK(later.whole());
@@ -217,7 +219,7 @@ TEST_CASE_TEMPLATE("backup: this once, another policy", M, MEMSAVER_TEST_MACHINE
         CHECK(saver.pause("weights", {.bytes = Zero{}}).saved_bytes == 0);
         (void)saver.resume("weights");
         CHECK(all_are(machine.driver, blocks.at(1), 4_MiB + 1, 0));
-        blocks.write(2); // nobody calls invalidate: the policy knows that it was passed over
+        blocks.write(2); // without invalidate: the policy knows that it was not used
         CHECK(saver.pause("weights").saved_bytes == odd_bytes);
         (void)saver.resume("weights");
         CHECK(blocks.whole());
@@ -250,11 +252,11 @@ TEST_CASE_TEMPLATE("refresh once: later pauses copy only what was allocated sinc
         (void)saver.resume("frozen");
         CHECK(blocks.whole());
         CHECK(added.whole());
-        // Its bytes changed: all of it once more, then nothing again.
+        // Its bytes changed: everything is saved once more, then nothing again.
         blocks.write(2);
         saver.invalidate("frozen");
         CHECK(saver.pause("frozen").saved_bytes == odd_bytes + 6912 + 1_MiB);
-        // While paused: the only copy is kept, and what is resumed is saved again at the next pause.
+        // While paused: the only copy is kept, and resumed bytes are saved again at the next pause.
         saver.invalidate("frozen");
         (void)saver.resume("frozen");
         CHECK(blocks.whole());
@@ -272,7 +274,7 @@ TEST_CASE_TEMPLATE("refresh once: later pauses copy only what was allocated sinc
 TEST_CASE_TEMPLATE("refresh once keeps its bytes, retained or not", M, MEMSAVER_TEST_MACHINES) {
     const auto set = [](auto& how) {
         how.retain = false;
-        how.threads = 1; // each has its ring buffers when it first moves bytes
+        how.threads = 1; // each has its ring buffers when it first copies bytes
     };
     for (const auto& policy : policies_once(set)) {
         CAPTURE(std::string{policy.name()});
@@ -303,7 +305,7 @@ TEST_CASE_TEMPLATE("check: a forgotten invalidate is reported, and all stays act
         blocks.write(1);
         (void)saver.pause("frozen");
         (void)saver.resume("frozen");
-        CHECK(saver.pause("frozen").saved_bytes == 0); // unchanged, odd tails included
+        CHECK(saver.pause("frozen").saved_bytes == 0); // unchanged, including odd tails
         (void)saver.resume("frozen");
         write_bytes(machine.driver, static_cast<std::byte*>(blocks.at(1)) + 4_MiB, {0x77});
         const std::string text = text_of<Misuse>([&] { (void)saver.pause("frozen"); });
@@ -403,7 +405,7 @@ TEST_CASE_TEMPLATE("prepare: the first pause then takes no host memory", M, MEMS
         if (!coded) CHECK(taken() == before);
         (void)saver.resume("weights");
         CHECK(blocks.whole());
-        saver.prepare("weights"); // again, and with nothing to do
+        saver.prepare("weights"); // again, with nothing to do
         (void)saver.pause("weights");
         saver.prepare("weights");
         (void)saver.resume("weights");
@@ -491,7 +493,7 @@ TEST_CASE_TEMPLATE("pageable: pinned memory stays within the ring", M, MEMSAVER_
 
 namespace {
 
-/// A host that would give nearly nothing.
+/// A host with almost no available memory.
 class PoorHost : public HostDriver {
 public:
     using HostDriver::HostDriver;
@@ -501,7 +503,7 @@ public:
     }
 };
 
-/// A host with room for the backup of one tag.
+/// A host with memory for the backup of one tag.
 class HostForOne : public HostDriver {
 public:
     HostForOne(std::size_t bytes, std::size_t room) : HostDriver{bytes}, room_{room} {}
@@ -531,12 +533,12 @@ TEST_CASE("tags that pause together share what the system would give") {
         Blocks second{driver, saver.arena("second", HostBackup{.threads = 2}), {each}};
         first.write(1);
         second.write(2);
-        CHECK_THROWS_AS((void)saver.pause(), OutOfHostMemory); // neither alone would be too much
+        CHECK_THROWS_AS((void)saver.pause(), OutOfHostMemory); // each one alone would fit
         CHECK(row_of(saver, "first").state == "active");
         CHECK(row_of(saver, "second").state == "active");
         CHECK(first.whole());
         CHECK(second.whole());
-        (void)saver.pause("first"); // what its first attempt touched is its own
+        (void)saver.pause("first"); // it keeps the pages that its first attempt touched
         (void)saver.resume("first");
         CHECK(first.whole());
     }
@@ -611,7 +613,7 @@ TEST_CASE_TEMPLATE("backup_view: bytes while paused, later if they are kept, or 
         CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(block, 4_MiB); }), "past the end"));
         CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(&saver, 1); }), "no tag"));
         (void)saver.resume("weights");
-        CHECK(same(whole, bytes.data())); // it owns what it shows
+        CHECK(same(whole, bytes.data())); // the view owns its bytes
         if (keeper.name.find("given back") == std::string::npos) {
             CHECK(same(saver.backup_view(block, 3_MiB + 17), bytes.data()));
         } else {
@@ -664,7 +666,7 @@ TEST_CASE_TEMPLATE("a view outlives the room it was in, and its saver", M, MEMSA
 
 namespace {
 
-/// An engine with one thread, which runs one task after the other.
+/// An engine with one thread, which runs the tasks one after the other.
 class OneThread final : public Executor {
 public:
     ~OneThread() override {
@@ -757,7 +759,7 @@ TEST_CASE_TEMPLATE("progress ends at the total", M, MEMSAVER_TEST_MACHINES) {
 
 namespace {
 
-/// An engine that runs each task before it goes on.
+/// An engine that runs each task synchronously.
 class AtOnce final : public Executor {
 public:
     void submit(std::function<void()> task) override { task(); }
@@ -770,7 +772,7 @@ TEST_CASE_TEMPLATE("several tags are brought back in the caller's order, after a
     using Driver = typename M::Driver;
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
-    // Threads of their own would begin in that order, and run as the system lets them.
+    // Separate threads would start in that order, but run as the system schedules them.
     const HostBackup policy{.threads = 1, .executor = std::make_shared<AtOnce>()};
     Blocks a{machine.driver, saver.arena("a", policy), {4_MiB}};
     Blocks b{machine.driver, saver.arena("b", policy), {4_MiB}};
@@ -800,7 +802,7 @@ TEST_CASE_TEMPLATE("several tags are brought back in the caller's order, after a
         }
         return '?';
     };
-    std::string names; // a block may come in two copies, where its host memory lies across the border of a cell
+    std::string names; // a block may take two copies, if its host memory crosses a cell boundary
     for (const Address address : order) {
         if (names.empty() || names.back() != name_of(address)) names += name_of(address);
     }
@@ -864,7 +866,7 @@ TEST_CASE_TEMPLATE("blocks are allocated and given up by other threads while a t
         other.join();
         CHECK(blocks.whole());
         (void)saver.pause("weights");
-        check_kept(saver, keeper.name, odd_bytes); // nothing is kept of what is gone
+        check_kept(saver, keeper.name, odd_bytes); // nothing of the freed memory is kept
         (void)saver.resume("weights");
         CHECK(blocks.whole());
     }

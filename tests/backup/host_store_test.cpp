@@ -1,4 +1,4 @@
-// Room in host memory: regions, what happens where pinning is refused, and views.
+// Host memory: regions, refused pinning, and views.
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/backup/host_store.hpp"
 
@@ -78,7 +78,7 @@ TEST_CASE("HostStore: memory taken ahead is not pinned, and is there for who rea
     CHECK(place.store.take_ahead(cell, HostRegion::cell_bytes));
     CHECK(place.driver.pinned_bytes() == pinned);
     CHECK(!place.store.pinned(cell, 4096));
-    place.driver.fail({.call = Call::populate_host}); // it is not taken again
+    place.driver.fail({.call = Call::populate_host}); // it is not populated again
     std::byte* host = nullptr;
     CHECK(place.store.reach(cell, 4096, host).ok());
     CHECK(reinterpret_cast<std::uint64_t>(host) == cell);
@@ -87,7 +87,7 @@ TEST_CASE("HostStore: memory taken ahead is not pinned, and is there for who rea
 
     Place pageable{false};
     const Room pages = pageable.store.grow(Place::bytes, pageable.live());
-    CHECK(!pageable.store.take_ahead(pages.location, Place::bytes)); // by who puts bytes there
+    CHECK(!pageable.store.take_ahead(pages.location, Place::bytes)); // populated when bytes are written
 }
 
 TEST_CASE("HostStore: a view keeps the room's memory alive") {
@@ -99,7 +99,7 @@ TEST_CASE("HostStore: a view keeps the room's memory alive") {
     CHECK(place.store.clear().ok());
     CHECK(view.data()[4095] == std::byte{9});
     CHECK(place.driver.pinned_bytes() != 0);
-    place.driver.fail({.call = Call::unpin_host}); // in whoever lets the view go
+    place.driver.fail({.call = Call::unpin_host}); // when the view is destroyed
     view = {};
     CHECK(place.driver.pinned_bytes() != 0);
     CHECK(place.store.retry().ok());

@@ -1,5 +1,5 @@
-// Where the copy engines stand still, bytes come and go by a kernel; and where they do not, or must not, by the
-// engines.
+// If the copy engines are stopped, a kernel copies the bytes; otherwise, and where a kernel must not be used, the
+// engines do.
 #include "backup/backup_support.hpp"
 
 #include <chrono>
@@ -12,16 +12,16 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Long enough for whatever a test does meanwhile, and short enough to be waited for.
+/// Long enough for the rest of a test, and short enough to wait for.
 constexpr auto standstill = 300ms;
-/// Soon, and yet late enough for a copy that nothing holds up, on a busy machine.
+/// Soon, but late enough for an unobstructed copy on a busy machine.
 constexpr KernelCopyOptions patient{.after = 20s, .slower = 0, .least_bytes = 1};
 constexpr KernelCopyOptions soon{.after = 1ms, .slower = 0, .least_bytes = 4_MiB};
 constexpr KernelCopyOptions never{.after = 0ns, .least_bytes = 1};
 
 using Machine = FaultyDriver<HostDriver>;
 
-/// A saver with a block that has been saved and brought back once, so that its host pages are pinned. The kernel is
+/// A saver with a block that has been saved and restored once, so that its host pages are pinned and the kernel is
 /// loaded.
 struct World {
     explicit World(const KernelCopyOptions& options, std::size_t bytes = 8_MiB + 4096)
@@ -98,7 +98,7 @@ TEST_CASE_TEMPLATE("copy_many: both ways, more than the machine takes at once", 
     constexpr std::size_t step = 2_MiB / count / 4 * 4;
     for (const Direction direction : {Direction::out, Direction::in}) {
         const bool out = direction == Direction::out;
-        std::vector<CopyPart> parts; // back to front on the other side, with gaps
+        std::vector<CopyPart> parts; // in reverse order on the other side, with gaps
         for (std::size_t i = 0; i < count; ++i) {
             const auto here = reinterpret_cast<Address>(host.data() + (count - 1 - i) * step);
             const auto there = reinterpret_cast<Address>(device + i * step);
@@ -125,12 +125,13 @@ TEST_CASE_TEMPLATE("copy_many: both ways, more than the machine takes at once", 
 TEST_CASE("kernel copies: a restore and a save go by a kernel while the copy engines stand still") {
     World world{soon};
     (void)world.saver.pause("weights");
-    const std::uint64_t before = world.kernels(); // none, but on a machine so busy that a millisecond was short
+    // Zero, unless the machine is so busy that a millisecond was too short.
+    const std::uint64_t before = world.kernels();
     REQUIRE(world.driver.inner().stall_copies(standstill).ok());
     const auto begin = std::chrono::steady_clock::now();
     Arrival arrival = world.saver.resume_async("weights", {});
     CHECK(world.kernels() > before);
-    arrival.wait(); // for the bytes that were sent ahead too, and these come late
+    arrival.wait(); // also waits for the bytes that were sent ahead, which are late
     CHECK(std::chrono::steady_clock::now() - begin >= standstill / 2);
     CHECK(world.whole());
     write_pattern(world.driver, world.block, world.size, 2);
@@ -144,7 +145,7 @@ TEST_CASE("kernel copies: a restore and a save go by a kernel while the copy eng
 }
 
 TEST_CASE("kernel copies: the kernel is loaded with the first save or ahead of it, not while the engines stand still") {
-    constexpr std::size_t bytes = 72_MiB; // more than what is pinned at once
+    constexpr std::size_t bytes = 72_MiB; // more than is pinned at once
     for (const bool prepared : {false, true}) {
         CAPTURE(prepared);
         const Machine driver{HostDriver{128_MiB}};
@@ -176,7 +177,7 @@ TEST_CASE("kernel copies: an engine that takes turns with somebody is told from 
         REQUIRE(stream.open(AnyDriver{driver}).ok());
         std::vector<OwnedEvent> marks(4);
         std::vector<detail::CopyLane::Sent> sent;
-        for (std::size_t i = 0; i < marks.size(); ++i) { // as copies of so many bytes, each of which takes that long
+        for (std::size_t i = 0; i < marks.size(); ++i) { // like copies of this size that take this long
             const auto takes = i == 1 ? second : 20ms;
             REQUIRE(driver.enqueue(stream.get(), [takes] { std::this_thread::sleep_for(takes); }).ok());
             REQUIRE(marks[i].open(AnyDriver{driver}, stream.get()).ok());
@@ -275,7 +276,7 @@ TEST_CASE("kernel copies: a machine whose kernel cannot be had goes by the engin
     world.driver.fail({.call = Call::copy_by_kernel, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
     REQUIRE(world.driver.inner().stall_copies(50ms).ok());
     (void)world.saver.resume("weights");
-    CHECK(world.kernels() >= 1); // asked, and answered `unsupported`
+    CHECK(world.kernels() >= 1); // called, and returned `unsupported`
     CHECK(world.whole());
     world.driver.heal();
     world.check_clean();
@@ -295,7 +296,7 @@ TEST_CASE("kernel copies: whatever fails, the tag stays paused and comes back wh
         CHECK(world.whole());
         world.check_clean();
     }
-    World world{soon}; // without a stream for the kernels the copies take the long way
+    World world{soon}; // without a stream for the kernels, the copies use the engines
     (void)world.saver.pause("weights");
     world.before = world.driver.calls(Call::copy_by_kernel);
     REQUIRE(world.driver.inner().stall_copies(50ms).ok());

@@ -1,4 +1,4 @@
-// A lane fills in the order of a stream of its own; nothing that it enqueued is still on its way after a failure.
+// A lane fills in the order of its own stream; after a failure, none of its work is in flight.
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/lane.hpp"
@@ -19,7 +19,7 @@ using namespace memsaver::detail;
 
 using Faulty = FaultyDriver<HostDriver>;
 
-/// Two granules of memory on a machine whose work starts only once somebody waits for it.
+/// Two granules of memory on a machine whose work runs only once it is waited for.
 struct Memory {
     Memory() {
         REQUIRE(extent.create(driver).ok());
@@ -45,7 +45,7 @@ TEST_CASE("Lane: fills every range, and no byte beside them") {
     Ticket ticket =
         lane.fill(std::vector<Range>{memory.range(0, 1), memory.range(100, 50), memory.range(128_KiB - 1, 1)}, 9);
     CHECK(ticket.bytes() == 52);
-    CHECK(memory.count(9) == 0); // late: nobody has waited yet
+    CHECK(memory.count(9) == 0); // late: nothing has waited yet
     CHECK(ticket.wait().ok());
     CHECK(memory.count(9) == 52);
     CHECK(memory.count(1) == 128_KiB - 52);
@@ -97,7 +97,7 @@ TEST_CASE("Lane: whichever call fails, it throws, everything is closed, and no f
         },
         [](Memory& memory, const SweepPoint& point) {
             if (!point.error) return;
-            // The pages could go now: nothing that uses them is left.
+            // The pages could be released now: no work uses them.
             CHECK(memory.extent.unmap().ok());
             CHECK_MESSAGE(memory.driver.inner().violations().empty(), point.text());
         });

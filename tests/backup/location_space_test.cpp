@@ -1,4 +1,4 @@
-// Room is never given out twice, and comes together again.
+// Space is never allocated twice, and adjacent free space is merged.
 #include "memsaver/backup/store.hpp"
 
 #include <doctest/doctest.h>
@@ -25,7 +25,7 @@ TEST_CASE("LocationSpace: neighbours lie side by side in fresh room, and the bes
     CHECK(space.take(40) == 0);
     space.add(5000, 30);
     CHECK(space.take(25) == 5000); // not from the 20 at 1080, which are too few
-    CHECK(space.take(20) == 1080); // exactly
+    CHECK(space.take(20) == 1080); // exact fit
     CHECK(space.take(5) == 5025);
     CHECK(space.take(1) == 0);
 }
@@ -52,7 +52,7 @@ TEST_CASE("LocationSpace: removes a range only if all of it is free, out of the 
     CHECK(space.remove(1000, 50)); // the front
     CHECK(space.remove(1290, 10)); // the back
     CHECK(space.take(50) == 1050);
-    CHECK(space.remove(1200, 90)); // the whole
+    CHECK(space.remove(1200, 90)); // all of it
     CHECK(space.take(1) == 0);
     space.add(7, 7);
     space.clear();
@@ -76,7 +76,7 @@ TEST_CASE("LocationSpace: random operations against a map of bytes") {
             const std::size_t want = 1 + random(40);
             const std::uint64_t at = space.take(want);
             if (at == 0) {
-                std::size_t run = 0; // there was really no room
+                std::size_t run = 0; // there really was no space
                 for (std::size_t b = 1; b <= bytes; ++b) {
                     run = taken[b] != 0 ? 0 : run + 1;
                     REQUIRE(run < want);
@@ -104,7 +104,7 @@ TEST_CASE("LocationSpace: nothing reaches from one room into the next, though th
         space.add(forwards ? 1000 : 1100, 100);
         space.add(forwards ? 1100 : 1000, 100);
         CHECK(space.take(101) == 0);
-        // The tail of the one and the head of the other, free at once.
+        // The tail of one and the head of the other, free at the same time.
         CHECK(space.take(100) == 1000);
         CHECK(space.take(100) == 1100);
         space.give(forwards ? 1060 : 1100, 40);
@@ -112,7 +112,7 @@ TEST_CASE("LocationSpace: nothing reaches from one room into the next, though th
         CHECK(space.take(41) == 0);
         CHECK(!space.remove(1000, 100));
         space.give(1000, 60);
-        CHECK(space.remove(1000, 100)); // each room goes by itself
+        CHECK(space.remove(1000, 100)); // each space is removed separately
         CHECK(!space.remove(1100, 100));
         space.give(1140, 60);
         CHECK(space.take(100) == 1100);

@@ -1,4 +1,4 @@
-// Refresh::once: bytes count as saved only once memory has really gone with all of them saved.
+// Refresh::once: bytes count as saved only once the memory has been released with all of them saved.
 #include "backup/backup_support.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -15,7 +15,7 @@ using namespace test;
 
 namespace {
 
-/// Every place that bytes are saved to once.
+/// Returns every policy that saves once.
 std::vector<NamedPolicy> savers_once() {
     std::vector<NamedPolicy> some;
     for (const NamedPolicy& keeper : keepers()) {
@@ -36,7 +36,7 @@ TEST_CASE_TEMPLATE("once: after a pause that changed nothing all is saved anew",
             MemorySaver saver{machine.driver};
             void* const block = saver.arena("loading", once.policy).allocate(4_MiB);
             write_pattern(machine.driver, block, 4_MiB, 1);
-            if (other_fails) { // bytes of another tag cannot be saved
+            if (other_fails) { // another tag's bytes cannot be saved
                 (void)saver.arena("cold", FileBackup{.directory = "/nonexistent"}).allocate(2_MiB);
             } else {
                 machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
@@ -44,7 +44,7 @@ TEST_CASE_TEMPLATE("once: after a pause that changed nothing all is saved anew",
             CHECK_THROWS_AS((void)saver.pause(), Error);
             machine.driver.heal();
             CHECK(row_of(saver, "loading").state == "active");
-            write_pattern(machine.driver, block, 4_MiB, 2); // it was never away: the program goes on loading
+            write_pattern(machine.driver, block, 4_MiB, 2); // it was never paused: the program continues loading
             CHECK(saver.pause("loading").saved_bytes == 4_MiB);
             (void)saver.resume("loading");
             CHECK(has_pattern(machine.driver, block, 4_MiB, 2));
@@ -87,11 +87,11 @@ TEST_CASE_TEMPLATE("once: a block of which only a part was saved is saved again 
         arena.deallocate(low, already_idle);
         arena.deallocate(high, already_idle);
         void* const block = arena.allocate(4_MiB);
-        REQUIRE(block == low); // it lies in two extents
+        REQUIRE(block == low); // it spans two extents
         REQUIRE(machine.driver.outstanding().handles == 2);
         machine.driver.fail({.call = Call::unmap, .nth = 2});
         CHECK_THROWS_AS((void)saver.pause("weights", {.bytes = Discard{}}), Error);
-        CHECK(saver.pause().saved_bytes == 2_MiB); // the half that is still there
+        CHECK(saver.pause().saved_bytes == 2_MiB); // the half that is still resident
         (void)saver.resume();
         write_pattern(machine.driver, block, 4_MiB, 7); // the new weights
         CHECK(saver.pause().saved_bytes == 4_MiB);

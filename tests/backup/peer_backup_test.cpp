@@ -1,4 +1,4 @@
-// What is special to backups in another device's memory: the room there, who reaches it, and what goes back.
+// Backups in another device's memory: the memory used there, which devices access it, and what is released.
 #include "backup/backup_support.hpp"
 
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::size_t, 4> sizes{1, 70'000, 3_MiB + 17, 70_MiB};
 
-/// Blocks of many sizes full of patterns, in one tag.
+/// Blocks of many sizes filled with patterns, in one tag.
 template <class D>
 struct Blocks {
     Blocks(const D& on, const Arena& arena) : driver{on} {
@@ -80,7 +80,7 @@ TEST_CASE_TEMPLATE("PeerBackup: prepared ahead, saved ahead, streamed back, exch
     CHECK(has_pattern(machine.driver, a.all[3], sizes[3], 4));
     coming.wait();
     a.check();
-    CHECK(peer.driver.calls(Call::create) == created); // all of it was taken by `prepare`
+    CHECK(peer.driver.calls(Call::create) == created); // `prepare` allocated all of it
 }
 
 TEST_CASE_TEMPLATE("PeerBackup: kept bytes can be read and changed while they are away", M, MEMSAVER_TEST_HOSTS) {
@@ -132,7 +132,7 @@ TEST_CASE("PeerBackup: a block that is larger than a handle of the peer's has ro
     const FaultyDriver<HostDriver> other{HostDriver{2_GiB, {.device = 1}}};
     MemorySaver saver{own};
     (void)saver.arena("parked", PeerBackup{other}).allocate(1_GiB + 6_MiB);
-    saver.prepare("parked"); // moves nothing: this test takes no such bytes of the host
+    saver.prepare("parked"); // copies nothing: this test must not use that much host memory
     CHECK(other.handle_bytes() == 1_GiB + 6_MiB);
     CHECK(other.calls(Call::map) == 2);
     CHECK(other.violations().empty());
@@ -234,7 +234,7 @@ TEST_CASE("PeerBackup: each call on either device fails in turn, and no byte is 
                     try {
                         saver->pause("parked");
                         saver->resume("parked");
-                    } catch (const Error&) { // the next round goes on
+                    } catch (const Error&) { // the next round continues
                     }
                 }
                 failing.heal();

@@ -1,4 +1,4 @@
-// How bytes are cut up: at cells, and nowhere else, and always the same way.
+// How bytes are split into pieces: only at cells, and deterministically.
 #include "memsaver/backup/pieces.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// Copies to and from pinned pages: ready or not, refused or failing, watched and followed.
+// Copies to and from pinned pages: ready or not, refused or failing, observed and followed.
 #include "backup/transfer_support.hpp"
 
 namespace backup_pinned_transfer_test {
@@ -42,7 +42,7 @@ TEST_CASE("PinnedTransfer: out while pages are pinned, and back with nothing lef
     auto out = s.make(Direction::out, nullptr, done.sink());
     out->start();
     CHECK(out->wait().ok());
-    CHECK(out->wait().ok()); // the same answer
+    CHECK(out->wait().ok()); // the same result
     bool passed = false;
     CHECK(out->query(passed).ok());
     CHECK(passed);
@@ -120,7 +120,7 @@ TEST_CASE("PinnedTransfer: an observer sees every byte, and may refuse") {
         auto refused = s.make(direction, &refusing);
         refused->start();
         CHECK_THROWS_AS((void)refused->wait(), std::runtime_error);
-        CHECK_THROWS_AS((void)refused->wait(), std::runtime_error); // the same answer
+        CHECK_THROWS_AS((void)refused->wait(), std::runtime_error); // the same result
         if (direction == Direction::in) CHECK(!refused->follow({}, {s.memory.address(), bytes}).ok());
     }
     Watching again;
@@ -148,7 +148,7 @@ TEST_CASE("PinnedTransfer: an observer sees what has passed while the rest is st
                 if (copies == 0) copies = driver_.calls(Call::copy_to_host) - before_;
             }
             void restoring(const Unit&, const std::byte*) override {}
-            std::uint64_t copies = 0; ///< enqueued by the time of the first piece
+            std::uint64_t copies = 0; ///< enqueued when the first piece is observed
 
         private:
             Faulty driver_;
@@ -196,7 +196,7 @@ TEST_CASE("PinnedTransfer: a failure in the middle waits for what was enqueued, 
             s.driver.heal();
             CHECK(!out->wait().ok());
             out.reset();
-            s.region.reset(); // pages that a copy under way still needs: a fault on a late machine
+            s.region.reset(); // pages that a copy in flight still needs: a fault on a machine that runs work late
             CHECK(s.driver.drain().ok());
             for (const std::string& text : s.driver.inner().violations()) FAIL_CHECK(text);
         }
@@ -227,7 +227,7 @@ TEST_CASE(
         CHECK(s.region->release().code == Failure::injected_code);
         CHECK(s.driver.host_bytes() == s.region->bytes());
         s.driver.heal();
-        CHECK(s.region->release().ok()); // what comes late came before
+        CHECK(s.region->release().ok()); // late copies ran before
         CHECK(s.driver.host_bytes() + s.driver.pinned_bytes() == 0);
         CHECK(s.driver.drain().ok());
     }

@@ -1,4 +1,4 @@
-// Progress adds up, and swallows what its sink throws.
+// Progress adds up, and ignores exceptions of its sink.
 #include "memsaver/backup/ticket.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// A slot that could not give everything back is kept, and closed again.
+// A slot that could not free everything is kept, and closed again.
 #include "memsaver/backup/retired_slots.hpp"
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@ namespace backup_retired_slots_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-/// Its `close` fails a few times.
+/// `close` fails a few times.
 class Stubborn final : public AnySlot {
 public:
     Stubborn(int failures, int& alive) : failures_{failures}, alive_{alive} { ++alive_; }
@@ -59,7 +59,7 @@ TEST_CASE("RetiredSlots: keeps what cannot be closed until it can") {
         CHECK(!slots.retry().ok());
         CHECK(alive == 1);
     }
-    CHECK(alive == 0); // its end is theirs
+    CHECK(alive == 0); // they end it
 }
 
 } // namespace backup_retired_slots_test

@@ -1,4 +1,4 @@
-// Copies through a few pinned buffers, to and from any place that keeps bytes.
+// Copies through a few pinned buffers, to and from any store.
 #include "backup/transfer_support.hpp"
 #include "support/machines.hpp"
 
@@ -13,7 +13,7 @@ using namespace transfer_test;
 
 namespace {
 
-/// Rows of whole multiples of the alignment; fails when told to.
+/// Stores multiples of the alignment; fails on request.
 class Shelf final : public ByteStore {
 public:
     static constexpr std::size_t page = 4096;
@@ -47,7 +47,7 @@ struct Setup {
         : driver{late_machine()}, memory{driver, bytes}, ring{std::make_shared<Ring>(driver, limit, threads, 32_MiB)} {
         memory.write(1);
     }
-    /// Odd blocks, each at a page of its own, with holes.
+    /// Odd blocks, each on its own page, with holes.
     std::vector<Piece> pieces() const {
         std::vector<Unit> units;
         std::uint64_t location = 4096;
@@ -78,7 +78,7 @@ struct Setup {
     std::shared_ptr<Ring> ring;
 };
 
-/// Tasks that somebody runs, or nobody yet.
+/// Runs tasks on request.
 class Engine final : public Executor {
 public:
     void submit(std::function<void()> task) override { tasks.push_back(std::move(task)); }
@@ -178,7 +178,7 @@ TEST_CASE("RingTransfer: a range can be followed while the rest is still to come
         CHECK(in->follow({}, {s.memory.address() + bytes - 100, 100}).ok());
         followed = true;
     }};
-    CHECK(!followed); // nobody has run the tasks
+    CHECK(!followed); // no task has run yet
     bool done = true;
     CHECK(in->query(done).ok());
     CHECK(!done);
@@ -268,7 +268,7 @@ TEST_CASE("RingTransfer: an error says whose bytes, how many and where") {
 }
 
 TEST_CASE("Ring: a buffer that cannot be given back is used again, or tried again") {
-    Setup s{8_MiB, 1}; // one pair: another thread's would be there once that has moved bytes
+    Setup s{8_MiB, 1}; // one pair: another thread's would exist once that thread has copied bytes
     CHECK(s.move(Direction::out).ok());
     const std::size_t held = s.driver.pinned_bytes();
     s.driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
@@ -317,7 +317,7 @@ TEST_CASE("RingTransfer: buffers that copies may still reach are neither used ag
             std::fill(s.shelf.bytes_.begin(), s.shelf.bytes_.end(), std::byte{0});
             CHECK(s.move(Direction::in).ok());
             CHECK(s.driver.drain().ok());
-            CHECK(test::all_are(s.driver, s.memory.pointer(), bytes, 0)); // and not what went out so late
+            CHECK(test::all_are(s.driver, s.memory.pointer(), bytes, 0)); // not the late outgoing bytes
         } else {
             CHECK(s.ring->clear().ok());
             CHECK(s.driver.host_bytes() + s.driver.pinned_bytes() == 0);
@@ -329,13 +329,13 @@ TEST_CASE("RingTransfer: buffers that copies may still reach are neither used ag
 TEST_CASE("RingTransfer: who follows what nobody has begun does the work: the executor's threads may all be waiting") {
     const Setup s;
     REQUIRE(s.move(Direction::out).ok());
-    const auto engine = std::make_shared<Engine>(); // runs nothing by itself
+    const auto engine = std::make_shared<Engine>(); // runs nothing on its own
     const auto transfer = s.make(Direction::in, nullptr, {}, {.threads = 2, .executor = engine});
     s.memory.write(2);
     transfer->start();
     CHECK(transfer->follow({}, Range{s.memory.address(), bytes}).ok());
     CHECK(s.memory.has(1));
-    for (const auto& task : engine->tasks) task(); // come late, and find nothing to do
+    for (const auto& task : engine->tasks) task(); // run late, and find nothing to do
     CHECK(transfer->wait().ok());
 }
 

@@ -1,4 +1,4 @@
-// Memory that a slot can fill, on a machine whose work starts only once somebody waits for it.
+// Memory that a slot can fill, on a machine whose work runs only once it is waited for.
 #pragma once
 
 #include "memsaver/arena/pages.hpp"
@@ -33,7 +33,7 @@ struct Memory {
     [[nodiscard]] std::size_t count(unsigned char byte) const {
         return static_cast<std::size_t>(std::count(data(), data() + bytes, byte));
     }
-    /// All of it, as two extents that lie side by side; nobody may ask for the blocks.
+    /// All of it, as two adjacent extents; the blocks must not be queried.
     [[nodiscard]] LiveSet live() const {
         return {{{addresses.get().address, bytes / 2}, {addresses.get().address + bytes / 2, bytes / 2}}, [] {
                     FAIL_CHECK("asked for the blocks");

@@ -1,4 +1,4 @@
-// The slot's books, over a place that only notes what it is told.
+// The slot's bookkeeping, with a store that only records its calls.
 #include "memsaver/backup/store.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 
@@ -17,7 +17,7 @@ namespace backup_stored_slot_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-/// A transfer that is done at once, or fails.
+/// A transfer that completes or fails at once.
 class Done final : public Ticket::Work {
 public:
     explicit Done(Status status) : status_{status} {}
@@ -32,7 +32,7 @@ private:
     Status status_;
 };
 
-/// Has room for anything from location 4096 on.
+/// Has unlimited space from location 4096 on.
 struct Place final : BackupStore {
     std::vector<Unit> saved, restored, prepared, compared, changed;
     std::vector<std::uint64_t> discarded;
@@ -153,7 +153,7 @@ TEST_CASE("StoredSlot: once saves what is new, or invalid, or was not saved in t
     CHECK(f.place->clears == 0); // it is needed for the next pause
     REQUIRE(f.save().ok());
     CHECK(f.place->saved.empty());
-    CHECK(f.place->compared.empty()); // not asked for
+    CHECK(f.place->compared.empty()); // not requested
     f.blocks.push_back({base + 4096, 256, 3});
     f.place->status = {StatusKind::other, 1, "failed"};
     CHECK_FALSE(f.save().ok());
@@ -180,7 +180,7 @@ TEST_CASE("StoredSlot: what is not retained goes when it has been resumed") {
     Fixture f{{.retain = false}};
     REQUIRE(f.save().ok());
     REQUIRE(f.restore().ok());
-    CHECK(f.place->clears == 0); // a resume may yet fail, and be repeated
+    CHECK(f.place->clears == 0); // a resume may still fail, and be repeated
     CHECK(f.slot.resumed().ok());
     CHECK(f.place->clears == 1);
     CHECK(f.slot.backed_up_bytes() == 0);
@@ -211,7 +211,7 @@ TEST_CASE("StoredSlot: what could not be given back is told, when it was resumed
         f.place->held = {};
         CHECK(f.slot.resumed().ok());
         CHECK(f.slot.close().ok());
-        f.slot.forget(1); // gone already
+        f.slot.forget(1); // already gone
     }
 }
 
@@ -221,7 +221,7 @@ TEST_CASE(
     REQUIRE(f.save().ok());
     f.slot.forget(1);
     f.slot.forget(1);
-    CHECK(f.place->discarded.empty()); // who forgets holds locks of the arena
+    CHECK(f.place->discarded.empty()); // the caller of forget holds locks of the arena
     CHECK(f.slot.backed_up_bytes() == 256);
     f.slot.forget(99); // never seen
     f.blocks.erase(f.blocks.begin());
@@ -231,12 +231,12 @@ TEST_CASE(
         f.slot.forget(2);
         CHECK(f.place->discarded.size() == 1);
         CHECK(saving.wait().ok());
-        CHECK(f.slot.backed_up_bytes() == 0); // saved, but nobody's
+        CHECK(f.slot.backed_up_bytes() == 0); // saved, but owned by no block
     }
     f.blocks = {{base, 512, 3}};
     REQUIRE(f.save().ok());
     CHECK(f.place->discarded.size() == 2);
-    CHECK(f.place->room == 768); // in the room of those that went
+    CHECK(f.place->room == 768); // in the space of the freed ones
 }
 
 TEST_CASE("StoredSlot: prepare gives places, and saves nothing") {
@@ -261,7 +261,7 @@ TEST_CASE("StoredSlot: a view is of the part that is asked for") {
 
 TEST_CASE("StoredSlot: bytes of a block that is away are changed in its place") {
     Fixture f;
-    CHECK_THROWS_AS(f.slot.write(f.blocks[0], 0, nullptr, 1), Misuse); // nothing is kept of it
+    CHECK_THROWS_AS(f.slot.write(f.blocks[0], 0, nullptr, 1), Misuse); // it has no backup
     REQUIRE(f.save().ok());
     f.slot.write(f.blocks[0], 10, nullptr, 20);
     REQUIRE(f.place->changed.size() == 1);

@@ -1,4 +1,4 @@
-// A ticket waits for its work when it dies, once it is the only one to know of it.
+// A ticket waits for its work in its destructor, if it is the last owner.
 #include "memsaver/backup/ticket.hpp"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ using namespace memsaver::detail;
 static_assert(!std::is_copy_constructible_v<Ticket>);
 static_assert(std::is_nothrow_move_constructible_v<Ticket> && std::is_nothrow_move_assignable_v<Ticket>);
 
-/// What happened to a piece of work.
+/// The calls on a piece of work.
 struct Log {
     int waits = 0;
     int queries = 0;

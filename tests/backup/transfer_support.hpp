@@ -1,4 +1,4 @@
-// Device memory with bytes in it, for transfers without any arena.
+// Device memory with bytes in it, for transfers without an arena.
 #pragma once
 
 #include "memsaver/backup/backup.hpp"
@@ -55,7 +55,7 @@ inline void check_clean(const Faulty& driver) {
     for (const std::string& text : driver.inner().violations()) FAIL_CHECK(text);
 }
 
-/// Adds up what passes, and throws when told to.
+/// Sums up the observed bytes, and throws on request.
 class Watching final : public PieceObserver {
 public:
     void saved(const Unit& unit, const std::byte* bytes) override { see(unit, bytes); }
@@ -64,7 +64,7 @@ public:
     std::atomic<std::size_t> seen_bytes{0};
     std::atomic<bool> right{true};
     std::size_t throw_at = 0; ///< the n-th unit
-    Address base = 0;         ///< of the pattern with the seed 1
+    Address base = 0;         ///< of the pattern with seed 1
     std::vector<unsigned char> expected;
 
 private:
@@ -79,7 +79,7 @@ private:
     std::atomic<std::size_t> units_{0};
 };
 
-/// Bytes done, the most that was told.
+/// Records the largest reported number of bytes.
 class Done {
 public:
     [[nodiscard]] ProgressSink sink() {

@@ -1,4 +1,4 @@
-// Bytes that are not what was saved do not come back; once they are right again, they do.
+// Bytes that differ from the saved ones are not restored; once they are correct again, they are.
 #include "backup/backup_support.hpp"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@ using namespace test;
 
 namespace {
 
-/// Turns one kept byte over, wherever it lies; once more puts it right.
+/// Flips a bit of one kept byte, wherever it is; a second call restores it.
 template <class D>
 class Corruption {
 public:
@@ -23,7 +23,7 @@ public:
             *byte ^= std::byte{0x40};
             return;
         }
-        // The file may be one for direct access: through the page cache under a name of the process's own.
+        // The file may be opened for direct access: go through the page cache by a name under /proc.
         const std::string name = "/proc/self/fd/" + std::to_string(watch_.descriptor());
         const int file = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
         REQUIRE(file >= 0);
@@ -32,7 +32,7 @@ public:
         std::vector<unsigned char> page(4096);
         for (off_t offset = 0; offset < end && !found; offset += 4096) {
             REQUIRE(::pread(file, page.data(), page.size(), offset) == 4096);
-            // The page that begins as the block does, right or wrong.
+            // The page that begins as the block does, correct or not.
             if (page[0] != static_cast<unsigned char>(*view.data()) || !is_first(page)) continue;
             page[0] ^= 0x40U;
             REQUIRE(::pwrite(file, page.data(), page.size(), offset) == 4096);
@@ -42,7 +42,7 @@ public:
         REQUIRE(::close(file) == 0);
         CHECK(found);
     }
-    std::vector<unsigned char> expected; // the first bytes of the block that is looked for
+    std::vector<unsigned char> expected; // the first bytes of the block to find
 
 private:
     bool is_first(const std::vector<unsigned char>& page) const {
@@ -61,7 +61,7 @@ TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they a
     for (const auto& keeper : keepers()) {
         const std::string which = keeper.name;
         if (which.find("verified") == std::string::npos) continue;
-        if (which.find("compressed") != std::string::npos) continue; // compressed_test.cpp
+        if (which.find("compressed") != std::string::npos) continue; // see compressed_test.cpp
         CAPTURE(keeper.name);
         const bool in_file = which.find("file") != std::string::npos;
         const Checked<M> machine;
@@ -93,12 +93,12 @@ TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they a
             CHECK(row_of(saver, "weights").state == "paused");
             corruption.turn(block, in_file);
         }
-        CHECK(row_of(saver, "other").state == "active"); // it came before
+        CHECK(row_of(saver, "other").state == "active"); // it was resumed before
         CHECK(has_pattern(machine.driver, other, 1_MiB, 3));
         (void)saver.resume("weights");
         CHECK(has_pattern(machine.driver, small, 6912, 1));
         CHECK(has_pattern(machine.driver, large, 9_MiB + 1, 2));
-        // Fresh bytes have fresh sums.
+        // New bytes have new checksums.
         write_pattern(machine.driver, large, 9_MiB + 1, 4);
         (void)saver.pause("weights");
         (void)saver.resume("weights");
@@ -135,7 +135,7 @@ TEST_CASE("Verified: a write that failed does not hide damage done to what was s
 
 namespace {
 
-/// Verified<>, whose checksums the test can count.
+/// Verified<> with a count of its checksums.
 template <class P>
 struct Counted {
     P policy{};
@@ -146,7 +146,7 @@ struct Counted {
     friend bool operator==(const Counted&, const Counted&) = default;
 };
 
-/// Many blocks come and go; the bytes of those that are there come back. Answers the most checksums there ever were.
+/// Allocates and frees many blocks; the bytes of the live ones are restored. Returns the largest number of checksums.
 template <class M, class P>
 std::size_t most_checksums(const Counted<P>& policy, int cycles) {
     const Checked<M> machine;
@@ -186,7 +186,7 @@ std::size_t most_checksums(const Counted<P>& policy, int cycles) {
 
 TEST_CASE("Verified: checksums go with what they are of") {
     HostBackup given_back{.retain = false, .threads = 1};
-    for (const int cycles : {20, 200}) { // a block, at most, has a piece on each side of two borders
+    for (const int cycles : {20, 200}) { // a block has at most one piece on each side of two boundaries
         CHECK(most_checksums<HostMachine2G>(Counted<HostBackup>{{.threads = 1}}, cycles) <= 36);
         CHECK(most_checksums<HostMachine2G>(Counted<HostBackup>{given_back}, cycles) <= 36);
         CHECK(most_checksums<HostMachine2G>(Counted<HostBackup>{pageable({.threads = 1})}, cycles) <= 36);
@@ -194,7 +194,7 @@ TEST_CASE("Verified: checksums go with what they are of") {
     }
 }
 
-TEST_CASE("Verified: without it, what differs comes back unseen") { // so the test above can fail
+TEST_CASE("Verified: without it, what differs comes back unseen") { // proves that the test above can fail
     using M = HostMachine2G;
     const Checked<M> machine;
     const FileWatch watch{machine.driver};

@@ -1,7 +1,6 @@
-// The C interface as a program in C meets it: c_test host | gpu | host_gpu | stub <a libcuda that fails as it is told>.
-// host_gpu: what is found as libcuda.so.1 is host memory.
-// Ends with 0 if all is as it should be, 1 if not, 77 where it cannot run.
-#define _GNU_SOURCE // memfd's names under /proc
+// Tests the C interface from a program in C: c_test host | gpu | host_gpu | stub <a libcuda that fails on request>.
+// host_gpu: libcuda.so.1 is implemented in host memory. Returns 0 on success, 1 on failure, 77 if it cannot run.
+#define _GNU_SOURCE // for memfd's names under /proc
 #include <memsaver/c.h>
 
 #include <dirent.h>
@@ -39,7 +38,7 @@ static void is(int line, const char* call, memsaver_result result, memsaver_resu
 #define IS(wanted, call) is(__LINE__, #call, call, wanted)
 #define OK(call) IS(MEMSAVER_OK, call)
 
-/// A misuse, and what its text says of it.
+/// Expects a misuse whose message contains `text`.
 static void misuses(int line, const char* call, memsaver_result result, const char* text) {
     is(line, call, result, MEMSAVER_MISUSE);
     if (strstr(memsaver_last_error(), text) != NULL) return;
@@ -49,7 +48,7 @@ static void misuses(int line, const char* call, memsaver_result result, const ch
 
 #define MISUSE(call, text) misuses(__LINE__, #call, call, text)
 
-// --- The machine: host memory that the CPU reaches, or a GPU by its driver ---
+// --- The machine: host memory accessible to the CPU, or a GPU through its driver ---
 
 static int (*copy_in)(unsigned long long to, const void* from, size_t bytes);
 static int (*copy_out)(void* to, unsigned long long from, size_t bytes);
@@ -143,7 +142,7 @@ static void test_pause_and_resume(void) {
     CHECK(reads(weights, 7, 5 * MIB));
     OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
 
-    // This once: not kept, and not brought back.
+    // For one pause: neither saved nor restored.
     memsaver_policy discard = MEMSAVER_POLICY_INIT;
     memsaver_pause_options pausing = MEMSAVER_PAUSE_OPTIONS_INIT;
     pausing.bytes = &discard;
@@ -159,14 +158,14 @@ static void test_pause_and_resume(void) {
     resuming.bytes = &keep;
     MISUSE(memsaver_resume(saver, names, 1, &resuming, NULL), "");
 
-    // What is kept goes.
+    // Drops the backup.
     put(weights, 8, 5 * MIB);
     OK(memsaver_pause(saver, names, 1, NULL, NULL));
     OK(memsaver_forget_backup(saver, names, 1));
     OK(memsaver_resume(saver, names, 1, NULL, &report));
     CHECK(report.restored_bytes == 0);
 
-    // No list is every tag, an empty list is none, a prefix is what lies under it.
+    // No list means every tag, an empty list none, a prefix all tags under it.
     OK(memsaver_pause(saver, names, 0, NULL, &report));
     CHECK(report.released_bytes == 0);
     const char* under[] = {"kv_"};
@@ -174,7 +173,7 @@ static void test_pause_and_resume(void) {
     CHECK(report.released_bytes >= 8 * MIB && report.released_bytes < 13 * MIB);
     OK(memsaver_resume(saver, under, MEMSAVER_UNDER, NULL, NULL));
 
-    // A free in every way, also while paused; what nobody uses goes with a trim.
+    // Frees in every way, also while paused; a trim releases unused pages.
     OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
     OK(memsaver_deallocate(saver, cache));
     OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
@@ -188,7 +187,7 @@ static void test_pause_and_resume(void) {
     OK(memsaver_trim(saver, NULL, 0, NULL, &report));
     CHECK(report.released_bytes >= 5 * MIB);
 
-    // The end of a tag.
+    // Drops a tag.
     OK(memsaver_drop(saver, names, 1));
     MISUSE(memsaver_pause(saver, names, 1, NULL, NULL), "weights");
     const char* near[] = {"kv_cahce"};
@@ -230,7 +229,7 @@ static void test_exchange(void) {
     OK(memsaver_pause(saver, a, 1, NULL, NULL));
     void* second = kept_block(saver, b[0], size, 5);
 
-    // There and back: pages pass, and the bytes of both are right.
+    // Exchanges back and forth: pages are handed over, and the bytes of both are correct.
     memsaver_report report = MEMSAVER_REPORT_INIT;
     for (int round = 0; round < 2; ++round) {
         OK(memsaver_exchange(saver, b, 1, a, 1, NULL, &report));
@@ -243,7 +242,7 @@ static void test_exchange(void) {
         CHECK(usage_of(saver, a[0]).mapped_bytes == 0 && reads(second, 5, size));
     }
 
-    // Options of both sides: other bytes this once, and what to wait for.
+    // Options of both sides: other bytes for one exchange, and the order.
     memsaver_policy policies[] = {MEMSAVER_POLICY_INIT, MEMSAVER_POLICY_INIT, MEMSAVER_POLICY_INIT};
     policies[1].kind = MEMSAVER_ZERO;
     policies[2].kind = MEMSAVER_HOST_BACKUP;
@@ -269,7 +268,7 @@ static void test_exchange(void) {
     CHECK(report.saved_bytes == size && report.restored_bytes == 0);
     put(first, 3, size);
 
-    // A list without names: what is left is a pause, a resume, nothing.
+    // With an empty list, an exchange is only a pause, only a resume, or a no-op.
     OK(memsaver_exchange(saver, a, 1, none, 0, NULL, &report));
     CHECK(report.handed_bytes == 0 && report.released_bytes >= size && report.saved_bytes == size);
     OK(memsaver_exchange(saver, none, 0, under, MEMSAVER_UNDER, NULL, &report));
@@ -277,7 +276,7 @@ static void test_exchange(void) {
     OK(memsaver_exchange(saver, none, 0, NULL, 0, NULL, &report));
     CHECK(report.mapped_bytes == 0 && report.released_bytes == 0);
 
-    // What cannot be meant changes nothing.
+    // Invalid arguments change nothing.
     OK(memsaver_pause(saver, a, 1, NULL, NULL));
     MISUSE(memsaver_exchange(saver, a, 1, a, 1, NULL, NULL), "tag \"lora/a\" is to go and to come");
     memsaver_error error = MEMSAVER_ERROR_INIT;
@@ -346,7 +345,7 @@ static void test_write_backup(void) {
     OK(memsaver_read_backup(saver, block + offset, sizeof kept, kept));
     CHECK(memcmp(kept, fresh, sizeof fresh) == 0);
 
-    // What cannot be meant changes nothing.
+    // Invalid arguments change nothing.
     memset(fresh, 1, sizeof fresh);
     MISUSE(memsaver_write_backup(saver, block, fresh, 0), "nothing to write");
     MISUSE(memsaver_write_backup(saver, block, NULL, 1), "memsaver_write_backup: where from is null");
@@ -367,7 +366,7 @@ static void test_write_backup(void) {
     unsigned char* all = malloc(size);
     memset(all, 6, size);
     OK(memsaver_write_backup(saver, block, all, size));
-    free(all); // it was copied
+    free(all); // the bytes were copied
     OK(memsaver_resume(saver, names, 1, NULL, NULL));
     CHECK(reads(block, 6, size));
 
@@ -419,7 +418,7 @@ static void test_arenas(void) {
     OK(memsaver_arena_deallocate_on(arena, a, NULL));
     OK(memsaver_arena_deallocate_idle(arena, b));
     MISUSE(memsaver_arena_deallocate(arena, b), "tag");
-    MISUSE(memsaver_arena_allocate(arena, 65 * MIB, 0, &a), "tag"); // beyond its capacity
+    MISUSE(memsaver_arena_allocate(arena, 65 * MIB, 0, &a), "tag"); // exceeds its capacity
     CHECK(a == NULL);
     const char* names[] = {"tag"};
     OK(memsaver_set_capacity(saver, names, 1, 80 * MIB));
@@ -475,12 +474,12 @@ static void test_torch(void) {
     MISUSE(memsaver_torch_pop(), "pushed no arena");
     CHECK(memsaver_torch_allocate(1000, 0, NULL) == NULL);
     int mine = 0;
-    memsaver_torch_free(&mine, 4, 0, NULL); // not ours
-    memsaver_torch_free(a, 1000, 0, NULL);  // outside of any push
+    memsaver_torch_free(&mine, 4, 0, NULL); // foreign pointer
+    memsaver_torch_free(a, 1000, 0, NULL);  // outside any region
     CHECK(blocks_of(inner) == 0);
     memsaver_torch_free(a, 1000, 0, NULL); // twice
 
-    // What was freed late, after its tag had gone, does not free what has the address now.
+    // A late free, after its tag was dropped, does not free a new block at the same address.
     const char* names[] = {"outer"};
     OK(memsaver_drop(saver, names, 1));
     memsaver_usage usage = MEMSAVER_USAGE_INIT;
@@ -495,7 +494,7 @@ static void test_torch(void) {
     CHECK(blocks_of(outer) == 1);
     memsaver_release_arena(outer);
     memsaver_release_arena(inner);
-    memsaver_destroy(saver); // before the last tensor
+    memsaver_destroy(saver); // before the last tensor is freed
     memsaver_torch_free(c, 1000, 0, NULL);
 }
 
@@ -553,7 +552,7 @@ static void test_policies(void) {
         memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
         options.policy = &policies[i];
         const memsaver_result result = memsaver_make_tag(saver, name, &options);
-        if (policies[i].verified && result == MEMSAVER_UNAVAILABLE) continue; // a library without xxHash
+        if (policies[i].verified && result == MEMSAVER_UNAVAILABLE) continue; // the library was built without xxHash
         OK(result);
         void* block = NULL;
         OK(memsaver_allocate(saver, name, 3 * MIB, 0, &block));
@@ -585,12 +584,12 @@ static void test_policies(void) {
         OK(memsaver_resume(saver, names, 1, NULL, NULL));
         CHECK(reads(block, 43, MIB));
     }
-    OK(memsaver_prepare(saver, NULL, 0)); // those that keep nothing are not concerned
+    OK(memsaver_prepare(saver, NULL, 0)); // skips tags that keep nothing
     OK(memsaver_invalidate(saver, NULL, 0));
     OK(memsaver_close(saver));
     memsaver_destroy(saver);
 
-    memsaver_options options = options_of_machine; // what a tag gets that names none
+    memsaver_options options = options_of_machine; // the default policy of new tags
     options.default_policy = &policies[1];
     OK(memsaver_create(&options, &saver));
     void* block = NULL;
@@ -601,7 +600,7 @@ static void test_policies(void) {
     CHECK(reads(block, 0, MIB));
     memsaver_destroy(saver);
 
-    options.new_tags = MEMSAVER_NEW_TAGS_WITH_POLICY; // which a default is not
+    options.new_tags = MEMSAVER_NEW_TAGS_WITH_POLICY; // a default policy does not count
     OK(memsaver_create(&options, &saver));
     memsaver_arena_options named = MEMSAVER_ARENA_OPTIONS_INIT;
     named.policy = &policies[1];
@@ -645,12 +644,13 @@ static void test_compressed(void) {
             memsaver_usage usage = MEMSAVER_USAGE_INIT;
             OK(memsaver_get_usage(saver, &names[i], 1, &usage));
             CHECK(usage.mapped_bytes == 0 && usage.backed_up_bytes > 0);
-            CHECK(usage.backed_up_bytes < (copy_in == NULL ? 4 : 8) * MIB); // a GPU's codec keeps half of each number
+            // A GPU's codec compresses each number to half.
+            CHECK(usage.backed_up_bytes < (copy_in == NULL ? 4 : 8) * MIB);
             OK(memsaver_resume(saver, &names[i], 1, NULL, NULL));
             CHECK(reads(block, 42, 8 * MIB));
         }
     }
-    coded.kind = MEMSAVER_ZERO; // which has no use for it
+    coded.kind = MEMSAVER_ZERO; // ignores `compressed`
     OK(memsaver_make_tag(saver, "zero", &options));
     OK(memsaver_close(saver));
     memsaver_destroy(saver);
@@ -719,7 +719,7 @@ static void test_switched_off(void) {
     OK(memsaver_exchange(saver, tag, 1, names, 0, NULL, NULL));
     MISUSE(memsaver_exchange(saver, tag, 1, names, 1, NULL, NULL), "unknown");
     CHECK(reads(block, 9, 1000));
-    OK(memsaver_write_backup(saver, (char*)block + 10, "\5\5", 2)); // the memory itself
+    OK(memsaver_write_backup(saver, (char*)block + 10, "\5\5", 2)); // writes to the memory itself
     CHECK(reads(block, 9, 10) && reads((char*)block + 10, 5, 2) && reads((char*)block + 12, 9, 988));
     MISUSE(memsaver_write_backup(saver, (char*)block + 999, "\5\5", 2), "tag \"tag\"");
     memsaver_use* use = NULL;
@@ -738,7 +738,7 @@ static void test_switched_off(void) {
     memsaver_destroy(saver);
 }
 
-// --- Bytes on their way, files, uses, elastic memory ---
+// --- Arrivals, files, uses, elastic memory ---
 
 static void test_arrivals(void) {
     memsaver_saver* saver = made();
@@ -760,7 +760,7 @@ static void test_arrivals(void) {
         memsaver_use_options here = MEMSAVER_USE_OPTIONS_INIT;
         here.await_bytes = false;
         memsaver_use* use = NULL;
-        OK(memsaver_begin_use(saver, names, 1, &here, &use)); // or they may be evicted
+        OK(memsaver_begin_use(saver, names, 1, &here, &use)); // otherwise they may be evicted
         OK(memsaver_gate_before(gate, NULL));
         OK(memsaver_arrival_before_range(coming, NULL, weights, 1000));
         OK(memsaver_arrival_before(coming, NULL));
@@ -777,7 +777,7 @@ static void test_arrivals(void) {
         memsaver_end_arrival(coming);
     }
 
-    // Nothing is brought this once; the end waits.
+    // Restores no bytes this time; ending it waits.
     memsaver_policy zero = MEMSAVER_POLICY_INIT;
     zero.kind = MEMSAVER_ZERO;
     memsaver_resume_options resuming = MEMSAVER_RESUME_OPTIONS_INIT;
@@ -789,7 +789,7 @@ static void test_arrivals(void) {
     memsaver_end_arrival(coming);
     CHECK(reads(weights, 0, size));
 
-    // Saved ahead.
+    // Saves ahead.
     memsaver_policy once = MEMSAVER_POLICY_INIT;
     once.kind = MEMSAVER_HOST_BACKUP;
     once.refresh = MEMSAVER_ONCE;
@@ -812,7 +812,7 @@ static void test_arrivals(void) {
     OK(memsaver_resume(saver, ahead, 1, NULL, NULL));
     CHECK(reads(block, 4, size));
 
-    // What cannot be meant.
+    // Invalid arguments.
     OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
     options.first_count = 1;
     first[0] = block;
@@ -885,7 +885,7 @@ static void test_load(void) {
     OK(memsaver_resume(saver, names, 1, NULL, &report));
     CHECK(report.restored_bytes == 2 * MIB && reads(block, 6, 2 * MIB));
 
-    // What changed is kept from then on.
+    // Changed bytes are kept from then on.
     put(block + MIB, 9, 5000);
     OK(memsaver_invalidate_range(saver, block + MIB, 5000));
     OK(memsaver_pause(saver, names, 1, NULL, &report));
@@ -893,7 +893,7 @@ static void test_load(void) {
     OK(memsaver_resume(saver, names, 1, NULL, NULL));
     CHECK(reads(block, 6, MIB) && reads(block + MIB, 9, 5000) && reads(block + MIB + 5000, 6, MIB - 5000));
 
-    // A file that is not what it was.
+    // A file that has changed.
     OK(memsaver_pause(saver, names, 1, NULL, NULL));
     write_file(path, 6, 100);
     IS(MEMSAVER_SOURCE_CHANGED, memsaver_resume(saver, names, 1, NULL, NULL));
@@ -956,7 +956,7 @@ static void test_uses(void) {
     CHECK(count == 0);
     memsaver_end_use(use);
 
-    // What is idle can be had.
+    // Idle memory is available.
     memsaver_reclaimed got = MEMSAVER_RECLAIMED_INIT;
     char* text = NULL;
     OK(memsaver_set_evictable(saver, cache, 1, false));
@@ -975,7 +975,7 @@ static void test_uses(void) {
     CHECK(json != NULL && strstr(json, "\"evictable\":true,\"priority\":-3") != NULL);
     memsaver_free_text(json);
 
-    // What cannot be meant.
+    // Invalid arguments.
     const char* unknown[] = {"b"};
     use = (memsaver_use*)&saver;
     MISUSE(memsaver_begin_use(saver, unknown, 1, NULL, &use), "unknown tag \"b\"");
@@ -1007,7 +1007,7 @@ static void test_uses(void) {
     memsaver_end_use(NULL);
 }
 
-/// More tags than there is room.
+/// More tags than fit.
 static void test_uses_without_room(void) {
     memsaver_options options = options_of_machine;
     options.host_capacity = 64 * MIB;
@@ -1031,7 +1031,7 @@ static void test_uses_without_room(void) {
     memsaver_destroy(saver);
 }
 
-/// What is idle goes as memory is taken.
+/// Allocations evict idle tags.
 static void test_pressure(void) {
     memsaver_options options = options_of_machine;
     options.host_capacity = 64 * MIB;
@@ -1094,7 +1094,7 @@ static void test_elastic(void) {
     OK(memsaver_get_elastic_info(owner.elastic, &info));
     CHECK(info.committed_bytes == 4 * MIB && info.data == data);
 
-    // Its owner is asked.
+    // Calls the reclaim function of the range's owner.
     memsaver_reclaimed got = MEMSAVER_RECLAIMED_INIT;
     OK(memsaver_reclaim(saver, 32 * MIB, NULL, &got, NULL));
     CHECK(owner.asked != 0 && owner.asked <= 32 * MIB && got.elastic_bytes == 2 * MIB);
@@ -1173,12 +1173,12 @@ static void test_hooks(void) {
         CHECK((noted[moment].released >= 3 * MIB) == (moment == MEMSAVER_AFTER_PAUSE));
     }
 
-    // One that refuses; one that fails when it is done; one that does what it must not.
+    // One hook that refuses; one that fails after the pause; one that makes a forbidden call.
     memsaver_report report = MEMSAVER_REPORT_INIT;
     noted[MEMSAVER_BEFORE_PAUSE].answer = 17;
     IS(MEMSAVER_HOOK_FAILED, memsaver_pause(saver, NULL, 0, NULL, &report));
     CHECK(strstr(memsaver_last_error(), "before a pause returned 17") != NULL && report.released_bytes == 0);
-    put(block, 1, MIB); // still there
+    put(block, 1, MIB); // still active
     CHECK(noted[MEMSAVER_AFTER_PAUSE].calls == 1);
     noted[MEMSAVER_BEFORE_PAUSE].answer = 0;
     noted[MEMSAVER_AFTER_PAUSE].answer = -3;
@@ -1195,7 +1195,7 @@ static void test_hooks(void) {
     OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
     CHECK(noted[MEMSAVER_BEFORE_RESUME].calls == 2);
 
-    // An exchange runs those of both.
+    // An exchange runs the hooks of both.
     noted[MEMSAVER_AFTER_PAUSE] = (Noted){0};
     noted[MEMSAVER_AFTER_RESUME] = (Noted){0};
     const char* out[] = {"tag"};
@@ -1258,7 +1258,7 @@ static void count_warnings(void* context, const memsaver_event* event) {
         ++*(int*)context;
 }
 
-// Host memory alone: its capacity is ours to choose.
+// Only on host memory, where the test can choose the capacity.
 static void test_no_room(void) {
     Room room = {0};
     int warnings = 0;
@@ -1284,7 +1284,7 @@ static void test_no_room(void) {
     OK(memsaver_allocate(saver, "tag", 40 * MIB, 0, &block)); // the program frees the other one
     CHECK(room.asked == 2 && room.spare == NULL);
 
-    // What is away and finds its place taken.
+    // A paused tag whose memory has been taken.
     OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
     CHECK(warnings == 1); // no policy was named
     void* taken = NULL;
@@ -1299,7 +1299,7 @@ static void test_no_room(void) {
     OK(memsaver_deallocate(saver, taken));
     OK(memsaver_resume(saver, names, 1, NULL, NULL));
 
-    // One that is larger than what goes and what is free.
+    // A tag larger than the sum of the released and the free memory.
     void* larger = kept_block(saver, "larger", 24 * MIB, 6);
     const char* small[] = {"small"};
     const char* large[] = {"larger"};
@@ -1307,7 +1307,7 @@ static void test_no_room(void) {
     void* smaller = kept_block(saver, "small", 16 * MIB, 7);
     OK(memsaver_allocate(saver, "spare", 8 * MIB, 0, &taken));
     memsaver_exchange_options exchanging = MEMSAVER_EXCHANGE_OPTIONS_INIT;
-    exchanging.resuming = &resuming; // which tries again
+    exchanging.resuming = &resuming; // which retries
     IS(MEMSAVER_OUT_OF_MEMORY, memsaver_exchange(saver, small, 1, large, 1, &exchanging, &report));
     CHECK(report.handed_bytes == 0 && report.mapped_bytes == 0 && report.released_bytes == 0);
     OK(memsaver_get_last_error(&error));
@@ -1322,7 +1322,7 @@ static void test_no_room(void) {
     IS(MEMSAVER_OUT_OF_MEMORY, memsaver_allocate(saver, "other", 4 * MIB, 0, &taken));
     memsaver_destroy(saver);
 
-    // More than this computer has, to be kept in its memory.
+    // More bytes than this computer's memory can back up.
     options = options_of_machine;
     options.host_capacity = (size_t)8 << 40;
     OK(memsaver_create(&options, &saver));
@@ -1343,9 +1343,9 @@ static void test_no_room(void) {
     memsaver_destroy(saver);
 }
 
-// --- Kept bytes that are not those that were saved ---
+// --- Damaged backups ---
 
-/// Writes over the first bytes of all files without a name that this process has open in a folder.
+/// Inverts all bytes of all unnamed files that this process has open in a folder. A second call restores them.
 static int damage_files(const char* folder) {
     int damaged = 0;
     DIR* open_files = opendir("/proc/self/fd");
@@ -1377,7 +1377,7 @@ static void test_damage(void) {
     memsaver_arena_options keeping = MEMSAVER_ARENA_OPTIONS_INIT;
     keeping.policy = &keep;
     const memsaver_result result = memsaver_make_tag(saver, "tag", &keeping);
-    if (result != MEMSAVER_UNAVAILABLE) { // else: a library without xxHash
+    if (result != MEMSAVER_UNAVAILABLE) { // otherwise the library was built without xxHash
         OK(result);
         void* block = NULL;
         OK(memsaver_allocate(saver, "tag", 3 * MIB, 0, &block));
@@ -1386,7 +1386,7 @@ static void test_damage(void) {
         CHECK(damage_files(folder) > 0);
         IS(MEMSAVER_BACKUP_DAMAGED, memsaver_resume(saver, NULL, 0, NULL, NULL));
         CHECK(strstr(memsaver_last_error(), "tag") != NULL);
-        CHECK(damage_files(folder) > 0); // and back
+        CHECK(damage_files(folder) > 0); // undoes the damage
         OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
         CHECK(reads(block, 5, 3 * MIB));
     }
@@ -1415,7 +1415,7 @@ typedef struct Worker {
 
 static void* work(void* context) {
     const Worker* self = context;
-    CHECK(strcmp(memsaver_last_error(), "") == 0); // a thread's own
+    CHECK(strcmp(memsaver_last_error(), "") == 0); // each thread has its own
     for (int round = 0; round < 50; ++round) {
         OK(memsaver_push_region(self->saver, self->tag));
         pthread_barrier_wait(self->together);
@@ -1426,7 +1426,7 @@ static void* work(void* context) {
         OK(memsaver_push_outside(self->saver));
         OK(memsaver_pop_region(self->saver));
         pthread_barrier_wait(self->together);
-        CHECK(strstr(memsaver_last_error(), self->wrong) != NULL); // the other's has another name
+        CHECK(strstr(memsaver_last_error(), self->wrong) != NULL); // the other thread's names another tag
         OK(memsaver_pop_region(self->saver));
         IS(MEMSAVER_MISUSE, memsaver_pop_region(self->saver));
         IS(MEMSAVER_MISUSE, memsaver_allocate(self->saver, NULL, 1000, 0, &block));
@@ -1448,7 +1448,7 @@ static void test_threads(void) {
         OK(memsaver_get_usage(saver, &workers[i].tag, 1, &usage));
         CHECK(usage.blocks == 50 && usage.used_bytes == 50 * 1000);
     }
-    // A region that nobody popped ends with the saver.
+    // Closing the saver ends regions that were never popped.
     OK(memsaver_push_region(saver, "one"));
     OK(memsaver_push_region(saver, "two"));
     OK(memsaver_close(saver));
@@ -1458,7 +1458,7 @@ static void test_threads(void) {
     memsaver_destroy(saver);
 }
 
-/// Keeps a pause in the middle of it while another thread asks for the same tag.
+/// Holds a pause in progress while another thread pauses the same tag.
 typedef struct Held {
     pthread_barrier_t began, asked;
     bool first;
@@ -1512,7 +1512,7 @@ static void test_not_idle(void) {
     pthread_join(thread, NULL);
     OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
 
-    // Orders. The default stream is every device's.
+    // Orders. The default stream belongs to every device.
     void* streams[] = {NULL};
     memsaver_pause_options after = MEMSAVER_PAUSE_OPTIONS_INIT;
     after.order = MEMSAVER_AFTER_STREAMS;
@@ -1534,7 +1534,7 @@ static void test_not_idle(void) {
     pthread_barrier_destroy(&held.asked);
 }
 
-// --- Nothing, and what cannot be meant ---
+// --- Null and invalid arguments ---
 
 static int hook_of_nobody(void* context, const memsaver_hook_event* event) {
     (void)context;
@@ -1555,7 +1555,7 @@ static void test_null(void) {
     memsaver_hook* hook = NULL;
     const char* none[] = {NULL};
 
-    // No handle.
+    // Null handles.
     MISUSE(memsaver_close(NULL), "saver is null");
     MISUSE(memsaver_get_info(NULL, &info), "saver is null");
     MISUSE(memsaver_set_margin(NULL, 0), "saver is null");
@@ -1605,7 +1605,7 @@ static void test_null(void) {
     memsaver_release_arena(NULL);
     memsaver_remove_hook(NULL);
 
-    // Nowhere to write to.
+    // Null output pointers.
     MISUSE(memsaver_create(NULL, NULL), "where to is null");
     MISUSE(memsaver_get_last_error(NULL), "where to is null");
     MISUSE(memsaver_get_info(saver, NULL), "where to is null");
@@ -1658,14 +1658,14 @@ static void test_structures(void) {
     options.peer_count = 1;
     MISUSE(memsaver_create(&options, &saver), "list of peers is null");
 
-    // A program of before some fields: they are as by default.
+    // A program compiled before some fields were added: they get their defaults.
     options = options_of_machine;
     options.enabled = true;
     options.margin = 123;
     options.size = offsetof(memsaver_options, margin);
     OK(memsaver_create(&options, &saver));
 
-    // A program of after some more.
+    // A program compiled with more fields than the library knows.
     struct {
         memsaver_report known;
         size_t unknown;
@@ -1691,7 +1691,7 @@ static void test_structures(void) {
     resuming.unknown = 1;
     MISUSE(memsaver_resume(saver, NULL, 0, &resuming.known, NULL), "older than the header");
 
-    // Policies and the rest.
+    // Policies and others.
     memsaver_policy policy = MEMSAVER_POLICY_INIT;
     memsaver_arena_options arena = MEMSAVER_ARENA_OPTIONS_INIT;
     arena.policy = &policy;
@@ -1729,7 +1729,7 @@ static void test_structures(void) {
 
 static void test_errors_text(void) {
     memsaver_saver* saver = made();
-    char name[3000]; // characters of two bytes, cut between two of them
+    char name[3000]; // two-byte characters, so that the message is cut within one
     for (size_t i = 0; i + 2 < sizeof name; i += 2) memcpy(name + i, "\xc3\xa4", 2);
     name[sizeof name - 2] = '\0';
     const char* names[] = {name};
@@ -1737,7 +1737,7 @@ static void test_errors_text(void) {
     const char* text = memsaver_last_error();
     const size_t size = strlen(text);
     CHECK(size >= 2000 && size < 2048 && (unsigned char)text[size - 1] == 0xa4);
-    OK(memsaver_close(saver)); // what succeeds leaves the text
+    OK(memsaver_close(saver)); // success does not change the message
     CHECK(strlen(memsaver_last_error()) == size);
     memsaver_error error = MEMSAVER_ERROR_INIT;
     OK(memsaver_get_last_error(&error));
@@ -1827,7 +1827,7 @@ static void test_machines(void) {
     memsaver_destroy(saver);
 }
 
-// --- A driver that fails as it is told: tests/driver/stub_libcuda.cpp ---
+// --- A driver that fails on request: tests/driver/stub_libcuda.cpp ---
 
 static void test_failing_driver(const char* library) {
     void* stub = dlopen(library, RTLD_NOW);
@@ -1868,7 +1868,7 @@ static void test_failing_driver(const char* library) {
     fail_call("cuMemCreate", 0);
     OK(memsaver_resume(saver, names, 1, NULL, NULL));
 
-    fail_call("cuMemRelease", 1); // gone for the program, held for the driver
+    fail_call("cuMemRelease", 1); // freed for the program, held for the driver
     IS(MEMSAVER_DRIVER_ERROR, memsaver_pause(saver, names, 1, NULL, &report));
     CHECK(report.held_bytes > 0);
     fail_call("cuMemRelease", 0);
@@ -1887,7 +1887,7 @@ static void test_failing_driver(const char* library) {
     memsaver_destroy(saver);
 }
 
-// --- The GPU, to put bytes into its memory and to look at them ---
+// --- GPU access, to write and read its memory ---
 
 static bool open_gpu(void) {
     if (memsaver_gpu_available(0) != MEMSAVER_OK) {
@@ -1915,7 +1915,7 @@ int main(int count, char** arguments) {
     }
     options_of_machine.driver = host ? MEMSAVER_DRIVER_HOST : MEMSAVER_DRIVER_CUDA;
     options_of_machine.host_capacity = (size_t)1 << 30;
-    if (host) test_fork(); // first: while nothing else has begun
+    if (host) test_fork(); // first, before any other thread exists
     if (strcmp(machine, "gpu") == 0 && !open_gpu()) return failures != 0 ? 1 : 77;
     test_version_and_results();
     test_pause_and_resume();

@@ -1,4 +1,4 @@
-// The header first and twice, and every initializer: complete, and without a warning.
+// Includes the header first and twice, and uses every initializer: self-contained and free of warnings.
 #include <memsaver/c.h>
 
 size_t sizes_of_structures(void);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""symbols.py --nm NM --header c.h LIBRARY: LIBRARY shows what c.h declares, each function by a version, and nothing else."""
+"""symbols.py --nm NM --header c.h LIBRARY: checks that LIBRARY exports exactly the declarations of c.h, each
+function with a version."""
 import argparse
 import re
 import subprocess

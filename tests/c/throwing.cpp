@@ -1,4 +1,4 @@
-// A callback that does what it must not: it throws. Nothing of it may leave the library.
+// A callback that breaks its contract by throwing. No exception may leave the library.
 #include <memsaver/c.h>
 
 #include <stdexcept>

@@ -1,5 +1,5 @@
 // error: no matching (member )?function|could not convert|no viable conversion|no known conversion
-// A list of two names where one tag is meant: as iterators of one text it would be undefined behaviour.
+// A list of two names where one tag is expected: as iterators of one text, it would be undefined behavior.
 #include "memsaver/saver/saver.hpp"
 
 #ifdef MEMSAVER_CONTROL

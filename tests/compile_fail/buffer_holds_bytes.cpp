@@ -1,5 +1,5 @@
 // error: copied byte by byte
-// Nobody constructs or destroys what lies in device memory.
+// Objects in device memory are never constructed or destroyed.
 #include "memsaver/saver/buffer.hpp"
 
 #include <string>

@@ -1,5 +1,5 @@
 // error: deleted
-// A buffer owns its memory alone.
+// A buffer is the only owner of its memory.
 #include "memsaver/saver/buffer.hpp"
 
 void copier(memsaver::Buffer<float>& buffer) {

@@ -1,7 +1,7 @@
 // error: memsaver needs C\+\+20
 // flags: -std=c++17
 // few: and nothing else is said
-// Which C++ is needed.
+// Reports the required C++ version.
 #include <memsaver/memsaver.hpp>
 
 int main() {}

@@ -1,6 +1,6 @@
 // error: unmap
 // few: the method is named
-// A driver whose `unmap` takes an address alone.
+// A driver whose `unmap` takes only an address.
 #define UNMAP                                                                                                          \
     Status unmap(Address) const noexcept { return {}; }
 #include "whole_driver.hpp"

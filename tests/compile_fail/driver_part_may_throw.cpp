@@ -1,6 +1,6 @@
 // error: trim_pool of the driver must be as the concept Trims says
 // few: the method is named
-// A driver whose `trim_pool`, which it need not have, is not noexcept.
+// A driver whose optional `trim_pool` is not noexcept.
 #include "whole_driver.hpp"
 
 #include "memsaver/saver/saver.hpp"

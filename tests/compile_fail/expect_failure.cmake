@@ -1,9 +1,9 @@
-# Compiles `source` twice with `compile`: with MEMSAVER_CONTROL defined it must compile, without it must not, and for the
-# reason that the file names in its first line, "// error: <regular expression>". Further lines may say
-#   // flags: <more flags of the compilation that fails>
+# Compiles `source` twice with `compile`: with MEMSAVER_CONTROL defined it must compile; without it, it must fail for
+# the reason in the file's first line, "// error: <regular expression>". Further lines may contain
+#   // flags: <more flags of the failing compilation>
 #   // few: there is one error, and it is no longer than a screen
 #
-# The control leaves out the offending line only: a file that fails for a typing error fails there.
+# The control omits only the offending line, so that a file that fails for another reason is detected.
 set(longest 40)
 
 foreach(what error flags few)

@@ -1,5 +1,5 @@
 // error: nodiscard|warn_unused_result|unused-result|unused-value
-// A region that nobody keeps ends at once: what follows would land elsewhere.
+// A discarded region ends at once: later allocations would go elsewhere.
 #include "memsaver/host/host.hpp"
 #include "memsaver/saver/saver.hpp"
 

@@ -1,5 +1,5 @@
 // error: nodiscard|warn_unused_result|unused-result
-// A driver's answer cannot be dropped by accident.
+// A driver's result cannot be ignored by accident.
 #include "memsaver/core/core.hpp"
 
 memsaver::Status map_pages();

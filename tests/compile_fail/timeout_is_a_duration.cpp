@@ -1,6 +1,6 @@
 // error: pause
 // few: and the line is the program's
-// A timeout is a duration with its unit: nobody can tell what 5 is.
+// A timeout is a duration with a unit: 5 alone is ambiguous.
 #include "memsaver/saver/saver.hpp"
 
 #include <chrono>

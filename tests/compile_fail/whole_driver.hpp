@@ -1,5 +1,4 @@
-// A driver that has what each driver must have, and does nothing. A test leaves out a method, or has another in its
-// place.
+// A driver with all required methods, which do nothing. Tests omit or replace one of them.
 #pragma once
 
 #include "memsaver/driver/any_driver.hpp"

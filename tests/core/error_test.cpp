@@ -1,4 +1,5 @@
-// Each kind of status becomes its exception, with what was attempted, the native code, and the line that wanted it.
+// Each kind of status becomes its exception, with the attempted operation, the native code, and the source line of the
+// call.
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
 
@@ -29,7 +30,7 @@ struct Pinned { // neither copied nor moved
     int value;
 };
 
-/// What `act` throws, caught as an `As`.
+/// Returns the text of the exception of `act`, caught as an `As`.
 template <class As, class Act>
 std::string caught(Act&& act) {
     try {
@@ -120,7 +121,7 @@ TEST_CASE("a place in the library is told without the folders that lead to it") 
     CHECK(inside.text() == "memsaver/core/error.ipp:5");
     CHECK(SourcePlace{}.text().empty());
 
-    // Texts show the program's own lines; the library's are told to who asks.
+    // Texts show the program's own lines; the library's lines are available on request.
     CHECK(inside.internal());
     CHECK(SourcePlace{"/usr/include/memsaver/interop/nvtx.hpp", "f", 5}.internal());
     CHECK(!SourcePlace{"/home/me/memsaver/examples/demo.cpp", "f", 5}.internal());
@@ -168,7 +169,7 @@ TEST_CASE("translated: bad_alloc becomes OutOfHostMemory") {
     CHECK_THROWS_AS(translated([] { throw std::bad_alloc{}; }), OutOfHostMemory);
     CHECK_THROWS_AS(translated([]() -> int { throw std::bad_array_new_length{}; }), OutOfHostMemory);
     CHECK_THROWS_AS(translated([] { throw Misuse{"mine"}; }), Misuse);
-    CHECK_THROWS_AS(translated([] { throw OutOfMemory{"the device's", 1, 0}; }), OutOfMemory); // a bad_alloc too
+    CHECK_THROWS_AS(translated([] { throw OutOfMemory{"the device's", 1, 0}; }), OutOfMemory); // also a bad_alloc
     CHECK_THROWS_AS(translated([] { throw std::logic_error{"yours"}; }), std::logic_error);
 }
 

@@ -1,4 +1,4 @@
-// Events are made only for those who listen, and a listener's trouble stays with it.
+// Events are created only if there is a listener, and a listener's exceptions do not propagate.
 #include "memsaver/core/event.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// What an order names, and that only streams and events can be named.
+// What an order contains, and that only streams and events can be given.
 #include "memsaver/core/order.hpp"
 
 #include <doctest/doctest.h>

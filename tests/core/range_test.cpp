@@ -1,4 +1,4 @@
-// A range is its address and its size, and ends where they say.
+// A range is an address and a size.
 #include "memsaver/core/handles.hpp"
 
 #include <doctest/doctest.h>

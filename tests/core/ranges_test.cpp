@@ -1,4 +1,4 @@
-// Sets of ranges are what maps of bytes say.
+// Sets of ranges agree with byte maps.
 #include "memsaver/core/ranges.hpp"
 
 #include <doctest/doctest.h>
@@ -24,7 +24,7 @@ Map map_of(const std::vector<Range>& ranges) {
     return map;
 }
 
-/// The ranges of a map, as long as they can be.
+/// Returns the maximal ranges of a map.
 std::vector<Range> ranges_of(const Map& map) {
     std::vector<Range> ranges;
     for (std::size_t i = 0; i < map.size(); ++i) {
@@ -38,7 +38,7 @@ std::vector<Range> ranges_of(const Map& map) {
     return ranges;
 }
 
-/// Sorted, without overlap; some lie side by side.
+/// Returns sorted ranges without overlap; some are adjacent.
 std::vector<Range> random_ranges(std::mt19937_64& random) {
     std::vector<Range> ranges;
     for (std::size_t at = random() % 4; at < bytes_in_map;) {

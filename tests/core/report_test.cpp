@@ -1,4 +1,4 @@
-// A report adds up its rows and says in a line what was done.
+// A report sums up its rows and prints one line.
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/sizes.hpp"
 

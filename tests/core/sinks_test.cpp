@@ -1,4 +1,4 @@
-// Event sinks that are ready to use.
+// The predefined event sinks.
 #include "memsaver/core/core.hpp"
 
 #include <doctest/doctest.h>

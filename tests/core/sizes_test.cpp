@@ -1,4 +1,4 @@
-// Sizes: literals, rounding up to the edge of overflow, and what people read.
+// Sizes: literals, rounding up to the limit of overflow, and formatting.
 #include "memsaver/core/sizes.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// A span tells that something began, and that it ended, once each.
+// A span reports its beginning and its end, once each.
 #include "memsaver/core/event.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// A status is a small value; equality is of kind and code, not of where the name's text lies.
+// A status is a small value; equality compares kind and code, not the address of the name.
 #include "memsaver/core/error.hpp"
 
 #include <doctest/doctest.h>

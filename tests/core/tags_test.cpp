@@ -1,4 +1,4 @@
-// Names of tags: what lists are made of, and how texts show them.
+// Names of tags: how lists are formed, and how texts show them.
 #include "memsaver/core/core.hpp"
 
 #include <doctest/doctest.h>
@@ -28,7 +28,7 @@ TEST_CASE("tags: one name, a list, and any range of names are owned") {
     }
     CHECK(tags.names() == Names{std::string(64, 'a'), std::string(64, 'b'), "c"});
     CHECK(Tags{"a"}.names() == Names{"a"});
-    CHECK(Tags{"a", "b"}.names() == Names{"a", "b"}); // not a string_view of what lies between two literals
+    CHECK(Tags{"a", "b"}.names() == Names{"a", "b"}); // not a string_view of the bytes between two literals
     CHECK(Tags{std::set<std::string>{"b", "a"}}.names() == Names{"a", "b"});
     CHECK(Tags{std::array<std::string_view, 2>{"p", "q"}}.names() == Names{"p", "q"});
     CHECK(Tags{tags}.size() == 3);
@@ -56,7 +56,7 @@ TEST_CASE("tags: which names are near") {
     CHECK(did_you_mean("weigths", known) == ": did you mean \"weight\", \"weights\"?");
     CHECK(did_you_mean("kv-cache", known) == ": did you mean \"kv_cache\"?");
     CHECK(did_you_mean("activations", known).empty());
-    CHECK(did_you_mean("x", {"y"}).empty()); // nothing of it is left
+    CHECK(did_you_mean("x", {"y"}).empty()); // too short for a suggestion
 }
 
 TEST_CASE("the only tag that is named") {

@@ -1,4 +1,4 @@
-// Usage as JSON: every field, names that need quoting, nothing at all. How it is printed is in saver/usage_test.cpp.
+// Usage as JSON: every field, names that need quoting, empty usage. saver/usage_test.cpp tests its text form.
 #include "memsaver/core/core.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// The version that the headers tell is the one that the build was configured with.
+// The version in the headers is the one that the build was configured with.
 #include "memsaver/core/version.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// A driver whose type has been forgotten makes the same calls, and says `unsupported` where the driver has none.
+// A type-erased driver makes the same calls, and returns `unsupported` if the driver lacks one.
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "support/gullible.hpp"
@@ -19,7 +19,7 @@ namespace {
 
 using Faulty = FaultyDriver<Gullible>;
 
-/// What every driver has, and nothing else.
+/// The required calls of a driver, and no others.
 class Poor {
 public:
     bool operator==(const Poor&) const = default;
@@ -115,7 +115,7 @@ TEST_CASE("AnyDriver: what a driver lacks is unsupported, what it has is not") {
     CHECK(any.owns_event({}, yes).kind == StatusKind::unsupported);
     CHECK_THROWS_AS(check(any.map_host(page, pages), "map host pages"), Unavailable);
     CHECK(AnyDriver{Gullible{}}.owns_event({}, yes).kind == StatusKind::unsupported);
-    any.name_addresses(page, page, "nobody"); // does nothing
+    any.name_addresses(page, page, "nobody"); // a no-op
 }
 
 TEST_CASE("AnyDriver: names of addresses arrive") {
@@ -134,7 +134,7 @@ TEST_CASE("AnyDriver: equal where type and value are, and finds the driver that 
     CHECK(any == AnyDriver{one});
     CHECK(any != AnyDriver{other});
     CHECK(any != AnyDriver{faulty});
-    CHECK(any == one); // arguments take drivers as they are
+    CHECK(any == one); // arguments accept drivers directly
     REQUIRE(any.target<Gullible>() != nullptr);
     CHECK(*any.target<Gullible>() == one);
     CHECK(any.target<Faulty>() == nullptr);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The kernel that copies over the link (include/memsaver/driver/cuda_copy_kernel.hpp), without a GPU.
+"""Tests the kernel that copies over the link (include/memsaver/driver/cuda_copy_kernel.hpp), without a GPU.
 
     copy_kernel.py HEADER [--ptxas PTXAS]
 
-Interprets its PTX thread by thread, for counts of bytes around every border that it has, and compares all of memory. Only the
-instructions that the kernel has are known: another one is an error. Then assembles it, where there is an assembler.
+Interprets its PTX thread by thread, for byte counts around each of its boundaries, and compares all of memory. Supports
+only the instructions in the kernel: any other one is an error. Then assembles it, if an assembler is available.
 """
 import argparse
 import random
@@ -18,7 +18,7 @@ WORD = (1 << 64) - 1
 
 
 def parse(ptx):
-    """The instructions of the only function, and which one each label stands before."""
+    """Returns the instructions of the only function, and the instruction that follows each label."""
     program, labels = [], {}
     for line in ptx[ptx.index("{\n") + 1:ptx.rindex("}")].split("\n"):
         line = line.strip()
@@ -30,7 +30,7 @@ def parse(ptx):
 
 
 class Thread:
-    """One thread: its registers, and the memory that all share."""
+    """One thread: its registers, and the memory shared by all threads."""
 
     def __init__(self, code, memory, parameters, place):
         self.program, self.labels = code

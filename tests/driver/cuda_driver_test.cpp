@@ -1,5 +1,5 @@
-// CudaDriver and its loader, without a GPU: against a stub libcuda.so.1 (stub_libcuda.cpp), whose path the build passes
-// as MEMSAVER_STUB_LIBCUDA.
+// CudaDriver and its loader without a GPU: with a stub libcuda.so.1 (stub_libcuda.cpp), whose path the build passes as
+// MEMSAVER_STUB_LIBCUDA.
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/cuda_api.hpp"
@@ -69,7 +69,7 @@ F* stub_symbol(const char* name) {
     return reinterpret_cast<F*>(symbol);
 }
 
-// A fresh stub, and the calls that a test made through it.
+// A reset stub, and the calls that a test made through it.
 struct Stub {
     StubState& state = *stub_symbol<StubState*()>("memsaver_stub_state")();
     StubThread& thread = *stub_symbol<StubThread*()>("memsaver_stub_thread")();
@@ -84,7 +84,7 @@ struct Stub {
     }
     CudaAvailability available(int device = 0) const { return CudaDriver::available(device, stub_file); }
 
-    // The text of the last call of that name, "no call" if there was none.
+    // Returns the text of the last call of that name, "no call" if there was none.
     std::string last(const std::string& name) const {
         std::string text = "no call";
         for (const StubCall& call : state.calls) {
@@ -188,7 +188,7 @@ TEST_CASE("CudaDriver: many copies go in batches, or not at all where the driver
     CHECK(stub.driver(0).copy_many(Direction::in, parts.data(), 1, {}).kind == StatusKind::unsupported);
     stub.state.attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 1;
     CHECK(stub.driver(0).copy_many(Direction::in, parts.data(), 1, {}).ok());
-    stub.state.version = 12090; // whose batches have another argument
+    stub.state.version = 12090; // its batches have another argument
     CHECK(stub.driver(0).copy_many(Direction::in, parts.data(), 1, {}).kind == StatusKind::unsupported);
     stub.state.version = 13000;
     stub.state.missing = "cuMemcpyBatchAsync";
@@ -245,7 +245,7 @@ TEST_CASE("CudaDriver: asking makes no context, copies share one") {
         CHECK(stub.state.retained[0] == 1);
         CudaDriver second = first;
         const CudaDriver third = std::move(second);
-        CHECK(second == third); // NOLINT(bugprone-use-after-move): a moved-from driver is whole
+        CHECK(second == third); // NOLINT(bugprone-use-after-move): a moved-from driver is valid
         CHECK(stub.state.retained[0] == 1);
         CHECK(first.device() == 0);
         CHECK(first.name() == "Stub GPU (CUDA device 0)");
@@ -298,9 +298,9 @@ TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported wher
     {
         Stub stub;
         const CudaDriver driver = stub.driver(0);
-        CHECK(driver.copy_by_kernel(0x18, 0x20, 32, {}).kind == StatusKind::unsupported); // not at a vector's address
+        CHECK(driver.copy_by_kernel(0x18, 0x20, 32, {}).kind == StatusKind::unsupported); // not aligned to a vector
         CHECK(driver.copy_by_kernel(0x20, 0x18, 32, {}).kind == StatusKind::unsupported);
-        driver.neighbours()->words_wait(); // what loads it may wait for streams that wait for these
+        driver.neighbours()->words_wait(); // loading may wait for streams that wait for these
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported);
         CHECK(driver.copy_by_kernel(0, 0, 0, {}).kind == StatusKind::unsupported);
         driver.neighbours()->words_set();
@@ -323,9 +323,9 @@ TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported wher
         stub.state.fails[call] = CUDA_ERROR_INVALID_PTX;
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported);
         stub.state.fails.erase(call);
-        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported); // it will not get better
+        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported); // the failure is permanent
     }
-    for (const char* call : {"cuModuleLoadData", "cuModuleGetFunction", "cuFuncLoad"}) { // but for a full device
+    for (const char* call : {"cuModuleLoadData", "cuModuleGetFunction", "cuFuncLoad"}) { // except for a full device
         CAPTURE(call);
         Stub stub;
         const CudaDriver driver = stub.driver(0);
@@ -348,7 +348,7 @@ TEST_CASE("CudaDriver: peers are granted access with the device itself") {
     CHECK(stub.last("cuMemSetAccess") == "2097152 at 0x10000 for 1");
     CHECK(stub.driver(1, {.peers = {3, 0, 3, 1}}).allow_access(0x10000, 2_MiB).ok());
     CHECK(stub.last("cuMemSetAccess") == "2097152 at 0x10000 for 1 0 3");
-    CHECK(stub.last("cuDeviceCanAccessPeer") == "3 to 1"); // the peer reads our memory, not the other way round
+    CHECK(stub.last("cuDeviceCanAccessPeer") == "3 to 1"); // the peer accesses our memory, not the other way round
     stub.state.peers_can_access = false;
     CHECK(contains(text_thrown<Unavailable>([&] { stub.driver(1, {.peers = {0}}); }),
                    "CUDA device 0 cannot access the memory of CUDA device 1"));
@@ -469,7 +469,7 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     CHECK(driver.unpin_host(host).ok());
     expect("cuMemHostUnregister", host_text);
 
-    // The mode of the capture is the caller's, whatever the thread's was meanwhile.
+    // The capture has the mode given by the caller, whatever the thread's mode was.
     CHECK(driver.begin_capture(opened, CaptureMode::relaxed).ok());
     expect("cuStreamBeginCapture", "0x100 mode 2");
     CHECK(driver.begin_capture(opened, CaptureMode::thread_local_).ok());
@@ -506,7 +506,7 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     yes = true;
     CHECK(driver.owns_stream(reinterpret_cast<CUstream_st*>(std::uintptr_t{0x100}), yes).ok()); // the stub's device 0
     CHECK(!yes);
-    stub.state.calls.pop_back(); // asked in the stream's own context
+    stub.state.calls.pop_back(); // queried in the stream's own context
     CHECK(driver.owns_stream(reinterpret_cast<CUstream_st*>(std::uintptr_t{0x1000}), yes).ok());
     CHECK(yes);
     yes = false;
@@ -587,7 +587,7 @@ TEST_CASE("CudaDriver: query and capturing tell apart an answer and a failure") 
     CHECK(driver.query(event(1), yes).kind == StatusKind::gone);
     stub.state.fails["cuEventQuery"] = CUDA_ERROR_INVALID_HANDLE;
     CHECK(driver.query(event(1), yes).code == CUDA_ERROR_INVALID_HANDLE);
-    stub.state.fails["cuMemGetInfo"] = CUDA_ERROR_ILLEGAL_ADDRESS; // the context is lost, and its handles with it
+    stub.state.fails["cuMemGetInfo"] = CUDA_ERROR_ILLEGAL_ADDRESS; // the context is lost, including its handles
     CHECK(driver.query(event(1), yes).kind == StatusKind::gone);
 
     CHECK(driver.capturing(stream(1), yes).ok());
@@ -668,7 +668,7 @@ TEST_CASE("CudaDriver: a graph that does not fit the executable is instantiated 
     stub.state.fails["cuGraphExecUpdate"] = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     stub.state.fails["cuGraphInstantiateWithFlags"] = CUDA_ERROR_OUT_OF_MEMORY;
     CHECK(driver.update_graph(stream(1), graph).kind == StatusKind::out_of_memory);
-    CHECK(graph.native == reinterpret_cast<void*>(0x500)); // as it was
+    CHECK(graph.native == reinterpret_cast<void*>(0x500)); // unchanged
     CHECK_FALSE(stub.called("cuGraphExecDestroy"));
     CHECK(stub.last("cuGraphDestroy") == "0x300");
     stub.state.fails.erase("cuGraphInstantiateWithFlags");
@@ -711,7 +711,7 @@ TEST_CASE("CudaDriver: where the thread cannot be set up the call is not made") 
     Stub stub;
     const CudaDriver driver = stub.driver();
     DeviceMemory memory;
-    stub.state.fails["cuCtxPushCurrent"] = CUDA_ERROR_DEINITIALIZED; // what an exiting process gets
+    stub.state.fails["cuCtxPushCurrent"] = CUDA_ERROR_DEINITIALIZED; // the result in an exiting process
     CHECK(driver.memory(memory).kind == StatusKind::gone);
     CHECK(stub.thread.contexts.empty());
     stub.state.fails.clear();

@@ -1,5 +1,4 @@
-// Which of the host's NUMA nodes is next to a CudaDriver's device: against the stub libcuda.so.1, as
-// cuda_driver_test.cpp.
+// The host's NUMA node next to a CudaDriver's device: with the stub libcuda.so.1, like cuda_driver_test.cpp.
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/cuda_driver.hpp"
 #include "memsaver/host/host_driver.hpp"
@@ -31,9 +30,9 @@ TEST_CASE("CudaDriver: the NUMA node is what the device says, and -1 where it do
         for (const int node : {0, 3, -1}) {
             state.attributes[CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID] = node;
             CHECK(driver.numa_node() == node);
-            CHECK(AnyDriver{driver}.numa_node() == node); // where a backup's threads are put
+            CHECK(AnyDriver{driver}.numa_node() == node); // determines where a backup's threads run
         }
-        state.fails["cuDeviceGetAttribute"] = CUDA_ERROR_INVALID_VALUE; // a driver older than the question
+        state.fails["cuDeviceGetAttribute"] = CUDA_ERROR_INVALID_VALUE; // a driver older than the attribute
         CHECK(driver.numa_node() == -1);
     }
     state.reset();

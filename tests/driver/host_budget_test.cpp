@@ -1,4 +1,4 @@
-// What has been promised and not been touched counts against what the system would still give.
+// Promised but untouched memory is subtracted from the system's available memory.
 #include "memsaver/driver/host_memory.hpp"
 
 #include "memsaver/host/host_driver.hpp"
@@ -28,7 +28,7 @@ std::size_t available(const Machine& driver) {
 TEST_CASE("HostBudget: what is promised is not promised again") {
     const Machine driver{HostDriver{64_MiB}};
     const auto budget = std::make_shared<HostBudget>();
-    const std::size_t most = available(driver) / 4 * 3; // other processes come and go
+    const std::size_t most = available(driver) / 4 * 3; // other processes allocate and free
     {
         const auto first = HostBudget::take(budget, driver, most);
         CHECK(budget->promised_bytes() == most);
@@ -39,7 +39,7 @@ TEST_CASE("HostBudget: what is promised is not promised again") {
             CHECK(std::string{error.what()}.find(format_bytes(most) + " of other backups") != std::string::npos);
         }
         CHECK(budget->promised_bytes() == most);
-        CHECK_NOTHROW((void)HostBudget::take(std::make_shared<HostBudget>(), driver, most)); // another one's
+        CHECK_NOTHROW((void)HostBudget::take(std::make_shared<HostBudget>(), driver, most)); // from another budget
         CHECK_NOTHROW((void)HostBudget::take(nullptr, driver, most));
     }
     CHECK(budget->promised_bytes() == 0);
@@ -65,7 +65,7 @@ TEST_CASE("HostBudget: a promise shrinks as pages are touched, and moves") {
     auto second = std::move(first);
     first.touched(1_MiB); // NOLINT(bugprone-use-after-move): it has nothing left
     CHECK(budget->promised_bytes() == 3_MiB);
-    second.touched(100_MiB); // no more than it has
+    second.touched(100_MiB); // limited to what it has
     CHECK(budget->promised_bytes() == 0);
     second = HostBudget::take(budget, driver, 2_MiB);
     second = HostBudget::take(budget, driver, 1_MiB);
@@ -82,7 +82,7 @@ TEST_CASE("HostBudget: a region's promise ends cell by cell, and with the region
         CHECK(region.prepare(region.address(), false).ok());
         const std::size_t left = budget->promised_bytes();
         CHECK(left < bytes);
-        CHECK(region.prepare(region.address(), true).ok()); // its pages have been taken before
+        CHECK(region.prepare(region.address(), true).ok()); // its pages have been allocated before
         CHECK(budget->promised_bytes() == left);
         driver.fail({.call = Call::populate_host});
         CHECK_FALSE(region.prepare(region.end() - 1, false).ok());
@@ -108,7 +108,7 @@ TEST_CASE("HostBudget: threads together are never promised more than one after t
     for (std::thread& thread : threads) thread.join();
     CHECK(budget->promised_bytes() % each == 0);
     CHECK(budget->promised_bytes() / each >= 1);
-    CHECK(budget->promised_bytes() / each <= 8); // 16/3, and what other processes gave back meanwhile
+    CHECK(budget->promised_bytes() / each <= 8); // 16/3, and memory freed by other processes
     kept.clear();
     CHECK(budget->promised_bytes() == 0);
 }

@@ -1,4 +1,4 @@
-// The owner of host pages takes and pins them cell by cell, and gives all of it back.
+// The owner of host pages populates and pins them cell by cell, and frees all of them.
 #include "memsaver/driver/host_memory.hpp"
 
 #include "memsaver/host/host_driver.hpp"
@@ -66,7 +66,7 @@ TEST_CASE("HostRegion: what is refused can be tried again") {
         CHECK(!region.ready(region.address(), false));
         driver.fail({.call = Call::pin_host});
         CHECK(!region.prepare(region.address(), true).ok());
-        CHECK(region.ready(region.address(), false)); // there, if not pinned
+        CHECK(region.ready(region.address(), false)); // resident, but not pinned
         CHECK(!region.ready(region.address(), true));
         CHECK(region.prepare(region.address(), true).ok());
     }
@@ -99,7 +99,7 @@ TEST_CASE("HostRegion: what could not be given back is tried again, and nothing 
         for (std::uintptr_t at = region.address(); at < region.end(); at += 2_MiB) CHECK(region.prepare(at, true).ok());
         driver.fail({.call = call});
         CHECK(region.release().code == Failure::injected_code);
-        CHECK(driver.outstanding().pins == (call == Call::unpin_host ? 1 : 0)); // the other cells' are gone
+        CHECK(driver.outstanding().pins == (call == Call::unpin_host ? 1 : 0)); // the other cells' are released
         CHECK(driver.outstanding().host_pages == 1);
         CHECK(region.release().ok());
         CHECK(driver.everything_given_back());

@@ -1,4 +1,4 @@
-// Regions go back when the last who shares them lets them go; what fails then is kept, and tried again.
+// Regions are freed by their last owner; if that fails, they are kept and retried.
 #include "memsaver/driver/host_memory.hpp"
 
 #include "memsaver/host/host_driver.hpp"
@@ -31,7 +31,7 @@ TEST_CASE("HostRegions: a region lives as long as somebody shares it") {
     region.reset();
     CHECK(regions->retry().ok());
     CHECK(driver.pinned_bytes() == 2_MiB);
-    regions.reset(); // it keeps what it came from
+    regions.reset(); // it keeps its source alive
     CHECK(driver.pinned_bytes() == 2_MiB);
 }
 

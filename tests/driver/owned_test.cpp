@@ -1,5 +1,5 @@
-// What a driver gave goes back once, by its last owner; what could not be taken is not owned, and what could not be
-// given back is owned on, unless it is gone all the same.
+// Resources are returned to the driver once, by their last owner. A resource that could not be acquired is not owned,
+// and one that could not be released stays owned, unless it is gone anyway.
 #include "memsaver/driver/owned.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
@@ -24,7 +24,7 @@ using Machine = FaultyDriver<HostDriver>;
 
 const std::string directory = std::filesystem::temp_directory_path().string();
 
-// What differs between the owners of one thing.
+// The properties that differ between the owners of one kind of resource.
 template <class T, Call Open, Call Close>
 struct OwnerOf {
     using Owned = T;
@@ -44,7 +44,7 @@ struct EventOwner : OwnerOf<OwnedEvent, Call::open_event, Call::close_event> {
     static auto native(const Owned& owned) { return owned.get().native(); }
     static std::size_t count(const Machine& driver) { return driver.outstanding().events; }
 };
-struct FileOwner : OwnerOf<OwnedFile, Call::open_file, Call::close_file> { // its number may be another's by then
+struct FileOwner : OwnerOf<OwnedFile, Call::open_file, Call::close_file> { // its number may already be reused
     static constexpr bool once = true;
     static Status open(Owned& owned, const Machine& driver) { return owned.open(driver, directory.c_str()); }
     static auto native(const Owned& owned) { return owned.get().descriptor; }
@@ -87,7 +87,7 @@ TEST_CASE_TEMPLATE("an owner opens, moves, and closes once", Owner, StreamOwner,
         typename Owner::Owned two{std::move(one)};
         typename Owner::Owned three;
         REQUIRE(Owner::open(three, driver).ok());
-        three = std::move(two); // what it had goes back
+        three = std::move(two); // releases its previous resource
         CHECK(Owner::native(three) == native);
         typename Owner::Owned& same = three;
         three = std::move(same);

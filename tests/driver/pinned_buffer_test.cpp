@@ -1,4 +1,4 @@
-// The owner of a pinned buffer gives it back, also where it could not be pinned.
+// The owner of a pinned buffer frees it, also if it could not be pinned.
 #include "memsaver/driver/host_memory.hpp"
 
 #include "memsaver/host/host_driver.hpp"
@@ -70,7 +70,7 @@ TEST_CASE("PinnedBuffer: what the driver still holds is not unmapped under it") 
     CHECK(driver.calls(Call::unmap_host) == 0);
     driver.fail({.call = Call::unpin_host, .kind = StatusKind::gone});
     { const Buffer buffer{driver, 2_MiB}; }
-    CHECK(driver.calls(Call::unmap_host) == 1); // the device is not there to hold it
+    CHECK(driver.calls(Call::unmap_host) == 1); // the device does not hold it
 }
 
 TEST_CASE("PinnedBuffer: what could not be given back, or not be taken whole, is tried again") {
@@ -81,7 +81,7 @@ TEST_CASE("PinnedBuffer: what could not be given back, or not be taken whole, is
         driver.fail({.call = call});
         CHECK(buffer.release().code == Failure::injected_code);
         CHECK(buffer.owns());
-        CHECK(buffer.take(driver, 2_MiB).ok()); // used again, as good as new
+        CHECK(buffer.take(driver, 2_MiB).ok()); // reused, as good as new
         CHECK(buffer.pinned());
         std::memset(buffer.data(), 7, 2_MiB);
         driver.fail({.call = call});

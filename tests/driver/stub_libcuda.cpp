@@ -1,6 +1,6 @@
-// A libcuda.so.1 without a GPU behind it, for the tests of CudaDriver: it hands out its entry points by name and
-// version as the real one does, notes every call with the thread's state, and fails where the test says so. Needs no
-// toolkit: its types are those of the library, which tests/static/cuda_abi_test.cpp holds against <cuda.h>.
+// A libcuda.so.1 without a GPU, for the tests of CudaDriver: returns its entry points by name and version like the real
+// one, records every call with the thread's state, and fails on request. Needs no toolkit: it uses the library's types,
+// which tests/static/cuda_abi_test.cpp checks against <cuda.h>.
 #include "stub_libcuda.hpp"
 
 #include "memsaver/driver/cuda_abi.hpp"
@@ -37,7 +37,7 @@ StubThread& thread() {
     return mine;
 }
 
-// Contexts are addresses of these: device by index.
+// Contexts are addresses of these elements, with the device as index.
 char context_of_device[8];
 
 CUcontext context(int device) { return reinterpret_cast<CUcontext>(&context_of_device[device]); }
@@ -56,7 +56,7 @@ std::string hex(const void* value) {
     return hex(static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(value)));
 }
 
-/// Notes the call, and answers what the test wants it to.
+/// Records the call, and returns the result requested by the test.
 CUresult note(const char* name, const std::string& text = {}) {
     StubState& s = state();
     const std::lock_guard lock{s.mutex};
@@ -205,7 +205,7 @@ CUresult host_register(void* pages, std::size_t bytes, unsigned flags) {
 }
 CUresult host_unregister(void* pages) { return note("cuMemHostUnregister", hex(pages)); }
 
-// Streams and events are numbers; a stream of 0x1000 and more belongs to device 1.
+// Streams and events are numbers; streams from 0x1000 on belong to device 1.
 CUresult stream_create(CUstream* out, unsigned flags) {
     const CUresult result = note("cuStreamCreate", std::to_string(flags));
     if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUstream>(std::uintptr_t{0x100} * ++state().streams);
@@ -399,7 +399,7 @@ extern "C" {
 
 [[gnu::visibility("default")]] StubState* memsaver_stub_state() { return &state(); }
 [[gnu::visibility("default")]] StubThread* memsaver_stub_thread() { return &thread(); }
-/// For programs in C: what a call answers from now on; 0: it works again.
+/// For programs in C: sets the result of a call from now on; 0: it works again.
 [[gnu::visibility("default")]] void memsaver_stub_fail(const char* name, int result) {
     const std::lock_guard lock{state().mutex};
     state().fails.erase(name);
@@ -410,7 +410,7 @@ extern "C" {
     return give(note("cuDriverGetVersion"), version, state().version);
 }
 
-// Stricter than the real one: only the very version that a function's signature has will do.
+// Stricter than the real one: requires the exact version of a function's signature.
 [[gnu::visibility("default")]] CUresult cuGetProcAddress_v2(const char* name, void** function, int version,
                                                             unsigned long long flags, int*) {
     StubState& s = state();

@@ -1,5 +1,5 @@
-// What the stub libcuda.so.1 and the test that drives it share: switches for the test to set, and a log of calls.
-// Plain values only, so that it needs no CUDA headers.
+// Shared by the stub libcuda.so.1 and its test: switches for the test to set, and a log of calls. Plain values only, so
+// that it needs no CUDA headers.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-// Numbers of the CUDA driver, by its names: written down once more, so that a wrong one of the library's is noticed.
+// The CUDA driver's constants, by name: defined independently, to detect wrong values in the library.
 namespace cuda_names {
 enum Number : int {
     CUDA_SUCCESS = 0,
@@ -55,32 +55,32 @@ enum Number : int {
 
 struct StubCall {
     std::string name;
-    std::string text;   ///< the arguments, as the test wants to read them
-    int context_device; ///< whose context was current, -1 for none
+    std::string text;   ///< the arguments, formatted for the test
+    int context_device; ///< the device of the current context, -1 for none
     int capture_mode;   ///< the thread's, as CUstreamCaptureMode
 };
 
-/// One for the library. `reset()` between tests; it keeps the count of contexts, which must end at 0 by itself.
+/// One per library. Call `reset()` between tests; it keeps the count of contexts, which must return to 0.
 struct StubState {
     std::mutex mutex = {};
 
-    // switches
+    // Switches.
     int version = 13000;
     int devices = 2;
     std::string missing = {};              ///< an entry point that the driver lacks
-    std::map<std::string, int> fails = {}; ///< what a call answers, by its name; the call then does nothing
-    std::map<int, int> attributes = {};    ///< what a device attribute is; 1 unless it is told here
+    std::map<std::string, int> fails = {}; ///< results of calls by name; the call then does nothing
+    std::map<int, int> attributes = {};    ///< values of device attributes; 1 by default
     bool peers_can_access = true;
     std::size_t minimum = 2U << 20;
     std::size_t recommended = 2U << 20;
     int capture_status = 0; ///< of every stream
 
-    // what happened
+    // Recorded calls.
     std::vector<StubCall> calls = {};
     std::vector<std::pair<std::string, int>> asked = {}; ///< cuGetProcAddress: names and versions
     std::vector<unsigned long long> flavours = {};       ///< and its flags
     std::map<int, int> retained = {};                    ///< primary contexts by device
-    unsigned streams = 0;                                ///< how many were created: 0x100, 0x200, ...
+    unsigned streams = 0;                                ///< number of created streams: 0x100, 0x200, ...
 
     void reset() {
         const std::lock_guard lock{mutex};
@@ -99,7 +99,7 @@ struct StubState {
     }
 };
 
-/// One for each thread.
+/// One per thread.
 struct StubThread {
     std::vector<void*> contexts = {};
     int capture_mode = 0; ///< CU_STREAM_CAPTURE_MODE_GLOBAL, as every thread starts

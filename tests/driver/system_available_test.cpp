@@ -19,7 +19,7 @@ using namespace memsaver::detail;
 
 namespace {
 
-/// The system's files as a test wants them.
+/// The system's files, simulated by a test.
 class FakeSystem {
 public:
     FakeSystem() {
@@ -39,7 +39,7 @@ public:
         std::filesystem::create_directories(path.parent_path());
         std::ofstream{path} << text;
     }
-    /// A group of version 2.
+    /// A cgroup of version 2.
     void group(const std::string& path, const std::string& limit, std::size_t used, std::size_t droppable = 0) const {
         const std::string folder = "/sys/fs/cgroup" + path;
         write(folder + "/memory.max", limit + "\n");
@@ -47,7 +47,7 @@ public:
         write(folder + "/memory.stat",
               "anon 5\nactive_inactive_file 7\ninactive_file " + std::to_string(droppable) + "\n");
     }
-    /// A group of version 1.
+    /// A cgroup of version 1.
     void old_group(const std::string& path, std::size_t limit, std::size_t used, std::size_t droppable = 0) const {
         const std::string folder = "/sys/fs/cgroup/memory" + path;
         write(folder + "/memory.limit_in_bytes", std::to_string(limit) + "\n");
@@ -64,7 +64,7 @@ private:
 
 TEST_CASE("what the system has available") {
     const FakeSystem system;
-    CHECK(system.bytes() == SystemAvailable::unlimited); // nothing tells
+    CHECK(system.bytes() == SystemAvailable::unlimited); // no information
     system.write("/proc/meminfo", "MemTotal:       49368224 kB\nMemFree:        100 kB\nMemAvailable:   1024 kB\n");
     CHECK(system.bytes() == 1_MiB);
     system.write("/proc/meminfo", "MemTotal:       49368224 kB\nMemFree:        100 kB\n");

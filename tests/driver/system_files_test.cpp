@@ -43,7 +43,7 @@ struct Directory {
     std::string name;
 };
 
-/// Bytes that a direct file can be written from and read to.
+/// A buffer for direct I/O.
 struct Bytes {
     explicit Bytes(std::size_t bytes_, unsigned char first = 1) : bytes{bytes_} {
         void* pages = nullptr;
@@ -73,14 +73,15 @@ struct stat facts(FileRef file) {
 
 std::size_t disk_bytes(FileRef file) { return static_cast<std::size_t>(facts(file).st_blocks) * 512; }
 
-/// Runs `body(directory)` with a file system mounted that only this thread sees; false where that is not allowed.
+/// Runs `body(directory)` with a file system mounted that only this thread sees; returns false if that is not
+/// permitted.
 template <class Body>
 bool with_mount(const char* type, const char* options, const Body& body) {
     const Directory at;
     bool mounted = false;
-    // A thread of its own, so that the mount ends with it.
+    // A separate thread, so that the mount ends with it.
     std::thread{[&] {
-        if (::unshare(CLONE_NEWNS | CLONE_NEWIPC) != 0) return; // message queues are of the latter
+        if (::unshare(CLONE_NEWNS | CLONE_NEWIPC) != 0) return; // message queues belong to the latter
         if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return;
         if (::mount("memsaver-test", at.name.c_str(), type, 0, options) != 0) return;
         mounted = true;
@@ -91,7 +92,7 @@ bool with_mount(const char* type, const char* options, const Body& body) {
     return mounted;
 }
 
-/// A limit on the size of files, without the signal that comes with it.
+/// A limit on the size of files, without its signal.
 class FileSizeLimit {
 public:
     explicit FileSizeLimit(std::size_t bytes) {
@@ -125,7 +126,7 @@ TEST_CASE("a file is nobody else's: no name, mode 0600, closed on exec") {
     CHECK(((::fcntl(file.descriptor, F_GETFL) & O_DIRECT) != 0) == file.direct);
     const std::string link = "/proc/self/fd/" + std::to_string(file.descriptor);
     const std::string name = directory.name + "/back";
-    CHECK(::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0); // nor can it get one
+    CHECK(::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0); // and it cannot get a name
     CHECK(SystemFiles::close(file).ok());
     CHECK(::fcntl(file.descriptor, F_GETFD) == -1);
 }
@@ -145,7 +146,7 @@ TEST_CASE("what is written is read, wherever it is") {
     CHECK(SystemFiles::write(file, written.data, 0, 0).ok());
     CHECK(SystemFiles::read(file, read.data, 0, 1_GiB).ok());
 
-    // A file that is too short is an error, not fewer bytes.
+    // Reading beyond the end is an error, not a short read.
     CHECK(SystemFiles::read(file, read.data, block, 3 * block + 1_MiB).code == EIO);
     CHECK(SystemFiles::read(file, read.data, 2 * block, 2 * block + 1_MiB).code == EIO);
     CHECK(SystemFiles::close(file).ok());
@@ -161,7 +162,7 @@ TEST_CASE("room is taken before anything is written, and given back") {
     REQUIRE(SystemFiles::write(file, bytes.data, 1_MiB, 2_MiB).ok());
     CHECK(SystemFiles::punch(file, 1_MiB, 1_MiB).ok());
     CHECK(disk_bytes(file) < 4_MiB);
-    CHECK(facts(file).st_size == off_t{4_MiB}); // what stands behind stays where it is
+    CHECK(facts(file).st_size == off_t{4_MiB}); // the bytes after it keep their position
     const Bytes read{1_MiB, 99};
     REQUIRE(SystemFiles::read(file, read.data, 1_MiB, 2_MiB).ok());
     CHECK(std::memcmp(read.data, bytes.data, 1_MiB) == 0);
@@ -199,7 +200,7 @@ TEST_CASE("a file that is not open") {
 
 TEST_CASE("room is taken also while signals come all the time") {
     FileRef file;
-    REQUIRE(SystemFiles::open("/dev/shm", file).ok()); // a tmpfs, which listens to signals
+    REQUIRE(SystemFiles::open("/dev/shm", file).ok()); // a tmpfs, which reacts to signals
     struct sigaction counted {};
     struct sigaction usual {};
     counted.sa_handler = [](int) {};
@@ -228,7 +229,7 @@ TEST_CASE("a full disk is an error, of allocating and of writing") {
         CHECK(std::string{full.name} == "ENOSPC");
         CHECK(SystemFiles::allocate(file, 0, 512_KiB).ok());
         CHECK(SystemFiles::write(file, bytes.data, 2_MiB, 0).code == ENOSPC);
-        CHECK(SystemFiles::write(file, bytes.data, block, 0).ok()); // what fits is still fine
+        CHECK(SystemFiles::write(file, bytes.data, block, 0).ok()); // a write that fits still works
         CHECK(SystemFiles::punch(file, 0, 2_MiB).ok());
         CHECK(SystemFiles::write(file, bytes.data, 1_MiB, 0).ok());
         CHECK(SystemFiles::close(file).ok());
@@ -250,8 +251,8 @@ TEST_CASE("a file that may not grow is an error, also in the middle of a write")
 }
 
 TEST_CASE("where a file must have a name, it is gone at once") {
-    // POSIX message queues are files of a file system that has no nameless ones, and opens none to bypass the cache:
-    // that a file was made is noticed there before it is found wanting.
+    // POSIX message queues are files in a file system that supports neither unnamed files nor direct I/O: the created
+    // file is detected there before it is rejected.
     with_mount("mqueue", nullptr, [](const std::string& directory) {
         REQUIRE(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) == -1);
         const FileRef file = open_in(directory);
@@ -307,14 +308,14 @@ TEST_CASE("a file of the program's is opened by its name, read, and known again"
         CHECK(SystemFiles::count_cached(file, 0, 0, yes).ok());
         CHECK(yes);
         CHECK(SystemFiles::count_cached(file, 64 * block, 0, yes).ok());
-        CHECK_FALSE(yes); // most of it is not even there
+        CHECK_FALSE(yes); // most of it does not exist
     }
     const Bytes read{8 * block, 99};
     CHECK(SystemFiles::read(file, read.data, 5 * block + 6, 1).ok());
     CHECK(std::memcmp(read.data, written.data + 1, 5 * block + 6) == 0);
-    CHECK(SystemFiles::read(file, read.data, 8, 5 * block).code == EIO); // it ends before
+    CHECK(SystemFiles::read(file, read.data, 8, 5 * block).code == EIO); // the file ends before
     FileRef direct;
-    if (SystemFiles::open_source(path.c_str(), true, direct).ok()) { // the file system may not
+    if (SystemFiles::open_source(path.c_str(), true, direct).ok()) { // the file system may not support it
         CHECK(direct.direct);
         CHECK(SystemFiles::read(direct, read.data, 4 * block, block).ok());
         CHECK(std::memcmp(read.data, written.data + block, 4 * block) == 0);

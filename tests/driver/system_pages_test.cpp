@@ -20,7 +20,7 @@ using namespace memsaver::detail;
 
 namespace {
 
-/// What /proc/self/smaps says of the mapping that a byte is in: its lines, the range first.
+/// Returns the lines of /proc/self/smaps for the mapping that contains a byte, the range first.
 std::string smaps_of(const void* pages) {
     std::ifstream file{"/proc/self/smaps"};
     REQUIRE(file.is_open());
@@ -87,7 +87,7 @@ TEST_CASE("what is mapped around the pages to align them is given back") {
     for (void*& pages : mapped) REQUIRE(SystemPages::map(4_MiB, pages).ok());
     const std::size_t with = size();
     for (void* pages : mapped) CHECK(SystemPages::unmap(pages, 4_MiB).ok());
-    CHECK(with - before < mapped.size() * 4_MiB + 2_MiB); // the stream above takes some
+    CHECK(with - before < mapped.size() * 4_MiB + 2_MiB); // the stream above uses some
     CHECK(with - before >= mapped.size() * 4_MiB);
 }
 

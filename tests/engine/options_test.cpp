@@ -1,4 +1,4 @@
-// The engine's command line, and what follows from a model's sizes.
+// The engine's command line, and values derived from a model's sizes.
 #include "../../examples/engine/options.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// The engine's page table: who owns which page of its cache.
+// The engine's page table: which slot owns which page of its cache.
 #include "../../examples/engine/page_table.hpp"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ using engine::PageTable;
 
 namespace {
 
-/// Every page is free, or of one slot; page 0 of none. Rows are zero behind what they own.
+/// Checks that every page is free or owned by one slot, page 0 by none, and that rows are zero beyond their pages.
 void check_books(const PageTable& table, int pages, const std::vector<int>& open) {
     std::set<int> owned;
     for (const int slot : open) {
@@ -60,7 +60,7 @@ TEST_CASE("without a page or a slot it throws, and nothing has changed") {
     const int second = table.open();
     CHECK_THROWS_AS((void)table.open(), std::runtime_error);
     table.grow(first, 4);
-    CHECK_THROWS_AS(table.grow(second, 3), std::runtime_error); // two pages wanted, one free
+    CHECK_THROWS_AS(table.grow(second, 3), std::runtime_error); // two pages requested, one free
     CHECK(table.pages_of(second).empty());
     CHECK(table.free_pages() == 1);
     CHECK_THROWS_AS(table.grow(first, 17), std::runtime_error); // longer than a row

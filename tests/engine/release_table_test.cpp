@@ -1,4 +1,4 @@
-// The engine's table of who holds what, and the JSON that results are written in.
+// The engine's table of memory owners, and the JSON format of results.
 #include "../../examples/engine/release_table.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// Taking memory, under every policy, with the 1st, 2nd, ... last call failing in each way.
+// Allocating, under every policy, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations_memory.hpp"
 
 namespace failure_allocate_sweep_test {

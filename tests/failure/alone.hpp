@@ -1,4 +1,4 @@
-// A TaggedArena with whatever policy a sweep is at, and what its block is to hold.
+// A TaggedArena with the current policy of a sweep, and the expected bytes of its block.
 #pragma once
 
 #include "failure/policies.hpp"
@@ -8,7 +8,7 @@
 
 namespace test {
 
-/// A policy that is chosen when the program runs, in the place of one that is written down.
+/// A policy chosen at run time, for a type that needs it at compile time.
 struct ChosenPolicy {
     AnyPolicy chosen;
 

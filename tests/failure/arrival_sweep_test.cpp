@@ -1,4 +1,4 @@
-// Bytes that are on their way, with the 1st, 2nd, ... last call failing in each way.
+// Arrivals, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations_arriving.hpp"
 
 namespace failure_arrival_sweep_test {

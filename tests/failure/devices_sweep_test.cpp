@@ -1,4 +1,4 @@
-// A tag on two devices, of which the one that fails is the saver's own, or the other one.
+// A tag on two devices, of which the failing one is the saver's own or the other one.
 #include "failure/operations_devices.hpp"
 
 namespace failure_devices_sweep_test {

@@ -1,4 +1,4 @@
-// Closing and dying, under every policy, with the 1st, 2nd, ... last call failing in each way.
+// Closing and destroying, under every policy, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations_ending.hpp"
 
 namespace failure_end_sweep_test {

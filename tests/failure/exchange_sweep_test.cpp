@@ -1,4 +1,4 @@
-// One tag steps aside for another, with the 1st, 2nd, ... last call failing in each way.
+// Exchanges, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations.hpp"
 
 namespace failure_exchange_sweep_test {

@@ -1,4 +1,4 @@
-// Giving blocks up, and trimming, under every policy, with the 1st, 2nd, ... last call failing in each way.
+// Freeing and trimming, under every policy, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations_memory.hpp"
 
 namespace failure_free_sweep_test {

@@ -1,11 +1,11 @@
-// Loads from files, and what was loaded, with the 1st, 2nd, ... last call failing in each way.
+// Loads from files, and operations on loaded memory, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations.hpp"
 
 namespace failure_load_sweep_test {
 
 using namespace test;
 
-// "swept" only stands by.
+// "swept" is not involved.
 TEST_CASE("sweep: loading from files") {
     sweep_all(loading(), {.policies = some_policies(1, {"zero"}), .kinds = {StatusKind::other, StatusKind::gone}});
 }

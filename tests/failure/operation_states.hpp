@@ -1,4 +1,4 @@
-// What the groups of operations share: how a world is brought to where one of them is tried.
+// Helpers shared by the groups of operations: they bring a world to the state in which an operation is tried.
 #pragma once
 
 #include "failure/sweeping.hpp"
@@ -19,7 +19,7 @@ inline ArenaOptions options_of(std::size_t capacity, std::size_t reserve = 0) {
 
 inline void pause_swept(Populated& world) { world.pause("swept"); }
 
-/// Paused in two goes, with something active, a large hole and a small one.
+/// Paused in two batches, with some active memory, a large hole and a small one.
 inline void paused_in_batches(Populated& world) {
     world.allocate("swept", 256_KiB);
     world.pause("swept");

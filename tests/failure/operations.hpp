@@ -19,7 +19,7 @@
 
 namespace test {
 
-/// Those that may be repeated, on one device.
+/// Returns the repeatable operations on one device.
 inline std::vector<Operation> repeatable() {
     std::vector<Operation> all;
     for (const auto& group :
@@ -30,7 +30,7 @@ inline std::vector<Operation> repeatable() {
     return all;
 }
 
-/// Some of a list, by name; each must be there.
+/// Returns the operations with these names; each must exist.
 inline std::vector<Operation> only(const std::vector<Operation>& all, std::initializer_list<std::string_view> names) {
     std::vector<Operation> some;
     for (const std::string_view name : names) {

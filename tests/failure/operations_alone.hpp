@@ -1,4 +1,4 @@
-// Operations of an arena without a saver. The saver beside it is among what must stay as it is.
+// Operations of an arena without a saver. The saver beside it must stay unchanged.
 #pragma once
 
 #include "failure/operation_states.hpp"
@@ -71,7 +71,7 @@ inline std::vector<Operation> of_one_arena() {
              (void)world.alone->trim();
          },
          [](Populated& world) {
-             (void)world.alone->trim(); // as for a saver's
+             (void)world.alone->trim(); // as for a saver's arena
              CHECK(world.alone->usage().state == "empty");
          }},
         {"TaggedArena::close: active", made, close, closed},

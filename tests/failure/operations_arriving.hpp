@@ -1,4 +1,4 @@
-// Operations whose bytes are on their way when they return.
+// Operations that return while their bytes are in flight.
 #pragma once
 
 #include "failure/operation_states.hpp"
@@ -14,12 +14,12 @@ inline std::vector<Operation> arriving() {
         CHECK(world.is("active"));
         world.check_bytes("swept");
     };
-    const auto coming = [](Populated& world) { // what comes first: a late block, and a part of an early one
+    const auto coming = [](Populated& world) { // requested first: a late block, and a part of an early one
         const auto& blocks = world.tags["swept"].blocks;
         const auto* const early = static_cast<const char*>(blocks[2].at);
         return world.saver->resume_async("swept", {.first = {{blocks[3].at, 17'500}, {early + 100, 16'500}}});
     };
-    // Of what saves at every pause, and of what keeps nothing, it is misuse.
+    // Misuse for policies that save at every pause or keep nothing.
     const auto save = [](Populated& world) {
         std::optional<Arrival> saved;
         try {
@@ -72,7 +72,7 @@ inline std::vector<Operation> arriving() {
         {"resume_async: nobody waits", pause_swept,
          [coming](Populated& world) {
              { const Arrival arrival = coming(world); }
-             world.resume("swept"); // what failed was told to the event sink
+             world.resume("swept"); // the failure was reported to the event sink
          },
          arrived},
         {"gate: of what is away, on its way and here", pause_swept,

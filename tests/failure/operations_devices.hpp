@@ -1,5 +1,5 @@
-// Operations on a tag that lives on two devices, one of which fails. "beside", "away" and plain memory are the saver's
-// own device's.
+// Operations on a tag on two devices, one of which fails. "beside", "away" and the plain memory are on the saver's own
+// device.
 #pragma once
 
 #include "failure/operation_states.hpp"
@@ -36,7 +36,7 @@ inline std::vector<Operation> on_devices() {
          },
          nothing},
         {"two devices, deallocate: with the other one's stream", nothing,
-         [](Populated& world) { world.deallocate(0, world.stream); }, // the block on the device that is well
+         [](Populated& world) { world.deallocate(0, world.stream); }, // the block on the working device
          [](Populated& world) { CHECK(world.tags["swept"].blocks[0].at == nullptr); }},
         {"two devices, pause", nothing, pause_swept, paused},
         {"two devices, pause: after a stream", nothing,

@@ -1,4 +1,4 @@
-// Operations on an elastic range of "swept": each step that is committed is one more block of the model.
+// Operations on an elastic range of "swept": each committed step is one block of the model.
 #pragma once
 
 #include "failure/operation_states.hpp"
@@ -19,7 +19,7 @@ inline void make_elastic(Populated& world) {
     if (!world.elastic) world.elastic = world.swept_on(world.driver).elastic(2_MiB, {.granularity = elastic_step});
 }
 
-/// The model has just those steps.
+/// Makes the model contain exactly these steps.
 inline void note_steps(Populated& world, const std::vector<std::size_t>& steps) {
     Populated::Blocks& blocks = world.tags["swept"].blocks;
     for (std::size_t n = 0; n < world.elastic.capacity() / elastic_step; ++n) {
@@ -31,7 +31,7 @@ inline void note_steps(Populated& world, const std::vector<std::size_t>& steps) 
     }
 }
 
-/// Steps 0, 1, 2 and 8.
+/// Commits steps 0, 1, 2 and 8.
 inline void with_elastic(Populated& world) {
     make_elastic(world);
     world.elastic.commit(0, 3 * elastic_step);
@@ -42,7 +42,7 @@ inline void with_elastic(Populated& world) {
 inline std::vector<Operation> elastic() {
     const auto blocks = [](std::size_t count) {
         return [count](Populated& world) {
-            (void)world.saver->trim(); // what waits for work has gone
+            (void)world.saver->trim(); // releases blocks that waited for work
             CHECK(row_of(*world.saver, "swept").blocks == 4 + count);
             CHECK(world.elastic.committed_bytes() == count * elastic_step);
             CHECK(row_of(*world.saver, "swept").held_bytes == 0);

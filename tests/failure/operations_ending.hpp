@@ -1,4 +1,4 @@
-// How savers, their handles and their tags end.
+// The end of savers, their handles and their tags.
 #pragma once
 
 #include "failure/operation_states.hpp"
@@ -48,7 +48,7 @@ inline std::vector<Operation> ending() {
     };
 }
 
-/// What becomes of one more tag, "extra", whose blocks nobody looks at.
+/// Operations that end one more tag, "extra", whose blocks are not checked.
 inline std::vector<Operation> living() {
     const auto extra = [](Populated& world) {
         const Arena arena = world.saver->arena("extra", world.policy.policy);
@@ -97,7 +97,7 @@ inline std::vector<Operation> living() {
     };
 }
 
-/// Who dies with failures has nobody who could repeat it.
+/// Operations that destroy a saver: after failures, nothing is left to retry them.
 inline std::vector<Operation> dying() {
     const auto die = [](Populated& world) {
         world.died = true;

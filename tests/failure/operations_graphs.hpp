@@ -1,4 +1,4 @@
-// Operations of graphs, and of pools of workspaces.
+// Operations of graphs and of workspace pools.
 #pragma once
 
 #include "failure/operation_states.hpp"
@@ -11,7 +11,7 @@
 namespace test {
 
 inline std::vector<Operation> graphs() {
-    // Fills a block that stays, and one that is given up in the capture.
+    // Fills a block that stays, and one that is freed in the capture.
     const auto body = [](Populated& world, unsigned char byte, void*& made, int times = 1) {
         void* const fresh = world.saver->allocate(16_KiB);
         void* const scratch = world.saver->allocate(25'000);
@@ -31,7 +31,7 @@ inline std::vector<Operation> graphs() {
         CHECK(std::all_of(bytes, bytes + 16_KiB, [&](unsigned char each) { return each == byte; }));
     };
     const auto one_works = [replays](Populated& world) { replays(world, world.graph, world.filled, 1); };
-    // Where the call that ends a capture fails for good, it stays open until the program ends it.
+    // If the call that ends a capture fails permanently, the capture stays open until the program ends it.
     const auto end_capture = [](Populated& world) {
         bool open = false;
         REQUIRE(world.driver.capturing(world.stream, open).ok());

@@ -1,4 +1,4 @@
-// Pauses and resumes with hooks around them: whether they ran, and what is left where one of them fails.
+// Pauses and resumes with hooks: whether they ran, and the state after one of them fails.
 #pragma once
 
 #include "failure/operation_states.hpp"
@@ -11,13 +11,13 @@
 
 namespace test {
 
-/// What an engine does in a hook: takes memory, and gives it up. May fail, and the operation with it.
+/// What an engine does in a hook: allocates memory and frees it. May fail, and the operation with it.
 inline void flush(Populated& world) {
     const Arena arena = world.saver->arena("beside");
     arena.deallocate(arena.allocate(256_KiB), already_idle);
 }
 
-/// A pause that flushes before it begins.
+/// Adds a hook that flushes before a pause.
 inline void with_pause_hooks(Populated& world) {
     world.hooks.push_back(world.saver->before_pause([&world](PauseEvent&) {
         flush(world);
@@ -28,7 +28,7 @@ inline void with_pause_hooks(Populated& world) {
         ++world.ended;
     }));
 }
-/// A resume that flushes once it is over.
+/// Adds a hook that flushes after a resume.
 inline void with_resume_hooks(Populated& world) {
     world.hooks.push_back(world.saver->before_resume([&world](ResumeEvent&) { ++world.begun; }));
     world.hooks.push_back(world.saver->after_resume([&world](ResumeEvent&) {
@@ -38,11 +38,11 @@ inline void with_resume_hooks(Populated& world) {
     }));
 }
 
-/// A pause or a resume: what runs after it has run where it succeeded, and only there; what runs before it decides.
+/// Wraps a pause or resume: "after" hooks run if and only if it succeeded; "before" hooks may refuse it.
 template <class Act>
 auto hooked(Act act) {
     return [act](Populated& world) {
-        if (!world.setting.enabled) return act(world); // nor do hooks run
+        if (!world.setting.enabled) return act(world); // hooks do not run either
         const int begun = world.begun;
         const int ended = world.ended;
         const std::string before = world.state_on("swept");
@@ -62,13 +62,13 @@ inline std::size_t pool_bytes(Populated& world) {
     REQUIRE(world.driver.inner().pool_memory({}, bytes).ok());
     return bytes;
 }
-/// A stream-ordered pool keeps memory that nobody uses, and is trimmed after pauses and resumes.
+/// Sets up a stream-ordered pool that holds unused memory and is trimmed after pauses and resumes.
 inline void with_pools(Populated& world) {
     REQUIRE(world.driver.inner().put_in_pool({}, 64_KiB).ok());
     REQUIRE(world.driver.inner().free_pool({}).ok());
     world.hooks.push_back(world.saver->after_pause(trim_cuda_pools));
 }
-/// A pause or a resume, which fails for its own calls and not for those of a pool.
+/// Wraps a pause or resume, which fails because of its own calls but not because of a pool's.
 template <class Act>
 auto trimming(Act act) {
     return [act](Populated& world) {
@@ -86,7 +86,7 @@ auto trimming(Act act) {
     };
 }
 
-/// A network card knows every block of "swept".
+/// Registers every block of "swept" with a network card.
 inline void with_registrations(Populated& world) {
     world.registrations = std::make_unique<Registrations>(*world.saver);
     for (const Populated::Block& block : world.tags["swept"].blocks) {
@@ -97,7 +97,7 @@ inline void with_registrations(Populated& world) {
                                                              .on_deregister = [&world] { world.begun -= 1; }}));
     }
 }
-/// What is here is registered, and nothing else, whatever becomes of the pause or the resume.
+/// Checks that exactly the resident memory is registered, whatever the result of the pause or resume.
 template <class Act>
 auto registered(Act act) {
     return [act](Populated& world) {

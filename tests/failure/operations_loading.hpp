@@ -1,5 +1,5 @@
-// Operations on a tag whose bytes have a file as their home, beside "swept": loading, pausing, bringing back, and what
-// changes where it lies.
+// Operations on a tag whose bytes are sourced from a file, beside "swept": loading, pausing, resuming, and changes of
+// memory and file.
 #pragma once
 
 #include "backup/file_source_support.hpp"
@@ -13,13 +13,13 @@
 
 namespace test {
 
-/// A file that holds other bytes in one place than the block that is loaded from it is to have.
+/// A file whose bytes differ in one place from those that the block loaded from it should have.
 class SweptFile {
 public:
     static constexpr std::size_t bytes = 37'500;
     static constexpr std::size_t offset = 777;
     static constexpr std::uint64_t seed = 1250;
-    /// Where the block's bytes are other ones.
+    /// The range in which the block's bytes differ.
     static constexpr std::size_t changed_at = 12'500;
     static constexpr std::size_t changed_bytes = 2500;
 
@@ -35,7 +35,7 @@ public:
     }
 
     [[nodiscard]] std::string path(const std::string& which) const { return files_.path(which); }
-    /// While it lives, a file is elsewhere.
+    /// Moves a file away as long as it lives.
     class Away {
     public:
         explicit Away(std::string path) : path_{std::move(path)} { std::filesystem::rename(path_, path_ + ".away"); }
@@ -59,7 +59,7 @@ private:
     ModelFiles files_;
 };
 
-/// The one block of "loaded".
+/// Returns the only block of "loaded".
 inline Populated::Block& loaded_block(Populated& world) { return world.tags["loaded"].blocks.front(); }
 
 inline void with_loadable(Populated& world) {
@@ -67,7 +67,7 @@ inline void with_loadable(Populated& world) {
     world.allocate("loaded", SweptFile::bytes);
 }
 
-/// Where it fails, some of the bytes may be the new ones.
+/// Loads the whole block. On failure, some of the bytes may be the new ones.
 inline void load_whole(Populated& world) {
     Populated::Block& block = loaded_block(world);
     block.content = Becomes::unknown;
@@ -83,7 +83,7 @@ inline void with_loaded(Populated& world) {
     load_whole(world);
 }
 
-/// Loaded from a file with other bytes in one place. What the block is to hold is said once they are put right.
+/// Loads from a file that differs in one place. The model's content is set once the bytes are corrected.
 inline void with_other_bytes(Populated& world) {
     with_loadable(world);
     Populated::Block& block = loaded_block(world);
@@ -107,7 +107,7 @@ inline std::vector<Operation> loading() {
     const auto loaded = [](Populated& world) {
         CHECK(world.is("active", "loaded"));
         world.check_bytes("loaded");
-        world.pause("loaded"); // and that is what comes back
+        world.pause("loaded"); // the resume restores these bytes
         world.check_bytes("loaded");
         world.resume("loaded");
         world.check_bytes("loaded");

@@ -1,4 +1,4 @@
-// Operations that take memory, and that give it up.
+// Operations that allocate and free memory.
 #pragma once
 
 #include "failure/operation_states.hpp"
@@ -79,7 +79,7 @@ inline std::vector<Operation> freeing() {
         world.deallocate(0, already_idle);
     };
     const auto trimmed = [](Populated& world) {
-        (void)world.saver->trim(); // a mark that could not be asked for was taken for one that has not passed
+        (void)world.saver->trim(); // a mark whose query failed was treated as not completed
         CHECK(swept_bytes(world) < 256_KiB);
     };
     const auto plainly = [](Populated& world) { world.deallocate(0), world.deallocate(2); };

@@ -1,4 +1,4 @@
-// Operations that pause and resume, and what is asked of paused memory.
+// Operations that pause and resume, and queries of paused memory.
 #pragma once
 
 #include "failure/operation_states.hpp"
@@ -120,7 +120,7 @@ inline std::vector<Operation> resuming() {
          [](Populated& world) {
              auto& block = world.tags["swept"].blocks[2];
              if (world.policy.becomes != Becomes::kept || !world.setting.enabled) return;
-             block.seed = 55; // whatever comes of it, it has been the program's to say
+             block.seed = 55; // whatever the result, the program may have changed the bytes
              block.kept = false;
              world.saver->write_backup(block.at, expected_bytes(block.bytes, block.seed).data(), block.bytes);
              block.kept = true;
@@ -136,7 +136,7 @@ inline std::vector<Operation> resuming() {
          },
          [](Populated& world) {
              const auto& block = world.tags["swept"].blocks[2];
-             if (row_of(*world.saver, "swept").backed_up_bytes == 0) return; // given back, or never kept
+             if (row_of(*world.saver, "swept").backed_up_bytes == 0) return; // backup freed, or never kept
              const BackupView view = world.saver->backup_view(block.at, block.bytes);
              CHECK(Populated::same(view.data(), expected_bytes(block.bytes, block.seed)));
          },
@@ -144,7 +144,7 @@ inline std::vector<Operation> resuming() {
     };
 }
 
-/// Both have pages that are worth handing over, and some that are not.
+/// Makes two tags that both have pages worth handing over, and some that are not.
 inline void make_exchangeable(Populated& world) {
     world.allocate("swept", 128_KiB);
     world.resume("away");
@@ -161,7 +161,7 @@ inline std::vector<Operation> exchanging() {
         make_exchangeable(world);
         world.pause("swept");
     };
-    const auto tight = [](Populated& world) { // what the one has more than the other, and the margin
+    const auto tight = [](Populated& world) { // the difference between the two, and the margin
         DeviceMemory memory;
         REQUIRE(world.driver.inner().memory(memory).ok());
         world.ballast.emplace(world.driver, memory.free_bytes - 256_KiB - 64_KiB);

@@ -1,4 +1,4 @@
-// Uses and reclaims: what comes, what goes for it, and what stays while it is in use.
+// Uses and reclaims: which tags are resumed, which are evicted, and which stay because they are in use.
 #pragma once
 
 #include "failure/operation_states.hpp"
@@ -8,7 +8,7 @@
 
 namespace test {
 
-/// A tag that has no room beside "swept", and may be evicted. The margin stands for a full device.
+/// Adds an evictable tag that does not fit beside "swept". The margin simulates a full device.
 inline void with_rival(Populated& world) {
     world.tags["rival"].becomes = Becomes::kept;
     (void)world.saver->arena("rival", HostBackup{.threads = 1}, ArenaOptions{.evictable = true});
@@ -19,7 +19,7 @@ inline void with_rival(Populated& world) {
     world.saver->set_margin(memory.free_bytes - world.saver->bytes_to_resume("swept") + 16_KiB);
 }
 
-/// Brings "swept" by a use, and marks what a stream was given for it.
+/// Resumes "swept" by a use, and marks the work that a stream was given for it.
 inline void use_swept(Populated& world) {
     Use use = world.saver->use("swept");
     CHECK((!world.setting.enabled || world.is("active")));
@@ -34,7 +34,7 @@ inline void reclaim_all(Populated& world) {
     }
 }
 
-/// Memory for another tag, for which "swept" goes, if nothing fails.
+/// Allocates for another tag, which evicts "swept" if nothing fails.
 inline void take_for(Populated& world) {
     Populated::Tag& swept = world.tags["swept"];
     if (world.tags["taker"].blocks.empty()) {
@@ -50,7 +50,7 @@ inline void take_for(Populated& world) {
     }
 }
 
-/// Of a saver that keeps more free than there is: all that may go does, whenever memory is taken.
+/// Operations of a saver whose pressure exceeds free memory: every allocation evicts all evictable tags.
 inline std::vector<Operation> pressing() {
     const auto evictable = [](Populated& world) { world.saver->set_evictable("swept", true); };
     const auto gone = [](Populated& world) {
@@ -100,7 +100,8 @@ inline std::vector<Operation> residency() {
         {"pause: of what uses have marked", nothing,
          [](Populated& world) {
              use_swept(world);
-             for (Populated::Block& block : world.tags["swept"].blocks) { // an earlier try may have dropped its bytes
+             // An earlier attempt may have dropped its bytes
+             for (Populated::Block& block : world.tags["swept"].blocks) {
                  if (world.tags["swept"].becomes != Becomes::kept) block.content = Becomes::unknown;
              }
              world.pause({"swept"}, PauseOptions{.order = already_idle});

@@ -1,5 +1,5 @@
-// A second failure during the recovery from the first: while the same call undoes what it did, or while it is repeated.
-// Too many pairs to try all: sampled, over all operations and policies, from seeds.
+// A second failure during the recovery from the first: while the same call rolls back, or while it is retried. There
+// are too many pairs to try all; they are sampled over all operations and policies, from seeds.
 #include "failure/operations.hpp"
 #include "support/model.hpp"
 
@@ -22,11 +22,11 @@ class Pair {
 public:
     explicit Pair(std::uint64_t seed) : random_{seed} {}
 
-    /// How many calls failed.
+    /// Returns the number of failed calls.
     std::uint64_t run(const Operation& operation, const SweptPolicy& policy, std::uint64_t calls) {
         Populated world{policy, {.nasty = random_.below(2) == 0}, operation.prepare};
         SweepPoint point;
-        if (random_.below(2) == 0) { // at once: the second one comes as many calls later as it likes
+        if (random_.below(2) == 0) { // from the start: the second one comes any number of calls later
             const Failure first = failure(calls, Lasting::once);
             Failure second = failure(calls, lastings[random_.below(2)]);
             second.nth += first.nth;
@@ -67,7 +67,7 @@ private:
     Random random_;
 };
 
-/// How many calls the operation makes when none fails.
+/// Returns the number of calls that the operation makes if none fails.
 std::uint64_t calls_of(const Operation& operation, const SweptPolicy& policy) {
     Populated world{policy, {}, operation.prepare};
     const std::uint64_t before = world.driver.calls();
@@ -91,7 +91,7 @@ TEST_CASE("pairs: a second failure during the recovery from the first") {
         if (!has_room(operations[which], policies[how])) continue;
         const auto [known, fresh] = calls.try_emplace({which, how}, 0);
         if (fresh) known->second = calls_of(operations[which], policies[how]);
-        if (known->second == 0) continue; // makes none: nothing can fail
+        if (known->second == 0) continue; // makes no calls, so nothing can fail
         CAPTURE(seed);
         CAPTURE(std::string{operations[which].name});
         CAPTURE(policies[how].name);

@@ -1,5 +1,5 @@
-// Transfers of several pieces by several threads: whichever call fails, also while another thread is at work. The n-th
-// call is not the same each time, so points are sampled, from seeds.
+// Transfers of several pieces by several threads: any call fails, also while another thread is working. The n-th call
+// varies from run to run, so points are sampled, from seeds.
 #include "failure/operations_pausing.hpp"
 #include "support/model.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr unsigned threads = 4;
 
-/// Rings of two buffers for each of two threads, and pieces for more: each thread has several.
+/// Rings of two buffers for each of two threads, and more pieces than buffers: each thread copies several.
 std::vector<SweptPolicy> by_rings() {
     HostBackup pageable{.storage = Storage::pageable, .threads = threads, .ring_bytes = 8_MiB};
     FileBackup file{.directory = files_directory(), .threads = threads, .ring_bytes = 8_MiB};
@@ -35,14 +35,14 @@ std::vector<SweptPolicy> by_rings() {
             {"pageable, once, checked", checked, Becomes::kept},
             {"file, verified", Verified<FileBackup>{file}, Becomes::kept}};
 }
-/// Cells that threads pin as they go.
+/// Cells that threads pin while they copy.
 std::vector<SweptPolicy> by_cells() {
     return {{"pinned", HostBackup{.threads = threads}, Becomes::kept},
             {"pinned, given back", HostBackup{.retain = false, .threads = threads}, Becomes::kept},
             {"pinned, verified", Verified<HostBackup>{{.threads = threads}}, Becomes::kept}};
 }
 
-/// Blocks of odd sizes, so that pieces have parts of several and blocks lie in several pieces.
+/// Blocks of odd sizes, so that pieces contain parts of several blocks and blocks span several pieces.
 Operation::Act with_blocks(std::vector<std::size_t> sizes, Operation::Act then) {
     return [sizes = std::move(sizes), then = std::move(then)](Populated& world) {
         for (const std::size_t bytes : sizes) world.allocate("swept", bytes);
@@ -50,7 +50,7 @@ Operation::Act with_blocks(std::vector<std::size_t> sizes, Operation::Act then) 
     };
 }
 
-/// So many samples of each operation under each policy.
+/// Runs `seeds` samples of each operation under each policy.
 void sample(std::vector<Operation> operations, const std::vector<SweptPolicy>& policies, const Setting& setting,
             const char* what, std::uint64_t seeds) {
     constexpr StatusKind kinds[] = {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory,
@@ -94,7 +94,7 @@ void sample(std::vector<Operation> operations, const std::vector<SweptPolicy>& p
     }
 }
 
-/// Some of what pauses and resumes, with these blocks besides.
+/// Returns some of the pausing and resuming operations, with these blocks added.
 std::vector<Operation> with(const std::vector<std::size_t>& sizes) {
     std::vector<Operation> some;
     for (const auto& group : {pausing(), resuming()}) {
@@ -118,7 +118,7 @@ TEST_CASE("pieces: through rings") {
 }
 
 TEST_CASE("pieces: cells that are pinned as copies go") {
-    // More than a cell of 64 MiB; host pages begin a little before a border of cells, so that there are three.
+    // More than a cell of 64 MiB; host pages begin a little before a cell boundary, so that there are three cells.
     sample(with({66'000'000, 5'000'000}), by_cells(), {.capacity = 192_MiB}, "in several cells, by several threads", 2);
 }
 

@@ -1,4 +1,4 @@
-// What is swept: a small machine, and every policy in small. Does not know what is done to them.
+// The subjects of a sweep: a small machine, and every policy with small sizes. Independent of the operations.
 #pragma once
 
 #include "support/host_calls.hpp"
@@ -26,20 +26,20 @@
 
 namespace test {
 
-/// A host machine whose host pages come when they are touched and not before, in small: a sweep takes and gives them
-/// back more often than anything else, and hardly touches them. They begin a little before a border of the cells in
-/// which they are pinned, so that small backups have several.
+/// A small host machine that maps host pages lazily, because a sweep maps and unmaps them more often than anything else
+/// and hardly touches them. The pages begin a little before a boundary of the cells in which they are pinned, so that
+/// small backups have several cells.
 class ThriftyHost : public HostDriver {
 public:
     using HostDriver::HostDriver;
 
     Status map_host(std::size_t bytes, void*& pages) const noexcept {
         constexpr std::size_t cell = HostRegion::cell_bytes;
-        constexpr std::uintptr_t first = 0x2000'0000'0000; // far from where the system puts things
+        constexpr std::uintptr_t first = 0x2000'0000'0000; // far from the addresses that the system chooses
         constexpr std::size_t before = 16_KiB;
         static std::atomic<std::size_t> last{0};
         const std::uintptr_t place = first + (last++ % 16'384 + 1) * 4 * cell - before;
-        // Where the place is taken the system chooses one.
+        // If the address is in use, the system chooses one.
         void* const made = ::mmap(reinterpret_cast<void*>(place), bytes, // NOLINT(performance-no-int-to-ptr)
                                   PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (made == MAP_FAILED) return {StatusKind::out_of_host_memory, errno, "mmap"};
@@ -58,8 +58,8 @@ public:
 
 using FailingDriver = FaultyDriver<ThriftyHost>;
 
-/// From here on every call to the device answers that it is lost, and no work is done there. Host pages and files are
-/// not the device's.
+/// From here on, every device call returns that the device is lost, and no device work runs. Calls on host pages and
+/// files keep working.
 inline void lose(const FailingDriver& driver) {
     REQUIRE(driver.inner().drain().ok());
     for (std::size_t i = 0; i < call_kinds; ++i) {
@@ -69,40 +69,40 @@ inline void lose(const FailingDriver& driver) {
     }
 }
 
-/// What a pause and a resume leave of a block's bytes.
+/// The content of a block after a pause and a resume.
 enum class Becomes : unsigned char { kept, zero, poison, unknown };
 
 struct SweptPolicy {
     std::string name;
     AnyPolicy policy;
     Becomes becomes;
-    /// Bytes wait on another device. A loss that is only pretended would leave copies running in pages that go.
+    /// Bytes are saved to another device. A simulated loss would leave copies running in pages that are released.
     bool elsewhere = false;
 };
 
-/// The poison of the policies here; not that of fresh pages.
+/// The poison of the policies here; differs from that of fresh pages.
 inline constexpr unsigned char poison = 0x5A;
 
-/// A place for files, in memory where there is one.
+/// Returns a directory for files, in memory if possible.
 inline std::string files_directory() {
     const char* const in_memory = "/dev/shm";
     return std::filesystem::is_directory(in_memory) ? in_memory : directory();
 }
 
-/// A device beside those that are swept, for bytes to wait there.
+/// A device beside the swept ones that holds backups.
 inline const HostDriver& quiet_peer() {
     static const HostDriver peer{1_GiB, {.device = 7}};
     return peer;
 }
 
-/// Every policy, in small.
+/// Returns every policy, with small sizes.
 inline std::vector<SweptPolicy> every_policy(unsigned threads) {
     const Small small{files_directory(), threads};
     std::vector<SweptPolicy> all{{"discard", Discard{}, Becomes::unknown},
                                  {"discard, poisoned", Discard{.poison = poison}, Becomes::poison},
                                  {"zero", Zero{}, Becomes::zero}};
     for (auto& [name, policy] : keepers(small)) {
-        // Of those that are made of others, some: every point of every one takes minutes.
+        // Sweeps only some of the combined policies, because every point of every one takes minutes.
         if (name.find("compressed") != std::string::npos && name != "pinned, compressed" && name != "file, compressed")
             continue;
         if (name == "source, given back") continue;
@@ -112,7 +112,7 @@ inline std::vector<SweptPolicy> every_policy(unsigned threads) {
     return all;
 }
 
-/// Some of them, by name: one of each sort, for what depends little on the policy.
+/// Returns the policies with these names: by default one of each kind, for operations that depend little on the policy.
 inline std::vector<SweptPolicy> some_policies(unsigned threads, std::initializer_list<std::string_view> names = {
                                                                     "zero", "pinned", "pageable, given back",
                                                                     "file, once", "pinned, verified"}) {
@@ -126,7 +126,7 @@ inline std::vector<SweptPolicy> some_policies(unsigned threads, std::initializer
     return some;
 }
 
-/// An engine's threads, or what goes for them.
+/// Stands for an engine's thread pool.
 class Engine final : public Executor {
 public:
     enum class Way : unsigned char { at_once, never, refuses };
@@ -140,7 +140,7 @@ private:
     Way way_;
 };
 
-/// Policies that compare what they do not save, and policies whose copies an engine's threads make.
+/// Returns policies that compare the bytes that they do not save, and policies whose copies run on an engine's threads.
 inline std::vector<SweptPolicy> checked_and_executed() {
     const Small small{files_directory(), 1};
     const HostBackup pinned_once{.refresh = Refresh::once, .check = true, .threads = 1};
@@ -163,7 +163,7 @@ inline std::vector<SweptPolicy> checked_and_executed() {
             {"file, by an executor that refuses", refuses, Becomes::kept}};
 }
 
-/// The bytes of a block: made once for each size and seed.
+/// Returns the bytes of a block, computed once for each size and seed.
 inline const std::vector<unsigned char>& expected_bytes(std::size_t bytes, std::uint64_t seed) {
     static std::map<std::pair<std::size_t, std::uint64_t>, std::vector<unsigned char>> made;
     auto& found = made[{bytes, seed}];

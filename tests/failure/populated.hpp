@@ -1,5 +1,5 @@
-// What the sweeps are done to: a saver with several tags, one of which the operations are about. Knows what each block
-// is to hold, and so what must be true whatever failed. Does not know the operations.
+// The subject of the sweeps: a saver with several tags, one of which the operations act on. Knows the expected bytes of
+// each block, and the invariants that must hold whatever call failed. Independent of the operations.
 #pragma once
 
 #include "failure/alone.hpp"
@@ -24,21 +24,20 @@
 
 namespace test {
 
-/// What a world is like, besides its policy.
+/// The configuration of a world, besides its policy.
 struct Setting {
-    const char* name = ""; ///< for people, where it is not the usual one
-    bool nasty = false;    ///< work comes late, and fresh pages hold rubbish
+    const char* name = ""; ///< for messages, if it is not the default one
+    bool nasty = false;    ///< work runs late, and fresh pages contain garbage
     bool enabled = true;   ///< of the saver
-    /// Whether "swept" also lives on a device that is well: the saver's own, or another one.
+    /// Whether "swept" is also on a device that does not fail: the saver's own, or another one.
     enum class Well : unsigned char { none, own, other } well = Well::none;
     std::size_t capacity = 4_MiB; ///< of a device
     bool single_handle = false;   ///< of "swept"
     std::size_t pressure = 0;     ///< of the saver
 };
 
-/// A saver whose tag "swept" has the policy in question and is what operations are about; "beside" is active, "away" is
-/// paused, and both keep their bytes; a plain block lies outside of all tags. Calls to `driver` fail, those to `well`
-/// do not.
+/// A saver whose tag "swept" has the policy under test and is the target of operations. "beside" is active, "away" is
+/// paused, and both keep their bytes; a plain block belongs to no tag. Calls to `driver` fail, calls to `well` do not.
 class Populated {
 public:
     struct Block {
@@ -46,7 +45,7 @@ public:
         std::size_t bytes = 0;
         std::uint64_t seed = 0;
         Becomes content = Becomes::kept;
-        bool kept = true; ///< whether its policy keeps its bytes while they are away
+        bool kept = true; ///< whether its policy keeps its bytes while paused
         int device = 0;
     };
     using Blocks = std::vector<Block>;
@@ -61,7 +60,7 @@ public:
                                                                            : std::nullopt},
           saver{std::in_place, where.well == Setting::Well::own ? *well : driver, saver_options(where)} {
         REQUIRE(driver.open_stream(stream).ok());
-        if (where.well != Setting::Well::own) (void)swept_on(driver); // in the order in which they are asked
+        if (where.well != Setting::Well::own) (void)swept_on(driver); // in the order in which operations visit them
         if (well) {
             tags["swept"].becomes = policy.becomes;
             add("swept", swept_on(*well).allocate(50'000), 50'000, 1);
@@ -70,7 +69,7 @@ public:
         (void)saver->arena("beside", HostBackup{.threads = 1});
         (void)saver->arena("away", HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB});
         tags["swept"].becomes = policy.becomes;
-        // Small ones share an extent; large ones span several that are neighbours, at odd places.
+        // Small ones share an extent; large ones span several adjacent ones, at odd offsets.
         for (const std::size_t bytes :
              {std::size_t{1000}, std::size_t{6912}, std::size_t{37'501}, std::size_t{17'500}}) {
             allocate("swept", bytes);
@@ -89,9 +88,9 @@ public:
     Populated& operator=(const Populated&) = delete;
     ~Populated() = default;
 
-    // --- what operations are made of; the model follows once they have succeeded ---
+    // --- Building blocks of operations; the model is updated once they have succeeded ---
 
-    /// The tag that operations are about, on one of its devices.
+    /// Returns the tag that operations act on, on one of its devices.
     [[nodiscard]] Arena swept_on(const FailingDriver& device) {
         return saver->arena("swept", policy.policy, device, {.single_handle = setting.single_handle});
     }
@@ -99,14 +98,14 @@ public:
         const Arena arena = tag == "swept" ? swept_on(driver) : saver->arena(tag);
         return add(tag, arena.allocate(bytes), bytes, arena.device());
     }
-    /// Notes a block, and gives it bytes.
+    /// Adds a block to the model, and writes its bytes.
     void* add(const std::string& tag, void* at, std::size_t bytes, int device = 0) {
         Blocks& blocks = tags[tag].blocks;
         blocks.push_back({at, bytes, ++seeds_, Becomes::kept, tags[tag].becomes == Becomes::kept, device});
         write(at, bytes, blocks.back().seed);
         return at;
     }
-    /// Gives up the n-th block of "swept", unless an earlier try did.
+    /// Frees the n-th block of "swept", unless an earlier attempt did.
     template <class... Order>
     void deallocate(std::size_t n, Order... order) {
         Block& block = tags["swept"].blocks[n];
@@ -116,7 +115,7 @@ public:
     }
     void pause(const std::vector<std::string>& names, const PauseOptions& options = {},
                std::optional<Becomes> once = {}) {
-        if (once) { // where it fails, there is no saying which extents have gone
+        if (once) { // after a failure, it is unknown which extents were released
             for (const std::string& name : names) {
                 for (Block& block : tags[name].blocks) block.kept = false;
             }
@@ -130,7 +129,7 @@ public:
             }
         }
     }
-    /// Where it fails, of what drops its bytes there is no saying which extents have gone.
+    /// After a failure, it is unknown which extents of a tag that drops its bytes were released.
     void exchange(const std::vector<std::string>& out, const std::vector<std::string>& in,
                   const ExchangeOptions& options = {}) {
         (void)saver->exchange(out, in, options);
@@ -145,7 +144,7 @@ public:
     void resume(const std::vector<std::string>& names) { (void)saver->resume(names); }
     void resume(const char* tag) { (void)saver->resume(tag); }
 
-    /// Fresh bytes in every block of a tag; its memory is active.
+    /// Writes new bytes to every block of a tag. Precondition: its memory is active.
     void rewrite(const std::string& tag) {
         for (Block& block : tags[tag].blocks) {
             if (block.at == nullptr) continue;
@@ -156,7 +155,7 @@ public:
         }
         invalidate(tag);
     }
-    /// Of what keeps no bytes, both are misuse.
+    /// Misuse for policies that keep no bytes.
     void invalidate(const std::string& tag) {
         if (tags[tag].becomes == Becomes::kept) return saver->invalidate(tag);
         CHECK_THROWS_AS(saver->invalidate(tag), Misuse);
@@ -166,7 +165,7 @@ public:
         CHECK_THROWS_AS(saver->prepare(tag), Misuse);
     }
 
-    // --- what must hold ---
+    // --- Invariants ---
 
     [[nodiscard]] bool closed() {
         try {
@@ -176,7 +175,7 @@ public:
             return true;
         }
     }
-    /// A tag's state on one device, or the one that it has on all of them.
+    /// Returns a tag's state on one device, or the state that it has on all devices.
     [[nodiscard]] std::string state_on(const std::string& tag, std::optional<int> device = {}) {
         std::string state;
         for (const ArenaUsage& row : saver->usage()) {
@@ -186,20 +185,20 @@ public:
         }
         return state;
     }
-    /// Whether a tag is in a state; switched off, none has any.
+    /// Returns whether a tag is in a state; in a disabled saver no tag has one.
     [[nodiscard]] bool is(const std::string& state, const std::string& tag = "swept") {
         return state_on(tag) == (setting.enabled ? state : "plain");
     }
-    /// Physical bytes of all tags.
+    /// Returns the physical bytes of all tags.
     [[nodiscard]] std::size_t tags_bytes() {
         std::size_t bytes = 0;
         for (const ArenaUsage& row : saver->usage()) bytes += tags.count(row.tag) != 0 ? row.mapped_bytes : 0;
         return bytes;
     }
 
-    /// The books are those of the machine, and nothing was misused.
+    /// Checks that usage matches the machine and that no call was invalid.
     void check_books_are_true() {
-        // A lost device holds no pins and no pages; this one only says that it is lost.
+        // A lost device holds no pins and no pages; these errors only report the loss.
         const auto of_loss = [&](const std::string& text) {
             return lost && (contains(text, "pinned") || contains(text, "unreserve"));
         };
@@ -222,7 +221,7 @@ public:
             const auto tag = tags.find(row.tag);
             if (tag == tags.end() || over || !counted || row.state == "closed" || row.state == "dropped") continue;
             sums[{row.tag, row.device}].first +=
-                row.used_bytes; // beside it there may be what is left of a try to make it
+                row.used_bytes; // there may be another row, left by a failed attempt to make it
             sums[{row.tag, row.device}].second += row.blocks;
         }
         for (const auto& [whose, sum] : sums) {
@@ -241,7 +240,8 @@ public:
         CHECK(mapped == driver.handle_bytes() + driver.plain_bytes() + there);
     }
 
-    /// A tag's bytes are where its state says. In between there is nothing to say before it has been repeated.
+    /// Checks a tag's bytes according to its state. In an intermediate state, checks nothing until the operation has
+    /// been repeated.
     void check_bytes(const std::string& name) {
         const auto tag = tags.find(name);
         if (tag == tags.end()) return;
@@ -250,7 +250,7 @@ public:
             if (block.at == nullptr) continue;
             std::string& state = states[block.device];
             if (state.empty()) state = state_on(name, block.device);
-            const bool there = !lost || (well && block.device == well->device()); // a lost device's are not there
+            const bool there = !lost || (well && block.device == well->device()); // a lost device's bytes are gone
             CAPTURE(name);
             CAPTURE(state);
             CAPTURE(block.bytes);
@@ -261,7 +261,7 @@ public:
             }
         }
     }
-    /// The tags that the operation is not about are as they were, bytes and all.
+    /// Checks that the tags other than "swept" are unchanged, including their bytes.
     void check_others() {
         CHECK(is("active", "beside"));
         CHECK(is("paused", "away"));
@@ -270,7 +270,7 @@ public:
         CHECK(same(plain, expected_bytes(5000, 9)));
     }
 
-    /// Everything comes back, and can go and come once more with fresh bytes.
+    /// Resumes everything, and checks that it can be paused and resumed again with new bytes.
     void check_usable() {
         CHECK_NOTHROW((void)saver->resume());
         for (const auto& [name, tag] : tags) {
@@ -292,8 +292,8 @@ public:
         check_books_are_true();
     }
 
-    /// After the end of the saver, with no call failing any more: what is left is what a call that fails gives back
-    /// nothing by, where nobody was left who could repeat it. Each may be left by its own kind of call alone.
+    /// After the end of the saver, with no more failing calls: checks that only resources are left whose closing call
+    /// failed, if nothing was left to retry it. Only a failed call of its own kind may leave a resource.
     void check_nothing_left() {
         REQUIRE(driver.close_stream(stream).ok());
         const Outstanding left = driver.outstanding();
@@ -306,7 +306,7 @@ public:
         CHECK(left.pins <= failed(Call::unpin_host));
         CHECK(left.host_pages <= failed(Call::unmap_host) + failed(Call::unpin_host)); // pinned pages stay
         if (!died && !lost) CHECK(left.reservations + left.handles + left.mappings + left.plain + left.pins == 0);
-        if (!died) CHECK(left.host_pages == 0); // those of a lost device neither
+        if (!died) CHECK(left.host_pages == 0); // also on a lost device
         CHECK(left.mappings <= failed(Call::unmap));
         if (failed(Call::unmap) == 0) CHECK(left.mappings == 0);
         CHECK(left.handles <= failed(Call::release) + left.mappings);
@@ -327,13 +327,13 @@ public:
     void* plain = nullptr;
     bool counted = true; ///< whether the model knows all blocks
     bool lost = false;   ///< the device, if only for one call
-    bool died = false;   ///< the saver, while calls failed: nobody was left to repeat them
+    bool died = false;   ///< the saver was destroyed while calls failed: nothing was left to retry them
 
     // For operations that make more than blocks.
     Graph graph{};
     Graph another{};
-    void* filled = nullptr;   ///< what `graph` fills
-    void* refilled = nullptr; ///< what `another` fills
+    void* filled = nullptr;   ///< the block that `graph` fills
+    void* refilled = nullptr; ///< the block that `another` fills
     std::optional<WorkspacePool> pool{};
     std::optional<Buffer<unsigned char>> buffer{};
     Arena handle{};
@@ -343,11 +343,11 @@ public:
     std::vector<Hook> hooks{};
     std::unique_ptr<Registrations> registrations{}; ///< of memory of "swept"
     std::vector<Registration> registered{};         ///< of each block
-    int begun = 0;                                  ///< hooks that ran before an operation
+    int begun = 0;                                  ///< number of hooks run before an operation
     int ended = 0;                                  ///< and after one
     std::optional<Ballast<ThriftyHost>> ballast{};
 
-    /// Whether a block's bytes are what they are to be, its memory being active.
+    /// Returns whether a block's bytes are as expected. Precondition: its memory is active.
     static bool holds(const Block& block) {
         const auto* const at = static_cast<const unsigned char*>(block.at);
         switch (block.content) {
@@ -366,7 +366,7 @@ public:
     }
 
 private:
-    /// The processor may touch a host machine's memory, as work that is over by then.
+    /// The CPU writes a host machine's memory directly, like completed device work.
     static void write(void* at, std::size_t bytes, std::uint64_t seed) {
         std::memcpy(at, expected_bytes(bytes, seed).data(), bytes);
     }
@@ -379,7 +379,7 @@ private:
     }
     static SaverOptions saver_options(const Setting& where) {
         SaverOptions options{.enabled = where.enabled, .margin = 256_KiB, .pressure = where.pressure};
-        options.on_no_room = [](const NoRoom& need) { // nobody has any
+        options.on_no_room = [](const NoRoom& need) { // no memory can be freed
             CHECK(need.device >= 0);
             return false;
         };

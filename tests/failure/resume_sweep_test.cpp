@@ -1,5 +1,4 @@
-// Resuming, and what is asked of paused memory, under every policy, with the 1st, 2nd, ... last call failing in each
-// way.
+// Resuming, and queries of paused memory, under every policy, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations_pausing.hpp"
 
 namespace failure_resume_sweep_test {

@@ -1,5 +1,5 @@
-// The same operations on savers and policies with other options than usual: switched off, with hooks,
-// with checks, with an engine's threads.
+// The same operations on savers and policies with other options: disabled, with hooks, with checks, with an engine's
+// threads.
 #include "failure/operations.hpp"
 
 #include <string_view>
@@ -11,10 +11,10 @@ using namespace test;
 
 TEST_CASE("sweep: switched off") {
     Sweep through;
-    through.policies = {{"pinned", HostBackup{.threads = 1}, Becomes::kept}}; // none is asked
+    through.policies = {{"pinned", HostBackup{.threads = 1}, Becomes::kept}}; // not used
     through.setting = {.name = "switched off", .enabled = false};
     std::vector<Operation> taking = allocating();
-    std::erase_if(taking, [](const Operation& operation) { // plain memory that nobody uses has gone back already
+    std::erase_if(taking, [](const Operation& operation) { // unused plain memory is already freed
         return std::string_view{operation.name} == "allocate: with room only for what others do not use";
     });
     for (const auto& group :

@@ -1,5 +1,5 @@
-// Sweeps an operation over every policy: its 1st, 2nd, ... last call fails, in each way. Knows what is to hold of any
-// operation; what one does is its own business.
+// Sweeps an operation over every policy: its 1st, 2nd, ... last call fails, in each way. Checks the invariants of all
+// operations; each operation checks its own effects.
 #pragma once
 
 #include "failure/populated.hpp"
@@ -17,11 +17,11 @@ struct Operation {
     using Act = std::function<void(Populated&)>;
 
     const char* name;
-    Act prepare; ///< brings a fresh world to where it is tried
-    Act operate; ///< may be repeated, and then goes on where it stopped
-    Act done;    ///< checks what it is to have done
+    Act prepare; ///< brings a new world to the state in which the operation is tried
+    Act operate; ///< may be repeated, and then continues where it stopped
+    Act done;    ///< checks the operation's effects
     enum class About : unsigned char { swept, all, the_end } about = About::swept;
-    Act tidy{}; ///< right after a failure: what no library can do
+    Act tidy{}; ///< runs right after a failure: cleanup that no library can do
 };
 
 inline void nothing(Populated&) {}
@@ -42,7 +42,7 @@ inline void end(Populated& world) {
     world.saver.reset();
 }
 
-/// After a failure, which is over: the operation is repeated, and all is as if nothing had failed.
+/// Call after failures have stopped: repeats the operation, and checks that the result is as if nothing had failed.
 inline void verify(Populated& world, const SweepPoint& point, const Operation& operation) {
     const bool swept = operation.about == Operation::About::swept;
     if (operation.tidy) operation.tidy(world);
@@ -55,7 +55,7 @@ inline void verify(Populated& world, const SweepPoint& point, const Operation& o
     }
     if (point.error) CHECK_NOTHROW(operation.operate(world));
     world.check_books_are_true();
-    if (world.setting.enabled) operation.done(world); // switched off there are no states
+    if (world.setting.enabled) operation.done(world); // a disabled saver has no states
     if (world.saver && !world.closed()) {
         if (swept) world.check_others();
         world.check_usable();
@@ -64,8 +64,8 @@ inline void verify(Populated& world, const SweepPoint& point, const Operation& o
     world.check_nothing_left();
 }
 
-/// The device was lost, and does not come back: books are true, kept bytes can be read, what lives on another device is
-/// as usable as ever, closing is quiet, and no host memory nor file is left.
+/// Call after the device was lost for good: checks that usage is correct, backups can be read, memory on another device
+/// stays usable, closing reports no error, and no host memory or file is left.
 inline void verify_lost(Populated& world, const SweepPoint& point, const Operation& operation) {
     if (operation.tidy) operation.tidy(world);
     world.lost = point.injected != 0;
@@ -86,7 +86,7 @@ inline void verify_lost(Populated& world, const SweepPoint& point, const Operati
     world.check_nothing_left();
 }
 
-/// How many points a sweep tried, told when it dies.
+/// Counts the points that a sweep tried, and prints the number when destroyed.
 class Points {
 public:
     explicit Points(std::string what) : what_{std::move(what)} {}
@@ -100,7 +100,7 @@ private:
     std::uint64_t tried_ = 0;
 };
 
-/// One operation under one policy, failing in one way.
+/// Sweeps one operation under one policy, failing in one way.
 inline std::uint64_t sweep_one(const Operation& operation, const SweptPolicy& policy, const Failure& failure,
                                const Setting& setting) {
     return sweep(
@@ -119,22 +119,22 @@ inline std::uint64_t sweep_one(const Operation& operation, const SweptPolicy& po
         });
 }
 
-/// What a sweep goes through, besides operations.
+/// The parameters of a sweep, besides operations.
 struct Sweep {
-    // One thread: the n-th call is the same each time.
+    // One thread, so that the n-th call is the same each time.
     std::vector<SweptPolicy> policies = every_policy(1);
     std::vector<StatusKind> kinds{StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory,
                                   StatusKind::gone};
     Setting setting{};
 };
 
-/// "pause: the first, switched off"
+/// Example: "pause: the first, switched off"
 inline std::string name_of(const std::string& operation, const std::string& setting) {
     if (setting.empty()) return operation;
     return operation + (contains(operation, ": ") ? ", " : ": ") + setting;
 }
 
-/// What is coded needs device memory to come back, beside its own.
+/// A compressed backup needs additional device memory during a resume.
 inline bool has_room(const Operation& operation, const SweptPolicy& policy) {
     return !contains(operation.name, "with room only") || !contains(policy.name, "compressed");
 }
@@ -147,7 +147,8 @@ inline void sweep_all(const std::vector<Operation>& operations, const Sweep& thr
             for (const StatusKind kind : through.kinds) {
                 if (kind == StatusKind::gone && policy.elsewhere) continue;
                 for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
-                    // Work that comes late and rubbish in fresh pages change nothing about which kind it is.
+                    // Late work and garbage in fresh pages are independent of the kind of failure, so one kind
+                    // suffices.
                     Setting setting = through.setting;
                     setting.nasty = kind == StatusKind::other;
                     points.add(sweep_one(operation, policy, {.lasting = lasting, .kind = kind}, setting));

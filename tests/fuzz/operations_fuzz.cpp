@@ -1,4 +1,4 @@
-// Operations over all policies, some of whose driver calls fail, chosen by libFuzzer.
+// Operations over all policies, chosen by libFuzzer, with some failing driver calls.
 #include "support/player.hpp"
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace {
 
-/// The fuzzer's bytes, one for each choice; 0 once they have run out.
+/// The fuzzer's bytes, one for each choice; 0 once they are used up.
 class Bytes {
 public:
     Bytes(const std::uint8_t* data, std::size_t size) : data_{data}, size_{size} {}
@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         player.end();
     } catch (const std::exception& error) {
         std::cerr << "broken: " << error.what() << '\n';
-        std::abort(); // how a fuzzer is told
+        std::abort(); // signals a finding to the fuzzer
     }
     return 0;
 }

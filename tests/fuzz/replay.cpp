@@ -1,4 +1,4 @@
-// Replays a fuzzer's inputs, one for each file of the folders named, without the fuzzer.
+// Replays a fuzzer's inputs without the fuzzer: every file of the given folders.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -21,5 +21,5 @@ int main(int argc, char** argv) {
         }
     }
     std::cout << "replayed " << replayed << " inputs\n";
-    return replayed == 0 ? 1 : 0; // no input is no test
+    return replayed == 0 ? 1 : 0; // fails if there was no input
 }

@@ -1,5 +1,5 @@
-// A GPU at work: frees do not wait for it, freed memory is not handed out under it, a pause waits for it.
-// A gate keeps kernels running for as long as a test wants; nothing here depends on how long anything takes.
+// A busy GPU: frees do not wait for it, freed memory is not reused while work may touch it, and a pause waits for it. A
+// gate keeps kernels running as long as a test needs; no test depends on timing.
 #include "gpu/gpu_support.hpp"
 
 #include <chrono>
@@ -12,7 +12,7 @@ using namespace gpu_test;
 
 namespace {
 
-/// An arena that holds two blocks and no more, so that a third must be one of them again.
+/// An arena with memory for exactly two blocks, so that a third must reuse one of them.
 constexpr std::size_t block_bytes = 2_MiB;
 using Two = TaggedArena<Watched, Discard>;
 Two make_two(const Watched& driver) { return {driver, "two", {}, {.capacity = 2 * block_bytes}}; }
@@ -37,7 +37,7 @@ TEST_CASE("deallocate does not wait for a busy device") {
         if (i % 3 == 2) arena.deallocate(blocks[i], program.other_stream);
     }
     CHECK(waits() == before);
-    CHECK_FALSE(program.idle(program.stream)); // else the kernel ended by its own limit
+    CHECK_FALSE(program.idle(program.stream)); // otherwise the kernel ended by its own limit
     program.open_gate();
     program.synchronize();
     saver.close();
@@ -82,7 +82,7 @@ TEST_CASE("freed with a stream: reusable once that stream has passed, whatever o
     program.shut_gate();
     program.wait_and_store(program.stream, a, 0xBAD);
     arena.deallocate(a, program.stream);
-    arena.deallocate(b, program.other_stream); // which has nothing to do
+    arena.deallocate(b, program.other_stream); // which has no work
     program.native.stream_synchronize(program.other_stream);
     CHECK(arena.allocate(block_bytes) == b);
     CHECK_FALSE(program.idle(program.stream));
@@ -104,7 +104,7 @@ TEST_CASE("freed without a stream: handed out again only after waiting for the d
     program.wait_and_store(program.stream, a, 0xBAD);
     arena.deallocate(a);
     books.driver.on_call([&](const CallRecord& call) {
-        if (call.call == Call::drain) program.open_gate(); // the kernel ends once somebody waits for it
+        if (call.call == Call::drain) program.open_gate(); // the kernel ends once the driver is drained
     });
     CHECK(arena.allocate(block_bytes) == a);
     CHECK(program.idle(program.stream));
@@ -135,7 +135,7 @@ TEST_CASE("a pause waits for kernels that use the memory") {
     MemorySaver saver{books.driver};
     Buffer<std::uint32_t> buffer{saver.arena("tag"), 16 << 20};
     program.shut_gate();
-    program.wait_and_store(program.stream, buffer.data(), 1); // under it, unmapping would lose the context
+    program.wait_and_store(program.stream, buffer.data(), 1); // unmapping memory under it would lose the context
 
     SUBCASE("with a time limit that passes: NotIdle, and nothing has changed") {
         for (const Order& order : {Order{}, after(program.stream)}) {
@@ -189,7 +189,7 @@ TEST_CASE("a pause waits for kernels that use the memory") {
     books.driver.on_call({});
     program.open_gate();
     program.synchronize();
-    program.fill(buffer.data(), 1, buffer.size_bytes()); // the context lives, the memory is there
+    program.fill(buffer.data(), 1, buffer.size_bytes()); // the context and the memory are valid
     buffer.reset();
     saver.close();
 }

@@ -1,5 +1,5 @@
-// Stream captures of a program, in each mode, while memsaver allocates, frees, pauses and resumes around them: each
-// leaves the capture whole. And graphs replay after their memory was away.
+// Stream captures of a program, in each mode, while memsaver allocates, frees, pauses and resumes: none of them
+// invalidates the capture. Graphs replay after their memory was paused and resumed.
 #include "backup/backup_support.hpp"
 #include "gpu/gpu_support.hpp"
 
@@ -13,7 +13,7 @@ using namespace gpu_test;
 
 namespace {
 
-/// A capture of the program's own on its first stream, with a kernel in it.
+/// A capture by the program on its first stream, with one kernel in it.
 class Recording {
 public:
     Recording(Program& program, CUstreamCaptureMode mode, void* data, std::uint32_t count)
@@ -36,7 +36,7 @@ public:
         must(program_.native.stream_capturing(program_.stream, &status), "cuStreamIsCapturing");
         return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
     }
-    /// Whether it ended well. The graph holds the kernel twice.
+    /// Ends the capture and returns whether it is valid. The graph contains the kernel twice.
     bool end() {
         program_.add_one(program_.stream, data_, count_);
         open_ = false;
@@ -67,7 +67,7 @@ constexpr Mode modes[] = {{"global", CU_STREAM_CAPTURE_MODE_GLOBAL},
                           {"thread local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL},
                           {"relaxed", CU_STREAM_CAPTURE_MODE_RELAXED}};
 
-/// Runs `act` here or on a thread of its own, which has no context current.
+/// Runs `act` on this thread or on a new one, which has no current context.
 void on_thread(bool other, const std::function<void()>& act) {
     if (other) {
         std::async(std::launch::async, act).get();
@@ -78,8 +78,8 @@ void on_thread(bool other, const std::function<void()>& act) {
 
 using Act = std::function<void(Program&, MemorySaver<Watched>&, const Watched&)>;
 
-/// Runs `act` while a capture is open, for every mode, on the capturing thread and on another one. Before and after it,
-/// what cannot be meant to meet a capture.
+/// Runs `act` while a capture is open, for every mode, on the capturing thread and on another one. `before` and
+/// `afterwards` run outside the capture.
 void around_captures(const Act& act, const Act& before = {}, const Act& afterwards = {}) {
     for (const Mode& mode : modes) {
         for (const bool other : {false, true}) {
@@ -183,7 +183,7 @@ namespace {
 
 constexpr std::size_t kept_bytes = 3_MiB + 6912;
 
-/// Keeps bytes with each of these policies, in a tag of its own, around captures: prepares, pauses and resumes.
+/// Prepares, pauses and resumes one tag for each of these policies during captures.
 void keep_around_captures(const std::vector<test::NamedPolicy>& policies) {
     std::vector<void*> blocks;
     const Act prepare_pause_resume = [&](Program& program, MemorySaver<Watched>& saver, const Watched& driver) {
@@ -211,7 +211,7 @@ void keep_around_captures(const std::vector<test::NamedPolicy>& policies) {
     around_captures(prepare_pause_resume, write, compare);
 }
 
-/// The policies that give their host memory back at every resume, or the others.
+/// Returns the policies that free their host memory at every resume, or the others.
 std::vector<test::NamedPolicy> keepers_that_give_back(bool yes) {
     auto policies = test::keepers();
     std::erase_if(policies, [&](const auto& each) { return test::contains(each.name, "given back") != yes; });

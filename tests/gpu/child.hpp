@@ -1,5 +1,5 @@
-// A test case of this program in a process of its own, started afresh: what happens to the device there, and how that
-// process ends, is nobody else's. Such a test case is skipped otherwise, and begins with `if (!alone()) return;`.
+// Runs a test case of this program in a new process, to isolate what happens to the device and how the process ends.
+// Such a test case begins with `if (!alone()) return;` and is skipped otherwise.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ namespace gpu_test {
 
 inline constexpr const char* alone_variable = "MEMSAVER_TEST_ALONE";
 
-/// What a process that was run alone was told, or null in any other. Ends it should it hang, rather than the tests.
+/// Returns the argument of a process that was run alone, or null in any other process. Ends the process if it hangs.
 inline const char* alone() {
     const char* const told = std::getenv(alone_variable);
     if (told != nullptr) (void)::alarm(240);
@@ -33,7 +33,7 @@ struct Ended {
     std::string err;
 };
 
-/// Runs the test case of this name (without wildcards and commas), which finds `told` in `alone()`.
+/// Runs the test case of this name (without wildcards and commas); `alone()` returns `told` in it.
 inline Ended run_alone(const std::string& test_case, const std::string& told = "yes") {
     const auto text_of = [](std::FILE* file) {
         std::string text;

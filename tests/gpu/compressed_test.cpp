@@ -1,5 +1,5 @@
-// Compressed backups on a GPU, through nvCOMP: weights shrink by a third and come back bit by bit. What is not about
-// nvCOMP is tested on every machine, in tests/backup/compressed_test.cpp.
+// Compressed backups on a GPU, through nvCOMP: weights shrink by a third and are restored bit by bit.
+// tests/backup/compressed_test.cpp tests everything that is independent of nvCOMP, on every machine.
 #include "gpu/gpu_support.hpp"
 #include "memsaver/backup/compressed.hpp"
 #include "support/bytes.hpp"
@@ -19,7 +19,7 @@ bool no_nvcomp() {
     return !why.empty();
 }
 
-/// As bf16: normal, with sigma 0.02.
+/// Returns bf16 values, normally distributed with sigma 0.02.
 std::vector<unsigned char> weights(std::size_t bytes) {
     std::mt19937 random{7};
     std::normal_distribution<float> normal{0.0F, 0.02F};

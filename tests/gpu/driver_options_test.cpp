@@ -1,4 +1,4 @@
-// What a CudaDriver can be asked for beyond plain pages: export, RDMA, and what it knows of the host next to it.
+// CudaDriver options beyond plain pages: export, RDMA, and the topology of the host.
 #include "gpu/gpu_support.hpp"
 #include "support/bytes.hpp"
 
@@ -37,7 +37,7 @@ struct Sharing {
         must(attribute(&value, which, 0), "cuDeviceGetAttribute");
         return value;
     }
-    /// How the pages under a pointer were made.
+    /// Returns the properties with which the pages under a pointer were created.
     [[nodiscard]] CUmemAllocationProp made(void* pointer) const {
         CUmemGenericAllocationHandle handle = 0;
         CUmemAllocationProp props{};
@@ -47,14 +47,14 @@ struct Sharing {
         must(asked, "cuMemGetAllocationPropertiesFromHandle");
         return props;
     }
-    /// Whether a network card can reach the pages under a pointer, by what the driver tells in either way.
+    /// Returns whether a network card can access the pages under a pointer, as reported by the driver in two ways.
     [[nodiscard]] bool reachable(void* pointer) const {
-        unsigned capable = 0; // large enough for whatever the driver takes a boolean for
+        unsigned capable = 0; // large enough for any size of the driver's boolean
         const CUresult asked = pointer_attribute(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
                                                  reinterpret_cast<CUdeviceptr>(pointer));
         return made(pointer).allocFlags.gpuDirectRDMACapable != 0 || (asked == CUDA_SUCCESS && capable != 0);
     }
-    /// A file descriptor of the pages under a pointer, or nothing.
+    /// Returns a file descriptor of the pages under a pointer, or nothing.
     [[nodiscard]] std::optional<int> exported(void* pointer) const {
         CUmemGenericAllocationHandle handle = 0;
         int descriptor = -1;
@@ -65,7 +65,7 @@ struct Sharing {
     }
 };
 
-/// Another view of exported pages, as an importing process has it.
+/// Another mapping of exported pages, as in an importing process.
 class Imported {
 public:
     Imported(const Sharing& calls, const CudaDriver& driver, int descriptor, std::size_t bytes)
@@ -95,7 +95,7 @@ private:
     Address address_ = 0;
 };
 
-/// Bytes come back over two cycles.
+/// Checks that bytes are restored over two cycles.
 template <class D>
 void check_cycles(const D& driver, MemorySaver<D>& saver, void* block, std::size_t bytes) {
     for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
@@ -140,7 +140,7 @@ TEST_CASE("exported pages: another mapping sees the bytes, and a pause gives the
     const CudaDriver driver{0, {.export_handles = ExportHandles::file_descriptor}};
     MemorySaver saver{driver};
     void* const block = saver.arena("shared", HostBackup{.threads = 2}).allocate(bytes);
-    for (std::uint64_t cycle = 0; cycle < 2; ++cycle) { // fresh pages after a resume can be exported as well
+    for (std::uint64_t cycle = 0; cycle < 2; ++cycle) { // new pages after a resume can be exported as well
         CAPTURE(cycle);
         test::write_pattern(driver, block, bytes, cycle);
         CHECK(calls.made(block).requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -155,13 +155,13 @@ TEST_CASE("exported pages: another mapping sees the bytes, and a pause gives the
         CHECK(::close(*descriptor) == 0);
         const std::size_t before = program.free_bytes();
         CHECK(saver.pause().released_bytes == bytes);
-        CHECK(program.free_bytes() >= before + bytes - 8_MiB); // nobody holds them any more
+        CHECK(program.free_bytes() >= before + bytes - 8_MiB); // no reference keeps them
         saver.resume();
         CHECK(test::has_pattern(driver, block, bytes, 50 + cycle));
     }
 
     MemorySaver plain{CudaDriver{0}};
-    CHECK_FALSE(calls.exported(plain.arena("plain").allocate(bytes))); // the type is fixed when pages are made
+    CHECK_FALSE(calls.exported(plain.arena("plain").allocate(bytes))); // the type is fixed when pages are created
     plain.close();
     saver.close();
 }
@@ -171,7 +171,8 @@ TEST_CASE("fabric handles: pages are made with them, or the driver says at once 
     const Sharing calls{program};
     constexpr auto fabric_supported = static_cast<CUdevice_attribute>(128);
     int supported = 0;
-    if (calls.attribute(&supported, fabric_supported, 0) != CUDA_SUCCESS) supported = 0; // older than the question
+    // The driver may be older than the attribute.
+    if (calls.attribute(&supported, fabric_supported, 0) != CUDA_SUCCESS) supported = 0;
     const auto make = [] { return CudaDriver{0, {.export_handles = ExportHandles::fabric}}; };
     if (supported == 0) {
         CHECK_THROWS_AS(make(), Unavailable);
@@ -188,7 +189,7 @@ TEST_CASE("fabric handles: pages are made with them, or the driver says at once 
     const Arena arena = saver.arena("fabric", HostBackup{.threads = 2});
     try {
         check_cycles(*driver, saver, arena.allocate(bytes), bytes);
-    } catch (const DriverError& error) { // this process may not: there is no service for it, or no right
+    } catch (const DriverError& error) { // not available to this process: no service, or no permission
         MESSAGE(error.what());
         CHECK(arena.usage().mapped_bytes == 0);
     }
@@ -204,7 +205,7 @@ TEST_CASE("the host's NUMA node next to the device is one that there is, or none
     CHECK(AnyDriver{driver}.numa_node() == node);
     CHECK(node >= -1);
     if (node >= 0) CHECK(std::filesystem::exists("/sys/devices/system/node/node" + std::to_string(node)));
-    // Threads near it move bytes as well as any others.
+    // Threads pinned near the device copy correctly, like any others.
     MemorySaver saver{driver};
     void* const block = saver.arena("near", HostBackup{.threads = 4}).allocate(bytes);
     check_cycles(driver, saver, block, bytes);

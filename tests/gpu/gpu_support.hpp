@@ -1,5 +1,5 @@
-// What the tests on GPUs share: the driver calls that a program makes by itself, a few kernels, a gate that keeps a
-// kernel running, and what the books of a FaultyDriver must say in the end. Does not know what is tested.
+// Shared by the GPU tests: driver calls of the program itself, a few kernels, a gate that keeps a kernel running, and
+// the final checks of a FaultyDriver. Independent of the tests.
 #pragma once
 
 #include <cuda.h>
@@ -23,8 +23,8 @@ using namespace memsaver::detail;
 
 using Watched = FaultyDriver<CudaDriver>;
 
-// wait_and_store: runs until *gate is not zero, or `limit` nanoseconds, so that a test that went wrong ends; then
-// stores `value` at `out`, unless that is null. add_one: adds 1 to each of `count` words.
+// wait_and_store: runs until *gate is not zero, or for `limit` nanoseconds so that a failing test ends; then stores
+// `value` at `out`, unless null. add_one: adds 1 to each of `count` words.
 inline constexpr const char* kernels = R"(
 .version 7.0
 .target sm_60
@@ -79,7 +79,7 @@ out:
 }
 )";
 
-/// The driver's own entry points, as a program would call them: in whatever capture mode the thread is.
+/// The driver's entry points, called as a program would: in the thread's capture mode.
 struct Native {
     CudaLibrary library{default_cuda_library};
 
@@ -119,8 +119,8 @@ inline void must(CUresult result, const char* what) {
     if (result != CUDA_SUCCESS) throw std::runtime_error{std::string{what} + ": CUDA error " + std::to_string(result)};
 }
 
-/// A program on one GPU: its context is current on this thread for as long as it lives, the kernels are loaded and have
-/// run once (the first launch of a kernel may wait for the device).
+/// A program on one GPU: its context is current on this thread as long as it lives; the kernels are loaded and have run
+/// once, because the first launch of a kernel may wait for the device.
 class Program {
 public:
     explicit Program(int device = 0) {
@@ -164,7 +164,7 @@ public:
         std::array<void*, 4> arguments{&gate_, &limit, &out, &value};
         must(native.launch(wait_and_store_, 1, 1, 1, 1, 1, 1, 0, on, arguments.data(), nullptr), "cuLaunchKernel");
     }
-    /// Later work of `on` waits for the gate. From any thread.
+    /// Makes later work of `on` wait for the gate. Thread-safe.
     void hold(CUstream on) {
         CUcontext before = nullptr;
         must(native.ctx_get(&before), "cuCtxGetCurrent");
@@ -178,7 +178,7 @@ public:
              "cuLaunchKernel");
     }
 
-    /// Whether `on` has nothing left to do.
+    /// Returns whether `on` has completed all its work.
     bool idle(CUstream on) {
         const CUresult result = native.stream_query(on);
         if (result != CUDA_ERROR_NOT_READY) must(result, "cuStreamQuery");
@@ -205,7 +205,7 @@ public:
         must(native.stream_synchronize(stream), "cuStreamSynchronize");
     }
 
-    /// What cuMemGetInfo says is free.
+    /// Returns the free bytes reported by cuMemGetInfo.
     std::size_t free_bytes() {
         std::size_t free = 0;
         std::size_t total = 0;
@@ -214,7 +214,7 @@ public:
     }
 
     Native native;
-    CUstream stream = nullptr; // non-blocking, as is the next
+    CUstream stream = nullptr; // non-blocking, like the next one
     CUstream other_stream = nullptr;
 
 private:
@@ -229,7 +229,8 @@ private:
     std::uint32_t* gate_ = nullptr;
 };
 
-/// Asserts at its end that everything was given back and nothing misused. Make it before what uses the driver.
+/// Asserts at its end that everything was released and no call was invalid. Construct it before the users of the
+/// driver.
 class Ledgered {
 public:
     explicit Ledgered(int device = 0) : driver{CudaDriver{device}} {}

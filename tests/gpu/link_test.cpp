@@ -1,5 +1,5 @@
-// The link on a GPU while others wait: copies by a kernel, and bytes that come out of a file while streams and graphs
-// stand at their gates. What would stand still for ever here, the test's time limit ends.
+// Progress of the host link on a GPU while streams wait: copies by a kernel, and bytes read from a file while streams
+// and graphs wait at gates. The test's time limit ends a deadlock.
 #include "gpu/gpu_support.hpp"
 #include "support/bytes.hpp"
 
@@ -19,7 +19,7 @@ using namespace gpu_test;
 
 namespace {
 
-/// A file of this process's own, which goes with it.
+/// A file of this process, removed with it.
 class File {
 public:
     explicit File(const std::vector<unsigned char>& bytes)
@@ -113,7 +113,7 @@ TEST_CASE("gates on a GPU: bytes come out of a file although every queue of the 
         gate.before(program.stream);
         program.add_one(program.stream, weights.data(), count);
         REQUIRE(books.driver.end_capture(program.stream, graph).ok());
-        std::vector<OwnedStream> others(40); // more than the device has queues
+        std::vector<OwnedStream> others(40); // more than the device's hardware queues
         for (OwnedStream& other : others) REQUIRE(other.open(AnyDriver{books.driver}).ok());
         for (int round = 0; round < 3; ++round) {
             CAPTURE(round);

@@ -1,5 +1,5 @@
-// A context that is lost, by a kernel that touches paused memory: DeviceLost, kept bytes that can still be read, and a
-// quiet end. In a process of its own, for what is lost stays lost.
+// A context lost by a kernel that touches paused memory: DeviceLost is thrown, backups stay readable, and the end
+// reports no error. Runs in its own process, because a lost context cannot be recovered.
 #include "gpu/child.hpp"
 #include "gpu/gpu_support.hpp"
 #include "support/bytes.hpp"
@@ -62,7 +62,7 @@ TEST_CASE("alone: a kernel touches paused memory" * doctest::skip()) {
         CHECK_NOTHROW(saver.close());
         CHECK_THROWS_AS(saver.resume(), Misuse);
     }
-    CHECK(reads(after_close, 1)); // it shares what it shows
+    CHECK(reads(after_close, 1)); // the view shares ownership of the bytes
     after_close = {};
     CHECK(driver.host_bytes() == 0);
     CHECK(driver.outstanding().files == 0);

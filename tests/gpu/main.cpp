@@ -1,5 +1,5 @@
-// main of the tests that need GPUs. Asks the driver itself whether there are enough: were memsaver asked, a memsaver
-// that finds no GPU would skip the tests that show it.
+// main of the tests that need GPUs. Queries the driver directly for the number of GPUs: if it used memsaver, a memsaver
+// that finds no GPU would skip the tests that detect this.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 
 namespace {
 
-/// The number of devices, or 0 and the reason.
+/// Returns the number of devices, or 0 and the reason.
 int count_gpus(const char*& why) {
     void* driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (driver == nullptr) {
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     const char* why = "";
     if (const int gpus = count_gpus(why); gpus < MEMSAVER_TEST_GPUS) {
         std::printf("skipped: %s, %d wanted, %d found\n", why, MEMSAVER_TEST_GPUS, gpus);
-        return 77; // what ctest takes for skipped
+        return 77; // ctest's exit code for skipped tests
     }
     return doctest::Context{argc, argv}.run();
 }

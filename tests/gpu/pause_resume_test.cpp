@@ -1,4 +1,5 @@
-// Pause and resume on a GPU, end to end: the device's memory falls and comes back, addresses and contents are right.
+// Pause and resume on a GPU, end to end: device memory is released and mapped again, addresses and contents are
+// correct.
 #include "gpu/gpu_support.hpp"
 
 #include <chrono>
@@ -15,7 +16,7 @@ std::vector<std::uint32_t> words(std::size_t count, std::uint32_t value) {
     return std::vector<std::uint32_t>(count, value);
 }
 
-/// What cuMemGetInfo may be off by: the driver keeps small pages of its own.
+/// The error of cuMemGetInfo: the driver allocates small pages for itself.
 constexpr std::size_t slack = 32_MiB;
 
 bool about(std::size_t a, std::size_t b) { return (a > b ? a - b : b - a) <= slack; }
@@ -56,7 +57,7 @@ TEST_CASE("program 1: the device's memory falls by the size and comes back, thre
         CHECK(about(program.free_bytes(), active));
         CHECK(kv.data() == address);
 
-        // Writable and readable from end to end, also by kernels.
+        // Readable and writable in full, also by kernels.
         program.fill(kv.data(), 0x11, kv.size_bytes());
         program.add_one(program.stream, kv.data(), 1U << 28U);
         CHECK(program.read(kv.data(), 4) == words(4, 0x11111112));
@@ -85,7 +86,7 @@ TEST_CASE("many tensors over many extents: each keeps its own pages") {
         }
         program.synchronize();
         std::size_t wrong = 0;
-        for (std::uint32_t i = 0; i < tensors.size(); ++i) { // first and last word: nobody wrote over a neighbour
+        for (std::uint32_t i = 0; i < tensors.size(); ++i) { // first and last word: no neighbor has overwritten them
             const auto wanted = words(1, (i & 0xFFU) * 0x01010101U);
             const char* bytes = static_cast<const char*>(tensors[i]);
             wrong += program.read(bytes, 1) == wanted ? 0U : 1U;
@@ -107,7 +108,7 @@ TEST_CASE("policies: zero reads as zero, poison shows, everywhere") {
     program.fill(poison, 0x77, bytes);
     saver.pause({"zero", "poison"});
     saver.resume({"zero", "poison"});
-    // On a stream that knows nothing of the resume.
+    // On a stream that is not ordered after the resume.
     CHECK(program.read(zero, bytes / 4) == words(bytes / 4, 0));
     CHECK(program.read(poison, bytes / 4) == words(bytes / 4, 0xDBDBDBDB));
     saver.close();
@@ -126,10 +127,10 @@ TEST_CASE("freeing one of two while paused, then resuming, keeps the other; othe
     program.fill(other, 0x33, 64_MiB);
     saver.pause("paused");
     paused.deallocate(gone);
-    void* const meanwhile = paused.allocate(8_MiB); // from a fresh, active extent
+    void* const meanwhile = paused.allocate(8_MiB); // from a new, active extent
     program.fill(meanwhile, 0x44, 8_MiB);
     const Report resumed = saver.resume("paused");
-    CHECK(resumed.mapped_bytes < 64_MiB); // what nobody lives in does not come back
+    CHECK(resumed.mapped_bytes < 64_MiB); // pages without blocks are not mapped
     CHECK(program.read(kept, 6'912 / 4) == words(6'912 / 4, 0));
     CHECK(program.read(meanwhile, 2_MiB) == words(2_MiB, 0x44444444));
     CHECK(program.read(other, 16_MiB) == words(16_MiB, 0x33333333));
@@ -184,7 +185,7 @@ TEST_CASE("a program without a context, and one with the context of nobody, can 
         saver.close();
         CUcontext current = nullptr;
         must(native.ctx_get(&current), "cuCtxGetCurrent");
-        CHECK(current == nullptr); // as it was
+        CHECK(current == nullptr); // unchanged
     }
     must(native.ctx_set(before), "cuCtxSetCurrent");
 }

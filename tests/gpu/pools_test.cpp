@@ -1,4 +1,5 @@
-// What CUDA's own allocators keep goes back after a pause: memory of graphs with allocations, and stream-ordered pools.
+// Memory retained by CUDA's own allocators is released after a pause: memory of graphs with allocations, and
+// stream-ordered pools.
 #include "gpu/gpu_support.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::size_t bytes = 64_MiB;
 
-/// The calls of a program that allocates in the order of a stream.
+/// The calls of a program that allocates in stream order.
 struct Ordered {
     explicit Ordered(Program& program) : library{program.native.library} {}
     CudaLibrary& library;
@@ -48,7 +49,7 @@ TEST_CASE("the memory that graphs keep between launches goes back, and the next 
     Buffer<std::uint32_t> cache{saver.arena("cache"), 4 << 20};
     const Hook trim = saver.after_pause(trim_cuda_pools);
     const auto graphs = [&] { return held(books.driver, PoolRef::of_graphs()); };
-    (void)trim_cuda_pools.trim(books.driver); // of tests before this one
+    (void)trim_cuda_pools.trim(books.driver); // of earlier tests
     const std::size_t before = graphs();
 
     must(program.native.begin_capture(program.stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
@@ -97,7 +98,7 @@ TEST_CASE("what a stream-ordered pool keeps goes back, and what is in use stays"
     must(calls.default_pool(&pool, 0), "cuDeviceGetDefaultMemPool");
     cuuint64_t threshold = 0;
     must(calls.get(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold), "cuMemPoolGetAttribute");
-    cuuint64_t everything = std::numeric_limits<cuuint64_t>::max(); // as frameworks have it
+    cuuint64_t everything = std::numeric_limits<cuuint64_t>::max(); // as frameworks set it
     must(calls.set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &everything), "cuMemPoolSetAttribute");
 
     CUdeviceptr used = 0;

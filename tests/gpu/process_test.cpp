@@ -1,4 +1,4 @@
-// Processes that end with memory paused on a GPU, and processes forked from one that uses it.
+// Processes that end with memory paused on a GPU, and processes forked from one that uses a GPU.
 #include "gpu/child.hpp"
 #include "gpu/gpu_support.hpp"
 #include "process/process_support.hpp"
@@ -15,24 +15,24 @@ using namespace gpu_test;
 
 namespace {
 
-/// Lives until the end of the process: it was there before the driver was loaded, and goes after it.
+/// Lives until the end of the process: constructed before the driver was loaded, destroyed after it.
 struct OfTheProgram {
     std::optional<MemorySaver<CudaDriver>> saver;
     std::optional<Buffer<float>> buffer;
 };
 OfTheProgram of_the_program; // NOLINT(cert-err58-cpp): that it is a static is the point
 
-/// Memory with bytes kept on the host, in a file, and nowhere, all of it paused.
+/// Allocates memory with bytes backed up on the host, in a file, and not at all, and pauses all of it.
 Buffer<float> pause_some(MemorySaver<CudaDriver>& saver, const std::string& folder) {
     Buffer<float> buffer{saver.arena("host", HostBackup{.threads = 2}), 1 << 20};
     (void)saver.arena("file", FileBackup{.directory = folder, .threads = 1, .ring_bytes = 4_MiB}).allocate(1_MiB);
     (void)saver.arena("cache").allocate(64_MiB);
     saver.pause();
-    (void)saver.arena("cache").allocate(1_MiB); // and some is active
+    (void)saver.arena("cache").allocate(1_MiB); // some is active
     return buffer;
 }
 
-/// A folder of this test's own.
+/// A folder for this test.
 struct Folder {
     std::filesystem::path path =
         std::filesystem::temp_directory_path() / ("memsaver-gpu-end-" + std::to_string(::getpid()));
@@ -88,7 +88,7 @@ TEST_CASE("fork: the child is refused everything, and the parent goes on unharme
         test::write_pattern(books.driver, blocks.back(), bytes, blocks.size());
     }
     saver.pause({"weights", "files"});
-    saver.prepare("active"); // pinned pages that the child must not take over
+    saver.prepare("active"); // pinned pages that the child must not inherit
     {
         process_test::Child child{[&] {
             (void)::alarm(60);
@@ -112,7 +112,7 @@ TEST_CASE("fork: the child is refused everything, and the parent goes on unharme
         CHECK_MESSAGE(said.empty(), said);
         CHECK(child.wait() == 0);
     }
-    // What was kept comes back, and pages pinned before the fork still reach the device, out and back.
+    // Backups are restored, and pages pinned before the fork can still be copied to and from the device.
     saver.resume();
     for (std::size_t i = 0; i < blocks.size(); ++i) {
         CHECK(test::has_pattern(books.driver, blocks[i], bytes, i + 1));
@@ -125,7 +125,7 @@ TEST_CASE("fork: the child is refused everything, and the parent goes on unharme
         CHECK(test::has_pattern(books.driver, blocks[i], bytes, 10 + i));
     }
     program.add_one(program.stream, blocks[0], 1000);
-    program.synchronize(); // the context lives
+    program.synchronize(); // the context is valid
     saver.close();
 }
 

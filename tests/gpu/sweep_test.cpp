@@ -1,5 +1,5 @@
-// A pause and a resume on a GPU, their 1st, 2nd, ... last driver call failing: nothing is lost, and repeating goes on.
-// One policy, for it takes the most calls; tests/failure has them all, on host memory.
+// A pause and a resume on a GPU, with their 1st, 2nd, ... last driver call failing: no bytes are lost, and a retry
+// continues. Uses the policy that makes the most calls; tests/failure covers all policies on host memory.
 #include "gpu/gpu_support.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 enum class Swept : unsigned char { pause, resume };
 
-/// Two blocks whose bytes are kept, in memory that is active or paused.
+/// Two blocks whose bytes are kept, in active or paused memory.
 struct World {
     World(const CudaDriver& device, Swept swept) : driver{device} {
         for (const std::size_t bytes : sizes) {
@@ -38,7 +38,7 @@ struct World {
     std::vector<void*> blocks{};
 };
 
-/// What is still held when the saver is gone: no more than what could not be given back in the midst of it.
+/// Checks what is still held after the end of the saver: at most the resources whose release failed.
 void check_left(const Watched& driver) {
     const Outstanding left = driver.outstanding();
     const auto failed = [&](Call call) { return driver.injected(call); };
@@ -62,7 +62,7 @@ TEST_CASE("each driver call of a pause and of a resume fails once, or it and all
             const auto operate = [&](World& world) { world.operate(swept); };
             const auto verify = [&](World& world, const SweepPoint& point) {
                 CAPTURE(point.text());
-                program.synchronize(); // where even waiting failed, copies may still have been on their way
+                program.synchronize(); // if even waiting failed, copies may still be in flight
                 test::check_books(world.saver, world.driver);
                 if (point.error) CHECK_NOTHROW(operate(world));
                 if (swept == Swept::pause) {

@@ -1,4 +1,4 @@
-// Transfers on a GPU: work that follows one range runs once that has come, while the rest is still to come.
+// Transfers on a GPU: work that follows one range runs once that range has arrived, before the rest has.
 #include "gpu/gpu_support.hpp"
 #include "memsaver/backup/backup.hpp"
 #include "support/bytes.hpp"
@@ -30,7 +30,7 @@ private:
     Address address_ = 0;
 };
 
-/// While it lives, the copies to `from` and to all that comes after it wait for the program's gate.
+/// As long as it lives, copies to `from` and to all later addresses wait for the program's gate.
 class Held {
 public:
     Held(const Watched& driver, Program& program, StreamRef lane, Address from) : driver_{driver}, program_{program} {
@@ -53,7 +53,7 @@ private:
     Program& program_;
 };
 
-/// Memory whose bytes have been saved, and changed since.
+/// Memory whose bytes have been saved and then changed.
 constexpr std::size_t part = 1_MiB;
 constexpr auto part_words = static_cast<std::uint32_t>(part / sizeof(std::uint32_t));
 constexpr std::uint64_t saved_seed = 1;
@@ -61,7 +61,7 @@ constexpr std::uint64_t other_seed = 2;
 
 void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 
-/// Whether a part is as it was saved, plus one: the kernel ran after the bytes had come, and once.
+/// Returns whether a part equals its saved bytes plus one: the kernel ran after the bytes had arrived, and once.
 bool one_more(const Watched& driver, std::size_t offset, std::size_t bytes, Address memory) {
     const auto all = test::pattern(bytes, saved_seed);
     std::vector<std::uint32_t> expected(part_words);
@@ -71,7 +71,7 @@ bool one_more(const Watched& driver, std::size_t offset, std::size_t bytes, Addr
     return std::memcmp(found.data(), expected.data(), part) == 0;
 }
 
-/// Starts `in`, whose copies but for those of the first piece are held, and follows its first and its last bytes.
+/// Starts `in`, with all copies except those of the first piece held, and follows its first and its last bytes.
 template <class Transfer>
 void follow_first_and_last(Program& program, const Watched& driver, Transfer& in, CUstream lane, Address memory,
                            std::size_t bytes, Address second_piece) {
@@ -80,8 +80,9 @@ void follow_first_and_last(Program& program, const Watched& driver, Transfer& in
     in.start();
     REQUIRE(in.follow(program.stream, {memory, part}).ok());
     program.add_one(program.stream, pointer(memory), part_words);
-    must(program.native.stream_synchronize(program.stream), "cuStreamSynchronize"); // ends: it waits for nothing else
-    CHECK_FALSE(program.idle(lane));                                                // or the gate was not shut
+    // Returns, because the stream waits for nothing else.
+    must(program.native.stream_synchronize(program.stream), "cuStreamSynchronize");
+    CHECK_FALSE(program.idle(lane)); // otherwise the gate was not shut
     bool done = true;
     CHECK(in.query(done).ok());
     CHECK_FALSE(done);
@@ -106,7 +107,7 @@ void follow_first_and_last(Program& program, const Watched& driver, Transfer& in
     CHECK(in.follow(program.stream, {1, 1}).ok()); // none of its bytes: nothing to wait for
 }
 
-/// Saves `memory` by a transfer of `make(lane)`, overwrites it, and lets streams follow its way back.
+/// Saves `memory` by a transfer of `make(lane)`, overwrites it, and lets streams follow the restore.
 template <class Make>
 void save_and_follow(Program& program, const Watched& driver, const PlainBytes& memory, std::size_t bytes,
                      Address second_piece, const Make& make) {
@@ -126,7 +127,7 @@ std::vector<Piece> cut(Address memory, std::uint64_t location, std::size_t bytes
     return cut_into_pieces({{memory, location, bytes}}, cell, [](const Unit&, const Unit&) { return false; });
 }
 
-/// A place in ordinary memory.
+/// A store in ordinary memory.
 class Shelf final : public ByteStore {
 public:
     explicit Shelf(std::size_t room) : bytes_(room) {}
@@ -149,7 +150,7 @@ private:
 TEST_CASE("PinnedTransfer: a stream follows a range") {
     using Transfer = PinnedTransfer;
     using Region = HostRegion;
-    constexpr std::size_t bytes = Region::cell_bytes + 8_MiB; // two cells at least, wherever it begins
+    constexpr std::size_t bytes = Region::cell_bytes + 8_MiB; // at least two cells, wherever it begins
     Program program;
     const Ledgered books;
     const PlainBytes memory{books.driver, bytes};

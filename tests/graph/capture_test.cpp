@@ -1,4 +1,4 @@
-// Capturing: what lands where, what keeps pauses out, and what a capture that fails leaves behind.
+// Capturing: where allocations go, what prevents pauses, and the state after a failed capture.
 #include "graph/graph_support.hpp"
 
 #include <doctest/doctest.h>
@@ -38,7 +38,7 @@ TEST_CASE_TEMPLATE("a captured graph replays after its memory was away, in every
             (void)saver.pause("graph");
             CHECK(machine.driver.handle_bytes() == 0);
             (void)saver.resume("graph");
-            CHECK(all_are(machine.driver, large, 20_MiB, 0)); // nothing ran yet
+            CHECK(all_are(machine.driver, large, 20_MiB, 0)); // nothing has run yet
             replay(machine.driver, graph, stream);
             CHECK(all_are(machine.driver, small, 1000, 1));
             CHECK(all_are(machine.driver, large, 20_MiB, 2));
@@ -58,7 +58,7 @@ TEST_CASE_TEMPLATE("bytes that only the capture wrote survive by default, and sh
     Outbox out{machine.driver, bytes};
     const auto body = [&] {
         const void* const table = saver.allocate(bytes);
-        write_pattern(machine.driver, table, bytes, 7); // beside the capture: no replay does it again
+        write_pattern(machine.driver, table, bytes, 7); // not captured: no replay repeats it
         out.fetch(table, stream);
     };
     const auto read = [&](const Graph& graph) {
@@ -94,7 +94,7 @@ TEST_CASE_TEMPLATE("the policy of a graph's tag: its own, the one that is named,
     CHECK_THROWS_AS((void)capture(saver, "scratch", stream, {.policy = HostBackup{}}, [&] { ran = true; }), Misuse);
     CHECK(!ran);
     CHECK_THROWS_AS((void)capture(saver, "", stream, nothing), Misuse);
-    (void)saver.arena("plain"); // a tag that exists keeps what it is
+    (void)saver.arena("plain"); // an existing tag keeps its policy
     const Graph plain = capture(saver, "plain", stream, nothing);
     CHECK(row_of(saver, "plain").policy == Discard{}.name());
 }
@@ -107,7 +107,7 @@ TEST_CASE_TEMPLATE("a body that throws leaves the stream, the tag and the saver 
         const Arena arena = saver.arena("graph", Zero{}, {.capacity = 8_MiB});
         void* lost = nullptr;
         const auto broken = [&] {
-            const Buffer<char> held{arena, 2_MiB}; // given up while the exception passes
+            const Buffer<char> held{arena, 2_MiB}; // freed during stack unwinding
             lost = saver.allocate(2_MiB);
             fill_on(machine.driver, held.data(), held.size_bytes(), 1, stream);
             throw std::runtime_error{"in the body"};
@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("a body that throws leaves the stream, the tag and the saver 
         CHECK(machine.driver.outstanding().graphs == 0);
         CHECK_THROWS_AS((void)saver.allocate(1000), Misuse);
         saver.deallocate(lost);
-        std::vector<void*> all; // is there again
+        std::vector<void*> all; // the memory is available again
         for (int i = 0; i < 4; ++i) all.push_back(arena.allocate(2_MiB));
         for (void* const block : all) saver.deallocate(block);
         CHECK(saver.pause("graph").released_bytes != 0);
@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("a capture that is broken by a wait says so, and leaves every
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
-    MemorySaver stranger{machine.driver}; // whose captures are not ours: its pause breaks them
+    MemorySaver stranger{machine.driver}; // unaware of captures of `saver`: its pause breaks them
     const Arena away = stranger.arena("away");
     (void)away.allocate(1_MiB);
     void* block = nullptr;
@@ -183,7 +183,7 @@ TEST_CASE_TEMPLATE("while a capture is open pauses are refused, and it stays who
             CHECK_THROWS_AS((void)saver.pause("beside", {.order = after(other)}), Misuse);
             CHECK_THROWS_AS((void)saver.trim(), Misuse);
             std::thread{[&] { CHECK_THROWS_AS((void)saver.pause("beside"), Misuse); }}.join();
-            // What does not wait for the device goes on.
+            // Operations that do not wait for the device still work.
             (void)saver.trim({.order = already_idle});
             (void)saver.resume("away");
             (void)saver.usage();
@@ -206,7 +206,7 @@ TEST_CASE_TEMPLATE("what a capture gives up is its graph's, but not what the pro
     for (const std::size_t bytes : {std::size_t{300}, std::size_t{5_MiB}}) {
         const Graph graph = capture(saver, "graph", stream, [&] {
             void* const kept = saver.allocate(bytes);
-            saver.deallocate(kept); // replays may write there
+            saver.deallocate(kept); // replays may write to it
             void* const idle = saver.allocate(bytes);
             CHECK(idle != kept);
             saver.deallocate(idle, already_idle);
@@ -228,7 +228,7 @@ TEST_CASE_TEMPLATE("streams that cannot be captured, and a second capture by a t
     CHECK_THROWS_AS((void)capture(saver, "graph", StreamRef{}, nothing), DriverError); // the default stream
     const Graph outer = capture(saver, "graph", stream, {.mode = CaptureMode::relaxed}, [&] {
         CHECK_THROWS_AS((void)capture(saver, "graph", stream, nothing), Misuse);
-        CHECK_THROWS_AS((void)capture(saver, "inner", other, nothing), Misuse); // one for each thread
+        CHECK_THROWS_AS((void)capture(saver, "inner", other, nothing), Misuse); // one per thread
         (void)saver.allocate(1000);
     });
     CHECK(row_of(saver, "graph").blocks == 1);
@@ -251,7 +251,7 @@ TEST_CASE_TEMPLATE("graphs that the program captures by its own means, in a regi
             freed = saver.allocate(1_MiB);
             fill_on(machine.driver, kept, 1_MiB, 1, stream);
             fill_on(machine.driver, freed, 1_MiB, 2, stream);
-            saver.deallocate(freed, stream); // stays out of use: replays write there
+            saver.deallocate(freed, stream); // stays reserved: replays write to it
             REQUIRE(machine.driver.end_capture(stream, graph).ok());
         }
         (void)saver.pause("own", {.order = after(stream)});
@@ -277,10 +277,10 @@ TEST_CASE_TEMPLATE("a first capture that fails leaves alone what captures of the
     GraphRef own;
     REQUIRE(machine.driver.begin_capture(stream, CaptureMode::relaxed).ok());
     fill_on(machine.driver, kept, 20_MiB, 1, stream);
-    arena.deallocate(kept, stream); // nobody tells when that graph ends
+    arena.deallocate(kept, stream); // the end of that graph is unknown
     REQUIRE(machine.driver.end_capture(stream, own).ok());
     CHECK_THROWS_AS((void)capture(saver, "graph", stream, [] { throw std::runtime_error{"no"}; }), std::runtime_error);
-    (void)saver.pause("graph"); // a fence, and what is free is free at once
+    (void)saver.pause("graph"); // fences; free memory is free at once
     (void)saver.resume("graph");
     for (int i = 0; i < 3; ++i) CHECK(arena.allocate(20_MiB) != kept);
     REQUIRE(machine.driver.close_graph(own).ok());
@@ -309,7 +309,7 @@ TEST_CASE_TEMPLATE("switched off, the same program runs", M, MEMSAVER_TEST_MACHI
             (void)off.resume();
             replay(machine.driver, graph, stream);
             CHECK(all_are(machine.driver, block, 1_MiB, 1));
-            CHECK(machine.driver.plain_bytes() == 3_MiB); // a replay writes to what was freed
+            CHECK(machine.driver.plain_bytes() == 3_MiB); // a replay writes to freed memory
         }
         CHECK(machine.driver.plain_bytes() == 1_MiB);
         off.deallocate(block);

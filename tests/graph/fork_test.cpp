@@ -1,5 +1,5 @@
-// A child that is forked while other threads are in the midst of things finds their locks taken: it is refused all the
-// same, and destroys what it has. What hangs is ended by an alarm.
+// A child forked while other threads are in operations inherits locked mutexes: it is refused anyway, and destroys its
+// copies. An alarm ends a deadlock.
 #include "graph/graph_support.hpp"
 #include "process/process_support.hpp"
 #include "support/turnstile.hpp"
@@ -24,7 +24,7 @@ namespace {
 
 using D = HostMachine2G::Driver;
 
-/// How many of these are not refused as a child's use of its parent's saver.
+/// Returns how many of these are not refused as a child's use of its parent's saver.
 int accepted(const std::vector<std::function<void()>>& uses) {
     int count = 0;
     for (const auto& use : uses) {
@@ -38,7 +38,7 @@ int accepted(const std::vector<std::function<void()>>& uses) {
     return count;
 }
 
-/// What a child may use and destroy.
+/// Objects that a child may use and destroy.
 struct World {
     D driver = HostMachine2G::driver();
     std::optional<MemorySaver<D>> saver{std::in_place, driver};
@@ -49,7 +49,7 @@ struct World {
     Hook hook = saver->after_pause([](PauseEvent&) {});
     OwnStream<D> stream{driver};
 
-    /// Everything is refused, and then its end is quiet: 0.
+    /// Returns 0 if everything is refused and destroying everything reports nothing.
     int child() {
         ::alarm(20);
         int wrong =
@@ -84,7 +84,7 @@ TEST_CASE("fork: while a capture waits for a pause") {
     World world;
     Stuck pausing{world.driver, Call::record_device, [&] { (void)world.saver->pause(); }};
     Doing capturing{[&] { (void)capture(*world.saver, "graph", world.stream, [] {}); }};
-    for (int i = 0; i < 100'000; ++i) std::this_thread::yield(); // until it waits, most likely
+    for (int i = 0; i < 100'000; ++i) std::this_thread::yield(); // until it most likely waits
     Child child{[&] { return world.child(); }};
     CHECK(child.wait() == 0);
     pausing.go_on();
@@ -117,7 +117,7 @@ TEST_CASE("fork: while threads begin regions, hooks and captures, and end them")
         const Hook hook = world.saver->before_pause([](PauseEvent&) {});
         world.saver->deallocate(world.saver->allocate(256), already_idle);
     }));
-    threads.push_back(again([&] { (void)world.saver->trim({.order = already_idle}); })); // asks for this thread's hooks
+    threads.push_back(again([&] { (void)world.saver->trim({.order = already_idle}); })); // reads this thread's hooks
     threads.push_back(again([&] { (void)world.pool->stats(); }));
     for (int i = 0; i < 40; ++i) {
         Child child{[&] { return world.child(); }};

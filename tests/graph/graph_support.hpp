@@ -1,4 +1,4 @@
-// What the tests of graphs share: a stream, a graph's way out to the host, and what a body does.
+// Shared by the tests of graphs: a stream, host memory that a graph copies to, and bodies of captures.
 #pragma once
 
 #include "support/bytes.hpp"
@@ -12,7 +12,7 @@ namespace test {
 
 inline constexpr CaptureMode capture_modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
 
-/// A stream of the program's.
+/// A stream of the program.
 template <class D>
 class OwnStream {
 public:
@@ -49,7 +49,7 @@ public:
         CHECK(driver_.unmap_host(pages_, bytes_).ok());
     }
 
-    /// Enqueues, or records, the copying of `from`.
+    /// Enqueues or records a copy of `from`.
     void fetch(const void* from, StreamRef stream) {
         check(driver_.copy_to_host(pages_, address_of(from), bytes_, stream), "copy to the outbox");
     }

@@ -1,5 +1,5 @@
 // Capturing, launching, updating and ending a graph with the 1st, 2nd, ... last driver call failing, once and from
-// there on. After each: the stream, the tag and the saver are usable, the other graph still works, nothing leaks.
+// there on. After each failure, the stream, the tag and the saver are usable, the other graph works, and nothing leaks.
 #include "graph/graph_support.hpp"
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t block_bytes = 64_KiB;
 
-/// A saver with a graph that was captured before anything fails, and one that the operation makes.
+/// A saver with a graph captured before any failure, and one made by the operation.
 template <class M>
 struct World {
     using D = typename M::Driver;
@@ -45,12 +45,12 @@ struct World {
     std::optional<MemorySaver<D>> saver;
     StreamRef stream;
     Graph old;
-    void* kept = nullptr; // what `old` fills
+    void* kept = nullptr; // the block that `old` fills
     Graph graph;
-    void* made = nullptr; // by the last body that ran to its end
+    void* made = nullptr; // by the last body that completed
 };
 
-/// Only where the call that ends a capture fails for good is a capture left open.
+/// A capture is left open only if the call that ends it fails permanently.
 template <class W>
 void end_capture_left_open(W& world, Lasting lasting) {
     bool open = false;
@@ -61,7 +61,7 @@ void end_capture_left_open(W& world, Lasting lasting) {
     if (world.driver.end_capture(world.stream, graph).ok()) CHECK(world.driver.close_graph(graph).ok());
 }
 
-/// Whether `old` does what it did when it was captured.
+/// Checks that `old` behaves as when it was captured.
 template <class W>
 void check_old(W& world, unsigned char byte) {
     write_pattern(world.driver, world.kept, block_bytes, 77);
@@ -91,7 +91,7 @@ void run_sweep(const char* name, const std::function<void(World<M>&)>& operate,
                     world.saver.reset();
                     CHECK(world.driver.close_stream(world.stream).ok());
                     Outstanding left = world.driver.outstanding();
-                    // What failed to close in a destructor is the driver's: it cannot be closed twice.
+                    // The driver owns resources that a destructor failed to close: they cannot be closed twice.
                     CHECK(left.events + left.streams + left.graphs <= point.injected);
                     left.events = left.streams = left.graphs = 0;
                     CHECK_MESSAGE(left == Outstanding{}, world.driver.leaks());
@@ -121,7 +121,7 @@ TEST_CASE_TEMPLATE("sweep: capture", M, MEMSAVER_TEST_HOSTS) {
 
 TEST_CASE_TEMPLATE("sweep: update", M, MEMSAVER_TEST_HOSTS) {
     using W = World<M>;
-    for (const int times : {1, 3}) { // in place, and by another executable
+    for (const int times : {1, 3}) { // in place, and with another executable
         const auto operate = [&](W& w) { w.old.update(w.stream, [&] { w.body(3, times); }); };
         run_sweep<M>("update", operate, [&](W& w, const SweepPoint& point) {
             if (point.error) check_old(w, 1);

@@ -1,4 +1,4 @@
-// Graphs in the program's hands: launching, updating, what they keep, and their end.
+// Graphs as used by programs: launching, updating, the memory that they keep, and their end.
 #include "graph/graph_support.hpp"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ using namespace test;
 
 namespace {
 
-/// Every block of `bytes` that an arena still has room for.
+/// Allocates every block of `bytes` that still fits into an arena.
 std::vector<void*> all_of(const Arena& arena, std::size_t bytes) {
     std::vector<void*> blocks;
     try {
@@ -55,17 +55,17 @@ TEST_CASE_TEMPLATE("a graph is not launched while any of its tag is paused", M, 
     };
     (void)saver.arena("other").allocate(1_MiB);
     (void)saver.pause("other");
-    replay(machine.driver, graph, stream); // another tag is none of its business
+    replay(machine.driver, graph, stream); // independent of other tags
 
     (void)saver.pause("decode");
     refused();
-    (void)saver.arena("decode").allocate(1_MiB); // from a fresh extent
+    (void)saver.arena("decode").allocate(1_MiB); // from a new extent
     CHECK(contains(refused(), "partly paused"));
     (void)saver.resume("decode");
     replay(machine.driver, graph, stream);
     CHECK(all_are(machine.driver, block, 1_MiB, 5));
 
-    bool asked = false; // in the midst of a pause, when it has waited for the device
+    bool asked = false; // during a pause, after it has waited for the device
     machine.driver.on_call([&](const CallRecord& made) {
         if (made.call != Call::unmap || std::exchange(asked, true)) return;
         refused();
@@ -74,7 +74,7 @@ TEST_CASE_TEMPLATE("a graph is not launched while any of its tag is paused", M, 
     machine.driver.on_call({});
     CHECK(asked);
 
-    bool lacking = false; // a resume that fails has changed nothing
+    bool lacking = false; // a failed resume has changed nothing
     machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
     try {
         (void)saver.resume("decode");
@@ -133,7 +133,8 @@ TEST_CASE_TEMPLATE("what a body gives up stays with the graph until it ends", M,
         saver.deallocate(kept[1]);
         arena.deallocate(kept[2]);
         saver.deallocate(kept[3], stream);
-        std::thread{[&] { saver.deallocate(kept[4], stream); }}.join(); // the stream says what the thread does not
+        // The stream, not the thread, identifies the capture.
+        std::thread{[&] { saver.deallocate(kept[4], stream); }}.join();
         other.deallocate(elsewhere);
         arena.deallocate(idle, already_idle);
         CHECK_THROWS_AS(saver.deallocate(kept[1]), Misuse);
@@ -177,7 +178,7 @@ TEST_CASE_TEMPLATE("the bytes of what a graph keeps are kept too", M, MEMSAVER_T
     constexpr std::size_t bytes = 64_KiB;
     Outbox out{machine.driver, bytes};
     std::optional<Graph> graph = capture(saver, "graph", stream, [&] {
-        const Buffer<char> table{saver.arena("graph"), bytes}; // the body's own
+        const Buffer<char> table{saver.arena("graph"), bytes}; // allocated by the body
         write_pattern(machine.driver, table.data(), bytes, 3);
         out.fetch(table.data(), stream);
     });
@@ -191,7 +192,7 @@ TEST_CASE_TEMPLATE("the bytes of what a graph keeps are kept too", M, MEMSAVER_T
     }
     (void)saver.pause();
     CHECK(saver.bytes_to_resume() != 0);
-    graph.reset(); // while it is away: nothing has to come back
+    graph.reset(); // while paused: nothing needs to be resumed
     CHECK(saver.bytes_to_resume() == 0);
     CHECK(row_of(saver, "graph").backed_up_bytes == 0);
     CHECK(saver.resume().mapped_bytes == 0);
@@ -221,7 +222,7 @@ TEST_CASE_TEMPLATE("updating: the graph does what the new body does, in the same
 
         graph.update(stream, body(2, 1)); // the same shape
         if constexpr (std::is_same_v<M, CudaMachine>) {
-            WARN(graph.native() == executable); // what a driver updates in place is its own business
+            WARN(graph.native() == executable); // drivers may replace it in an in-place update
         } else {
             CHECK(graph.native() == executable);
         }
@@ -230,7 +231,7 @@ TEST_CASE_TEMPLATE("updating: the graph does what the new body does, in the same
         CHECK(scratch != first);
         const void* const second = scratch;
 
-        graph.update(stream, body(3, 4)); // another one
+        graph.update(stream, body(3, 4)); // another shape
         CHECK(machine.driver.outstanding().graphs == 1);
         replay(machine.driver, graph, stream);
         CHECK(all_are(machine.driver, block, 1_MiB, 3));
@@ -244,9 +245,9 @@ TEST_CASE_TEMPLATE("updating: the graph does what the new body does, in the same
         (void)saver.pause();
         (void)saver.resume();
         replay(machine.driver, graph, stream);
-        CHECK(all_are(machine.driver, block, 1_MiB, 3)); // as it was
+        CHECK(all_are(machine.driver, block, 1_MiB, 3)); // unchanged
 
-        // What earlier captures gave up is the arena's again, the last one's is not.
+        // Memory freed by earlier captures is the arena's again; that of the last one is not.
         graph.update(stream, body(4, 4));
         const void* const last = scratch;
         const std::vector<void*> rest = all_of(arena, 1_MiB);
@@ -329,7 +330,7 @@ TEST_CASE_TEMPLATE("a pool of workspaces that ends in a body stays with the grap
         const auto body = [&](unsigned char byte) {
             WorkspacePool pool{arena, {.cap = 16_MiB}};
             (void)pool.get("a", 2_MiB);
-            workspace = pool.get("a", 4_MiB); // two growths
+            workspace = pool.get("a", 4_MiB); // grows twice
             fill_on(machine.driver, workspace, 4_MiB, byte, stream);
         };
         Graph graph = capture(saver, "graph", stream, [&] { body(1); });

@@ -1,4 +1,4 @@
-// Captures and pauses that meet on different threads, and what only a machine of the host's can show.
+// Concurrent captures and pauses on different threads, and tests that only a host machine supports.
 #include "graph/graph_support.hpp"
 #include "support/turnstile.hpp"
 
@@ -85,7 +85,7 @@ TEST_CASE_TEMPLATE("threads that capture, launch and free at the same time", M, 
     CHECK(machine.driver.drain().ok());
     (void)saver.pause();
     for (const ArenaUsage& row : saver.usage()) CHECK(row.blocks == 0);
-    CHECK(saver.bytes_to_resume() == 0); // nothing is kept for graphs that are gone
+    CHECK(saver.bytes_to_resume() == 0); // nothing is kept for destroyed graphs
 }
 
 TEST_CASE_TEMPLATE("a graph on another device", M, MEMSAVER_TEST_HOSTS) {
@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("blocks of a graph that ends while it runs wait for it", M, M
     machine.driver.on_call([&](const CallRecord& made) {
         if (made.call != Call::drain) return;
         fenced = true;
-        CHECK(machine.driver.inner().let_go(stream).ok()); // else it would wait for ever
+        CHECK(machine.driver.inner().let_go(stream).ok()); // otherwise it would wait forever
     });
     CHECK(arena.allocate(2_MiB) == scratch);
     machine.driver.on_call({});
@@ -154,7 +154,7 @@ TEST_CASE_TEMPLATE("a block freed with a stream in capture is that graph's, whoe
     const OwnStream second{machine.driver};
     const Arena arena = saver.arena("data", Zero{}, {.capacity = 32_MiB});
     void* const block = arena.allocate(2_MiB);
-    const auto handed_out = [&] { // by all that the arena has room for
+    const auto handed_out = [&] { // by allocating everything that fits into the arena
         CHECK(machine.driver.drain().ok());
         std::vector<void*> all;
         try {
@@ -165,7 +165,7 @@ TEST_CASE_TEMPLATE("a block freed with a stream in capture is that graph's, whoe
         for (void* const each : all) arena.deallocate(each, already_idle);
         return found;
     };
-    Turnstile recorded; // the first capture stays open while the second comes and goes
+    Turnstile recorded; // the first capture stays open during the second
     Graph graph;
     Doing capturing{[&] {
         graph = capture(saver, "graph", first, [&] {

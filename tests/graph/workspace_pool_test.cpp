@@ -1,4 +1,4 @@
-// WorkspacePool: names share bytes, grow where they are, and come back from a pause where they were.
+// WorkspacePool: names share bytes, grow in place, and have the same addresses after a resume.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -40,7 +40,7 @@ TEST_CASE_TEMPLATE("the same name has the same address, and names of a group sha
     CHECK(workspaces.get("sampling", 1) == gate);
     CHECK(row_of(saver, "workspace").mapped_bytes == 48_MiB);
     write_pattern(machine.driver, gate, 48_MiB, 1);
-    CHECK(has_pattern(machine.driver, workspaces.get("moe.up", 20_MiB), 48_MiB, 1)); // as it was left
+    CHECK(has_pattern(machine.driver, workspaces.get("moe.up", 20_MiB), 48_MiB, 1)); // unchanged
 
     const WorkspaceStats stats = workspaces.stats();
     CHECK(stats.names == 3);
@@ -76,7 +76,7 @@ TEST_CASE_TEMPLATE("groups do not share", M, MEMSAVER_TEST_MACHINES) {
     CHECK(has_pattern(machine.driver, a, 4_MiB, 1));
     CHECK(has_pattern(machine.driver, b, 4_MiB, 2));
     CHECK(has_pattern(machine.driver, c, 4_MiB, 3));
-    CHECK(workspaces.get("a", 4_MiB) == a); // a known name is of its group
+    CHECK(workspaces.get("a", 4_MiB) == a); // a known name keeps its group
     CHECK(workspaces.stats().places == 3);
 }
 
@@ -100,7 +100,7 @@ TEST_CASE_TEMPLATE("a workspace grows where it is, its bytes stay, and nobody el
         check_books(saver, machine.driver);
     }
     write_pattern(machine.driver, first, 64_MiB, 2);
-    for (int i = 0; i < 3; ++i) { // pause and resume know nothing of it
+    for (int i = 0; i < 3; ++i) { // the pool is not involved in pause and resume
         const Report paused = saver.pause();
         CHECK(machine.driver.handle_bytes() == 0);
         CHECK(paused.saved_bytes >= 64_MiB);
@@ -118,15 +118,15 @@ TEST_CASE_TEMPLATE("a name that finds room in a larger place goes there, up to a
     MemorySaver saver{machine.driver};
     WorkspacePool workspaces{saver.arena("workspace"), {.cap = 32_MiB}};
     void* const small = workspaces.get("small", 2_MiB, {.cap = 4_MiB});
-    void* const large = workspaces.get("large", 16_MiB); // may grow to 32 MiB, which no place has
+    void* const large = workspaces.get("large", 16_MiB); // may grow to 32 MiB, which fits no existing place
     CHECK(small != large);
     CHECK(workspaces.get("fits the first", 2_MiB, {.cap = 2_MiB}) == small);
-    CHECK(workspaces.get("too large for it", 3_MiB, {.cap = 4_MiB}) == large); // large enough as it is
+    CHECK(workspaces.get("too large for it", 3_MiB, {.cap = 4_MiB}) == large); // already large enough
     CHECK(workspaces.stats().growths == 2);
     CHECK(workspaces.get("may grow", 1_MiB) == large);
     CHECK(workspaces.get("too large for it", 4_MiB) == large);
-    CHECK_THROWS_AS((void)workspaces.get("too large for it", 5_MiB), Misuse); // its own cap, though there is room
-    CHECK(workspaces.get("small", 4_MiB) == small);                           // its cap: grows
+    CHECK_THROWS_AS((void)workspaces.get("too large for it", 5_MiB), Misuse); // its own cap, although there is space
+    CHECK(workspaces.get("small", 4_MiB) == small);                           // below its cap: grows
     CHECK(workspaces.stats().places == 2);
     CHECK(workspaces.stats().mapped_bytes == 20_MiB);
 }
@@ -159,8 +159,8 @@ TEST_CASE_TEMPLATE("zeroed workspaces read as zero, in the order of the stream",
     CHECK(workspaces.get("b", 4_MiB, {.reuse = Reuse::zeroed, .stream = stream}) == first);
     CHECK(machine.driver.drain().ok());
     CHECK(all_are(machine.driver, first, 4_MiB, 0));
-    CHECK(!all_are(machine.driver, at(first, 4_MiB), 2_MiB, 0)); // beyond what was asked for: as it was
-    CHECK(workspaces.get("c", 8_MiB, {.reuse = Reuse::zeroed, .stream = stream}) == first); // over two growths
+    CHECK(!all_are(machine.driver, at(first, 4_MiB), 2_MiB, 0)); // beyond the requested size: unchanged
+    CHECK(workspaces.get("c", 8_MiB, {.reuse = Reuse::zeroed, .stream = stream}) == first); // across two growths
     CHECK(machine.driver.drain().ok());
     CHECK(all_are(machine.driver, first, 8_MiB, 0));
     CHECK(machine.driver.close_stream(stream).ok());
@@ -195,7 +195,7 @@ TEST_CASE_TEMPLATE("a workspace beyond its cap, and what else cannot be meant, i
     refused("64.00 MiB", [&] { (void)workspaces.get("huge", 1_MiB, {.cap = 1_GiB}); }); // the arena's capacity
     CHECK(workspaces.get("a", 8_MiB, {.cap = 8_MiB, .group = "g"}) == a);
 
-    // Nobody else gives it up, whole or in part.
+    // Only the pool may free it, in whole or in part.
     CHECK(contains(text_of<Misuse>([&] { saver.deallocate(a); }), "workspace"));
     CHECK_THROWS_AS(arena.deallocate(at(a, 2_MiB)), Misuse);
     write_pattern(machine.driver, a, 8_MiB, 1);
@@ -273,23 +273,23 @@ TEST_CASE_TEMPLATE("a pool that dies gives its memory and its addresses back to 
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace", Discard{}, ArenaOptions{.capacity = 64_MiB});
-    for (int i = 0; i < 5; ++i) { // the capacity has room for one at a time
+    for (int i = 0; i < 5; ++i) { // the capacity fits one at a time
         (void)saver.resume();
-        (void)saver.trim(); // addresses go back with the memory that was behind them
+        (void)saver.trim(); // releases addresses with the memory behind them
         WorkspacePool workspaces{arena, {.cap = 48_MiB}};
         void* const a = workspaces.get("a", 10_MiB);
         CHECK(workspaces.get("a", 40_MiB) == a);
-        if (i == 2) (void)saver.pause(); // dies while it is paused
+        if (i == 2) (void)saver.pause(); // destroyed while paused
         if (i == 3) {
             WorkspacePool moved{std::move(workspaces)};
             CHECK(moved.get("a", 1_MiB) == a);
             workspaces = std::move(moved);
         }
-        if (i != 2) CHECK_THROWS_AS((void)arena.allocate(32_MiB), Misuse); // what is paused does not count
+        if (i != 2) CHECK_THROWS_AS((void)arena.allocate(32_MiB), Misuse); // paused memory does not count
     }
     CHECK(row_of(saver, "workspace").used_bytes == 0);
     CHECK(row_of(saver, "workspace").blocks == 0);
-    void* const ordinary = arena.allocate(40_MiB); // over what were workspaces
+    void* const ordinary = arena.allocate(40_MiB); // at the addresses of former workspaces
     write_pattern(machine.driver, ordinary, 40_MiB, 1);
     CHECK(has_pattern(machine.driver, ordinary, 40_MiB, 1));
     arena.deallocate(ordinary);
@@ -373,7 +373,7 @@ TEST_CASE_TEMPLATE("no room: the saver's unused memory is given back first; then
             void* const unused = other.allocate(64_MiB);
             const Ballast ballast{machine.driver, 8_MiB};
             other.deallocate(unused, already_idle);
-            CHECK(workspaces.get("a", 40_MiB) == a); // of the 64 MiB that nobody used
+            CHECK(workspaces.get("a", 40_MiB) == a); // from the 64 MiB of unused memory
         }
         const Ballast ballast{machine.driver, 8_MiB};
         const std::size_t mapped = machine.driver.handle_bytes();
@@ -440,7 +440,7 @@ TEST_CASE_TEMPLATE("where a place grows once, a new name that needs more gets it
     CHECK(large != small);
     CHECK(workspaces.get("small too", 2_MiB) == small);
     CHECK(workspaces.get("large too", 4_MiB) == large);
-    CHECK_THROWS_AS((void)workspaces.get("large", 9_MiB), Misuse); // where it is, graphs know it
+    CHECK_THROWS_AS((void)workspaces.get("large", 9_MiB), Misuse); // cannot move, because graphs refer to its address
     CHECK(workspaces.stats().places == 2);
 }
 
@@ -455,7 +455,7 @@ TEST_CASE_TEMPLATE("lent memory is handed out no more once its tag has been drop
         CHECK(workspaces.get("a", 1_MiB) == block);
         saver.drop("graph");
         CHECK(contains(text_of<Misuse>([&] { (void)workspaces.get("a", 1_MiB); }), "lent"));
-        CHECK(saver.owns(workspaces.get("b", 1_MiB))); // of the pool's own
+        CHECK(saver.owns(workspaces.get("b", 1_MiB))); // the pool's own memory
     }
 }
 
@@ -474,7 +474,7 @@ TEST_CASE_TEMPLATE("what is lent is a part of a live block, and all of it", M, M
         CHECK_THROWS_AS(lend(block, ~std::size_t{0}), Misuse);
         lend(at(block, 2_MiB), 4_MiB);
         CHECK(workspaces.get("a", 1_MiB, {.cap = 4_MiB}) == at(block, 2_MiB));
-        // A workspace that has grown is a row of blocks.
+        // A workspace that has grown consists of several blocks.
         void* const grown = workspaces.get("b", 8_MiB);
         CHECK(workspaces.get("b", 16_MiB) == grown);
         CHECK_NOTHROW(lend(grown, 16_MiB));
@@ -570,7 +570,7 @@ TEST_CASE_TEMPLATE("inside a capture a workspace is made, grows and is zeroed, a
         CHECK(workspaces.get("a", 4_MiB, {.reuse = Reuse::zeroed, .stream = stream}) == a);
         GraphRef graph;
         REQUIRE(machine.driver.end_capture(stream, graph).ok());
-        CHECK(workspaces.get("eager", 8_MiB) == a); // between launches it serves others, and grows
+        CHECK(workspaces.get("eager", 8_MiB) == a); // between launches it is usable by others, and grows
         for (int i = 0; i < 2; ++i) {
             write_pattern(machine.driver, a, 8_MiB, 1);
             REQUIRE(machine.driver.launch(graph, stream).ok());

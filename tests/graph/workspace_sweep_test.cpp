@@ -1,4 +1,4 @@
-// WorkspacePool: what failing driver calls leave of a pool that grows or ends, and that it can be gone on with.
+// WorkspacePool: the state of a pool after driver calls fail while it grows or ends, and that it stays usable.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -21,7 +21,7 @@ using namespace test;
 
 namespace {
 
-/// A pool with one workspace that is to grow.
+/// A pool with one workspace that is about to grow.
 struct Growing {
     explicit Growing(bool on)
         : driver{HostMachine2G::driver()}, saver{std::in_place, driver, SaverOptions{.enabled = on}} {
@@ -44,7 +44,7 @@ void check_after_failure(Growing& world, const SweepPoint& point, bool enabled) 
     CHECK(has_pattern(world.driver, world.address, 2_MiB, 1));
     const WorkspaceStats stats = world.pool->stats();
     if (point.error != nullptr) CHECK(stats.names <= 2);
-    CHECK(world.pool->get("a", 12_MiB) == world.address); // the same call goes on
+    CHECK(world.pool->get("a", 12_MiB) == world.address); // the same call continues
     void* const b = world.pool->get("b", 4_MiB, {.reuse = Reuse::zeroed, .group = "other"});
     CHECK(world.driver.drain().ok());
     CHECK(all_are(world.driver, b, 4_MiB, 0));
@@ -107,7 +107,7 @@ TEST_CASE("pages that a failed growth could not give back are no obstacle once t
         CHECK_THROWS_AS((void)world.pool->get("a", 12_MiB), DriverError);
         CHECK(row_of(*world.saver, "workspace").held_bytes == 10_MiB);
         check_books(*world.saver, world.driver);
-        CHECK_THROWS_AS((void)world.pool->get("a", 4_MiB), DriverError); // still in the way
+        CHECK_THROWS_AS((void)world.pool->get("a", 4_MiB), DriverError); // the failure persists
         CHECK(world.driver.violations().empty());
         if (dies) {
             world.pool.reset();
@@ -125,7 +125,7 @@ TEST_CASE("pages that a failed growth could not give back are no obstacle once t
         check_books(*world.saver, world.driver);
         {
             const Arena arena = world.saver->arena("workspace");
-            void* const block = arena.allocate(40_MiB); // addresses are nobody's twice
+            void* const block = arena.allocate(40_MiB); // addresses are not assigned twice
             write_pattern(world.driver, block, 40_MiB, 3);
             arena.deallocate(block);
         }

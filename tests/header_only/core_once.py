@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Looks into a program with two drivers for what the library's core has for each of them, and exits 1 if there is any.
+"""Checks that a program with two drivers does not contain code of the library's core for each driver; exits with 1 if
+it does.
 
     core_once.py [--nm NM] PROGRAM
 
-Types at run time, templates at the door (docs/design.md): only the shells and the handle that erases a driver's type may be
-there for each driver. Compared are the functions and variables that differ in nothing but the driver's name.
+Types are erased inside the library, templates are only in its interface (docs/design.md): only the shells and the
+handle that erases a driver's type may exist for each driver. Compares the functions and variables that differ only in
+the driver's name.
 """
 import argparse
 import re
@@ -12,15 +14,15 @@ import subprocess
 import sys
 
 DRIVERS = re.compile(r"\b(?:memsaver::(?:v\d+_\d+::)?)(Cuda|Host)Driver\b")
-# What there is for each driver; with them, what stands inside them, such as their lambdas, and what is made of these.
+# Symbols that exist for each driver, including those nested in them, such as lambdas, and instantiations with them.
 SHELLS = re.compile(r"\b(MemorySaver|TaggedArena|MachineOf)<DRIVER|\bAnyDriver::(AnyDriver|target)<|\b(type_mark|driver_as)<|"
                     r"\bwith_default_driver<|DRIVER::|\boperator==\(DRIVER")
 
 
 def own_name(symbol):
-    """The qualified name of a demangled symbol: without what it returns, its arguments, and its templates' arguments."""
+    """Returns the qualified name of a demangled symbol: without return type, arguments and template arguments."""
     symbol = re.sub(r"^(vtable|typeinfo|typeinfo name|VTT|guard variable|construction vtable) for ", "", symbol)
-    symbol = re.sub(r"\boperator(<=>|<<=?|>>=?|<=?|>=?|->\*?|\(\))", "operator_", symbol)  # brackets that are none
+    symbol = re.sub(r"\boperator(<=>|<<=?|>>=?|<=?|>=?|->\*?|\(\))", "operator_", symbol)  # part of the name
     symbol = symbol.replace("(anonymous namespace)", "anonymous")
     name, depth = "", 0
     for letter in symbol:
@@ -36,7 +38,7 @@ def own_name(symbol):
 
 
 def twice(symbols):
-    """The symbols of the core that are there for both drivers, with DRIVER in the place of the driver."""
+    """Returns the symbols of the core that exist for both drivers, with DRIVER in place of the driver."""
     drivers = {}
     for symbol in symbols:
         named = set(DRIVERS.findall(symbol))

@@ -1,5 +1,5 @@
-// The programs of the design with the headers alone, and with two drivers: what does not depend on the driver is there
-// once (core_once.py looks). They run on host memory; on a GPU when an argument is given.
+// The design's programs with the headers alone, and with two drivers: driver-independent code must exist once
+// (core_once.py checks this). They run on host memory, or on a GPU if an argument is given.
 #include "support/programs.hpp"
 
 #include <sstream>

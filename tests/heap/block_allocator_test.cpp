@@ -1,4 +1,4 @@
-// The block allocator does what a map of every unit says, whatever is asked of it in whatever order.
+// The block allocator agrees with a map of every unit for any sequence of operations.
 #include "memsaver/heap/block_allocator.hpp"
 
 #include "block_model.hpp"
@@ -82,7 +82,7 @@ TEST_CASE("BlockAllocator: what is taken out is forgotten, and can be added agai
     blocks.add_live({first, second});
     blocks.reserve_to_take_out(1);
     blocks.take_out(second.address);
-    blocks.add({base + 8 * unit, 4 * unit}); // elsewhere: not what follows the first one
+    blocks.add({base + 8 * unit, 4 * unit}); // elsewhere: not adjacent to the first one
     blocks.mark_freed(*blocks.find(first.address));
     CHECK(blocks.reclaim(first.address) == first);
     CHECK(blocks.free_bytes() == 5 * unit);

@@ -1,4 +1,4 @@
-// A model of a block allocator: one byte of facts for each unit of memory. Slow, and too simple to be wrong.
+// A model of a block allocator: one record for each unit of memory. Slow, but obviously correct.
 #pragma once
 
 #include "memsaver/heap/block_allocator.hpp"
@@ -31,7 +31,7 @@ inline Ranges free_ranges(BlockAllocator& blocks, std::size_t bytes, Side side) 
     return ranges;
 }
 
-/// All that can be seen of an allocator, to tell whether something changed.
+/// The observable state of an allocator, to detect changes.
 struct Snapshot {
     explicit Snapshot(BlockAllocator& blocks)
         : open{free_ranges(blocks, 0, Side::open)}, shut{free_ranges(blocks, 0, Side::shut)}, sums{
@@ -87,7 +87,7 @@ public:
         for (Unit& each : units_) each.side = side;
     }
 
-    /// The free ranges of a side of at least `bytes`, as large as they can be.
+    /// Returns the maximal free ranges of a side with at least `bytes` bytes.
     [[nodiscard]] Ranges free(std::size_t bytes, Side side) const {
         Ranges ranges;
         for (std::size_t i = 0; i < units_.size();) {
@@ -109,7 +109,7 @@ public:
             return align_up(range.first, alignment) + bytes <= range.first + range.second;
         });
     }
-    /// The free range that holds an address.
+    /// Returns the free range that contains an address.
     [[nodiscard]] Range free_around(Address at) const {
         for (const auto& [begin, bytes] : free(0, units_[index(at)].side)) {
             if (begin <= at && at < begin + bytes) return {begin, bytes};
@@ -134,7 +134,7 @@ public:
         taken_.erase(at);
     }
 
-    /// Everything that `blocks` shows is what the model knows, and nothing is missing.
+    /// Checks that the state of `blocks` equals the model.
     void check(BlockAllocator& blocks, std::size_t at_least) const {
         for (const Side side : {Side::open, Side::shut}) {
             CHECK(free_ranges(blocks, 0, side) == free(0, side));
@@ -268,7 +268,7 @@ private:
         CHECK(block->requested == requested);
         model.allocated(*block);
     }
-    /// A block of the model, or 0.
+    /// Returns a block of the model, or 0.
     Address some_block(bool freed) {
         std::vector<Address> all;
         for (const auto& [address, block] : model.taken()) {

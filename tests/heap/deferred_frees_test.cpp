@@ -1,4 +1,4 @@
-// Blocks come back in the order of the work that may touch them, and never twice.
+// Blocks are freed in the order of the work that may touch them, and never twice.
 #include "heap/elsewhere.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
 #include "memsaver/host/host_driver.hpp"
@@ -29,7 +29,7 @@ Addresses collected(DeferredFrees& deferred, const Machine& driver, std::uint64_
     return addresses;
 }
 
-/// Work that stands still until it is let go.
+/// Work that blocks until it is released.
 struct HeldStream {
     explicit HeldStream(const Machine& on) : driver{on} {
         REQUIRE(stream.open(driver).ok());
@@ -39,10 +39,10 @@ struct HeldStream {
         REQUIRE(driver.inner().hold(stream.get()).ok());
         REQUIRE(driver.inner().enqueue(stream.get(), [] {}).ok());
     }
-    /// Waits for its work and for no other's.
+    /// Waits only for this stream's work.
     void finish_alone() const {
         REQUIRE(driver.inner().let_go(stream.get()).ok());
-        EventRef passed; // of the machine inside: not counted
+        EventRef passed; // of the inner machine: not counted
         REQUIRE(driver.inner().open_event(stream.get(), passed).ok());
         REQUIRE(driver.inner().record(passed, stream.get()).ok());
         REQUIRE(driver.inner().wait(passed).ok());
@@ -61,7 +61,7 @@ TEST_CASE("DeferredFrees: a block waits for a fence that began after it was free
     const Machine driver{HostDriver{64_MiB}};
     DeferredFrees deferred;
     deferred.after_fence(0x100, 256, 0);
-    deferred.after_fence(0x200, 512, 1); // fence 1 had begun: it says nothing of this block
+    deferred.after_fence(0x200, 512, 1); // fence 1 had begun, so it does not cover this block
     deferred.after_fence(0x300, 1024, 1);
     CHECK(deferred.fenced_bytes() == 1792);
     CHECK(collected(deferred, driver, 0).empty());
@@ -91,7 +91,7 @@ TEST_CASE("DeferredFrees: a block waits for its own stream and for no other") {
         CHECK(collected(deferred, driver, 99) == Addresses{0x100, 0x300});
         CHECK(collected(deferred, driver, 99).empty());
 
-        // Events are used again, and then mark what the stream has been given since.
+        // Events are reused; they then mark the work submitted to the stream since.
         one.hold();
         const std::uint64_t opened = driver.calls(Call::open_event);
         CHECK(deferred.after_stream(driver, 0x400, 256, one.stream.get()).ok());
@@ -117,7 +117,7 @@ TEST_CASE("DeferredFrees: a block that waits for another device's work waits for
     CHECK(collected(deferred, driver, 99).empty());
     second->done = true;
     second->status = {StatusKind::gone, 1, "lost"};
-    CHECK(collected(deferred, driver, 99).empty()); // not known to have passed
+    CHECK(collected(deferred, driver, 99).empty()); // not known to have completed
     second->status = {};
     CHECK(collected(deferred, driver, 99) == Addresses{0x200, 0x400});
     CHECK(second.use_count() == 1);
@@ -141,12 +141,12 @@ TEST_CASE("DeferredFrees: a failing driver call changes nothing") {
         }
         CHECK(deferred.after_stream(driver, 0x200, 256, work.stream.get()).ok());
         work.finish();
-        driver.fail({.call = Call::query, .lasting = Lasting::onwards}); // not known to have passed
+        driver.fail({.call = Call::query, .lasting = Lasting::onwards}); // not known to have completed
         CHECK(collected(deferred, driver, 1).empty());
         driver.heal();
         CHECK(collected(deferred, driver, 1) == Addresses{0x200});
 
-        // With an event to spare: if it cannot be recorded, a fresh one is tried.
+        // With a spare event: if it cannot be recorded, a new one is tried.
         driver.fail({.call = Call::record});
         CHECK(deferred.after_stream(driver, 0x300, 256, work.stream.get()).ok());
         driver.fail({.call = Call::record, .lasting = Lasting::onwards});
@@ -161,7 +161,7 @@ TEST_CASE("DeferredFrees: a failing driver call changes nothing") {
 TEST_CASE("DeferredFrees: what was freed in a capture comes back once its graph is let go and a fence has passed") {
     const Machine driver{HostDriver{64_MiB}};
     DeferredFrees deferred;
-    deferred.keep(0x100, 256, 0); // of a graph that nobody knows: never
+    deferred.keep(0x100, 256, 0); // of an unknown graph: never freed
     deferred.keep(0x200, 256, 1);
     deferred.keep(0x300, 512, 2);
     deferred.keep(0x400, 256, 1);
@@ -257,7 +257,7 @@ TEST_CASE("DeferredFrees: each stream's marks are asked about up to the first th
             const std::size_t count = collected(deferred, driver, 99).size();
             return std::pair{driver.calls(Call::query) - before, count};
         };
-        CHECK(queries() == std::pair{std::uint64_t{2}, std::size_t{0}}); // one of each stream
+        CHECK(queries() == std::pair{std::uint64_t{2}, std::size_t{0}}); // one per stream
         CHECK(queries() == std::pair{std::uint64_t{2}, std::size_t{0}});
         const std::size_t marks = driver.outstanding().events;
         one.finish_alone();
@@ -282,9 +282,9 @@ TEST_CASE("DeferredFrees: the number of events grows with the logarithm of what 
             REQUIRE(deferred.after_stream(driver, i * 0x100, 256, work.stream.get()).ok());
             if (i == 10'000) last = driver.outstanding().events;
         }
-        CHECK(last <= 160);                              // 32, and 16 for each time that what waits doubles
+        CHECK(last <= 160);                              // 32, and 16 each time the number of waiting blocks doubles
         CHECK(driver.outstanding().events <= last + 17); // it has doubled once
-        CHECK(driver.calls(Call::record) == 20'000);     // each block has one that comes after it
+        CHECK(driver.calls(Call::record) == 20'000);     // each block has a later one
         work.finish();
         CHECK(collected(deferred, driver, 0).size() == 20'000);
         CHECK(driver.outstanding().events <= 64);
@@ -298,11 +298,11 @@ TEST_CASE("DeferredFrees: a mark that moved on still covers what it covered, and
     DeferredFrees deferred;
     for (Address i = 1; i <= 500; ++i) REQUIRE(deferred.after_stream(driver, i * 0x100, 256, work.stream.get()).ok());
     work.finish();
-    work.hold(); // what is freed from here on waits longer
+    work.hold(); // later frees wait longer
     for (Address i = 501; i <= 540; ++i) REQUIRE(deferred.after_stream(driver, i * 0x100, 256, work.stream.get()).ok());
     const Addresses first = collected(deferred, driver, 0);
     CHECK(first.size() <= 500);
-    CHECK(first.size() >= 400); // a mark that moved on takes at most a sixteenth with it
+    CHECK(first.size() >= 400); // moving a mark delays at most a sixteenth
     CHECK((first.empty() || first.back() <= 500 * 0x100));
     work.finish();
     CHECK(first.size() + collected(deferred, driver, 0).size() == 540);
@@ -319,12 +319,12 @@ TEST_CASE("DeferredFrees: a block goes back to the work of its own stream at onc
         REQUIRE(deferred.after_stream(driver, 0x3000, 2048, two.stream.get()).ok());
         const auto any = [](Address) { return true; };
         CHECK(deferred.take(StreamRef{}, 1024, any) == 0);
-        CHECK(deferred.take(two.stream.get(), 1024, any) == 0); // twice as large as is wanted
+        CHECK(deferred.take(two.stream.get(), 1024, any) == 0); // twice as large as requested
         CHECK(deferred.take(one.stream.get(), 2048, any) == 0); // too small
         CHECK(deferred.take(one.stream.get(), 512, any) == 0);
         CHECK(deferred.take(one.stream.get(), 1024, [](Address) { return false; }) == 0);
         CHECK(deferred.take(one.stream.get(), 1024, [](Address a) { return a == 0x2000; }) == 0x2000);
-        CHECK(deferred.take(one.stream.get(), 900, any) == 0x1000); // a little more than is wanted
+        CHECK(deferred.take(one.stream.get(), 900, any) == 0x1000); // slightly larger than requested
         CHECK(deferred.take(one.stream.get(), 1024, any) == 0);     // in use
         REQUIRE(deferred.after_stream(driver, 0x1000, 1024, one.stream.get()).ok());
         one.finish_alone();
@@ -349,7 +349,7 @@ TEST_CASE("DeferredFrees: blocks that go back and forth in a busy stream leave n
             REQUIRE(deferred.after_stream(driver, i << 20U, i << 12U, work.stream.get()).ok());
         }
     }
-    CHECK(driver.outstanding().events <= 50); // and not 8,000
+    CHECK(driver.outstanding().events <= 50); // not 8,000
     work.finish();
     CHECK(collected(deferred, driver, 0).size() == 10);
 }

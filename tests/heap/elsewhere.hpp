@@ -1,4 +1,4 @@
-// Work of some other device, which is done when the test says so. Does not know what waits for it.
+// Work of another device, which completes when the test allows it. Independent of waiters.
 #pragma once
 
 #include "memsaver/core/order.hpp"

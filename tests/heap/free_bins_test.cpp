@@ -1,4 +1,4 @@
-// Size classes are in order, and the lists hold what was put into them, on the side where it was put.
+// Size classes are ordered, and the lists contain what was added to them, on the side where it was added.
 #include "memsaver/heap/block_allocator.hpp"
 
 #include <doctest/doctest.h>
@@ -40,7 +40,7 @@ TEST_CASE("FreeBins: larger blocks are never in lower classes, and higher classe
         CHECK(FreeBins::bin_of(sizes[i - 1]) <= FreeBins::bin_of(sizes[i]));
         CHECK(FreeBins::bin_of(sizes[i]) < FreeBins::bins);
     }
-    // No class spans more than an eighth of its sizes, up to the last one.
+    // No class spans more than an eighth of its sizes, except the last one.
     for (const std::size_t size : sizes) {
         if (size < 2048 || size >= (std::size_t{1} << 49U)) continue;
         CHECK(FreeBins::bin_of(size + size / 8 + FreeBins::unit) > FreeBins::bin_of(size));

@@ -1,4 +1,4 @@
-// Fences are numbered in the order in which they begin; a heap gives back what they have passed.
+// Fences are numbered in the order in which they begin; a heap frees the blocks that they cover.
 #include "memsaver/heap/heaps.hpp"
 #include "memsaver/host/host_driver.hpp"
 
@@ -24,7 +24,7 @@ TEST_CASE("Fences: numbers from 1, done as far as the last that has finished") {
     CHECK(fences.last_begun() == 2);
     fences.finish(2);
     CHECK(fences.last_done() == 2);
-    fences.finish(1); // began before: it says nothing new
+    fences.finish(1); // began before: no new information
     CHECK(fences.last_done() == 2);
 }
 

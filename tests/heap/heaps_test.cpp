@@ -1,4 +1,4 @@
-// Blocks of an arena as programs see them: whose they are, when they are reused, and what happens in paused memory.
+// The blocks of an arena as seen by programs: ownership, reuse, and behavior in paused memory.
 #include "heap/elsewhere.hpp"
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/heap/heaps.hpp"
@@ -35,7 +35,7 @@ constexpr std::size_t unit = 8_KiB;  // of large ones
 constexpr Range space{base, 256 * granularity};
 const FreeOrder at_once{FreeOrder::Kind::idle, {}};
 
-/// The heaps of an arena whose memory nobody touches, so that there need not be any.
+/// The heaps of an arena whose memory is never touched, so that it need not exist.
 struct Fixture {
     explicit Fixture(std::size_t device_bytes = 64_MiB) : driver{HostDriver{device_bytes}} { heaps.add_segment(space); }
     Address allocate(std::size_t bytes, std::size_t alignment = 256, const std::optional<StreamRef>& stream = {}) {
@@ -53,7 +53,7 @@ struct Fixture {
         FAIL_CHECK("nothing was thrown");
         return {};
     }
-    /// Ends an operation with just `paused` shut.
+    /// Ends an operation with exactly `paused` shut.
     void end_operation(const std::vector<Range>& paused) {
         heaps.end_operation(&paused, [&](Range block) { return covers(paused, block); });
     }
@@ -92,7 +92,7 @@ TEST_CASE("Heaps: nothing without memory, then small and large blocks that do no
     CHECK(f.heaps.sums().live_bytes == 0);
     CHECK(f.forgotten.size() == blocks.size());
     CHECK(std::set<std::uint64_t>(f.forgotten.begin(), f.forgotten.end()).size() == blocks.size());
-    CHECK(f.free_bytes() == 4 * granularity); // chunks that were leased for small blocks are back
+    CHECK(f.free_bytes() == 4 * granularity); // chunks leased for small blocks are returned
     CHECK(f.heaps.free_ranges(4 * granularity, Side::open) == std::vector<Range>{{base, 4 * granularity}});
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("Heaps: alignment, also of small blocks") {
 }
 
 TEST_CASE("Heaps: a large device is waited for less often, and threads share what may wait until then") {
-    Fixture f{80_GiB}; // a five-hundredth of it would be more than the most, 128 MiB
+    Fixture f{80_GiB}; // a five-hundredth of it would exceed the maximum of 128 MiB
     f.heaps.add({base, 384_MiB});
     const auto let_wait = [&](std::size_t blocks) {
         std::vector<Address> taken;
@@ -124,7 +124,7 @@ TEST_CASE("Heaps: a large device is waited for less often, and threads share wha
         f.deallocate(last);
         CHECK(worth_it());
         CHECK(f.allocate(2_MiB) == 0);        // its shard takes no more before
-        CHECK(f.heaps.fence_for(2_MiB, 256)); // its own have passed, and so has all else that waited
+        CHECK(f.heaps.fence_for(2_MiB, 256)); // its own blocks and all other waiting blocks have completed
         CHECK(f.allocate(32_MiB) != 0);
         CHECK(f.driver.calls(Call::drain) == 1);
     }
@@ -140,7 +140,7 @@ TEST_CASE("Heaps: a large device is waited for less often, and threads share wha
                     const std::lock_guard lock{mutex};
                     shards.insert(f.heaps.block_holding(block)->serial >> 56U);
                 }
-                all.arrive_and_wait(); // threads that live at the same time have ids of their own
+                all.arrive_and_wait(); // threads that live concurrently have distinct ids
             });
         }
         for (std::thread& thread : running) thread.join();
@@ -290,7 +290,7 @@ TEST_CASE("Heaps: misuse is told by what is wrong, and changes nothing") {
     f.heaps.settle();
     CHECK(has(f.misuse(small), "may have been freed before"));
     CHECK(f.forgotten.size() == 2);
-    // A chunk that small blocks lie in is no block of the program's.
+    // A chunk that contains small blocks is not a block of the program.
     Address first_of_chunk = 0;
     std::vector<Address> smalls;
     for (int i = 0; i < 8; ++i) smalls.push_back(f.allocate(256));
@@ -312,7 +312,7 @@ TEST_CASE("Heaps: memory that an operation has shut serves nobody; blocks freed 
     f.deallocate(small, at_once);
     f.deallocate(large);
     CHECK(f.heaps.live_blocks(paused).empty());
-    CHECK(f.free_bytes(Side::shut) < granularity); // the chunk and the large block are still taken
+    CHECK(f.free_bytes(Side::shut) < granularity); // the chunk and the large block are still in use
     SUBCASE("if it is paused then, no work can touch them") {
         f.end_operation(paused);
         CHECK(f.free_bytes(Side::shut) == 2 * granularity);
@@ -359,14 +359,14 @@ TEST_CASE("Heaps: in paused memory a block is free at once, and whole chunks go 
 }
 
 TEST_CASE("Heaps: a block of which only a part could be paused is not handed out as a whole again") {
-    for (const std::size_t third : {granularity, 8 * granularity}) { // a large shard's, the central heap's
+    for (const std::size_t third : {granularity, 8 * granularity}) { // of a large shard, of the central heap
         CAPTURE(third);
         Fixture f;
         f.heaps.add({base, 3 * third});
         const Address all = f.allocate(3 * third);
         const std::vector<Range> paused{{base, third}, {base + 2 * third, third}};
         f.heaps.begin_operation(true);
-        f.end_operation(paused); // the pages in the middle could not be taken away
+        f.end_operation(paused); // the pages in the middle could not be unmapped
         f.deallocate(all);       // work may still touch those
         CHECK(f.allocate(third) == 0);
         f.heaps.fence();
@@ -420,19 +420,19 @@ TEST_CASE("Heaps: an address is the central heap's until it is leased, and again
     const Address other = f.allocate(64_KiB);
     CHECK(leased() == chunk);
     const Address large = f.allocate(3_MiB + 1000);
-    CHECK(leased() == chunk + 3_MiB + unit);                             // just what it needs
+    CHECK(leased() == chunk + 3_MiB + unit);                             // exactly its size
     CHECK(f.heaps.block_holding(large + 3_MiB)->bytes == 3_MiB + 1_KiB); // to be saved, not the whole lease
     const Address between = f.allocate(65_KiB);
     CHECK(leased() == chunk + 3_MiB + unit + 65_KiB);
     for (const Address address : {small, other, large, between}) CHECK(f.heaps.block_holding(address).has_value());
     f.deallocate(small, at_once);
-    CHECK(leased() == chunk + 3_MiB + unit + 65_KiB); // one block lives in the chunk
+    CHECK(leased() == chunk + 3_MiB + unit + 65_KiB); // one block is live in the chunk
     f.deallocate(other, at_once);
     f.deallocate(between, at_once);
     CHECK(leased() == 3_MiB + unit);
     f.deallocate(large, at_once);
     CHECK(leased() == 0);
-    const Address all = f.allocate(64 * granularity); // and what was two shards' is one block
+    const Address all = f.allocate(64 * granularity); // the memory of two shards is one block
     CHECK(all == base);
     CHECK(f.heaps.block_holding(large)->address == base);
     CHECK(f.heaps.sums().live_blocks == 1);
@@ -444,7 +444,7 @@ TEST_CASE("Heaps: free leases beyond what a shard may keep go back by themselves
     std::vector<Address> blocks;
     for (int i = 0; i < 8; ++i) blocks.push_back(f.allocate(32_MiB));
     for (const Address address : blocks) f.deallocate(address, at_once);
-    CHECK(f.allocate(192_MiB) != 0); // nobody has settled: 64 MiB stay for what comes next
+    CHECK(f.allocate(192_MiB) != 0); // nothing has settled: 64 MiB stay for later allocations
     CHECK(f.allocate(32_MiB) != 0);
     CHECK(f.allocate(32_MiB) != 0);
     CHECK(f.allocate(256) == 0);
@@ -470,17 +470,17 @@ TEST_CASE("Heaps: what was freed with a stream goes to that stream's work at onc
         f.deallocate(block, {FreeOrder::Kind::stream, one.get()});
         CHECK(f.allocate(bytes) == 0);
         CHECK(f.allocate(bytes, 256, two.get()) == 0);
-        CHECK(f.allocate(bytes, 4 * granularity * 64, one.get()) == 0); // not so aligned
+        CHECK(f.allocate(bytes, 4 * granularity * 64, one.get()) == 0); // alignment too large
         CHECK(f.allocate(bytes - 256, 256, one.get()) == block);
-        CHECK(f.heaps.block_holding(block)->serial > serial); // another one
+        CHECK(f.heaps.block_holding(block)->serial > serial); // a different block
         CHECK(f.heaps.sums().live_blocks == all.size());
-        CHECK(f.allocate(bytes, 256, one.get()) == 0); // once
+        CHECK(f.allocate(bytes, 256, one.get()) == 0); // only once
         for (OwnedStream* const stream : {&one, &two}) REQUIRE(f.driver.inner().let_go(stream->get()).ok());
-        f.heaps.fence(); // its mark is passed, but the block is in use again
+        f.heaps.fence(); // its mark has completed, but the block is in use again
         f.heaps.settle();
         CHECK(f.allocate(bytes) == 0);
 
-        // What is shut meanwhile serves nobody.
+        // Blocks that are shut in the meantime are not reused.
         REQUIRE(f.driver.inner().hold(one.get()).ok());
         REQUIRE(f.driver.inner().enqueue(one.get(), [] {}).ok());
         f.deallocate(block, {FreeOrder::Kind::stream, one.get()});
@@ -495,7 +495,7 @@ TEST_CASE("Heaps: what was freed with a stream goes to that stream's work at onc
     }
 }
 
-/// Answers as cuStreamIsCapturing does of the default stream while a stream that waits for it is captured.
+/// Behaves like cuStreamIsCapturing for the default stream while a stream that waits for it is being captured.
 struct Implicit : HostDriver {
     using HostDriver::HostDriver;
     Status capturing(StreamRef stream, bool& yes) const noexcept {
@@ -518,7 +518,7 @@ TEST_CASE("Heaps: freed with the default stream while another one is captured: n
     heaps.deallocate(base, {FreeOrder::Kind::stream, StreamRef{}}, "tag", [&](std::uint64_t) { forgotten += 1; });
     *driver.inner().implicit = false;
     CHECK(forgotten == 1);                  // no graph keeps it
-    CHECK(driver.calls(Call::record) == 0); // which would break that capture
+    CHECK(driver.calls(Call::record) == 0); // recording would break that capture
     heaps.settle();
     CHECK(allocate() == 0);
     CHECK(heaps.anything_waits());
@@ -535,7 +535,7 @@ TEST_CASE("Heaps: blocks that a thread frees without a stream are waited for bef
         taken += 64_KiB;
         REQUIRE(taken <= 8_MiB);
     }
-    CHECK(f.heaps.fence_is_worth_it(64_KiB, 256, 64_MiB)); // however much growing would give
+    CHECK(f.heaps.fence_is_worth_it(64_KiB, 256, 64_MiB)); // however much growing would yield
     CHECK_FALSE(f.heaps.fence_is_worth_it(1_MiB, 256, 64_MiB));
     f.heaps.fence();
     CHECK(f.allocate(64_KiB) != 0);
@@ -588,12 +588,12 @@ TEST_CASE("Heaps: eight threads allocate, free each other's blocks, and operatio
     Fixture f;
     f.heaps.add({base, 64 * granularity});
     constexpr int threads_count = 8;
-    std::mutex shared_mutex; // over blocks that whoever comes may free
+    std::mutex shared_mutex; // guards blocks that any thread may free
     std::vector<Address> shared;
     std::atomic<bool> stop{false};
     std::atomic<std::size_t> forgotten{0};
     std::atomic<std::size_t> allocated{0};
-    std::mutex owners_mutex; // over what is live: no two blocks overlap
+    std::mutex owners_mutex; // guards the live blocks: no two overlap
     std::map<Address, std::size_t> owners;
     bool overlap = false;
     std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// The text of a wrong deallocation says what is wrong with the pointer.
+// The message of an invalid deallocation describes the pointer.
 #include "memsaver/heap/block_allocator.hpp"
 
 #include <doctest/doctest.h>
@@ -35,10 +35,10 @@ TEST_CASE("raise_misplaced: freed before, inside a block, or nothing at all") {
               "deallocate(0x10001) in tag \"kv\": the pointer lies inside a block of 1000 B that starts at 0x10000"));
     CHECK(has(text(blocks, base + 1023), "lies inside a block"));
     const std::string nothing = "no block of this tag starts here; it may have been freed before";
-    CHECK(has(text(blocks, base + 1024 + 1), nothing)); // inside one that was given up
+    CHECK(has(text(blocks, base + 1024 + 1), nothing)); // inside a freed block
     CHECK(has(text(blocks, base + 2048), nothing));
     CHECK(has(text(blocks, base - 1), nothing));
-    CHECK(has(text(blocks, base + 1, base), nothing)); // inside what is not the program's
+    CHECK(has(text(blocks, base + 1, base), nothing)); // inside memory that is not the program's
 }
 
 } // namespace heap_misplaced_test

@@ -1,4 +1,4 @@
-// The table does what std::unordered_map does, also when all keys want the same few places.
+// The table behaves like std::unordered_map, even if all keys map to the same few slots.
 #include "memsaver/heap/block_allocator.hpp"
 
 #include <doctest/doctest.h>
@@ -14,12 +14,13 @@ namespace heap_offset_map_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-/// The place that a key wants in a table of `slots`, as OffsetMap computes it.
+/// Returns the slot of a key in a table of `slots`, as computed by OffsetMap.
 std::size_t home(Address key, unsigned log2_slots) {
     return static_cast<std::size_t>((key >> 8U) * 0x9E3779B97F4A7C15ULL >> (64U - log2_slots));
 }
 
-/// Keys that all want one of the `places` around the end of a table, so that probing and shifting back wrap around.
+/// Returns keys that all map to one of the `places` around the end of a table, so that probing and backward shifts wrap
+/// around.
 std::vector<Address> crowded(std::size_t count, unsigned log2_slots, std::size_t places) {
     std::vector<Address> keys;
     const std::size_t slots = std::size_t{1} << log2_slots;
@@ -66,7 +67,7 @@ TEST_CASE("OffsetMap: neighbours, as blocks are") {
 }
 
 TEST_CASE("OffsetMap: keys that want the same places, around the end of the table") {
-    // Room for 24 keys makes a table of 128 places.
+    // A capacity of 24 keys makes a table of 128 slots.
     compare(crowded(24, 7, 1), 3, 4000);
     compare(crowded(24, 7, 2), 4, 4000);
     compare(crowded(24, 7, 9), 5, 4000);
@@ -89,7 +90,7 @@ TEST_CASE("OffsetMap: an empty one finds and erases nothing") {
     map.reserve(1);
     map.erase(256);
     CHECK(map.find(256) == OffsetMap::none);
-    CHECK(map.find(257) == OffsetMap::none); // no key at all, but a program may ask
+    CHECK(map.find(257) == OffsetMap::none); // not a valid key, but a program may pass it
     map.insert(256, 5);
     CHECK(map.find(257) == OffsetMap::none);
 }

@@ -1,4 +1,4 @@
-// Which side an address is on, after ranges came, went and changed sides.
+// The side of an address after ranges were added, removed and changed sides.
 #include "memsaver/heap/block_allocator.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// with_default_driver: a GPU where there is one (here the stub of stub_libcuda.cpp), host memory elsewhere.
+// with_default_driver: a GPU if there is one (here the stub of stub_libcuda.cpp), otherwise host memory.
 #include "memsaver/core/error.hpp"
 #include "memsaver/host/default_driver.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* no_library = "libmemsaver-has-no-such-driver.so.1";
 
-// Which machine a program was given, and how large it is.
+// The machine that a program was given, and its size.
 struct Given {
     bool cuda;
     int device;

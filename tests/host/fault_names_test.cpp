@@ -1,5 +1,5 @@
-// A fault in memory of a tag is told of with its name, and is otherwise what it would have been: for programs that
-// handle faults, and for those that do not.
+// A fault in a tag's memory is reported with its name and otherwise has its usual effect, in programs with and without
+// a fault handler.
 #include "process/process_support.hpp"
 
 #include "memsaver/memsaver.hpp"
@@ -22,7 +22,7 @@ using process_test::Child;
 
 void use_action(const struct sigaction& action) { (void)::sigaction(SIGSEGV, &action, nullptr); }
 
-/// As in a program without a handler: doctest has one.
+/// As in a program without a handler: doctest installs one.
 void use_default() {
     struct sigaction none {};
     none.sa_handler = SIG_DFL;
@@ -48,7 +48,7 @@ void leave_with_8(int signal, siginfo_t* info, void* context) {
 
 int touch(const void* pointer) { return *static_cast<const volatile unsigned char*>(pointer); }
 
-/// Pauses a tag of a machine and touches it.
+/// Pauses a tag of a machine and touches its memory.
 int touch_paused(HostDriverOptions options = {}) {
     MemorySaver saver{HostDriver{64_MiB, options}};
     void* const block = saver.arena("kv_cache").allocate(1_MiB);
@@ -207,7 +207,7 @@ TEST_CASE("a signal that was sent is no fault: it ends the process, or is ignore
         (void)::raise(SIGSEGV);
         (void)::write(STDERR_FILENO, "still here\n", 11);
         (void)saver.pause();
-        return touch(block) & 0; // which nobody can ignore
+        return touch(block) & 0; // cannot be ignored
     }};
     const std::string told = ignores.rest();
     CHECK(told.starts_with("still here\nmemsaver: tag \"weights\""));

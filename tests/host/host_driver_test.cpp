@@ -159,7 +159,7 @@ TEST_CASE("HostDriver: strangers are answered and noted") {
 TEST_CASE("HostDriver: many threads at once, everything given back") {
     const HostDriver driver = machine({}, 1024 * page);
     std::vector<std::thread> threads;
-    std::vector<int> wrong(4, 0); // doctest's assertions would put the threads in a row
+    std::vector<int> wrong(4, 0); // doctest's assertions would serialize the threads
     for (std::size_t t = 0; t < wrong.size(); ++t) {
         threads.emplace_back([&driver, &bad = wrong[t], t] {
             const auto check = [&bad](bool good) { bad += good ? 0 : 1; };

@@ -72,7 +72,7 @@ TEST_CASE("host streams: streams run beside each other unless one follows") {
         REQUIRE(driver.follow(second, event).ok());
         REQUIRE(driver.enqueue(second, [&] { order.push_back(2); }).ok());
         REQUIRE(driver.record(event, {}).ok());
-        CHECK(passed(driver, event)); // the default stream waits for no other
+        CHECK(passed(driver, event)); // the default stream does not wait for others
         REQUIRE(driver.close_event(event).ok());
         gate.open();
         REQUIRE(driver.drain().ok());
@@ -105,7 +105,7 @@ TEST_CASE("host streams: closing does not wait, and pending work still runs") {
     CHECK(passed(driver, event));
     CHECK_FALSE(driver.enqueue(stream, [] {}).ok());
     CHECK_FALSE(driver.close_stream(stream).ok());
-    CHECK_FALSE(driver.close_stream({}).ok()); // nobody opened the default stream
+    CHECK_FALSE(driver.close_stream({}).ok()); // the default stream was not opened
     CHECK(driver.violations().size() == 3);
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("host streams: copies that touch what is paused, or without access, fa
     CHECK(driver.copy_to_host(host.data(), a.address, page, {}) == HostStatus::invalid_value);
     REQUIRE(driver.allow_access(a.address, page).ok());
     CHECK(driver.copy_to_host(host.data(), a.address, page, {}).ok());
-    CHECK(driver.copy_to_host(host.data(), a.address + 1, page, {}) == HostStatus::invalid_value); // one byte too far
+    CHECK(driver.copy_to_host(host.data(), a.address + 1, page, {}) == HostStatus::invalid_value); // one byte too many
     CHECK(driver.copy_to_device(a.address - 1, host.data(), 2, {}) == HostStatus::invalid_value);
     CHECK(driver.fill(reinterpret_cast<Address>(host.data()), 1, 1, {}) == HostStatus::invalid_value);
     CHECK(driver.fill(a.address, 1, 0, {}).ok());
@@ -172,7 +172,7 @@ TEST_CASE("host faults: unmapping under pending work succeeds, the work does not
     REQUIRE(driver.drain().ok());
     CHECK(ran == 10);
     CHECK(driver.violations().size() == 1);
-    a.give_back(); // nothing is in use any more
+    a.give_back(); // no longer in use
     b.give_back();
     REQUIRE(driver.close_stream(stream).ok());
     CHECK(driver.counts() == HostCounts{});
@@ -197,7 +197,7 @@ TEST_CASE("host faults: unmapping under a running kernel is noticed, and faults 
     started.wait();
     CHECK(a.unmap().ok());
     CHECK(driver.violations().size() == 1);
-    CHECK(driver.fill(a.address, 1, 1, {}) == HostStatus::invalid_value); // unmapped, for everybody who asks
+    CHECK(driver.fill(a.address, 1, 1, {}) == HostStatus::invalid_value); // unmapped, for all calls
 
     SUBCASE("and stays unmapped") {
         unmapped.open();
@@ -222,7 +222,7 @@ TEST_CASE("host faults: unmapping under a running kernel is noticed, and faults 
         REQUIRE(driver.drain().ok());
         CHECK_FALSE(readable(a.address));
     }
-    CHECK(seen == 0); // not the pages that were there
+    CHECK(seen == 0); // not the previous pages
     CHECK(driver.violations().size() == 1);
     REQUIRE(driver.release(a.handle).ok());
 }
@@ -279,7 +279,7 @@ TEST_CASE("late host streams: nothing starts until somebody wants it, and then n
         REQUIRE(driver.enqueue(second, a.address, page, [&] { seen = bytes_at(a.address)[0]; }).ok());
         REQUIRE(driver.record(done, second).ok());
         REQUIRE(driver.wait(done).ok());
-        CHECK(seen == 5); // and not 6, which nobody has wanted
+        CHECK(seen == 5); // not 6, which was not waited for
     }
     SUBCASE("a stream that does not follow") {
         REQUIRE(driver.enqueue(second, a.address, page, [&] { seen = bytes_at(a.address)[0]; }).ok());
@@ -306,7 +306,7 @@ TEST_CASE("late host streams: nothing starts until somebody wants it, and then n
     SUBCASE("closing a stream is enough for its work to run") {
         Turnstile ran;
         REQUIRE(driver.enqueue(second, [&] { ran.open(); }).ok());
-        REQUIRE(driver.hold(second).ok()); // and nobody could let it go any more
+        REQUIRE(driver.hold(second).ok()); // nothing could release it any more
         REQUIRE(driver.close_stream(second).ok());
         ran.wait();
     }

@@ -44,7 +44,7 @@ TEST_CASE("host captures: work is recorded and not run, and replayed on whatever
     REQUIRE(s.driver.fill(s.a.address, 2, page, s.stream).ok());
     REQUIRE(s.driver.enqueue(s.stream, s.a.address, page, [&] { bytes_at(s.a.address)[0] += 1; }).ok());
     REQUIRE(s.driver.copy_to_host(&out, s.a.address, 1, s.stream).ok());
-    CHECK(s.first_byte() == 0); // also: draining leaves the capture whole and does not wait for it
+    CHECK(s.first_byte() == 0); // also: draining keeps the capture valid and does not wait for it
     REQUIRE(s.driver.end_capture(s.stream, s.graph).ok());
     CHECK_FALSE(s.capturing(s.stream));
     CHECK(s.first_byte() == 0);
@@ -62,7 +62,7 @@ TEST_CASE("host captures: work is recorded and not run, and replayed on whatever
         s.a.map();
     }
     REQUIRE(s.driver.launch(s.graph, s.stream).ok());
-    REQUIRE(s.driver.close_graph(s.graph).ok()); // what was launched runs nevertheless
+    REQUIRE(s.driver.close_graph(s.graph).ok()); // launched work runs anyway
     CHECK(s.first_byte() == 3);
     CHECK(s.driver.violations().empty());
     CHECK_FALSE(s.driver.launch(s.graph, s.stream).ok());
@@ -176,7 +176,7 @@ TEST_CASE("host captures: events inside and outside do not mix") {
         CHECK(s.driver.fill(s.a.address, 9, 1, s.other).ok());
         CHECK(s.driver.record(outside, s.other).ok());
         CHECK(s.driver.follow(s.stream, outside).ok());
-        CHECK(s.driver.end_capture(s.other, s.graph) == HostStatus::illegal_state); // it did not begin
+        CHECK(s.driver.end_capture(s.other, s.graph) == HostStatus::illegal_state); // it did not begin the capture
         CHECK(s.driver.end_capture(s.stream, s.graph).ok());
         CHECK_FALSE(s.capturing(s.other));
         CHECK(s.first_byte() == 0);
@@ -208,7 +208,7 @@ TEST_CASE("host captures: a wait for an event outside is looked up by each launc
         CHECK(driver.enqueue(stream, [&] { ++ran; }).ok());
         GraphRef graph;
         REQUIRE(driver.end_capture(stream, graph).ok());
-        CHECK(driver.launch(graph, stream).ok()); // of what was never recorded
+        CHECK(driver.launch(graph, stream).ok()); // of an event that was never recorded
         CHECK(driver.drain().ok());
         CHECK(ran == 1);
         for (int round = 2; round < 5; ++round) {
@@ -229,7 +229,7 @@ TEST_CASE("host captures: a wait for an event outside is looked up by each launc
             CHECK(ran == round);
             CHECK(driver.close_event(end).ok());
         }
-        CHECK(driver.follow_outside(stream, event).ok()); // outside of a capture: as follow
+        CHECK(driver.follow_outside(stream, event).ok()); // outside a capture: like follow
         CHECK(driver.drain().ok());
         CHECK(driver.violations().empty());
         CHECK(driver.close_event(event).ok());
@@ -250,7 +250,7 @@ TEST_CASE("host streams: waiting for a word of the host's") {
     REQUIRE(driver.pin_host(pages, 4096).ok());
     std::atomic<int> ran{0};
     CHECK(driver.wait_word(stream, word, 0xFFFFFFFEU).ok()); // beyond it
-    CHECK(driver.wait_word(stream, word, 2).ok());           // around the end
+    CHECK(driver.wait_word(stream, word, 2).ok());           // across the wrap-around
     CHECK(driver.enqueue(stream, [&] { ++ran; }).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
     CHECK(ran == 0);
@@ -327,7 +327,7 @@ TEST_CASE("lanes: work passes in order on each, and one does not wait for the ot
     REQUIRE(driver.copy_to_device(a.address, from, 2, in).ok());
     const EventRef mark = open_event(driver);
     REQUIRE(driver.record(mark, in).ok());
-    CHECK(driver.wait(mark).ok()); // though `out` stands still
+    CHECK(driver.wait(mark).ok()); // although `out` is held
     CHECK(to[1] == 0);
     REQUIRE(driver.record(mark, out).ok());
     CHECK_FALSE(passed(driver, mark));

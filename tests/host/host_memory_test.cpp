@@ -185,7 +185,7 @@ TEST_CASE("host memory: what is done twice is noticed") {
     CHECK_FALSE(driver.release(a.handle).ok());
     CHECK_FALSE(driver.unreserve(a.address, a.bytes).ok());
     CHECK(driver.violations().size() == 3);
-    CHECK(driver.free_plain(0).ok()); // as cudaFree
+    CHECK(driver.free_plain(0).ok()); // like cudaFree
     CHECK(driver.violations().size() == 3);
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("host memory: thousands of handles, one access and one unmap for all")
     std::vector<PageHandle> handles(count);
     for (std::size_t i = 0; i < count; ++i) {
         REQUIRE(driver.create(page, handles[i]).ok());
-        // Backwards, so that neighbours in memory are no neighbours in the file.
+        // In reverse, so that adjacent pages in memory are not adjacent in the file.
         REQUIRE(driver.map(room + (count - 1 - i) * page, page, handles[i]).ok());
     }
     REQUIRE(driver.allow_access(room, count * page).ok());

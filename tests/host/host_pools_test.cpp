@@ -1,4 +1,4 @@
-// A host machine's pools take its memory, and give back what nobody uses when they are trimmed. Whose stream is whose.
+// A host machine's pools use its memory, and release unused memory when trimmed. Also: ownership of streams.
 #include "memsaver/host/host_driver.hpp"
 
 #include <doctest/doctest.h>
@@ -33,9 +33,9 @@ TEST_CASE("pools hold pages of the machine until they are trimmed") {
         CHECK(driver.trim_pool(pool, 0).ok());
         CHECK(held(driver, pool) == 10_MiB); // in use
         CHECK(driver.free_pool(pool).ok());
-        CHECK(held(driver, pool) == 10_MiB); // kept
+        CHECK(held(driver, pool) == 10_MiB); // retained
         CHECK(driver.trim_pool(pool, 5_MiB).ok());
-        CHECK(held(driver, pool) == 0); // chunks go as a whole, down to what may be kept
+        CHECK(held(driver, pool) == 0); // whole chunks are released, down to the amount that may be kept
         CHECK(driver.counts().held_bytes == 0);
     }
     CHECK(driver.put_in_pool({}, 65_MiB).kind != StatusKind::ok);

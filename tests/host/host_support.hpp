@@ -1,4 +1,4 @@
-// Short cuts for tests of the host machine: a handle that owns, and ways to look at memory that may fault.
+// Helpers for tests of the host machine: an owning handle, and accesses to memory that may fault.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -28,7 +28,7 @@ inline HostDriver machine(HostDriverOptions options = {}, std::size_t capacity =
 
 inline unsigned char* bytes_at(Address address) { return reinterpret_cast<unsigned char*>(address); }
 
-/// Whether the CPU may read the byte, asked of the system, which answers an error where a load would be a fault.
+/// Returns whether the CPU may read the byte. Uses a system call, which returns an error where a load would fault.
 inline bool readable(Address address) {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
@@ -38,7 +38,7 @@ inline bool readable(Address address) {
     return yes;
 }
 
-/// Reserved addresses with pages, for as long as nobody loses the machine.
+/// Reserved addresses with pages, unless the machine is lost.
 struct Mapped {
     explicit Mapped(HostDriver d, std::size_t size = page) : driver{d}, bytes{size} {
         REQUIRE(driver.reserve(bytes, 0, address).ok());
@@ -80,7 +80,7 @@ inline bool passed(const HostDriver& driver, EventRef event) {
     return yes;
 }
 
-/// A door that kernels wait at until the test opens it.
+/// A gate at which kernels wait until the test opens it.
 class Turnstile {
 public:
     void open() {

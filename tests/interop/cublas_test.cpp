@@ -1,5 +1,5 @@
-// The guard that keeps cuBLAS on a workspace of a tag's, with a cuBLAS of our own. static/interop_test.cpp compiles it
-// with the real one.
+// The guard that keeps cuBLAS on a tag's workspace, with a fake cuBLAS. static/interop_test.cpp compiles it with the
+// real one.
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/interop/cublas.hpp"
@@ -18,12 +18,12 @@ using namespace test;
 
 namespace {
 
-/// What a handle of cuBLAS's remembers.
+/// The state of a cuBLAS handle.
 struct FakeBlas {
     int stream = 0;
     void* workspace = nullptr; // null: its own
     std::size_t bytes = 0;
-    int fail = 0; // what the next calls answer
+    int fail = 0; // result of the next calls
 };
 
 struct FakeApi {
@@ -52,7 +52,7 @@ struct FakeApi {
 
 using Guard = BasicCublasWorkspace<FakeApi>;
 
-void* used_by(FakeBlas* handle) { return handle->workspace; } // a call of cuBLAS's
+void* used_by(FakeBlas* handle) { return handle->workspace; } // a cuBLAS call
 
 } // namespace
 
@@ -71,7 +71,7 @@ TEST_CASE_TEMPLATE("cuBLAS works in the tag's memory, whoever sets its stream", 
             guard.set_stream(7);
             CHECK(blas.stream == 7);
             CHECK(blas.workspace == guard.workspace());
-            CHECK(FakeApi::set_stream(&blas, 8) == 0); // a library of the program's
+            CHECK(FakeApi::set_stream(&blas, 8) == 0); // from a library that the program uses
             CHECK(blas.workspace == nullptr);
             CHECK(used_by(guard) == guard.workspace());
             CHECK(guard.handle() == &blas);
@@ -105,7 +105,7 @@ TEST_CASE("a region, and a workspace of a pool, serve as well") {
         CHECK(used_by(guard) == shared);
     }
     CHECK(blas.workspace == nullptr);
-    CHECK(workspaces.get("cublas", 8_MiB) == shared); // not the guard's to give back
+    CHECK(workspaces.get("cublas", 8_MiB) == shared); // the guard must not free it
 }
 
 TEST_CASE("what cuBLAS refuses is an error with its name, and nothing is kept") {

@@ -1,4 +1,5 @@
-// trim_cuda_pools: what stream-ordered pools and graphs keep goes back after a pause, and before a resume returns.
+// trim_cuda_pools: memory retained by stream-ordered pools and graphs is released after a pause, and before a resume
+// returns.
 #include "memsaver/interop/cuda_pools.hpp"
 
 #include "support/machines.hpp"
@@ -19,7 +20,7 @@ namespace {
 
 using D = FaultyDriver<HostDriver>;
 
-/// What is in a pool, freed already.
+/// Adds memory to a pool that is already freed.
 void leave_in(const D& driver, PoolRef pool, std::size_t bytes) {
     REQUIRE(driver.inner().put_in_pool(pool, bytes).ok());
     REQUIRE(driver.inner().free_pool(pool).ok());
@@ -150,7 +151,7 @@ TEST_CASE("a trim that fails does not spoil the pause, and is told") {
         CHECK(saver.pause().released_bytes == 2_MiB);
         REQUIRE(told.ignored.size() == 1);
         CHECK(contains(told.ignored[0].text, "memory pool"));
-        (void)saver.resume(); // tried again
+        (void)saver.resume(); // retried
         CHECK(machine.driver.inner().counts().held_bytes == 2_MiB);
         machine.driver.fail({.call = call});
         CHECK_THROWS_AS((void)trim_cuda_pools.trim(machine.driver), DriverError);

@@ -1,4 +1,4 @@
-// Communicators around pauses, against a stub libnccl.so.2 (stub_nccl.cpp), whose path the build passes: the order of
+// Communicators during pauses, with a stub libnccl.so.2 (stub_nccl.cpp), whose path the build passes: the order of
 // calls, the failure of each, a communicator in error, versions that are too old.
 #include "stub_nccl.hpp"
 #include "support/bytes.hpp"
@@ -31,7 +31,7 @@ namespace {
 
 using Calls = std::vector<std::string>;
 
-/// The stub, as new, and in the place of NCCL until it dies.
+/// Resets the stub and uses it in place of NCCL as long as it lives.
 class Stub {
 public:
     Stub() {
@@ -79,7 +79,7 @@ TEST_CASE_TEMPLATE("nccl: deregistered, suspended, paused; and back in reverse",
     CHECK(first != nullptr);
     CHECK(stub.taken() == Calls{"register 2097152", "window 2097152 1"});
 
-    saver.pause("cache"); // is none of its tags
+    saver.pause("cache"); // not one of its tags
     saver.resume("cache");
     CHECK(stub.taken().empty());
     for (int round = 1; round <= 3; ++round) {
@@ -147,7 +147,7 @@ TEST_CASE("nccl: tags with windows are paused and resumed one after the other, i
             CHECK(stub.taken() == Calls{weights_first ? plus_cache : plus_weights});
         }
         saver.pause("weights");
-        saver.resume("weights"); // the other's memory never went
+        saver.resume("weights"); // the other tag was not paused
         CHECK(stub.taken() == Calls{"deregister", "unwindow", "suspend 1", "resume", plus_weights, plus_cache});
         stub->fails = {{"suspend", 3}};
         CHECK_THROWS_AS(saver.pause("weights"), DriverError);
@@ -170,7 +170,7 @@ TEST_CASE("nccl: tags with windows are paused and resumed one after the other, i
         CHECK(stub.taken() == Calls{"resume", plus_weights, plus_cache});
         saver.pause("weights");
         (void)stub.taken();
-        two.end(); // nothing to tell a suspended communicator
+        two.end(); // makes no call on a suspended communicator
         CHECK(stub.taken().empty());
         saver.resume("weights");
         CHECK(stub.taken() == Calls{"resume", plus_weights});
@@ -273,7 +273,7 @@ TEST_CASE("nccl: each call fails: the pause is refused and all is as before, or 
         CHECK(contains(text, "stub error (3)"));
         CHECK(contains(text, "what the stub said last"));
         CHECK(machine.driver.handle_bytes() == 4_MiB);
-        registrations.renew(); // what NCCL refused meanwhile, too
+        registrations.renew(); // including registrations that NCCL refused
         CHECK(buffer.registered());
         CHECK(window.registered());
         CHECK_FALSE(comm.suspended());
@@ -284,7 +284,7 @@ TEST_CASE("nccl: each call fails: the pause is refused and all is as before, or 
         stub->fails = {{call, 5}};
         CHECK_THROWS_AS(saver.resume(), DriverError);
         stub->fails.clear();
-        CHECK(machine.driver.handle_bytes() == 4_MiB); // the resume stands
+        CHECK(machine.driver.handle_bytes() == 4_MiB); // the resume remains in effect
         CHECK_FALSE((window.registered() && buffer.registered()));
         registrations.renew();
         CHECK(buffer.registered());
@@ -310,7 +310,7 @@ TEST_CASE("nccl: a pause that fails for its own reasons wakes the communicator a
     CHECK(stub.taken() == Calls{"unwindow", "suspend 1", "resume", "window 4194304 1"});
     CHECK(window.registered());
     Registration pinned = registrations.add(weights.data(), 256, {.who = "mlx5_0"});
-    CHECK_THROWS_AS(saver.pause(), Misuse); // memory that somebody else has registered: NCCL is not even asked
+    CHECK_THROWS_AS(saver.pause(), Misuse); // memory registered by another owner: NCCL is not called
     CHECK(stub.taken().empty());
 }
 
@@ -327,7 +327,7 @@ TEST_CASE("nccl: a communicator in error is named, and nothing is paused until i
         (void)stub.taken();
         stub->async_error = 6;
         const std::string text = text_of<DriverError>([&] { saver.pause(); });
-        CHECK(contains(text, "\"bare\"")); // what came last is asked first
+        CHECK(contains(text, "\"bare\"")); // the latest is called first
         CHECK(contains(text, "remote process exited (6)"));
         CHECK(contains(text, "abandon"));
         bare.abandon();

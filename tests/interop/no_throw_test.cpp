@@ -1,4 +1,4 @@
-// The calls that throw nothing: null and an event where an arena would throw.
+// The functions that do not throw: they return null and send an event where an arena would throw.
 #include "memsaver/interop/no_throw.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -23,14 +23,14 @@ TEST_CASE_TEMPLATE("null instead of an exception, with the tag and the reason", 
     CHECK(allocate_or_null(arena, 0, sink) == nullptr);
     CHECK(events.empty());
     CHECK(allocate_or_null(arena, std::numeric_limits<std::size_t>::max(), sink) == nullptr);
-    CHECK(allocate_or_null(arena, 1, sink, 3) == nullptr); // no power of two
+    CHECK(allocate_or_null(arena, 1, sink, 3) == nullptr); // not a power of two
     REQUIRE(events.size() == 2);
     for (const Event& event : events) {
         CHECK(event.kind == EventKind::ignored);
         CHECK(event.tag == "weights");
         CHECK(!event.text.empty());
     }
-    CHECK(allocate_or_null(arena, 1, {}, 3) == nullptr); // nobody to be told
+    CHECK(allocate_or_null(arena, 1, {}, 3) == nullptr); // no sink
 
     void* const block = allocate_or_null(arena, 1_MiB, sink, 64_KiB);
     REQUIRE(block != nullptr);

@@ -1,4 +1,4 @@
-// Ranges on a profiler's timeline, with an NVTX of our own. static/interop_test.cpp compiles them with the real one.
+// Ranges on a profiler's timeline, with a fake NVTX. static/interop_test.cpp compiles them with the real one.
 #include "memsaver/interop/nvtx.hpp"
 
 #include "support/bytes.hpp"
@@ -19,7 +19,7 @@ using namespace test;
 
 namespace {
 
-/// What a profiler would have seen.
+/// What a profiler would record.
 struct Timeline {
     std::vector<std::string> lines;
     std::map<std::uint64_t, std::string> open;
@@ -43,7 +43,7 @@ struct FakeNvtx {
 
 using Ranges = BasicNvtxRanges<FakeNvtx>;
 
-/// A timeline of its own for each test.
+/// A separate timeline for each test.
 struct Watched {
     Watched() { timeline = &seen; }
     ~Watched() { timeline = nullptr; }

@@ -1,5 +1,5 @@
-// What PyTorch's pluggable allocator calls: null instead of exceptions, and blocks that wait for the stream that they
-// were freed on.
+// The functions for PyTorch's pluggable allocator: null instead of exceptions, and blocks that wait for the stream on
+// which they were freed.
 #include "memsaver/interop/pytorch.hpp"
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
@@ -21,7 +21,7 @@ using namespace test;
 
 namespace {
 
-/// The events that a sink was told.
+/// Records the events of a sink.
 struct Told {
     std::vector<std::string> texts;
     EventSink sink = [this](const Event& event) {
@@ -32,7 +32,7 @@ struct Told {
     Told& operator=(const Told&) = delete;
 };
 
-// A program's own functions, as PyTorch takes them by name from a library, over what the program keeps.
+// A program's own functions, which PyTorch loads by name from a library, using state that the program keeps.
 std::optional<Arena> engine_arena;
 
 extern "C" void* engine_allocate(ssize_t bytes, int device, CUstream_st* stream) {
@@ -59,7 +59,7 @@ TEST_CASE_TEMPLATE("memory that comes through the two functions is paused and re
     write_pattern(machine.driver, tensor, 3_MiB, 7);
     saver.pause("torch");
     CHECK(row_of(saver, "torch").state == "paused");
-    deallocate(small, 1, 0, nullptr); // while it is away
+    deallocate(small, 1, 0, nullptr); // while it is paused
     CHECK(row_of(saver, "torch").blocks == 1);
     saver.resume("torch");
     CHECK(has_pattern(machine.driver, tensor, 3_MiB, 7));
@@ -74,7 +74,7 @@ TEST_CASE_TEMPLATE("what cannot be had is null, and the sink is told why", M, ME
     const Arena arena = saver.arena("torch", Discard{}, {.capacity = 64_MiB});
     Told told;
 
-    CHECK(pytorch_allocate(arena, 0, 0, {}, told.sink) == nullptr); // an empty tensor, no failure
+    CHECK(pytorch_allocate(arena, 0, 0, {}, told.sink) == nullptr); // an empty tensor, not a failure
     CHECK(told.texts.empty());
     CHECK(pytorch_allocate(arena, 128_MiB, 0, {}, told.sink) == nullptr);
     REQUIRE(told.texts.size() == 1);
@@ -113,7 +113,7 @@ TEST_CASE_TEMPLATE("freeing never throws; what is wrong about it is told", M, ME
     pytorch_deallocate(arena, block, 1_MiB, 0, {}); // again
     CHECK(told.texts.size() == 1);
 
-    // Over a whole saver the tag is found by the address.
+    // With a whole saver, the address identifies the tag.
     void* const first = arena.allocate(1_MiB);
     void* const second = other.allocate(1_MiB);
     Told asked;
@@ -130,7 +130,7 @@ TEST_CASE_TEMPLATE("freeing never throws; what is wrong about it is told", M, ME
     void* const late = arena.allocate(1_MiB);
     saver.close();
     pytorch_deallocate(arena, late, 1_MiB, 0, {});
-    CHECK(told.texts.size() == 1); // quiet, as all owners are after close
+    CHECK(told.texts.size() == 1); // reports nothing, like all owners after close
 }
 
 TEST_CASE_TEMPLATE("a stream that cannot be marked does not keep the memory", M, MEMSAVER_TEST_MACHINES) {

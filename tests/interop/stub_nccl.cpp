@@ -1,5 +1,5 @@
-// A libnccl.so.2 without NCCL behind it, for the tests of interop/nccl.hpp: it notes every call, fails where the test
-// says so, and tells what NCCL would not allow. tests/static/nccl_abi_test.cpp holds its types against NCCL's header.
+// A stub libnccl.so.2 for the tests of interop/nccl.hpp: records every call, fails on request, and reports calls that
+// NCCL would not allow. tests/static/nccl_abi_test.cpp checks its types against NCCL's header.
 #include "stub_nccl.hpp"
 
 #include "memsaver/interop/nccl.hpp"

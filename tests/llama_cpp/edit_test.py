@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""examples/llama_cpp/edit.py on a made-up tree: finds places, refuses where one is missing, does nothing twice, undoes."""
+"""Tests examples/llama_cpp/edit.py on an example tree: finds places, refuses if one is missing, is idempotent,
+undoes."""
 import contextlib
 import io
 import sys
@@ -17,7 +18,7 @@ class Edit(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
-        self.made = {}  # a line for each place on the list: what it is beside, or as many calls as there have to be
+        self.made = {}  # for each place on the list: the line beside it, or as many calls as required
         for place in edit.EDITS:
             lines = self.made.setdefault(place.file, [f"// {place.file}"])
             if isinstance(place, edit.Line):

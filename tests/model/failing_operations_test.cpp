@@ -1,4 +1,4 @@
-// Random operations over all policies while driver calls fail, against a simple model.
+// Random operations over all policies while driver calls fail, compared with a simple model.
 #include "support/model.hpp"
 #include "support/player.hpp"
 
@@ -25,7 +25,7 @@ TEST_CASE("random operations with failures: nothing is lost, whatever fails") {
         injected += player.injected();
         evicted += player.evicted();
     }
-    CHECK(evicted > 100);   // because others were given memory
+    CHECK(evicted > 100);   // because other allocations needed memory
     CHECK(injected > 1000); // calls did fail
     MESSAGE("seeds 1 to 40, " << injected << " calls failed");
 }
@@ -37,17 +37,17 @@ TEST_CASE("what may be left in the end is what could not be closed, each by its 
     EventRef event;
     void* pages = nullptr;
     REQUIRE(driver.open_stream(stream).ok());
-    CHECK(!left_without_reason(driver).empty()); // nothing failed
+    CHECK(!left_without_reason(driver).empty()); // no call failed before
     driver.fail({.call = Call::close_stream});
     CHECK(!driver.close_stream(stream).ok());
     CHECK(left_without_reason(driver).empty());
     REQUIRE(driver.open_event(stream, event).ok());
-    CHECK(!left_without_reason(driver).empty()); // that failure was a stream's
+    CHECK(!left_without_reason(driver).empty()); // the failed call was a stream's
     CHECK(driver.close_event(event).ok());
     REQUIRE(driver.map_host(2_MiB, pages).ok());
     driver.fail({.call = Call::unmap_host});
     CHECK(!driver.unmap_host(pages, 2_MiB).ok());
-    CHECK(!left_without_reason(driver).empty()); // is to be tried again
+    CHECK(!left_without_reason(driver).empty()); // must be retried
     CHECK(driver.unmap_host(pages, 2_MiB).ok());
     CHECK(left_without_reason(driver).empty());
     CHECK(driver.close_stream(stream).ok());

@@ -1,4 +1,5 @@
-// How much more than it uses an arena keeps, over cycles of random frees and allocations, also while it is paused.
+// How much more memory than it uses an arena keeps, over cycles of random frees and allocations, also while it is
+// paused.
 #include "memsaver/memsaver.hpp"
 
 #include <doctest/doctest.h>

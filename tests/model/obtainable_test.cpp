@@ -1,5 +1,5 @@
-// How much must be to be had: all that no live block keeps mapped. Random operations, and then just that is asked for.
-// OutOfMemory is right only where it was not there.
+// How much memory must be obtainable: everything except what live blocks keep mapped. Runs random operations, then
+// requests exactly that. OutOfMemory is correct only if the memory was not available.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/model.hpp"
@@ -29,7 +29,7 @@ constexpr std::size_t granule = 2_MiB;
 constexpr std::size_t step_bytes = 2 * granule; // of elastic ranges
 constexpr std::size_t steps = 8;
 
-/// What a driver has mapped, as its calls say. Its rows are physical handles: each comes and goes as a whole.
+/// A driver's mappings, recorded from its calls. Each row is a physical handle, created and released as a whole.
 class Mappings {
 public:
     explicit Mappings(const Driver& driver) : driver_{driver} {
@@ -45,7 +45,7 @@ public:
     Mappings& operator=(const Mappings&) = delete;
     ~Mappings() { driver_.on_call({}); }
 
-    /// The bytes of those in which one of these blocks lives.
+    /// Returns the bytes of the handles that contain any of these blocks.
     [[nodiscard]] std::size_t held_by(const Model::Blocks& blocks) const {
         std::size_t bytes = 0;
         for (const auto& [address, size] : *rows_) {
@@ -62,7 +62,7 @@ private:
     std::shared_ptr<std::map<Address, std::size_t>> rows_ = std::make_shared<std::map<Address, std::size_t>>();
 };
 
-/// Two savers and an arena of its own on one machine, which is nearly full most of the time.
+/// Two savers and a separate arena on one machine that is nearly full most of the time.
 class Player {
 public:
     Player(std::uint64_t seed, const Driver& driver) : random_{seed}, driver_{driver} {
@@ -95,7 +95,7 @@ public:
         }
     }
 
-    /// All that nobody holds is to be had, in a tag that has nothing, by a block or by a resume.
+    /// Requests all memory that is not held, in an empty tag, by a block or by a resume.
     void ask_for_all() {
         const std::size_t bytes = obtainable();
         if (bytes == 0) return;
@@ -141,7 +141,7 @@ private:
             return true;
         } catch (const OutOfMemory&) {
             CAPTURE(format_bytes(bytes));
-            REQUIRE(there < align_up(bytes, granule)); // memory that lives was in the way
+            REQUIRE(there < align_up(bytes, granule)); // live memory was in the way
             refusals_ += 1;
             return false;
         }
@@ -158,7 +158,7 @@ private:
         }
         model_.remove(block);
     }
-    /// Some steps of a range; where one is paused, that is misuse.
+    /// Commits some steps of a range; on a paused tag, that is misuse.
     void commit(Elastic& range) {
         const std::size_t first = random_.below(steps);
         const std::size_t end = std::min(steps, first + 1 + random_.below(4));
@@ -178,7 +178,7 @@ private:
         try {
             range.commit(first * step_bytes, (end - first) * step_bytes);
         } catch (const OutOfMemory&) {
-            REQUIRE(there < fresh.size() * step_bytes); // memory that lives was in the way
+            REQUIRE(there < fresh.size() * step_bytes); // live memory was in the way
             REQUIRE(range.committed_bytes() == before);
             refusals_ += 1;
             return;
@@ -240,7 +240,7 @@ TEST_CASE("all that nobody holds is to be had, after random operations") {
         }
         check_given_back(driver);
     }
-    CHECK(refusals > 100); // there was something to refuse
+    CHECK(refusals > 100); // some requests had to be refused
     MESSAGE("seeds 1 to 8, " << refusals << " refusals, each with memory that lives in the way");
 }
 

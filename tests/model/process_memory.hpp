@@ -1,4 +1,4 @@
-// What this process takes of the host's memory: what it has asked malloc for, and what is resident.
+// The host memory of this process: bytes allocated by malloc, and resident bytes.
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
@@ -15,16 +15,16 @@ namespace test {
 
 using namespace memsaver;
 
-/// As it was when this was made. Says nothing under sanitizers, which keep what was freed.
+/// A snapshot taken at construction. Checks nothing under sanitizers, which keep freed memory.
 class ProcessMemory {
 public:
-    /// Whatever was done since then does not add up: malloc has given out at most so much more.
+    /// Checks that memory has not grown since: malloc has allocated at most `heap_slack` bytes more.
     void check_not_grown([[maybe_unused]] std::size_t heap_slack) const {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         const ProcessMemory now;
         INFO("heap " << heap_ << " B, then " << now.heap_ << " B; resident " << format_bytes(resident_) << ", then "
                      << format_bytes(now.resident_));
-#ifdef MEMSAVER_TEST_GPU // a GPU's driver takes and keeps memory of its own
+#ifdef MEMSAVER_TEST_GPU // a GPU's driver allocates memory of its own
         CHECK(now.resident_ <= resident_ + 64_MiB);
 #else
         CHECK(now.heap_ <= heap_ + heap_slack);

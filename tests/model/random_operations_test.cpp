@@ -1,4 +1,4 @@
-// Random operations against a simple model, and what a thousand cycles leave behind.
+// Random operations compared with a simple model, and what a thousand cycles leave behind.
 #include "backup/backup_support.hpp"
 #include "backup/file_source_support.hpp"
 #include "model/process_memory.hpp"
@@ -25,9 +25,9 @@ using namespace test;
 
 namespace {
 
-constexpr std::size_t looked_at = 16_KiB; // of each end of a block
+constexpr std::size_t looked_at = 16_KiB; // at each end of a block
 
-/// Where files are: in memory where there is such a place, for every freed block costs them a call.
+/// Returns a directory for files: in memory if possible, because every freed block costs a file call.
 std::string quick_directory() {
     return std::filesystem::is_directory("/dev/shm") ? std::string{"/dev/shm"} : directory();
 }
@@ -47,7 +47,7 @@ std::size_t random_bytes(Random& random) {
     }
 }
 
-/// A file whose parts hold what blocks begin and end with that were written with some seeds.
+/// A file with the first and last bytes of blocks for some seeds.
 struct SourceBytes {
     static constexpr std::size_t seeds = 20;
     static constexpr std::size_t offset_of(std::uint64_t seed) {
@@ -121,7 +121,7 @@ public:
         }
     }
 
-    /// Everything that the model knows holds.
+    /// Checks everything that the model knows.
     void check_all() {
         for (const auto& [address, block] : model_.blocks()) check_bytes(address, block);
         check_books(saver_, driver_);
@@ -153,7 +153,7 @@ private:
         REQUIRE(address % alignment == 0);
         ModelBlock block{tag, bytes, alignment, false, {Content::Kind::pattern, random_.next()}};
         write(address, block);
-        REQUIRE(model_.add(address, block)); // overlaps nobody
+        REQUIRE(model_.add(address, block)); // overlaps no other block
     }
     void deallocate() {
         const auto block = model_.any(random_);
@@ -167,7 +167,7 @@ private:
         }
         model_.remove(block);
     }
-    /// Some steps of a range; those that have memory keep it, and their bytes.
+    /// Commits some steps of a range; committed steps keep their memory and bytes.
     void commit() {
         Elastic& range = ranges_[random_.below(ranges_.size())];
         const std::size_t first = random_.below(steps);
@@ -194,7 +194,7 @@ private:
             write(at(n), block);
             REQUIRE(model_.add(at(n), block));
         }
-        CHECK(row_of(saver_, range.arena().tag()).mapped_bytes <= before + fresh); // what waited may have gone
+        CHECK(row_of(saver_, range.arena().tag()).mapped_bytes <= before + fresh); // waiting blocks may be released
     }
     void release(Model::Blocks::iterator block) {
         const Address at = block->first;
@@ -215,7 +215,7 @@ private:
         return bytes;
     }
 
-    /// Other bytes for a block, where it is: in memory, out of a file, or where they are kept.
+    /// Rewrites a block where its bytes are: in memory, from a file, or in the backup.
     void rewrite() {
         const auto found = model_.any(random_);
         if (found == model_.blocks().end() || !keeps(found->second.tag)) return;
@@ -229,7 +229,7 @@ private:
         if (block.tag == "source" && !block.paused && random_.below(3) != 0) {
             block.content.seed = 1 + random_.below(SourceBytes::seeds);
             const std::size_t count = std::min(block.bytes, SourceBytes::get().all);
-            saver_.load(pointer(address), count, SourceBytes::get().path); // and of these, both ends anew
+            saver_.load(pointer(address), count, SourceBytes::get().path); // loads new bytes for both ends
             for (const Address end : ends) {
                 saver_.load(pointer(end), bytes, SourceBytes::get().path, SourceBytes::offset_of(block.content.seed));
             }
@@ -278,7 +278,7 @@ private:
         const std::size_t need = all ? saver_.bytes_to_resume() : saver_.bytes_to_resume(tag);
         if (random_.below(2) == 0) {
             CHECK((all ? saver_.resume() : saver_.resume(tag)).mapped_bytes == need);
-        } else { // each block is waited for where it is looked at; the arrival ends some time later, or is ended
+        } else { // each block is waited for when it is checked; the arrival ends later, or is ended
             ResumeAsyncOptions options;
             const auto wanted = model_.any(random_);
             const bool concerned = wanted != model_.blocks().end() && (all || wanted->second.tag == tag);
@@ -288,10 +288,10 @@ private:
             if (gated) gates_.push_back(saver_.gate(pointer(wanted->first), wanted->second.bytes));
             if (gates_.size() > 20) gates_.erase(gates_.begin());
             const auto rows = saver_.usage();
-            const bool joins = std::any_of(rows.begin(), rows.end(), // its report then has what the other took
+            const bool joins = std::any_of(rows.begin(), rows.end(), // the report then includes the other's bytes
                                            [](const ArenaUsage& row) { return row.state == "arriving"; });
             coming_ = saver_.resume_async(tags_of, options);
-            for (const Gate& gate : gates_) gate.before(stream_); // also of blocks that are gone
+            for (const Gate& gate : gates_) gate.before(stream_); // also of freed blocks
             if (gated) check_behind_gates(wanted->first, wanted->second);
             CHECK(saver_.bytes_to_resume(tags_of) == 0);
             for (const auto& [address, block] : model_.blocks()) {
@@ -304,13 +304,13 @@ private:
         }
         resumed(all ? "" : tag);
     }
-    /// One tag, or all.
+    /// Marks one tag, or all, as resumed.
     void resumed(const std::string& tag) {
         for (const char* other : tags) {
             if (!tag.empty() && other != tag) continue;
             if (!keeps(other)) model_.resume(other, tag_becomes(other));
             for (auto& [address, block] : model_.blocks()) {
-                if (block.tag == other) block.paused = false; // and is what it was, if that is still to be said
+                if (block.tag == other) block.paused = false; // the content is as before, if it was known
             }
         }
         for (auto& [address, block] : model_.blocks()) {
@@ -337,7 +337,7 @@ private:
         write_pattern(driver_, pointer(address), bytes, block.content.seed);
         write_pattern(driver_, pointer(address + block.bytes - bytes), bytes, block.content.seed);
     }
-    /// The end of a block that may be on its way, as work of the stream sees it that waits at its gate.
+    /// Checks the end of a block that may be in flight, as seen by stream work that waits at its gate.
     void check_behind_gates(Address address, const ModelBlock& block) {
         if (!keeps(block.tag) || block.content.kind != Content::Kind::pattern) return;
         std::vector<unsigned char> seen(std::min(block.bytes, looked_at));
@@ -391,10 +391,10 @@ TEST_CASE_TEMPLATE("random operations", M, MEMSAVER_TEST_MACHINES) {
     }
 }
 
-// A thousand cycles with random allocation and freeing in between, also while it is paused. What is mapped, and what
-// the process takes, has a bound that knows nothing of how many cycles there were. It is a wide one: blocks do not
-// move, and most of them here are smaller than a granule, which each may hold open; the slack is the step that growth
-// may be ahead (at most 32 MiB at this size), and what small blocks' chunks hold open.
+// A thousand cycles with random allocation and freeing in between, also while paused. Mapped memory and the memory of
+// the process have bounds independent of the number of cycles. The bounds are wide: blocks do not move, and most of
+// them here are smaller than a granule, which each may hold open. The slack covers the growth step (at most 32 MiB at
+// this size) and the memory that chunks of small blocks hold open.
 TEST_CASE_TEMPLATE("a thousand cycles leave nothing behind", M, MEMSAVER_TEST_QUICK_MACHINE) {
     constexpr std::size_t slack = 48_MiB;
     const Checked<M> machine;
@@ -427,7 +427,7 @@ TEST_CASE_TEMPLATE("a thousand cycles leave nothing behind", M, MEMSAVER_TEST_QU
         while (used < 200_MiB) churn(1);
         std::optional<ProcessMemory> warm;
         for (int cycle = 0; cycle < 1000; ++cycle) {
-            if (cycle == 500) warm.emplace(); // as many blocks as there will be
+            if (cycle == 500) warm.emplace(); // the number of blocks has reached its maximum
             churn(6);
             (void)saver.pause("tag");
             churn(4);
@@ -443,7 +443,7 @@ TEST_CASE_TEMPLATE("a thousand cycles leave nothing behind", M, MEMSAVER_TEST_QU
         warm->check_not_grown(256_KiB);
         MESSAGE("most used " << format_bytes(most_used) << ", most mapped " << format_bytes(most_mapped)
                              << ", on average " << sum / 1000 << " mapped for each byte used");
-        CHECK(most_mapped <= 2 * most_used + slack); // fragmentation_test.cpp: 1.1 for sizes as programs have them
+        CHECK(most_mapped <= 2 * most_used + slack); // fragmentation_test.cpp: 1.1 for typical sizes of programs
         for (const auto& [pointer, bytes] : blocks) arena.deallocate(pointer);
         (void)saver.trim();
         CHECK(machine.driver.handle_bytes() == 0);
@@ -451,7 +451,7 @@ TEST_CASE_TEMPLATE("a thousand cycles leave nothing behind", M, MEMSAVER_TEST_QU
     CHECK(about(machine.free_bytes(), free_before));
 }
 
-// The same blocks, and each time a few new ones: what is kept of those that are gone is gone too, wherever it was.
+// The same blocks, and a few new ones each time: the backup of freed blocks must be freed too, wherever it was.
 TEST_CASE_TEMPLATE("hundreds of cycles that keep bytes leave nothing behind", M, MEMSAVER_TEST_QUICK_MACHINE) {
     for (const auto& keeper : keepers({.directory = quick_directory(), .threads = 1})) {
         CAPTURE(keeper.name);

@@ -1,4 +1,4 @@
-// Without host memory a block allocator throws bad_alloc and stays as it was.
+// Without host memory, a block allocator throws bad_alloc and is unchanged.
 #include "memsaver/heap/block_allocator.hpp"
 
 #include "failing_new.hpp"

@@ -1,4 +1,4 @@
-// Without host memory the small books throw bad_alloc and stay as they were.
+// Without host memory, the small containers throw bad_alloc and are unchanged.
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/heap/block_allocator.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
@@ -42,7 +42,7 @@ TEST_CASE("AddressSpace: what could not be noted is not taken, and not given bac
     CHECK(no_memory::sweep([&] { space.give({0x1004, 4}); }, [&] { CHECK(space.take(1, 1) == 0); }) == 1);
     CHECK(space.take(5, 1) == 0);
     CHECK(space.take(4, 1) == 0x1004);
-    // What was one piece, or ends where one ends, goes back without any memory.
+    // Returning a whole piece, or the end of one, needs no memory.
     no_memory::countdown = 0;
     space.give({0x1020, 0x20});
     space.give({0x1010, 0x10});
@@ -66,7 +66,7 @@ TEST_CASE("DeferredFrees: a block that could not be noted is not kept, and colle
     const AnyDriver driver{HostDriver{64_MiB}};
     DeferredFrees deferred;
     std::size_t collected = 0;
-    // Queries of the machine may need memory themselves; no driver call is made here.
+    // Queries of the machine may need memory themselves, so no driver call is made here.
     for (int i = 0; i < 300; ++i) {
         no_memory::sweep([&] { deferred.after_fence(256, 256, 0); },
                          [&] { CHECK(deferred.fenced_bytes() == static_cast<std::size_t>(i) * 256); });
@@ -86,7 +86,7 @@ TEST_CASE("DeferredFrees: the same for blocks that wait for a stream") {
         for (int failures = 0;; ++failures) {
             no_memory::countdown = failures;
             bool done = false;
-            try { // the machine answers a status where it has no memory
+            try { // the machine returns a status if it has no memory
                 done = deferred.after_stream(driver, i * 256, 256, {}).ok();
             } catch (const std::bad_alloc&) {
             }
@@ -97,7 +97,7 @@ TEST_CASE("DeferredFrees: the same for blocks that wait for a stream") {
     REQUIRE(driver.drain().ok());
     std::vector<Address> passed;
     passed.reserve(2 * blocks);
-    // Once what a collect could allocate is out of reach, the blocks come back once each all the same.
+    // Even if a collect can allocate nothing, each block is returned exactly once.
     for (int round = 0; passed.size() < blocks && round < 3; ++round) {
         no_memory::countdown = 0;
         deferred.collect(driver, 0, [&](Address address) { passed.push_back(address); });

@@ -1,4 +1,4 @@
-// The program's own operator new, which can be told to fail. Knows nothing of who allocates.
+// The program's own operator new, which can fail on request. Independent of the allocating code.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -9,11 +9,11 @@
 
 namespace no_memory {
 
-/// How many more allocations of this thread succeed before one fails; negative: all do.
+/// The number of allocations of this thread that succeed before one fails; negative: all succeed.
 inline thread_local long countdown = -1; // NOLINT: this is what a replaced operator new can read
 
-/// Calls `act` failing its 1st, 2nd, ... allocation until it succeeds; `unchanged()` is asked after each failure.
-/// Answers how often it failed.
+/// Calls `act` with its 1st, 2nd, ... allocation failing until it succeeds; calls `unchanged()` after each failure.
+/// Returns the number of failures.
 template <class Act, class Unchanged>
 int sweep(Act&& act, Unchanged&& unchanged) {
     for (int failures = 0;; ++failures) {

@@ -1,5 +1,5 @@
-// Operations that run out of host memory at every point: what they had in hand is not lost, and what may be in use
-// serves nobody.
+// Operations that run out of host memory at every point: they lose no resources, and memory that may be in use is not
+// reused.
 #include "memsaver/memsaver.hpp"
 #include "memsaver/testing/testing.hpp"
 #include "support/held_stream.hpp"
@@ -19,20 +19,20 @@ using namespace memsaver::detail;
 
 using Machine = FaultyDriver<HostDriver>;
 
-/// Calls `act` with the allocation after `n` others failing. Answers whether it got as far.
+/// Calls `act` with the allocation after `n` others failing. Returns whether that allocation was reached.
 template <class Act>
 bool without_memory(int n, Act&& act) {
     no_memory::countdown = n;
     try {
         act();
-    } catch (const Error&) { // as it may
+    } catch (const Error&) { // permitted
     }
     const bool reached = no_memory::countdown < 0;
     no_memory::countdown = -1;
     return reached;
 }
 
-/// Runs `round(n)` for n = 0, 1, ... until it answers that memory was enough.
+/// Runs `round(n)` for n = 0, 1, ... until it returns that memory sufficed.
 template <class Round>
 void for_each_point(Round&& round) {
     for (int n = 0;; ++n) {
@@ -57,7 +57,7 @@ TEST_CASE("resume: dead memory that it was about to drop is dropped by the next 
         (void)arena.trim();
         CHECK(driver.handle_bytes() == 2_MiB);
         CHECK(arena.usage().mapped_bytes == 2_MiB);
-        for (int i = 0; i < 2; ++i) CHECK(arena.allocate(20_MiB) != nullptr); // its addresses are free as well
+        for (int i = 0; i < 2; ++i) CHECK(arena.allocate(20_MiB) != nullptr); // its addresses are free too
         return again;
     });
 }
@@ -90,7 +90,7 @@ TEST_CASE("pause: room that was taken and could not be noted is used by the next
         const bool again = without_memory(n, [&] { (void)arena.pause(); });
         (void)arena.pause();
         CHECK(driver.handle_bytes() == 0);
-        CHECK(driver.host_bytes() == 12_MiB); // one room, and the ring
+        CHECK(driver.host_bytes() == 12_MiB); // one region, and the ring
         return again;
     });
 }
@@ -104,10 +104,11 @@ TEST_CASE("pause: where it failed halfway and ends without memory, what is still
             (void)arena.allocate(20_MiB);
             void* const block = arena.allocate(20_MiB); // neither the first extent nor the largest
             (void)arena.allocate(20_MiB);
-            driver.fail({.call = Call::unmap, .nth = 2, .lasting = Lasting::onwards}); // the first goes, others stay
+            // The first is unmapped, others stay.
+            driver.fail({.call = Call::unmap, .nth = 2, .lasting = Lasting::onwards});
             const bool again = without_memory(n, [&] { (void)arena.pause(); });
             driver.heal();
-            if (refused) { // an operation that comes to nothing meanwhile
+            if (refused) { // an operation in between that does nothing
                 driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
                 try {
                     (void)arena.resume();
@@ -142,7 +143,7 @@ TEST_CASE("saver: a tag that could not be made is not there, and leaves nothing 
 }
 
 TEST_CASE("FileSource: loads, pauses and resumes without memory lose nothing, and go on") {
-    const std::string path = "/proc/self/exe"; // a file that is there, and stays
+    const std::string path = "/proc/self/exe"; // an existing file that stays
     constexpr std::size_t bytes = 300'000;
     std::ifstream file{path, std::ios::binary};
     std::vector<char> wanted(bytes);

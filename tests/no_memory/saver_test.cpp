@@ -1,5 +1,5 @@
-// A saver's and an arena's calls, on three devices, while host memory runs out at each point in turn: an exception of
-// the library's own, books that are right, and the same call goes on from there.
+// Calls of a saver and an arena on three devices while host memory runs out at each point in turn: they throw one of
+// the library's exceptions, usage stays correct, and the same call continues from there.
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/backup/compressed.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
@@ -23,7 +23,7 @@ namespace no_memory_saver_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-/// A tag on three devices, whose bytes are kept, and one on the first.
+/// A tag on three devices whose bytes are kept, and one on the first device.
 struct World {
     World() {
         registered.reserve(3);
@@ -48,7 +48,7 @@ struct World {
         CHECK(drivers[1].close_stream(other).ok());
         for (const HostDriver& driver : drivers) {
             HostCounts left = driver.counts();
-            left.streams = 0; // closing one may be what failed, in a destructor
+            left.streams = 0; // closing one in a destructor may be what failed
             CHECK(left == HostCounts{});
             for (const std::string& text : driver.violations()) FAIL_CHECK(text);
         }
@@ -59,7 +59,7 @@ struct World {
         for (const HostDriver& driver : drivers) sum += driver.counts().held_bytes;
         return sum;
     }
-    /// The saver's books are the machines'.
+    /// Checks that the saver's usage equals that of the machines.
     void check_books() {
         std::size_t sum = 0;
         for (const ArenaUsage& row : saver->usage()) sum += row.mapped_bytes;
@@ -84,18 +84,18 @@ struct World {
     void* outside = nullptr;
     std::optional<Registrations> card;
     std::vector<Registration> registered;
-    int known = 0; // to the card
+    int known = 0; // number of registrations at the card
     StreamRef stream;
     StreamRef other; // of the second device
 };
 
 using Act = std::function<void(World&)>;
 
-/// Calls `operate` on fresh worlds, failing its 1st, 2nd, ... allocation. Whatever changed although it threw is in the
-/// exception's report, if it has one. Answers how often it failed.
+/// Calls `operate` on new worlds with its 1st, 2nd, ... allocation failing. If it throws, the exception's report, if
+/// any, contains all changes. Returns the number of failures.
 int sweep(const Act& prepare, const Act& operate, bool reports = false) {
 #ifdef __SANITIZE_ADDRESS__
-    constexpr int step = 3; // minutes of it; without the sanitizer none is left out
+    constexpr int step = 3; // saves minutes; without the sanitizer none is skipped
 #else
     constexpr int step = 1;
 #endif
@@ -109,7 +109,7 @@ int sweep(const Act& prepare, const Act& operate, bool reports = false) {
         try {
             no_memory::countdown = n;
             operate(world);
-            failed = no_memory::countdown < 0; // what failed was told as a status, or needed no memory after all
+            failed = no_memory::countdown < 0; // the failure was returned as a status, or no memory was needed
             no_memory::countdown = -1;
         } catch (const Error& error) {
             no_memory::countdown = -1;
@@ -224,7 +224,7 @@ TEST_CASE("MemorySaver: resume, whatever host memory it lacks") {
 }
 
 TEST_CASE("MemorySaver: exchange, whatever host memory it lacks") {
-    const auto beside = [](World& w) { // as large as what goes, so that pages pass
+    const auto beside = [](World& w) { // as large as the paused one, so that pages are handed over
         (void)w.plain.allocate(192_KiB);
         (void)w.saver->pause("dropped");
     };
@@ -291,7 +291,7 @@ TEST_CASE("Compressed: preparing, pausing, reading and resuming, whatever host m
         for (std::size_t at = 0; at < bytes; ++at) block[at] = static_cast<unsigned char>(at % 7);
     };
     CHECK(sweep(fill, [](World& w) { w.saver->prepare("packed"); }) > 0);
-    CHECK(sweep(fill, [](World& w) { (void)w.saver->pause("packed"); }) > 10); // the scratch that it took may stay
+    CHECK(sweep(fill, [](World& w) { (void)w.saver->pause("packed"); }) > 10); // its scratch memory may stay
     const auto away = [&](World& w) {
         fill(w);
         (void)w.saver->pause("packed");
@@ -388,7 +388,7 @@ TEST_CASE("single_handle: whatever host memory it lacks") {
         w.elastic = w.saver->arena("net").elastic(4_MiB, {.granularity = 128_KiB});
         w.elastic.commit(0, 512_KiB);
     };
-    CHECK(sweep(steps, [](World& w) { w.elastic = {}; }) >= 0); // told; it goes with its arena at the latest
+    CHECK(sweep(steps, [](World& w) { w.elastic = {}; }) >= 0); // reported; released with its arena at the latest
     CHECK(sweep_reported(steps, [](World& w) { (void)w.saver->pause(); }) > 30);
 }
 

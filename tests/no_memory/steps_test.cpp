@@ -1,4 +1,5 @@
-// Operations for which host memory runs out: nothing on its way back to an arena is lost, whoever grows meanwhile.
+// Operations that run out of host memory: memory being returned to an arena is not lost, even if the arena grows
+// concurrently.
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
@@ -33,7 +34,7 @@ TEST_CASE("PauseStep: what comes back from a pause that came to nothing needs no
     (void)core.allocate({8_MiB});
     {
         const PauseStep step{core, core.take_turn(), std::nullopt};
-        (void)core.allocate({8_MiB}); // takes the place that the first left
+        (void)core.allocate({8_MiB}); // uses the place that the first one left
         no_memory::countdown = 0;
     }
     no_memory::countdown = -1;
@@ -90,12 +91,12 @@ TEST_CASE("TrimStep: whatever host memory it lacks, what it takes out is in the 
         failed = false;
         {
             ArenaCore core{driver, "tag", Discard{}, {}};
-            core.deallocate(core.allocate({3_GiB}), idle); // three extents, addresses taken in one piece
+            core.deallocate(core.allocate({3_GiB}), idle); // three extents, addresses reserved in one piece
             {
                 TrimStep step{core, core.take_turn()};
                 no_memory::countdown = n;
                 step.release();
-                failed = no_memory::countdown <= 0; // or just enough: then once more
+                failed = no_memory::countdown <= 0; // or exactly enough: then once more
                 no_memory::countdown = -1;
                 Status status;
                 const TagReport row = step.commit(status);

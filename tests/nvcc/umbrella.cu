@@ -1,4 +1,4 @@
-// memsaver in a translation unit of nvcc's, beside device code.
+// memsaver in a translation unit compiled by nvcc, next to device code.
 #include "memsaver/memsaver.hpp"
 
 __global__ void touch(float* data) { data[threadIdx.x] = 1.0F; }

@@ -1,4 +1,4 @@
-// The least that a program can want to know.
+// The minimal program.
 #include <memsaver/core/core.hpp>
 #include <memsaver/driver/driver.hpp>
 

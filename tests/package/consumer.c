@@ -1,4 +1,4 @@
-/* What programs do that take the C interface in, compiled as C and as C++. On a GPU where there is one. */
+/* What programs that use the C interface do, compiled as C and as C++. Uses a GPU if there is one. */
 #include <memsaver/c.h>
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// What programs do that take memsaver in: allocate, pause, resume, and find their bytes. On a GPU where there is one.
+// What programs that use memsaver do: allocate, pause, resume, and verify their bytes. Uses a GPU if there is one.
 #include <memsaver/memsaver.hpp>
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-# What a user feels of memsaver::memsaver is C++20, include directories, threads and dl; of memsaver::compiled a definition more.
+# memsaver::memsaver adds only C++20, include directories, threads and dl to a user's target; memsaver::compiled one
+# definition more.
 function(expect_nothing_leaks)
   foreach(property COMPILE_OPTIONS LINK_OPTIONS LINK_DIRECTORIES PRECOMPILE_HEADERS)
     foreach(form memsaver compiled)

@@ -1,5 +1,6 @@
-# pkg_config.sh PKG_CONFIG PREFIX COMPILER SOURCES BUILD VERSION: compiles by what memsaver.pc says; the prefix may be moved.
-# A program that loads the driver: it wants threads and dl.
+# pkg_config.sh PKG_CONFIG PREFIX COMPILER SOURCES BUILD VERSION: compiles with memsaver.pc; the prefix may be
+# relocated.
+# A program that loads the driver, which requires threads and dl.
 set -e
 pkg_config=$1 prefix=$2 compiler=$3 sources=$4 build=$5 version=$6
 rm -rf "$build/moved"
@@ -14,7 +15,7 @@ case $flags in *"$build/moved"*) ;; *) echo "memsaver.pc does not see that it wa
 "$compiler" -std=c++20 $flags "$sources/available.cpp" -o "$build/pkg_config_consumer" $($pkg_config --libs memsaver)
 "$build/pkg_config_consumer"
 
-# The C interface, where it was built.
+# The C interface, if it was built.
 if $pkg_config --exists memsaver-c; then
     # shellcheck disable=SC2046 # words
     "$compiler" -x c++ "$sources/consumer.c" -x none -o "$build/pkg_config_consumer_c" \

@@ -1,13 +1,13 @@
 # cmake -DSOURCE=... -DBUILD=... -DCXX=... -DGENERATOR=... -P plain.cmake
-# Configures memsaver as on a machine without doctest, xxHash, Google Benchmark, Doxygen, Python and a toolkit, and installs
-# it without having built anything.
+# Configures memsaver as on a machine without doctest, xxHash, Google Benchmark, Doxygen, Python and a toolkit, and
+# installs it without building anything.
 set(missing)
 foreach(package doctest benchmark Doxygen Python3 CUDAToolkit)
   list(APPEND missing -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
 endforeach()
 file(REMOVE_RECURSE ${BUILD})
 
-function(configure folder wanted) # all else: arguments; `wanted`: 0, or 1 where it is to fail
+function(configure folder wanted) # further arguments are options; `wanted`: 0, or 1 if it must fail
   execute_process(COMMAND ${CMAKE_COMMAND} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -B ${BUILD}/${folder} ${ARGN}
     RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT failed STREQUAL wanted)
@@ -32,7 +32,7 @@ configure(no_xxhash 0 -S ${SOURCE} -DCMAKE_DISABLE_FIND_PACKAGE_doctest=OFF -DME
 if(NOT output MATCHES "memsaver: no (xxHash|doctest), no tests[^\n]*apt-get install")
   message(FATAL_ERROR "The missing xxHash is not said:\n${output}")
 endif()
-configure(all 1 -S ${SOURCE} ${missing} -DMEMSAVER_REQUIRE_TESTS=ON) # what CI says: no tests are not good tests
+configure(all 1 -S ${SOURCE} ${missing} -DMEMSAVER_REQUIRE_TESTS=ON) # as in CI: missing tests are an error
 
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD}/all --prefix ${BUILD}/prefix OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 set(user "cmake_minimum_required(VERSION 3.25)\nproject(user LANGUAGES CXX)\nfind_package(memsaver REQUIRED ")

@@ -1,4 +1,4 @@
-// A host machine with one bug planted, as a library or a driver might have it. Knows nothing of the tests.
+// A host machine with one planted bug, as a library or a driver might have it. Independent of the tests.
 #pragma once
 
 #include "memsaver/memsaver.hpp"
@@ -15,14 +15,14 @@ using namespace memsaver::detail;
 
 enum class Lie : unsigned char {
     none,
-    device_not_waited,    ///< a mark of the device's work that is no mark
+    device_not_waited,    ///< a mark of the device's work that marks nothing
     wait_returns_at_once, ///< a wait for an event that does not wait
     follow_forgotten,     ///< a stream that does not follow
     drain_forgotten,      ///< a wait for the device that does not wait
-    query_always_passed,  ///< "has it passed?": always yes
-    wrong_stream_marked,  ///< the default stream's work is marked, not the given one's
+    query_always_passed,  ///< every event is reported as completed
+    wrong_stream_marked,  ///< marks the default stream instead of the given one
     unmapped_twice,
-    unmap_forgotten,   ///< the pages are released, but still mapped
+    unmap_forgotten,   ///< the pages are released but still mapped
     half_unmapped,     ///< the range is wrong
     release_forgotten, ///< a handle leaks
     released_twice,
@@ -31,13 +31,13 @@ enum class Lie : unsigned char {
     half_filled, ///< the range is wrong
     filled_too_far,
     event_leaked,
-    files_all_alike,    ///< no file differs from another
-    drain_marks_device, ///< waits in the way that breaks captures
-    gate_forgotten,     ///< a graph that does not wait for what is recorded outside of it
+    files_all_alike,    ///< all files are reported as the same file
+    drain_marks_device, ///< waits in a way that breaks captures
+    gate_forgotten,     ///< a graph that does not wait for events recorded outside it
     gate_opens_at_once, ///< a stream that does not wait for the host
 };
 
-/// HostDriver, but for what it lies about.
+/// HostDriver with the planted bug.
 class LyingDriver : public HostDriver {
 public:
     LyingDriver(Lie lie, std::size_t capacity, HostDriverOptions options) : HostDriver{capacity, options}, lie_{lie} {}

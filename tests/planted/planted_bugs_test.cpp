@@ -1,5 +1,5 @@
-// A HostDriver that is not polite: bugs that a GPU would punish, or silently get wrong, show on it. Each test runs one
-// program twice: on an honest machine, where nothing is to be noticed, and with one bug planted, which must be.
+// A strict HostDriver detects bugs that a GPU would punish or silently get wrong. Each test runs one program twice: on
+// a correct machine, which must detect nothing, and with one planted bug, which must be detected.
 #include "backup/file_source_support.hpp"
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/saver/registrations.hpp"
@@ -30,12 +30,12 @@ namespace {
 template <class Policy = Discard>
 using ArenaOf = TaggedArena<LyingDriver, Policy>;
 
-/// What there was to notice.
+/// What a run detected.
 struct Outcome {
     bool right_bytes = true;
     std::string thrown;
     std::vector<std::string> violations;
-    HostCounts left; ///< once everything was given back
+    HostCounts left; ///< after everything was released
 
     [[nodiscard]] bool says(const std::string& text) const {
         return std::any_of(violations.begin(), violations.end(),
@@ -43,13 +43,13 @@ struct Outcome {
     }
 };
 
-/// A program's view of the machine: work is late, fresh pages are rubbish, and the program itself never lies.
+/// A program's view of the machine: work runs late, fresh pages contain garbage, and the program itself has no bug.
 struct Machine {
     const LyingDriver lying;
     const HostDriver honest;
     Outcome outcome{};
 
-    /// Work that writes `byte` over a block when its turn comes.
+    /// Enqueues work that writes `byte` over a block.
     void write_later(StreamRef stream, void* block, std::size_t bytes, int byte) const {
         REQUIRE(honest.enqueue(stream, address_of(block), bytes, [=] { std::memset(block, byte, bytes); }).ok());
     }
@@ -91,7 +91,7 @@ Outcome run(Lie lie, Program&& program) {
     return machine.outcome;
 }
 
-/// The outcome with the bug, after a run without it in which there was nothing to notice.
+/// Returns the outcome with the bug, after checking that a run without it detects nothing.
 template <class Program>
 Outcome planted_in(Lie lie, Program&& program) {
     const Outcome honest = run(Lie::none, program);
@@ -120,7 +120,7 @@ void reuse_after_stream(Machine& machine) {
     arena.deallocate(old, stream);
     void* const block = arena.allocate(32_MiB);
     write_pattern(machine.honest, block, 32_MiB, 2);
-    CHECK(machine.honest.drain().ok()); // now at the latest the old work has run
+    CHECK(machine.honest.drain().ok()); // completes the old work at the latest
     machine.expect_pattern(block, 32_MiB, 2);
 }
 
@@ -259,7 +259,7 @@ TEST_CASE("a gate that opens too soon") {
         (void)saver.pause("gated");
         StreamRef lane;
         REQUIRE(machine.honest.lane(Direction::in, lane).ok());
-        REQUIRE(machine.honest.hold(lane).ok()); // the bytes are late
+        REQUIRE(machine.honest.hold(lane).ok()); // delays the copies
         const Arrival coming = saver.resume_async("gated");
         graph.launch(stream);
         EventRef event;
@@ -310,7 +310,7 @@ TEST_CASE("a stale block after reuse: the device was not waited for") {
         void* const old = arena.allocate(32_MiB);
         machine.write_later(stream, old, 32_MiB, 0x11);
         arena.deallocate(old);
-        void* const block = arena.allocate(32_MiB); // waits for the device rather than taking as much again
+        void* const block = arena.allocate(32_MiB); // waits for the device rather than allocating as much again
         CHECK(block == old);
         write_pattern(machine.honest, block, 32_MiB, 2);
         CHECK(machine.honest.drain().ok());
@@ -327,8 +327,8 @@ TEST_CASE("reuse after another stream passed") {
     CHECK(!planted_in(Lie::wrong_stream_marked, reuse_after_stream).right_bytes);
 }
 
-/// A step of an elastic range is released while a stream still writes there, and is committed anew. `order(stream)`
-/// says what the release waits for.
+/// Releases a step of an elastic range while a stream still writes to it, and commits it again. `order(stream)` returns
+/// the order of the release.
 template <class WaitFor>
 auto release_under_work(WaitFor order) {
     return [order](Machine& machine) {
@@ -383,7 +383,7 @@ TEST_CASE("a double unmap") {
 TEST_CASE("an unmap that is forgotten") {
     const Outcome outcome = planted_in(Lie::unmap_forgotten, pause_and_resume);
     CHECK(outcome.says("map over what is mapped"));
-    CHECK(outcome.left.held_bytes != 0); // released, but for what still maps it
+    CHECK(outcome.left.held_bytes != 0); // released, but still mapped
     CHECK(!outcome.thrown.empty());
 }
 
@@ -448,7 +448,7 @@ TEST_CASE("a wait that breaks a capture") {
     CHECK(contains(planted_in(Lie::drain_marks_device, program).thrown, "CAPTURE_INVALIDATED"));
 }
 
-// Bugs of programs, on an honest machine.
+// Bugs of programs, on a correct machine.
 
 TEST_CASE("work on memory that is paused") {
     const auto program = [](bool paused) {
@@ -495,7 +495,7 @@ TEST_CASE("memory given up as idle, and paused as idle, that is not") {
     CHECK(paused(true).says("unmap under work that is not done"));
 }
 
-/// A HostBackup that says that it asks before it writes, and does not.
+/// A HostBackup that claims to ask before it writes, and does not.
 struct Rude {
     struct Slot {
         void prepare(const LiveSet& live) { kept.prepare(live); }
@@ -525,7 +525,7 @@ TEST_CASE("a page written to before its bytes were safe") {
             saver.pause("a");
             void* const b = saver.arena("b", HostBackup{}).allocate(32_MiB);
             write_pattern(machine.honest, b, 32_MiB, 2);
-            for (int i = 0; i < 2; ++i) { // the second time all host memory is there
+            for (int i = 0; i < 2; ++i) { // the second time all host memory exists
                 CHECK(saver.exchange("b", "a").handed_bytes == 32_MiB);
                 machine.expect_pattern(a, 32_MiB, 1);
                 saver.exchange("a", "b");

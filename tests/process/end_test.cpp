@@ -1,4 +1,4 @@
-// Processes that end in the middle of things leave nothing behind, and say nothing.
+// Processes that end during operations leave nothing behind and print nothing.
 #include "process/process_support.hpp"
 
 #include "memsaver/memsaver.hpp"
@@ -22,7 +22,7 @@ using namespace memsaver;
 using namespace memsaver::detail;
 using process_test::Child;
 
-/// A file that is written for ever: tells, at the second write, that it has come so far.
+/// Writes to a file never end: at the second write, it reports its progress.
 class EndlessWrites : public HostDriver {
 public:
     using HostDriver::HostDriver;
@@ -37,7 +37,7 @@ private:
     std::shared_ptr<std::atomic<int>> writes_ = std::make_shared<std::atomic<int>>(0);
 };
 
-/// A folder of this test's own.
+/// A folder for this test.
 struct Folder {
     std::filesystem::path path =
         std::filesystem::temp_directory_path() / ("memsaver-end-" + std::to_string(::getpid()));
@@ -46,15 +46,15 @@ struct Folder {
 };
 
 struct OpenFile {
-    std::string name; ///< as the system tells it
+    std::string name; ///< as reported by the system
     std::uintmax_t bytes = 0;
 };
 
-/// What a process has open in a folder.
+/// Returns the files that a process has open in a folder.
 std::vector<OpenFile> open_files(pid_t process, const std::filesystem::path& folder) {
     std::vector<OpenFile> files;
     for (const auto& entry : std::filesystem::directory_iterator{"/proc/" + std::to_string(process) + "/fd"}) {
-        std::error_code closed; // meanwhile
+        std::error_code closed; // closed in the meantime
         const std::string name = std::filesystem::read_symlink(entry.path(), closed).string();
         if (closed || name.rfind(folder.string() + '/', 0) != 0) continue;
         files.push_back({name, std::filesystem::file_size(entry.path())});
@@ -75,7 +75,7 @@ TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
         return 0;
     }};
     REQUIRE(child.next() == 'w');
-    const auto files = open_files(child.pid(), folder.path); // it is there, and has bytes, though it has no name
+    const auto files = open_files(child.pid(), folder.path); // it exists and has bytes, although it has no name
     REQUIRE(files.size() == 1);
     CHECK_MESSAGE(files[0].name.find("(deleted)") != std::string::npos, files[0].name);
     CHECK(files[0].bytes >= 2_MiB);
@@ -95,7 +95,7 @@ TEST_CASE("exit with paused memory is quiet, and takes its files along") {
             1000};
         (void)saver.arena("cache", HostBackup{.threads = 1}).allocate(1_MiB);
         (void)saver.pause();
-        std::exit(3); // destructors of statics run
+        std::exit(3); // runs destructors of static objects
         return 0;
     }};
     CHECK(child.rest().empty());

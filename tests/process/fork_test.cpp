@@ -1,4 +1,4 @@
-// A forked child cannot use its parent's saver, is told so, and does it no harm.
+// A forked child cannot use its parent's saver: calls fail with an error and do not affect the parent.
 #include "process/process_support.hpp"
 
 #include "memsaver/memsaver.hpp"
@@ -52,11 +52,11 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
         expect([&] { coming.wait(blocks[0].first, 1); });
         expect([&] { coming.before(nullptr); });
         expect([&] { (void)coming.done(); });
-        coming = {}; // quiet
+        coming = {}; // reports nothing
         expect([&] { (void)saver.gate(blocks[0].first, 1); });
         expect([&] { (void)weights.gate(blocks[0].first, 1); });
         expect([&] { gate.before(nullptr); });
-        gate = {}; // quiet, and the event stays the parent's
+        gate = {}; // reports nothing, and the event stays the parent's
         lost = {};
         expect([&] { (void)saver.resume_async("weights"); });
         expect([&] { (void)saver.save("weights"); });
@@ -67,12 +67,12 @@ TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") 
         expect([&] { held.until(StreamRef{}); });
         expect([&] { (void)saver.reclaim(1); });
         expect([&] { saver.set_priority("active", 1); });
-        held.release(); // quiet
+        held.release(); // reports nothing
         expect([&] { range.commit(0, 1); });
         expect([&] { range.release(0, 4_MiB); });
         expect([&] { range.resize(0); });
         expect([&] { (void)active.elastic(1_MiB); });
-        range = {}; // quiet
+        range = {}; // reports nothing
         expect([&] { (void)saver.usage(); });
         expect([&] { saver.prepare("active"); });
         expect([&] { saver.invalidate("weights"); });

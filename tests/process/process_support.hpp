@@ -1,4 +1,4 @@
-// A child process that runs one function, and how it ended; and whether it was refused what is its parent's.
+// A child process that runs one function, its exit status, and a check that calls on its parent's saver are refused.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -15,8 +15,7 @@
 
 namespace process_test {
 
-/// Runs `body` in a forked child, which answers its exit code and never returns; what it writes to its standard error
-/// is read here.
+/// Runs `body` in a forked child, which exits with the returned code; captures its standard error.
 class Child {
 public:
     explicit Child(const std::function<int()>& body) {
@@ -46,18 +45,18 @@ public:
     [[nodiscard]] pid_t pid() const { return pid_; }
     void kill(int signal) const { REQUIRE(::kill(pid_, signal) == 0); }
 
-    /// The next byte of its standard error, or -1 once it has ended.
+    /// Returns the next byte of its standard error, or -1 once it has ended.
     [[nodiscard]] int next() const {
         unsigned char byte = 0;
         return ::read(pipe_[0], &byte, 1) == 1 ? byte : -1;
     }
-    /// The rest of its standard error, until it ends.
+    /// Returns the rest of its standard error, until it ends.
     [[nodiscard]] std::string rest() const {
         std::string text;
         for (int byte = next(); byte >= 0; byte = next()) text.push_back(static_cast<char>(byte));
         return text;
     }
-    /// Its exit code, or minus the signal that ended it.
+    /// Returns its exit code, or minus the signal that ended it.
     int wait() {
         int status = 0;
         REQUIRE(::waitpid(pid_, &status, 0) == pid_);
@@ -70,7 +69,7 @@ private:
     pid_t pid_ = 0;
 };
 
-/// Whether `use` is refused as a child's use of its parent's saver.
+/// Returns whether `use` is refused as a child's use of its parent's saver.
 inline bool refused(const std::function<void()>& use) {
     try {
         use();

@@ -1,4 +1,4 @@
-// Arena, the value form: a handle that is copied around and outlives what made it.
+// Arena as a value: a handle that is copied and outlives its origin.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 

@@ -1,4 +1,4 @@
-// Bytes that are on their way while the program goes on: streamed resumes, and saving ahead.
+// Bytes in flight while the program continues: streamed resumes, and saving ahead.
 #include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -30,7 +30,7 @@ using namespace test;
 
 constexpr std::size_t layer = 3_MiB;
 
-/// A block of `count` layers, each with a pattern of its own.
+/// A block of `count` layers, each with its own pattern.
 template <class D>
 struct Layers {
     Layers(const D& on, const Arena& arena, std::size_t count, std::uint64_t seed = 1)
@@ -45,7 +45,7 @@ struct Layers {
         }
         return true;
     }
-    /// What work of a stream reads that was told to wait for this layer alone.
+    /// Returns whether stream work that waits only for this layer reads the correct bytes.
     [[nodiscard]] bool right_behind(const Arrival& arrival, std::size_t i) const {
         const OwnStream stream{driver};
         std::vector<unsigned char> bytes(layer);
@@ -64,7 +64,7 @@ struct Layers {
     Buffer<char> block;
 };
 
-/// Keeps the copies of one direction from being made until it dies.
+/// Delays the copies of one direction as long as it lives.
 class HeldLane {
 public:
     HeldLane(const FaultyDriver<HostDriver>& driver, Direction direction) : host_{driver.inner()} {
@@ -81,7 +81,7 @@ private:
     StreamRef lane_;
 };
 
-/// Every policy that keeps bytes, and moves them in another way.
+/// Returns policies that keep bytes, one for each way of copying them.
 std::vector<AnyPolicy> policies() {
     return {HostBackup{},
             HostBackup{.refresh = Refresh::once},
@@ -142,20 +142,20 @@ TEST_CASE("resume_async: bytes arrive in the order asked for") {
         const Arrival coming = saver.resume_async({"one", "two"}, {.first = first});
         coming.wait();
         machine.driver.on_call({});
-        const auto when = [&](const char* at) { // a layer's first copy came
+        const auto when = [&](const char* at) { // the layer's first copy
             return std::find_if(seen.begin(), seen.end(),
                                 [&](const Range& range) {
                                     return range.address < address_of(at) + layer && address_of(at) < range.end();
                                 }) -
                    seen.begin();
         };
-        const bool cut = !(policy == AnyPolicy{Verified<HostBackup>{{.threads = 1}}}); // else by pages
+        const bool cut = !(policy == AnyPolicy{Verified<HostBackup>{{.threads = 1}}}); // otherwise by pages
         if (cut) CHECK(when(one.at(2)) < when(one.at(3)));
         CHECK(when(one.at(2)) <= when(one.at(0)));
         if (cut) CHECK(when(one.at(1)) <= when(one.at(3)));
         CHECK(when(two.at(1)) <= when(two.at(0)));
         if (policy == AnyPolicy{HostBackup{}})
-            CHECK(when(two.at(1)) < when(one.at(2))); // whose bytes are wanted first comes first
+            CHECK(when(two.at(1)) < when(one.at(2))); // requested first, copied first
         CHECK(one.whole());
         CHECK(two.whole());
         saver.drop({"one", "two"});
@@ -278,7 +278,7 @@ TEST_CASE_TEMPLATE("the same thread holds an arrival and pauses, trims, drops, e
                                                                   [&] { coming.before(stream); }})
             CHECK(contains(text_of<Misuse>(ask), "tag \"weights\" has been paused since"));
         saver.resume("weights");
-        coming.wait(weights->at(1), layer); // it is back, by another resume
+        coming.wait(weights->at(1), layer); // another resume has restored it
         coming.before(stream);
         saver.pause("weights");
     }
@@ -344,7 +344,7 @@ TEST_CASE("a use of what is on its way does not wait for the bytes, and keeps it
         CHECK(weights.whole());
     }
     CHECK(saver.reclaim(4 * layer).evicted_bytes == 4 * layer);
-    const Use brought = saver.use("weights", {.await_bytes = false}); // nothing is on its way: it brings all
+    const Use brought = saver.use("weights", {.await_bytes = false}); // nothing is in flight: it restores everything
     CHECK(weights.whole());
     CHECK(brought.lost().empty());
 }
@@ -399,7 +399,7 @@ TEST_CASE_TEMPLATE("bytes that cannot be brought: pages stay, waits say so, the 
             CHECK_THROWS_AS((void)coming->report(), DriverError);
             CHECK(coming->done());
         }
-        if (!told) { // nobody asked
+        if (!told) { // nothing waited for it
             coming.reset();
             CHECK(std::any_of(events.begin(), events.end(),
                               [](const Event& event) { return event.kind == EventKind::ignored; }));
@@ -489,17 +489,17 @@ TEST_CASE("what cannot be meant of arrivals") {
     REQUIRE(machine.driver.end_capture(stream, graph).ok());
     REQUIRE(machine.driver.close_graph(graph).ok());
     const Arrival moved = std::move(coming);
-    CHECK_THROWS_AS(coming.wait(), Misuse); // NOLINT(bugprone-use-after-move): that is what it is about
+    CHECK_THROWS_AS(coming.wait(), Misuse); // NOLINT(bugprone-use-after-move): that is what is tested
     CHECK_FALSE(static_cast<bool>(coming));
     moved.before(stream);
-    coming = saver.resume_async({"weights", "other"}, {.first = {{other.at(0), layer}}}); // other is there already
+    coming = saver.resume_async({"weights", "other"}, {.first = {{other.at(0), layer}}}); // "other" is already resident
     coming.wait(other.at(0), layer);
     CHECK(coming.report().tags.size() == 1);
     CHECK_THROWS_AS((void)saver.save("weights"), Misuse);
     CHECK(contains(text_of<Misuse>([&] { (void)saver.save("weights"); }), "saves at every pause"));
     (void)saver.arena("dropped", Discard{});
     CHECK(contains(text_of<Misuse>([&] { (void)saver.save("dropped"); }), "keeps no bytes"));
-    saver.save().wait(); // of all tags: those that can
+    saver.save().wait(); // of all tags that can be saved
     saver.close();
     CHECK_THROWS_AS((void)saver.resume_async("weights"), Misuse);
     CHECK_THROWS_AS((void)saver.save("weights"), Misuse);
@@ -578,7 +578,7 @@ TEST_CASE("hooks around a streamed resume: those after it run once the bytes are
         const Arrival coming = saver.resume_async("manual");
         saver.pause("manual");
     }
-    CHECK(after == 1); // it is away again
+    CHECK(after == 1); // it is paused again
     {
         const Arrival coming = saver.resume_async("manual");
         saver.pause("manual");
@@ -586,7 +586,7 @@ TEST_CASE("hooks around a streamed resume: those after it run once the bytes are
         CHECK(after == 2);
         coming.wait();
     }
-    CHECK(after == 2); // that resume has told them: this one's bytes have gone since
+    CHECK(after == 2); // that resume ran the hooks: this one's bytes have been paused since
 }
 
 TEST_CASE("hooks after a streamed resume are told of each tag that has stayed") {
@@ -605,7 +605,7 @@ TEST_CASE("hooks after a streamed resume are told of each tag that has stayed") 
     CHECK(told == std::vector<std::vector<std::string>>{{"goes"}, {"stays"}});
     told.clear();
     saver.pause("stays");
-    const Arrival again = saver.resume_async(); // "goes" is here, and is told of as a resume would
+    const Arrival again = saver.resume_async(); // "goes" is resident, and reported as a resume would
     saver.pause("goes");
     again.wait();
     CHECK(told == std::vector<std::vector<std::string>>{{"stays"}});
@@ -662,7 +662,7 @@ TEST_CASE_TEMPLATE("saved ahead: the pause copies nothing", M, MEMSAVER_TEST_MAC
         {
             const OwnStream stream{machine.driver};
             const Arrival saved = saver.save(tag, {.order = after(stream)});
-            CHECK(frozen.whole()); // it may be read all the while
+            CHECK(frozen.whole()); // it may be read the whole time
             saved.wait();
             CHECK(saved.report().saved_bytes == 4 * layer);
         }
@@ -740,7 +740,7 @@ TEST_CASE("saving ahead fails for one tag: of those before it nothing counts as 
     const Buffer<char> second{saver.arena("second", FileBackup{.directory = "/nonexistent", .refresh = Refresh::once}),
                               1_MiB};
     CHECK_THROWS_AS((void)saver.save({"first", "second"}), Error);
-    CHECK(saver.pause("first").saved_bytes == 2 * layer); // the program has had no reason to tell what it changed
+    CHECK(saver.pause("first").saved_bytes == 2 * layer); // the program had no reason to call invalidate
     saver.resume("first");
     CHECK(first.whole());
 }
@@ -819,7 +819,7 @@ TEST_CASE("saving ahead: a block that comes while it waits for its order is save
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
     const Layers frozen{machine.driver, arena, 2};
-    arena.deallocate(arena.allocate(64'000), already_idle); // room beside it, in the same extents
+    arena.deallocate(arena.allocate(64'000), already_idle); // free space beside it, in the same extents
     const OwnStream stream{machine.driver};
     REQUIRE(machine.driver.inner().hold(stream).ok());
     std::atomic<bool> waits{false};

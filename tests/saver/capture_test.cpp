@@ -1,4 +1,4 @@
-// Stream captures that are open while memory is allocated, freed, prepared for, paused and resumed.
+// Open stream captures while memory is allocated, freed, prepared, paused and resumed.
 #include "backup/backup_support.hpp"
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
@@ -26,7 +26,7 @@ using D = FaultyDriver<HostDriver>;
 
 constexpr CaptureMode modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
 
-/// A stream on which a program captures. What it captures are fills.
+/// A stream on which a program captures fills.
 class Capturing {
 public:
     explicit Capturing(const D& driver) : driver_{driver} { REQUIRE(driver_.open_stream(stream_).ok()); }
@@ -41,7 +41,7 @@ public:
     void fill(const void* block, std::size_t bytes, unsigned char byte) {
         CHECK(driver_.fill(address_of(block), byte, bytes, stream_).ok());
     }
-    /// Whether the capture is whole.
+    /// Ends the capture; returns whether it is valid.
     bool end() { return driver_.end_capture(stream_, graph_).ok(); }
     void replay() {
         REQUIRE(driver_.launch(graph_, stream_).ok());
@@ -75,7 +75,7 @@ TEST_CASE_TEMPLATE("allocating inside a capture, growing too, leaves it whole, a
             fresh_tag = saver.allocate(3_MiB);
         }
         const Buffer<float> buffer{arena, 1 << 20};
-        CHECK(machine.driver.handle_bytes() > mapped); // it grew
+        CHECK(machine.driver.handle_bytes() > mapped); // the arena grew
         capture.fill(before, 2_MiB, 1);
         capture.fill(small, 1000, 2);
         capture.fill(large, 20_MiB, 3);
@@ -127,7 +127,7 @@ TEST_CASE_TEMPLATE("an allocation that waits for the device leaves a capture who
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("fence");
         void* const old = arena.allocate(32_MiB);
-        arena.deallocate(old); // may be reused once the device has passed
+        arena.deallocate(old); // reusable once the device has completed its work
         Capturing capture{machine.driver};
         capture.begin(mode);
         const auto drains = machine.driver.calls(Call::drain);
@@ -205,7 +205,7 @@ TEST_CASE_TEMPLATE("preparing, saving and restoring leave a capture whole, whate
                     saver.prepare("kept");
                     const std::uint64_t pages = machine.driver.calls(Call::map_host);
                     CHECK(saver.pause("kept", {.order = already_idle}).saved_bytes == 5_MiB + 6912);
-                    CHECK(machine.driver.calls(Call::map_host) == pages); // taken before
+                    CHECK(machine.driver.calls(Call::map_host) == pages); // allocated before
                     CHECK(saver.resume("kept").restored_bytes == 5_MiB + 6912);
                 };
                 if (same_thread) {
@@ -242,9 +242,9 @@ TEST_CASE_TEMPLATE("with the default order, a pause refuses while a capture is o
         CHECK(machine.driver.handle_bytes() == mapped);
         CHECK(row_of(saver, "kept").state == "active");
         CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
-        CHECK(arena.allocate(1000) != nullptr); // open again
+        CHECK(arena.allocate(1000) != nullptr); // works again
         CHECK(machine.driver.handle_bytes() == mapped);
-        CHECK(!capture.end()); // that wait has cost the program its capture, as the docs say
+        CHECK(!capture.end()); // that wait has invalidated the program's capture, as documented
         CHECK(saver.pause().released_bytes == mapped);
         (void)saver.resume();
     }
@@ -275,7 +275,7 @@ TEST_CASE_TEMPLATE("a pause after the streams concerned, and a resume, leave a c
         CHECK(all_are(machine.driver, away, 2_MiB, 0));
         CHECK(saver.pause("paused", {.order = already_idle}).released_bytes != 0);
 
-        // The stream that is being captured has no work to be waited for.
+        // A stream being captured has no work to wait for.
         const std::string text =
             text_of<Misuse>([&] { (void)saver.pause("used", {.order = after(capture.stream())}); });
         CHECK_MESSAGE(contains(text, "captured"), text);
@@ -316,7 +316,7 @@ TEST_CASE_TEMPLATE("a block freed with a capturing stream is not handed out agai
             machine.driver.on_call([&](const CallRecord& made) {
                 if (made.call != Call::unmap || std::exchange(asked, true)) return;
                 machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
-                free_both(); // in the midst of it
+                free_both(); // during the operation
             });
             CHECK_THROWS_AS((void)saver.pause({.order = already_idle}), DriverError);
             machine.driver.on_call({});
@@ -337,7 +337,7 @@ TEST_CASE_TEMPLATE("a block freed with a capturing stream is not handed out agai
             CHECK(block != small);
             write_pattern(machine.driver, block, bytes, 3);
         }
-        capture.replay(); // its memory is there, and nobody else's
+        capture.replay(); // its memory is still its own
         for (const auto& [block, bytes] : others) CHECK(has_pattern(machine.driver, block, bytes, 3));
         (void)saver.pause();
         (void)saver.resume();

@@ -1,5 +1,5 @@
-// One saver on several devices: whose streams and events are whose, which device had no room, which was waited for, and
-// one that is lost. Host machines, as many as wanted.
+// One saver on several devices: which device streams and events belong to, which device was out of memory, which was
+// waited for, and the loss of one. Uses any number of host machines.
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
@@ -26,7 +26,7 @@ namespace {
 using Machine = Checked<HostMachine2G>;
 constexpr std::chrono::milliseconds moment{1};
 
-/// A row of a report.
+/// Returns a device's row of a report.
 TagReport row_on(const Report& report, int device) {
     for (const TagReport& row : report.tags) {
         if (row.device == device) return row;
@@ -35,7 +35,7 @@ TagReport row_on(const Report& report, int device) {
     return {};
 }
 
-/// A machine that knows which of the host's nodes it is near, and how often it was asked.
+/// A machine that reports a nearby host node, and counts the queries.
 struct Near : HostMachine2G::Driver {
     Near(const HostMachine2G::Driver& driver, std::atomic<int>& counter)
         : HostMachine2G::Driver{driver}, asked{&counter} {}
@@ -77,7 +77,7 @@ TEST_CASE("devices: after(...) takes streams and events of every device, whichev
     (void)saver.resume("tag");
     (void)saver.trim("tag", {.order = order});
 
-    // A tag on one device, a stream of another: work there may read it as a peer.
+    // A tag on one device, a stream of another: work there may read the tag as a peer.
     CHECK(saver.pause("other", {.order = after(a.get())}).released_bytes == 2_MiB);
     CHECK(second.driver.inner().close_event(event).ok());
 }
@@ -102,7 +102,7 @@ TEST_CASE("devices: each one's work is done in order, the first's by the caller,
     std::atomic<int> asked[3]{};
     const Machine machines[3]{Machine{0}, Machine{1}, Machine{2}};
     MemorySaver saver{Near{machines[0].driver, asked[0]}};
-    std::map<Address, int> order; // of the blocks that lie there
+    std::map<Address, int> order; // of the blocks at these addresses
     for (const char* tag : {"a", "b", "c"}) {
         for (int device : {0, 1, 2}) {
             const auto i = static_cast<std::size_t>(device);
@@ -131,7 +131,7 @@ TEST_CASE("devices: each one's work is done in order, the first's by the caller,
             CHECK((thread == std::this_thread::get_id()) == (i == 0));
         }
     }
-    CHECK(asked[0] == 0); // it has the caller's thread
+    CHECK(asked[0] == 0); // runs on the caller's thread
     CHECK(asked[1] != 0);
     CHECK(asked[2] != 0);
 }
@@ -144,7 +144,7 @@ TEST_CASE("devices: a block freed with another device's stream is free once that
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
     HeldStream there{second.driver.inner()};
     void* block = here.allocate(32_MiB);
-    const auto taken = [&] { // all of its capacity is the block's, until it is free
+    const auto taken = [&] { // the block uses all of the capacity until it is free
         try {
             here.deallocate(here.allocate(32_MiB), already_idle);
             return false;
@@ -168,12 +168,12 @@ TEST_CASE("devices: a block freed with another device's stream is free once that
     }
     CHECK(here.usage().blocks == 0);
     CHECK(taken());
-    CHECK(taken()); // a wait for the block's own device, which that allocation is worth, says nothing of it
+    CHECK(taken()); // a wait for the block's own device, which that allocation makes, does not cover it
     CHECK_THROWS_AS(saver.deallocate(block, there.get()), Misuse);
     there.finish();
     CHECK(!taken());
 
-    // Paused memory is free at once, whoever is still at work.
+    // Paused memory is free at once, whatever work is still running.
     block = here.allocate(32_MiB);
     (void)saver.pause("tag");
     HeldStream again{second.driver.inner()};
@@ -320,7 +320,7 @@ TEST_CASE("devices: NotIdle names the tags and the device that was still at work
     const std::string text = text_of<NotIdle>([&] { (void)saver.pause({.timeout = moment}); });
     CHECK(text == "tags \"kv\", \"weights\": device 1 was still at work when the time allowed ran out; nothing has "
                   "changed");
-    (void)saver.pause("kv", {.timeout = std::chrono::minutes{1}}); // the other device is none of its business
+    (void)saver.pause("kv", {.timeout = std::chrono::minutes{1}}); // the other device is not involved
 }
 
 TEST_CASE("devices: usage shows the others when one is lost") {
@@ -347,7 +347,7 @@ TEST_CASE("devices: usage shows the others when one is lost") {
     out << usage;
     CHECK(contains(out.str(), "device 0: 6.00 MiB of 2.00 GiB used"));
     CHECK(contains(out.str(), "device 1: does not answer, 10.00 MiB by these tags"));
-    // The healthy one works as ever.
+    // The healthy device keeps working.
     StreamRef stream;
     REQUIRE(first.driver.open_stream(stream).ok());
     CHECK(saver.pause("here", {.order = after(stream)}).released_bytes == 6_MiB);

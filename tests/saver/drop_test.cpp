@@ -1,4 +1,4 @@
-// The life of a tag: made, dropped, made again; what outlives it, and what its kept bytes become.
+// The lifetime of a tag: made, dropped, made again; what outlives it, and the fate of its backup.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/turnstile.hpp"
@@ -44,11 +44,11 @@ TEST_CASE_TEMPLATE("drop: everything of a tag goes, and its name is unknown agai
     CHECK_THROWS_AS(saver.deallocate(block), Misuse);
     CHECK(!saver.owns(block));
     CHECK(saver.owns(other.data()));
-    buffer.reset(); // quiet
+    buffer.reset(); // reports nothing
     CHECK(gone.tag() == "lora.1");
     CHECK(gone.usage().state == "dropped");
 
-    const Arena again = saver.arena("lora.1", Discard{}); // with whatever policy
+    const Arena again = saver.arena("lora.1", Discard{}); // with any policy
     CHECK(!(again == gone));
     saver.deallocate(again.allocate(1_MiB));
     (void)saver.pause();
@@ -68,7 +68,7 @@ TEST_CASE("drop: a paused tag's kept bytes go with it, and a list of tags at onc
     saver.drop(Tags::under("m/"));
     CHECK(saver.usage().size() == 1);
     CHECK(saver.bytes_to_resume() == 0);
-    saver.drop(Tags::under("m/")); // nothing is left that it names
+    saver.drop(Tags::under("m/")); // no tag with that prefix is left
     CHECK_THROWS_AS(saver.drop("m/a"), Misuse);
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("drop: what outlives the tag says that it was dropped, and not that an
             const Region region{gone};
             CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(1_MiB); }), dropped));
         }
-        buffer.reset(); // quiet
+        buffer.reset(); // reports nothing
         CHECK(gone.usage().state == "dropped");
         CHECK(gone.usage().mapped_bytes == 0);
         for (const ArenaUsage& row : saver.usage()) CHECK(row.state != "dropped");
@@ -196,10 +196,11 @@ TEST_CASE("drop: what the tag took while a drop waited for its turn is forgotten
     } while (memory.free_bytes == memory.total_bytes);
     std::thread dropping{[&] { saver.drop("a"); }};
     std::this_thread::sleep_for(std::chrono::milliseconds{50});
-    void* const large = arena.allocate(600_MiB); // addresses of their own
+    void* const large = arena.allocate(600_MiB); // a separate reservation
     CHECK(saver.owns(large));
     CHECK(saver.owns(block));
-    CHECK_THROWS_AS(saver.pause("a", {.timeout = std::chrono::milliseconds{1}}), NotIdle); // not: nothing to do
+    // Throws, rather than treating the pause as a no-op.
+    CHECK_THROWS_AS(saver.pause("a", {.timeout = std::chrono::milliseconds{1}}), NotIdle);
     REQUIRE(driver.let_go(lane).ok());
     resuming.join();
     dropping.join();
@@ -260,7 +261,7 @@ TEST_CASE("set_retain: host memory and files are kept after a resume, or given b
     saver.set_retain(Tags::all(), true); // while it is paused
     (void)saver.resume();
     CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB);
-    CHECK_NOTHROW((void)saver.arena("w", HostBackup{.threads = 1})); // the policy is what it was
+    CHECK_NOTHROW((void)saver.arena("w", HostBackup{.threads = 1})); // the policy is unchanged
     (void)saver.arena("z", Zero{});
     CHECK_THROWS_AS(saver.set_retain("z", true), Misuse);
     CHECK_THROWS_AS(saver.set_retain("unknown", true), Misuse);
@@ -292,7 +293,7 @@ TEST_CASE("forget_backup: beside a pause that is under way, what it drops is tol
     {
         Stuck pausing{machine.driver, Call::record_device, [&] { (void)saver.pause("w"); }};
         Doing forgetting{[&] { saver.forget_backup("w"); }};
-        for (int i = 0; i < 1000; ++i) std::this_thread::yield(); // until it waits for the turn, or a little less
+        for (int i = 0; i < 1000; ++i) std::this_thread::yield(); // until it waits for the turn, or slightly earlier
         pausing.go_on();
         forgetting.join();
     }
@@ -329,7 +330,7 @@ TEST_CASE("resume: this once nothing is brought, and what was kept is stale") {
 
 TEST_CASE("drop: switched off, nothing of a dropped tag is left, nor are its addresses known") {
     MemorySaver saver{HostDriver{256_MiB}, {.enabled = false}};
-    const auto kept = std::make_shared<int>(0); // by the sink, which is kept by the tag's memory
+    const auto kept = std::make_shared<int>(0); // held by the sink, which the tag's memory holds
     void* block = nullptr;
     {
         const Arena gone = saver.arena("gone", Discard{}, ArenaOptions{.events = [kept](const Event&) {}});
@@ -338,7 +339,7 @@ TEST_CASE("drop: switched off, nothing of a dropped tag is left, nor are its add
     }
     CHECK(kept.use_count() == 1);
     CHECK_FALSE(saver.owns(block));
-    // What is given these addresses next must not be looked for in the tag that had them.
+    // The dropped tag must not be searched for blocks that get these addresses next.
     CHECK(contains(text_of<Misuse>([&] { saver.deallocate(block); }), "no tag of this saver has such a pointer"));
 }
 

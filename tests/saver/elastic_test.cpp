@@ -1,4 +1,4 @@
-// Elastic memory: commits and releases anywhere in one range, and what everything else makes of it.
+// Elastic memory: commits and releases anywhere in one range, and their interaction with all other operations.
 #include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
@@ -79,7 +79,7 @@ TEST_CASE_TEMPLATE("elastic: pages come and go anywhere, and the address stays",
     CHECK_FALSE(saver.owns(at(kv, 1)));
     check_books(saver, machine.driver);
 
-    Buffer<char> beside{arena, 3 * step}; // ordinary blocks of the tag come from elsewhere
+    Buffer<char> beside{arena, 3 * step}; // ordinary blocks of the tag are outside the range
     CHECK((beside.data() < data || beside.data() >= static_cast<char*>(data) + kv.capacity()));
     Elastic moved = std::move(kv);
     CHECK_FALSE(kv); // NOLINT(bugprone-use-after-move)
@@ -101,14 +101,14 @@ TEST_CASE("elastic: commits are rounded outward, releases inward, and resize wor
     CHECK(kv.capacity() == 10 * step);
     kv.commit(step - 1, 2);
     CHECK(kv.committed_bytes() == 2 * step);
-    kv.commit(0, 3 * step); // what is there stays
+    kv.commit(0, 3 * step); // existing memory stays
     CHECK(kv.committed_bytes() == 3 * step);
     kv.release(1, 2 * step, already_idle); // one whole step
     CHECK(kv.committed_bytes() == 2 * step);
     CHECK_FALSE(saver.owns(at(kv, 1)));
-    kv.release(1, step, already_idle); // none
+    kv.release(1, step, already_idle); // no step
     CHECK(kv.committed_bytes() == 2 * step);
-    kv.resize(5 * step - 7); // behind the end, which is 3: the hole stays
+    kv.resize(5 * step - 7); // beyond the end, which is 3: the hole stays
     CHECK(kv.committed_bytes() == 4 * step);
     CHECK_FALSE(saver.owns(at(kv, 1)));
     kv.resize(5 * step);
@@ -142,7 +142,8 @@ TEST_CASE_TEMPLATE("elastic: each misuse says what was wrong and changes nothing
     CHECK_THROWS_AS((void)arena.elastic(1_GiB, {.granularity = 0}), Misuse);
     CHECK_THROWS_AS((void)arena.elastic(~std::size_t{0}), Misuse);
     CHECK_THROWS_AS((void)arena.elastic(std::size_t{1} << 62), Misuse);
-    CHECK_THROWS_AS((void)arena.elastic(std::size_t{1} << 56), OutOfMemory); // and no list of its steps is made first
+    // Throws before it allocates a list of its steps.
+    CHECK_THROWS_AS((void)arena.elastic(std::size_t{1} << 56), OutOfMemory);
     CHECK_THROWS_AS((void)arena.elastic(1_GiB, {.granularity = ~std::size_t{0}}), Misuse);
     CHECK_THROWS_AS((void)Arena{}.elastic(1_GiB), Misuse);
     Elastic kv = arena.elastic(8 * step, steps); // more addresses than the capacity has bytes
@@ -161,7 +162,7 @@ TEST_CASE_TEMPLATE("elastic: each misuse says what was wrong and changes nothing
     CHECK_THROWS_AS(kv.release(3 * step, step), Misuse); // twice
     CHECK_THROWS_AS(arena.deallocate(kv.data()), Misuse);
     CHECK_THROWS_AS(arena.deallocate(at(kv, 5)), Misuse);
-    kv.commit(5 * step, step); // what the released step was known by is used again
+    kv.commit(5 * step, step); // the released step's identity is reused
     CHECK_FALSE(saver.owns(at(kv, 3)));
     CHECK_THROWS_AS(arena.deallocate(at(kv, 3)), Misuse);
     kv.release(5 * step, step, already_idle);
@@ -180,7 +181,7 @@ TEST_CASE_TEMPLATE("elastic: each misuse says what was wrong and changes nothing
     saver.close();
     CHECK(contains(text_of<Misuse>([&] { kv.commit(0, step); }), "closed"));
     CHECK_THROWS_AS(kv.resize(0), Misuse);
-} // and both ends are quiet
+} // both destructors report nothing
 
 TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its policy says", M,
                    MEMSAVER_TEST_MACHINES) {
@@ -196,7 +197,7 @@ TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its 
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("kv", policy);
         Elastic kv = arena.elastic(1_GiB, steps);
-        Elastic other = arena.elastic(1_GiB, steps); // may be its neighbour
+        Elastic other = arena.elastic(1_GiB, steps); // may be adjacent
         kv.commit(0, 5 * step);
         other.commit(0, 2 * step);
         kv.release(step, step, already_idle);
@@ -205,7 +206,7 @@ TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its 
             for (const std::size_t n : Steps{0, 1}) fill(machine.driver, other, n, 90);
             const Report paused = saver.pause("kv");
             CHECK(paused.released_bytes == 6 * step);
-            if (policy.keeps_bytes() && round == 0) CHECK(paused.saved_bytes == 6 * step); // and not the hole
+            if (policy.keeps_bytes() && round == 0) CHECK(paused.saved_bytes == 6 * step); // but not the hole
             CHECK(machine.driver.handle_bytes() == 0);
             CHECK(kv.committed_bytes() == 4 * step);
             CHECK(saver.bytes_to_resume("kv") == 6 * step);
@@ -218,7 +219,7 @@ TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its 
             if (policy.keeps_bytes()) CHECK(whole(machine.driver, other, 1, 90));
             check_books(saver, machine.driver);
         }
-        kv.release(3 * step, step, already_idle); // steps are still single after resumes
+        kv.release(3 * step, step, already_idle); // steps are still separate after resumes
         CHECK(machine.driver.handle_bytes() == 5 * step);
         if (policy.keeps_bytes()) CHECK(whole(machine.driver, kv, 4, 10));
         kv.commit(3 * step, step);
@@ -227,7 +228,7 @@ TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its 
         (void)saver.pause("kv");
         (void)saver.resume("kv");
         if (policy.keeps_bytes()) {
-            CHECK(whole(machine.driver, kv, 3, 200)); // not what was saved of the step that was here before
+            CHECK(whole(machine.driver, kv, 3, 200)); // not the saved bytes of the previous step at this address
             CHECK(whole(machine.driver, kv, 2, 10));
         }
     }
@@ -264,7 +265,7 @@ TEST_CASE_TEMPLATE("elastic: what is released while it is paused does not come b
 TEST_CASE_TEMPLATE("elastic: exchange hands steps on, in both directions", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
-    constexpr std::size_t large = 16_MiB; // smaller ones are not handed on
+    constexpr std::size_t large = 16_MiB; // smaller ones are not handed over
     Elastic a = saver.arena("a", HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
     a.commit(0, 2 * large);
     a.commit(5 * large, large);
@@ -323,10 +324,10 @@ TEST_CASE("elastic: pages of a release go once the streams that it names have pa
     CHECK(machine.driver.fill(address_of(at(kv, 1)), 1, step, one.get()).ok());
     kv.release(step, step, after(one.get(), two.get()));
     CHECK(kv.committed_bytes() == 3 * step);
-    CHECK(row_of(saver, "kv").held_bytes == step); // still written to
+    CHECK(row_of(saver, "kv").held_bytes == step); // still being written
     one.finish();
     kv.release(2 * step, step, already_idle);
-    CHECK(machine.driver.handle_bytes() == 3 * step); // the other one has not passed
+    CHECK(machine.driver.handle_bytes() == 3 * step); // the other one has not completed
     two.finish();
     kv.release(3 * step, step, already_idle); // any call on the tag
     CHECK(machine.driver.handle_bytes() == step);
@@ -336,7 +337,7 @@ TEST_CASE("elastic: pages of a release go once the streams that it names have pa
     REQUIRE(machine.driver.open_event({}, event).ok());
     REQUIRE(machine.driver.record(event, one.get()).ok());
     kv.release(0, step, after(event));
-    REQUIRE(machine.driver.close_event(event).ok()); // it may go
+    REQUIRE(machine.driver.close_event(event).ok()); // it may be closed
     (void)saver.trim();
     CHECK(machine.driver.handle_bytes() == 0);
     check_books(saver, machine.driver);
@@ -369,10 +370,10 @@ TEST_CASE("elastic: by default pages of a release go once somebody has waited fo
         HeldStream stream{machine.driver.inner()};
         CHECK(machine.driver.fill(address_of(at(kv, 1)), 1, step, stream.get()).ok());
         kv.release(step, step);                          // does not wait: the stream is held
-        (void)saver.trim("kv", {.order = already_idle}); // nor does this
+        (void)saver.trim("kv", {.order = already_idle}); // does not wait either
         CHECK(machine.driver.handle_bytes() == 6 * step);
         (void)saver.pause("kv", {.order = already_idle});
-        CHECK(machine.driver.handle_bytes() == step); // all but what the stream may touch
+        CHECK(machine.driver.handle_bytes() == step); // everything except the pages that the stream may touch
         CHECK(row_of(saver, "kv").held_bytes == step);
         (void)saver.resume("kv");
         CHECK(machine.driver.handle_bytes() == 6 * step);
@@ -391,7 +392,7 @@ TEST_CASE("elastic: by default pages of a release go once somebody has waited fo
     CHECK(whole(machine.driver, kv, 5, 3));
     CHECK(whole(machine.driver, kv, 0, 1));
     kv.resize(0);
-    CHECK(saver.pause("kv").released_bytes == 2 * step); // nothing is left to pause but these
+    CHECK(saver.pause("kv").released_bytes == 2 * step); // only these are left to pause
     CHECK(machine.driver.handle_bytes() == 0);
     check_books(saver, machine.driver);
 }
@@ -436,7 +437,7 @@ TEST_CASE("elastic: a commit without room takes what nobody uses, then asks, the
                       }}};
     Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
     { const Buffer<char> unused{saver.arena("a"), 16_MiB}; }
-    kv.commit(0, 32_MiB); // that was free, but is taken
+    kv.commit(0, 32_MiB); // that was unused, but still mapped
     CHECK(asked == 0);
     victim.emplace(saver.arena("b"), 8_MiB);
     kv.commit(64_MiB, 16_MiB); // all or nothing: 8 MiB were free
@@ -469,11 +470,11 @@ TEST_CASE("elastic: the margin is left free, and the capacity counts what is map
     kv.commit(40_MiB, 8_MiB);
     CHECK_THROWS_AS(kv.commit(48_MiB, step), OutOfMemory); // the margin
     kv.release(0, step);
-    kv.commit(48_MiB, step); // freed pages are taken first
+    kv.commit(48_MiB, step); // freed pages are used first
     CHECK(kv.committed_bytes() == 48_MiB);
     saver.set_capacity("kv", 48_MiB);
     kv.release(step, step);
-    kv.commit(60_MiB, step); // also where the capacity is in the way
+    kv.commit(60_MiB, step); // also if the capacity is the limit
     CHECK(kv.committed_bytes() == 48_MiB);
 }
 
@@ -499,13 +500,13 @@ TEST_CASE("elastic: reclaim asks the owner after what is unused and before idle 
     kv.commit(0, 10 * step);
     const Buffer<char> idle{saver.arena("idle", ArenaOptions{.evictable = true}), 2 * step};
     { const Buffer<char> gone{saver.arena("idle"), 2 * step}; }
-    Reclaimed got = saver.reclaim(2 * step); // what is unused does
+    Reclaimed got = saver.reclaim(2 * step); // unused memory suffices
     CHECK(wanted.empty());
     CHECK(got.unused_bytes == 2 * step);
     CHECK(contains(saver.reclaim(64 * step).why_not_more, "owners of elastic memory keep the rest"));
     (void)saver.resume("idle");
     wanted.clear();
-    got = saver.reclaim(2 * step); // refused: an idle tag goes
+    got = saver.reclaim(2 * step); // refused: evicts an idle tag
     CHECK(wanted == std::vector<std::size_t>{2 * step});
     CHECK(got.elastic_bytes == 0);
     CHECK(got.evicted_bytes == 2 * step);
@@ -524,7 +525,7 @@ TEST_CASE("elastic: reclaim asks the owner after what is unused and before idle 
     CHECK(contains(text.str(), "8.00 MiB of elastic memory"));
     says = Says::throws;
     CHECK_THROWS_AS((void)saver.reclaim(step), std::runtime_error);
-    says = Says::pauses; // it is no hook
+    says = Says::pauses; // it is not a hook
     CHECK(saver.reclaim(step).elastic_bytes == 8 * step);
     (void)saver.resume("kv");
     says = Says::more; // after the device's work: reclaim waits for it
@@ -594,7 +595,7 @@ TEST_CASE_TEMPLATE("elastic: drop, close and the range's end, in any order", M, 
         }
         if (way == 4) {
             kv = {};
-            const Arena arena = saver->arena("kv"); // what it had serves others, and its addresses too
+            const Arena arena = saver->arena("kv"); // its memory and its addresses serve other tags
             Buffer<char> other{arena, 6 * step};
             write_pattern(machine.driver, other.data(), 6 * step, 2);
             (void)saver->pause();
@@ -670,7 +671,7 @@ TEST_CASE("elastic: an arrival, a save ahead and a backup view know what is comm
     const std::vector<unsigned char> other = pattern(step, 77);
     saver.write_backup(at(kv, 1), other.data(), step);
     Arrival coming = saver.resume_async("kv");
-    kv.release(0, step, already_idle); // waits for what arrives
+    kv.release(0, step, already_idle); // waits for the arrival
     coming.wait();
     CHECK(has_pattern(machine.driver, at(kv, 1), step, 77));
     CHECK(whole(machine.driver, kv, 2, 1));
@@ -771,7 +772,7 @@ TEST_CASE("elastic: the owner of a range whose tag has been dropped is not asked
     bool drops = false;
     kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t bytes) {
                                                asked += 1;
-                                               if (drops) saver.drop("kv"); // as another thread might meanwhile
+                                               if (drops) saver.drop("kv"); // as another thread might do concurrently
                                                kv.resize(0);
                                                return bytes;
                                            }});

@@ -1,4 +1,4 @@
-// One tag steps aside for another: whose pages pass, whose bytes come and go, and what is left after a failure.
+// Exchanges: which pages are handed over, which bytes are saved and restored, and the state after a failure.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
@@ -22,7 +22,7 @@ using namespace test;
 
 constexpr std::size_t block = 16_MiB;
 
-/// A tag with `count` blocks, full of patterns that begin with `seed`.
+/// A tag with `count` blocks, filled with patterns that start at `seed`.
 template <class D>
 struct Tag {
     Tag(const D& on, Arena arena, std::size_t count, std::uint64_t seed, std::size_t each = block)
@@ -91,7 +91,7 @@ TEST_CASE_TEMPLATE("exchange: pages pass from tag to tag, and the bytes of both 
 
 TEST_CASE_TEMPLATE("exchange: there is no room beside the two", M, MEMSAVER_TEST_MACHINES) {
     if constexpr (std::is_same_v<M, CudaMachine>)
-        return; // a machine of this size
+        return; // needs a machine of this size
     else {
         FaultyDriver<HostDriver> driver{HostDriver{70_MiB}};
         {
@@ -144,7 +144,7 @@ TEST_CASE_TEMPLATE("exchange: lists of tags, whose bytes are kept, dropped, zero
     saver.pause({"in/cache", "in/weights", "in/zero"});
     const Report report = saver.exchange({"out/kept", "out/dropped"}, {"in/cache", "in/zero", "in/weights"});
     CHECK(report.saved_bytes == 2 * block);
-    CHECK(report.restored_bytes == 2 * block); // one filled
+    CHECK(report.restored_bytes == 2 * block); // one of them was filled
     CHECK(report.handed_bytes == 3 * block);
     CHECK(weights.whole());
     CHECK(read_bytes(machine.driver, zero.blocks[0].data(), block) == std::vector<unsigned char>(block, 0));
@@ -214,14 +214,14 @@ TEST_CASE_TEMPLATE("exchange: blocks freed and allocated meanwhile, and what is 
     const Arena arena = saver.arena("a", HostBackup{});
     Tag a{machine.driver, arena, 3, 1};
     saver.pause("a");
-    a.blocks.erase(a.blocks.begin()); // freed while it is away
+    a.blocks.erase(a.blocks.begin()); // freed while it is paused
     a.first += 1;
     const Tag b{machine.driver, saver.arena("b", HostBackup{}), 3, 11};
     const Report report = saver.exchange("b", "a");
     CHECK(report.mapped_bytes == 2 * block);
     CHECK(a.whole());
     saver.exchange("a", "b");
-    const Tag more{machine.driver, arena, 1, 21, 1_MiB}; // active beside what is paused
+    const Tag more{machine.driver, arena, 1, 21, 1_MiB}; // active beside paused memory
     CHECK(b.whole());
     saver.exchange("b", "a");
     CHECK(a.whole());
@@ -300,7 +300,7 @@ TEST_CASE("exchange: what a try did that then found no room is in the report of 
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 32_MiB};
     Report told;
     const Hook hook = saver.after_pause([&](const PauseEvent& event) { told = event.report; });
-    driver.fail({.call = Call::create, .nth = 2, .kind = StatusKind::out_of_memory}); // once `a` has gone
+    driver.fail({.call = Call::create, .nth = 2, .kind = StatusKind::out_of_memory}); // once `a` has been paused
     const Report report = saver.exchange("a", "b");
     CHECK(asked != 0);
     CHECK(report.saved_bytes == 32_MiB);
@@ -339,9 +339,9 @@ TEST_CASE("exchange: pages that no tag can have as they are make room for new on
         const Tag many{driver, saver.arena("many", HostBackup{}), 3, 1};
         saver.pause("many");
         const Tag one{driver, saver.arena("one", HostBackup{}), 1, 11, 3 * block};
-        CHECK(saver.exchange("one", "many").handed_bytes == 3 * block); // neighbours come back as one
+        CHECK(saver.exchange("one", "many").handed_bytes == 3 * block); // adjacent ones are restored as one
         CHECK(many.whole());
-        std::vector<Buffer<char>> cuts; // holes that are cut out: what comes back is in smaller handles
+        std::vector<Buffer<char>> cuts; // creates holes, so that the resume uses smaller handles
         saver.exchange("many", "one");
         const Tag halves{driver, saver.arena("halves", HostBackup{}), 1, 21, 8_MiB};
         saver.pause("halves");
@@ -361,7 +361,7 @@ TEST_CASE("exchange: what does not fit as it is waits until the rest has gone") 
         const Tag one{driver, saver.arena("one", HostBackup{}), 1, 1, 40_MiB};
         saver.pause("one");
         const Tag two{driver, saver.arena("two", HostBackup{}), 1, 11, 48_MiB};
-        const Report report = saver.exchange("two", "one"); // a handle of 48 MiB, and room for 4 beside it
+        const Report report = saver.exchange("two", "one"); // a handle of 48 MiB, and 4 MiB free beside it
         CHECK(report.handed_bytes == 0);
         CHECK(report.released_bytes == 48_MiB);
         CHECK(row(report, "one", &TagReport::restored_bytes) == 40_MiB);
@@ -406,7 +406,7 @@ TEST_CASE("exchange: policies of the program's own, which know nothing of it") {
     CHECK(saver.exchange("c", "a").handed_bytes == 2 * block);
     CHECK(a.whole());
 
-    manual.copies->fails = true; // its ticket answers a failure: nothing was handed over
+    manual.copies->fails = true; // its ticket fails: nothing was handed over
     CHECK_THROWS_AS(saver.exchange("a", "c"), Error);
     CHECK(a.whole());
     manual.copies->fails = false;
@@ -416,7 +416,7 @@ TEST_CASE("exchange: policies of the program's own, which know nothing of it") {
     manual.copies->throws = false;
     saver.exchange("a", "c");
     CHECK(c.whole());
-    manual.copies->throws = true; // now it cannot be brought: it stays away, and the other one may have gone
+    manual.copies->throws = true; // now it cannot be restored: it stays paused, and the other one may be paused
     CHECK_THROWS_AS(saver.exchange("c", "a"), Error);
     manual.copies->throws = false;
     saver.exchange("c", "a");
@@ -431,7 +431,7 @@ TEST_CASE("exchange: a save that fails in the middle leaves every page as it was
         MemorySaver saver{machine.driver};
         Tag a{machine.driver, saver.arena("a", HostBackup{.threads = 1}), 1, 1, 100_MiB};
         Tag b{machine.driver, saver.arena("b", HostBackup{.threads = 1}), 7, 11};
-        saver.pause("b"); // 112 MiB in pages that a has not
+        saver.pause("b"); // 112 MiB in pages that a does not have
         CAPTURE(n);
         machine.driver.fail({.call = Call::copy_to_host, .nth = static_cast<std::uint64_t>(n)});
         try {
@@ -450,7 +450,7 @@ TEST_CASE("exchange: a save that fails in the middle leaves every page as it was
 }
 
 TEST_CASE("exchange: a handle that is larger than any that the tag that comes would take passes as it is") {
-    constexpr std::size_t large = 1_GiB + 16_MiB; // never touched but here and there
+    constexpr std::size_t large = 1_GiB + 16_MiB; // only touched in a few places
     MemorySaver saver{HostDriver{large + 16_MiB}};
     const Arena out = saver.arena("out", Discard{}, ArenaOptions{.single_handle = true});
     const Arena in = saver.arena("in", Discard{});
@@ -477,7 +477,7 @@ TEST_CASE("exchange: where the margin leaves no room for what comes, nothing goe
     const Buffer<char> coming{in, 50_MiB};
     saver.pause("in");
     const Arena out = saver.arena("out", HostBackup{}, ArenaOptions{.single_handle = true});
-    std::vector<Buffer<char>> going; // too small to be handed on
+    std::vector<Buffer<char>> going; // too small to be handed over
     for (int i = 0; i < 10; ++i) going.emplace_back(out, 4_MiB);
     Buffer<char> other{saver.arena("other", Discard{}, ArenaOptions{.margin = 1}), 8_MiB};
     CHECK_THROWS_AS((void)saver.exchange("out", "in"), OutOfMemory);

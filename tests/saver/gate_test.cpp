@@ -1,4 +1,4 @@
-// Gates: captured graphs wait, in every replay, for just the bytes that they are about to read.
+// Gates: captured graphs wait, in every replay, only for the bytes that they read next.
 #include "backup/backup_support.hpp"
 #include "backup/file_source_support.hpp"
 #include "graph/graph_support.hpp"
@@ -29,7 +29,7 @@ using namespace test;
 
 constexpr std::size_t layer = 3_MiB;
 
-/// A block of four layers, each with a pattern of its own, and a graph that fetches each behind its own gate.
+/// A block of four layers, each with its own pattern, and a graph that reads each behind its own gate.
 template <class D>
 struct Model {
     static constexpr std::size_t layers = 4;
@@ -83,7 +83,7 @@ struct Model {
     Graph graph;
 };
 
-/// Every policy that keeps bytes, and moves them in another way.
+/// Returns policies that keep bytes, one for each way of copying them.
 std::vector<AnyPolicy> policies() {
     std::vector<AnyPolicy> all{HostBackup{},
                                HostBackup{.refresh = Refresh::once},
@@ -93,7 +93,7 @@ std::vector<AnyPolicy> policies() {
                                FileBackup{.directory = "/tmp", .threads = 1},
                                Verified<HostBackup>{},
                                Verified<FileBackup>{{.directory = "/tmp"}}};
-    for (const NamedPolicy& coded : coded_keepers()) all.push_back(coded.policy); // by kernels of the device's
+    for (const NamedPolicy& coded : coded_keepers()) all.push_back(coded.policy); // by kernels on the device
     return all;
 }
 
@@ -104,7 +104,7 @@ TEST_CASE_TEMPLATE("gates: a graph launched as soon as resume_async returns read
     for (std::size_t i = 0; i < policies().size(); ++i) {
         CAPTURE(i);
         Model model{saver, machine.driver, "weights" + std::to_string(i), policies()[i]};
-        model.launch(); // with nothing on its way
+        model.launch(); // with nothing in flight
         model.finish();
         CHECK(model.right());
         for (int round = 0; round < 3; ++round) {
@@ -182,9 +182,9 @@ TEST_CASE("gates: one waits for its own bytes and for none that come later") {
          {AnyPolicy{HostBackup{}},
           AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB}},
           AnyPolicy{FileSource{.threads = 1, .ring_bytes = 4_MiB}}}) {
-        const bool pageable = !(policy == AnyPolicy{HostBackup{}}); // or in a file: the host carries them
+        const bool pageable = !(policy == AnyPolicy{HostBackup{}}); // pageable or in a file: the host relays the bytes
         CAPTURE(policy.describe());
-        const Checked<NastyHostMachine> machine; // where nothing moves that nobody waits for
+        const Checked<NastyHostMachine> machine; // where work runs only when waited for
         MemorySaver<> saver{MemorySaver{machine.driver}};
         Model model{saver, machine.driver, "weights", policy};
         if (policy == AnyPolicy{FileSource{.threads = 1, .ring_bytes = 4_MiB}}) {
@@ -198,18 +198,18 @@ TEST_CASE("gates: one waits for its own bytes and for none that come later") {
         saver.pause("weights");
         std::atomic<bool> stop{pageable};
         std::atomic<int> copies{0};
-        machine.driver.on_call(
-            [&](const CallRecord& made) { // those of the first two layers, which come last, are kept back
-                if (made.call != Call::copy_to_device) return;
-                if (made.address >= address_of(model.at(2))) return; // a buffer's bytes are noted after the next one's
-                while (stop) std::this_thread::yield();
-                ++copies;
-            });
+        machine.driver.on_call([&](const CallRecord& made) { // delays those of the first two layers, which are last
+            if (made.call != Call::copy_to_device) return;
+            // A buffer's bytes are recorded after the next one's.
+            if (made.address >= address_of(model.at(2))) return;
+            while (stop) std::this_thread::yield();
+            ++copies;
+        });
         Outbox outbox{machine.driver, layer};
         const OwnStream stream{machine.driver};
         {
             const Arrival coming = saver.resume_async("weights", model.backwards());
-            model.gates[3].before(stream); // outside of a capture: an ordinary wait
+            model.gates[3].before(stream); // outside a capture: an ordinary wait
             outbox.fetch(model.at(3), stream);
             EventRef event;
             REQUIRE(machine.driver.open_event(stream, event).ok());
@@ -225,8 +225,8 @@ TEST_CASE("gates: one waits for its own bytes and for none that come later") {
     }
 }
 
-// On a GPU streams share a few queues, and one that waits at a gate holds up the others of its queue: here, those that
-// relay copies to gates.
+// On a GPU, streams share a few hardware queues, and a stream that waits at a gate blocks the others of its queue:
+// here, the streams that relay copies to gates.
 TEST_CASE("gates: what the host opens waits for no stream but the one that brings the bytes") {
     const Checked<HostMachine2G> machine;
     MemorySaver<> saver{MemorySaver{machine.driver}};
@@ -263,7 +263,7 @@ TEST_CASE("gates: what the host opens waits for no stream but the one that bring
     CHECK(outbox.bytes() == pattern(layer, 1));
 }
 
-// On a GPU kernels may stand in a queue behind a stream that waits for the host.
+// On a GPU, kernels may be queued behind a stream that waits for the host.
 TEST_CASE("gates: bytes that kernels bring are waited for before streams wait for the host") {
     if (!no_codec().empty()) return;
     for (const bool one_tag : {true, false}) {
@@ -284,7 +284,7 @@ TEST_CASE("gates: bytes that kernels bring are waited for before streams wait fo
         std::atomic<bool> too_soon{false};
         machine.driver.on_call([&](const CallRecord& made) {
             if (made.call == Call::wait_word) words = true;
-            if (made.call != Call::copy_to_device || made.bytes > layer / 2) return; // coded bytes are few
+            if (made.call != Call::copy_to_device || made.bytes > layer / 2) return; // compressed bytes are few
             for (int i = 0; i < 40 && !words; ++i) std::this_thread::sleep_for(std::chrono::milliseconds{5});
             too_soon = too_soon || words;
         });
@@ -304,7 +304,7 @@ TEST_CASE_TEMPLATE("gates: a gate that is made while its bytes are on their way"
         write_pattern(machine.driver, block.data(), layer, 1);
         write_pattern(machine.driver, block.data() + layer, layer, 2);
         saver.pause("weights");
-        const Gate before = arena.gate(block.data(), layer); // of what is away
+        const Gate before = arena.gate(block.data(), layer); // of paused memory
         const Arrival coming = saver.resume_async("weights");
         const Gate late = saver.gate(block.data() + layer, layer);
         Outbox outbox{machine.driver, layer};
@@ -337,7 +337,7 @@ TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
                                          machine.driver.calls(Call::open_stream);
             saver.pause("weights", {.order = already_idle});
             saver.resume_async("weights").wait();
-            for (int more = 0; more < 3; ++more) (void)saver.gate(block.data(), 1); // that end at once
+            for (int more = 0; more < 3; ++more) (void)saver.gate(block.data(), 1); // destroyed at once
             calls.push_back(machine.driver.calls(Call::record) + machine.driver.calls(Call::wait_word) +
                             machine.driver.calls(Call::open_event) + machine.driver.calls(Call::open_stream) - before);
             held.push_back(machine.driver.outstanding());
@@ -377,7 +377,7 @@ TEST_CASE_TEMPLATE("gates: a freed block is waited for no more", M, MEMSAVER_TES
         CHECK(machine.driver.close_event(event).ok());
         return passed;
     };
-    constexpr int for_ever = 60'000; // other tests may have all processors for a while
+    constexpr int for_ever = 60'000; // other tests may use all processors for a while
     CHECK(passes(gate, for_ever));
     CHECK_FALSE(passes(other, 50));
     policy.copies->finish();
@@ -386,7 +386,7 @@ TEST_CASE_TEMPLATE("gates: a freed block is waited for no more", M, MEMSAVER_TES
 }
 
 TEST_CASE_TEMPLATE("gates: what cannot be brought opens them, and is told", M, MEMSAVER_TEST_HOSTS) {
-#ifdef __SANITIZE_THREAD__ // gates that a failure opened let the graph read what is being written: a race that is meant
+#ifdef __SANITIZE_THREAD__ // gates that a failure opened let the graph read bytes being written: an intended race
     constexpr bool launched = false;
 #else
     constexpr bool launched = true;
@@ -404,7 +404,7 @@ TEST_CASE_TEMPLATE("gates: what cannot be brought opens them, and is told", M, M
                     machine.driver.fail({.call = call, .nth = nth, .lasting = lasting});
                     try {
                         const Arrival coming = saver.resume_async("weights", model.backwards());
-                        if (launched) model.graph.launch(model.stream); // of another tag: it waits for its gates alone
+                        if (launched) model.graph.launch(model.stream); // of another tag: it waits only for its gates
                         coming.wait();
                         CHECK(machine.driver.inner().drain().ok());
                         if (launched) CHECK(model.right());
@@ -508,7 +508,7 @@ TEST_CASE("gates: a graph that was captured by other means") {
     for (const CaptureMode mode : capture_modes) {
         const Gate gate = saver.gate(block.data(), layer);
         REQUIRE(machine.driver.begin_capture(stream, mode).ok());
-        const Gate inside = saver.gate(block.data(), 4096); // leaves the capture whole
+        const Gate inside = saver.gate(block.data(), 4096); // keeps the capture valid
         gate.before(stream);
         inside.before(stream);
         outbox.fetch(block.data(), stream);

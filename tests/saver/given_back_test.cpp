@@ -1,5 +1,5 @@
-// What backups hold goes back, whatever fails on the way: it is kept, told, tried again, and thrown at the end. Errors
-// of backups name the tag.
+// Resources of backups are freed whatever call fails: they are kept, reported, retried, and a failure at the end is
+// thrown. Errors of backups name the tag.
 #include "backup/backup_support.hpp"
 #include "backup/file_source_support.hpp"
 
@@ -22,7 +22,7 @@ using D = FaultyDriver<HostDriver>;
 
 std::size_t host_bytes(const D& driver) { return driver.host_bytes() + driver.pinned_bytes(); }
 
-/// Policies that give everything back after a resume, and what then fails.
+/// Policies that free everything after a resume, and the call that then fails.
 struct GivenBack {
     const char* name;
     AnyPolicy policy;
@@ -51,7 +51,7 @@ TEST_CASE_TEMPLATE("what a resume could not give back is told, and goes with the
         write_pattern(machine.driver, block, 3_MiB, 1);
         (void)saver.pause();
         machine.driver.fail({.call = keeper.call, .lasting = Lasting::onwards});
-        (void)saver.resume(); // the memory is there: no failure of it
+        (void)saver.resume(); // the memory is resident, so the resume succeeds
         CHECK(has_pattern(machine.driver, block, 3_MiB, 1));
         CHECK(host_bytes(machine.driver) != 0);
         const auto ignored = told.of(EventKind::ignored);
@@ -102,7 +102,8 @@ TEST_CASE_TEMPLATE("closing throws what a backup could not give back, and can be
                     CHECK(contains(text, "give back what a backup holds"));
                     CHECK(contains(text, "tag \""));
                 }
-                CHECK(machine.driver.handle_bytes() + machine.driver.reserved_bytes() == 0); // all the rest has gone
+                // Everything else has been released.
+                CHECK(machine.driver.handle_bytes() + machine.driver.reserved_bytes() == 0);
                 machine.driver.heal();
                 saver.close();
                 CHECK_MESSAGE(machine.driver.everything_given_back(), machine.driver.leaks());
@@ -170,7 +171,7 @@ TEST_CASE_TEMPLATE("a slot of one pause alone is kept until it has given everyth
             CHECK(host_bytes(machine.driver) != 0);
             CHECK(told.of(EventKind::ignored).size() == 1);
             machine.driver.heal();
-            (void)saver.pause(); // any operation tries again
+            (void)saver.pause(); // any operation retries
             CHECK(host_bytes(machine.driver) == 0);
         }
     }
@@ -186,7 +187,7 @@ TEST_CASE_TEMPLATE("a view that outlives its place gives it back when it goes, o
     (void)saver.resume();
     CHECK(host_bytes(machine.driver) != 0);
     machine.driver.fail({.call = Call::unpin_host});
-    view = {}; // nobody is here to be told
+    view = {}; // nothing to report to
     CHECK(host_bytes(machine.driver) != 0);
     (void)saver.pause();
     (void)saver.resume();
@@ -237,7 +238,7 @@ TEST_CASE_TEMPLATE("errors of backups name the tag", M, MEMSAVER_TEST_HOSTS) {
 TEST_CASE("nothing is given back under copies that a failed pause could not wait for") {
     for (const AnyPolicy& policy :
          {AnyPolicy{HostBackup{.threads = 1}}, AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1}}}) {
-        const Checked<NastyHostMachine> machine; // where work is late
+        const Checked<NastyHostMachine> machine; // where work runs late
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("a", policy);
         void* const block = arena.allocate(4_MiB);

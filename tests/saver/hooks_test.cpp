@@ -1,4 +1,4 @@
-// Hooks: their order, their exceptions, and what they may do.
+// Hooks: their order, their exceptions, and the calls they may make.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("a hook ends with its handle", M, MEMSAVER_TEST_MACHINES) {
         Hook hook = saver.before_pause([&](PauseEvent&) { ++runs; });
         Hook moved{std::move(hook)};
         Hook& same = moved;
-        moved = std::move(same); // stays
+        moved = std::move(same); // keeps its value
         (void)saver.pause();
         CHECK(runs == 1);
         moved = Hook{};
@@ -83,7 +83,7 @@ TEST_CASE_TEMPLATE("a hook ends with its handle", M, MEMSAVER_TEST_MACHINES) {
         CHECK_THROWS_AS((void)saver.after_pause({}), Misuse);
         CHECK_THROWS_AS((void)saver.before_resume({}), Misuse);
     }
-    late.reset(); // after its saver: nothing
+    late.reset(); // after its saver: a no-op
 }
 
 TEST_CASE_TEMPLATE("a throwing before-hook: nothing happened", M, MEMSAVER_TEST_MACHINES) {
@@ -123,7 +123,7 @@ TEST_CASE_TEMPLATE("after_failed_pause runs where a pause came to nothing, and o
     const Buffer<char> b{saver.arena("b", HostBackup{}), 2_MiB};
     std::vector<std::string> failed;
     const Hook undo = saver.after_failed_pause([&](PauseEvent& event) {
-        CHECK_THROWS_AS(saver.pause("a"), Misuse); // a hook like any other
+        CHECK_THROWS_AS(saver.pause("a"), Misuse); // the same rules as for other hooks
         for (const std::string& tag : event.tags) failed.push_back(tag);
         throw std::runtime_error{"not even this"};
     });
@@ -137,12 +137,12 @@ TEST_CASE_TEMPLATE("after_failed_pause runs where a pause came to nothing, and o
     CHECK_THROWS_AS(saver.pause("b"), Error);
     machine.driver.heal();
     CHECK(taken() == Names{"b"});
-    CHECK(std::exchange(told, {}) == Names{"not even this"}); // the program is told of the failure itself
+    CHECK(std::exchange(told, {}) == Names{"not even this"}); // the failure itself is reported to the program
     {
         const Hook no = saver.before_pause([](PauseEvent&) { throw std::runtime_error{"no"}; });
         CHECK_THROWS_WITH_AS(saver.pause({"a", "b"}), "no", std::runtime_error);
         CHECK(taken() == Names{"a", "b"});
-        CHECK(saver.reclaim(2_MiB).evicted_bytes == 0); // an eviction that is passed by
+        CHECK(saver.reclaim(2_MiB).evicted_bytes == 0); // skips the eviction
         CHECK(taken() == Names{"a"});
     }
     saver.pause("b");
@@ -222,7 +222,7 @@ TEST_CASE_TEMPLATE("hooks may allocate and free, but not pause, resume, trim or 
     CHECK(row_of(saver, "tag").state == "paused");
     (void)saver.resume("tag");
     CHECK(refused == 16);
-    (void)saver.pause(); // hooks over: allowed again
+    (void)saver.pause(); // no hook is running: allowed again
     arena.deallocate(made);
 }
 

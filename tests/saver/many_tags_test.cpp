@@ -1,4 +1,4 @@
-// Operations over several tags: their turns, lists of them, and what tags cost that hold nothing.
+// Operations over several tags: their turns, lists of them, and the cost of tags that hold nothing.
 #include "support/machines.hpp"
 #include "support/turnstile.hpp"
 
@@ -57,7 +57,7 @@ TEST_CASE("many tags: what waits for the turn of one leaves the others as they a
     CHECK(a.usage().state != "active");
 }
 
-/// A policy whose first slot takes until it is told, and perhaps fails then.
+/// A policy whose first slot blocks until it is released, and then optionally fails.
 struct Slow {
     struct Slot {
         void prepare(const LiveSet&) {}
@@ -89,7 +89,7 @@ TEST_CASE("many tags: who waits while another thread makes a tag goes on where t
     Doing fails{[&] { CHECK_THROWS_AS((void)saver.arena("a", Slow{&begun, &held, true}), std::runtime_error); }};
     while (!begun) std::this_thread::yield();
     Doing waits{[&] { saver.deallocate(saver.arena("a", HostBackup{}).allocate(1_MiB)); }};
-    std::this_thread::sleep_for(std::chrono::milliseconds{30}); // it most likely waits by now
+    std::this_thread::sleep_for(std::chrono::milliseconds{30}); // it most likely waits now
     CHECK(!waits.over());
     held = false;
     fails.join();
@@ -104,7 +104,7 @@ TEST_CASE("many tags: who waits while another thread makes a tag has that one") 
     Doing makes{[&] { (void)saver.arena("a", Slow{&begun, &held}); }};
     while (!begun) std::this_thread::yield();
     Doing waits{[&] { saver.deallocate(saver.arena("a").allocate(1_MiB)); }};
-    std::this_thread::sleep_for(std::chrono::milliseconds{30}); // it most likely waits by now
+    std::this_thread::sleep_for(std::chrono::milliseconds{30}); // it most likely waits now
     CHECK(!waits.over());
     held = false;
     makes.join();
@@ -125,7 +125,7 @@ TEST_CASE("many tags: lists for every operation on tags") {
     REQUIRE(resumed.tags.size() == 2);
     CHECK(resumed.tags[0].tag == "weights"); // in the order of the list
     CHECK(saver.trim({"weights", "kv_cache"}).tags.size() == 2);
-    CHECK(saver.pause(std::vector<std::string>{}).tags.empty()); // no tag is not every tag
+    CHECK(saver.pause(std::vector<std::string>{}).tags.empty()); // an empty list does not mean every tag
     CHECK(saver.pause(Tags::under("w")).tags.size() == 1);
     CHECK(saver.pause(Tags::under("nothing")).tags.empty());
     CHECK_THROWS_AS(saver.pause({"other", "unknown"}), Misuse);
@@ -153,9 +153,9 @@ TEST_CASE("many tags: those that hold nothing cost a look") {
         const Arena arena = saver.arena("dead." + std::to_string(i), ArenaOptions{.capacity = 16_MiB});
         arena.deallocate(arena.allocate(4_KiB), already_idle);
     }
-    const auto many = cycle(); // its first pause takes what the dead ones have
+    const auto many = cycle(); // its first pause releases the memory of the dropped tags
     MESSAGE(few.count() << " ns with 10 tags, " << many.count() << " ns with 400 more");
-    CHECK(many < 3 * few); // the real bound is a benchmark's; today's tree takes fifty times as long
+    CHECK(many < 3 * few); // a benchmark has the real limit; this one catches a factor of fifty
     CHECK(saver.pause().tags.size() == 10);
 }
 

@@ -1,4 +1,5 @@
-// The saver: tags, several of them at once, several devices, room, misuse, closing, and being switched off.
+// The saver: tags, several of them at once, several devices, running out of memory, misuse, closing, and being
+// disabled.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -59,7 +60,7 @@ TEST_CASE_TEMPLATE("tags touch only their members", M, MEMSAVER_TEST_MACHINES) {
     CHECK(saver.bytes_to_resume({"a", "a"}) == saver.bytes_to_resume("a"));
     CHECK(saver.bytes_to_resume() == saver.bytes_to_resume({"a", "b", "c"}));
 
-    // Allocations made while others are paused are not disturbed.
+    // Allocations made while others are paused are unaffected.
     void* const fresh = saver.arena("a").allocate(4_MiB);
     write_pattern(machine.driver, fresh, 4_MiB, 4);
     const std::size_t need = saver.bytes_to_resume("a");
@@ -85,7 +86,7 @@ TEST_CASE_TEMPLATE("lists are checked before anything changes", M, MEMSAVER_TEST
     (void)saver.arena("a", HostBackup{}).allocate(4_MiB);
     CHECK(contains(text_of<Misuse>([&] { (void)saver.pause({"a", "nobody"}); }), "nobody"));
     CHECK(row_of(saver, "a").state == "active");
-    CHECK(saver.pause(std::vector<std::string>{}).tags.empty()); // no tag is not every tag
+    CHECK(saver.pause(std::vector<std::string>{}).tags.empty()); // an empty list does not mean every tag
     CHECK(row_of(saver, "a").state == "active");
     (void)saver.pause("a");
     CHECK_THROWS_AS((void)saver.resume({"a", "nobody"}), Misuse);
@@ -153,7 +154,7 @@ TEST_CASE_TEMPLATE("pointers find their tag", M, MEMSAVER_TEST_MACHINES) {
 TEST_CASE_TEMPLATE("pointers find their tag from its first byte to its last", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
-    std::vector<std::pair<std::string, unsigned char*>> blocks; // each all that its tag can have
+    std::vector<std::pair<std::string, unsigned char*>> blocks; // each uses all of its tag's capacity
     for (const char* tag : {"a", "b", "c"}) {
         void* const block = saver.arena(tag, Discard{}, {.capacity = 4_MiB}).allocate(4_MiB);
         blocks.emplace_back("tag \"" + std::string{tag} + '"', static_cast<unsigned char*>(block));
@@ -205,7 +206,7 @@ TEST_CASE_TEMPLATE("what cannot be given back is told with its tag", M, MEMSAVER
     saver.close();
 }
 
-// --- room ---
+// --- Out of memory ---
 
 TEST_CASE_TEMPLATE("resuming several tags without room for all changes nothing", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
@@ -336,7 +337,7 @@ TEST_CASE_TEMPLATE("trim gives back what nobody uses, of one tag or of all", M, 
     CHECK(all_are(machine.driver, paused, 1_MiB, 0));
 }
 
-// --- the end ---
+// --- Closing ---
 
 TEST_CASE_TEMPLATE("after close every use is Misuse", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
@@ -421,7 +422,7 @@ TEST_CASE_TEMPLATE("a saver can be moved", M, MEMSAVER_TEST_MACHINES) {
     CHECK(second.enabled());
 }
 
-// --- switched off ---
+// --- Disabled ---
 
 TEST_CASE_TEMPLATE("switched off: the same program on plain memory", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
@@ -444,7 +445,7 @@ TEST_CASE_TEMPLATE("switched off: the same program on plain memory", M, MEMSAVER
     CHECK(saver.bytes_to_resume("kv") == 0);
     CHECK_THROWS_AS(saver.invalidate("kv"), Misuse); // its policy keeps no bytes
     CHECK(hooks == 0);
-    CHECK_THROWS_AS((void)saver.pause("nobody"), Misuse); // misuse is misuse all the same
+    CHECK_THROWS_AS((void)saver.pause("nobody"), Misuse); // misuse is still detected
     CHECK_THROWS_AS((void)saver.arena("kv", Zero{}), Misuse);
     CHECK_THROWS_AS((void)saver.arena("kv").allocate(0), Misuse);
     CHECK(row_of(saver, "kv").state == "plain");
@@ -457,7 +458,7 @@ TEST_CASE_TEMPLATE("switched off: the same program on plain memory", M, MEMSAVER
     CHECK_THROWS_AS((void)saver.arena("kv"), Misuse);
 }
 
-// --- several devices: host machines, as many as wanted ---
+// --- Several devices: any number of host machines ---
 
 TEST_CASE("a tag on two devices pauses and resumes on both") {
     const Checked<HostMachine2G> first{0};
@@ -489,7 +490,7 @@ TEST_CASE("a tag on two devices pauses and resumes on both") {
     {
         const Ballast ballast{second.driver, 4_MiB};
         CHECK_THROWS_AS((void)saver.resume("weights"), OutOfMemory);
-        CHECK(first.driver.handle_bytes() == 0); // the other device's part is given back
+        CHECK(first.driver.handle_bytes() == 0); // the other device's part is released
         check_books(saver, first.driver);
     }
     report = saver.resume("weights");
@@ -508,7 +509,7 @@ TEST_CASE("several devices work at the same time") {
     MemorySaver saver{first.driver};
     (void)saver.arena("tag").allocate(2_MiB);
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
-    // Each device's unmap waits until the other's has been reached as well.
+    // Each device's unmap waits until the other's has been reached too.
     std::atomic<int> inside{0};
     const auto meet = [&](const CallRecord& made) {
         if (made.call != Call::unmap) return;
@@ -544,7 +545,7 @@ TEST_CASE("a saver of one device only waits for that one") {
     REQUIRE(host.close_stream(stream).ok());
 }
 
-// --- order and patience, by way of the saver ---
+// --- Order and timeouts, through the saver ---
 
 TEST_CASE("patience is for all tags together, and changes nothing when it ends") {
     const Checked<HostMachine2G> machine;

@@ -1,4 +1,4 @@
-// What exceptions and events say to those who have to find out what was wrong.
+// The messages of exceptions and events.
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
@@ -56,7 +56,7 @@ TEST_CASE("messages: preparing and invalidating what keeps nothing") {
                              text_of<Misuse>([&] { saver.invalidate("kv"); })}) {
         CHECK(contains(text, "tag \"kv\" has the policy \"discard\", which keeps no bytes"));
     }
-    saver.prepare(); // every tag that keeps any
+    saver.prepare(); // every tag that keeps bytes
     saver.invalidate(Tags::under("k"));
     TaggedArena<HostDriver, Zero> zero{HostDriver{64_MiB}, "z"};
     CHECK_THROWS_AS(zero.prepare(), Misuse);
@@ -149,7 +149,7 @@ TEST_CASE("messages: errors name the tag") {
     (void)saver.pause("w");
     const Buffer<char> b{saver.arena("b"), 40 << 20};
     CHECK(tag_of([&] { (void)saver.resume(); }) == "w");
-    MemorySaver other{HostDriver{64_MiB}}; // one whose bytes cannot be kept, among those whose can
+    MemorySaver other{HostDriver{64_MiB}}; // one tag whose bytes cannot be kept, among others
     const Buffer<char> kept{other.arena("kept", HostBackup{}), 100};
     const Buffer<char> lost{other.arena("lost", FileBackup{.directory = "/nowhere/at/all"}), 100};
     CHECK(tag_of([&] { (void)other.pause(); }) == "lost");
@@ -169,7 +169,7 @@ TEST_CASE("messages: errors name the tag that is unknown, or made wrongly") {
     (void)saver.arena("w", HostBackup{});
     (void)saver.arena("kv", Discard{});
     CHECK(tag_named([&] { (void)saver.pause("weigths"); }) == "weigths");
-    CHECK(tag_named([&] { (void)saver.resume({"w", "weigths"}); }) == "weigths"); // one of them, and it is this one
+    CHECK(tag_named([&] { (void)saver.resume({"w", "weigths"}); }) == "weigths"); // names the unknown one of the two
     CHECK(tag_named([&] { (void)saver.trim("x"); }) == "x");
     CHECK(tag_named([&] { saver.drop("x"); }) == "x");
     CHECK(tag_named([&] { (void)saver.bytes_to_resume("x"); }) == "x");
@@ -240,7 +240,7 @@ TEST_CASE("messages: NotIdle of one tag names it, of several none; and so does w
     const PauseOptions at_once{.timeout = std::chrono::nanoseconds{0}};
     CHECK(tag_named([&] { (void)saver.pause("a", at_once); }) == "a");
     CHECK(tag_named([&] { (void)saver.pause({}, at_once); }) == "nothing was thrown");
-    CHECK(tag_named([&] { (void)saver.pause(Tags::all(), at_once); }) == "a"); // the only one that has anything
+    CHECK(tag_named([&] { (void)saver.pause(Tags::all(), at_once); }) == "a"); // the only one that has memory
     const Buffer<char> b{saver.arena("b"), 100};
     CHECK(tag_named([&] { (void)saver.pause({"a", "b"}, at_once); }).empty());
     REQUIRE(driver.let_go(stream).ok());

@@ -1,5 +1,5 @@
-// What cannot be meant, as a whole: whatever a program does wrong is refused by an exception that says what, and the
-// saver is as it was. What belongs to one call is tested beside it; docs/reliability.md says where.
+// Misuse in general: every invalid call is refused by an exception that describes it, and the saver is unchanged.
+// Misuse of a specific call is tested next to that call; docs/reliability.md lists where.
 #include "memsaver/arena/arena_base.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -27,7 +27,7 @@ using namespace test;
 
 namespace {
 
-/// What a saver shows of itself.
+/// Returns the observable state of a saver.
 template <class Saver>
 std::vector<std::array<std::size_t, 6>> shown(Saver& saver) {
     std::vector<std::array<std::size_t, 6>> rows;
@@ -38,13 +38,13 @@ std::vector<std::array<std::size_t, 6>> shown(Saver& saver) {
     return rows;
 }
 
-/// Something that cannot be meant, and what its refusal says: call, tag, pointer and size, where there are any.
+/// An invalid call, and the parts of its message: call, tag, pointer and size, if applicable.
 struct Wrong {
     std::function<void()> act;
     std::vector<std::string> says;
 };
 
-/// `after()` is called after each.
+/// Calls `after()` after each.
 template <class After>
 void check_refused(const std::vector<Wrong>& wrongs, After&& after) {
     for (std::size_t i = 0; i < wrongs.size(); ++i) {
@@ -84,7 +84,7 @@ TEST_CASE_TEMPLATE("misuse changes nothing, whether memory is active or paused",
         write_pattern(machine.driver, block, 3_MiB, 1);
         write_pattern(machine.driver, small, 1000, 2);
         arena.deallocate(freed);
-        (void)saver.trim(); // else an allocation that finds no room does
+        (void)saver.trim(); // otherwise an allocation that runs out of memory does
         if (paused) (void)saver.pause();
 
         constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("misuse changes nothing, whether memory is active or paused",
             {[&] { (void)arena.allocate(huge); }, {tag, std::to_string(huge), "64.00 MiB"}},
             {[&] { (void)arena.allocate(huge - 255); }, {tag, std::to_string(huge - 255), "64.00 MiB"}},
             {[&] { (void)arena.allocate(64_MiB + 1); }, {tag, std::to_string(64_MiB + 1), "64.00 MiB"}},
-            {[&] { (void)arena.allocate(paused ? 65_MiB : 62_MiB); }, // what is paused does not count
+            {[&] { (void)arena.allocate(paused ? 65_MiB : 62_MiB); }, // paused memory does not count
              {tag, paused ? std::to_string(65_MiB) : "62.00 MiB", "64.00 MiB"}},
             {[&] { (void)arena.allocate(1, 3); }, {tag, "allocate(1 bytes)", "alignment of 3"}},
             {[&] { (void)saver.allocate(1); }, {"allocate(1 bytes)", "no region"}},
@@ -330,10 +330,11 @@ TEST_CASE_TEMPLATE("a tag's options are those that it was made with", M, MEMSAVE
             {[&] { (void)saver.region("tag", Discard{}, ArenaOptions{.reserve = 8_MiB}); }, {tag, "8.00 MiB"}},
         },
         [&] { CHECK(shown(saver) == before); });
-    CHECK(saver.arena("tag", Discard{}, {.capacity = 64_MiB, .reserve = 4_MiB, .margin = 2_MiB}) == arena); // as made
-    CHECK(saver.arena("tag", Discard{}, {.reserve = 4_MiB}) == arena); // some of it
-    CHECK(saver.arena("tag", Discard{}, ArenaOptions{}) == arena);     // nothing is asked for
-    CHECK(saver.arena("bare", Discard{}, {.margin = 1_MiB}) == bare);  // the saver's
+    // The original options, some of them, or none.
+    CHECK(saver.arena("tag", Discard{}, {.capacity = 64_MiB, .reserve = 4_MiB, .margin = 2_MiB}) == arena);
+    CHECK(saver.arena("tag", Discard{}, {.reserve = 4_MiB}) == arena);
+    CHECK(saver.arena("tag", Discard{}, ArenaOptions{}) == arena);
+    CHECK(saver.arena("bare", Discard{}, {.margin = 1_MiB}) == bare); // the saver's
 }
 
 TEST_CASE("a tag that cannot be made leaves no device behind") {
@@ -415,7 +416,7 @@ TEST_CASE_TEMPLATE("an event sink that throws stands in nobody's way", M, MEMSAV
     write_pattern(machine.driver, block, 3_MiB, 1);
     arena.deallocate(arena.allocate(20_MiB));
     (void)saver.trim();
-    for (const Call call : {Call::release, Call::unmap}) { // trouble that is told
+    for (const Call call : {Call::release, Call::unmap}) { // failures that are reported
         machine.driver.fail({.call = call});
         CHECK_THROWS_AS((void)saver.pause(), DriverError);
         machine.driver.heal();
@@ -440,7 +441,7 @@ TEST_CASE_TEMPLATE("a hook may pause another saver, and wait for a thread that p
     const Hook hook = saver.before_pause([&](PauseEvent&) {
         if (depth++ > 0) return;
         (void)other.pause();
-        CHECK_THROWS_AS((void)saver.pause("b"), Misuse); // here
+        CHECK_THROWS_AS((void)saver.pause("b"), Misuse); // in this thread
         std::thread{[&] { (void)saver.pause("b"); }}.join();
         saver.prepare("a");
         saver.invalidate("a");

@@ -1,4 +1,4 @@
-// Plain memory: outside of regions, and everywhere when a saver is switched off.
+// Plain memory: outside regions, and everywhere in a disabled saver.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 

@@ -1,4 +1,4 @@
-// Pressure: so much of the device stays free, looked at whenever memory is taken of it.
+// Pressure: an amount of free device memory that is maintained at every allocation.
 #include "backup/backup_support.hpp"
 #include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
@@ -28,7 +28,7 @@ using Saver = MemorySaver<D>;
 
 constexpr std::size_t unit = 256_KiB;
 
-/// A machine of 256 units, 96 of which are to stay free; and a tag of 80 that nobody uses.
+/// A machine of 256 units, 96 of which must stay free, and a tag of 80 that is not in use.
 struct World {
     static constexpr std::size_t pressure = 96 * unit;
 
@@ -120,7 +120,7 @@ TEST_CASE("pressure: what is unused goes first, then elastic memory, then idle t
     CHECK(world.state("idle") == "paused");
     CHECK(world.free_bytes() > 96 * unit);
     const std::size_t before = asked;
-    range.commit(0, 64 * unit); // its owner is not asked for what it takes itself
+    range.commit(0, 64 * unit); // its owner is not called for its own allocation
     CHECK(asked == before);
     CHECK(range.committed_bytes() == 64 * unit);
 }
@@ -203,7 +203,7 @@ TEST_CASE("pressure: what is in use, or not evictable, stays, and the call succe
     const Buffer<char> kept{world.saver.arena("kept"), 120 * unit};
     CHECK(world.free_bytes() == 56 * unit);
     CHECK(world.state("idle") == "active");
-    const Buffer<char> more{world.saver.arena("kept"), 56 * unit}; // refuses nothing
+    const Buffer<char> more{world.saver.arena("kept"), 56 * unit}; // pressure refuses nothing
     CHECK(world.free_bytes() == 0);
     CHECK(world.told.of(EventKind::ignored).empty());
 }
@@ -324,7 +324,7 @@ TEST_CASE("pressure: what owners release and the device has not passed yet is no
     cache.commit(0, 40_MiB);
     Elastic other = saver.arena("other").elastic(64_MiB, {.granularity = 2_MiB});
     for (std::size_t i = 0; i < 12; ++i) other.commit(i * 2_MiB, 2_MiB);
-    CHECK(cache.committed_bytes() == 24_MiB); // of 64, 24 for the other one and 16 to spare
+    CHECK(cache.committed_bytes() == 24_MiB); // of 64: 24 for the other one and 16 kept free
     (void)saver.trim();
     DeviceMemory memory;
     REQUIRE(driver.memory(memory).ok());
@@ -361,7 +361,7 @@ TEST_CASE("pressure: more than there is has all go that may") {
     {
         Saver saver{driver, {.pressure = 100_GiB}};
         const Buffer<char> a{saver.arena("a", Discard{}, {.evictable = true}), 16 * unit};
-        CHECK(row_of(saver, "a").state == "active"); // took it
+        CHECK(row_of(saver, "a").state == "active"); // allocated it
         const Buffer<char> b{saver.arena("b", Discard{}, {.evictable = true}), 16 * unit};
         CHECK(row_of(saver, "a").state == "paused");
         CHECK(row_of(saver, "b").state == "active");

@@ -1,4 +1,4 @@
-// The programs of the design run.
+// Runs the design's programs.
 #include "support/machines.hpp"
 #include "support/programs.hpp"
 

@@ -1,4 +1,4 @@
-// Reclaims: so much back to the device, from what is unused and then from idle tags.
+// Reclaims: release a given amount to the device, from unused memory and then from idle tags.
 #include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
@@ -54,7 +54,7 @@ TEST_CASE_TEMPLATE("reclaim: what is unused first, then idle tags, and it says w
 
     const Reclaimed second = saver.reclaim(4_MiB);
     CHECK(second.evicted_bytes == 8_MiB);
-    CHECK(row_of(saver, "b").state == "paused"); // used longer ago
+    CHECK(row_of(saver, "b").state == "paused"); // used less recently
     CHECK(row_of(saver, "a").state == "active");
     CHECK(second.report.released_bytes == 8_MiB);
     CHECK(second.report.saved_bytes == 8_MiB);
@@ -162,7 +162,7 @@ TEST_CASE("reclaim: on_no_room makes room with it") {
                       return saver->reclaim(need.bytes).bytes() != 0;
                   }});
     std::vector<Buffer<char>> models;
-    for (const char* name : {"a", "b", "c", "d", "e"}) { // of which three have room
+    for (const char* name : {"a", "b", "c", "d", "e"}) { // three of them fit
         models.emplace_back(saver->arena(name, HostBackup{.threads = 1}, ArenaOptions{.evictable = true}), 12_MiB);
         const Use use = saver->use(name);
     }
@@ -207,7 +207,7 @@ TEST_CASE("reclaim: what hooks give back after a pause counts, their time does n
     CHECK(got.report.tags.size() == 2);
     CHECK(got.report.released_bytes == 16_MiB);
     CHECK(got.report.elapsed < slept);
-    CHECK(row_of(saver, "b").state == "active"); // enough
+    CHECK(row_of(saver, "b").state == "active"); // enough was released
 }
 
 TEST_CASE("reclaim: a device whose last tag has been dropped is none of the saver's") {

@@ -1,4 +1,4 @@
-// Regions: which tag a thread's allocations go to.
+// Regions: which tag a thread's allocations belong to.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -27,7 +27,7 @@ TEST_CASE_TEMPLATE("an inner region overrides the outer one, and gives it back",
     {
         const auto inner = saver.region("inner");
         (void)saver.allocate(2_MiB);
-        (void)outer.allocate(4_MiB); // by name, whatever is innermost
+        (void)outer.allocate(4_MiB); // by name, whatever region is innermost
         {
             const auto again = saver.region("outer");
             (void)saver.allocate(8_MiB);
@@ -88,7 +88,7 @@ TEST_CASE_TEMPLATE("a region is its thread's", M, MEMSAVER_TEST_MACHINES) {
         }
         const auto there = saver.region("there");
         (void)saver.allocate(2_MiB);
-        (void)region.allocate(4_MiB); // an object that names its tag serves any thread
+        (void)region.allocate(4_MiB); // an object that names its tag works in any thread
     }}.join();
     (void)saver.allocate(1_MiB);
     CHECK(refused);
@@ -108,7 +108,7 @@ TEST_CASE_TEMPLATE("many threads in regions of their own at once", M, MEMSAVER_T
             for (int i = 0; i < 500; ++i) {
                 try {
                     const auto region = saver.region(mine.tag());
-                    mine.deallocate(saver.allocate(1000), already_idle); // throws if it is of another tag
+                    mine.deallocate(saver.allocate(1000), already_idle); // throws if the block belongs to another tag
                 } catch (const Error&) {
                     ++wrong;
                 }
@@ -116,7 +116,7 @@ TEST_CASE_TEMPLATE("many threads in regions of their own at once", M, MEMSAVER_T
             try {
                 (void)saver.allocate(1000);
                 ++wrong;
-            } catch (const Misuse&) { // outside of any region
+            } catch (const Misuse&) { // outside any region
             }
         });
     }

@@ -1,4 +1,4 @@
-// Registered memory: what a pause refuses, what it deregisters and registers again, and what is left after failures.
+// Registered memory: what a pause refuses, what it deregisters and registers again, and the state after failures.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -26,10 +26,10 @@ using namespace test;
 
 namespace {
 
-/// A network card, of sorts: notes what it is told.
+/// A mock network card that records its calls.
 struct Card {
     std::vector<std::string> calls;
-    std::string fails; ///< the next call of this text throws
+    std::string fails; ///< the next call with this text throws
 
     void call(const std::string& text) {
         calls.push_back(text);
@@ -73,7 +73,7 @@ TEST_CASE_TEMPLATE("registrations: a pause of registered memory is refused, by n
         CHECK(machine.driver.handle_bytes() == 4_MiB);
     }
     CHECK_THROWS_AS(saver.exchange("net", "other"), Misuse);
-    saver.pause("other"); // is nobody's
+    saver.pause("other"); // has no registrations
     CHECK(machine.driver.handle_bytes() == 2_MiB);
     {
         const Registration second = nets.add(mine.data(), 256, {.who = "ucx"});
@@ -109,7 +109,7 @@ TEST_CASE_TEMPLATE("registrations: renewed in order, with the memory in place ea
         CHECK(card.taken() == Calls{"barrier", "-b", "-a", "-comm"});
         CHECK_FALSE(first.registered());
         CHECK(elsewhere.registered());
-        saver.pause("net"); // again: nothing is there to deregister
+        saver.pause("net"); // again: nothing to deregister
         CHECK(card.taken().empty());
         saver.resume("net");
         CHECK(card.taken() == Calls{"+comm", "+a", "+b"});
@@ -117,16 +117,16 @@ TEST_CASE_TEMPLATE("registrations: renewed in order, with the memory in place ea
     }
     saver.pause("net");
     (void)card.taken();
-    second.end(); // while it is away: nothing to tell
+    second.end(); // while paused: no call
     CHECK(card.taken().empty());
     saver.resume("net");
     CHECK(card.taken() == Calls{"+comm", "+a"});
     all.end();
     Registration& same = first;
-    first = std::move(same); // stays
+    first = std::move(same); // keeps its value
     CHECK(card.taken().empty());
     CHECK(first.registered());
-    first = Registration{}; // moved over: it ends
+    first = Registration{}; // replaced by assignment: it ends
     CHECK(card.taken() == Calls{"-a"});
 }
 
@@ -192,15 +192,15 @@ TEST_CASE_TEMPLATE("registrations: what cannot be registered again is told, and 
     saver.pause();
     (void)card.taken();
     machine.driver.fail({.call = Call::create});
-    CHECK_THROWS_AS(saver.resume(), Error); // no memory, and nobody asked
+    CHECK_THROWS_AS(saver.resume(), Error); // no memory, and no call
     machine.driver.heal();
     CHECK(card.taken().empty());
-    nets.renew(); // nothing is here to be registered
+    nets.renew(); // nothing is resident
     CHECK(card.taken().empty());
     card.fails = "+a";
     CHECK_THROWS_WITH_AS(saver.resume(), "no +a", std::runtime_error);
     CHECK(card.taken() == Calls{"+a", "+b"});
-    CHECK(has_pattern(machine.driver, a.data(), a.size(), 9)); // the resume stands
+    CHECK(has_pattern(machine.driver, a.data(), a.size(), 9)); // the resume remains in effect
     CHECK_FALSE(first.registered());
     CHECK(second.registered());
     nets.renew();
@@ -231,7 +231,7 @@ TEST_CASE_TEMPLATE("registrations: exchange, eviction and a streamed resume ask 
     }
     CHECK(card.taken() == Calls{"+a", "+comm"});
     Registration refusing = nets.add(a.data(), 256, {.who = "peer"});
-    CHECK(saver.reclaim(2_MiB).evicted_bytes == 0); // passed by, and as it was
+    CHECK(saver.reclaim(2_MiB).evicted_bytes == 0); // skipped and unchanged
     CHECK(first.registered());
     CHECK(card.taken().empty());
 }
@@ -407,7 +407,7 @@ TEST_CASE("registrations: what cannot be meant") {
     saver.pause(); // it was not registered
     CHECK(contains(text_of<Misuse>([&] { (void)nets.add(a.data(), 256, card.of("x")); }), "resume it first"));
     saver.resume();
-    const Hook late = saver.before_pause([&](PauseEvent&) { // once the registrations have been asked
+    const Hook late = saver.before_pause([&](PauseEvent&) { // runs after the registrations
         CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("x")), Misuse);
     });
     saver.pause();
@@ -442,7 +442,7 @@ TEST_CASE("registrations: functions may add and end registrations; what fails at
         card.fails = "-z";
     }
     CHECK(told == Calls{"no -z"});
-    saver.pause(); // it is forgotten
+    saver.pause(); // it has been removed
     saver.resume();
 }
 
@@ -486,7 +486,7 @@ TEST_CASE("registrations: threads that add, end, pause and resume") {
     MemorySaver saver{machine.driver};
     Registrations nets{saver};
     const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
-    int registered = 0; // under the registrations' lock
+    int registered = 0; // guarded by the registrations' lock
     std::vector<std::thread> threads;
     for (int t = 0; t < 3; ++t) {
         threads.emplace_back([&] {
@@ -497,7 +497,7 @@ TEST_CASE("registrations: threads that add, end, pause and resume") {
                                                  .on_pause = OnPause::renew,
                                                  .on_register = [&] { registered += 1; },
                                                  .on_deregister = [&] { registered -= 1; }});
-                } catch (const Misuse&) { // it is away
+                } catch (const Misuse&) { // it is paused
                 }
             }
         });

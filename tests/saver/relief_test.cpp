@@ -1,4 +1,4 @@
-// A saver gives back what none of its tags uses before it says that there is no room.
+// A saver releases memory that none of its tags uses before it throws OutOfMemory.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/turnstile.hpp"
@@ -43,7 +43,7 @@ TEST_CASE_TEMPLATE("relief: a reserve that fits nowhere leaves no tag behind", M
     CHECK(saver.arena("reserved", Discard{}, options).usage().mapped_bytes == 300_MiB);
     CHECK(other.usage().mapped_bytes == 0);
     (void)saver.pause("reserved");
-    CHECK(saver.arena("reserved").usage().mapped_bytes == 0); // it was there once
+    CHECK(saver.arena("reserved").usage().mapped_bytes == 0); // it was mapped before
 }
 
 TEST_CASE("relief: while one thread takes a reserve, others find and make tags") {
@@ -55,7 +55,7 @@ TEST_CASE("relief: while one thread takes a reserve, others find and make tags")
     CHECK(saver.arena("known") == known);
     saver.deallocate(saver.arena("new").allocate(1_MiB));
     (void)saver.pause("new");
-    CHECK(saver.usage().size() == 2); // the reserved one is seen once it has what it reserves
+    CHECK(saver.usage().size() == 2); // the reserved one appears once its reserve is allocated
     stuck.go_on();
     CHECK(row_of(saver, "reserved").mapped_bytes == 30_MiB);
 }

@@ -1,5 +1,5 @@
-// OutOfMemory only when memory that lives is in the way: freed blocks of any tag, unused pages and what the program
-// gives are taken first, and the device is waited for once if that is what they need.
+// OutOfMemory is thrown only if live memory is in the way: before that, freed blocks of any tag, unused pages and
+// memory freed by the program's callback are used, and the device is waited for once if they need it.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -25,7 +25,7 @@ constexpr std::size_t all = 64_MiB;
 constexpr std::size_t most = 40_MiB; // more than half, so that two do not fit
 
 /// A machine of 64 MiB on which 40 MiB in blocks of `each` bytes have been allocated in a tag and freed without a
-/// stream: the device is idle, but nobody knows it yet.
+/// stream: the device is idle, but the arena has not observed it yet.
 template <class Test>
 void after_frees(std::size_t each, Test&& test) {
     HostDriver driver{all};
@@ -94,7 +94,7 @@ TEST_CASE("room: what one saver freed serves another, and capacity that nothing 
         arena.deallocate(arena.allocate(most), already_idle);
         { const Buffer<char> freed{arena, most}; }
         CHECK(one.owns(arena.allocate(56_MiB)));
-        CHECK_THROWS_AS((void)arena.allocate(1), Misuse); // beyond its capacity
+        CHECK_THROWS_AS((void)arena.allocate(1), Misuse); // exceeds its capacity
         one.drop("a");
         { const Buffer<char> freed{two.arena("b"), most}; }
         (void)two.trim();
@@ -106,7 +106,7 @@ TEST_CASE("room: what one saver freed serves another, and capacity that nothing 
     CHECK(saver.arena("t", Discard{}, ArenaOptions{.reserve = 32_MiB}).usage().mapped_bytes == 32_MiB);
 }
 
-/// Who has freed memory that another one wants, both on one machine.
+/// The freed memory and the allocation that needs it belong to different owners on one machine.
 TEST_CASE("room: savers and arenas on one machine give each other what nobody uses") {
     HostDriver driver{all};
     MemorySaver one{driver};
@@ -125,7 +125,7 @@ TEST_CASE("room: savers and arenas on one machine give each other what nobody us
         (void)alone.pause();
         { const Buffer<char> freed{two.arena("b"), most}; }
         CHECK(alone.resume().mapped_bytes == most);
-        CHECK_THROWS_AS((void)one.arena("a").allocate(most), OutOfMemory); // it lives
+        CHECK_THROWS_AS((void)one.arena("a").allocate(most), OutOfMemory); // the memory is live
         CHECK_THROWS_AS((void)two.arena("b").allocate(most), OutOfMemory);
         alone.deallocate(block, already_idle);
     }
@@ -145,7 +145,7 @@ TEST_CASE("room: savers that want each other's, all at once, from many threads")
             try {
                 Buffer<char> block{arena, 12_MiB};
                 rounds += 1;
-            } catch (const OutOfMemory&) { // the others had it in hand
+            } catch (const OutOfMemory&) { // another thread was using it
             }
             if (i % 10 == 9) (void)saver.pause();
             if (i % 10 == 9) (void)saver.resume();
@@ -160,7 +160,7 @@ TEST_CASE("room: savers that want each other's, all at once, from many threads")
     CHECK(saver.owns(saver.arena("all").allocate(all)));
 }
 
-/// What a tag has freed is in hand while it is resumed: who wants it waits for the end of that, in every way.
+/// A resume holds freed memory of its tag while it runs: other allocations wait until it ends, in every way.
 TEST_CASE("room: what another thread's operation has in hand is waited for") {
     for (const char* way : {"another tag", "another saver", "the same tag", "alone", "a resume", "a workspace"}) {
         CAPTURE(way);
@@ -266,7 +266,7 @@ TEST_CASE("room: streams that wait for words and waits for the whole device keep
         waits = true;
     }};
     std::this_thread::sleep_for(20ms);
-    CHECK(!waits); // else the device's work would not end before a word is set that nobody can set meanwhile
+    CHECK(!waits); // otherwise the device's work would depend on a word that cannot be set during the wait
     alone.reset();
     words.join();
     CHECK(neighbours.words_waiting());
@@ -306,7 +306,7 @@ TEST_CASE("room: the program is asked, without a lock, for as long as it says ye
     std::optional<MemorySaver<>> saver;
     const auto make_room = [&](const NoRoom& need) {
         asked.push_back(need);
-        CHECK_THROWS_AS((void)saver->arena("meanwhile").allocate(2 * all), OutOfMemory); // not asked again inside
+        CHECK_THROWS_AS((void)saver->arena("meanwhile").allocate(2 * all), OutOfMemory); // not called recursively
         if (cache.empty()) return false;
         cache.pop_back();
         (void)saver->pause("idle"); // may pause
@@ -324,7 +324,7 @@ TEST_CASE("room: the program is asked, without a lock, for as long as it says ye
     CHECK(asked[0].free_bytes < 56_MiB);
     CHECK(asked[0].missing_bytes == 56_MiB - asked[0].free_bytes);
     CHECK(cache.empty());
-    CHECK_THROWS_AS((void)saver->arena("wanted").allocate(all), OutOfMemory); // it says no in the end
+    CHECK_THROWS_AS((void)saver->arena("wanted").allocate(all), OutOfMemory); // finally returns false
     CHECK(asked.size() == 3);
 }
 
@@ -335,7 +335,7 @@ TEST_CASE("room: what is missing counts the margin, the saver's or the tag's own
                                             return false;
                                         }}};
     const Buffer<char> held{saver.arena("held"), all - 16_MiB};
-    CHECK_THROWS_AS((void)saver.arena("tag").allocate(14_MiB), OutOfMemory); // 12 are to be had
+    CHECK_THROWS_AS((void)saver.arena("tag").allocate(14_MiB), OutOfMemory); // 12 MiB are obtainable
     CHECK(missing == 2_MiB);
     CHECK_THROWS_AS((void)saver.arena("own", Discard{}, ArenaOptions{.margin = 10_MiB}).allocate(8_MiB), OutOfMemory);
     CHECK(missing == 2_MiB);
@@ -367,7 +367,7 @@ TEST_CASE("room: where several tags come none is named, and the owners of none o
     CHECK(asked == 0);
     saver.set_margin(20_MiB);
     named.clear();
-    CHECK_THROWS_AS(saver.resume({"here", "kv"}), OutOfMemory); // the one that comes
+    CHECK_THROWS_AS(saver.resume({"here", "kv"}), OutOfMemory); // names the one being resumed
     CHECK_THROWS_AS((void)saver.use({"here", "kv"}), OutOfMemory);
     CHECK(named == std::vector<std::string>{"kv", "kv"});
     CHECK(asked == 0);
@@ -388,7 +388,7 @@ TEST_CASE("room: a resume asks the program with no turn held, and waits for othe
     saver = MemorySaver{HostDriver{all}, {.on_no_room = [&](const NoRoom& need) {
                             CHECK(need.bytes == most);
                             if (!std::exchange(ask, false)) return false;
-                            (void)saver->pause({"a", "b"}); // b is the one that is being resumed
+                            (void)saver->pause({"a", "b"}); // b is being resumed
                             return true;
                         }}};
     const Buffer<char> b{saver->arena("b"), most};

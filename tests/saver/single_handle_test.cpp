@@ -1,4 +1,4 @@
-// Blocks that lie behind one handle each: whatever is allocated, freed, paused, exchanged and grown.
+// Blocks behind single handles: allocated, freed, paused, exchanged and grown.
 #include "support/bytes.hpp"
 #include "support/handles.hpp"
 #include "support/machines.hpp"
@@ -19,7 +19,7 @@ namespace {
 
 const ArenaOptions one_handle{.single_handle = true};
 
-/// A machine, and which handles it has mapped.
+/// A machine that records its mapped handles.
 template <class M>
 struct Watched : Checked<M> {
     Handles<typename M::Driver> live{this->driver};
@@ -63,7 +63,7 @@ TEST_CASE_TEMPLATE("single handle: every block, whatever comes and goes beside i
         }
         saver.pause("net");
         CHECK(machine.driver.handle_bytes() == 0);
-        const std::size_t gone = random() % blocks.size(); // freed while it is away
+        const std::size_t gone = random() % blocks.size(); // freed while paused
         saver.deallocate(blocks[gone].data);
         blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(gone));
         saver.resume("net");
@@ -106,7 +106,7 @@ TEST_CASE("single handle: a block larger than other arenas' extents, and a reser
     CHECK(machine.behind_one(large, 1_GiB + 4_MiB));
     saver.pause("net");
     saver.resume("net");
-    CHECK(machine.handles() == 1); // the reserve was nobody's
+    CHECK(machine.handles() == 1); // the reserve had no blocks
     CHECK(machine.behind_one(large, 1_GiB + 4_MiB));
     CHECK_THROWS_AS((void)arena.allocate(1_GiB + 4_MiB), OutOfMemory);
     saver.deallocate(large);
@@ -161,12 +161,12 @@ TEST_CASE_TEMPLATE("single handle: steps of an elastic range are one each, and b
         CHECK(has_pattern(machine.driver, step_of(kv, 0), 8_MiB, 0));
         CHECK(has_pattern(machine.driver, step_of(kv, 2), 8_MiB, 2));
     }
-    void* const block = arena.allocate(20_MiB); // the range's own handles would do, joined
+    void* const block = arena.allocate(20_MiB); // the range's own handles would suffice if joined
     CHECK(machine.behind_one(block, 20_MiB));
     saver.pause("kv");
     saver.resume("kv");
     CHECK(machine.behind_one(block, 20_MiB));
-    CHECK(machine.driver.handle_bytes() == 20_MiB); // and nothing is left of it
+    CHECK(machine.driver.handle_bytes() == 20_MiB); // and the range's handles are released
     saver.deallocate(block);
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("single handle: a tag that exists without it is not one with it") {
     (void)saver.arena("plain");
     CHECK_THROWS_AS((void)saver.arena("plain", one_handle), Misuse);
     (void)saver.arena("net", one_handle);
-    (void)saver.arena("net"); // as it is
+    (void)saver.arena("net"); // with its existing options
 }
 
 TEST_CASE("single handle: growth that fails at any call leaves nothing, and the next one is one handle again") {

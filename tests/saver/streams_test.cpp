@@ -1,4 +1,4 @@
-// What a program that runs ahead of its device allocates and frees with a stream: bounded queries, events and memory.
+// A program that runs ahead of its device allocates and frees with a stream: queries, events and memory are bounded.
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
@@ -103,7 +103,7 @@ TEST_CASE("streams: a graph's block is not one that eager work of the captured s
             REQUIRE(driver.fill(address_of(recorded), 2, 1_MiB, stream).ok());
         });
         CHECK(recorded != eager);
-        graph.launch(other); // may run before what the other stream was given
+        graph.launch(other); // may run before the other stream's work
         REQUIRE(driver.let_go(stream).ok());
         REQUIRE(driver.drain().ok());
         CHECK(all_are(driver, recorded, 1_MiB, 2));
@@ -112,7 +112,7 @@ TEST_CASE("streams: a graph's block is not one that eager work of the captured s
     CHECK(driver.close_stream(stream).ok());
 }
 
-/// CUDA's per-thread default stream: one handle, and in each thread a stream of its own.
+/// CUDA's per-thread default stream: one handle that is a different stream in each thread.
 struct PerThread : HostDriver {
     using HostDriver::HostDriver;
     static StreamRef of_this_thread(StreamRef stream) { return stream.per_thread() ? mine : stream; }
@@ -160,7 +160,7 @@ TEST_CASE("streams: what one thread freed with its default stream is not another
     CHECK(driver.close_stream(first).ok());
 }
 
-/// Answers as cuStreamIsCapturing does of the default stream while a stream that waits for it is captured.
+/// Behaves like cuStreamIsCapturing for the default stream while a stream that waits for it is being captured.
 struct Implicit : HostDriver {
     using HostDriver::HostDriver;
     Status capturing(StreamRef stream, bool& yes) const noexcept {
@@ -175,7 +175,7 @@ TEST_CASE("streams: what is freed with the default stream while others capture c
     const Implicit driver{1_GiB};
     MemorySaver saver{driver};
     const Arena arena = saver.arena("a", ArenaOptions{.capacity = 256_MiB});
-    for (int i = 0; i < 20; ++i) { // more than the capacity, all in all
+    for (int i = 0; i < 20; ++i) { // more than the capacity in total
         void* const block = arena.allocate(32_MiB);
         *driver.implicit = true;
         arena.deallocate(block, StreamRef{});

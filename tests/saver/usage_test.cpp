@@ -1,4 +1,4 @@
-// Usage: rows that add up, and how they and reports are printed.
+// Usage: rows that add up, and the formatting of usage and reports.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 
@@ -58,7 +58,7 @@ TEST_CASE_TEMPLATE("the device's figure and what it cannot explain", M, MEMSAVER
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag").allocate(64_MiB);
-    const Ballast other{machine.driver, machine.free_bytes() - 128_MiB}; // somebody else's
+    const Ballast other{machine.driver, machine.free_bytes() - 128_MiB}; // another owner's
     const Usage usage = saver.usage();
     REQUIRE(usage.devices().size() == 1);
     const DeviceUsage& device = usage.devices()[0];
@@ -146,7 +146,7 @@ TEST_CASE("pauses are counted where memory went away, resumes where it came") {
     machine.driver.fail({.call = Call::release});
     CHECK_THROWS_AS((void)saver.pause("tag"), DriverError);
     CHECK(arena.usage().pauses == 1);
-    (void)saver.pause("tag"); // gives back what was held
+    (void)saver.pause("tag"); // releases what was held
     CHECK(arena.usage().pauses == 1);
     CHECK(arena.usage().released_total_bytes >= 8_MiB);
     (void)saver.resume("tag");
@@ -154,7 +154,7 @@ TEST_CASE("pauses are counted where memory went away, resumes where it came") {
     machine.driver.fail({.call = Call::release});
     CHECK_THROWS_AS((void)saver.pause("tag"), DriverError);
     arena.deallocate(block);
-    (void)saver.resume("tag"); // nothing to bring: gives back what was held
+    (void)saver.resume("tag"); // nothing to restore: releases what was held
     CHECK(arena.usage().pauses == 2);
     CHECK(arena.usage().resumes == 1);
 }

@@ -1,4 +1,4 @@
-// Uses: what is away comes, what nobody uses goes, what is in use stays.
+// Uses: paused tags are resumed, idle tags are evicted, tags in use stay resident.
 #include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
@@ -37,7 +37,7 @@ constexpr std::size_t each = 12_MiB;
 static_assert(std::is_nothrow_move_constructible_v<Use> && std::is_nothrow_move_assignable_v<Use>);
 static_assert(std::is_nothrow_default_constructible_v<Use> && !std::is_copy_constructible_v<Use>);
 
-/// A machine in which three tags of 12 MiB have room, and some that keep their bytes, all paused.
+/// A machine with memory for three tags of 12 MiB, and several tags that keep their bytes, all paused.
 class World {
 public:
     explicit World(const std::vector<std::string>& names, SaverOptions options = {}, HostDriverOptions machine = {})
@@ -71,7 +71,7 @@ public:
     std::map<std::string, std::uint64_t> seeds;
 };
 
-/// Something done beside the test, which goes on once that waits for the device.
+/// Runs a function on another thread; construction returns once it waits for the device.
 class WaitingBeside {
 public:
     template <class Act>
@@ -104,7 +104,7 @@ TEST_CASE("use: what is away comes, and room is made by what was used longest ag
         CHECK(world.whole(name));
     }
     CHECK(world.states({"a", "b", "c", "d"}) == "1110");
-    { const Use again = saver.use("a"); } // b is now the oldest
+    { const Use again = saver.use("a"); } // b is now the least recently used
     {
         const Use use = saver.use("d");
         CHECK(world.whole("d"));
@@ -206,7 +206,7 @@ TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who hold
         }
     };
     refused({"b", "c", "d"});                            // by the thread that holds the other one
-    Doing other{[&] { refused({"a", "b", "c", "d"}); }}; // and by one that holds none: no end of a use would help
+    Doing other{[&] { refused({"a", "b", "c", "d"}); }}; // and by one that holds none: the end of a use would not help
     other.join();
     CHECK(world.states({"a", "b", "c", "d"}) == "1000");
     CHECK(row_of(saver, "b").users == 0);
@@ -343,7 +343,7 @@ TEST_CASE("use: a pause of what is in use waits, or is NotIdle; by the holder it
     CHECK(world.whole("a"));
     {
         Doing pausing{[&] { (void)saver.pause("a"); }};
-        Doing fresh{[&] { // waits for the pause, which it may not pass
+        Doing fresh{[&] { // waits for the pause, which it must not pass
             while (row_of(saver, "a").state == "active" && !pausing.over()) std::this_thread::yield();
             const Use use = saver.use("a");
             CHECK(world.whole("a"));
@@ -404,7 +404,7 @@ TEST_CASE_TEMPLATE("use: until a stream or an event has passed", Machine, HostMa
         Use use = saver.use("a");
         use.until(event);
         use.release();
-        use.release(); // quiet
+        use.release(); // a no-op
         CHECK(!use);
         CHECK_THROWS_AS(use.until(event), Misuse);
         CHECK_THROWS_AS(saver.use("a").until(EventRef{}), Misuse);
@@ -417,7 +417,7 @@ TEST_CASE_TEMPLATE("use: until a stream or an event has passed", Machine, HostMa
 TEST_CASE("use: an eviction waits for the marks of the uses, and not for the device") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
-    HeldStream busy{world.driver.inner()}; // never mentioned: nobody waits for it
+    HeldStream busy{world.driver.inner()}; // never named: nothing waits for it
     HeldStream stream{world.driver.inner()};
     {
         Use use = saver.use({"a", "b", "c"});
@@ -449,7 +449,7 @@ TEST_CASE("use: a resume that drops what was kept loses nothing of a tag that is
         saver.pause("away");
         cache.commit(0, 8_MiB);
         std::optional<HeldStream> stream{std::in_place, driver.inner()};
-        cache.release(4_MiB, 4_MiB, after(stream->get())); // these pages are the only reason to look at the tag
+        cache.release(4_MiB, 4_MiB, after(stream->get())); // these pages are the only reason to check the tag
         stream->let_go();
         REQUIRE(driver.drain().ok());
         if (async) {
@@ -469,7 +469,7 @@ TEST_CASE("use: lost bytes are told until a use that was told has ended") {
     {
         const Use use = saver.use({"kept", "dropped"});
         CHECK(use.lost() == std::vector<std::string>{"dropped"});
-        CHECK(saver.use("dropped").lost().size() == 1); // beside it: not filled yet
+        CHECK(saver.use("dropped").lost().size() == 1); // a concurrent use: not filled yet
     }
     CHECK(saver.use("dropped").lost().empty());
     (void)saver.pause("kept", {.bytes = Discard{}});
@@ -534,7 +534,7 @@ TEST_CASE("use: on_no_room may use, reclaim and pause") {
     std::optional<Buffer<char>> kept;
     std::optional<MemorySaver<D>>* saver = nullptr;
     World world{{"a", "b"}, SaverOptions{.on_no_room = [&](const NoRoom&) {
-                    CHECK_THROWS_AS((void)(*saver)->use("b"), OutOfMemory); // which has no room either
+                    CHECK_THROWS_AS((void)(*saver)->use("b"), OutOfMemory); // does not fit either
                     CHECK((*saver)->reclaim(1).bytes() == 0);
                     return (*saver)->pause("kept").released_bytes != 0;
                 }}};
@@ -582,7 +582,7 @@ TEST_CASE("use: a tag on two devices goes from both for the one that lacks room"
         const Buffer<char> there{saver.arena("both", kept, second), 24_MiB};
         const Buffer<char> only{saver.arena("first", kept), 20_MiB};
         { const Use use = saver.use({"both", "first"}); }
-        { const Use use = saver.use("both"); } // "first" is older, but its going would not help
+        { const Use use = saver.use("both"); } // "first" is less recently used, but evicting it would not help
         (void)saver.pause("both");
         const Buffer<char> wanted{saver.arena("second", kept, second), 20_MiB};
         (void)saver.pause("second");

@@ -1,4 +1,4 @@
-// Bytes of paused memory changed where they are kept.
+// Changing the backup of paused memory.
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
@@ -27,7 +27,7 @@ using Bytes = std::vector<unsigned char>;
 TEST_CASE_TEMPLATE("write_backup: a resume brings the new bytes, and the others", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
-    constexpr std::size_t size = 9'000'000; // over several extents, cells and units
+    constexpr std::size_t size = 9'000'000; // spans several extents, cells and units
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
         const Arena arena = saver.arena(keeper.name, keeper.policy);
@@ -51,7 +51,7 @@ TEST_CASE_TEMPLATE("write_backup: a resume brings the new bytes, and the others"
             CHECK(read_bytes(machine.driver, block.data(), size) == is);
             CHECK(read_bytes(machine.driver, small.data(), 5000) == pattern(5000, 2));
         }
-        saver.pause(keeper.name); // of bytes that count as saved, where they are saved once
+        saver.pause(keeper.name); // marks bytes as saved, for policies that save once
         saver.resume(keeper.name);
         CHECK(read_bytes(machine.driver, block.data(), size) == is);
         const Bytes all = pattern(size, 77);
@@ -142,12 +142,12 @@ TEST_CASE_TEMPLATE("write_backup: what lies behind a block is not the block's, w
         CHECK_THROWS_AS(saver.write_backup(end - 1, other.data(), 2), Misuse);
         CHECK_THROWS_AS((void)saver.resume_async("tag", {.first = {{block, bytes + 1}}}), Misuse);
     };
-    const std::size_t odd = 1_MiB + 256; // what a lease has more than that is nobody's
+    const std::size_t odd = 1_MiB + 256; // a lease's remaining bytes belong to no block
     void* const first = arena.allocate(odd);
     const Buffer<unsigned char> next{arena, odd};
     write_pattern(machine.driver, next.data(), odd, 1);
     arena.deallocate(arena.allocate(60'000, stream), stream);
-    void* const again = arena.allocate(49'920, stream); // may be in a larger one's place
+    void* const again = arena.allocate(49'920, stream); // may reuse the place of a larger one
     saver.pause("tag");
     refuses(first, odd);
     refuses(again, 49'920);
@@ -176,13 +176,13 @@ TEST_CASE("backup_view and write_backup: what several pauses have kept is not sh
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
         for (void* const half : {arena.allocate(2_MiB), arena.allocate(2_MiB)}) arena.deallocate(half, already_idle);
-        const Buffer<unsigned char> block{arena, 4_MiB}; // of two handles
+        const Buffer<unsigned char> block{arena, 4_MiB}; // in two handles
         write_pattern(machine.driver, block.data(), 4_MiB, 1);
         machine.driver.fail({.call = Call::unmap, .nth = 2});
         CHECK_THROWS_AS(saver.pause(), DriverError);
-        REQUIRE(row_of(saver, "tag").state == "partly paused"); // all is saved, a half has gone
+        REQUIRE(row_of(saver, "tag").state == "partly paused"); // everything is saved, one half is paused
         const AnyPolicy once = dropped ? AnyPolicy{Discard{}} : AnyPolicy{HostBackup{.threads = 1}};
-        std::size_t away = 0; // which half that is the arena says
+        std::size_t away = 0; // the arena reports which half it is
         for (const std::size_t half : {std::size_t{0}, std::size_t{2_MiB}}) {
             const unsigned char one = 0;
             try {
@@ -227,7 +227,7 @@ TEST_CASE_TEMPLATE("write_backup: damage beside what is written is still found",
     saver.write_backup(block.data() + 5000, &one, 1);
     kept ^= std::byte{1};
     const Bytes all = pattern(4_MiB, 2);
-    saver.write_backup(block.data(), all.data(), 4_MiB); // what was damaged is replaced
+    saver.write_backup(block.data(), all.data(), 4_MiB); // replaces the damaged bytes
     saver.resume("tag");
     CHECK(read_bytes(machine.driver, block.data(), 4_MiB) == all);
 }

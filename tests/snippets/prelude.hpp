@@ -1,4 +1,4 @@
-// What the snippets of the pages take for granted. Declared and never defined: they are compiled, not run.
+// Declarations that the snippets of the pages use. Never defined: snippets are compiled, not run.
 #pragma once
 
 #include <memsaver/memsaver.hpp>
@@ -26,7 +26,7 @@ extern const cudaStream_t stream;
 extern const cudaStream_t compute_stream;
 extern const cudaStream_t copy_stream;
 extern const cudaMemPool_t my_pool;
-extern cudaGraph_t graph; // one that the program captured by itself
+extern cudaGraph_t graph; // captured by the program itself
 
 extern const cublasHandle_t handle;
 struct ncclComm;

@@ -1,4 +1,4 @@
-// What satisfies Backup and BackupSlot, and what breaks a promise of theirs.
+// Types that satisfy Backup and BackupSlot, and types that violate one requirement.
 #include "memsaver/backup/backup.hpp"
 #include "memsaver/backup/verified.hpp"
 #include "memsaver/host/host_driver.hpp"
@@ -12,7 +12,7 @@ namespace backup_concepts_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-/// A slot that has everything and does nothing.
+/// A slot with all methods, which do nothing.
 struct NullSlot {
     void prepare(const LiveSet&) {}
     Ticket save(const LiveSet&) { return {}; }
@@ -46,7 +46,7 @@ struct Copying : NullPolicy {
 };
 } // namespace lacking
 
-namespace wrong { // one promise each
+namespace wrong { // one requirement each
 struct PrepareAnswers : NullSlot { int prepare(const LiveSet&) { return 0; } };
 struct SaveAnswersNothing : NullSlot { void save(const LiveSet&) {} };
 struct RestoreAnswersAStatus : NullSlot { Status restore(const LiveSet&) { return {}; } };

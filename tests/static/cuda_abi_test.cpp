@@ -1,5 +1,5 @@
-// What driver/cuda_abi.hpp and driver/cuda_api.hpp have written down of the CUDA driver's binary interface is what the
-// toolkit's headers say, where there are any: numbers, the layout of structures, and each entry point's arguments.
+// The declarations of driver/cuda_abi.hpp and driver/cuda_api.hpp agree with the toolkit's headers, if there are any:
+// constants, the layout of structures, and each entry point's arguments.
 #if __has_include(<cuda.h>) && __has_include(<cudaTypedefs.h>)
 
 #include "memsaver/driver/cuda_api.hpp"
@@ -84,7 +84,7 @@ static_assert(cuda_status_kind(CUDA_ERROR_UNKNOWN) == StatusKind::other);
 template <class Ours, class Theirs>
 constexpr bool same_size = sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs);
 
-// A member that lies elsewhere, or is of another size, does not compile.
+// A member with a different offset or size does not compile.
 #define MEMSAVER_TEST_MEMBER(Ours, member, Theirs, their_member)                                                       \
     static_assert(offsetof(Ours, member) == offsetof(Theirs, their_member) &&                                          \
                   sizeof(Ours::member) == sizeof(Theirs::their_member))
@@ -122,7 +122,7 @@ MEMSAVER_TEST_MEMBER(cuda::GraphUpdateResult, error_from_node, CUgraphExecUpdate
 
 #undef MEMSAVER_TEST_MEMBER
 
-// --- Entry points: the types of the table against the toolkit's own record of them ---
+// --- Entry points: the types of the table against the toolkit's own declarations ---
 
 template <class T>
 struct Pointee {
@@ -149,7 +149,7 @@ constexpr bool is_counterpart<cuda::GraphUpdateResult, CUgraphExecUpdateResultIn
 template <class T>
 constexpr bool is_number = std::is_integral_v<T> || std::is_enum_v<T>;
 
-/// Passed in the same way and, if they point to something, to what is alike. The toolkit's enumerations are ints here.
+/// Passed in the same way, with equivalent pointed-to types. The toolkit's enumerations are ints here.
 template <class Ours, class Theirs>
 constexpr bool passed_alike() {
     using To = typename Pointee<Ours>::Type;

@@ -1,5 +1,5 @@
-// Each driver concept is satisfied by a machine that has everything, and by none that lacks a method of it, or that
-// breaks what all methods promise.
+// Each driver concept is satisfied by a driver with all methods, and by none that lacks a method of it or violates the
+// common requirements of methods.
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/testing/testing.hpp"
 
@@ -52,7 +52,7 @@ struct ThrowingMap : Whole { Status map(Address, std::size_t, PageHandle) const 
 struct ThrowingDevice : Whole { int device() const { return 0; } };
 struct ThrowingPin : Whole { Status pin_host(void*, std::size_t) const { return {}; } };
 struct ChangingDrain : Whole { Status drain() noexcept { return {}; } };
-struct ChangingWrite : Whole { // what is written is const
+struct ChangingWrite : Whole { // the written bytes are const
     Status write_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return {}; }
 };
 struct ThrowingReach : Whole { Status reach_peer(Address, std::size_t) const { return {}; } };
@@ -69,7 +69,7 @@ static_assert(!Streams<lacking::Capturing> && !Copies<lacking::Capturing> && !Dr
 static_assert(!Copies<lacking::Fill> && !Driver<lacking::Fill>);
 static_assert(!Driver<lacking::Name> && !Driver<lacking::Comparison> && !Driver<lacking::Copying>);
 
-// What a machine may lack.
+// Optional methods.
 static_assert(!Plain<lacking::FreePlain> && Driver<lacking::FreePlain>);
 static_assert(!Captures<lacking::UpdateGraph> && Driver<lacking::UpdateGraph>);
 static_assert(!Gates<lacking::WaitWord> && Captures<lacking::WaitWord> && Driver<lacking::WaitWord>);
@@ -91,7 +91,7 @@ static_assert(!Named<wrong::ThrowingName> && !Peers<wrong::ThrowingReach>);
 static_assert(!Streams<wrong::ChangingDrain> && !Files<wrong::ChangingWrite>);
 static_assert(!Pages<wrong::VoidRelease> && !Streams<wrong::BoolQuery> && !Driver<wrong::NumberName>);
 
-// FaultyDriver has what the driver inside has, and no more; AnyDriver has everything, whatever is inside.
+// FaultyDriver has exactly the methods of its inner driver; AnyDriver has all of them, whatever is inside.
 template <class D>
 using Faulty = FaultyDriver<D>;
 static_assert(Driver<Faulty<Whole>> && Plain<Faulty<Whole>> && Captures<Faulty<Whole>> && Lanes<Faulty<Whole>>);

@@ -1,4 +1,4 @@
-// Headers for foreign contracts, compiled with the foreign headers where these are.
+// Headers for third-party interfaces, compiled with the third-party headers if available.
 #include "memsaver/interop/cublas.hpp"
 #include "memsaver/interop/nvtx.hpp"
 #include "memsaver/memsaver.hpp"

@@ -1,4 +1,4 @@
-// What interop/nccl.hpp has written down of NCCL's binary interface is what its header says, where there is one.
+// The declarations of interop/nccl.hpp agree with NCCL's header, if there is one.
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
 #include "memsaver/interop/nccl.hpp"
 
@@ -16,7 +16,7 @@ static_assert(sizeof(nccl::Result) == sizeof(ncclResult_t));
 static_assert(nccl::success == ncclSuccess && nccl::in_progress == ncclInProgress);
 static_assert(nccl::first_with_suspend == NCCL_VERSION(2, 29, 7));
 
-/// The same number of arguments, each as large.
+/// The same number of arguments, each of the same size.
 template <class Ours, class Theirs>
 struct SameCall : std::false_type {};
 template <class A, class B, class... Ours, class... Theirs>

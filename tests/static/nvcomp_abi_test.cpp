@@ -1,5 +1,5 @@
-// What backup/nvcomp_abi.hpp has written down of nvCOMP's binary interface is what its headers say, where there are any
-// of version 6: numbers, the layout of structures, and each entry point's arguments.
+// The declarations of backup/nvcomp_abi.hpp agree with nvCOMP's headers, if version 6 is available: constants, the
+// layout of structures, and each entry point's arguments.
 #if __has_include(<nvcomp/ans.h>) && __has_include(<nvcomp/crc32.h>) && __has_include(<nvcomp/version.h>)
 #include <nvcomp/version.h>
 #if NVCOMP_VER_MAJOR == 6
@@ -44,7 +44,7 @@ static_assert(offsetof(nvcomp::Crc32Kernel, blocks_per_msg) == offsetof(nvcompCR
 static_assert(sizeof(nvcomp::Crc32Options) == sizeof(nvcompBatchedCRC32Opts_t));
 static_assert(offsetof(nvcomp::Crc32Options, kernel) == offsetof(nvcompBatchedCRC32Opts_t, kernel_conf));
 
-/// The same number of arguments, each as large, and the same way to pass it.
+/// The same number of arguments, each of the same size and passed in the same way.
 template <class Ours, class Theirs>
 struct SameCall : std::false_type {};
 template <class... Ours, class... Theirs>

@@ -1,5 +1,5 @@
-// The programs of the design compile with each driver, with g++, clang++ and nvcc. They also run, on host memory and on
-// GPUs: tests/saver/programs_test.cpp.
+// The design's programs compile with each driver, with g++, clang++ and nvcc. tests/saver/programs_test.cpp runs them
+// on host memory and on GPUs.
 #include "support/programs.hpp"
 
 using namespace test;
@@ -28,7 +28,7 @@ void all_programs(Device device, StreamRef stream) {
 }
 
 [[maybe_unused]] void on_a_gpu(CUstream_st* stream) {
-    MemorySaver saver{CudaDriver{0}}; // as it stands in the design
+    MemorySaver saver{CudaDriver{0}}; // as in the design
     Arena second = saver.arena("weights", HostBackup{}, CudaDriver{1, {.peers = {0}}});
     all_programs<CudaDriver>([](int number) { return CudaDriver{number}; }, stream);
 }

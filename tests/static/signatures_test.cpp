@@ -1,4 +1,4 @@
-// What calls resolve to: each line of a program that could be read in two ways, and those that must not compile.
+// Overload resolution: lines of a program that could be read in two ways, and those that must not compile.
 #include "memsaver/memsaver.hpp"
 
 #include <array>
@@ -41,7 +41,7 @@ static_assert(!std::copy_constructible<Host> && !std::copy_constructible<MemoryS
 static_assert(std::convertible_to<Host, MemorySaver<>> && std::convertible_to<Host&&, MemorySaver<>>);
 static_assert(!std::constructible_from<MemorySaver<>, Host&>);
 
-// One name, where one is taken.
+// One name where one is expected.
 static_assert(std::convertible_to<const char*, TagName> && std::convertible_to<std::string, TagName>);
 static_assert(!std::constructible_from<TagName, const char*, const char*>);
 template <class S>
@@ -62,7 +62,7 @@ static_assert(std::convertible_to<std::array<const char*, 2>, Tags> &&
               std::convertible_to<std::vector<std::string_view>, Tags>);
 static_assert(!std::convertible_to<int, Tags> && !std::convertible_to<std::vector<int>, Tags>);
 
-// Streams: no pointer to memory passes for one.
+// Streams: pointers to memory do not convert.
 static_assert(std::convertible_to<Runtime, StreamRef> && std::convertible_to<HostStream*, StreamRef>);
 static_assert(std::convertible_to<TorchStream, StreamRef> && std::convertible_to<std::nullptr_t, StreamRef>);
 static_assert(!std::convertible_to<void*, StreamRef> && !std::convertible_to<float*, StreamRef>);

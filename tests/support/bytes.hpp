@@ -1,4 +1,4 @@
-// Patterns of bytes in device memory, written and read through the driver alone, so that they work on any machine.
+// Byte patterns in device memory, written and read only through the driver, so that they work on any machine.
 #pragma once
 
 #include "memsaver/driver/driver.hpp"
@@ -17,7 +17,7 @@ using namespace memsaver;
 
 using namespace memsaver::detail;
 
-/// A stream that lives for one copy, and the wait for it.
+/// Enqueues one copy on its own stream and waits for it.
 template <class D, class Enqueue>
 void on_own_stream(const D& driver, Enqueue&& enqueue) {
     StreamRef stream;
@@ -46,11 +46,11 @@ std::vector<unsigned char> read_bytes(const D& driver, const void* from, std::si
     return bytes;
 }
 
-/// No two seeds give the same bytes, and no window of them looks like another. Every word comes twice, so that a codec
-/// finds something.
+/// Returns bytes that differ for every seed and in which no two windows are alike. Every word occurs twice, so that a
+/// codec can compress them.
 inline std::vector<unsigned char> pattern(std::size_t count, std::uint64_t seed) {
-    // Without optimization, and watched by sanitizers, most of a test's time is spent here: two words at once, by
-    // nothing but the language.
+    // Unoptimized and sanitized test builds spend most of their time here, so this computes two words at once in plain
+    // C++.
     struct Pair {
         std::uint64_t first, second;
     };
@@ -78,7 +78,7 @@ bool has_pattern(const D& driver, const void* from, std::size_t count, std::uint
     return read_bytes(driver, from, count) == pattern(count, seed);
 }
 
-/// Whether every byte is `value`.
+/// Returns whether every byte is `value`.
 template <class D>
 bool all_are(const D& driver, const void* from, std::size_t count, unsigned char value) {
     const auto bytes = read_bytes(driver, from, count);

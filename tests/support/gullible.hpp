@@ -1,4 +1,4 @@
-// A machine that believes everything, so that whatever is noticed is noticed by what stands around it.
+// A driver that performs no checks, so that only the layer around it can detect an error.
 #pragma once
 
 #include "memsaver/testing/testing.hpp"
@@ -19,7 +19,7 @@ using namespace memsaver::detail;
 inline constexpr std::size_t page = 2_MiB;
 inline char some_host_bytes[16] = {};
 
-/// Hands out fresh numbers, believes everything, counts what reaches it, and answers `answer` where told to.
+/// Returns fresh values, accepts everything, counts the calls, and returns `answer` where instructed to.
 class Gullible {
 public:
     struct State {
@@ -27,7 +27,7 @@ public:
         std::atomic<int> made{0};
         Status answer{};
         std::mutex mutex;
-        std::string heard; ///< what a CallRecord does not tell of the arguments
+        std::string heard; ///< the arguments that a CallRecord lacks
     };
 
     bool operator==(const Gullible&) const = default;
@@ -184,13 +184,13 @@ private:
 
 struct OneOfEach {
     std::vector<Call> failed;
-    std::string outputs; ///< that no later call is given
+    std::string outputs; ///< outputs that no later call takes as input
 };
 
-/// At one address, so that two logs can be compared.
+/// At a fixed address, so that two logs can be compared.
 inline const std::atomic<std::uint32_t> any_word{0};
 
-/// Makes one call of each kind, all valid, and ends with nothing held.
+/// Makes one valid call of each kind, and ends with nothing held.
 template <class D>
 OneOfEach one_of_each(const D& driver) {
     std::vector<Call> failed;
@@ -281,7 +281,7 @@ OneOfEach one_of_each(const D& driver) {
     yes = false;
     made(Call::file_cached, driver.file_cached(file, page, 4096, yes));
     gave(yes ? 1 : 0);
-    made(Call::close_file, driver.close_file(file)); // as the other one: the one call that is made twice
+    made(Call::close_file, driver.close_file(file)); // the only call made twice; the same as the other one
     return {failed, outputs};
 }
 

@@ -1,4 +1,4 @@
-// Which handles a driver has mapped, as its calls say: whether one of them has all of a block.
+// Records which handles a driver maps, from its calls, to check whether one of them covers a whole block.
 #pragma once
 
 #include "memsaver/memsaver.hpp"
@@ -11,7 +11,7 @@
 
 namespace test {
 
-/// In the place of the driver's observer, for as long as it lives.
+/// Replaces the driver's observer as long as it lives.
 template <class Driver>
 class Handles {
 public:
@@ -31,7 +31,7 @@ public:
         const std::lock_guard lock{mutex_};
         return live_.size();
     }
-    /// Whether one handle has all of the bytes.
+    /// Returns whether one handle covers all of the bytes.
     [[nodiscard]] bool behind_one(const void* pointer, std::size_t bytes) const {
         const std::lock_guard lock{mutex_};
         const auto begin = reinterpret_cast<memsaver::Address>(pointer);

@@ -1,4 +1,4 @@
-// A stream of a HostDriver that does nothing until it is let go. Does not know what waits for it.
+// A HostDriver stream that executes nothing until it is released. Independent of the work in it.
 #pragma once
 
 #include "memsaver/host/host.hpp"
@@ -26,7 +26,7 @@ public:
     }
 
     void let_go() { CHECK(driver_.let_go(stream_).ok()); }
-    /// Lets it go, and waits until it has done everything.
+    /// Releases the stream and waits until it has completed all its work.
     void finish() {
         let_go();
         EventRef event;
@@ -37,7 +37,7 @@ public:
     }
 
     [[nodiscard]] StreamRef get() const { return stream_; }
-    /// As code that knows only CUDA's type names it.
+    /// Returns the stream as CUDA's type, for code that knows only that.
     [[nodiscard]] CUstream_st* as_cuda() const { return static_cast<CUstream_st*>(stream_.native()); }
 
 private:

@@ -1,11 +1,11 @@
-// Which calls of a driver are not the device's: those to host pages and files.
+// Classifies a driver's calls: those on host pages and files do not involve the device.
 #pragma once
 
 #include <memsaver/testing/testing.hpp>
 
 namespace test {
 
-/// They go on working when the device is lost.
+/// These calls keep working after the device is lost.
 inline bool is_of_the_host(memsaver::Call call) noexcept {
     using memsaver::Call;
     switch (call) {

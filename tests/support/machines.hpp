@@ -1,5 +1,6 @@
-// The machines that the tests of arenas and savers run on. Test bodies are templates over one of these: the same bodies
-// run on host memory, or, compiled with MEMSAVER_TEST_GPU, on a GPU. Every driver is a FaultyDriver, for its books.
+// The machines on which the tests of arenas and savers run. Test bodies are templates over one of these: the same
+// bodies run on host memory or, compiled with MEMSAVER_TEST_GPU, on a GPU. Every driver is a FaultyDriver, because it
+// tracks what is held.
 #pragma once
 
 #include "memsaver/memsaver.hpp"
@@ -18,13 +19,13 @@ using namespace memsaver;
 
 using namespace memsaver::detail;
 
-/// A polite machine of 2 GiB.
+/// A well-behaved machine of 2 GiB.
 struct HostMachine2G {
     using Driver = FaultyDriver<HostDriver>;
     static Driver driver(int device = 0) { return Driver{HostDriver{2_GiB, {.device = device}}}; }
 };
 
-/// Fresh pages are full of rubbish, and work starts only once somebody waits for it.
+/// Fresh pages contain garbage, and work runs only once a call waits for it.
 struct NastyHostMachine {
     using Driver = FaultyDriver<HostDriver>;
     static Driver driver(int device = 0) {
@@ -32,7 +33,7 @@ struct NastyHostMachine {
     }
 };
 
-/// A GPU. Its memory is shared with others, so nothing here may depend on how much there is.
+/// A GPU. Its memory is shared with other processes, so no test may depend on how much is free.
 struct CudaMachine {
     using Driver = FaultyDriver<CudaDriver>;
     static Driver driver(int device = 0) { return Driver{CudaDriver{device}}; }
@@ -43,10 +44,11 @@ struct CudaMachine {
 #define MEMSAVER_TEST_QUICK_MACHINE test::CudaMachine
 #else
 #define MEMSAVER_TEST_MACHINES test::HostMachine2G, test::NastyHostMachine
-#define MEMSAVER_TEST_QUICK_MACHINE test::HostMachine2G // for what moves more memory than poisoning allows
+#define MEMSAVER_TEST_QUICK_MACHINE test::HostMachine2G // for tests that move too much memory to poison it
 #endif
 
-/// Everything went back, and nothing was misused. For the end of a test, when all that used `driver` is gone.
+/// Checks that everything was released and no call was invalid. Call at the end of a test, after all users of `driver`
+/// are destroyed.
 template <class D>
 void check_given_back(const FaultyDriver<D>& driver) {
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
@@ -57,7 +59,7 @@ void check_given_back(const FaultyDriver<D>& driver) {
     }
 }
 
-/// A driver that is checked when it dies: declare it before whatever uses it.
+/// A driver that is checked in its destructor. Declare it before its users.
 template <class Machine>
 class Checked {
 public:
@@ -77,7 +79,8 @@ public:
     const Driver driver;
 };
 
-/// Bytes that wait in the only shard of large blocks of an arena before it waits for the device (decision 29).
+/// Returns the bytes that may wait in an arena's only shard of large blocks before the arena waits for the device
+/// (decision 29).
 template <class D>
 std::size_t small_change(const FaultyDriver<D>& driver) {
     DeviceMemory memory;
@@ -85,17 +88,17 @@ std::size_t small_change(const FaultyDriver<D>& driver) {
     return std::clamp<std::size_t>(memory.total_bytes / 512, 32_MiB, 128_MiB);
 }
 
-/// Two readings of a device's free memory, equal but for what its driver takes for itself.
+/// Compares two readings of a device's free memory, allowing for the driver's own allocations.
 inline bool about(std::size_t a, std::size_t b) { return (a > b ? a - b : b - a) <= 16_MiB; }
 
-/// Holds the device's memory, but for `leave` bytes, until it dies. Not in the books of a FaultyDriver.
+/// Holds all of the device's memory except `leave` bytes as long as it lives. Not counted by a FaultyDriver.
 template <class D>
 class Ballast {
 public:
     Ballast(const FaultyDriver<D>& driver, std::size_t leave) : driver_{driver.inner()} {
         std::size_t granularity = 0;
         REQUIRE(driver_.granularity(granularity).ok());
-        // A device's last bytes are not always to be had: ask for less until it gives them.
+        // A device's last bytes cannot always be allocated: request less until it succeeds.
         for (std::size_t spare = leave; handle_ == PageHandle{};) {
             DeviceMemory memory;
             REQUIRE(driver_.memory(memory).ok());
@@ -112,7 +115,7 @@ private:
     PageHandle handle_{};
 };
 
-/// The physical bytes that a saver's rows show are those of the handles and plain blocks that live, always.
+/// Checks that the physical bytes in a saver's usage equal those of the live handles and plain blocks.
 template <class Saver, class D>
 void check_books(Saver& saver, const FaultyDriver<D>& driver) {
     std::size_t mapped = 0;
@@ -120,7 +123,7 @@ void check_books(Saver& saver, const FaultyDriver<D>& driver) {
     CHECK(mapped == driver.handle_bytes() + driver.plain_bytes());
 }
 
-/// The row of a tag, the first one if there are several.
+/// Returns the row of a tag, the first one if there are several.
 template <class Saver>
 ArenaUsage row_of(Saver& saver, const std::string& tag) {
     for (const ArenaUsage& row : saver.usage()) {
@@ -130,7 +133,7 @@ ArenaUsage row_of(Saver& saver, const std::string& tag) {
     return {};
 }
 
-/// The text of the exception of type `E` that `act` throws.
+/// Returns the text of the exception of type `E` that `act` throws.
 template <class E, class Act>
 std::string text_of(Act&& act) {
     try {

@@ -1,5 +1,5 @@
-// A policy whose copies are done when the test says so: each block travels on a stream of its own, which a host machine
-// holds back until then. What a user would write to try an asynchronous backup. Knows no arenas.
+// A policy whose copies complete when the test allows it: each block is copied on its own stream, which a host machine
+// holds until then. Shows what a user would write to test an asynchronous backup. Independent of arenas.
 #pragma once
 
 #include "memsaver/memsaver.hpp"
@@ -24,7 +24,7 @@ namespace test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-/// The machine whose streams can be held, if it is one.
+/// Returns the HostDriver, whose streams can be held, if the machine is one.
 inline std::optional<HostDriver> host_of(const AnyDriver& driver) {
     if (const auto* const faulty = driver.target<FaultyDriver<HostDriver>>()) return faulty->inner();
     if (const auto* const host = driver.target<HostDriver>()) return *host;
@@ -33,13 +33,13 @@ inline std::optional<HostDriver> host_of(const AnyDriver& driver) {
 
 enum class Way : unsigned char { out, back };
 
-/// What the test says and sees. Thread safe.
+/// Control and observations for the test. Thread-safe.
 class ManualCopies {
 public:
     struct Piece {
         Way way = Way::out;
         LiveBlock block;
-        AnyDriver driver; ///< the host itself where there is one: the test's questions are not in anybody's books
+        AnyDriver driver; ///< the HostDriver itself if there is one, so that the test's queries are not counted
         std::optional<HostDriver> host;
         StreamRef stream{};
         EventRef event{}; ///< recorded after the copy
@@ -47,12 +47,12 @@ public:
 
     /// Whether later copies wait for `finish`; only on a host machine.
     std::atomic<bool> held{true};
-    /// Whether a save or a restore throws instead of enqueuing anything.
+    /// Whether a save or restore throws instead of enqueuing.
     std::atomic<bool> throws{false};
-    /// Whether tickets answer a failure once they have been waited for.
+    /// Whether tickets return a failure once they have been waited for.
     std::atomic<bool> fails{false};
 
-    /// Lets the copies go that are under way now; only those of `block`, or of one way.
+    /// Releases the copies in flight: all, only those of `block`, or only those in one direction.
     void finish() {
         finish_if([](const Piece&) { return true; });
     }
@@ -63,13 +63,13 @@ public:
         finish_if([&](const Piece& piece) { return piece.way == way; });
     }
 
-    /// Waits until `count` blocks have been on this way so far, done or not.
+    /// Waits until `count` blocks have been copied in this direction so far, completed or not.
     void await(Way way, std::size_t count) {
         std::unique_lock lock{mutex_};
         changed_.wait(lock, [&] { return seen_[index(way)].size() >= count; });
     }
 
-    /// Whether a copy on this way, which has not been done, touches the range.
+    /// Returns whether an incomplete copy in this direction touches the range.
     [[nodiscard]] bool under_way(Way way, Address address, std::size_t bytes) const {
         const std::lock_guard lock{mutex_};
         return std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece* piece) {
@@ -80,7 +80,7 @@ public:
         });
     }
 
-    /// All blocks that ever were on this way, in order.
+    /// Returns all blocks that were ever copied in this direction, in order.
     [[nodiscard]] std::vector<LiveBlock> seen(Way way) const {
         const std::lock_guard lock{mutex_};
         return seen_[index(way)];
@@ -92,7 +92,7 @@ public:
     std::atomic<std::size_t> resumed{0};
     std::atomic<std::size_t> invalidated{0};
 
-    // --- for slots ---
+    // --- For slots ---
 
     void add(const Piece& piece) {
         const std::lock_guard lock{mutex_};
@@ -114,7 +114,7 @@ private:
 
     template <class Concerned>
     void finish_if(Concerned&& concerned) {
-        const std::lock_guard lock{mutex_}; // the streams live as long as their pieces are here
+        const std::lock_guard lock{mutex_}; // the streams live as long as their pieces are listed
         for (const Piece* piece : pieces_) {
             if (concerned(*piece) && piece->host) (void)piece->host->let_go(piece->stream);
         }
@@ -127,7 +127,7 @@ private:
     std::vector<std::uint64_t> forgotten_;
 };
 
-/// See BackupSlot. No lock is held over `live.blocks()`, nor over a copy.
+/// See BackupSlot. Holds no lock during `live.blocks()` or a copy.
 class ManualSlot {
 public:
     ManualSlot(AnyDriver driver, std::shared_ptr<ManualCopies> copies)
@@ -174,7 +174,8 @@ public:
 private:
     using Bytes = std::shared_ptr<std::vector<unsigned char>>;
 
-    /// One block's copy. Its ticket has waited before it dies, unless a later block's could not be started.
+    /// The copy of one block. Its ticket waits before it is destroyed, unless a later block's copy could not be
+    /// started.
     struct Travel {
         Travel(const AnyDriver& on, std::shared_ptr<ManualCopies> all, Way way, const LiveBlock& block,
                Bytes to_or_from)
@@ -249,7 +250,7 @@ private:
         std::size_t bytes = 0;
         for (const LiveBlock& block : live.blocks()) {
             const Bytes to_or_from = bytes_of(block);
-            if (to_or_from == nullptr) continue; // given up since it was listed
+            if (to_or_from == nullptr) continue; // freed since it was listed
             work->travels.push_back(std::make_unique<Travel>(driver_, copies_, way, block, to_or_from));
             bytes += block.bytes;
         }

@@ -1,4 +1,4 @@
-// What an arena is to do, without pages: blocks, their bytes, and which of them are away. Pure bookkeeping.
+// The expected state of an arena, without pages: blocks, their bytes, and which of them are paused. Pure bookkeeping.
 #pragma once
 
 #include "memsaver/memsaver.hpp"
@@ -16,7 +16,7 @@ using namespace memsaver;
 
 using namespace memsaver::detail;
 
-/// Small, fast, the same everywhere.
+/// Small, fast, and the same on every platform.
 class Random {
 public:
     explicit Random(std::uint64_t seed) : state_{seed * 0x9E3779B97F4A7C15U + 0x1234567U} {}
@@ -26,14 +26,14 @@ public:
         state_ ^= state_ << 17U;
         return state_;
     }
-    /// 0 to `end` - 1.
+    /// Returns a number from 0 to `end` - 1.
     std::size_t below(std::size_t end) { return static_cast<std::size_t>(next() % end); }
 
 private:
     std::uint64_t state_;
 };
 
-/// What a block's bytes are to be.
+/// The expected bytes of a block.
 struct Content {
     enum class Kind : unsigned char { anything, pattern, zero };
     Kind kind = Kind::anything;
@@ -53,7 +53,7 @@ class Model {
 public:
     using Blocks = std::map<Address, ModelBlock>;
 
-    /// Answers false if the block overlaps another, paused ones included: their addresses are still theirs.
+    /// Returns false if the block overlaps another one. Paused blocks count: they keep their addresses.
     bool add(Address address, ModelBlock block) {
         const auto after = blocks_.lower_bound(address);
         if (after != blocks_.end() && after->first < address + block.bytes) return false;
@@ -69,11 +69,11 @@ public:
         live_bytes_[block->second.tag] -= block->second.bytes;
         blocks_.erase(block);
     }
-    /// A tag's active blocks go away.
+    /// Pauses a tag's active blocks.
     void pause(const std::string& tag) {
         for (auto& [address, block] : blocks_) block.paused = block.paused || block.tag == tag;
     }
-    /// A tag's paused blocks come back with what the policy leaves them.
+    /// Resumes a tag's paused blocks with the content that the policy leaves.
     void resume(const std::string& tag, Content::Kind becomes) {
         for (auto& [address, block] : blocks_) {
             if (block.tag != tag || !block.paused) continue;

@@ -1,5 +1,5 @@
-// What may still be held of a driver once all that used it is gone: what a call that closes keeps by failing, where
-// nobody is left who could repeat it. Knows no test framework.
+// What a driver may still hold after all its users are gone: resources whose closing call failed, if nothing is left to
+// retry it. Independent of any test framework.
 #pragma once
 
 #include "memsaver/testing/testing.hpp"
@@ -14,9 +14,9 @@ using namespace memsaver;
 
 using namespace memsaver::detail;
 
-/// After the end of a saver in which no call failed: what is left, a line for each sort that has more left than calls
-/// of its own kind failed before; empty if all is well. Memory, addresses, pins and host pages are tried again, so of
-/// them nothing may be left.
+/// Call after a saver has ended without a failing call at its end. Returns one line for each kind of resource of which
+/// more is left than calls of its kind failed before; empty if there is none. Memory, addresses, pins and host pages
+/// are retried, so none of them may be left.
 template <class D>
 [[nodiscard]] std::string left_without_reason(const FaultyDriver<D>& driver) {
     const Outstanding left = driver.outstanding();

@@ -1,5 +1,5 @@
-// What the player knows: tags, blocks, what each holds now and what it is to come back with. Pure bookkeeping, but for
-// writing and comparing bytes of a host machine.
+// The player's model: tags, blocks, the current content of each and the content after a resume. Pure bookkeeping,
+// except that it writes and compares bytes of a host machine.
 #pragma once
 
 #include "memsaver/backup/backup.hpp"
@@ -24,12 +24,12 @@ using namespace memsaver;
 
 using namespace memsaver::detail;
 
-/// What a block holds, or a pause leaves it with.
+/// The content of a block, now or after a pause.
 enum class Holds : unsigned char { written, zero, lost };
 
 struct PlayedTag {
     std::string name;
-    Holds becomes; ///< what its policy leaves of what was written
+    Holds becomes; ///< the content after a pause of what was written
     AnyPolicy policy = Discard{};
 };
 
@@ -37,11 +37,11 @@ struct PlayedBlock {
     std::size_t tag = 0;
     std::size_t bytes = 0;
     Holds holds = Holds::written;
-    std::uint64_t seed = 0;      ///< of what was written
-    bool flat = false;           ///< that is one byte all over, as the device writes it
+    std::uint64_t seed = 0;      ///< of the written content
+    bool flat = false;           ///< the content is one repeated byte, as the device writes it
     bool late = false;           ///< the device may not have written it yet
-    bool workspace = false;      ///< a pool's, and not the program's to free
-    std::optional<Holds> away{}; ///< paused, and comes back with this
+    bool workspace = false;      ///< belongs to a pool; the program must not free it
+    std::optional<Holds> away{}; ///< if paused: its content after a resume
 
     void pause(Holds becomes) {
         if (!away) away = becomes;
@@ -50,19 +50,20 @@ struct PlayedBlock {
         if (away && *away != Holds::written) holds = *away;
         away.reset();
     }
-    /// Kept somewhere while it is paused.
+    /// Returns whether a backup holds the block's bytes.
     [[nodiscard]] bool kept() const { return away == Holds::written && holds == Holds::written; }
 
     [[nodiscard]] unsigned char byte_at(std::size_t i) const {
         return static_cast<unsigned char>((seed * 131 + (flat ? 0 : i / 256)) * 2654435761U >> 24U);
     }
-    /// The processor writes it.
+    /// Writes the content with the CPU.
     void write(unsigned char* at) const {
         for (std::size_t i = 0; i < bytes; i += 256) {
             std::memset(at + i, byte_at(i), std::min<std::size_t>(256, bytes - i));
         }
     }
-    /// Whether the first `count` bytes are as they are to be; of what was written, the ends of each 256.
+    /// Returns whether the first `count` bytes are as expected; of written content, compares only the ends of each 256
+    /// bytes.
     [[nodiscard]] bool same(const unsigned char* at, std::size_t count) const {
         if (holds == Holds::lost) return true;
         if (holds == Holds::zero) return std::all_of(at, at + count, [](unsigned char byte) { return byte == 0; });
@@ -73,12 +74,12 @@ struct PlayedBlock {
     }
 };
 
-/// A file with what blocks hold that were written with some seeds. It has no other name once the process ends.
+/// A file with the content of blocks for some seeds. Unlinked, so that it vanishes with the process.
 struct PlayedFile {
     static constexpr std::uint64_t first_seed = 1'000'000'000;
     static constexpr std::size_t seeds = 3;
     static constexpr std::size_t bytes_each = 5_MiB + 4093;
-    /// Where the bytes of a seed begin: at no page.
+    /// Returns the offset of a seed's bytes, which is never page-aligned.
     static constexpr std::size_t offset_of(std::uint64_t seed) {
         return 7 + static_cast<std::size_t>(seed - first_seed) * bytes_each;
     }
@@ -103,7 +104,7 @@ struct PlayedFile {
 
 class PlayedBlocks : public std::map<Address, PlayedBlock> {
 public:
-    /// Answers false if the block overlaps another, paused ones included: their addresses are still theirs.
+    /// Returns false if the block overlaps another one. Paused blocks count: they keep their addresses.
     bool add(Address address, const PlayedBlock& block) {
         const auto after = lower_bound(address);
         if (after != end() && address + block.bytes > after->first) return false;

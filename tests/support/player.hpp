@@ -1,14 +1,13 @@
-// Plays operations on a saver with a tag for each policy, some of whose driver calls fail, beside a simple model of
-// what must hold. Where the operations come from is the caller's: random numbers, or a fuzzer's bytes. Knows no test
-// framework.
+// Plays operations on a saver with one tag for each policy while some driver calls fail, and compares it with a simple
+// model. The caller supplies the operations: random numbers or a fuzzer's bytes. Independent of any test framework.
 //
-// Played are: allocating and freeing, of tags and of plain memory, in every order; pause (in every order, and with
-// another policy this once), resume (also without the bytes this once, and streamed), saving ahead, exchange, uses,
-// reclaims, pressure, drop, forget_backup, another capacity, trim, prepare, invalidate, views of backups and changes to
-// them; loads from a file; writes by the processor, and by the device as late as nobody waits for them; capturing,
-// launching, updating and dropping graphs; a pool of workspaces; commits and releases of an elastic range; the loss of
-// the device; the end. Not played are: several threads, several devices, hooks, timeouts, regions of tags, misuse but
-// for what is refused of paused memory, and running out of memory but by failures.
+// Covered: allocating and freeing, in tags and plain memory, in every order; pause (in every order, and with another
+// policy for one pause), resume (also without bytes, and streamed), saving ahead, exchange, uses, reclaims, pressure,
+// drop, forget_backup, changes of capacity, trim, prepare, invalidate, views of backups and changes to them; loads from
+// a file; writes by the CPU, and by the device as late as no call waits for them; capturing, launching, updating and
+// dropping graphs; a pool of workspaces; commits and releases of an elastic range; loss of the device; the end of the
+// saver. Not covered: several threads, several devices, hooks, timeouts, regions of tags, misuse except operations that
+// paused memory refuses, and out of memory except by injected failures.
 #pragma once
 
 #include "memsaver/backup/compressed.hpp"
@@ -38,7 +37,7 @@ using namespace memsaver;
 
 using namespace memsaver::detail;
 
-/// What the model knows does not hold.
+/// The saver contradicts the model.
 struct Broken : std::logic_error {
     using std::logic_error::logic_error;
 };
@@ -46,7 +45,7 @@ inline void hold(bool condition, const std::string& what) {
     if (!condition) throw Broken{what};
 }
 
-/// `Choices` answers `below(end)`: a number from 0 to `end` - 1.
+/// `Choices` provides `below(end)`: a number from 0 to `end` - 1.
 template <class Choices>
 class FailingPlayer {
 public:
@@ -55,12 +54,12 @@ public:
     explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
 
     void step() {
-        if (options_.pressure != 0) settle(); // whatever takes memory may evict, which says that its work is done
+        if (options_.pressure != 0) settle(); // any allocation may evict, which asserts that the tag's work is complete
         play();
         if (options_.pressure != 0) note_evictions();
     }
 
-    /// Everything that the model knows holds.
+    /// Checks everything that the model knows.
     void check_all() {
         std::size_t mapped = 0;
         for (const ArenaUsage& row : saver_->usage()) {
@@ -81,7 +80,7 @@ public:
         check_nothing_misused();
     }
 
-    /// Everything goes back.
+    /// Frees everything and closes the saver.
     void end() {
         settle();
         graphs_.clear();
@@ -103,9 +102,9 @@ public:
         check_nothing_misused();
     }
 
-    /// How many calls failed so far.
+    /// Returns the number of calls that failed so far.
     [[nodiscard]] std::uint64_t injected() const { return injected_before_ + driver_->injected(); }
-    /// How many blocks went because others were given memory.
+    /// Returns the number of blocks evicted because other allocations needed memory.
     [[nodiscard]] std::uint64_t evicted() const { return evicted_; }
 
 private:
@@ -133,7 +132,7 @@ private:
         case 13: return prepare();
         case 14: return look();
         case 15: return check_all();
-        case 16: return allocate(tags_.size() - 1); // plain
+        case 16: return allocate(tags_.size() - 1); // plain memory
         case 17: return write_late();
         case 18:
         case 19: return record();
@@ -157,7 +156,7 @@ private:
         }
     }
 
-    /// A fresh machine, and a saver on it, which gives back what is idle whenever it takes memory, or does not.
+    /// Makes a new machine and a saver on it, with or without pressure.
     void begin() {
         options_.pressure = choices_.below(4) == 0 ? machine_bytes - most_bytes / 4 : 0;
         driver_.emplace(HostDriver{machine_bytes, {.poison = true, .late = true}});
@@ -189,9 +188,9 @@ private:
     }
     static unsigned char* pointer(Address address) { return reinterpret_cast<unsigned char*>(address); }
 
-    // --- calls that may fail ---
+    // --- Calls that may fail ---
 
-    /// Runs `act`, perhaps with a failure planned; answers whether it succeeded. Only failures make it throw.
+    /// Runs `act`, possibly with a planned failure; returns whether it succeeded. It throws only because of failures.
     template <class Act>
     bool attempt(Act&& act) {
         const bool failing = choices_.below(3) == 0;
@@ -215,7 +214,7 @@ private:
             return false;
         }
     }
-    /// Runs `act`, which succeeds: once failures stop, it goes on where it stopped.
+    /// Runs `act` until it succeeds: once failures stop, it continues where it stopped.
     template <class Act>
     static void repeat(Act&& act) {
         try {
@@ -236,7 +235,7 @@ private:
         throw Broken{std::string{what} + " is misuse"};
     }
 
-    // --- operations ---
+    // --- Operations ---
 
     void allocate(std::size_t tag) {
         constexpr std::size_t sizes[] = {1, 256, 6912, 100'000, 1_MiB, 2_MiB + 1, 5_MiB};
@@ -244,7 +243,7 @@ private:
         PlayedBlock block{.tag = tag, .bytes = sizes[choices_.below(std::size(sizes))]};
         if (blocks_.bytes() + block.bytes > most_bytes) return;
         const std::size_t alignment = choices_.below(4) == 0 && !plain ? 4096 : 256;
-        const bool on_stream = choices_.below(4) == 0; // may be what the stream has freed and not passed
+        const bool on_stream = choices_.below(4) == 0; // may reuse what the stream has freed but not completed
         void* memory = nullptr;
         const auto act = [&] {
             if (!plain && on_stream) {
@@ -270,7 +269,7 @@ private:
     void deallocate() {
         const auto block = any();
         if (block == blocks_.end() || block->second.workspace) return;
-        graphs_.erase(block->first); // a program that replays what writes to freed memory is wrong
+        graphs_.erase(block->first); // a program that replays a graph that writes to freed memory is wrong
         const std::size_t how = choices_.below(3);
         if (how == 2) settle();
         if (!block->second.late) check_bytes(block->first, block->second);
@@ -297,7 +296,7 @@ private:
         case 0: once = Holds::lost, options.bytes = Discard{}; break;
         case 1: once = Holds::zero, options.bytes = Zero{}; break;
         case 2: once = Holds::written, options.bytes = in_host_memory; break;
-        case 3: options.order = after(stream_); break; // where all late work is
+        case 3: options.order = after(stream_); break; // all late work is in this stream
         case 4: settle(), options.order = already_idle; break;
         default: break;
         }
@@ -312,10 +311,10 @@ private:
                 block.pause(becomes);
                 block.late = false;
             } else if (becomes != Holds::written) {
-                block.holds = Holds::lost; // parts of it may be away: unknown until it is written again
+                block.holds = Holds::lost; // parts of it may be paused: unknown until it is written again
             }
         }
-        if (!again) bring_back(chosen); // the other way out of a pause that failed
+        if (!again) bring_back(chosen); // the other way out of a failed pause
     }
 
     void resume() {
@@ -328,7 +327,7 @@ private:
         }
     }
 
-    /// Some step aside for others.
+    /// Exchanges some tags for others.
     void exchange() {
         const std::vector<std::size_t> in = some_tags();
         std::vector<std::size_t> out = some_tags();
@@ -356,12 +355,12 @@ private:
             if (contains(in, block.tag)) check_bytes(address, block);
         }
     }
-    /// What is used may be evicted from then on: by a reclaim, or where the device is said to have no room.
+    /// Uses tags. After a use they may be evicted, by a reclaim or when the device is out of memory.
     void use() {
         const std::vector<std::size_t> chosen = some_tags();
         const std::vector<std::string> names = names_of(chosen);
         const bool marked = choices_.below(2) == 0;
-        settle(); // the end of a use says that its work is done
+        settle(); // the end of a use asserts that its work is complete
         (void)attempt([&] {
             Use use = saver_->use(names);
             for (const ArenaUsage& row : saver_->usage()) {
@@ -385,9 +384,10 @@ private:
         }
         const std::uint64_t before = evicted_;
         note_evictions();
-        evicted_ = before; // asked for
+        evicted_ = before; // evicted on request
     }
-    /// Tags that may have been evicted are as their states say; one that stayed in between is brought back.
+    /// Updates the model of tags that may have been evicted from their states; resumes one whose eviction stopped
+    /// halfway.
     void note_evictions() {
         std::vector<std::size_t> between;
         for (const ArenaUsage& row : saver_->usage()) {
@@ -405,9 +405,9 @@ private:
         }
         if (between.empty()) return;
         bring_back(between);
-        note_evictions(); // under pressure others had to go
+        note_evictions(); // under pressure this may have evicted others
     }
-    /// Bytes are on their way when it returns: they are waited for, or the next call ends it.
+    /// Starts a streamed resume, and either waits for the bytes or lets the next call end it.
     void resume_streamed() {
         const std::vector<std::size_t> chosen = some_tags();
         const std::vector<std::string> names = names_of(chosen);
@@ -418,10 +418,10 @@ private:
         }
         Arrival coming;
         const std::size_t how = choices_.below(5);
-        if (how == 4) settle(); // the end of a use says that its work is done
+        if (how == 4) settle(); // the end of a use asserts that its work is complete
         (void)attempt([&] {
             Gate gate;
-            // A workspace that has grown is a row of blocks, and a gate is for bytes of one.
+            // A workspace that has grown consists of several blocks, and a gate covers bytes of one.
             if (how == 3 && !options.first.empty() && tags_[wanted->second.tag].name != "workspaces") {
                 gate = saver_->gate(options.first.front().pointer, options.first.front().bytes);
             }
@@ -436,13 +436,13 @@ private:
             }
         });
         bring_back(chosen);
-        note_evictions(); // of a use after bytes that could not be brought
+        note_evictions(); // of a use after bytes that could not be restored
         for (const auto& [address, block] : blocks_) {
             if (contains(chosen, block.tag)) check_bytes(address, block);
         }
     }
 
-    /// So that the next pause copies nothing.
+    /// Saves ahead, so that the next pause copies nothing.
     void save_ahead() {
         const auto act = [&] {
             const Arrival saved = saver_->save("once");
@@ -451,7 +451,7 @@ private:
         (void)attempt(act);
     }
 
-    /// Nothing is brought this once: new bytes are coming anyway.
+    /// Resumes without restoring bytes, as if new bytes followed.
     void resume_without_bytes() {
         const std::vector<std::size_t> chosen = some_tags();
         const std::vector<std::string> names = names_of(chosen);
@@ -465,7 +465,7 @@ private:
         }
     }
 
-    /// What was kept of paused memory goes.
+    /// Drops the backup of paused memory.
     void forget_backup() {
         const std::size_t tag = choices_.below(tags_.size() - 1);
         const auto act = [&] { saver_->forget_backup(tags_[tag].name); };
@@ -475,7 +475,7 @@ private:
         }
     }
 
-    /// A tag goes with all that it has, and is made again.
+    /// Drops a tag with all its memory and makes it again.
     void drop() {
         const std::size_t tag = choices_.below(tags_.size() - 1);
         settle();
@@ -492,7 +492,7 @@ private:
         if (!attempt(make)) repeat(make);
     }
 
-    /// None that anybody reaches: what is tested is that it may change in the middle of anything.
+    /// Sets a capacity that is never reached: tests that it may change at any time.
     void set_capacity() {
         saver_->set_capacity(tags_[choices_.below(tags_.size() - 1)].name, choices_.below(2) == 0 ? 0 : 1_GiB);
         saver_->set_margin(choices_.below(2) == 0 ? 0 : 1_MiB);
@@ -506,7 +506,7 @@ private:
         if (!attempt(act)) repeat(act);
     }
 
-    /// The program changes bytes, and says so.
+    /// Changes bytes and invalidates them.
     void rewrite() {
         const auto block = any();
         if (block == blocks_.end()) return;
@@ -516,7 +516,7 @@ private:
         write(block->second, block->first);
         invalidate(block->second.tag);
     }
-    /// A part of a block comes from a file, the rest is written to.
+    /// Loads a part of a block from a file and writes the rest.
     void load(Address address, PlayedBlock& block) {
         const auto invalidated = [&] { saver_->invalidate(pointer(address), block.bytes); };
         if (!attempt(invalidated)) repeat(invalidated);
@@ -532,7 +532,7 @@ private:
         if (attempt(act)) return;
         repeat(act);
     }
-    /// The same of what is away, where it is kept.
+    /// Rewrites paused memory in its backup.
     void rewrite_backup(Address address, PlayedBlock& block) {
         if (!block.kept() || block.workspace) return; // a workspace is several blocks
         block.seed = ++seeds_;
@@ -542,7 +542,7 @@ private:
         const auto act = [&] { saver_->write_backup(pointer(address), bytes.data(), bytes.size()); };
         if (!attempt(act)) repeat(act);
     }
-    /// The same on the device, which takes its time.
+    /// Rewrites on the device, with a delay.
     void write_late() {
         const auto block = any();
         if (block == blocks_.end() || block->second.away) return;
@@ -559,18 +559,18 @@ private:
         const std::string& name = tags_[choices_.below(tags_.size() - 1)].name;
         if (!keeps_nothing(name)) (void)attempt([&] { saver_->prepare(name); });
     }
-    /// Preparing and invalidating what keeps no bytes is misuse.
+    /// Preparing and invalidating a policy that keeps no bytes is misuse.
     static bool keeps_nothing(const std::string& name) {
         return name == "poison" || name == "zero" || name == "discard";
     }
 
-    /// Kept bytes can be read while they are away.
+    /// Reads the backup of paused memory.
     void look() {
         const auto block = any();
-        if (block != blocks_.end() && block->second.kept()) adjust_free_order(block->first, block->second);
+        if (block != blocks_.end() && block->second.kept()) look_at(block->first, block->second);
     }
-    void adjust_free_order(Address address, const PlayedBlock& block) {
-        // A workspace consists of what it grew by; the first of these is a granule at least.
+    void look_at(Address address, const PlayedBlock& block) {
+        // A workspace consists of the parts by which it grew; the first is at least a granule.
         const std::size_t count = block.workspace ? granule : block.bytes;
         BackupView view;
         const auto act = [&] { view = saver_->backup_view(pointer(address), count); };
@@ -578,7 +578,7 @@ private:
         hold(block.same(reinterpret_cast<const unsigned char*>(view.data()), count), "a view shows the kept bytes");
     }
 
-    /// A graph that writes to a block of its own, and to one that it gave up.
+    /// Captures a graph that writes to its own block, and to one that it freed.
     void record() {
         PlayedBlock block{.tag = choices_.below(tags_.size() - 1), .bytes = 100'000, .holds = Holds::lost};
         if (blocks_.bytes() + block.bytes > most_bytes) return;
@@ -600,11 +600,11 @@ private:
         }
         if (memory == nullptr) return;
         const auto address = reinterpret_cast<Address>(memory);
-        take(address, block); // the program's, whatever became of the capture
+        take(address, block); // the program's, whatever the result of the capture
         if (done) graphs_.emplace(address, std::move(recorded));
     }
 
-    /// Launches a graph, perhaps one that was captured anew.
+    /// Launches a graph, possibly after capturing it again.
     void launch() {
         if (graphs_.empty()) return;
         auto& chosen = *std::next(graphs_.begin(), static_cast<std::ptrdiff_t>(choices_.below(graphs_.size())));
@@ -614,13 +614,13 @@ private:
         if (blocks_.any_paused(block.tag)) {
             return refused([&] { played.graph.launch(stream_); }, "launching a graph whose tag is paused");
         }
-        bring_back({block.tag}); // also what is paused and nobody's
+        bring_back({block.tag}); // also resumes paused memory that no block uses
         if (choices_.below(3) == 0) {
             const std::uint64_t seed = ++seeds_;
             const auto act = [&] { played.graph.update(stream_, [&] { fill_on_stream(block, address, seed); }); };
             if (!attempt(act)) {
                 end_open_capture();
-                if (choices_.below(2) == 0) repeat(act), played.seed = seed; // otherwise it is as it was
+                if (choices_.below(2) == 0) repeat(act), played.seed = seed; // otherwise it is unchanged
             } else {
                 played.seed = seed;
             }
@@ -636,7 +636,7 @@ private:
         const auto graph = std::next(graphs_.begin(), static_cast<std::ptrdiff_t>(choices_.below(graphs_.size())));
         hold(attempt([&] { graphs_.erase(graph); }), "a graph's end is quiet");
     }
-    /// Where the call that ends a capture fails for good, it stays open until the program ends it.
+    /// If the call that ends a capture fails permanently, the capture stays open until the program ends it.
     void end_open_capture() {
         bool open = false;
         hold(driver_->capturing(stream_, open).ok(), "a stream can be asked");
@@ -644,7 +644,8 @@ private:
         if (open && driver_->end_capture(stream_, graph).ok()) hold(driver_->close_graph(graph).ok(), "a graph closes");
     }
 
-    /// Two names share a place, one has its own. Each place is a block in the model: its group's name tells where.
+    /// Gets a workspace. Two names share a place, one has its own. Each place is a block in the model; its group's name
+    /// maps to its address.
     void workspace() {
         constexpr const char* names[] = {"a", "b", "c"};
         constexpr std::size_t sizes[] = {1000, 100'000, 2_MiB + 1, 4_MiB};
@@ -692,7 +693,7 @@ private:
         places_.clear();
     }
 
-    /// A commit or a release of some steps of a range, which are blocks in the model, or its end.
+    /// Commits or releases some steps of a range, which are blocks in the model, or ends the range.
     void elastic() {
         const std::size_t first = choices_.below(12);
         const std::size_t count = 1 + choices_.below(4);
@@ -735,7 +736,7 @@ private:
         }
         invalidate(elastic_tag_);
     }
-    /// Those from `first` on that have memory, up to a hole.
+    /// Releases the committed steps from `first` on, up to a hole.
     void release(std::size_t first, std::size_t count) {
         while (first < 16 && blocks_.find(step_at(first)) == blocks_.end()) ++first;
         std::size_t end = first;
@@ -760,8 +761,8 @@ private:
         elastic_ = {};
     }
 
-    /// The device is lost in the middle of something, and no call of it succeeds any more. What the host has kept can
-    /// be read, closing is quiet, and what is the host's goes back. Then comes a new machine.
+    /// Loses the device during an operation: no later device call succeeds. Bytes kept on the host stay readable,
+    /// closing reports no error, and host resources are released. Then continues on a new machine.
     void lose_device() {
         settle();
         const std::vector<std::size_t> chosen = some_tags();
@@ -797,7 +798,7 @@ private:
             for (auto& [address, block] : blocks_) {
                 if (tags_[block.tag].name != row.tag) continue;
                 block.pause(tags_[block.tag].becomes);
-                if (block.kept()) adjust_free_order(address, block);
+                if (block.kept()) look_at(address, block);
             }
         }
         graphs_.clear();
@@ -817,9 +818,9 @@ private:
         begin();
     }
 
-    // --- bytes ---
+    // --- Bytes ---
 
-    /// The program has a new block.
+    /// Adds a new block of the program.
     void take(Address address, const PlayedBlock& block) { hold(blocks_.add(address, block), "blocks do not overlap"); }
     void bring_back(const std::vector<std::size_t>& chosen) {
         repeat([&] { (void)saver_->resume(names_of(chosen)); });
@@ -839,7 +840,7 @@ private:
         block.holds = Holds::written;
         block.write(pointer(address));
     }
-    /// Enqueued, or recorded where the stream is being captured.
+    /// Fills in stream order, or records the fill if the stream is being captured.
     void fill_on_stream(PlayedBlock block, Address address, std::uint64_t seed) {
         block.seed = seed;
         block.flat = true;
@@ -864,16 +865,16 @@ private:
     }
     void check_nothing_misused(bool lost = false) const {
         for (const std::string& text : driver_->violations()) {
-            // A lost device holds no pins; this one only says that it is lost.
+            // A lost device holds no pins; this error only reports the loss.
             hold(lost && text.find("pinned") != std::string::npos, text);
         }
         for (const std::string& text : driver_->inner().violations()) hold(false, text);
     }
 
-    // --- choosing ---
+    // --- Choices ---
 
     std::vector<std::size_t> some_tags() {
-        const std::size_t count = tags_.size() - 1; // not plain memory
+        const std::size_t count = tags_.size() - 1; // except plain memory
         if (choices_.below(4) == 0) {               // all
             std::vector<std::size_t> all;
             for (std::size_t i = 0; i < count; ++i) all.push_back(i);
@@ -907,7 +908,7 @@ private:
     std::optional<Driver> driver_;
     std::optional<MemorySaver<Driver>> saver_;
     StreamRef stream_;
-    std::vector<PlayedTag> tags_; // the last one is plain memory, the one before it that of the workspaces
+    std::vector<PlayedTag> tags_; // the last one is plain memory, the one before it the workspaces
     Blocks blocks_;
     std::map<Address, PlayedGraph> graphs_; // by the block that each writes to
     std::optional<WorkspacePool> pool_;
@@ -916,7 +917,7 @@ private:
     std::size_t elastic_tag_ = 0;
     std::uint64_t seeds_ = 0;
     std::uint64_t evicted_ = 0;
-    std::uint64_t injected_before_ = 0; // on machines that are lost
+    std::uint64_t injected_before_ = 0; // on lost machines
     bool busy_ = false;                 // the device may have work
 };
 

@@ -1,5 +1,5 @@
-// The programs of the design, as users write them, for any machine: `device(n)` makes the driver of device n. Smaller,
-// and with memory behind every name, so that what they say happens.
+// The design's programs, as users write them, for any machine: `device(n)` makes the driver of device n. Smaller, and
+// with memory behind every name, so that they run.
 #pragma once
 
 #include "memsaver/memsaver.hpp"

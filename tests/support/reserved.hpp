@@ -1,4 +1,4 @@
-// Addresses for a test that maps something itself.
+// Addresses for tests that map memory themselves.
 #pragma once
 
 #include "memsaver/driver/owned.hpp"

@@ -1,5 +1,5 @@
-// A thread that stands still inside a driver call until the test lets it go on, and a thread that the test joins.
-// There is no time in it: what must not wait for the thread that stands still would hang, and not merely be slow.
+// A thread that blocks inside a driver call until the test releases it, and a thread that the test joins. Uses no
+// timeouts: code that wrongly waits for the blocked thread hangs instead of only being slow.
 #pragma once
 
 #include "memsaver/memsaver.hpp"
@@ -19,7 +19,7 @@ using namespace memsaver;
 
 using namespace memsaver::detail;
 
-/// A door, and who stands before it.
+/// A gate that threads wait at, and the number of threads waiting.
 class Turnstile {
 public:
     void open() {
@@ -27,14 +27,14 @@ public:
         open_ = true;
         changed_.notify_all();
     }
-    /// Stands here until it is open.
+    /// Waits until the gate is open.
     void pass() {
         std::unique_lock lock{mutex_};
         ++arrived_;
         changed_.notify_all();
         changed_.wait(lock, [&] { return open_; });
     }
-    /// Waits until so many have come to it.
+    /// Waits until `arrivals` threads have reached it.
     void await(int arrivals = 1) {
         std::unique_lock lock{mutex_};
         changed_.wait(lock, [&] { return arrived_ >= arrivals; });
@@ -47,7 +47,7 @@ private:
     bool open_ = false;
 };
 
-/// Runs something on a thread of its own, and keeps what it throws for `join`.
+/// Runs a function on its own thread, and keeps its exception for `join`.
 class Doing {
 public:
     template <class Act>
@@ -78,11 +78,11 @@ private:
     std::thread thread_;
 };
 
-/// Whose call stands still: the thread's that runs it, or also one of threads that it starts.
+/// Which threads' calls block: only the thread that runs the function, or also threads that it starts.
 enum class Whose : unsigned char { own, anybodys };
 
-/// Runs `act` on a thread that stands still inside its first call of a kind, from construction until `go_on`. Nobody
-/// else calls the driver while this is constructed.
+/// Runs `act` on a thread that blocks inside its first call of a kind, from construction until `go_on`. No other thread
+/// may call the driver during construction.
 template <class D>
 class Stuck {
 public:
@@ -107,7 +107,7 @@ public:
     }
 
     [[nodiscard]] bool over() const { return doing_->over(); }
-    /// Lets it go on, and waits for its end; throws what it threw.
+    /// Releases the thread and joins it; throws what it threw.
     void go_on() {
         gate_.open();
         doing_->join();

@@ -1,4 +1,4 @@
-// FaultyDriver around a machine that accepts everything, so that whatever is noticed is noticed by FaultyDriver.
+// FaultyDriver around a driver that accepts everything, so that only FaultyDriver can detect errors.
 #include "memsaver/testing/testing.hpp"
 #include "support/gullible.hpp"
 
@@ -42,7 +42,7 @@ struct Mapped {
         REQUIRE(driver.create(2 * page, made).ok());
         return made;
     }
-    /// The only violation so far; empty if there is none or more than one.
+    /// Returns the only violation so far; empty if there is none or more than one.
     std::string violation() const {
         const auto all = driver.violations();
         return all.size() == 1 ? all.front() : std::string{};
@@ -92,7 +92,7 @@ TEST_CASE("copies share everything, and only copies are equal") {
     CHECK_FALSE(driver.drain().ok());
     CHECK(copy.calls(Call::drain) == 1);
     const Faulty moved = std::move(copy);
-    CHECK(copy == moved); // NOLINT(bugprone-use-after-move): still a whole handle
+    CHECK(copy == moved); // NOLINT(bugprone-use-after-move): still a valid handle
     CHECK(copy.drain().ok());
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("the n-th call fails, counted from the plan on, once or from there on"
         CHECK(answers() == ".X.X.");
         driver.fail({.call = Call::drain, .kind = StatusKind::out_of_memory});
         driver.fail({.call = Call::drain, .kind = StatusKind::gone});
-        CHECK(driver.drain().kind == StatusKind::out_of_memory); // the one that was planned first
+        CHECK(driver.drain().kind == StatusKind::out_of_memory); // the first planned failure
         CHECK(driver.drain().ok());
     }
     SUBCASE("heal forgets a failure that has not come yet") {
@@ -186,7 +186,7 @@ TEST_CASE("the books say what is held") {
     out << m.driver.outstanding();
     CHECK(contains(out.str(), "1 reservations, 1 handles, 1 mappings, 0 streams"));
 
-    // A handle may go before its mapping does.
+    // A handle may be released before it is unmapped.
     REQUIRE(m.driver.release(m.handle).ok());
     CHECK(m.driver.handle_bytes() == 0);
     CHECK(m.driver.mapped_bytes() == page);
@@ -316,7 +316,7 @@ TEST_CASE("misuse of host pages and files is noticed") {
         CHECK(m.out(from, bytes).ok()); // pageable, all of a pin, a part of one, pageable again
         CHECK(m.in(from, bytes).ok());
     }
-    CHECK(m.driver.pin_host(m.pages, page).ok()); // side by side
+    CHECK(m.driver.pin_host(m.pages, page).ok()); // adjacent
     CHECK(m.driver.violations().empty());
     (void)m.driver.unpin_host(m.pages);
     (void)m.driver.unpin_host(at(m.pages, page));
@@ -369,7 +369,7 @@ TEST_CASE("a call that fails changes nothing in the books, on purpose or by itse
     CHECK(m.driver.plain_bytes() == 100);
     CHECK(m.driver.violations().empty());
 
-    // The mapping that was put back is still accessible.
+    // The restored mapping is still accessible.
     m.driver.heal();
     m.driver.inner().state().answer = {};
     CHECK(m.driver.fill(m.address, 0, page, stream).ok());
@@ -451,9 +451,9 @@ TEST_CASE("misuse is noticed even where the driver is not") {
             (void)m.driver.allow_access(m.address + page, page);
             (void)m.driver.copy_to_device(m.address + page, host, 2, {});
             (void)m.driver.allow_access(m.address, 2 * page);
-            (void)m.driver.copy_to_device(m.address + page - 1, host, 2, {}); // now it is
+            (void)m.driver.copy_to_device(m.address + page - 1, host, 2, {}); // now it is accessible
         }},
-        {"fill where no access was allowed", [](Mapped& m) { // it is not inherited by the next mapping
+        {"fill where no access was allowed", [](Mapped& m) { // the next mapping does not inherit it
             (void)m.driver.unmap(m.address, page);
             (void)m.driver.map(m.address, page, m.handle);
             (void)m.driver.fill(m.address, 0, 1, {});
@@ -473,7 +473,7 @@ TEST_CASE("misuse is noticed even where the driver is not") {
     }
     Mapped m;
     for (int i = 0; i < 500; ++i) (void)m.driver.release(PageHandle{999});
-    CHECK(m.driver.violations().size() == 100); // no more are kept
+    CHECK(m.driver.violations().size() == 100); // no more are recorded
     CHECK(m.driver.handle_bytes() == page);
 }
 
@@ -542,7 +542,7 @@ TEST_CASE("a call held up by the observer does not hold up others") {
     inside.wait(false);
     CHECK(driver.drain().ok());
     CHECK(driver.calls(Call::wait) == 1);
-    CHECK(driver.inner().state().made == 1); // the drain alone
+    CHECK(driver.inner().state().made == 1); // only the drain
     go = true;
     go.notify_all();
     waiting.join();
@@ -578,7 +578,7 @@ TEST_CASE("many threads, one set of books") {
     CHECK(driver.violations().empty());
 }
 
-// --- sweep ---
+// --- Sweep ---
 
 namespace {
 

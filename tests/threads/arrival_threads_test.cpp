@@ -1,4 +1,4 @@
-// One arrival in the hands of many threads, while others operate on its tags. For the thread sanitizer.
+// Many threads share one arrival while others operate on its tags. For the thread sanitizer.
 #include "graph/graph_support.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -45,7 +45,7 @@ TEST_CASE_TEMPLATE("many threads wait for parts of one arrival, others end it, j
                 const Arrival coming = saver.resume_async("tag", {.first = {{blocks[2].data(), block_bytes}}});
                 std::vector<std::thread> threads;
                 for (std::size_t i = 0; i < blocks.size(); ++i) {
-                    threads.emplace_back([&, i] { // reads what it waits for
+                    threads.emplace_back([&, i] { // reads after waiting
                         if (i == 1) {
                             coming.wait(blocks[i].data(), block_bytes);
                             wrong += read_bytes(driver, blocks[i].data(), block_bytes) != pattern(block_bytes, i);
@@ -63,7 +63,7 @@ TEST_CASE_TEMPLATE("many threads wait for parts of one arrival, others end it, j
                         wrong += !ok || bytes != pattern(block_bytes, i);
                     });
                 }
-                threads.emplace_back([&] { // ends it, each in another way
+                threads.emplace_back([&] { // each ends it in a different way
                     if (round % 4 == 0) coming.wait();
                     if (round % 4 == 1) (void)saver.resume("tag");
                     if (round % 4 == 2) saver.invalidate("tag");
@@ -133,7 +133,7 @@ TEST_CASE_TEMPLATE("graphs of many threads are replayed behind gates while bytes
                     }
                 });
             }
-            threads.emplace_back([&] { // gates come and go
+            threads.emplace_back([&] { // makes and destroys gates
                 for (std::size_t i = 0; i < 20; ++i) (void)saver.gate(block->data() + i, block_bytes);
             });
             threads.emplace_back([&] {
@@ -193,7 +193,7 @@ TEST_CASE_TEMPLATE("a saver is closed while threads wait for what arrives", M, M
                     if (i == 0) coming.wait();
                     if (i == 1) coming.wait(block.data() + block_bytes, block_bytes);
                     if (i == 2) (void)coming.report();
-                } catch (const Error&) { // closed, or kept back
+                } catch (const Error&) { // closed, or held back
                 }
             });
         }

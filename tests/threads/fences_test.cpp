@@ -1,4 +1,4 @@
-// Threads that want freed memory share waits for the device. There is no timer here; what fails, hangs.
+// Threads that need freed memory share waits for the device. No timeouts: a failure hangs.
 #include "support/machines.hpp"
 #include "support/turnstile.hpp"
 
@@ -20,7 +20,8 @@ TEST_CASE("threads that want memory while one waits for it all go on, also if th
         TaggedArena<HostMachine2G::Driver> arena{machine.driver, "full", {}, {.capacity = 40_MiB}};
         std::vector<void*> blocks;
         for (int i = 0; i < 5; ++i) blocks.push_back(arena.allocate(8_MiB));
-        for (void* const block : blocks) arena.deallocate(block); // free once the device has passed here
+        // Free once the device has completed the work submitted so far.
+        for (void* const block : blocks) arena.deallocate(block);
         const auto take = [&] { (void)arena.allocate(8_MiB); };
         if (fails) machine.driver.fail({.call = Call::drain});
         std::vector<std::unique_ptr<Doing>> others;
@@ -93,7 +94,7 @@ TEST_CASE("an allocation that needs all that waits waits for the device once") {
     std::vector<void*> blocks;
     for (int i = 0; i < 32; ++i) blocks.push_back(arena.allocate(2_MiB));
     for (void* const block : blocks) arena.deallocate(block);
-    (void)arena.allocate(3_MiB); // none of them will do
+    (void)arena.allocate(3_MiB); // none of them fits
     CHECK(machine.driver.calls(Call::drain) == 1);
 }
 
@@ -104,7 +105,7 @@ TEST_CASE("blocks can be given up while a thread asks how large the device is") 
     Stuck first{machine.driver, Call::memory, [&] {
                     for (int i = 0; i < 17; ++i) blocks.push_back(arena.allocate(2_MiB));
                     for (int i = 0; i < 16; ++i) arena.deallocate(blocks[static_cast<std::size_t>(i)]);
-                    (void)arena.allocate(2_MiB); // is 32 MiB much?
+                    (void)arena.allocate(2_MiB); // checks whether 32 MiB is enough to wait for
                 }};
     arena.deallocate(blocks.back()); // of that thread's shard
     first.go_on();

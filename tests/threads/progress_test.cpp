@@ -1,5 +1,5 @@
-// Nobody waits for an operation but who must: one thread stands still inside a driver call of an operation, and the
-// others get on. There is no timer here; what fails, hangs.
+// Operations do not wait for each other unnecessarily: one thread blocks inside a driver call of an operation, and the
+// others make progress. No timeouts: a failure hangs.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/turnstile.hpp"
@@ -28,7 +28,7 @@ using Saver = MemorySaver<D>;
 
 std::string directory() { return std::filesystem::temp_directory_path().string(); }
 
-/// Blocks of a few sizes, small and large, in the order in which `use` frees them.
+/// Allocates blocks of a few sizes, small and large, in the order in which `use` frees them.
 std::vector<void*> some_blocks(const Arena& arena) {
     std::vector<void*> blocks;
     for (int i = 0; i < 3; ++i) {
@@ -96,7 +96,7 @@ TEST_CASE_TEMPLATE("a pause or resume that stands still does not hold up allocat
             Doing second{[&] { use(saver, other, other_blocks); }};
             use(saver, busy, busy_blocks);
             second.join();
-            // Whole operations of other tags.
+            // Complete operations of other tags.
             void* const block = other.allocate(3_MiB);
             CHECK(saver.pause("other").released_bytes != 0);
             CHECK(saver.resume("other").mapped_bytes != 0);
@@ -170,7 +170,7 @@ TEST_CASE_TEMPLATE("wherever an operation stands still, others allocate and free
             void* const kept = busy.allocate(2_MiB);
             write_pattern(machine.driver, kept, 2_MiB, 1);
             where.before(saver, kept);
-            busy.deallocate(busy.allocate(20_MiB), already_idle); // for a trim to give back
+            busy.deallocate(busy.allocate(20_MiB), already_idle); // for a trim to release
             {
                 Stuck stuck{machine.driver, call, [&] { where.act(saver, kept); }, Whose::anybodys};
                 Doing second{[&] { use(saver, other, other_blocks); }};
@@ -201,7 +201,7 @@ TEST_CASE_TEMPLATE("a file that is read for a view does not hold up allocations"
         Stuck stuck{machine.driver, Call::read_file, [&] { view = saver.backup_view(kept, 2_MiB); }};
         use(saver, cold, blocks);
         CHECK(!stuck.over());
-        stuck.go_on(); // its place was not used for anything else
+        stuck.go_on(); // its store was not used for anything else
         const auto bytes = pattern(2_MiB, 1);
         CHECK(std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const unsigned char*>(view.data())));
     }
@@ -236,7 +236,7 @@ TEST_CASE_TEMPLATE("host memory and disk that are given back do not hold up allo
             write_pattern(machine.driver, kept, 2_MiB, 1);
             (void)saver.pause("busy");
             (void)saver.resume("busy");
-            arena.deallocate(freed); // all that the first pause took room for
+            arena.deallocate(freed); // everything that the first pause reserved space for
             {
                 Stuck stuck{machine.driver, where.call, [&] { (void)saver.pause("busy"); }};
                 use(saver, arena, blocks);
@@ -273,7 +273,7 @@ TEST_CASE_TEMPLATE("host memory and disk that are given back do not hold up allo
             const Arena arena = saver.arena("busy");
             void* const block = arena.allocate(5_MiB);
             (void)saver.pause("busy", {.bytes = pinned});
-            if (all_freed) arena.deallocate(block); // nothing is left to bring back
+            if (all_freed) arena.deallocate(block); // nothing is left to restore
             std::vector<void*> blocks = some_blocks(arena);
             Stuck stuck{machine.driver, Call::unpin_host, [&] { (void)saver.resume("busy"); }};
             use(saver, arena, blocks);
@@ -296,7 +296,7 @@ TEST_CASE_TEMPLATE("a pause that waits for the device does not hold up allocatio
         Stuck stuck{machine.driver, Call::wait, [&] { (void)saver.pause("busy"); }};
         void* const fresh = busy.allocate(4_MiB);
         busy.deallocate(busy.allocate(100), stream);
-        busy.deallocate(fresh); // returns, though the device is at work
+        busy.deallocate(fresh); // returns, although the device is busy
         CHECK(saver.arena("other").allocate(1_MiB) != nullptr);
         CHECK(!stuck.over());
         CHECK(machine.driver.inner().let_go(stream).ok());
@@ -331,7 +331,7 @@ TEST_CASE_TEMPLATE("two threads that pause one tag take turns", M, MEMSAVER_TEST
         machine.driver.on_call({});
         CHECK(most == 1);
         CHECK(reports[0].released_bytes + reports[1].released_bytes == mapped);
-        CHECK((reports[0].released_bytes == 0 || reports[1].released_bytes == 0)); // the second found nothing to do
+        CHECK((reports[0].released_bytes == 0 || reports[1].released_bytes == 0)); // the second one found nothing to do
         Doing third{[&] { reports[0] = saver.resume("tag"); }};
         Doing fourth{[&] { reports[1] = saver.resume("tag"); }};
         third.join();
@@ -364,7 +364,7 @@ TEST_CASE_TEMPLATE("a turn that is not to be had in time is NotIdle, and nothing
         CHECK_THROWS_AS((void)saver.pause("busy", {.timeout = std::chrono::nanoseconds{0}}), NotIdle);
         CHECK(free.usage().state == "active");
         CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
-        free.deallocate(free.allocate(100'000), already_idle); // serves as before, from what it has
+        free.deallocate(free.allocate(100'000), already_idle); // works as before, from existing memory
         CHECK(free.usage().mapped_bytes == mapped);
         stuck.go_on();
     }
@@ -425,7 +425,7 @@ TEST_CASE_TEMPLATE("a device whose pause stands still does not hold up another",
         Report report;
         {
             Stuck stuck{zero.driver, Call::unmap, [&] { report = saver.pause("both"); }};
-            released.await(); // device 1 goes on by itself
+            released.await(); // device 1 proceeds independently
             stuck.go_on();
         }
         one.driver.on_call({});

@@ -1,5 +1,6 @@
-// Many threads, every operation, no order among them: bounded by counts, not by time. For the thread sanitizer, and for
-// what holds whatever the order is: no two live blocks overlap, saved bytes come back, the books are right in the end.
+// Many threads run every operation in arbitrary order, bounded by counts, not by time. For the thread sanitizer, and
+// for order-independent invariants: live blocks do not overlap, saved bytes are restored, and usage is correct at the
+// end.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
@@ -37,7 +38,7 @@ using Saver = MemorySaver<D>;
 
 std::string directory() { return std::filesystem::temp_directory_path().string(); }
 
-/// All live blocks of all threads. Counts those that were handed out though they overlapped one that lived.
+/// All live blocks of all threads. Counts allocations that overlap a live block.
 class LiveBlocks {
 public:
     void add(void* block, std::size_t bytes) {
@@ -48,7 +49,7 @@ public:
         if (next != blocks_.begin() && std::prev(next)->second > begin) ++overlaps_;
         blocks_[begin] = begin + bytes;
     }
-    /// Before it is given up: afterwards somebody else may have the address already.
+    /// Call before freeing the block: afterwards another thread may get its address.
     void remove(void* block) {
         const std::lock_guard lock{mutex_};
         blocks_.erase(address_of(block));
@@ -68,17 +69,18 @@ private:
     std::size_t overlaps_ = 0;
 };
 
-/// What all threads share.
+/// State shared by all threads.
 struct Shared {
     static constexpr const char* places[] = {"a", "b", "c"};
 
     Saver& saver;
     WorkspacePool& pool;
-    std::vector<std::pair<void*, std::size_t>> kept; ///< blocks with a pattern that nobody changes
+    std::vector<std::pair<void*, std::size_t>> kept; ///< blocks with a pattern that never changes
     LiveBlocks live{};
-    /// Who launches a graph shares it; who pauses the graphs' tag does not: a program submits no work on what goes.
+    /// Threads that launch a graph lock it shared, threads that pause the graphs' tag lock it exclusively: a program
+    /// must not submit work on memory being paused.
     std::shared_mutex launching{};
-    std::atomic<void*> at[std::size(places)]{}; ///< where the pool's workspaces are
+    std::atomic<void*> at[std::size(places)]{}; ///< addresses of the pool's workspaces
     std::atomic<int> hooks_run{0};
     std::atomic<int> captures{0};
     std::atomic<int> launches{0};
@@ -86,7 +88,7 @@ struct Shared {
     std::atomic<int> gates{0};
 };
 
-/// What one thread does: a row of random operations, from a seed.
+/// One thread's work: a sequence of random operations, from a seed.
 class Worker {
 public:
     Worker(Shared& shared, std::uint64_t seed) : shared_{shared}, random_{seed} {}
@@ -101,7 +103,7 @@ public:
     }
 
 private:
-    /// Of these, the first two have policies that keep nothing, the last is the graphs'.
+    /// The first two have policies that keep nothing; the last is the graphs'.
     static constexpr const char* tags[] = {"discarded", "zero", "kept", "saved", "file", "workspaces", "graphs"};
     static constexpr std::size_t not_graphs = std::size(tags) - 1;
 
@@ -134,7 +136,7 @@ private:
         const char* const in = any_tag();
         if (out != in) (void)saver_.exchange(out, in);
     }
-    /// Of what is on its way, work waits for just what it is about. It reads nothing: others may pause it meanwhile.
+    /// Work waits only for the bytes that it needs. It does not read them, because others may pause them concurrently.
     void resume_streamed() {
         const auto [block, bytes] = any_kept();
         const Gate gate = saver_.gate(block, bytes);
@@ -150,7 +152,7 @@ private:
         const auto [block, bytes] = any_kept();
         return saver_.gate(block, bytes);
     }
-    /// While anybody captures, what a capture does not survive is refused.
+    /// Runs `act`, which is refused if it would break a capture of any thread.
     template <class Act>
     static void unless_captured(Act&& act) {
         try {
@@ -159,7 +161,7 @@ private:
             if (!contains(error.what(), "is being captured")) throw;
         }
     }
-    /// While it is paused, or being paused, there is much that memory is not good for.
+    /// Runs `act`, which may be refused because the memory is paused or being paused.
     template <class Act>
     static bool unless_paused(Act&& act) {
         try {
@@ -211,15 +213,15 @@ private:
         PauseOptions options;
         if (any(3) == 0) options.timeout = std::chrono::microseconds{any(200)};
         try {
-            if (any(5) == 0) { // the graphs', or all
+            if (any(5) == 0) { // the graphs' tag, or all
                 const std::unique_lock no_launches{shared_.launching};
                 return (void)(any(2) == 0 ? saver_.pause("graphs", options) : saver_.pause(options));
             }
             if (any(3) == 0) options.order = after(stream_);
-            // `bytes` this once is not for those whose bytes are compared in the end.
+            // Blocks whose bytes are compared at the end must not get `bytes` for one pause.
             if (any(3) == 0) options.bytes = Zero{};
             (void)saver_.pause(options.bytes ? tags[any(2)] : any_tag(), options);
-        } catch (const NotIdle&) { // that is what a timeout is for
+        } catch (const NotIdle&) { // the timeout expired
         }
     }
 
@@ -227,9 +229,9 @@ private:
         const auto [block, bytes] = any_kept();
         try {
             const BackupView view = saver_.backup_view(block, bytes);
-            CHECK(view.data() != nullptr); // the bytes are not looked at: the next pause may be writing them
+            CHECK(view.data() != nullptr); // the bytes are not read: the next pause may be writing them
             ++shared_.views;
-        } catch (const Misuse&) { // nothing is kept of it now
+        } catch (const Misuse&) { // no backup at the moment
         }
     }
 
@@ -264,7 +266,7 @@ private:
         graph_.reset();
         if (captured_ != nullptr) give_up_after_work(std::exchange(captured_, nullptr));
     }
-    /// Launches may still be under way.
+    /// Frees a block while launches may still be in flight.
     void give_up_after_work(void* block) {
         shared_.live.remove(block);
         if (any(2) == 0) return saver_.deallocate(block);
@@ -307,7 +309,7 @@ private:
     std::vector<void*> blocks_;
     Graph graph_;
     Arrival coming_;
-    void* captured_ = nullptr; // what the graph writes to
+    void* captured_ = nullptr; // the block that the graph writes to
     Hook hook_;
 };
 
@@ -362,7 +364,7 @@ TEST_CASE_TEMPLATE("every operation on many threads and several tags", M, MEMSAV
         for (const ArenaUsage& row : saver.usage()) blocks += row.blocks;
         CHECK(blocks == shared.kept.size());
 
-        // Nothing of what was freed is lost: what is left is what the kept blocks lie in.
+        // No freed memory is lost: only the memory of the kept blocks is left.
         (void)saver.trim();
         for (const char* tag : {"discarded", "zero", "workspaces", "graphs"}) {
             CAPTURE(std::string{tag});

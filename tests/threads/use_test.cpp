@@ -1,5 +1,5 @@
-// Many threads that use more tags than there is room for: bytes are right at every use, nothing deadlocks, and nobody
-// who waits is passed by more often than is said.
+// Many threads use more tags than fit into memory: bytes are correct at every use, nothing deadlocks, and waiting uses
+// are not passed by more often than documented.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/turnstile.hpp"
@@ -33,11 +33,11 @@ using D = FaultyDriver<HostDriver>;
 
 constexpr std::size_t each = 1_MiB;
 constexpr unsigned tags = 8;
-constexpr std::size_t bound = 64; // of uses that may pass one that waits
+constexpr std::size_t bound = 64; // number of uses that may pass a waiting one
 
 std::string name_of(unsigned tag) { return "model." + std::to_string(tag); }
 
-/// Eight tags in the room of three, full of patterns.
+/// Eight tags in memory for three, filled with patterns.
 class World {
 public:
     explicit World(HostDriverOptions machine) : driver{HostDriver{3 * growth, machine}}, saver{std::in_place, driver} {
@@ -54,7 +54,7 @@ public:
         saver.reset();
         check_given_back(driver);
     }
-    [[nodiscard]] bool whole(unsigned tag) { // a word of it: the bytes are compared elsewhere
+    [[nodiscard]] bool whole(unsigned tag) { // checks one word; other tests compare the bytes
         const std::size_t at = 8 * (tag + 1);
         return read_bytes(driver, static_cast<char*>(blocks[tag]) + at, 64) == [&] {
             const auto all = pattern(at + 64, tag);
@@ -62,7 +62,7 @@ public:
         }();
     }
 
-    static constexpr std::size_t growth = 2_MiB; // what a tag of one block takes
+    static constexpr std::size_t growth = 2_MiB; // the memory of a tag with one block
     D driver;
     std::optional<MemorySaver<D>> saver;
     std::array<void*, tags> blocks{};
@@ -91,7 +91,7 @@ TEST_CASE_TEMPLATE("threads: sixteen of them use eight tags in the room of three
             if (!world.driver.open_stream(stream).ok()) return;
             const auto upto = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
             for (int round = 0; round < rounds; ++round) {
-                const unsigned tag = std::min(upto(tags), upto(tags)); // some are wanted more often
+                const unsigned tag = std::min(upto(tags), upto(tags)); // some are used more often
                 try {
                     switch (upto(12)) {
                     case 0: (void)saver.reclaim(World::growth); break;
@@ -115,7 +115,8 @@ TEST_CASE_TEMPLATE("threads: sixteen of them use eight tags in the room of three
                         break;
                     }
                     case 5: (void)saver.usage(); break;
-                    case 6: { // while its bytes come; or it has been evicted before the use began, which brings it
+                    // Uses it while its bytes are in flight, or after an eviction, in which case the use resumes it.
+                    case 6: {
                         const Arrival coming = saver.resume_async(name_of(tag));
                         const Use use = saver.use(name_of(tag), {.await_bytes = false});
                         coming.wait();
@@ -159,7 +160,7 @@ TEST_CASE("threads: uses of what is here pass one that waits, but not for ever")
     std::atomic<bool> got{false};
     std::atomic<int> after{0};
     Turnstile ready;
-    // Three threads that keep three tags in use without a gap: each begins its next use before the other's has ended.
+    // Three threads keep three tags in use without a gap: each begins its next use before the other's has ended.
     std::vector<std::unique_ptr<Doing>> busy;
     for (int thread = 0; thread < 6; ++thread) {
         busy.push_back(std::make_unique<Doing>([&, thread] {
@@ -175,7 +176,7 @@ TEST_CASE("threads: uses of what is here pass one that waits, but not for ever")
     ready.await(6);
     ready.open();
     CHECK_NOTHROW([&] {
-        const Use wanted = saver.use(name_of(7)); // would never come if they always passed
+        const Use wanted = saver.use(name_of(7)); // would starve if the others always passed
         got = true;
         CHECK(world.whole(7));
     }());
@@ -204,7 +205,7 @@ TEST_CASE("threads: just so many uses pass one that waits, and the next one queu
     while (waits() < 2 && !passing.over()) std::this_thread::yield();
     CHECK(passed.load() == bound);
     CHECK(!waiting.over());
-    const Use held = saver.use(name_of(0)); // of a thread that holds one already: never waits
+    const Use held = saver.use(name_of(0)); // by a thread that already holds a use: never waits
     all.reset();
     waiting.join();
     passing.join();
@@ -244,7 +245,7 @@ TEST_CASE("threads: who waits behind a use that a pause holds up goes on once it
     };
     const auto waiting = [&](std::uint64_t count) {
         while (saver.usage().residency().waits < count) std::this_thread::yield();
-        std::this_thread::sleep_for(20ms); // it most likely sleeps by now
+        std::this_thread::sleep_for(20ms); // it most likely sleeps now
     };
     make("z", 8_MiB);
     saver.pause("z");
@@ -253,11 +254,11 @@ TEST_CASE("threads: who waits behind a use that a pause holds up goes on once it
     make("x", 8_MiB);
     make("b", 8_MiB);
     std::optional<Use> held{saver.use({"x", "b"})};
-    Doing first{[&] { const Use use = saver.use({"x", "z"}); }}; // for room that `held` has
+    Doing first{[&] { const Use use = saver.use({"x", "z"}); }}; // needs memory that `held` occupies
     waiting(1);
-    Doing second{[&] { const Use use = saver.use("y"); }}; // there is room, but the first one waits
+    Doing second{[&] { const Use use = saver.use("y"); }}; // there is free memory, but the first one waits
     waiting(2);
-    Doing pauses{[&] { (void)saver.pause("x"); }}; // waits for `held`, and the first one for it
+    Doing pauses{[&] { (void)saver.pause("x"); }}; // waits for `held`, and the first one waits for it
     second.join();
     CHECK(!first.over());
     held.reset();
@@ -296,7 +297,7 @@ TEST_CASE("threads: a use in the middle of a resume that drops bytes is told so"
     armed = true;
     Doing resumes{[&] { (void)saver.resume({"a", "b"}, {.bytes = Discard{}}); }};
     restored.await();
-    { // the first tag is back
+    { // the first tag is resident
         const Use use = saver.use("a");
         CHECK(use.lost().size() == 1);
     }
@@ -333,7 +334,7 @@ TEST_CASE("threads: a tag that comes to a second device while it is dropped can 
         try {
             { const Use use = saver.use("tag"); }
             saver.drop("tag");
-        } catch (const Misuse& none) { // made before it was dropped: it went from both
+        } catch (const Misuse& none) { // made before it was dropped: removed from both
             CHECK(std::string{none.what()}.find("has been dropped") == std::string::npos);
         }
     }

@@ -1,4 +1,4 @@
-// No exception crosses the C interface: each has a code.
+// No exception crosses the C interface: each one has a code.
 #include "../../examples/torch_memory_saver/codes.hpp"
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ TEST_CASE("each exception has its code") {
     CHECK(code_of_throwing(Misuse{"no"}) == invalid_value);
     CHECK(code_of_throwing(Unavailable{"none"}) == no_device);
     CHECK(code_of_throwing(DeviceLost{"gone", illegal}) == 700);
-    CHECK(code_of_throwing(DriverError{"disk", full_disk}) == unknown); // 28 is no CUDA code of this
+    CHECK(code_of_throwing(DriverError{"disk", full_disk}) == unknown); // 28 is not a CUDA code here
     CHECK(code_of_throwing(std::runtime_error{"what"}) == unknown);
     CHECK(code_of_throwing(42) == unknown);
 }

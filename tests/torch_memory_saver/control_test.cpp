@@ -1,4 +1,4 @@
-// The named pipe and the file beside it.
+// The named pipe and its state file.
 #include "../../examples/torch_memory_saver/control.hpp"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ using tms::Control;
 
 namespace {
 
-/// A folder of its own, and what the pipe was told.
+/// A temporary folder, and the commands that the pipe received.
 struct Place {
     Place() {
         char name[] = "/tmp/memsaver_control_XXXXXX";
@@ -73,7 +73,7 @@ TEST_CASE("commands arrive in order, whole, and are answered") {
     CHECK(place.acts[0] == std::pair<std::string, std::string>{"pause", ""});
     CHECK(place.acts[1] == std::pair<std::string, std::string>{"pause", "kv cache"});
     CHECK(place.acts[2] == std::pair<std::string, std::string>{"resume", "kv cache"});
-    // The third's answer was written before the fourth was begun.
+    // The third reply was written before the fourth command began.
     const std::string state = place.state();
     CHECK((state == "3 resume kv cache 2" || state == "4 resume last 2"));
     const auto mode = std::filesystem::status(place.path).permissions();
@@ -112,7 +112,7 @@ TEST_CASE("no thread for it: told, and signals, descriptors and files are as the
     pthread_attr_t usual;
     REQUIRE(pthread_getattr_default_np(&usual) == 0);
     pthread_attr_t boundless = usual;
-    REQUIRE(pthread_attr_setstacksize(&boundless, std::size_t{1} << 50) == 0); // more than there are addresses
+    REQUIRE(pthread_attr_setstacksize(&boundless, std::size_t{1} << 50) == 0); // exceeds the address space
     REQUIRE(pthread_setattr_default_np(&boundless) == 0);
     Control control;
     const std::string trouble = control.open(place.path, [](const std::string&, const std::string&) { return 0; });

@@ -1,4 +1,4 @@
-// What torch_memory_saver's interface promises, on any driver.
+// The behavior of torch_memory_saver's interface, on any driver.
 #include "../../examples/torch_memory_saver/engine.hpp"
 
 #include "support/bytes.hpp"
@@ -23,7 +23,7 @@ using tms::Placement;
 
 namespace {
 
-/// An engine on one machine; everything has been given back when it is gone.
+/// An engine on one machine; checks at the end that everything was released.
 template <class M>
 struct Bench {
     const Checked<M> machine;
@@ -59,7 +59,7 @@ TEST_CASE_TEMPLATE("pages go and come, pointers stay, tags are apart", M, MEMSAV
     CHECK(all - rest >= 64_MiB);
     CHECK(rest > 0);
     CHECK(has_pattern(bench.machine.driver, weights, 6912, 1));
-    CHECK(bench.engine.pause("kv_cache")); // again: nothing
+    CHECK(bench.engine.pause("kv_cache")); // again: a no-op
     CHECK(bench.mapped() == rest);
     for (int cycle = 0; cycle < 3; ++cycle) {
         CHECK(bench.engine.resume("kv_cache"));
@@ -150,7 +150,7 @@ TEST_CASE("retention can be switched at any time") {
     CHECK(bench.host_bytes() == 0);
 }
 
-/// As torch_memory_saver's own tests want it.
+/// As torch_memory_saver's own tests require.
 TEST_CASE_TEMPLATE("bytes that a resume retained can be read at the same address until one that does not", M,
                    MEMSAVER_TEST_MACHINES) {
     for (const Keep keep : {Keep::pinned, Keep::mmap}) {
@@ -202,7 +202,7 @@ TEST_CASE_TEMPLATE("host memory of what was freed goes back at once when it was 
             CHECK(bench.host_bytes() != 0);
             if (!paused) CHECK(bench.engine.resume("retained"));
             CHECK(bench.engine.free(block));
-            CHECK(bench.host_bytes() <= (keep == Keep::pinned ? 0 : 64_MiB)); // what is left is buffers for copies
+            CHECK(bench.host_bytes() <= (keep == Keep::pinned ? 0 : 64_MiB)); // the rest is copy buffers
             CHECK(bench.engine.backup_of(block, 1_MiB) == nullptr);
         }
     }
@@ -349,7 +349,7 @@ TEST_CASE("a driver that fails leaves the engine usable") {
         CHECK(has_pattern(bench.machine.driver, block, 8_MiB, 1));
     }
     bench.machine.driver.fail({.call = Call::release});
-    CHECK(bench.engine.free(block)); // it is free; its pages go with the next trim
+    CHECK(bench.engine.free(block)); // the block is free; the next trim releases its pages
     CHECK(bench.mapped() != 0);
     (void)bench.engine.trim();
     CHECK(bench.mapped() == 0);
@@ -363,7 +363,7 @@ TEST_CASE("a pause that fails leaves no backup to be read") {
     bench.machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards}); // after everything has been saved
     CHECK_THROWS_AS(bench.engine.pause("a"), Error);
     bench.machine.driver.heal();
-    write_pattern(bench.machine.driver, block, 4_MiB, 2); // for it is active
+    write_pattern(bench.machine.driver, block, 4_MiB, 2); // because it is active
     CHECK(bench.engine.backup_of(block, 4_MiB) == nullptr);
     CHECK(bench.engine.pause("a"));
     CHECK(bench.engine.backup_of(block, 4_MiB) != nullptr);

@@ -1,4 +1,4 @@
-// What the environment says, and that a wrong value is told and goes no further.
+// The environment's settings: an invalid value is reported and has no other effect.
 #include "../../examples/torch_memory_saver/settings.hpp"
 #include "../../examples/torch_memory_saver/thread_settings.hpp"
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Whether a library shows torch_memory_saver's C interface, all of it and nothing else.
+"""Checks that a library exports exactly torch_memory_saver's C interface.
 
     symbols.py torch|preload <library>
 
-Reads the file's own table of dynamic symbols (64-bit ELF): the library is not loaded, and nothing need be installed.
+Reads the file's table of dynamic symbols (64-bit ELF): the library is not loaded, and nothing need be installed.
 """
 import struct
 import sys
@@ -22,12 +22,12 @@ OWN = {
     "preload": """cudaMalloc cudaFree dlsym cuMemAlloc_v2 cuMemFree_v2 cuMemFreeAsync cuMemFreeAsync_ptsz
                   cuGetProcAddress cuGetProcAddress_v2""".split(),
 }
-# Found at run time, never linked: so the libraries load on a machine without a GPU, beside any runtime.
+# Looked up at run time, never linked, so that the libraries load on a machine without a GPU and with any runtime.
 NOT_NEEDED = ("libcuda.so", "libcudart.so")
 
 
 def sections(data):
-    """{type: [(offset, size, index of the linked section, size of an entry)]} and all in order."""
+    """Returns {type: [(offset, size, index of the linked section, size of an entry)]}, and all in order."""
     if data[:6] != b"\x7fELF\x02\x01":
         raise SystemExit("no 64-bit little-endian ELF file")
     start = struct.unpack_from("<Q", data, 40)[0]

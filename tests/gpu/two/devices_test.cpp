@@ -1,5 +1,5 @@
-// Two GPUs: each tag's memory on each device is restored on its own, the program's current device stays what it was,
-// peers are granted access again, and graphs and workspaces live on the second one as on the first.
+// Two GPUs: each tag's memory on each device is restored independently, the program's current device is unchanged,
+// peers are granted access again, and graphs and workspaces work on the second device as on the first.
 #include "backup/backup_support.hpp"
 #include "gpu/gpu_support.hpp"
 
@@ -141,7 +141,7 @@ TEST_CASE("the current device and context stay what they were") {
 
 TEST_CASE("freed with a stream of the other device") {
     const Ledgered second{1};
-    Program program; // of device 0, which uses the other one's memory from a stream of its own
+    Program program; // of device 0, uses the other device's memory from its own stream
     MemorySaver saver{second.driver};
     const Arena arena = saver.arena("tag");
     for (int i = 0; i < 10; ++i) arena.deallocate(arena.allocate(2_MiB), program.stream);
@@ -242,7 +242,8 @@ TEST_CASE("a graph on the second device is paused there, and replays") {
             neighbour.synchronize();
             CHECK(neighbour.read(block, count) == words(count, 1));
         }
-        CHECK_THROWS_AS(std::ignore = capture(saver, "graph", program.stream, there, [] {}), Misuse); // whose stream?
+        // The stream belongs to another device.
+        CHECK_THROWS_AS(std::ignore = capture(saver, "graph", program.stream, there, [] {}), Misuse);
     }
     saver.deallocate(block);
     saver.close();
@@ -278,7 +279,7 @@ TEST_CASE("a pool of workspaces on the second device: grows, is zeroed, captured
             CHECK(second.driver.handle_bytes() == 0);
             CHECK(pool.get("a", bytes) == workspace);
             saver.resume();
-            for (int replay = 0; replay < 2; ++replay) { // each begins with zeros
+            for (int replay = 0; replay < 2; ++replay) { // each replay begins with zeros
                 graph.launch(neighbour.stream);
                 neighbour.synchronize();
                 CHECK(neighbour.read(workspace, count) == words(count, 1));

@@ -1,4 +1,4 @@
-// Bytes that wait in another GPU's memory: bit-identical, and off this GPU meanwhile.
+// Backups in another GPU's memory: restored bit by bit, and not on this GPU during the pause.
 #include "gpu/gpu_support.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -17,8 +17,8 @@ TEST_CASE("two GPUs: PeerBackup keeps bytes on the other one") {
         write_pattern(machine.driver, block, bytes, round);
         const std::size_t before = machine.free_bytes();
         const Report paused = saver.pause("parked");
-        CHECK(paused.saved_bytes == align_up(bytes, 256));                       // blocks are made of so many
-        if (round > 1) CHECK(machine.free_bytes() >= before + 300_MiB - 16_MiB); // the first opens the way to the peer
+        CHECK(paused.saved_bytes == align_up(bytes, 256));                       // block sizes are multiples of 256
+        if (round > 1) CHECK(machine.free_bytes() >= before + 300_MiB - 16_MiB); // the first round enables peer access
         CHECK(peer.driver.handle_bytes() >= bytes);
         saver.resume("parked");
         CHECK(has_pattern(machine.driver, block, bytes, round));

@@ -1,5 +1,5 @@
-// Containers of thrust and CCCL, and the temporary memory of algorithms, in memory that is paused and resumed. Compiled
-// by nvcc with the headers of each generation of CCCL that is there, and run on a GPU.
+// Containers of Thrust and CCCL, and the temporary memory of algorithms, in memory that is paused and resumed. Compiled
+// by nvcc with the headers of each available generation of CCCL, and run on a GPU.
 #include "gpu/gpu_support.hpp"
 #include "memsaver/interop/cccl.hpp"
 #include "memsaver/interop/thrust.hpp"
@@ -21,7 +21,7 @@
 
 namespace interop_cccl_containers_test {
 
-using namespace gpu_test; // not for all: nvcc writes `cuda::` at the end of a unit, and means its own
+using namespace gpu_test; // not global: nvcc emits `cuda::` at the end of a unit, which would become ambiguous
 
 namespace {
 
@@ -71,7 +71,7 @@ TEST_CASE("what thrust vectors do with their allocators: copy, move, swap, grow,
         Vector<int> moved{std::move(first)};
         CHECK(arena.usage().blocks == 2);
         Vector<int> elsewhere(16, 2, ThrustAllocator<int>{other});
-        swap(moved, elsewhere); // with their memory, wherever that is
+        swap(moved, elsewhere); // swaps the memory too, wherever it is
         CHECK(moved.size() == 16);
         CHECK(thrust::reduce(elsewhere.begin(), elsewhere.end()) == count);
         moved = std::move(elsewhere);
@@ -98,8 +98,8 @@ TEST_CASE("algorithms take their temporary memory from an arena, and leave it on
         const auto on_stream = thrust::cuda::par(temporary).on(program.stream);
         thrust::sequence(on_stream, keys.begin(), keys.end(), count - 1, -1);
         thrust::sort(on_stream, keys.begin(), keys.end());
-        CHECK(scratch.usage().mapped_bytes > 0); // it was taken from here
-        CHECK(scratch.usage().blocks == 0);      // and given back
+        CHECK(scratch.usage().mapped_bytes > 0); // was allocated here
+        CHECK(scratch.usage().blocks == 0);      // and freed
         CHECK(program.read(keys.data().get(), 3) == std::vector<std::uint32_t>{0, 1, 2});
         saver.pause("scratch");
         saver.resume("scratch");
@@ -146,11 +146,11 @@ TEST_CASE("a resource's block, freed on a stream with a running kernel, is not h
             meanwhile.push_back(resource.allocate(other, bytes));
             CHECK(meanwhile.back() != block);
         }
-        CHECK_FALSE(program.idle(program.stream)); // else the kernel ended by its own limit
+        CHECK_FALSE(program.idle(program.stream)); // otherwise the kernel ended by its own limit
         program.open_gate();
         program.synchronize();
         std::set<void*> later;
-        // What else is free may come first, but what has been passed comes before the arena grows for ever.
+        // Other free memory may be used first, but completed blocks are reused before the arena grows indefinitely.
         for (int i = 0; i < 1024 && !later.contains(block); ++i) later.insert(resource.allocate(other, bytes));
         CHECK(later.contains(block));
         for (void* const taken : meanwhile) resource.deallocate(other, taken, bytes);
@@ -182,7 +182,7 @@ TEST_CASE("a ::cuda::buffer in paused memory: the same address and values after 
         CHECK(program.read(sevens.data(), count) == std::vector<std::uint32_t>(count, 0x07070707));
         CHECK(program.read(copy.data(), count) == std::vector<std::uint32_t>(count, 0x08080808));
         saver.pause("buffer", {.order = after(program.stream)});
-    } // dies while it is away
+    } // destroyed while paused
     CHECK(arena.usage().blocks == 0);
     program.synchronize();
     saver.resume("buffer");

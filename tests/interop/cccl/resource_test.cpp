@@ -1,5 +1,5 @@
 // The memory resource, called as both generations of CCCL's concepts call it, on host memory. Built with the headers of
-// each generation that is there.
+// each available generation.
 #include "memsaver/interop/cccl.hpp"
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
@@ -18,7 +18,7 @@ namespace interop_cccl_resource_test {
 
 using namespace test;
 
-// What each generation asks for, in its own names.
+// The requirements of each generation, by its own names.
 #if CCCL_VERSION < 3001000
 static_assert(::cuda::mr::resource<ArenaResource>);
 static_assert(::cuda::mr::async_resource<ArenaResource>);
@@ -31,7 +31,7 @@ static_assert(!::cuda::mr::resource_with<ArenaResource, ::cuda::mr::host_accessi
 static_assert(!::cuda::mr::resource<Arena>);
 #endif
 
-// And what the other one does, so that neither is lost while only one is at hand.
+// And those of the other generation, so that both are checked although only one is available.
 template <class R>
 concept BothGenerations = std::equality_comparable<R> && std::copyable<R> &&
     requires(R& resource, void* pointer, std::size_t n, ::cuda::stream_ref stream) {
@@ -53,7 +53,7 @@ static_assert(!BothGenerations<Arena>);
 
 namespace {
 
-/// Every way to deallocate in a stream's order.
+/// All stream-ordered ways to deallocate.
 using Free = std::function<void(ArenaResource&, void*, std::size_t, ::cuda::stream_ref)>;
 const std::vector<Free>& stream_ordered_frees() {
     static const std::vector<Free> frees{
@@ -64,7 +64,7 @@ const std::vector<Free>& stream_ordered_frees() {
     return frees;
 }
 
-/// Every way to deallocate without naming a stream.
+/// All ways to deallocate without naming a stream.
 using PlainFree = std::function<void(ArenaResource&, void*, std::size_t)>;
 const std::vector<PlainFree>& plain_frees() {
     static const std::vector<PlainFree> frees{[](auto& r, void* p, std::size_t n) { r.deallocate(p, n); },
@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE("every way to allocate and to give back", M, MEMSAVER_TEST_MA
     for (const PlainFree& free : plain_frees()) free(resource, blocks[next++], 1_MiB);
     CHECK(row_of(saver, "cccl").blocks == 1);
     saver.pause("cccl");
-    resource.deallocate(stream, blocks[next++], 1_MiB); // while it is away
+    resource.deallocate(stream, blocks[next++], 1_MiB); // while it is paused
     CHECK(row_of(saver, "cccl").blocks == 0);
     CHECK(next == blocks.size());
 }
@@ -122,7 +122,7 @@ TEST_CASE_TEMPLATE("copies are equal and keep the memory alive, beyond region an
     void* const block = kept[0].allocate_sync(1_MiB);
     write_pattern(machine.driver, block, 1_MiB, 1);
     CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
-    kept[1].deallocate_sync(block, 1_MiB); // by the other copy
+    kept[1].deallocate_sync(block, 1_MiB); // through the other copy
     CHECK(kept[0].arena().usage().blocks == 0);
     kept.clear();
     CHECK(machine.driver.everything_given_back());
@@ -155,9 +155,10 @@ TEST_CASE("a block freed without a stream waits for the device, and freeing does
         const Checked<HostMachine2G> machine;
         HeldStream busy{machine.driver.inner()};
         MemorySaver saver{machine.driver};
-        ArenaResource resource{saver.arena("cccl", Discard{}, {.reserve = 64_MiB})}; // so that waiting is not worth it
+        // So that waiting is not worthwhile.
+        ArenaResource resource{saver.arena("cccl", Discard{}, {.reserve = 64_MiB})};
         void* const block = resource.allocate_sync(2_MiB);
-        free(resource, block, 2_MiB); // returns although the device is at work
+        free(resource, block, 2_MiB); // returns although the device is busy
         CHECK(resource.arena().usage().blocks == 0);
         for (int i = 0; i < 8; ++i) CHECK(resource.allocate_sync(2_MiB) != block);
         busy.finish();
@@ -190,7 +191,7 @@ TEST_CASE_TEMPLATE("giving back never throws", M, MEMSAVER_TEST_MACHINES) {
     const ::cuda::stream_ref stream{cudaStream_t{}};
     void* const block = resource.allocate(stream, 1_MiB);
 
-    // A stream that cannot be marked does not keep the memory.
+    // A stream in which no event can be recorded does not keep the memory.
     machine.driver.fail({.call = Call::open_event, .lasting = Lasting::onwards});
     resource.deallocate(stream, block, 1_MiB);
     machine.driver.heal();

@@ -1,5 +1,4 @@
-// The adapter behind ONNX Runtime's own API: tensors whose memory is an arena's. Runs on host memory, with the real
-// library.
+// The adapter for ONNX Runtime's API: tensors in an arena's memory. Runs on host memory, with the real library.
 #include "memsaver/interop/onnxruntime.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
@@ -24,7 +23,7 @@ const OrtApi& api() {
     return *found;
 }
 
-/// The text of a status, empty for none; the status is given back.
+/// Returns the text of a status, empty for none, and releases the status.
 std::string text_of_status(OrtStatus* status) {
     if (status == nullptr) return {};
     std::string text = api().GetErrorMessage(status);
@@ -32,7 +31,7 @@ std::string text_of_status(OrtStatus* status) {
     return text;
 }
 
-/// Memory that the host may touch, as a HostDriver's is.
+/// Memory accessible to the host, as a HostDriver's is.
 struct HostInfo {
     OrtMemoryInfo* info = nullptr;
     HostInfo() {
@@ -74,7 +73,7 @@ TEST_CASE("a tensor of ONNX Runtime's lives in an arena: the same address and by
         CHECK(again == data);
         CHECK(has_pattern(machine.driver, data, 3 << 20, 5));
         saver.pause("onnx");
-    } // and may die while it is away
+    } // may be destroyed while paused
     CHECK(allocator.arena().usage().blocks == 0);
 }
 
@@ -86,7 +85,7 @@ TEST_CASE("no room is null and an event, not an exception; with room it goes on"
     OnnxRuntimeAllocator allocator{saver.arena("onnx", Discard{}, {.capacity = 64_MiB}), host.info,
                                    [&](const Event& event) { told.push_back(event.text); }};
     {
-        // ONNX Runtime makes of it a status, or a tensor without memory.
+        // ONNX Runtime returns an error status, or a tensor without memory.
         const Tensor none = make_tensor(allocator, std::int64_t{1} << 30);
         void* data = nullptr;
         if (none != nullptr) CHECK(text_of_status(api().GetTensorMutableData(none.get(), &data)) == "");
@@ -117,7 +116,7 @@ TEST_CASE("the function table: nothing for no bytes, the info that was given, nu
     CHECK(allocator.arena().usage().blocks == 0);
     void* const late = allocator.Alloc(&allocator, 1);
     saver.close();
-    allocator.Free(&allocator, late); // quiet
+    allocator.Free(&allocator, late); // reports nothing
     CHECK(allocator.Alloc(&allocator, 1) == nullptr);
 }
 

@@ -1,5 +1,4 @@
-// RMM's containers in memory that is paused and resumed. RMM is used as its wheel ships it, with CCCL headers of its
-// own.
+// RMM's containers in memory that is paused and resumed. Uses RMM as its wheel ships it, with its own CCCL headers.
 #include "gpu/gpu_support.hpp"
 #include "memsaver/interop/cccl.hpp"
 
@@ -17,7 +16,7 @@
 
 namespace interop_rmm_containers_test {
 
-using namespace gpu_test; // not for all: nvcc writes `cuda::` at the end of a unit, and means its own
+using namespace gpu_test; // not global: nvcc emits `cuda::` at the end of a unit, which would become ambiguous
 
 static_assert(std::is_constructible_v<rmm::device_async_resource_ref, ArenaResource&>);
 static_assert(std::is_constructible_v<rmm::device_resource_ref, ArenaResource&>);
@@ -46,7 +45,7 @@ TEST_CASE("RMM's vector and buffer in paused memory: the same address and values
         vector.resize(2 * count, stream);
         CHECK(program.read(vector.data(), 3) == std::vector<std::uint32_t>{0, 1, 2});
         saver.pause("rmm");
-    } // dies while it is away
+    } // destroyed while paused
     CHECK(arena.usage().blocks == 0);
     program.synchronize();
     saver.close();

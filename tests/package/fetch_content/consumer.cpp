@@ -1,4 +1,4 @@
-// A program of that library.
+// A program that uses the library.
 #include <engine.hpp>
 
 int main() {

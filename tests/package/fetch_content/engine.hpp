@@ -1,11 +1,11 @@
-// A library's own header, with memsaver in it.
+// A library's own header, which includes memsaver.
 #pragma once
 
 #include <memsaver/saver/saver.hpp>
 
 #include <cstddef>
 
-/// Memory of a model's that can step aside.
+/// The memory of a model, which can be paused.
 class Engine {
 public:
     explicit Engine(std::size_t bytes);

@@ -1,4 +1,4 @@
-// Built twice, as two libraries that know nothing of each other.
+// Built twice, as two independent libraries.
 #include "library.hpp"
 
 #include <algorithm>

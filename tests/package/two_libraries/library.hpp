@@ -1,4 +1,4 @@
-// What each library shows of the saver that it has.
+// The interface of each library to its saver.
 #pragma once
 
 #include <memsaver/memsaver.hpp>
@@ -19,7 +19,7 @@ public:
     virtual memsaver::Report pause() = 0;
     virtual memsaver::Report resume() = 0;
     virtual bool paused() = 0;
-    virtual void* allocate_in_region() = 0; // whichever this thread is in
+    virtual void* allocate_in_region() = 0; // the region of the calling thread
     virtual void deallocate(void* pointer) = 0;
     virtual void run_out_of_memory() = 0;
     virtual void run_in_region(const std::function<void()>& act) = 0;

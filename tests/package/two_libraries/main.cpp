@@ -1,4 +1,4 @@
-// Three savers in one process, in the program and in two libraries, keep out of each other's way; what one throws is
+// Three savers in one process, in the program and in two libraries, are independent; an exception thrown by one is
 // caught by its type in another.
 #include "library.hpp"
 
@@ -17,7 +17,7 @@ void expect(bool holds, const char* what) {
     good = good && holds;
 }
 
-/// Whether `act` throws an `E` whose text has `part` in it.
+/// Returns whether `act` throws an `E` whose text contains `part`.
 template <class E, class Act>
 bool throws(Act&& act, const std::string& part) {
     try {

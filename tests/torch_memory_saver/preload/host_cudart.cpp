@@ -1,5 +1,5 @@
-// A CUDA runtime of a few functions, which finds its driver as the real one does: dlopen, dlsym for cuGetProcAddress,
-// and that for all else. Built as libcudart.so.13, and linked statically into a program.
+// A CUDA runtime with a few functions, which finds its driver as the real one does: dlopen, dlsym for cuGetProcAddress,
+// and cuGetProcAddress for everything else. Built as libcudart.so.13, and linked statically into a program.
 #include "host_cudart.hpp"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// The little of the CUDA runtime's interface that the tests need, declared as a toolkit would.
+// The part of the CUDA runtime's interface that the tests need, declared as a toolkit would.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,6 @@ int cudaFree(void* pointer);
 int cudaGetDevice(int* device);
 int cudaSetDevice(int device);
 int cudaGetLastError();
-/// Not of the real one: frees as cudaFreeAsync does, on the default stream.
+/// Not in the real runtime: frees as cudaFreeAsync does, on the default stream.
 int host_cudart_free_async(void* pointer);
 }

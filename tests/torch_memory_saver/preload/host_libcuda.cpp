@@ -1,6 +1,6 @@
-// A libcuda.so.1 whose devices are host memory: what the preload library is tried on without a GPU. It has two devices
-// of 1 GiB, and is asked as the real one is: by dlsym, and by cuGetProcAddress.
-#undef CUDA_API_PER_THREAD_DEFAULT_STREAM // it would rename what is defined here
+// A libcuda.so.1 whose devices are host memory, to test the preload library without a GPU. It has two devices of 1 GiB,
+// and its functions are found as in the real one: by dlsym, and by cuGetProcAddress.
+#undef CUDA_API_PER_THREAD_DEFAULT_STREAM // it would rename the definitions here
 #include <cuda.h>
 
 #include "host_libcuda.hpp"
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-// They rename what is defined here.
+// These macros would rename the definitions here.
 #undef cuMemAlloc
 #undef cuMemFree
 #undef cuGetProcAddress
@@ -28,7 +28,7 @@ const HostDriver& machine_of(int device) {
     return (*machines)[static_cast<std::size_t>(device)];
 }
 
-// Contexts are addresses of these: device by index.
+// Contexts are addresses of these elements, with the device as index.
 char contexts[device_count];
 thread_local std::vector<CUcontext> current;
 
@@ -166,7 +166,7 @@ CUresult copy_on_devices(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CU
 CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream stream) {
     return result(machine().fill(to, byte, bytes, stream_of(stream)));
 }
-CUresult never() { return CUDA_ERROR_NOT_SUPPORTED; } // graphs, pools and modules: nobody here uses them
+CUresult never() { return CUDA_ERROR_NOT_SUPPORTED; } // graphs, pools and modules are not used here
 
 std::atomic<unsigned long> plain_calls{0};
 

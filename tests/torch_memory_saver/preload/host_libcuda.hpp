@@ -1,7 +1,7 @@
-// What the tests ask of the stand-in for the driver, besides what every driver answers.
+// Functions of the stand-in driver in addition to the driver's own.
 #pragma once
 
 extern "C" {
-/// How often cuMemAlloc has been called.
+/// Returns the number of cuMemAlloc calls.
 unsigned long host_libcuda_plain_calls();
 }

@@ -1,4 +1,4 @@
-// A program that calls the preload library before it has a CUDA runtime, and brings one later.
+// A program that calls the preload library before it has loaded a CUDA runtime, and loads one later.
 #include "loaded.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// The libraries as a program meets them: by name. For tests that run with the preload library, or that load one.
+// The libraries, loaded by name as a program would. For tests that run with the preload library, or that load one.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -11,7 +11,7 @@
 
 namespace test {
 
-/// The function `name` of a library, or of the process.
+/// Returns the function `name` of a library, or of the process.
 template <class Function>
 Function* symbol(const char* name, void* library = RTLD_DEFAULT) {
     void* const found = ::dlsym(library, name);
@@ -37,7 +37,7 @@ private:
     void* library_;
 };
 
-/// Free bytes of the first device, asked of the driver as a program would.
+/// Returns the free bytes of the first device, queried from the driver as a program would.
 inline std::size_t free_bytes() {
     static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
     REQUIRE(driver != nullptr);

@@ -54,7 +54,7 @@ TEST_CASE("in a region, memory that can be paused") {
     CHECK(kept[64 * mib - 1] == 42);
     CHECK(tms.resume("weights") == 0);
     CHECK(static_cast<unsigned char*>(block)[64 * mib - 1] == 42);
-    CHECK(tms.pause("nobody") == 0); // said to be unknown, and no failure
+    CHECK(tms.pause("nobody") == 0); // reported as unknown, but not a failure
     CHECK(cudaFree(static_cast<char*>(block) + 512) == 1);
     CHECK(cudaFree(block) == 0);
     CHECK(cudaFree(block) == 1);
@@ -77,7 +77,7 @@ TEST_CASE("codes, not exceptions") {
     CHECK(tms.pause("big") == 0);
     void* meanwhile = nullptr;
     REQUIRE(cudaMalloc(&meanwhile, 700 * mib) == 0);
-    CHECK(tms.resume("big") == 2); // no room: an error, and the process goes on
+    CHECK(tms.resume("big") == 2); // out of memory: an error, and the process continues
     CHECK(cudaFree(meanwhile) == 0);
     CHECK(tms.resume("big") == 0);
     CHECK(cudaFree(block) == 0);
@@ -93,7 +93,7 @@ TEST_CASE("settings are a thread's own, and read as they were set") {
     }}.join();
     CHECK(symbol<bool()>("tms_get_interesting_region")());
     CHECK(std::strcmp(symbol<const char*()>("tms_get_current_tag")(), "mine") == 0);
-    tms.tag(""); // no name: as it was
+    tms.tag(""); // an empty name: unchanged
     CHECK(std::strcmp(symbol<const char*()>("tms_get_current_tag")(), "mine") == 0);
     tms.region(false);
     const auto set_backend = symbol<void(const char*)>("tms_set_cpu_backup_backend");

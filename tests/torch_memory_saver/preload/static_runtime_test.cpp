@@ -46,7 +46,7 @@ TEST_CASE("what the driver is asked for, by both ways, is the shim's") {
     CHECK(::dlsym(driver, "cuNoSuchThing") == nullptr);
     void* const other = ::dlopen("libm.so.6", RTLD_NOW);
     REQUIRE(other != nullptr);
-    CHECK(::dlsym(other, "cuMemAlloc_v2") == nullptr); // what a library lacks it still lacks
+    CHECK(::dlsym(other, "cuMemAlloc_v2") == nullptr); // symbols that a library lacks stay missing
     const auto get = symbol<int(const char*, void**, int, std::uint64_t, void*)>("cuGetProcAddress_v2", driver);
     void* found = nullptr;
     for (const char* name : {"cuMemAlloc", "cuMemFree", "cuMemFreeAsync", "cuGetProcAddress"}) {
@@ -56,7 +56,7 @@ TEST_CASE("what the driver is asked for, by both ways, is the shim's") {
     }
     CHECK(get("cuMemGetInfo", &found, 13000, 0, nullptr) == 0);
     CHECK(!in_preload(found));
-    // cuGetProcAddress found by itself.
+    // cuGetProcAddress finds itself.
     REQUIRE(get("cuGetProcAddress", &found, 11030, 0, nullptr) == 0);
     const auto older = reinterpret_cast<int (*)(const char*, void**, int, std::uint64_t)>(found);
     CHECK(older("cuMemAlloc", &found, 3020, 0) == 0);
@@ -64,9 +64,9 @@ TEST_CASE("what the driver is asked for, by both ways, is the shim's") {
 }
 
 TEST_CASE("RTLD_NEXT still means the library after the one that asks") {
-    // This program is first in the order, so the next one that has `dlsym` is the preload library.
+    // This program is first in the search order, so the next object that has `dlsym` is the preload library.
     CHECK(in_preload(::dlsym(RTLD_NEXT, "dlsym")));
-    // Asked from here, not from the preload library, whose next one would be the C library.
+    // Resolved relative to this program, not to the preload library, whose next object would be the C library.
     CHECK(in_preload(::dlsym(RTLD_NEXT, "cudaMalloc")));
 }
 
@@ -87,13 +87,13 @@ TEST_CASE("allocations of the size that was set are taken, in regions; memsaver'
     tms.cpu_backup(false);
     std::memset(small, 1, 65535);
     std::memset(large, 2, 65536);
-    CHECK(tms.pause() == 0); // still in the region: memsaver's own driver calls must not come back here
+    CHECK(tms.pause() == 0); // still in the region: memsaver's own driver calls must not be intercepted
     CHECK(static_cast<unsigned char*>(small)[65534] == 1);
     CHECK(tms.backup(large, 65536) != nullptr);
     CHECK(tms.backup(small, 65535) == nullptr);
     CHECK(tms.resume() == 0);
     CHECK(static_cast<unsigned char*>(large)[65535] == 2);
-    CHECK(cudaFree(large) == 0); // waits by way of the driver
+    CHECK(cudaFree(large) == 0); // waits through the driver
     CHECK(cudaFree(large) == 1);
     REQUIRE(cudaMalloc(&large, 65536) == 0);
     tms.region(false);
@@ -130,7 +130,7 @@ TEST_CASE("paused from outside") {
     REQUIRE(cudaMalloc(&block, 8 * mib) == 0);
     std::memset(block, 7, 8 * mib);
     tms.region(false);
-    // Ends with the test's own time limit if the answer never comes.
+    // Ends by the test's time limit if the reply never arrives.
     const auto tell = [&](const std::string& command, const std::string& answer) {
         std::ofstream{pipe} << command << '\n' << std::flush;
         std::string state;

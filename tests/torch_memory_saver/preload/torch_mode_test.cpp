@@ -1,4 +1,4 @@
-// The library of PyTorch's mode, loaded as its pluggable allocator does.
+// PyTorch mode's library, loaded as PyTorch's pluggable allocator does.
 #include "loaded.hpp"
 
 #include <doctest/doctest.h>
