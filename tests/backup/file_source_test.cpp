@@ -340,7 +340,7 @@ TEST_CASE("FileSource: misuse says why, and changes nothing") {
     };
     refused(block.data(), 0, path, 0, "the size is 0");
     refused(block.data() + 1, 1_MiB, path, 0, "past the end");
-    refused(block.data(), 1_MiB, path, 1, "has 1.00 MiB; cannot read 1.00 MiB at offset 1");
+    refused(block.data(), 1_MiB, path, 1, "has 1.00 MiB; 1.00 MiB at offset 1 extend past its end");
     refused(block.data(), 1, path, 1_MiB, "has 1.00 MiB");
     refused(block.data(), 1, path, ~std::size_t{0}, "has 1.00 MiB");
     refused(backed.data(), 1, path, 0, "its policy is \"host\", not FileSource");

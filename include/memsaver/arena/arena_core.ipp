@@ -329,8 +329,8 @@ MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef
     require_open_for([&] { return "zero " + format_bytes(bytes) + " at " + format_address(range.address); });
     if (any_paused(range)) (void)finish_arriving();
     if (any_paused(range)) {
-        throw Misuse{"zero " + format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
-                     "\": the memory is paused; resume it first"};
+        throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
+                     "\" cannot be zeroed: the memory is paused; resume it first"};
     }
     check(driver().fill(range.address, 0, bytes, stream), "zero memory", bytes, range.address);
 }
@@ -895,7 +895,7 @@ MEMSAVER_INLINE void ArenaCore::Reserved::free_addresses(const std::vector<Range
 
 MEMSAVER_INLINE std::unique_ptr<GrowingBlock> ArenaCore::reserve_block(std::size_t cap) {
     if (cap == 0 || !can_align_up(cap, pages_.granularity())) {
-        throw Misuse{"tag \"" + tag() + "\": cannot reserve addresses for " + format_bytes(cap)};
+        throw Misuse{"tag \"" + tag() + "\": addresses for " + format_bytes(cap) + " cannot be reserved"};
     }
     const std::size_t capacity = pages_.capacity();
     if (capacity != 0 && cap > capacity) {

@@ -17,8 +17,8 @@ namespace detail {
 MEMSAVER_INLINE void ElasticRange::round(const std::string& tag, std::size_t& bytes, std::size_t& step,
                                          std::size_t unit) {
     const auto refuse_it = [&] {
-        throw Misuse{"tag \"" + tag + "\": invalid elastic range of " + format_bytes(bytes) + " in steps of " +
-                     format_bytes(step)};
+        throw Misuse{"tag \"" + tag + "\": an elastic range of " + format_bytes(bytes) + " in steps of " +
+                     format_bytes(step) + " is invalid"};
     };
     if (bytes == 0 || step == 0 || !can_align_up(step, unit)) refuse_it();
     const std::size_t rounded = align_up(step, unit);

@@ -222,7 +222,8 @@ MEMSAVER_INLINE void RingTransfer::finish(Slot& slot) {
 MEMSAVER_INLINE void RingTransfer::check_of(const Piece& piece, const Status& status, const Attempt& attempt) const {
     if (status.ok()) return;
     raise(status, attempt,
-          error_prefix_ + format_bytes(piece.bytes()) + " starting at " + format_address(piece.units.front().device),
+          error_prefix_ + format_bytes(piece.bytes()) + " from " + format_address(piece.units.front().device) +
+              " onward",
           piece.bytes());
 }
 
