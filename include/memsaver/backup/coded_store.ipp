@@ -465,7 +465,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, co
     const Status status = scratch_->take(scratch);
     if (status.kind != StatusKind::out_of_memory) check_of(status, "allocate memory for compression", scratch);
     if (!status.ok() && live.tell && !std::exchange(reported_, true)) {
-        live.tell("the device has no " + format_bytes(scratch) +
+        live.tell("the device lacks " + format_bytes(scratch) +
                   " for compression: bytes are saved uncompressed; `prepare` allocates it in advance");
     }
     const std::size_t wanted = status.ok() ? bytes / 10 * 7 : bytes;
