@@ -280,7 +280,7 @@ def test_new_bytes_that_cannot_be(saver: Saver) -> None:
     saver.pause()
     without: list[Any] = [b"", bytearray(), numpy.zeros((0, 4))]
     for nothing in without:
-        with pytest.raises(memsaver.Misuse, match="nothing to write"):
+        with pytest.raises(memsaver.Misuse, match="the size is 0"):
             saver.write_backup(buffer.pointer, nothing)
     with pytest.raises(memsaver.Misuse, match="past the end"):
         saver.write_backup(buffer.pointer + 1023, b"01")

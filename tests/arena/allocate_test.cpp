@@ -95,7 +95,7 @@ TEST_CASE_TEMPLATE("what cannot be meant is refused, and the arena stays usable"
     CHECK(contains(refused(1_MiB, std::size_t{1} << 63U), "more than 1 GiB"));
 
     void* const most = arena.allocate(60_MiB);
-    CHECK(refused(8_MiB, 256) == "tag \"strict\": no room for 8.00 MiB more in its capacity of 64.00 MiB");
+    CHECK(refused(8_MiB, 256) == "tag \"strict\": 8.00 MiB more would exceed its capacity of 64.00 MiB");
     CHECK(arena.usage().blocks == 1);
     arena.deallocate(most, already_idle);
     CHECK(arena.allocate(8_MiB) != nullptr);

@@ -54,8 +54,8 @@ TEST_CASE("what differs is named: the tag, the byte and its block") {
     const std::vector<Unit> units{{0x10000, 4096, 1024}, {0x20000, 8192, 2048}};
     const std::string text = difference_text(units, 8192 + 2047, "frozen");
     CHECK(text ==
-          "tag \"frozen\": bytes have changed since they were saved once, such as the one at 0x207ff, in a block "
-          "of 2.00 KiB at 0x20000: call invalidate(\"frozen\") after changing them");
+          "tag \"frozen\": bytes have changed since their only save, for example at 0x207ff, in a block of 2.00 KiB "
+          "at 0x20000; call invalidate(\"frozen\") after changing them");
 }
 
 TEST_CASE("ComparingStore: what cannot be read is a failure, not a difference") {

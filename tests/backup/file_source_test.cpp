@@ -208,16 +208,16 @@ TEST_CASE("FileSource: a file that changed while its bytes were away is an error
     std::filesystem::rename(path, aside);
     fails("ENOENT");
     files.put("model", bytes); // the same bytes, but unverified
-    fails("not the file any more");
+    fails("no longer the file");
     std::filesystem::rename(aside, path);
     const auto time = std::filesystem::last_write_time(path);
     {
         std::ofstream more{path, std::ios::app};
         more << 'x';
     }
-    fails("not the file any more");
+    fails("no longer the file");
     std::filesystem::resize_file(path, 3_MiB);
-    fails("not the file any more");
+    fails("no longer the file");
     std::filesystem::last_write_time(path, time);
     if (::geteuid() != 0) {
         std::filesystem::permissions(path, std::filesystem::perms::none);
@@ -338,9 +338,9 @@ TEST_CASE("FileSource: misuse says why, and changes nothing") {
             CHECK_MESSAGE(contains(error.what(), why), error.what());
         }
     };
-    refused(block.data(), 0, path, 0, "no bytes");
+    refused(block.data(), 0, path, 0, "the size is 0");
     refused(block.data() + 1, 1_MiB, path, 0, "past the end");
-    refused(block.data(), 1_MiB, path, 1, "has 1.00 MiB, not 1.00 MiB from its byte 1 on");
+    refused(block.data(), 1_MiB, path, 1, "has 1.00 MiB; 1.00 MiB at offset 1 extend past its end");
     refused(block.data(), 1, path, 1_MiB, "has 1.00 MiB");
     refused(block.data(), 1, path, ~std::size_t{0}, "has 1.00 MiB");
     refused(backed.data(), 1, path, 0, "its policy is \"host\", not FileSource");

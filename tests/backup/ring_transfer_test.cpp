@@ -263,7 +263,7 @@ TEST_CASE("RingTransfer: an error says whose bytes, how many and where") {
         const std::string text = test::text_of<DriverError>([&] { (void)transfer.wait(); });
         CHECK(test::contains(text, direction == Direction::out ? "write bytes" : "read bytes"));
         CHECK(test::contains(text, "(tag \"cold\", "));
-        CHECK(test::contains(text, "from " + format_address(s.memory.address()) + " on"));
+        CHECK(test::contains(text, "from " + format_address(s.memory.address()) + " onward"));
     }
 }
 

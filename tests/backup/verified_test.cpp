@@ -80,7 +80,7 @@ TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they a
             corruption.expected = pattern(100, block == small ? 1 : 2);
             corruption.turn(block, in_file);
             const std::string text = text_of<BackupDamaged>([&] { (void)saver.resume("weights"); });
-            CHECK(contains(text, "not what was saved"));
+            CHECK(contains(text, "differs from the saved bytes"));
             CHECK(contains(text, "tag \"weights\""));
             CHECK(row_of(saver, "weights").state == "paused");
             std::string named;

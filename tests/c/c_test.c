@@ -347,7 +347,7 @@ static void test_write_backup(void) {
 
     // Invalid arguments change nothing.
     memset(fresh, 1, sizeof fresh);
-    MISUSE(memsaver_write_backup(saver, block, fresh, 0), "nothing to write");
+    MISUSE(memsaver_write_backup(saver, block, fresh, 0), "the size is 0");
     MISUSE(memsaver_write_backup(saver, block, NULL, 1), "memsaver_write_backup: where from is null");
     MISUSE(memsaver_write_backup(saver, block + size - 1, fresh, 2), "past the end");
     MISUSE(memsaver_write_backup(saver, block, fresh, (size_t)-1), "past the end");

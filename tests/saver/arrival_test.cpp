@@ -406,7 +406,7 @@ TEST_CASE_TEMPLATE("bytes that cannot be brought: pages stay, waits say so, the 
         }
         CHECK(row_of(saver, "manual").state == "arriving");
         CHECK(row_of(saver, "manual").mapped_bytes != 0);
-        CHECK(contains(text_of<Misuse>([&] { graph.launch(stream); }), "could not be brought back"));
+        CHECK(contains(text_of<Misuse>([&] { graph.launch(stream); }), "could not be restored"));
         saver.trim();
         CHECK(row_of(saver, "manual").mapped_bytes != 0);
     }

@@ -318,8 +318,7 @@ TEST_CASE("devices: NotIdle names the tags and the device that was still at work
     (void)saver.arena("empty", Discard{}, second.driver);
     const HeldStream held{second.driver.inner()};
     const std::string text = text_of<NotIdle>([&] { (void)saver.pause({.timeout = moment}); });
-    CHECK(text == "tags \"kv\", \"weights\": device 1 was still at work when the time allowed ran out; nothing has "
-                  "changed");
+    CHECK(text == "tags \"kv\", \"weights\": the timeout expired while device 1 was busy; nothing has changed");
     (void)saver.pause("kv", {.timeout = std::chrono::minutes{1}}); // the other device is not involved
 }
 

@@ -57,7 +57,7 @@ TEST_CASE_TEMPLATE("what a resume could not give back is told, and goes with the
         const auto ignored = told.of(EventKind::ignored);
         REQUIRE(ignored.size() == 1);
         CHECK(ignored[0].tag == "weights");
-        CHECK(contains(ignored[0].text, "give back what a backup held; it will be tried again"));
+        CHECK(contains(ignored[0].text, "release a backup's storage (the next operation retries)"));
         machine.driver.heal();
         write_pattern(machine.driver, block, 3_MiB, 2);
         (void)saver.pause();
@@ -99,7 +99,7 @@ TEST_CASE_TEMPLATE("closing throws what a backup could not give back, and can be
                 machine.driver.fail({.call = call, .lasting = Lasting::onwards});
                 for (int i = 0; i < 2; ++i) {
                     const std::string text = text_of<DriverError>([&] { saver.close(); });
-                    CHECK(contains(text, "give back what a backup holds"));
+                    CHECK(contains(text, "release a backup's storage"));
                     CHECK(contains(text, "tag \""));
                 }
                 // Everything else has been released.
@@ -122,7 +122,7 @@ TEST_CASE_TEMPLATE("a destructor that cannot give a backup back says so", M, MEM
         driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
     }
     REQUIRE(told.of(EventKind::ignored).size() == 1);
-    CHECK(contains(told.of(EventKind::ignored)[0].text, "give back what a backup holds"));
+    CHECK(contains(told.of(EventKind::ignored)[0].text, "release a backup's storage"));
     CHECK(driver.pinned_bytes() != 0);
 }
 
@@ -204,16 +204,15 @@ TEST_CASE_TEMPLATE("errors of backups name the tag", M, MEMSAVER_TEST_HOSTS) {
     const HostBackup pinned{.threads = 1};
     const StatusKind full = StatusKind::out_of_host_memory;
     const StatusKind other = StatusKind::other;
-    for (const Case& one :
-         {Case{pinned, Call::map_host, full, "map host pages (tag \"cold\", 4.00 MiB)"},
-          Case{pinned, Call::populate_host, full, "take host pages (tag \"cold\", "},
-          Case{pinned, Call::copy_to_host, other, "save bytes (tag \"cold\", 3.00 MiB)"},
-          Case{pageable(), Call::populate_host, full, "(tag \"cold\", 2.00 MiB)"},
-          Case{pageable(), Call::copy_to_host, other, "copy bytes (tag \"cold\", "},
-          Case{in_file(), Call::open_file, other, "open a file for a backup (tag \"cold\", in "},
-          Case{in_file(), Call::allocate_file, other, "a backup file (tag \"cold\", 3.00 MiB in "},
-          Case{in_file(), Call::write_file, other, "write bytes to where they are kept (tag \"cold\""},
-          Case{in_file(), Call::map_host, full, "(tag \"cold\", 2.00 MiB)"}}) {
+    for (const Case& one : {Case{pinned, Call::map_host, full, "map host pages (tag \"cold\", 4.00 MiB)"},
+                            Case{pinned, Call::populate_host, full, "allocate host pages (tag \"cold\", "},
+                            Case{pinned, Call::copy_to_host, other, "save bytes (tag \"cold\", 3.00 MiB)"},
+                            Case{pageable(), Call::populate_host, full, "(tag \"cold\", 2.00 MiB)"},
+                            Case{pageable(), Call::copy_to_host, other, "copy bytes (tag \"cold\", "},
+                            Case{in_file(), Call::open_file, other, "open a backup file (tag \"cold\", in "},
+                            Case{in_file(), Call::allocate_file, other, "a backup file (tag \"cold\", 3.00 MiB in "},
+                            Case{in_file(), Call::write_file, other, "write bytes to the backup (tag \"cold\""},
+                            Case{in_file(), Call::map_host, full, "(tag \"cold\", 2.00 MiB)"}}) {
         CAPTURE(one.part);
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -226,8 +225,8 @@ TEST_CASE_TEMPLATE("errors of backups name the tag", M, MEMSAVER_TEST_HOSTS) {
         machine.driver.heal();
         const std::string none = text_of<Misuse>([&] { (void)saver.backup_view(block, 10); });
         CAPTURE(none);
-        CHECK(
-            contains(none, "backup_view(" + format_address(address_of(block)) + ", 10 B) in tag \"cold\": nothing is"));
+        CHECK(contains(none, "backup_view(" + format_address(address_of(block)) +
+                                 ", 10 B) in tag \"cold\": this block has no complete backup"));
         (void)saver.pause();
         machine.driver.fail({.call = Call::copy_to_device, .lasting = Lasting::onwards});
         CHECK(contains(text_of<DriverError>([&] { (void)saver.resume(); }), "tag \"cold\""));

@@ -200,7 +200,7 @@ TEST_CASE_TEMPLATE("what cannot be given back is told with its tag", M, MEMSAVER
     (void)saver.arena("second").allocate(2_MiB);
     machine.driver.fail({.call = Call::release, .nth = 2});
     const std::string paused = text_of<DriverError>([&] { (void)saver.pause(); });
-    CHECK(contains(paused, "give pages back (tag \"second\" on device " + std::to_string(machine.driver.device())));
+    CHECK(contains(paused, "release pages (tag \"second\" on device " + std::to_string(machine.driver.device())));
     machine.driver.heal();
     (void)saver.resume();
     saver.close();

@@ -40,7 +40,7 @@ TEST_CASE("messages: sizes and alignments that cannot be meant") {
     MemorySaver saver{HostDriver{64_MiB}};
     const Arena arena = saver.arena("w");
     const auto negative = static_cast<std::size_t>(-5);
-    CHECK(contains(text_of<Error>([&] { (void)arena.allocate(negative); }), "is this a negative number?"));
+    CHECK(contains(text_of<Error>([&] { (void)arena.allocate(negative); }), "a negative number?"));
     CHECK(contains(text_of<Misuse>([&] { (void)arena.allocate(64, std::size_t{0}); }), "nullptr"));
     const auto region = saver.outside();
     CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(64, std::size_t{0}); }), "nullptr"));

@@ -141,8 +141,8 @@ TEST_CASE_TEMPLATE("misuse changes nothing, whether memory is active or paused",
             {[&] { saver.prepare("nobody"); }, {"prepare: " + unknown}},
             {[&] { (void)saver.bytes_to_resume("nobody"); }, {"bytes_to_resume: " + unknown}},
             {[&] { (void)saver.backup_view(foreign, 1); }, {at(foreign), "1 B", "no tag of this saver"}},
-            {[&] { (void)arena.backup_view(foreign, 1); }, {tag, at(foreign), "1 B", "no address of this tag"}},
-            {[&] { (void)arena.backup_view(nullptr, 1); }, {tag, "1 B", "no address of this tag"}},
+            {[&] { (void)arena.backup_view(foreign, 1); }, {tag, at(foreign), "1 B", "does not belong to this tag"}},
+            {[&] { (void)arena.backup_view(nullptr, 1); }, {tag, "1 B", "does not belong to this tag"}},
             {[&] { (void)saver.backup_view(block, 3_MiB + 4096); }, {tag, at(block), "3.00 MiB", "past the end"}},
             {[&] { (void)saver.before_pause({}); }, {"hook"}},
             {[&] { Buffer<double>(arena, -1); }, {tag, "-1 elements of 8 bytes"}},
@@ -401,7 +401,7 @@ TEST_CASE_TEMPLATE("what was moved from is refused, and its end is quiet", M, ME
     };
     // NOLINTEND(bugprone-use-after-move)
     for (const auto& act : of_saver) check_refused({{act, {"a MemorySaver that was moved from"}}});
-    for (const auto& act : of_arena) check_refused({{act, {"a TaggedArena that was moved from"}}});
+    for (const auto& act : of_arena) check_refused({{act, {"use of a moved-from TaggedArena"}}});
 }
 
 TEST_CASE_TEMPLATE("an event sink that throws stands in nobody's way", M, MEMSAVER_TEST_MACHINES) {

@@ -178,7 +178,7 @@ TEST_CASE("single handle: a workspace grows once, and the refusal says what to d
     CHECK(pool.get("gate", 4_MiB) == first);
     const std::string text = text_of<Misuse>([&] { (void)pool.get("gate", 16_MiB); });
     CHECK(contains(text, "single_handle"));
-    CHECK(contains(text, "at first"));
+    CHECK(contains(text, "request the maximum size first"));
     CHECK(pool.get("gate", 8_MiB) == first);
 }
 

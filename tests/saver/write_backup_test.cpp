@@ -102,7 +102,7 @@ TEST_CASE("write_backup: misuse says why, and changes nothing") {
     };
     refused(block.data(), fresh.data(), 4096, "it is not paused");
     saver.pause();
-    refused(block.data(), fresh.data(), 0, "nothing to write");
+    refused(block.data(), fresh.data(), 0, "the size is 0");
     refused(block.data(), nullptr, 4096, "null");
     refused(block.data() + (1 << 20) - 1, fresh.data(), 4096, "past the end");
     refused(lost.data(), fresh.data(), 4096, "keeps no bytes");

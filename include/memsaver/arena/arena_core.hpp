@@ -296,12 +296,12 @@ private:
     /// Requires the turn.
     template <class Refusal>
     [[nodiscard]] LiveBlock block_of(Range range, Refusal&& refusal) {
-        if (range.bytes == 0) throw refusal("there are no bytes in it");
-        if (!heaps_.contains(range.address)) throw refusal("it is no address of this tag");
+        if (range.bytes == 0) throw refusal("the size is 0");
+        if (!heaps_.contains(range.address)) throw refusal("the address does not belong to this tag");
         const std::optional<LiveBlock> block = heaps_.block_holding(range.address);
-        if (!block) throw refusal("no live block holds this address");
+        if (!block) throw refusal("no live block contains this address");
         if (range.bytes > block->bytes - (range.address - block->address))
-            throw refusal("it reaches past the end of its block");
+            throw refusal("it extends past the end of its block");
         return *block;
     }
     /// Returns the description of these ranges that is passed to a slot. Must not outlive the arena.

@@ -38,8 +38,7 @@ MEMSAVER_INLINE Turn::Hold Turn::take(const Deadline& deadline, const std::strin
         freed_.wait(lock, free);
     } else if (!freed_.wait_until(lock, *deadline, free)) {
         throw NotIdle{"tag \"" + tag +
-                      "\": another operation on it was still running when the time allowed ran out; nothing has "
-                      "changed"};
+                      "\": the timeout expired while another operation on it was running; nothing has changed"};
     }
     taken_ = true;
     owner_ = ::pthread_self();
@@ -152,7 +151,7 @@ MEMSAVER_INLINE ArenaCore::ArenaCore(AnyDriver driver, std::string tag, AnyPolic
     if (!can_align_up(pages_.options().capacity, pages_.granularity()) ||
         !can_align_up(pages_.options().reserve, pages_.granularity())) {
         throw Misuse{"tag \"" + this->tag() + "\": a capacity of " + format_bytes(pages_.options().capacity) +
-                     " and a reserve of " + format_bytes(pages_.options().reserve) + " cannot be"};
+                     " or a reserve of " + format_bytes(pages_.options().reserve) + " is too large"};
     }
     if (capacity != 0 && pages_.options().reserve > capacity) {
         throw Misuse{"tag \"" + this->tag() + "\": a reserve of " + format_bytes(pages_.options().reserve) +
@@ -187,7 +186,7 @@ MEMSAVER_INLINE std::size_t ArenaCore::check_request(const Request& request) con
     if (capacity != 0 && request.bytes > capacity) {
         refuse("more than the tag's capacity of " + format_bytes(capacity));
     }
-    if (request.bytes > std::numeric_limits<std::size_t>::max() / 2) refuse("no address space has so many bytes");
+    if (request.bytes > std::numeric_limits<std::size_t>::max() / 2) refuse("the size exceeds any address space");
     return align_up(request.bytes, BlockAllocator::unit);
 }
 
@@ -254,13 +253,13 @@ MEMSAVER_INLINE void ArenaCore::check_capacity(std::size_t more) const {
     const std::size_t capacity = pages_.capacity();
     const std::size_t owned = pages_.physical_bytes();
     if (capacity == 0 || (owned <= capacity && more <= capacity - owned)) return;
-    throw Misuse{"tag \"" + tag() + "\": no room for " + format_bytes(more) + " more in its capacity of " +
+    throw Misuse{"tag \"" + tag() + "\": " + format_bytes(more) + " more would exceed its capacity of " +
                  format_bytes(capacity)};
 }
 
 MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment) {
     const std::lock_guard lock{growing_};
-    require_open_for([&] { return "take " + format_bytes(bytes); });
+    require_open_for([&] { return "allocate " + format_bytes(bytes); });
     if (growths_.load() != seen) return;
     const std::size_t needed = align_up(bytes, pages_.granularity());
     check_capacity(needed);
@@ -269,8 +268,8 @@ MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std:
     step = align_down(step, pages_.granularity());
     DeviceMemory memory;
     if (needed > 1_GiB && driver().memory(memory).ok() && needed > memory.total_bytes) { // no reservation could succeed
-        pages_.raise_no_room({StatusKind::out_of_memory, 0, "more than the device has"},
-                             "take memory for an allocation", needed);
+        pages_.raise_no_room({StatusKind::out_of_memory, 0, "more than the device's total memory"},
+                             "allocate device memory", needed);
     }
     const auto offer = [&](Range range) { heaps_.add(range); };
     Range range = pages_.take_addresses(step, alignment);
@@ -279,7 +278,7 @@ MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std:
         range = pages_.take_addresses(needed, alignment);
         status = pages_.grow_into(range, offer);
     }
-    if (!status.ok()) pages_.raise_no_room(status, "take memory for an allocation", needed);
+    if (!status.ok()) pages_.raise_no_room(status, "allocate device memory", needed);
     growths_ += 1;
 }
 
@@ -289,8 +288,8 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
     require_open_for([&] { return "deallocate(" + format_address(address) + ')'; });
     if (owned_ranges_.hold(address)) {
         throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag() +
-                     "\": it lies in a block that grows, such as a workspace, or in an elastic range; its owner "
-                     "gives it up"};
+                     "\": it is in a growing block, such as a workspace, or in an elastic range; only its owner can "
+                     "free it"};
     }
     const AnySlot* told = nullptr;
     std::uint64_t forgotten = 0;
@@ -331,7 +330,7 @@ MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef
     if (any_paused(range)) (void)finish_arriving();
     if (any_paused(range)) {
         throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag() +
-                     "\" cannot be zeroed: they are paused"};
+                     "\" cannot be zeroed: the memory is paused; resume it first"};
     }
     check(driver().fill(range.address, 0, bytes, stream), "zero memory", bytes, range.address);
 }
@@ -432,24 +431,24 @@ MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size
     require_open_for(text);
     const auto turn = take_turn({}, "backup_view");
     const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
-    if (!contains(pointer)) throw refusal("it is no address of this tag");
+    if (!contains(pointer)) throw refusal("the address does not belong to this tag");
     const std::optional<LiveBlock> block = heaps_.block_holding(as_address(pointer));
-    if (!block) throw refusal("no live block holds this address");
+    if (!block) throw refusal("no live block contains this address");
     const std::size_t offset = as_address(pointer) - block->address;
-    if (bytes > block->bytes - offset) throw refusal("it reaches past the end of its block");
+    if (bytes > block->bytes - offset) throw refusal("it extends past the end of its block");
     const Range range{as_address(pointer), std::max<std::size_t>(bytes, 1)};
     std::shared_ptr<AnySlot> slot;
     std::size_t away = 0;
     for (const auto& batch : pages_.paused) { // no lock: the turn is held
         for (const Range& part : intersection(batch.ranges, {range})) {
             if (slot != nullptr && slot != batch.slot)
-                throw refusal("several pauses have kept it; view what each has kept");
+                throw refusal("several pauses saved parts of it; view each part separately");
             slot = batch.slot;
             away += part.bytes;
         }
     }
     if (slot != nullptr && slot != own_ && away != range.bytes)
-        throw refusal("a part of it is not paused; view the rest");
+        throw refusal("part of it is not paused; view only the paused part");
     if (slot == nullptr) slot = own_;
     try {
         BackupView view = slot->view(block->serial, offset, std::max<std::size_t>(bytes, 1)); // no store maps 0 bytes
@@ -468,10 +467,10 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
     require_open_for(text);
     const auto turn = take_turn({}, "write_backup");
     const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
-    if (bytes == 0) throw refusal("there is nothing to write");
-    if (from == nullptr) throw refusal("the new bytes are null");
+    if (bytes == 0) throw refusal("the size is 0");
+    if (from == nullptr) throw refusal("the source pointer is null");
     const LiveBlock block = block_of(range, refusal);
-    if (!covers(pages_.paused_ranges(), range)) throw refusal("it is not paused: write to the memory itself");
+    if (!covers(pages_.paused_ranges(), range)) throw refusal("it is not paused; write to the memory directly");
     const auto* const bytes_at = static_cast<const std::byte*>(from);
     // Slots that may refuse come first, before anything changes.
     for (const bool own : {!policy_.keeps_bytes(), policy_.keeps_bytes()}) {
@@ -500,7 +499,7 @@ MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from, AnyPo
     const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
     const LiveBlock block = block_of(range, refusal);
     if (any_paused({block.address, block.bytes}))
-        throw refusal("its block is paused, or a part of it; resume it first");
+        throw refusal("its block is paused or partly paused; resume the tag first");
     try {
         const LiveSet live = live_set({{block.address, block.bytes}}, "loading");
         if (own_->load(block, range.address - block.address, from, live)) return;
@@ -537,15 +536,15 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
         const Status drained = driver().drain(); // work may still use the memory
         if (!drained.ok() && drained.kind != StatusKind::gone) {
             closed_.store(false);
-            check_of_tag(drained, "wait for the device before an arena closes");
+            check_of_tag(drained, "wait for the device before closing an arena");
         }
     }
     closing();
     const Status kept = close_slots();
     const Status gates = gates_.close();
-    check_of_tag(pages_.close(), "give back an arena's memory");
-    if (gates.kind != StatusKind::gone) check_of_tag(gates, "give back what gates hold");
-    check_of_tag(kept, "give back what a backup holds");
+    check_of_tag(pages_.close(), "release an arena's memory");
+    if (gates.kind != StatusKind::gone) check_of_tag(gates, "release the resources of gates");
+    check_of_tag(kept, "release a backup's storage");
 }
 
 MEMSAVER_INLINE void ArenaCore::forget_backup(FunctionRef<void()> dropping) {
@@ -569,7 +568,7 @@ MEMSAVER_INLINE void ArenaCore::set_retain(bool yes) {
     const auto turn = take_turn({}, "set_retain");
     if (own_->set_retain(yes)) return;
     throw Misuse{"set_retain: the policy \"" + std::string{policy_.name()} + "\" of tag \"" + tag() +
-                 "\" has no such choice"};
+                 "\" has no retain option"};
 }
 
 // --- texts ---
@@ -581,7 +580,8 @@ MEMSAVER_INLINE void ArenaCore::emit_ignored(const char* text) const noexcept {
 MEMSAVER_INLINE void ArenaCore::tell_kept(const Status& status) const noexcept {
     if (status.ok() || status.kind == StatusKind::gone) return;
     emit(options().events, [&] {
-        return event(EventKind::ignored, failure_text(status, "give back what a backup held; it will be tried again"));
+        return event(EventKind::ignored,
+                     failure_text(status, "release a backup's storage (the next operation retries)"));
     });
 }
 
@@ -685,7 +685,7 @@ MEMSAVER_INLINE Status ArenaCore::collect_released(std::size_t& released_bytes) 
     try {
         return retry_held(released_bytes);
     } catch (const std::bad_alloc&) {
-        return {StatusKind::out_of_host_memory, 0, "no host memory to note free addresses"};
+        return {StatusKind::out_of_host_memory, 0, "no host memory to record free addresses"};
     }
 }
 
@@ -733,7 +733,7 @@ MEMSAVER_INLINE void ArenaCore::end_operation(bool shut_stays) noexcept {
         unfinished_ = false;
     } catch (const std::bad_alloc&) { // open memory stays shut until the next operation ends
         unfinished_ = true;
-        emit_ignored("no host memory to reopen memory");
+        emit_ignored("no host memory to reopen memory for allocations");
     }
 }
 
@@ -787,7 +787,7 @@ MEMSAVER_INLINE Event ArenaCore::event(EventKind kind, std::string text, std::si
 MEMSAVER_INLINE bool ArenaCore::owns_stream(StreamRef stream) const {
     bool yes = true;
     const Status status = driver().owns_stream(stream, yes);
-    if (status.kind != StatusKind::unsupported) check(status, "ask whose stream it is");
+    if (status.kind != StatusKind::unsupported) check(status, "query the owner of a stream");
     return yes;
 }
 
@@ -887,7 +887,7 @@ MEMSAVER_INLINE void ArenaCore::Reserved::free_addresses(const std::vector<Range
         sort_by_address(mapped);
         for (const Range& gap : without(rest, mapped)) pages.free_addresses(gap);
     } catch (const std::bad_alloc&) {
-        core_.emit_ignored("no host memory to give addresses back");
+        core_.emit_ignored("no host memory to free addresses");
     }
 }
 
@@ -895,12 +895,12 @@ MEMSAVER_INLINE void ArenaCore::Reserved::free_addresses(const std::vector<Range
 
 MEMSAVER_INLINE std::unique_ptr<GrowingBlock> ArenaCore::reserve_block(std::size_t cap) {
     if (cap == 0 || !can_align_up(cap, pages_.granularity())) {
-        throw Misuse{"tag \"" + tag() + "\": addresses for " + format_bytes(cap) + " cannot be"};
+        throw Misuse{"tag \"" + tag() + "\": addresses for " + format_bytes(cap) + " cannot be reserved"};
     }
     const std::size_t capacity = pages_.capacity();
     if (capacity != 0 && cap > capacity) {
-        throw Misuse{"tag \"" + tag() + "\": " + format_bytes(cap) +
-                     " for a block that grows are more than its capacity of " + format_bytes(capacity)};
+        throw Misuse{"tag \"" + tag() + "\": " + format_bytes(cap) + " for a growing block exceed its capacity of " +
+                     format_bytes(capacity)};
     }
     return std::make_unique<Growing>(*this, align_up(cap, pages_.granularity()));
 }
@@ -921,8 +921,8 @@ MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
     if (bytes > cap()) refuse(bytes, "its cap is " + format_bytes(cap()));
     if (bytes_ != 0 && core_.options().single_handle) {
         refuse(bytes,
-               "its tag keeps every block behind a single handle (ArenaOptions::single_handle), so it grows once: "
-               "ask for the most that it will need at first");
+               "its tag uses one handle per block (ArenaOptions::single_handle), so it can grow only once; request the "
+               "maximum size first");
     }
     if (core_.any_paused({address(), bytes_})) (void)core_.finish_arriving();
     const Range more{address() + bytes_, align_up(bytes, core_.pages_.granularity()) - bytes_};
@@ -934,7 +934,7 @@ MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
             [&] { return "grow a block at " + format_address(address()) + " to " + format_bytes(bytes); });
         if (core_.any_paused({address(), bytes_})) refuse(bytes, "it is paused; resume its tag first");
         core_.check_capacity(more.bytes);
-        addresses_.take({more}, "take memory for a block that grows");
+        addresses_.take({more}, "allocate memory for a growing block");
     };
     try {
         take_more();
@@ -950,10 +950,10 @@ MEMSAVER_INLINE void ArenaCore::Growing::grow(std::size_t bytes) {
 MEMSAVER_INLINE void ArenaCore::Growing::clear_the_way(Range more) {
     ArenaPages& pages = core_.pages_;
     if (intersection({more}, pages.mapped_and_held()).empty()) return;
-    Status status{StatusKind::other, 0, "an operation is under way"};
+    Status status{StatusKind::other, 0, "another operation is in progress"};
     if (const auto turn = core_.try_turn()) status = pages.retry_held();
     if (!intersection({more}, pages.mapped_and_held()).empty())
-        check(status, "give back what an earlier growth left", more.bytes, more.address);
+        check(status, "release pages left by an earlier growth", more.bytes, more.address);
 }
 
 MEMSAVER_INLINE void ArenaCore::Growing::refuse(std::size_t bytes, const std::string& why) const {
@@ -1017,7 +1017,7 @@ MEMSAVER_INLINE ArenaCore::ElasticPages::~ElasticPages() {
     try {
         addresses_.free_addresses(steps(reserved_, true));
     } catch (const std::bad_alloc&) {
-        core_.emit_ignored("no host memory to give addresses back");
+        core_.emit_ignored("no host memory to free addresses");
     }
 }
 
@@ -1062,11 +1062,11 @@ MEMSAVER_INLINE void ArenaCore::ElasticPages::clear_the_way(const std::vector<Ra
     ArenaPages& pages = core_.pages_;
     if (intersection(missing, pages.mapped_and_held()).empty()) return;
     for (const auto& mark : pages.awaited_in(missing)) {
-        core_.check_of_tag(mark->wait(), "wait for work that may still touch what was released");
+        core_.check_of_tag(mark->wait(), "wait for work that may still use released memory");
     }
     const Status status = pages.retry_held();
     if (!intersection(missing, pages.mapped_and_held()).empty())
-        core_.check_of_tag(status, "give back what an earlier call left");
+        core_.check_of_tag(status, "release pages left by an earlier call");
 }
 
 MEMSAVER_INLINE void ArenaCore::ElasticPages::release(std::size_t offset, std::size_t bytes, FreeOrder order) {
@@ -1152,7 +1152,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
                                                                                          core.heaps_.fences().begin()} {
     row_.tag = core.tag();
     row_.device = core.device();
-    core.check_of_tag(core.pages_.settle(), "wait for what an earlier pause began");
+    core.check_of_tag(core.pages_.settle(), "wait for copies of an earlier operation");
     core.give_up_failed_arrival();
     // A pause is not complete while pages are held, so it also releases those of earlier calls.
     if (const Status status = core.retry_held(row_.released_bytes); !status.ok()) note(status);
@@ -1340,7 +1340,7 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
     row_.device = core.device();
     core.give_up_failed_arrival();
     if (const Status status = core.retry_held(row_.released_bytes); !status.ok() && in_the_way()) {
-        core.check_of_tag(status, "give back what is still held, before a resume");
+        core.check_of_tag(status, "release held pages before a resume");
     }
     core.heaps_.begin_operation(false);
     try {
@@ -1383,7 +1383,7 @@ MEMSAVER_INLINE std::size_t ArenaCore::Resume::needed_scratch() const noexcept {
 }
 
 MEMSAVER_INLINE void ArenaCore::Resume::map_of(Extent& extent, const Extent& owner) {
-    check(extent.map(core_->driver(), owner), "map handed pages at their address", extent.bytes(), extent.address());
+    check(extent.map(core_->driver(), owner), "map handed-over pages", extent.bytes(), extent.address());
     row_.mapped_bytes += extent.bytes();
 }
 
@@ -1399,7 +1399,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::create() {
     }
     if (status.ok()) return;
     uncreate();
-    core_->pages_.raise_no_room(status, "take memory for a resume", needed_bytes());
+    core_->pages_.raise_no_room(status, "allocate memory for a resume", needed_bytes());
 }
 
 MEMSAVER_INLINE void ArenaCore::Resume::uncreate() noexcept {
@@ -1412,7 +1412,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::map() {
     row_.mapped_bytes += std::exchange(scratch_bytes_, 0);
     for (Extent& extent : extents_) {
         if (extent.state() != ExtentState::held) continue; // another arena's pages, or not created yet
-        check(extent.map(core_->driver()), "map pages at their address", extent.bytes(), extent.address());
+        check(extent.map(core_->driver()), "map pages", extent.bytes(), extent.address());
         row_.mapped_bytes += extent.bytes();
     }
 }
@@ -1434,7 +1434,8 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
         if (ranges.empty()) continue;
         AnySlot& slot = once_ ? *once_ : *batch.slot;
         if (before_write && !slot.asks_before_write()) {
-            for (const Range& range : ranges) core_->check_of_tag(before_write(range), "wait for what is in the way");
+            for (const Range& range : ranges)
+                core_->check_of_tag(before_write(range), "wait for the save of the previous bytes");
         }
         std::vector<Range> brought = ranges;
         LiveSet live = core_->live_set(std::move(ranges), "restoring");
@@ -1459,7 +1460,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::record_gates() {
         },
         [&](const Status& status, Ticket& ticket) {
             core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes()); // the ticket reports the cause
-            core_->check_moved(status, "have a gate wait for bytes on their way", ticket.bytes());
+            core_->check_moved(status, "make a gate wait for arriving bytes", ticket.bytes());
         });
 }
 
@@ -1478,7 +1479,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::wait() {
         core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes());
         row_.restored_bytes += ticket.bytes();
     }
-    if (opening_) core_->check_moved(opening_->wait(), "open the gates of bytes that came", row_.restored_bytes);
+    if (opening_) core_->check_moved(opening_->wait(), "open the gates of arrived bytes", row_.restored_bytes);
     restoring_.end();
 }
 
@@ -1542,7 +1543,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
         const std::lock_guard lock{core_->pages_.mutex};
         core_->pages_.in_hand -= unused.size();
     } catch (const std::bad_alloc&) { // thrown before anything was taken out
-        note({StatusKind::out_of_host_memory, 0, "no host memory for the books of a trim"});
+        note({StatusKind::out_of_host_memory, 0, "no host memory for the records of a trim"});
     }
 }
 
@@ -1572,7 +1573,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::give_back(Extent& extent) noexcept {
         try {
             return pages.free_addresses(range);
         } catch (const std::bad_alloc&) { // held without pages, only for its addresses
-            status = {StatusKind::out_of_host_memory, 0, "no host memory to note free addresses"};
+            status = {StatusKind::out_of_host_memory, 0, "no host memory to record free addresses"};
         }
     }
     note(status);

@@ -159,7 +159,7 @@ MEMSAVER_INLINE bool ArenaCore::Arriving::done() noexcept {
 }
 
 MEMSAVER_INLINE void ArenaCore::Arriving::follow(StreamRef stream, Range range) {
-    const bool under_way = each_ticket("have a stream wait for bytes on their way", range,
+    const bool under_way = each_ticket("make a stream wait for arriving bytes", range,
                                        [&](Ticket& ticket) { return ticket.follow(stream, range); });
     if (!under_way) throw_failure();
 }
@@ -167,7 +167,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::follow(StreamRef stream, Range range) 
 MEMSAVER_INLINE bool ArenaCore::Arriving::follow_all(StreamRef stream, const char* what) {
     if (failed()) {
         throw Misuse{std::string{what} + ": the bytes of tag \"" + core_.tag() +
-                     "\" could not be brought back; resume it again first"};
+                     "\" could not be restored; resume it again first"};
     }
     const Range all{0, ~std::size_t{0}};
     return each_ticket(what, all, [&](Ticket& ticket) { return ticket.follow(stream, all); });
@@ -175,7 +175,7 @@ MEMSAVER_INLINE bool ArenaCore::Arriving::follow_all(StreamRef stream, const cha
 
 MEMSAVER_INLINE void ArenaCore::Arriving::wait_for(Range range) {
     const bool under_way =
-        each_ticket("wait for bytes on their way", range, [&](Ticket& ticket) { return ticket.wait_for(range); });
+        each_ticket("wait for arriving bytes", range, [&](Ticket& ticket) { return ticket.wait_for(range); });
     if (!under_way) throw_failure();
 }
 
@@ -229,7 +229,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::poll_until(const Deadline& deadline) {
          pause = std::min(2 * pause, std::chrono::microseconds{500})) {
         if (std::chrono::steady_clock::now() >= *deadline) {
             throw NotIdle{"tag \"" + core_.tag() +
-                          "\": its bytes were still on their way when the time allowed ran out; nothing has changed"};
+                          "\": the timeout expired while its bytes were still arriving; nothing has changed"};
         }
         std::this_thread::sleep_for(pause);
     }
@@ -312,11 +312,11 @@ MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaCore::gate(const void* pointer, s
     require_open_for(text);
     const auto turn = take_turn({}, "gate", true);
     const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
-    if (bytes == 0) throw refusal("there is nothing to wait for");
-    if (!contains(pointer)) throw refusal("it is no address of this tag");
+    if (bytes == 0) throw refusal("the size is 0");
+    if (!contains(pointer)) throw refusal("the address does not belong to this tag");
     const std::optional<LiveBlock> block = heaps_.block_holding(range.address);
-    if (!block) throw refusal("no live block holds this address");
-    if (bytes > block->bytes - (range.address - block->address)) throw refusal("it reaches past the end of its block");
+    if (!block) throw refusal("no live block contains this address");
+    if (bytes > block->bytes - (range.address - block->address)) throw refusal("it extends past the end of its block");
     std::shared_ptr<GateMark> gate = gates_.add(range, block->address, block->serial);
     if (const auto coming = arriving(); coming != nullptr && coming->can_be_joined()) {
         coming->follow(gates_.relay(), range);

@@ -18,7 +18,7 @@ MEMSAVER_INLINE void ElasticRange::round(const std::string& tag, std::size_t& by
                                          std::size_t unit) {
     const auto refuse_it = [&] {
         throw Misuse{"tag \"" + tag + "\": an elastic range of " + format_bytes(bytes) + " in steps of " +
-                     format_bytes(step) + " cannot be"};
+                     format_bytes(step) + " is invalid"};
     };
     if (bytes == 0 || step == 0 || !can_align_up(step, unit)) refuse_it();
     const std::size_t rounded = align_up(step, unit);
@@ -39,7 +39,8 @@ MEMSAVER_INLINE void ElasticRange::refuse(const char* what, std::size_t offset, 
 
 MEMSAVER_INLINE void ElasticRange::check_part(const char* what, std::size_t offset, std::size_t bytes) const {
     if (bytes == 0) refuse(what, offset, bytes, "the size is 0");
-    if (offset > this->bytes() || bytes > this->bytes() - offset) refuse(what, offset, bytes, "it reaches beyond it");
+    if (offset > this->bytes() || bytes > this->bytes() - offset)
+        refuse(what, offset, bytes, "it extends past the end of the range");
 }
 
 MEMSAVER_INLINE Range ElasticRange::outward(const char* what, std::size_t offset, std::size_t bytes) const {
@@ -57,7 +58,7 @@ MEMSAVER_INLINE Range ElasticRange::inward(const char* what, std::size_t offset,
 }
 
 MEMSAVER_INLINE std::pair<Range, Range> ElasticRange::resizing(std::size_t bytes) const {
-    if (bytes > this->bytes()) refuse("resize", 0, bytes, "it reaches beyond it");
+    if (bytes > this->bytes()) refuse("resize", 0, bytes, "it extends past the end of the range");
     std::size_t have = has_memory_.size();
     while (have != 0 && !has_memory_[have - 1]) --have;
     const std::size_t want = bytes / step_ + (bytes % step_ == 0 ? 0 : 1);
@@ -77,7 +78,7 @@ MEMSAVER_INLINE std::vector<Range> ElasticRange::steps(Range part, bool with_mem
 MEMSAVER_INLINE std::vector<Range> ElasticRange::all_steps(Range part) const {
     std::vector<Range> found = steps(part, true);
     if (found.size() * step_ != part.bytes) {
-        refuse("release", offset_of(part), part.bytes, "not all of it is committed; it may have been released before");
+        refuse("release", offset_of(part), part.bytes, "part of it is not committed, possibly already released");
     }
     return found;
 }

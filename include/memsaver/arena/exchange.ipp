@@ -150,7 +150,7 @@ MEMSAVER_INLINE Status Handover::wait_for(Pair& pair, Range target) {
     try {
         status = saving.wait_for(saving.enqueued() ? part : pair.source);
     } catch (const std::exception&) { // rethrown to the thread that waits for the whole save
-        status = {StatusKind::other, 0, "the bytes that were there could not be saved"};
+        status = {StatusKind::other, 0, "the previous bytes could not be saved"};
     }
     const std::lock_guard lock{mutex_};
     if (status.ok()) {
@@ -289,7 +289,7 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
         const std::lock_guard lock{mutex};
         report.add(std::move(row)); // capacity was reserved
     });
-    return end_report(std::move(report), "give pages back", start, kept);
+    return end_report(std::move(report), "release pages", start, kept);
 }
 
 } // namespace detail

@@ -36,7 +36,8 @@ MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaGates::add(Range range, Address b
     auto made = std::make_unique<GateMark>(driver_, range, block, serial);
     if (!copies_.owns()) check(copies_.open(driver_), "open a stream for gates");
     check(made->event.open(driver_, copies_.get()), "open an event for a gate");
-    check(driver_.follow_outside(copies_.get(), made->event.get()), "make a gate"); // checks that the driver has gates
+    check(driver_.follow_outside(copies_.get(), made->event.get()),
+          "create a gate"); // checks that the driver has gates
     check(driver_.record(made->event.get(), copies_.get()), "record the event of a gate");
     std::shared_ptr<GateMark> gate{made.release(), [fork = fork_](GateMark* ended) {
                                        if (!fork->forked()) delete ended;
@@ -111,7 +112,7 @@ MEMSAVER_INLINE bool ArenaGates::can_wait() {
     constexpr std::size_t bytes = 4096;
     const Status taken = page_.take(driver_, bytes);
     if (taken.kind == StatusKind::unsupported) return false;
-    check(taken, "take a page of host memory for gates");
+    check(taken, "allocate a host page for gates");
     if (!page_.pinned()) return false;
     if (!host_wait_stream_.owns()) check(host_wait_stream_.open(driver_), "open a stream for gates");
     const std::lock_guard lock{mutex_};
@@ -177,7 +178,7 @@ MEMSAVER_INLINE void ArenaGates::Opening::start() {
     try {
         gates_.promise(closed_.back().value);
         for (const Closed& closed : closed_) {
-            check(driver.wait_word(words, *gates_.opened_count_, closed.value), "have a stream wait for the host");
+            check(driver.wait_word(words, *gates_.opened_count_, closed.value), "make a stream wait for the host");
             check(driver.record(closed.gate->event.get(), words), "record the event of a gate");
         }
         closed_.clear();
@@ -191,7 +192,7 @@ MEMSAVER_INLINE void ArenaGates::Opening::start() {
 MEMSAVER_INLINE Status ArenaGates::Opening::wait() noexcept {
     crew_.join();
     if (!status_.ok() || !gates_.gave_up()) return status_;
-    return {StatusKind::other, 0, "gates were opened before their bytes came"};
+    return {StatusKind::other, 0, "gates were opened before their bytes arrived"};
 }
 
 MEMSAVER_INLINE void ArenaGates::Opening::run() noexcept {
@@ -208,7 +209,7 @@ MEMSAVER_INLINE Status ArenaGates::Opening::open_each() noexcept {
         }
         return {};
     } catch (...) { // the ticket reports the failure
-        return {StatusKind::other, 0, "bytes that gates wait for could not be brought"};
+        return {StatusKind::other, 0, "bytes that gates wait for could not be restored"};
     }
 }
 

@@ -14,13 +14,13 @@ namespace detail {
 
 MEMSAVER_INLINE std::string Request::text() const {
     const bool negative = bytes > std::numeric_limits<std::size_t>::max() / 2;
-    return "allocate(" + std::to_string(bytes) + " bytes" + (negative ? ", is this a negative number?" : "") + ')';
+    return "allocate(" + std::to_string(bytes) + " bytes" + (negative ? ", a negative number?" : "") + ')';
 }
 
 MEMSAVER_INLINE void Request::check(const std::string& tag) const {
     const auto refuse = [&](const std::string& why) { throw Misuse{text() + " in tag \"" + tag + "\": " + why}; };
     if (bytes == 0) refuse("the size is 0");
-    if (alignment == 0) refuse("the alignment is 0; if the default stream was meant, it is written nullptr");
+    if (alignment == 0) refuse("the alignment is 0; to pass the default stream, use nullptr");
     if ((alignment & (alignment - 1)) != 0) {
         refuse("the alignment of " + std::to_string(alignment) + " is not a power of two");
     }

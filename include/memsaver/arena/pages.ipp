@@ -18,7 +18,7 @@ namespace detail {
 
 MEMSAVER_INLINE std::size_t granularity_of(const AnyDriver& driver) {
     std::size_t granularity = 0;
-    check(driver.granularity(granularity), "ask for the granularity of pages");
+    check(driver.granularity(granularity), "query the page granularity");
     return granularity;
 }
 
@@ -156,7 +156,7 @@ MEMSAVER_INLINE void ArenaPages::hold(Extent&& extent, bool owns_addresses, cons
     const EventSink none; // a lost device keeps no pages, so nothing is retried
     emit(status.kind == StatusKind::gone ? none : options_.events, [&] {
         return Event{EventKind::ignored, tag_, driver_.device(),
-                     failure_text(status, "give pages back; it will be tried again")};
+                     failure_text(status, "release pages (the next operation retries)")};
     });
     const std::lock_guard lock{mutex};
     held.push_back({std::move(extent), owns_addresses}); // capacity was reserved for all extents in hand
@@ -241,7 +241,7 @@ MEMSAVER_INLINE Status ArenaPages::create_all(std::vector<Extent>& extents, std:
         DeviceMemory memory;
         if (const Status status = driver_.memory(memory); !status.ok()) return status;
         if (memory.free_bytes < margin || memory.free_bytes - margin < needed)
-            return {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
+            return {StatusKind::out_of_memory, 0, "less than the margin would remain free"};
     }
     for (Extent& extent : extents) {
         if (extent.state() != ExtentState::paused) continue; // an earlier call could not release its pages

@@ -64,17 +64,16 @@ MEMSAVER_INLINE void run_by_device(const std::vector<AnyDriver>& drivers, Functi
 }
 
 MEMSAVER_INLINE void IdleWait::mark(StreamRef stream) {
-    if (being_captured(driver_, stream))
-        throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
-    check(owned_.emplace_back().open(driver_, stream), "open an event, to wait for a stream's work");
+    if (being_captured(driver_, stream)) throw Misuse{"after(stream): cannot wait for a stream that is being captured"};
+    check(owned_.emplace_back().open(driver_, stream), "open an event to wait for a stream's work");
     check(driver_.record(owned_.back().get(), stream), "record an event");
     mark(owned_.back().get());
 }
 
 MEMSAVER_INLINE void IdleWait::mark_device() {
-    check(owned_.emplace_back().open(driver_), "open an event, to wait for the device's work");
+    check(owned_.emplace_back().open(driver_), "open an event to wait for the device's work");
     check(driver_.record_device(owned_.back().get()),
-          "wait for the device's work (if a stream capture is open, name the streams: .order = after(...))");
+          "wait for the device's work (if a stream capture is open, pass the streams: .order = after(...))");
     mark(owned_.back().get());
 }
 
@@ -96,8 +95,8 @@ MEMSAVER_INLINE void IdleWait::wait_until(EventRef event, std::chrono::steady_cl
         check(driver_.query(event, passed), "query an event");
         if (passed) return;
         if (std::chrono::steady_clock::now() >= deadline) {
-            throw NotIdle{"device " + std::to_string(driver_.device()) +
-                          " was still at work when the time allowed ran out; nothing has changed"};
+            throw NotIdle{"the timeout expired while device " + std::to_string(driver_.device()) +
+                          " was busy; nothing has changed"};
         }
         std::this_thread::sleep_for(pause);
     }
@@ -129,7 +128,7 @@ MEMSAVER_INLINE std::vector<IdleWait> wait_until_idle(const std::vector<AnyDrive
         for (const std::vector<AnyDriver>* const some : {&drivers, &others}) {
             if (const AnyDriver* const owner = owner_among(*some, mark, unknown)) return *owner;
         }
-        check(unknown, "ask whose stream or event it is");
+        check(unknown, "query the owner of a stream or event");
         return drivers.front();
     };
     if (order.kind() == Order::Kind::device) {
@@ -177,7 +176,7 @@ MEMSAVER_INLINE Report run_pause(std::vector<PauseStep>& steps, const Order& ord
     if (std::any_of(steps.begin(), steps.end(), [](PauseStep& step) { return !step.ticket().enqueued(); })) {
         for_each_device(steps, [](PauseStep& step) { step.wait(); });
         for_each_device(steps, [](PauseStep& step) { step.release(); });
-        return commit_all(steps, "give pages back", start, std::move(report));
+        return commit_all(steps, "release pages", start, std::move(report));
     }
     try {
         translated([&] { for_each_device(steps, [](PauseStep& step) { step.release_as_saved(); }); });
@@ -187,7 +186,7 @@ MEMSAVER_INLINE Report run_pause(std::vector<PauseStep>& steps, const Order& ord
         error.attach(std::move(report));
         throw;
     }
-    return commit_all(steps, "give pages back", start, std::move(report));
+    return commit_all(steps, "release pages", start, std::move(report));
 }
 
 MEMSAVER_INLINE std::optional<Refused> create_all(std::vector<ResumeStep>& steps) {
@@ -218,7 +217,7 @@ MEMSAVER_INLINE void raise_no_room(const std::vector<ResumeStep>& steps, const R
     (void)there.driver.memory(memory);
     std::string text = there.error.what();
     if (steps.size() > 1) {
-        text += "; the resume needs " + format_bytes(needed) + " there in all, " + format_bytes(memory.free_bytes) +
+        text += "; the resume needs " + format_bytes(needed) + " there in total, " + format_bytes(memory.free_bytes) +
                 " were free";
     }
     OutOfMemory error{text, needed, memory.free_bytes, there.error.status()};
@@ -236,8 +235,8 @@ MEMSAVER_INLINE void RoomWithin::sleep() noexcept {
 MEMSAVER_INLINE void require_keeps_nothing(const ResumeOptions& options) {
     if (!options.bytes || !options.bytes->keeps_bytes()) return;
     throw Misuse{"resume with .bytes of the policy \"" + std::string{options.bytes->name()} +
-                 "\": it never saved these bytes, so it has none to bring; only a policy that keeps nothing, such as "
-                 "Discard{} or Zero{}, can stand here"};
+                 "\": it has not saved these bytes, so it cannot restore them; pass a policy that keeps no bytes, such "
+                 "as Discard{} or Zero{}"};
 }
 
 MEMSAVER_INLINE void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::string& tag) {
@@ -262,7 +261,7 @@ MEMSAVER_INLINE Report run_trim(std::vector<TrimStep>& steps, const Order& order
     Report report = report_of(steps.size());
     wait_for_steps(steps, order, deadline, others);
     for_each_device(steps, [](TrimStep& step) { step.release(); });
-    return commit_all(steps, "give unused pages back", start, std::move(report));
+    return commit_all(steps, "release unused pages", start, std::move(report));
 }
 
 } // namespace detail

@@ -175,7 +175,7 @@ MEMSAVER_INLINE const AnyDriver& OwnedArena::driver() const { return core().driv
 
 MEMSAVER_INLINE ArenaCore& OwnedArena::core() const {
     if (core_ == nullptr) [[unlikely]]
-        throw Misuse{"a TaggedArena that was moved from was used"};
+        throw Misuse{"use of a moved-from TaggedArena"};
     return *core_;
 }
 

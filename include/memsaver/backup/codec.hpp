@@ -80,7 +80,7 @@ public:
     /// set if it does not match. Returns `unsupported` if only the device can decode.
     virtual Status decode_here(std::span<const std::byte> /*coded*/, std::uint32_t /*sum*/,
                                std::span<std::byte> /*plain*/, bool& /*damaged*/) const noexcept {
-        return {StatusKind::unsupported, 0, "only the device decodes it"};
+        return {StatusKind::unsupported, 0, "only the device can decompress it"};
     }
 };
 

@@ -80,7 +80,7 @@ private:
     class Transfer;
     class Worker;
 
-    static constexpr Status no_bytes{StatusKind::unsupported, 0, "a coded store keeps no plain bytes"};
+    static constexpr Status no_bytes{StatusKind::unsupported, 0, "a compressed store has no plain bytes"};
     /// Smaller chunks are not worth coding.
     static constexpr std::size_t least_coded = 4096;
     static constexpr std::size_t largest_chunk = 1_MiB;

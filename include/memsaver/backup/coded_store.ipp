@@ -195,13 +195,13 @@ inline CodedStore::CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> ins
 
 inline void CodedStore::measure() {
     if (chunk_bytes_ != 0) return;
-    check_of(driver_.granularity(granularity_), "ask for the granularity of pages", 0);
+    check_of(driver_.granularity(granularity_), "query the page granularity", 0);
     const std::size_t chunk = std::min(granularity_, largest_chunk);
     chunk_bytes_ = chunk; // `most_chunks` needs it
     Codec::Sizes sizes;
     const Status status = coding_.codec->measure(chunk, most_chunks(), sizes);
     if (!status.ok()) chunk_bytes_ = 0;
-    check_of(status, "ask a codec for the memory that it needs", chunk);
+    check_of(status, "query the memory that a codec needs", chunk);
     overhead_ = std::max(sizes.coded, chunk) - chunk;
     work_bytes_ = align_up(sizes.work, 256);
 }
@@ -422,7 +422,8 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
         }
     }
     const Status status = scratch_->take(plan(area).bytes());
-    if (status.kind != StatusKind::out_of_memory) check_of(status, "take memory to code in", plan(area).bytes());
+    if (status.kind != StatusKind::out_of_memory)
+        check_of(status, "allocate memory for compression", plan(area).bytes());
     ready_rows(plan(area).parts, false);
     wanted = wanted / 10 * 7;
     {
@@ -437,7 +438,7 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
         for (std::size_t i = next++; i < cells.size() && !through_ring.load(); i = next++) {
             std::byte* host = nullptr;
             const std::shared_lock steady{inside_mutex_};
-            check_of(inside_->reach(cells[i].location, cells[i].bytes, host), "take host pages", cells[i].bytes);
+            check_of(inside_->reach(cells[i].location, cells[i].bytes, host), "allocate host pages", cells[i].bytes);
             if (host == nullptr) through_ring = true;
         }
     });
@@ -462,10 +463,10 @@ inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, co
     }
     const std::size_t scratch = plan(area).bytes();
     const Status status = scratch_->take(scratch);
-    if (status.kind != StatusKind::out_of_memory) check_of(status, "take memory to code in", scratch);
+    if (status.kind != StatusKind::out_of_memory) check_of(status, "allocate memory for compression", scratch);
     if (!status.ok() && live.tell && !std::exchange(reported_, true)) {
-        live.tell("the device has no room for " + format_bytes(scratch) +
-                  " to code in: bytes are saved as they are; `prepare` takes it ahead");
+        live.tell("the device lacks " + format_bytes(scratch) +
+                  " for compression: bytes are saved uncompressed; `prepare` allocates it in advance");
     }
     const std::size_t wanted = status.ok() ? bytes / 10 * 7 : bytes;
     {
@@ -486,7 +487,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, con
     ring_->settle(tag_text_); // here: the crew must not wait for the device
     ready_rows(rows_.size(), true);
     const Plan decoding = plan(coded_bytes());
-    if (decoding.parts != 0) check_of(scratch_->take(), "take memory to decode in", scratch_->wanted_bytes());
+    if (decoding.parts != 0) check_of(scratch_->take(), "allocate memory for decompression", scratch_->wanted_bytes());
     return start(Direction::in, units, decoding, live);
 }
 
@@ -516,8 +517,8 @@ inline CodedStore::Record CodedStore::record_of(const Unit& chunk) const {
 }
 
 inline void CodedStore::raise_damaged(Address device, std::size_t bytes) const {
-    throw BackupDamaged{tag_text_ + "the coded backup of " + format_bytes(bytes) + " at " + format_address(device) +
-                        " is not what was saved; it is not resumed"};
+    throw BackupDamaged{tag_text_ + "the compressed backup of " + format_bytes(bytes) + " at " +
+                        format_address(device) + " differs from the saved bytes and is not restored"};
 }
 
 inline void CodedStore::check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const {
@@ -528,7 +529,7 @@ inline void CodedStore::check_of(const Status& status, const Attempt& attempt, s
 
 inline std::shared_ptr<HostRegion> CodedStore::host_copy(std::size_t bytes) const {
     auto copy = views_->make(driver_, align_up(bytes, 4096), {}, tag_text_); // aligned, and excluded from core dumps
-    check_of(copy->take(), "take host pages", bytes);
+    check_of(copy->take(), "allocate host pages", bytes);
     return copy;
 }
 
@@ -552,12 +553,12 @@ inline Status CodedStore::write(const std::byte* from, std::uint64_t location, s
 }
 
 inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const {
-    check_of(read(space, record), "read bytes back from where they were kept", record.stored);
+    check_of(read(space, record), "read bytes from the backup", record.stored);
     if (!record.coded) return static_cast<void>(std::memcpy(to, space, record.bytes));
     bool wrong = false;
     const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
     if (wrong) raise_damaged(device, record.bytes);
-    if (here.kind != StatusKind::unsupported) return check_of(here, "decode bytes", record.bytes);
+    if (here.kind != StatusKind::unsupported) return check_of(here, "decompress bytes", record.bytes);
     const bool held = scratch_->held_bytes() != 0;
     struct AtEnd {
         ~AtEnd() {
@@ -569,7 +570,7 @@ inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record&
     const std::size_t room = align_up(record.bytes, 256);
     const std::size_t needed = work_bytes_ + area_of(record.bytes) + room;
     const AtEnd give{*scratch_, held};
-    check_of(scratch_->take(needed), "take memory to decode in", needed);
+    check_of(scratch_->take(needed), "allocate memory for decompression", needed);
     const Range part = scratch_->range(needed);
     OwnedStream stream;
     OwnedEvent mark;
@@ -590,7 +591,7 @@ inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record&
         if (!drained.ok() && drained.kind != StatusKind::gone) scratch_->unsettle();
     }
     if (damaged) raise_damaged(device, record.bytes);
-    check_of(status, "decode bytes", record.bytes);
+    check_of(status, "decompress bytes", record.bytes);
 }
 
 inline BackupView CodedStore::view(std::uint64_t location, std::size_t bytes) const {
@@ -619,7 +620,7 @@ inline BackupView CodedStore::view(std::uint64_t location, std::size_t bytes) co
         std::memcpy(to + (begin - location), plain + (begin - name), end - begin);
         found += static_cast<std::size_t>(end - begin);
     }
-    if (found != bytes) throw Misuse{"nothing is kept of this block now"};
+    if (found != bytes) throw Misuse{"this block has no complete backup"};
     return {copy, to, bytes};
 }
 
@@ -649,8 +650,7 @@ inline void CodedStore::change(const Unit& unit, std::size_t offset, const std::
         const bool moves = old.coded || options_.observer != nullptr; // checksummed bytes are never half changed
         if (moves) changed.location = take_room(stride(chunk.bytes), 0);
         try {
-            check_of(write(plain, changed.location, stride(chunk.bytes)), "write bytes to where they are kept",
-                     chunk.bytes);
+            check_of(write(plain, changed.location, stride(chunk.bytes)), "write bytes to the backup", chunk.bytes);
             if (options_.observer) options_.observer->saved({chunk.device, changed.location, chunk.bytes}, plain);
         } catch (...) {
             const std::lock_guard lock{mutex_};
@@ -747,7 +747,7 @@ inline std::vector<CodedStore::Worker::StoredChunk> CodedStore::Worker::encoded(
     if (tried.empty()) return cargo;
     const Codec& codec = *store_.coding_.codec;
     std::vector<std::uint32_t> sums(tried.size());
-    store_.check_of(codec.encode_and_sum(codec_place(), plain, coded, sums), "code bytes", plain.front().bytes);
+    store_.check_of(codec.encode_and_sum(codec_place(), plain, coded, sums), "compress bytes", plain.front().bytes);
     for (std::size_t i = 0; i < tried.size(); ++i) {
         if (coded[i].bytes == 0 || store_.stride(coded[i].bytes) >= store_.stride(plain[i].bytes)) continue;
         StoredChunk& one = cargo[tried[i]];
@@ -813,7 +813,7 @@ void CodedStore::Worker::each_row(const std::vector<StoredChunk>& cargo, const A
         {
             const std::shared_lock steady{store_.inside_mutex_};
             store_.check_of(store_.inside_->reach(location, static_cast<std::size_t>(end - location), host),
-                            "take host pages", static_cast<std::size_t>(end - location));
+                            "allocate host pages", static_cast<std::size_t>(end - location));
         }
         if (host != nullptr) {
             reached_.push_back(location);
@@ -901,14 +901,14 @@ inline void CodedStore::Worker::put(const std::vector<StoredChunk>& cargo) {
         if (host != nullptr) return;
         const std::size_t bytes = static_cast<std::size_t>((last - 1)->record.location + stride(*(last - 1)) - origin);
         const std::shared_lock steady{store_.inside_mutex_};
-        store_.check_of(store_.inside_->put(to, origin, bytes), "write bytes to where they are kept", bytes);
+        store_.check_of(store_.inside_->put(to, origin, bytes), "write bytes to the backup", bytes);
     });
 }
 
 inline void CodedStore::Worker::may_write(const StoredChunk& cargo,
                                           const std::function<Status(Range)>& before_write) const {
     if (!before_write) return;
-    store_.check_of(before_write({cargo.chunk.device, cargo.chunk.bytes}), "wait for the bytes that are in the way",
+    store_.check_of(before_write({cargo.chunk.device, cargo.chunk.bytes}), "wait for the save of the previous bytes",
                     cargo.chunk.bytes);
 }
 
@@ -936,8 +936,7 @@ inline void CodedStore::Worker::get(const std::vector<StoredChunk>& cargo,
             const std::size_t bytes =
                 static_cast<std::size_t>((last - 1)->record.location + stride(*(last - 1)) - origin);
             const std::shared_lock steady{store_.inside_mutex_};
-            store_.check_of(store_.inside_->get(from, origin, bytes), "read bytes back from where they were kept",
-                            bytes);
+            store_.check_of(store_.inside_->get(from, origin, bytes), "read bytes from the backup", bytes);
         }
         for (const StoredChunk* one = first; one != last; ++one) {
             if (observer != nullptr) {
@@ -975,7 +974,7 @@ inline void CodedStore::Worker::decode(const std::vector<StoredChunk>& cargo,
     for (std::size_t i = 0; decoded.ok() && i < coded.size(); ++i) {
         if (sums[i] != expected[i]) store_.raise_damaged(plain[i].address, plain[i].bytes);
     }
-    store_.check_of(decoded, "decode bytes", plain[0].bytes);
+    store_.check_of(decoded, "decompress bytes", plain[0].bytes);
     pass();
 }
 
@@ -1033,7 +1032,7 @@ inline Status CodedStore::Transfer::wait() {
     if (const auto failure = crew_.failure()) std::rethrow_exception(failure);
     const std::lock_guard lock{mutex_};
     const bool all = std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end();
-    return all ? Status{} : Status{StatusKind::other, 0, "the transfer was cancelled"};
+    return all ? Status{} : Status{StatusKind::other, 0, "the transfer was canceled"};
 }
 
 inline Status CodedStore::Transfer::wait_for(Range range) noexcept {
@@ -1045,7 +1044,7 @@ inline Status CodedStore::Transfer::wait_for(Range range) noexcept {
         if (!wanted) continue;
         std::unique_lock lock{mutex_};
         changed_.wait(lock, [&] { return arrived_[i] || crew_.done() || stopped_.load(); });
-        if (!arrived_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
+        if (!arrived_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes arrived"};
     }
     return {};
 }

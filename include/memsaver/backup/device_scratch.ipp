@@ -22,7 +22,7 @@ MEMSAVER_INLINE Range DeviceScratch::range(std::size_t bytes) const noexcept {
 
 MEMSAVER_INLINE Status DeviceScratch::take(std::size_t bytes) noexcept {
     if (bytes == 0 || range(bytes).bytes != 0) return {};
-    if (users_.load() != 0) return {StatusKind::out_of_memory, 0, "the scratch is in use, and too small"};
+    if (users_.load() != 0) return {StatusKind::out_of_memory, 0, "the scratch memory is in use and too small"};
     if (const Status status = give(); !status.ok()) return status;
     const Status status = open(bytes);
     if (!status.ok()) (void)give();

@@ -14,13 +14,13 @@ MEMSAVER_INLINE std::string FileBackup::describe() const {
     return "directory " + directory + (refresh == Refresh::once ? ", saved once" : ", saved at every pause") +
            (retain ? ", retained" : ", not retained") + (check ? ", checked" : ", not checked") + ", threads " +
            std::to_string(threads) + ", ring " + format_bytes(ring_bytes) +
-           (executor ? ", an executor of the program's" : ", no executor");
+           (executor ? ", custom executor" : ", no executor");
 }
 
 MEMSAVER_INLINE detail::StoredSlot FileBackup::open(const AnyDriver& driver,
                                                     std::shared_ptr<detail::PieceObserver> observer,
                                                     const detail::AroundStore& around) const {
-    if (directory.empty()) throw Misuse{"FileBackup: .directory says where the file goes; it is empty"};
+    if (directory.empty()) throw Misuse{"FileBackup: .directory is empty; set it to the directory of the file"};
     detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, std::move(observer)};
     std::shared_ptr<detail::BackupStore> store = std::make_shared<detail::FileStore>(driver, directory, options);
     if (around) store = around(std::move(store), options);

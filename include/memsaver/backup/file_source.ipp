@@ -11,7 +11,7 @@ namespace memsaver::inline v0_2 {
 
 MEMSAVER_INLINE std::string FileSource::describe() const {
     return "threads " + std::to_string(threads) + ", ring " + format_bytes(ring_bytes) +
-           (retain ? ", retained" : ", not retained") + (executor ? ", an executor of the program's" : ", no executor");
+           (retain ? ", retained" : ", not retained") + (executor ? ", custom executor" : ", no executor");
 }
 
 MEMSAVER_INLINE detail::SourceSlot FileSource::open(const AnyDriver& driver) const {

@@ -24,12 +24,13 @@ MEMSAVER_INLINE Room FileStore::grow(std::size_t bytes, const LiveSet& live) {
     error_prefix_ = of_tag(live.tag);
     if (!file_.owns()) {
         const Status status = file_.open(driver_, directory_.c_str());
-        if (!status.ok()) raise(status, "open a file for a backup", error_prefix_ + "in " + directory_);
+        if (!status.ok()) raise(status, "open a backup file", error_prefix_ + "in " + directory_);
     }
     const Status status = driver_.allocate_file(file_.get(), size_, bytes);
     if (!status.ok()) {
         (void)driver_.punch_file(file_.get(), size_, bytes);
-        raise(status, "take room in a backup file", error_prefix_ + format_bytes(bytes) + " in " + directory_, bytes);
+        raise(status, "allocate space in a backup file", error_prefix_ + format_bytes(bytes) + " in " + directory_,
+              bytes);
     }
     const Room room{size_ + page, bytes};
     size_ += bytes;
@@ -51,7 +52,7 @@ MEMSAVER_INLINE void FileStore::take_room(const std::vector<Unit>& units) {
         const std::size_t bytes = align_up(unit.location + unit.bytes, page) - begin;
         const Status status = driver_.allocate_file(file_.get(), begin - page, bytes);
         if (!status.ok())
-            raise(status, "take room in a backup file", error_prefix_ + format_bytes(bytes) + " in " + directory_,
+            raise(status, "allocate space in a backup file", error_prefix_ + format_bytes(bytes) + " in " + directory_,
                   bytes);
     }
 }
@@ -88,7 +89,7 @@ MEMSAVER_INLINE void FileStore::compare(std::vector<Unit> units, const LiveSet& 
 MEMSAVER_INLINE void FileStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
     const std::uint64_t first = unit.location + offset;
     const auto copy = views_->make(driver_, ring_->buffer_bytes() + 2 * page, {}, error_prefix_);
-    check_file(copy->take(), "take host pages", bytes);
+    check_file(copy->take(), "allocate host pages", bytes);
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
     each_unit_in(cut({unit}), first, bytes, [&](const Unit& part) {

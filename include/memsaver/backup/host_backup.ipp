@@ -17,7 +17,7 @@ MEMSAVER_INLINE std::string HostBackup::describe() const {
            (refresh == Refresh::once ? ", saved once" : ", saved at every pause") +
            (retain ? ", retained" : ", not retained") + (check ? ", checked" : ", not checked") + ", threads " +
            std::to_string(threads) + ", ring " + format_bytes(ring_bytes) +
-           (executor ? ", an executor of the program's" : ", no executor") +
+           (executor ? ", custom executor" : ", no executor") +
            (kernel_copies.after <= std::chrono::nanoseconds{}
                 ? ", no copies by a kernel"
                 : ", copies of " + format_bytes(kernel_copies.least_bytes) + " by a kernel after " +

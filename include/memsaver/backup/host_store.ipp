@@ -181,13 +181,13 @@ MEMSAVER_INLINE std::vector<Piece> HostStore::cut(std::vector<Unit> units, std::
 }
 
 MEMSAVER_INLINE void HostStore::check_taken(const Status& status, std::size_t bytes) const {
-    if (!status.ok()) raise(status, "take host pages", error_prefix_ + format_bytes(bytes));
+    if (!status.ok()) raise(status, "allocate host pages", error_prefix_ + format_bytes(bytes));
 }
 
 MEMSAVER_INLINE void HostStore::report_refused(const std::function<void(const std::string&)>& tell) {
     if (reported_.exchange(true) || !tell) return;
     try {
-        tell("host pages cannot be pinned: the backup is slower for it");
+        tell("host pages cannot be pinned: copies of the backup are slower");
     } catch (const std::bad_alloc&) { // no host memory for the message
     }
 }

@@ -37,7 +37,7 @@ inline Lz4Library Lz4Library::load(const char* file) {
 inline Lz4Codec::Lz4Codec(AnyDriver driver, const char* file)
     : driver_{std::move(driver)}, lz4_{Lz4Library::load(file)} {
     if (lz4_.problem.empty()) return;
-    throw Unavailable{"Compressed on " + driver_.name() + " codes with LZ4, which is missing (" + lz4_.problem +
+    throw Unavailable{"Compressed on " + driver_.name() + " requires LZ4, which is missing (" + lz4_.problem +
                       "): install it (on Debian and Ubuntu: apt-get install liblz4-1)"};
 }
 
@@ -70,7 +70,7 @@ inline Status Lz4Codec::decode(const Place& place, std::span<const Range> coded,
                             static_cast<int>(coded[i].bytes), static_cast<int>(plain[i].bytes));
         // NOLINTEND(performance-no-int-to-ptr)
         if (bytes < 0 || static_cast<std::size_t>(bytes) != plain[i].bytes)
-            return {StatusKind::other, bytes, "LZ4 cannot decode it"};
+            return {StatusKind::other, bytes, "LZ4 cannot decompress it"};
     }
     return {};
 }
@@ -93,7 +93,7 @@ inline Status Lz4Codec::decode_here(std::span<const std::byte> coded, std::uint3
         lz4_.decompress(reinterpret_cast<const char*>(coded.data()), reinterpret_cast<char*>(plain.data()),
                         static_cast<int>(coded.size()), static_cast<int>(plain.size()));
     if (bytes >= 0 && static_cast<std::size_t>(bytes) == plain.size()) return {};
-    return {StatusKind::other, bytes, "LZ4 cannot decode it"};
+    return {StatusKind::other, bytes, "LZ4 cannot decompress it"};
 }
 
 /// `of[k][b]`: the contribution of byte b, k bytes before the end of a group of eight. Plain arrays, because they are

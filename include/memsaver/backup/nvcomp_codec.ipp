@@ -112,9 +112,8 @@ inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)
     : driver_{std::move(driver)}, nvcomp_{NvcompLibrary::load()} {
     if (!nvcomp_.problem.empty()) {
         throw Unavailable{
-            "Compressed on " + driver_.name() + " codes with nvCOMP 6, which is missing (" + nvcomp_.problem +
-            "): pip install nvidia-libnvcomp-cu13 (or -cu12), or name libnvcomp.so.6 in the environment's "
-            "MEMSAVER_NVCOMP"};
+            "Compressed on " + driver_.name() + " requires nvCOMP 6, which is missing (" + nvcomp_.problem +
+            "): pip install nvidia-libnvcomp-cu13 (or -cu12), or set MEMSAVER_NVCOMP to the path of libnvcomp.so.6"};
     }
     compress_.data_type = coding == Coding::halves ? nvcomp::type_float16 : nvcomp::type_char;
     if (!load_kernels(most_loaded)) (void)load_kernels(1);
@@ -242,7 +241,7 @@ public:
         for (std::size_t i = 0; i < chunks_; ++i) {
             if (skip(i)) continue;
             if (status_of(summed_well, i) != nvcomp::success)
-                return {StatusKind::other, status_of(summed_well, i), "nvCOMP could not make a checksum"};
+                return {StatusKind::other, status_of(summed_well, i), "nvCOMP could not compute a checksum"};
             to_here[i] = reinterpret_cast<const std::uint32_t*>(host(sums))[i];
         }
         return {};
@@ -250,7 +249,7 @@ public:
     Status check_decoded(std::span<const Range> plain) const noexcept {
         for (std::size_t i = 0; i < chunks_; ++i) {
             if (status_of(coded_well, i) != nvcomp::success || host(result_bytes)[i] != plain[i].bytes)
-                return {StatusKind::other, status_of(coded_well, i), "nvCOMP cannot decode it"};
+                return {StatusKind::other, status_of(coded_well, i), "nvCOMP cannot decompress it"};
         }
         return {};
     }
@@ -299,7 +298,7 @@ inline Status NvcompCodec::measure(std::size_t bytes, std::size_t chunks, Sizes&
             status = nvcomp_.decompress_temp(chunks, bytes, decompress_, &decoding, chunks * bytes, nullptr);
     });
     if (!ran.ok()) return ran;
-    if (status != nvcomp::success) return {StatusKind::other, status, "nvCOMP does not say what memory it needs"};
+    if (status != nvcomp::success) return {StatusKind::other, status, "nvCOMP reports no memory requirement"};
     sizes.work = Call::bytes(chunks) + std::max(coding, decoding);
     return {};
 }

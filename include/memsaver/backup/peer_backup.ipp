@@ -12,7 +12,7 @@ namespace memsaver::inline v0_2 {
 
 MEMSAVER_INLINE std::string PeerBackup::describe() const {
     return "on " + peer.name() + (refresh == Refresh::once ? ", saved once" : ", saved at every pause") +
-           (retain ? ", retained" : ", given back at every resume") + (check ? ", checked" : "");
+           (retain ? ", retained" : ", freed at every resume") + (check ? ", checked" : "");
 }
 
 MEMSAVER_INLINE std::string_view PeerBackup::name() const noexcept {
@@ -21,7 +21,7 @@ MEMSAVER_INLINE std::string_view PeerBackup::name() const noexcept {
 
 MEMSAVER_INLINE detail::StoredSlot PeerBackup::open(const AnyDriver& driver) const {
     if (peer == driver || peer.device() == driver.device()) {
-        throw Misuse{"PeerBackup: " + peer.name() + " is the device that the tag itself lives on; name another one"};
+        throw Misuse{"PeerBackup: " + peer.name() + " is the tag's own device; pass another one"};
     }
     return {std::make_shared<detail::PeerStore>(driver, peer, detail::StoreOptions{}), {refresh, retain, check}};
 }

@@ -20,7 +20,7 @@ namespace detail {
 MEMSAVER_INLINE PeerPages::PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes)
     : driver_{std::move(driver)}, peer_{std::move(peer)} {
     std::size_t granularity = 0;
-    check(peer_.granularity(granularity), "ask a peer for its granularity");
+    check(peer_.granularity(granularity), "query a peer's page granularity");
     bytes_ = align_up(bytes, granularity);
     parts_.reserve(bytes_ / largest_handle + 1);
 }
@@ -29,7 +29,7 @@ MEMSAVER_INLINE void PeerPages::take(const std::string& whose) {
     const Status status = try_take();
     if (status.ok()) return;
     const std::string of = whose + format_bytes(bytes_) + " on " + peer_.name();
-    if (status.kind != StatusKind::out_of_memory) raise(status, "take a peer's memory for a backup", of, bytes_);
+    if (status.kind != StatusKind::out_of_memory) raise(status, "allocate backup memory on a peer", of, bytes_);
     DeviceMemory memory;
     (void)peer_.memory(memory);
     throw OutOfMemory{"a backup of " + of + " does not fit: " + format_bytes(memory.free_bytes) + " are free there",

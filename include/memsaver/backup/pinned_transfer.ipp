@@ -123,7 +123,7 @@ MEMSAVER_INLINE std::size_t PinnedTransfer::place(Range range) const noexcept {
 }
 
 MEMSAVER_INLINE void PinnedTransfer::cancel() noexcept {
-    if (!at_once_ && !crew_.done()) fail({StatusKind::other, 0, "the transfer was cancelled"});
+    if (!at_once_ && !crew_.done()) fail({StatusKind::other, 0, "the transfer was canceled"});
 }
 
 MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, const std::vector<bool>& so_far,
@@ -139,7 +139,7 @@ MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, const std::vector<bo
             std::unique_lock lock{mutex_};
             changed_.wait(lock, [&] { return so_far[i] || stopped_.load() || crew_.done(); });
             if (!so_far[i] && !status_.ok()) return status_;
-            if (!so_far[i]) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
+            if (!so_far[i]) return {StatusKind::other, 0, "the transfer failed before these bytes arrived"};
         }
         if (const Status status = act(i); !status.ok()) return status;
     }

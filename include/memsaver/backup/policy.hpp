@@ -195,7 +195,8 @@ public:
         AnyPolicy(const P&) { // NOLINT(google-explicit-constructor)
         using Slot = decltype(std::declval<const P&>().open(std::declval<const AnyDriver&>()));
         if constexpr (!BackupSlot<Slot>) {
-            static_assert(BackupSlot<Slot>, "what a policy opens must satisfy the concept BackupSlot");
+            static_assert(BackupSlot<Slot>,
+                          "a policy's open() must return a type that satisfies the concept BackupSlot");
         } else {
             static_assert(Backup<P>, "a policy must satisfy the concept Backup");
         }
@@ -252,7 +253,7 @@ private:
             if constexpr (requires { slot.write(block, offset, from, bytes); }) {
                 slot.write(block, offset, from, bytes);
             } else {
-                throw Misuse{"the tag's policy keeps no bytes that could be changed"};
+                throw Misuse{"the tag's policy keeps no bytes that can be changed"};
             }
         }
         bool set_retain(bool yes) noexcept override {

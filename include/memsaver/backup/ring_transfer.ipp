@@ -44,7 +44,7 @@ MEMSAVER_INLINE void Ring::settle(const std::string& whose) {
             if (const Status status = buffer.settle(); first.ok()) first = status;
         }
         take_back(i);
-        if (!first.ok()) raise(first, "take a buffer for bytes on their way", whose + format_bytes(buffer_bytes_));
+        if (!first.ok()) raise(first, "allocate a transfer buffer", whose + format_bytes(buffer_bytes_));
     }
 }
 
@@ -78,7 +78,7 @@ MEMSAVER_INLINE void Ring::take_back(std::size_t index) noexcept {
 MEMSAVER_INLINE Ring::Pair& Ring::made(std::size_t index, const std::string& whose) {
     for (PinnedBuffer& buffer : pairs_[index]) {
         const Status status = buffer.take(driver_, buffer_bytes_);
-        if (!status.ok()) raise(status, "take a buffer for bytes on their way", whose + format_bytes(buffer_bytes_));
+        if (!status.ok()) raise(status, "allocate a transfer buffer", whose + format_bytes(buffer_bytes_));
     }
     return pairs_[index];
 }
@@ -107,7 +107,7 @@ MEMSAVER_INLINE Status RingTransfer::wait() {
     if (const auto failure = crew_.failure()) std::rethrow_exception(failure);
     const std::lock_guard lock{mutex_};
     const bool all = std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end();
-    return all ? Status{} : Status{StatusKind::other, 0, "the transfer was cancelled"};
+    return all ? Status{} : Status{StatusKind::other, 0, "the transfer was canceled"};
 }
 
 MEMSAVER_INLINE Status RingTransfer::wait_for(Range range) noexcept {
@@ -118,7 +118,7 @@ MEMSAVER_INLINE Status RingTransfer::wait_for(Range range) noexcept {
         });
         std::unique_lock lock{mutex_};
         if (wanted) arrival_.wait(lock, [&] { return arrived_[i] || crew_.done() || stopped_.load(); });
-        if (wanted && !arrived_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes came"};
+        if (wanted && !arrived_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes arrived"};
     }
     return {};
 }
@@ -170,7 +170,7 @@ MEMSAVER_INLINE void RingTransfer::begin(Slot& slot, std::size_t index) {
     std::byte* const data = slot.buffer->data();
     if (lane_.direction() == Direction::in) {
         each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
-            check_of(piece, store_->get(at, location, bytes), "read bytes back from where they were kept");
+            check_of(piece, store_->get(at, location, bytes), "read bytes from the backup");
         });
         if (observer_ != nullptr) {
             for (const Unit& unit : piece.units) observer_->restoring(unit, data + (unit.location - origin(piece)));
@@ -180,7 +180,7 @@ MEMSAVER_INLINE void RingTransfer::begin(Slot& slot, std::size_t index) {
         const Status may = piece.each_copy([&](const Unit& unit) {
             return before_write_(Range{unit.device, unit.bytes});
         });
-        check_of(piece, may, "wait for the bytes that are in the way");
+        check_of(piece, may, "wait for the save of the previous bytes");
     }
     const Status enqueued = lane_.enqueue(piece, data, origin(piece), slot.mark);
     if (!enqueued.ok()) drain(slot);
@@ -210,7 +210,7 @@ MEMSAVER_INLINE void RingTransfer::finish(Slot& slot) {
             std::memset(data + (end - origin(piece)), 0, align_up(end, store_->alignment()) - end);
         }
         each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
-            check_of(piece, store_->put(at, location, bytes), "write bytes to where they are kept");
+            check_of(piece, store_->put(at, location, bytes), "write bytes to the backup");
         });
     }
     progress_.add(piece.bytes());
@@ -222,7 +222,8 @@ MEMSAVER_INLINE void RingTransfer::finish(Slot& slot) {
 MEMSAVER_INLINE void RingTransfer::check_of(const Piece& piece, const Status& status, const Attempt& attempt) const {
     if (status.ok()) return;
     raise(status, attempt,
-          error_prefix_ + format_bytes(piece.bytes()) + " from " + format_address(piece.units.front().device) + " on",
+          error_prefix_ + format_bytes(piece.bytes()) + " from " + format_address(piece.units.front().device) +
+              " onward",
           piece.bytes());
 }
 

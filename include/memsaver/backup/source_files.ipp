@@ -57,7 +57,7 @@ MEMSAVER_INLINE void SourceReader::check_read() const {
 }
 
 MEMSAVER_INLINE Status SourceReader::put(const std::byte*, std::uint64_t, std::size_t) const noexcept {
-    return {StatusKind::unsupported, 0, "a source is only read"};
+    return {StatusKind::unsupported, 0, "a file source is read-only"};
 }
 
 MEMSAVER_INLINE Status SourceReader::get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
@@ -84,14 +84,14 @@ MEMSAVER_INLINE void SourceReader::open_cached(OwnedFile& file, const std::strin
 MEMSAVER_INLINE FileFacts SourceReader::facts_of(const OwnedFile& file, const std::string& path) const {
     FileFacts facts;
     const Status status = driver_.file_facts(file.get(), facts);
-    if (!status.ok()) raise(status, "ask what a file is", about(path));
+    if (!status.ok()) raise(status, "query a file's properties", about(path));
     return facts;
 }
 
 MEMSAVER_INLINE void SourceReader::raise_changed(const std::string& path) const {
     throw SourceChanged{error_prefix_ + path +
-                        " is not the file any more that bytes were loaded from: it was replaced, "
-                        "written to or cut"};
+                        " is no longer the file that bytes were loaded from: it was replaced, "
+                        "modified or truncated"};
 }
 
 MEMSAVER_INLINE Status SourceReader::read(const Open& open, std::byte* to, std::size_t bytes,

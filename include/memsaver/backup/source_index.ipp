@@ -122,7 +122,7 @@ MEMSAVER_INLINE void SourceIndex::look_at_files(const LiveSet& live) {
                 for (Part& part : parts) part.changed = part.changed || part.file == file;
             }
         }
-        if (live.tell) live.tell(file->path + " cannot be read again as it was: its bytes are kept in host memory");
+        if (live.tell) live.tell(file->path + " has changed or cannot be read: its bytes are saved in host memory");
     }
 }
 
@@ -195,7 +195,7 @@ MEMSAVER_INLINE SourceIndex::Parts SourceIndex::parts_of(std::uint64_t serial, s
             known += std::min(part.end(), offset + bytes) - std::max(part.offset, offset);
         }
     }
-    if (known != bytes) throw Misuse{"nothing is kept of this block now"};
+    if (known != bytes) throw Misuse{"this block has no complete backup"};
     return parts;
 }
 

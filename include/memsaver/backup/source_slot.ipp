@@ -139,8 +139,8 @@ MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset
     auto reader = std::make_unique<SourceReader>(index_->driver, of_tag(live.tag));
     const std::shared_ptr<const SourceFile> file = index_->file_now(from.path, *reader);
     if (from.offset > file->facts.bytes || from.bytes > file->facts.bytes - from.offset) {
-        throw Misuse{from.path + " has " + format_bytes(file->facts.bytes) + ", not " + format_bytes(from.bytes) +
-                     " from its byte " + std::to_string(from.offset) + " on"};
+        throw Misuse{from.path + " has " + format_bytes(file->facts.bytes) + "; " + format_bytes(from.bytes) +
+                     " at offset " + std::to_string(from.offset) + " extend past its end"};
     }
     reader->open(file);
     index_->cut_out(block, offset, from.bytes); // from here on they have no origin
@@ -197,7 +197,7 @@ MEMSAVER_INLINE BackupView SourceSlot::view(std::uint64_t serial, std::size_t of
     SourceReader reader{index_->driver, of_tag(index_->last.tag)};
     const auto copy = index_->views->make(index_->driver, bytes, {}, of_tag(index_->last.tag)); // not in core dumps
     const Status taken = copy->take();
-    if (!taken.ok()) raise(taken, "take host pages", of_tag(index_->last.tag) + format_bytes(bytes), bytes);
+    if (!taken.ok()) raise(taken, "allocate host pages", of_tag(index_->last.tag) + format_bytes(bytes), bytes);
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
     for (const SourceIndex::Part& part : parts) {

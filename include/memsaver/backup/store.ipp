@@ -30,7 +30,7 @@ MEMSAVER_INLINE std::vector<Unit> cut_for_observer(std::vector<Unit> units, cons
                                                    const AnyDriver& driver) {
     if (!options.observer) return units;
     std::size_t granularity = 0;
-    check(driver.granularity(granularity), "ask for the granularity of pages");
+    check(driver.granularity(granularity), "query the page granularity");
     return cut_at_addresses(units, granularity);
 }
 
@@ -131,7 +131,7 @@ MEMSAVER_INLINE Status ComparingStore::put(const std::byte* from, std::uint64_t 
                                            std::size_t bytes) const noexcept {
     constexpr std::size_t step = 1_MiB;
     const std::unique_ptr<std::byte[]> memory{new (std::nothrow) std::byte[step + alignment()]};
-    if (!memory) return {StatusKind::out_of_host_memory, 0, "no host memory to compare"};
+    if (!memory) return {StatusKind::out_of_host_memory, 0, "no host memory to compare bytes"};
     void* start = memory.get();
     std::size_t space = step + alignment();
     auto* const kept = static_cast<std::byte*>(std::align(alignment(), step, start, space));
@@ -157,13 +157,13 @@ MEMSAVER_INLINE void ComparingStore::note(std::uint64_t location) const noexcept
 
 MEMSAVER_INLINE std::string difference_text(const std::vector<Unit>& units, std::uint64_t location,
                                             const std::string& tag) {
-    std::string text = "tag \"" + tag + "\": bytes have changed since they were saved once";
+    std::string text = "tag \"" + tag + "\": bytes have changed since their only save";
     for (const Unit& unit : units) {
         if (location < unit.location || location - unit.location >= unit.bytes) continue;
-        text += ", such as the one at " + format_address(unit.device + (location - unit.location)) +
-                ", in a block of " + format_bytes(unit.bytes) + " at " + format_address(unit.device);
+        text += ", for example at " + format_address(unit.device + (location - unit.location)) + ", in a block of " +
+                format_bytes(unit.bytes) + " at " + format_address(unit.device);
     }
-    return text + ": call invalidate(\"" + tag + "\") after changing them";
+    return text + "; call invalidate(\"" + tag + "\") after changing them";
 }
 
 MEMSAVER_INLINE void compare_with(const ByteStore& store, const AnyDriver& driver, const std::vector<Unit>& units,

@@ -37,7 +37,7 @@ inline void ChecksumObserver::restoring(const Unit& unit, const std::byte* bytes
     const auto sum = sums_.find(unit.location);
     if (sum != sums_.end() && sum->second.bytes == unit.bytes && sum->second.checksum == found) return;
     throw BackupDamaged{"tag \"" + tag_ + "\": the backup of " + format_bytes(unit.bytes) + " at " +
-                        format_address(unit.device) + " is not what was saved; it is not resumed"};
+                        format_address(unit.device) + " differs from the saved bytes and is not restored"};
 }
 
 inline void ChecksumObserver::discarded(std::uint64_t location, std::size_t bytes) noexcept {
