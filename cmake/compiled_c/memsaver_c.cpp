@@ -171,11 +171,11 @@ memsaver_result reporting(Report& report, Act&& act) noexcept {
         }
         return failed(MEMSAVER_HOOK_FAILED, hook.what());
     } catch (const std::bad_alloc&) {
-        return failed(MEMSAVER_OUT_OF_HOST_MEMORY, "no host memory for the library's own books");
+        return failed(MEMSAVER_OUT_OF_HOST_MEMORY, "out of host memory for the library's own data structures");
     } catch (const std::exception& other) {
         return failed(MEMSAVER_INTERNAL, other.what());
     } catch (...) {
-        return failed(MEMSAVER_INTERNAL, "a callback threw something that is no std::exception");
+        return failed(MEMSAVER_INTERNAL, "a callback threw an object that is not a std::exception");
     }
 }
 
@@ -218,8 +218,8 @@ T read(const T* in, T defaults, const char* type) {
     const auto* bytes = reinterpret_cast<const unsigned char*>(in);
     if (size > sizeof(T) &&
         std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char byte) { return byte != 0; })) {
-        throw Misuse{std::string{type} + ": " + std::to_string(size) + " bytes, and this library knows " +
-                     std::to_string(sizeof(T)) + ": it is older than the header that the program was compiled with"};
+        throw Misuse{std::string{type} + ": " + std::to_string(size) + " bytes, but this library knows " +
+                     std::to_string(sizeof(T)) + "; it is older than the header that the program was compiled with"};
     }
     std::memcpy(&defaults, in, std::min(size, sizeof(T)));
     return defaults;
@@ -260,7 +260,8 @@ std::int32_t enumerator(std::int32_t value, std::int32_t count, const char* what
 Tags tags_of(const char* const* names, std::size_t count, const char* function) {
     if (names == nullptr) {
         if (count == 0) return Tags::all();
-        throw Misuse{std::string{function} + ": the list of tags is null, and has names (pass 0 for every tag)"};
+        throw Misuse{std::string{function} +
+                     ": the list of tags is null, but its count is not 0 (pass 0 for all tags)"};
     }
     if (count == MEMSAVER_UNDER) return Tags::under(not_null(names[0], function, "the prefix"));
     std::vector<std::string_view> list;
@@ -306,7 +307,7 @@ std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     switch (enumerator(from.kind, 5, "memsaver_policy.kind")) {
     case MEMSAVER_DISCARD: {
         if (from.poison < -1 || from.poison > 255) {
-            throw Misuse{"memsaver_policy.poison is a byte, or -1, and not " + std::to_string(from.poison)};
+            throw Misuse{"memsaver_policy.poison must be 0 to 255, or -1, not " + std::to_string(from.poison)};
         }
         Discard discard;
         if (from.poison >= 0) discard.poison = static_cast<unsigned char>(from.poison);
@@ -322,7 +323,7 @@ std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     case MEMSAVER_FILE_SOURCE: return with_common(FileSource{}, from);
     default: {
         FileBackup file = with_common(FileBackup{}, from);
-        file.directory = not_null(from.directory, "memsaver_policy", "directory, which a file needs,");
+        file.directory = not_null(from.directory, "memsaver_policy", "directory, required for a file backup,");
         return perhaps_verified(std::move(file), from);
     }
     }
@@ -339,7 +340,7 @@ Order order_of(const Options& from, const char* function) {
     const std::int32_t order = enumerator(from.order, 3, "memsaver_order");
     if (order != MEMSAVER_AFTER_STREAMS) {
         if (from.stream_count != 0 || from.event_count != 0) {
-            throw Misuse{std::string{function} + ": streams and events are for MEMSAVER_AFTER_STREAMS"};
+            throw Misuse{std::string{function} + ": streams and events require MEMSAVER_AFTER_STREAMS"};
         }
         return order == MEMSAVER_ALREADY_IDLE ? Order{already_idle} : Order{};
     }
@@ -502,7 +503,7 @@ void pop(memsaver_saver& handle) {
     std::unique_ptr<Region> ending;                     // after the lock
     const std::lock_guard lock{handle.mutex};
     const auto own = handle.regions.find(std::this_thread::get_id());
-    if (own == handle.regions.end()) throw Misuse{"memsaver_pop_region: this thread is in no region"};
+    if (own == handle.regions.end()) throw Misuse{"memsaver_pop_region: this thread has no open region"};
     ending = std::move(own->second.back());
     own->second.pop_back();
     if (own->second.empty()) handle.regions.erase(own);
@@ -582,7 +583,8 @@ const char* memsaver_last_error() noexcept { return last_error.text; }
 
 memsaver_result memsaver_get_last_error(memsaver_error* error) noexcept {
     return guarded([&] {
-        const Out<memsaver_error> out{not_null(error, "memsaver_get_last_error", "where to"), "memsaver_error"};
+        const Out<memsaver_error> out{not_null(error, "memsaver_get_last_error", "the output pointer"),
+                                      "memsaver_error"};
         const LastError& last = last_error;
         out.put({sizeof(memsaver_error), last.result, last.driver_code,
                  last.driver_name != nullptr ? last.driver_name : "", last.tag, last.needed_bytes, last.free_bytes});
@@ -615,7 +617,7 @@ int memsaver_gpu_count() noexcept {
 memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) noexcept {
     if (saver != nullptr) *saver = nullptr;
     return guarded([&] {
-        (void)not_null(saver, "memsaver_create", "where to");
+        (void)not_null(saver, "memsaver_create", "the output pointer");
         const memsaver_options from = read(options, MEMSAVER_OPTIONS_INIT, "memsaver_options");
         enumerator(from.driver, 3, "memsaver_options.driver");
         enumerator(from.export_handles, 3, "memsaver_options.export_handles");
@@ -659,7 +661,7 @@ void memsaver_destroy(memsaver_saver* saver) noexcept { delete saver; }
 memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) noexcept {
     return guarded([&] {
         const memsaver_saver& handle = given(saver, "memsaver_get_info", "the saver");
-        const Out<memsaver_info> out{not_null(info, "memsaver_get_info", "where to"), "memsaver_info"};
+        const Out<memsaver_info> out{not_null(info, "memsaver_get_info", "the output pointer"), "memsaver_info"};
         handle.saver.core()->boundary("get_info", [] {}); // not in a forked child
         const AnyDriver& driver = handle.saver.driver();
         memsaver_info told = MEMSAVER_INFO_INIT;
@@ -667,8 +669,8 @@ memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) no
         told.device = driver.device();
         told.enabled = handle.saver.enabled();
         DeviceMemory memory;
-        check(driver.granularity(told.granularity), "ask for the granularity");
-        check(driver.memory(memory), "ask for the device's memory");
+        check(driver.granularity(told.granularity), "query the granularity");
+        check(driver.memory(memory), "query the device's memory");
         told.free_bytes = memory.free_bytes;
         told.total_bytes = memory.total_bytes;
         copy_text(told.name, driver.name());
@@ -691,7 +693,7 @@ memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag, const
                                    memsaver_arena** arena) noexcept {
     if (arena != nullptr) *arena = nullptr;
     return guarded([&] {
-        (void)not_null(arena, "memsaver_get_arena", "where to");
+        (void)not_null(arena, "memsaver_get_arena", "the output pointer");
         Arena made = arena_of(saver, tag, options, "memsaver_get_arena");
         *arena = std::make_unique<memsaver_arena>(memsaver_arena{std::move(made)}).release();
     });
@@ -727,7 +729,7 @@ memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t
     if (pointer != nullptr) *pointer = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_allocate", "the saver");
-        (void)not_null(pointer, "memsaver_allocate", "where to");
+        (void)not_null(pointer, "memsaver_allocate", "the output pointer");
         if (bytes != 0) *pointer = allocate(handle, tag, bytes, alignment, {});
     });
 }
@@ -737,7 +739,7 @@ memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, siz
     if (pointer != nullptr) *pointer = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_allocate_on", "the saver");
-        (void)not_null(pointer, "memsaver_allocate_on", "where to");
+        (void)not_null(pointer, "memsaver_allocate_on", "the output pointer");
         if (bytes != 0) *pointer = allocate(handle, tag, bytes, alignment, StreamRef::from_native(stream));
     });
 }
@@ -762,7 +764,7 @@ memsaver_result memsaver_arena_allocate(memsaver_arena* arena, size_t bytes, siz
     if (pointer != nullptr) *pointer = nullptr;
     return guarded([&] {
         const Arena& from = given(arena, "memsaver_arena_allocate", "the arena").arena;
-        (void)not_null(pointer, "memsaver_arena_allocate", "where to");
+        (void)not_null(pointer, "memsaver_arena_allocate", "the output pointer");
         if (bytes != 0) *pointer = from.allocate(bytes, alignment_of(alignment));
     });
 }
@@ -772,7 +774,7 @@ memsaver_result memsaver_arena_allocate_on(memsaver_arena* arena, size_t bytes, 
     if (pointer != nullptr) *pointer = nullptr;
     return guarded([&] {
         const Arena& from = given(arena, "memsaver_arena_allocate_on", "the arena").arena;
-        (void)not_null(pointer, "memsaver_arena_allocate_on", "where to");
+        (void)not_null(pointer, "memsaver_arena_allocate_on", "the output pointer");
         if (bytes != 0) *pointer = from.allocate(bytes, StreamRef::from_native(stream), alignment_of(alignment));
     });
 }
@@ -802,7 +804,7 @@ bool memsaver_owns(memsaver_saver* saver, const void* pointer) noexcept {
 memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes, void* to) noexcept {
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_read_backup", "the saver");
-        (void)not_null(to, "memsaver_read_backup", "where to");
+        (void)not_null(to, "memsaver_read_backup", "the output pointer");
         const BackupView view = handle.saver.backup_view(pointer, bytes);
         if (bytes != 0) std::memcpy(to, view.data(), bytes);
     });
@@ -811,7 +813,7 @@ memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer,
 memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from, size_t bytes) noexcept {
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_write_backup", "the saver");
-        handle.saver.write_backup(pointer, not_null(from, "memsaver_write_backup", "where from"), bytes);
+        handle.saver.write_backup(pointer, not_null(from, "memsaver_write_backup", "the source"), bytes);
     });
 }
 
@@ -830,7 +832,7 @@ memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena
         const Arena& pushed = given(arena, "memsaver_push_arena", "the arena").arena;
         if (&pushed.saver() != handle.saver.core().get()) {
             throw detail::about_tag(pushed.tag(), Misuse{"memsaver_push_arena: tag \"" + pushed.tag() +
-                                                         "\": the arena is another saver's"});
+                                                         "\": the arena belongs to another saver"});
         }
         pushed.base().require_open("memsaver_push_arena");
         push(handle, pushed);
@@ -909,7 +911,7 @@ memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, const char* cons
                                          size_t* bytes) noexcept {
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_bytes_to_resume", "the saver");
-        size_t& to = given(bytes, "memsaver_bytes_to_resume", "where to");
+        size_t& to = given(bytes, "memsaver_bytes_to_resume", "the output pointer");
         to = handle.saver.bytes_to_resume(tags_of(names, count, "memsaver_bytes_to_resume"));
     });
 }
@@ -966,13 +968,13 @@ memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* 
     return guarded([&] {
         const char* const function = "memsaver_resume_async";
         memsaver_saver& handle = given(saver, function, "the saver");
-        (void)not_null(arrival, function, "where to");
+        (void)not_null(arrival, function, "the output pointer");
         const memsaver_resume_async_options from =
             read(options, MEMSAVER_RESUME_ASYNC_OPTIONS_INIT, "memsaver_resume_async_options");
         ResumeAsyncOptions wanted;
         if (from.first_count != 0) {
-            (void)not_null(from.first, function, "the list of what is wanted first");
-            (void)not_null(from.first_bytes, function, "the list of how much is wanted first");
+            (void)not_null(from.first, function, "the list of first pointers");
+            (void)not_null(from.first_bytes, function, "the list of first sizes");
         }
         for (std::size_t i = 0; i < from.first_count; ++i) wanted.first.push_back({from.first[i], from.first_bytes[i]});
         ResumeOptions resuming = resume_options_of(from.resuming);
@@ -989,7 +991,7 @@ memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, s
     if (arrival != nullptr) *arrival = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_save", "the saver");
-        (void)not_null(arrival, "memsaver_save", "where to");
+        (void)not_null(arrival, "memsaver_save", "the output pointer");
         const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
         SaveOptions wanted;
         wanted.order = order_of(from, "memsaver_save");
@@ -1029,7 +1031,7 @@ memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arrival, const voi
 memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) noexcept {
     return guarded([&] {
         const Arrival& of = given(arrival, "memsaver_arrival_done", "the arrival").arrival;
-        given(done, "memsaver_arrival_done", "where to") = of.done();
+        given(done, "memsaver_arrival_done", "the output pointer") = of.done();
     });
 }
 
@@ -1040,7 +1042,7 @@ memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, si
     if (gate != nullptr) *gate = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_get_gate", "the saver");
-        (void)not_null(gate, "memsaver_get_gate", "where to");
+        (void)not_null(gate, "memsaver_get_gate", "the output pointer");
         *gate = std::make_unique<memsaver_gate>(memsaver_gate{handle.saver.gate(pointer, bytes)}).release();
     });
 }
@@ -1059,7 +1061,7 @@ memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* nam
     if (use != nullptr) *use = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_begin_use", "the saver");
-        (void)not_null(use, "memsaver_begin_use", "where to");
+        (void)not_null(use, "memsaver_begin_use", "the output pointer");
         const memsaver_use_options from = read(options, MEMSAVER_USE_OPTIONS_INIT, "memsaver_use_options");
         UseOptions wanted;
         wanted.order = order_of(from, "memsaver_begin_use");
@@ -1088,8 +1090,8 @@ memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) noexcep
 memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names, size_t* count) noexcept {
     return guarded([&] {
         const memsaver_use& of = given(use, "memsaver_use_lost", "the use");
-        (void)not_null(names, "memsaver_use_lost", "where to");
-        given(count, "memsaver_use_lost", "where their count goes") = of.names.size();
+        (void)not_null(names, "memsaver_use_lost", "the output pointer");
+        given(count, "memsaver_use_lost", "the output pointer for the count") = of.names.size();
         *names = of.names.data();
     });
 }
@@ -1140,7 +1142,7 @@ memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes, const
     if (elastic != nullptr) *elastic = nullptr;
     return guarded([&] {
         const Arena& of = given(arena, "memsaver_make_elastic", "the arena").arena;
-        (void)not_null(elastic, "memsaver_make_elastic", "where to");
+        (void)not_null(elastic, "memsaver_make_elastic", "the output pointer");
         const memsaver_elastic_options from = read(options, MEMSAVER_ELASTIC_OPTIONS_INIT, "memsaver_elastic_options");
         ElasticOptions wanted;
         if (from.granularity != 0) wanted.granularity = from.granularity;
@@ -1180,7 +1182,7 @@ memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
 memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic, memsaver_elastic_info* info) noexcept {
     return guarded([&] {
         const Elastic& of = given(elastic, "memsaver_get_elastic_info", "the range").elastic;
-        const Out<memsaver_elastic_info> out{not_null(info, "memsaver_get_elastic_info", "where to"),
+        const Out<memsaver_elastic_info> out{not_null(info, "memsaver_get_elastic_info", "the output pointer"),
                                              "memsaver_elastic_info"};
         out.put({sizeof(memsaver_elastic_info), of.data(), of.capacity(), of.granularity(), of.committed_bytes()});
     });
@@ -1218,7 +1220,7 @@ memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* nam
                                    memsaver_usage* usage) noexcept {
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_get_usage", "the saver");
-        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_usage", "where to"), "memsaver_usage"};
+        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_usage", "the output pointer"), "memsaver_usage"};
         out.put(sum_of(handle.saver.usage(), tags_of(names, count, "memsaver_get_usage")));
     });
 }
@@ -1226,7 +1228,8 @@ memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* nam
 memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) noexcept {
     return guarded([&] {
         const Arena& of = given(arena, "memsaver_get_arena_usage", "the arena").arena;
-        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_arena_usage", "where to"), "memsaver_usage"};
+        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_arena_usage", "the output pointer"),
+                                      "memsaver_usage"};
         memsaver_usage sum = MEMSAVER_USAGE_INIT;
         const ArenaUsage row = of.usage();
         if (row.state == "dropped") {
@@ -1242,7 +1245,7 @@ memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) noex
     if (json != nullptr) *json = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_get_usage_json", "the saver");
-        (void)not_null(json, "memsaver_get_usage_json", "where to");
+        (void)not_null(json, "memsaver_get_usage_json", "the output pointer");
         *json = copy_of(to_json(handle.saver.usage()));
     });
 }
@@ -1312,8 +1315,8 @@ void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* /*stream*/) noe
         if (torch_arenas.empty()) throw Misuse{"memsaver_torch_allocate: this thread has pushed no arena"};
         const Arena& arena = torch_arenas.back();
         if (arena.device() != device) {
-            throw Misuse{"memsaver_torch_allocate: memory of device " + std::to_string(device) +
-                         " was asked of tag \"" + arena.tag() + "\" on device " + std::to_string(arena.device())};
+            throw Misuse{"memsaver_torch_allocate: memory on device " + std::to_string(device) +
+                         " was requested from tag \"" + arena.tag() + "\" on device " + std::to_string(arena.device())};
         }
         void* const made = arena.allocate(static_cast<std::size_t>(bytes), 512);
         try {
