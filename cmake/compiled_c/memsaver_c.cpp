@@ -1,5 +1,5 @@
-// The C interface over the C++ one: handles, options, results, callbacks. Decides nothing that the saver decides; knows
-// no driver but the two that it makes.
+// The C interface on top of the C++ interface: handles, options, results, callbacks. It contains no logic of the saver
+// and knows only the two drivers that it creates.
 #include "memsaver/c.h"
 
 #include "memsaver/backup/backup.hpp"
@@ -42,9 +42,9 @@ struct memsaver_saver {
         : saver{std::move(made)}, library{std::move(cuda_library)} {}
 
     MemorySaver<> saver;
-    std::string library;            // what `machine` points to
-    DefaultDriverOptions machine{}; // what drivers of further devices are made with
-    std::mutex mutex{};             // guards what follows
+    std::string library;            // `machine` points into it
+    DefaultDriverOptions machine{}; // the options of drivers for other devices
+    std::mutex mutex{};             // guards the members below
     std::map<std::thread::id, std::vector<std::unique_ptr<Region>>> regions{};
     std::vector<Hook> hooks{};
 };
@@ -68,7 +68,7 @@ struct memsaver_gate {
 struct memsaver_use {
     Use use;
     std::vector<std::string> lost{};
-    std::vector<const char*> names{}; // of what was lost
+    std::vector<const char*> names{}; // point into `lost`
 };
 
 struct memsaver_elastic {
@@ -79,7 +79,7 @@ namespace {
 
 // --- Failures ---
 
-/// A hook of the program's returned non-zero.
+/// Thrown when a hook of the program returned a nonzero value.
 class HookFailed : public std::runtime_error {
 public:
     HookFailed(const std::string& what, Report report)
@@ -87,23 +87,23 @@ public:
     [[nodiscard]] const Report& report() const noexcept { return *report_; }
 
 private:
-    std::shared_ptr<const Report> report_; // copying an exception does not throw
+    std::shared_ptr<const Report> report_; // shared, because copying an exception must not throw
 };
 
-/// What a thread's last failure was. Needs no memory to be written, and nothing to be destroyed.
+/// A thread's last failure. Writing it allocates nothing; it needs no destructor.
 struct LastError {
     char text[2048];
     char tag[256];
     std::int32_t result;
     std::int32_t driver_code;
-    const char* driver_name; // static, or null
+    const char* driver_name; // a string with static storage duration, or null
     std::size_t needed_bytes;
     std::size_t free_bytes;
 };
 
-thread_local LastError last_error; // all 0
+thread_local LastError last_error; // zero-initialized
 
-/// Copies what fits, and cuts between characters of UTF-8.
+/// Copies as much as fits; cuts only between UTF-8 characters.
 template <std::size_t N>
 void copy_text(char (&to)[N], std::string_view from) noexcept {
     std::size_t size = from.size();
@@ -150,8 +150,8 @@ memsaver_result failed_with(const Error& error) noexcept {
     return failed(result, error.what(), &error);
 }
 
-/// Calls `act(report)`, where `report` is to be set to what was done, and answers what came of it: the one place at
-/// which exceptions end. `report` is whole when it returns, whatever happened.
+/// Calls `act()`, which sets `report`, and converts its exception, if any, to a result. All exceptions are caught here.
+/// After a failure, `report` is that of the exception; it is valid in any case.
 template <class Act>
 memsaver_result reporting(Report& report, Act&& act) noexcept {
     try {
@@ -161,7 +161,7 @@ memsaver_result reporting(Report& report, Act&& act) noexcept {
         const memsaver_result result = failed_with(error);
         try {
             report = error.report();
-        } catch (const std::bad_alloc&) { // the sums are lost, the failure is not
+        } catch (const std::bad_alloc&) { // the report is lost, but not the result
         }
         return result;
     } catch (const HookFailed& hook) {
@@ -185,7 +185,7 @@ memsaver_result guarded(Act&& act) noexcept {
     return reporting(none, std::forward<Act>(act));
 }
 
-/// What must not be null.
+/// Returns `pointer`; throws Misuse if it is null.
 template <class T>
 T* not_null(T* pointer, const char* function, const char* what) {
     if (pointer == nullptr) throw Misuse{std::string{function} + ": " + what + " is null"};
@@ -197,9 +197,9 @@ T& given(T* pointer, const char* function, const char* what) {
     return *not_null(pointer, function, what);
 }
 
-// --- Structures that know their size ---
+// --- Structures with a size field ---
 
-/// Longer ones are no structures.
+/// A larger size field is invalid.
 constexpr std::size_t longest_structure = 4096;
 
 void check_size(std::size_t size, const char* type) {
@@ -208,7 +208,7 @@ void check_size(std::size_t size, const char* type) {
                  "; initialize it with its MEMSAVER_..._INIT macro"};
 }
 
-/// What the program has set, and the defaults of what its header did not know of yet.
+/// Returns the program's values, with defaults for the fields that its header does not have.
 template <class T>
 T read(const T* in, T defaults, const char* type) {
     if (in == nullptr) return defaults;
@@ -225,7 +225,7 @@ T read(const T* in, T defaults, const char* type) {
     return defaults;
 }
 
-/// Where a structure is to be written; null is none. To be asked before anything is done.
+/// An output structure; null for none. Construct it before the operation, because it checks the size field.
 template <class T>
 class Out {
 public:
@@ -235,7 +235,7 @@ public:
         check_size(size_, type);
     }
 
-    /// As much of it as the program's header knew; the size stays the program's.
+    /// Writes the fields that the program's header has and keeps its size field. Zeroes fields unknown to this library.
     void put(T value) const noexcept {
         if (to_ == nullptr) return;
         value.size = size_;
@@ -249,9 +249,9 @@ private:
     std::size_t size_ = 0;
 };
 
-// --- What the program passes in ---
+// --- Arguments ---
 
-/// An enumerator below `count`.
+/// Returns `value`; throws Misuse if it is not below `count`.
 std::int32_t enumerator(std::int32_t value, std::int32_t count, const char* what) {
     if (value < 0 || value >= count) throw Misuse{std::string{what} + " cannot be " + std::to_string(value)};
     return value;
@@ -276,7 +276,7 @@ AnyPolicy perhaps_compressed(Policy policy, bool compressed) {
     return Compressed<Policy>{std::move(policy)};
 }
 
-/// Checksums are those of plain bytes.
+/// Checksums are computed over the uncompressed bytes.
 template <class Policy>
 AnyPolicy perhaps_verified(Policy policy, const memsaver_policy& from) {
     if (!from.verified) return perhaps_compressed(std::move(policy), from.compressed);
@@ -287,7 +287,7 @@ AnyPolicy perhaps_verified(Policy policy, const memsaver_policy& from) {
 #endif
 }
 
-/// Of HostBackup, of FileBackup and of FileSource.
+/// Sets the options that HostBackup, FileBackup and FileSource have in common.
 template <class Policy>
 Policy with_common(Policy policy, const memsaver_policy& from) {
     policy.retain = from.retain;
@@ -334,7 +334,7 @@ std::optional<std::chrono::nanoseconds> duration_of(std::int64_t nanoseconds) no
     return std::chrono::nanoseconds{nanoseconds};
 }
 
-/// Of the options of whatever waits for something first.
+/// Converts the order in the options of any operation that waits.
 template <class Options>
 Order order_of(const Options& from, const char* function) {
     const std::int32_t order = enumerator(from.order, 3, "memsaver_order");
@@ -359,7 +359,7 @@ std::size_t alignment_of(std::size_t alignment) noexcept {
     return alignment != 0 ? alignment : MEMSAVER_DEFAULT_ALIGNMENT;
 }
 
-// --- What the program gets ---
+// --- Results for the program ---
 
 memsaver_report report_of(const Report& from) noexcept {
     memsaver_report to = MEMSAVER_REPORT_INIT;
@@ -374,7 +374,7 @@ memsaver_report report_of(const Report& from) noexcept {
     return to;
 }
 
-/// Calls `act()`, which answers a Report, and hands out that report or the one of the failure.
+/// Calls `act()`, which returns a Report; writes this report, or that of the failure, to `out`.
 template <class Act>
 memsaver_result operate(memsaver_report* out, Act&& act) noexcept {
     std::optional<Out<memsaver_report>> to;
@@ -493,14 +493,14 @@ std::function<void(What&)> hook_of(std::int32_t moment, memsaver_hook_function f
 // --- Regions ---
 
 void push(memsaver_saver& handle, Arena arena) {
-    auto region = std::make_unique<Region>(std::move(arena)); // begins here
+    auto region = std::make_unique<Region>(std::move(arena)); // opens the region
     const std::lock_guard lock{handle.mutex};
     handle.regions[std::this_thread::get_id()].push_back(std::move(region));
 }
 
 void pop(memsaver_saver& handle) {
-    handle.saver.core()->boundary("pop_region", [] {}); // a forked child finds the lock as other threads left it
-    std::unique_ptr<Region> ending;                     // after the lock
+    handle.saver.core()->boundary("pop_region", [] {}); // rejects a forked child, in which the lock may be held
+    std::unique_ptr<Region> ending;                     // destroyed after the lock is released
     const std::lock_guard lock{handle.mutex};
     const auto own = handle.regions.find(std::this_thread::get_id());
     if (own == handle.regions.end()) throw Misuse{"memsaver_pop_region: this thread has no open region"};
@@ -509,7 +509,7 @@ void pop(memsaver_saver& handle) {
     if (own->second.empty()) handle.regions.erase(own);
 }
 
-// --- Machines ---
+// --- Drivers ---
 
 AnyDriver driver_of(std::int32_t kind, const memsaver_options& from, const DefaultDriverOptions& machine) {
     const auto host = [&] {
@@ -525,7 +525,7 @@ AnyDriver driver_of(std::int32_t kind, const memsaver_options& from, const Defau
     return CudaDriver{machine.device, machine.cuda, machine.cuda_library};
 }
 
-/// The driver of an arena; none where it is the saver's.
+/// Returns the driver of an arena; none if it is the saver's.
 std::optional<AnyDriver> driver_for(const memsaver_saver& handle, std::int32_t device) {
     const AnyDriver& own = handle.saver.driver();
     if (device == -1 || device == own.device()) return {};
@@ -548,7 +548,7 @@ Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_opti
     return handle.saver.core()->arena(name, policy_of(from.policy), driver_for(handle, from.device), std::move(wanted));
 }
 
-/// A tag's memory, or that of this thread's innermost region.
+/// Allocates from a tag, or from this thread's innermost region if `tag` is null.
 void* allocate(memsaver_saver& handle, const char* tag, std::size_t bytes, std::size_t alignment,
                std::optional<StreamRef> stream) {
     const detail::Request request{bytes, alignment_of(alignment), stream};
@@ -650,7 +650,7 @@ memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_close", "the saver");
         handle.saver.close();
-        decltype(handle.regions) ending; // after the lock
+        decltype(handle.regions) ending; // destroyed after the lock is released
         const std::lock_guard lock{handle.mutex};
         ending.swap(handle.regions);
     });
@@ -662,7 +662,7 @@ memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) no
     return guarded([&] {
         const memsaver_saver& handle = given(saver, "memsaver_get_info", "the saver");
         const Out<memsaver_info> out{not_null(info, "memsaver_get_info", "the output pointer"), "memsaver_info"};
-        handle.saver.core()->boundary("get_info", [] {}); // not in a forked child
+        handle.saver.core()->boundary("get_info", [] {}); // rejects a forked child
         const AnyDriver& driver = handle.saver.driver();
         memsaver_info told = MEMSAVER_INFO_INIT;
         told.driver = driver.target<CudaDriver>() != nullptr ? MEMSAVER_DRIVER_CUDA : MEMSAVER_DRIVER_HOST;
@@ -959,7 +959,7 @@ memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes
     });
 }
 
-// --- Bytes on their way ---
+// --- Arrivals and gates ---
 
 memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* names, size_t count,
                                       const memsaver_resume_async_options* options,
@@ -980,7 +980,7 @@ memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* 
         ResumeOptions resuming = resume_options_of(from.resuming);
         wanted.bytes = std::move(resuming.bytes);
         wanted.room_within = resuming.room_within;
-        auto made = std::make_unique<memsaver_arrival>(); // before anything is done
+        auto made = std::make_unique<memsaver_arrival>(); // allocated before the operation begins
         made->arrival = handle.saver.resume_async(tags_of(names, count, function), wanted);
         *arrival = made.release();
     });
@@ -1256,17 +1256,17 @@ void memsaver_free_text(char* text) noexcept { std::free(text); }
 
 namespace {
 
-/// PyTorch's two functions have no context: what they need of a process is here.
+/// The blocks allocated for PyTorch, whose allocator functions have no context argument. One per process.
 class TorchBlocks {
 public:
-    /// Notes a block; keeps its arena. May throw bad_alloc, and then has noted nothing.
+    /// Records a block and keeps its arena. If it throws bad_alloc, nothing has been recorded.
     void add(void* pointer, const Arena& arena) {
         const std::lock_guard lock{mutex_};
         Block& block = blocks_[pointer];
-        block.arena = arena; // of two that were given the same address, the earlier one is gone
+        block.arena = arena; // if the address is already recorded, that block has been freed by a drop
         block.owners += 1;
     }
-    /// The arena of a block that nobody has any more; none while somebody still has the address.
+    /// Removes one owner of a block. Returns its arena after the last one; none while the address has other owners.
     std::optional<Arena> remove(void* pointer) noexcept {
         const std::lock_guard lock{mutex_};
         const auto found = blocks_.find(pointer);
@@ -1277,8 +1277,8 @@ public:
     }
 
 private:
-    /// A tag that is dropped leaves addresses with PyTorch that may be handed out again: it is not known whose free
-    /// comes first, so only the last one frees.
+    /// Addresses of a dropped tag may be allocated again while PyTorch still holds them. The order of the frees is
+    /// unknown, so only the last one frees the block.
     struct Block {
         Arena arena;
         std::size_t owners = 0;
@@ -1289,7 +1289,7 @@ private:
 };
 
 TorchBlocks& torch_blocks() {
-    static auto* const blocks = new TorchBlocks; // not destroyed: PyTorch frees until the process ends
+    static auto* const blocks = new TorchBlocks; // never destroyed: PyTorch frees blocks until the process ends
     return *blocks;
 }
 

@@ -58,7 +58,7 @@ def _load(candidate: str) -> ctypes.CDLL:
     except AttributeError as missing:  # memsaver::compiled, built as a shared library, has the same name
         raise OSError(f"{candidate}: this is not memsaver's C interface ({missing})") from None
     if library.memsaver_version() < OLDEST:
-        raise OSError(f"{candidate}: this is memsaver {library.memsaver_version_text().decode()}, but 0.2.0 is required")
+        raise OSError(f"{candidate}: memsaver {library.memsaver_version_text().decode()}; 0.2.0 or newer is required")
     return library
 
 

@@ -41,7 +41,7 @@ MEMSAVER_INLINE bool Arrival::done() const { return state().done(); }
 MEMSAVER_INLINE Report Arrival::report() const { return state().report(); }
 
 MEMSAVER_INLINE detail::ArrivalState& Arrival::state() const {
-    if (state_ == nullptr) throw Misuse{"an empty or moved-from Arrival was used"};
+    if (state_ == nullptr) throw Misuse{"use of an empty or moved-from Arrival"};
     return *state_;
 }
 

@@ -123,7 +123,7 @@ private:
         if (status.ok()) return;
         emit(arena_.events_, [&] {
             return Event{EventKind::ignored, arena_.tag(), arena_.device(),
-                         failure_text(status, "release pages (will be retried)")};
+                         failure_text(status, "release pages (the next operation retries)")};
         });
     }
 
@@ -272,7 +272,7 @@ MEMSAVER_INLINE void PlainArena::end_load(std::shared_ptr<AnySlot> slot) noexcep
     if (status.ok() || status.kind == StatusKind::gone) return;
     emit(events_, [&] {
         return Event{EventKind::ignored, tag_, device(),
-                     failure_text(status, "release the resources of a load (will be retried)")};
+                     failure_text(status, "release the resources of a load (the next load retries)")};
     });
 }
 
@@ -344,7 +344,7 @@ MEMSAVER_INLINE std::size_t PlainArena::grow(Address address, std::size_t bytes)
     }
     if (!status.ok()) {
         (void)pages.shrink(block.bytes); // what cannot be released stays and is retried
-        raise_no_room(status, "allocate pages for a growing block", more);
+        raise_no_room(status, "allocate memory for a growing block", more);
     }
     return block.bytes += more;
 }
@@ -358,7 +358,7 @@ MEMSAVER_INLINE void PlainArena::zero(void* pointer, std::size_t bytes, StreamRe
 MEMSAVER_INLINE bool PlainArena::owns_stream(StreamRef stream) const {
     bool yes = true;
     const Status status = driver_.owns_stream(stream, yes);
-    if (status.kind != StatusKind::unsupported) check(status, "query the device of a stream");
+    if (status.kind != StatusKind::unsupported) check(status, "query the owner of a stream");
     return yes;
 }
 

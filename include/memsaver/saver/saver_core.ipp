@@ -1120,7 +1120,7 @@ MEMSAVER_INLINE void SaverState::adjust_free_order(FreeOrder& order, const Arena
     const std::vector<AnyDriver> drivers = tags_.drivers();
     Status unknown;
     const AnyDriver* const owner = owner_among(drivers, order.stream, unknown);
-    if (owner == nullptr) return check(unknown, "query the device of a stream");
+    if (owner == nullptr) return check(unknown, "query the owner of a stream");
     const bool capturing = being_captured(*owner, order.stream);
     order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
     if (!capturing) order.mark = std::make_shared<StreamMark>(*owner, order.stream);
@@ -1147,7 +1147,7 @@ MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaBase& arena, cons
         }
         Status unknown;
         if (const AnyDriver* const owner = owner_among(drivers, mark, unknown)) return *owner;
-        check(unknown, "query the device of a stream or event");
+        check(unknown, "query the owner of a stream or event");
         return drivers.front();
     };
     std::vector<std::unique_ptr<const WorkMark>> marks;
