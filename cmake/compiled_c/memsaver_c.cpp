@@ -1,5 +1,5 @@
-// The C interface over the C++ one: handles, options, results, callbacks. Decides nothing that the saver decides; knows
-// no driver but the two that it makes.
+// The C interface on top of the C++ interface: handles, options, results, callbacks. It contains no logic of the saver
+// and knows only the two drivers that it creates.
 #include "memsaver/c.h"
 
 #include "memsaver/backup/backup.hpp"
@@ -42,9 +42,9 @@ struct memsaver_saver {
         : saver{std::move(made)}, library{std::move(cuda_library)} {}
 
     MemorySaver<> saver;
-    std::string library;            // what `machine` points to
-    DefaultDriverOptions machine{}; // what drivers of further devices are made with
-    std::mutex mutex{};             // guards what follows
+    std::string library;            // `machine` points into it
+    DefaultDriverOptions machine{}; // the options of drivers for other devices
+    std::mutex mutex{};             // guards the members below
     std::map<std::thread::id, std::vector<std::unique_ptr<Region>>> regions{};
     std::vector<Hook> hooks{};
 };
@@ -68,7 +68,7 @@ struct memsaver_gate {
 struct memsaver_use {
     Use use;
     std::vector<std::string> lost{};
-    std::vector<const char*> names{}; // of what was lost
+    std::vector<const char*> names{}; // point into `lost`
 };
 
 struct memsaver_elastic {
@@ -79,7 +79,7 @@ namespace {
 
 // --- Failures ---
 
-/// A hook of the program's returned non-zero.
+/// Thrown when a hook of the program returned a nonzero value.
 class HookFailed : public std::runtime_error {
 public:
     HookFailed(const std::string& what, Report report)
@@ -87,23 +87,23 @@ public:
     [[nodiscard]] const Report& report() const noexcept { return *report_; }
 
 private:
-    std::shared_ptr<const Report> report_; // copying an exception does not throw
+    std::shared_ptr<const Report> report_; // shared, because copying an exception must not throw
 };
 
-/// What a thread's last failure was. Needs no memory to be written, and nothing to be destroyed.
+/// A thread's last failure. Writing it allocates nothing; it needs no destructor.
 struct LastError {
     char text[2048];
     char tag[256];
     std::int32_t result;
     std::int32_t driver_code;
-    const char* driver_name; // static, or null
+    const char* driver_name; // a string with static storage duration, or null
     std::size_t needed_bytes;
     std::size_t free_bytes;
 };
 
-thread_local LastError last_error; // all 0
+thread_local LastError last_error; // zero-initialized
 
-/// Copies what fits, and cuts between characters of UTF-8.
+/// Copies as much as fits; cuts only between UTF-8 characters.
 template <std::size_t N>
 void copy_text(char (&to)[N], std::string_view from) noexcept {
     std::size_t size = from.size();
@@ -150,8 +150,8 @@ memsaver_result failed_with(const Error& error) noexcept {
     return failed(result, error.what(), &error);
 }
 
-/// Calls `act(report)`, where `report` is to be set to what was done, and answers what came of it: the one place at
-/// which exceptions end. `report` is whole when it returns, whatever happened.
+/// Calls `act()`, which sets `report`, and converts its exception, if any, to a result. All exceptions are caught here.
+/// After a failure, `report` is that of the exception; it is valid in any case.
 template <class Act>
 memsaver_result reporting(Report& report, Act&& act) noexcept {
     try {
@@ -161,7 +161,7 @@ memsaver_result reporting(Report& report, Act&& act) noexcept {
         const memsaver_result result = failed_with(error);
         try {
             report = error.report();
-        } catch (const std::bad_alloc&) { // the sums are lost, the failure is not
+        } catch (const std::bad_alloc&) { // the report is lost, but not the result
         }
         return result;
     } catch (const HookFailed& hook) {
@@ -171,11 +171,11 @@ memsaver_result reporting(Report& report, Act&& act) noexcept {
         }
         return failed(MEMSAVER_HOOK_FAILED, hook.what());
     } catch (const std::bad_alloc&) {
-        return failed(MEMSAVER_OUT_OF_HOST_MEMORY, "no host memory for the library's own books");
+        return failed(MEMSAVER_OUT_OF_HOST_MEMORY, "out of host memory for the library's own data structures");
     } catch (const std::exception& other) {
         return failed(MEMSAVER_INTERNAL, other.what());
     } catch (...) {
-        return failed(MEMSAVER_INTERNAL, "a callback threw something that is no std::exception");
+        return failed(MEMSAVER_INTERNAL, "a callback threw an object that is not a std::exception");
     }
 }
 
@@ -185,7 +185,7 @@ memsaver_result guarded(Act&& act) noexcept {
     return reporting(none, std::forward<Act>(act));
 }
 
-/// What must not be null.
+/// Returns `pointer`; throws Misuse if it is null.
 template <class T>
 T* not_null(T* pointer, const char* function, const char* what) {
     if (pointer == nullptr) throw Misuse{std::string{function} + ": " + what + " is null"};
@@ -197,9 +197,9 @@ T& given(T* pointer, const char* function, const char* what) {
     return *not_null(pointer, function, what);
 }
 
-// --- Structures that know their size ---
+// --- Structures with a size field ---
 
-/// Longer ones are no structures.
+/// A larger size field is invalid.
 constexpr std::size_t longest_structure = 4096;
 
 void check_size(std::size_t size, const char* type) {
@@ -208,7 +208,7 @@ void check_size(std::size_t size, const char* type) {
                  "; initialize it with its MEMSAVER_..._INIT macro"};
 }
 
-/// What the program has set, and the defaults of what its header did not know of yet.
+/// Returns the program's values, with defaults for the fields that its header does not have.
 template <class T>
 T read(const T* in, T defaults, const char* type) {
     if (in == nullptr) return defaults;
@@ -218,14 +218,14 @@ T read(const T* in, T defaults, const char* type) {
     const auto* bytes = reinterpret_cast<const unsigned char*>(in);
     if (size > sizeof(T) &&
         std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char byte) { return byte != 0; })) {
-        throw Misuse{std::string{type} + ": " + std::to_string(size) + " bytes, and this library knows " +
-                     std::to_string(sizeof(T)) + ": it is older than the header that the program was compiled with"};
+        throw Misuse{std::string{type} + ": " + std::to_string(size) + " bytes, but this library knows " +
+                     std::to_string(sizeof(T)) + "; it is older than the header that the program was compiled with"};
     }
     std::memcpy(&defaults, in, std::min(size, sizeof(T)));
     return defaults;
 }
 
-/// Where a structure is to be written; null is none. To be asked before anything is done.
+/// An output structure; null for none. Construct it before the operation, because it checks the size field.
 template <class T>
 class Out {
 public:
@@ -235,7 +235,7 @@ public:
         check_size(size_, type);
     }
 
-    /// As much of it as the program's header knew; the size stays the program's.
+    /// Writes the fields that the program's header has and keeps its size field. Zeroes fields unknown to this library.
     void put(T value) const noexcept {
         if (to_ == nullptr) return;
         value.size = size_;
@@ -249,9 +249,9 @@ private:
     std::size_t size_ = 0;
 };
 
-// --- What the program passes in ---
+// --- Arguments ---
 
-/// An enumerator below `count`.
+/// Returns `value`; throws Misuse if it is not below `count`.
 std::int32_t enumerator(std::int32_t value, std::int32_t count, const char* what) {
     if (value < 0 || value >= count) throw Misuse{std::string{what} + " cannot be " + std::to_string(value)};
     return value;
@@ -260,7 +260,8 @@ std::int32_t enumerator(std::int32_t value, std::int32_t count, const char* what
 Tags tags_of(const char* const* names, std::size_t count, const char* function) {
     if (names == nullptr) {
         if (count == 0) return Tags::all();
-        throw Misuse{std::string{function} + ": the list of tags is null, and has names (pass 0 for every tag)"};
+        throw Misuse{std::string{function} +
+                     ": the list of tags is null, but its count is not 0 (pass 0 for all tags)"};
     }
     if (count == MEMSAVER_UNDER) return Tags::under(not_null(names[0], function, "the prefix"));
     std::vector<std::string_view> list;
@@ -275,7 +276,7 @@ AnyPolicy perhaps_compressed(Policy policy, bool compressed) {
     return Compressed<Policy>{std::move(policy)};
 }
 
-/// Checksums are those of plain bytes.
+/// Checksums are computed over the uncompressed bytes.
 template <class Policy>
 AnyPolicy perhaps_verified(Policy policy, const memsaver_policy& from) {
     if (!from.verified) return perhaps_compressed(std::move(policy), from.compressed);
@@ -286,7 +287,7 @@ AnyPolicy perhaps_verified(Policy policy, const memsaver_policy& from) {
 #endif
 }
 
-/// Of HostBackup, of FileBackup and of FileSource.
+/// Sets the options that HostBackup, FileBackup and FileSource have in common.
 template <class Policy>
 Policy with_common(Policy policy, const memsaver_policy& from) {
     policy.retain = from.retain;
@@ -306,7 +307,7 @@ std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     switch (enumerator(from.kind, 5, "memsaver_policy.kind")) {
     case MEMSAVER_DISCARD: {
         if (from.poison < -1 || from.poison > 255) {
-            throw Misuse{"memsaver_policy.poison is a byte, or -1, and not " + std::to_string(from.poison)};
+            throw Misuse{"memsaver_policy.poison must be 0 to 255, or -1, not " + std::to_string(from.poison)};
         }
         Discard discard;
         if (from.poison >= 0) discard.poison = static_cast<unsigned char>(from.poison);
@@ -322,7 +323,7 @@ std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     case MEMSAVER_FILE_SOURCE: return with_common(FileSource{}, from);
     default: {
         FileBackup file = with_common(FileBackup{}, from);
-        file.directory = not_null(from.directory, "memsaver_policy", "directory, which a file needs,");
+        file.directory = not_null(from.directory, "memsaver_policy", "directory, required for a file backup,");
         return perhaps_verified(std::move(file), from);
     }
     }
@@ -333,13 +334,13 @@ std::optional<std::chrono::nanoseconds> duration_of(std::int64_t nanoseconds) no
     return std::chrono::nanoseconds{nanoseconds};
 }
 
-/// Of the options of whatever waits for something first.
+/// Converts the order in the options of any operation that waits.
 template <class Options>
 Order order_of(const Options& from, const char* function) {
     const std::int32_t order = enumerator(from.order, 3, "memsaver_order");
     if (order != MEMSAVER_AFTER_STREAMS) {
         if (from.stream_count != 0 || from.event_count != 0) {
-            throw Misuse{std::string{function} + ": streams and events are for MEMSAVER_AFTER_STREAMS"};
+            throw Misuse{std::string{function} + ": streams and events require MEMSAVER_AFTER_STREAMS"};
         }
         return order == MEMSAVER_ALREADY_IDLE ? Order{already_idle} : Order{};
     }
@@ -358,7 +359,7 @@ std::size_t alignment_of(std::size_t alignment) noexcept {
     return alignment != 0 ? alignment : MEMSAVER_DEFAULT_ALIGNMENT;
 }
 
-// --- What the program gets ---
+// --- Results for the program ---
 
 memsaver_report report_of(const Report& from) noexcept {
     memsaver_report to = MEMSAVER_REPORT_INIT;
@@ -373,7 +374,7 @@ memsaver_report report_of(const Report& from) noexcept {
     return to;
 }
 
-/// Calls `act()`, which answers a Report, and hands out that report or the one of the failure.
+/// Calls `act()`, which returns a Report; writes this report, or that of the failure, to `out`.
 template <class Act>
 memsaver_result operate(memsaver_report* out, Act&& act) noexcept {
     std::optional<Out<memsaver_report>> to;
@@ -492,23 +493,23 @@ std::function<void(What&)> hook_of(std::int32_t moment, memsaver_hook_function f
 // --- Regions ---
 
 void push(memsaver_saver& handle, Arena arena) {
-    auto region = std::make_unique<Region>(std::move(arena)); // begins here
+    auto region = std::make_unique<Region>(std::move(arena)); // opens the region
     const std::lock_guard lock{handle.mutex};
     handle.regions[std::this_thread::get_id()].push_back(std::move(region));
 }
 
 void pop(memsaver_saver& handle) {
-    handle.saver.core()->boundary("pop_region", [] {}); // a forked child finds the lock as other threads left it
-    std::unique_ptr<Region> ending;                     // after the lock
+    handle.saver.core()->boundary("pop_region", [] {}); // rejects a forked child, in which the lock may be held
+    std::unique_ptr<Region> ending;                     // destroyed after the lock is released
     const std::lock_guard lock{handle.mutex};
     const auto own = handle.regions.find(std::this_thread::get_id());
-    if (own == handle.regions.end()) throw Misuse{"memsaver_pop_region: this thread is in no region"};
+    if (own == handle.regions.end()) throw Misuse{"memsaver_pop_region: this thread has no open region"};
     ending = std::move(own->second.back());
     own->second.pop_back();
     if (own->second.empty()) handle.regions.erase(own);
 }
 
-// --- Machines ---
+// --- Drivers ---
 
 AnyDriver driver_of(std::int32_t kind, const memsaver_options& from, const DefaultDriverOptions& machine) {
     const auto host = [&] {
@@ -524,7 +525,7 @@ AnyDriver driver_of(std::int32_t kind, const memsaver_options& from, const Defau
     return CudaDriver{machine.device, machine.cuda, machine.cuda_library};
 }
 
-/// The driver of an arena; none where it is the saver's.
+/// Returns the driver of an arena; none if it is the saver's.
 std::optional<AnyDriver> driver_for(const memsaver_saver& handle, std::int32_t device) {
     const AnyDriver& own = handle.saver.driver();
     if (device == -1 || device == own.device()) return {};
@@ -547,7 +548,7 @@ Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_opti
     return handle.saver.core()->arena(name, policy_of(from.policy), driver_for(handle, from.device), std::move(wanted));
 }
 
-/// A tag's memory, or that of this thread's innermost region.
+/// Allocates from a tag, or from this thread's innermost region if `tag` is null.
 void* allocate(memsaver_saver& handle, const char* tag, std::size_t bytes, std::size_t alignment,
                std::optional<StreamRef> stream) {
     const detail::Request request{bytes, alignment_of(alignment), stream};
@@ -582,7 +583,8 @@ const char* memsaver_last_error() noexcept { return last_error.text; }
 
 memsaver_result memsaver_get_last_error(memsaver_error* error) noexcept {
     return guarded([&] {
-        const Out<memsaver_error> out{not_null(error, "memsaver_get_last_error", "where to"), "memsaver_error"};
+        const Out<memsaver_error> out{not_null(error, "memsaver_get_last_error", "the output pointer"),
+                                      "memsaver_error"};
         const LastError& last = last_error;
         out.put({sizeof(memsaver_error), last.result, last.driver_code,
                  last.driver_name != nullptr ? last.driver_name : "", last.tag, last.needed_bytes, last.free_bytes});
@@ -615,7 +617,7 @@ int memsaver_gpu_count() noexcept {
 memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) noexcept {
     if (saver != nullptr) *saver = nullptr;
     return guarded([&] {
-        (void)not_null(saver, "memsaver_create", "where to");
+        (void)not_null(saver, "memsaver_create", "the output pointer");
         const memsaver_options from = read(options, MEMSAVER_OPTIONS_INIT, "memsaver_options");
         enumerator(from.driver, 3, "memsaver_options.driver");
         enumerator(from.export_handles, 3, "memsaver_options.export_handles");
@@ -648,7 +650,7 @@ memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_close", "the saver");
         handle.saver.close();
-        decltype(handle.regions) ending; // after the lock
+        decltype(handle.regions) ending; // destroyed after the lock is released
         const std::lock_guard lock{handle.mutex};
         ending.swap(handle.regions);
     });
@@ -659,16 +661,16 @@ void memsaver_destroy(memsaver_saver* saver) noexcept { delete saver; }
 memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) noexcept {
     return guarded([&] {
         const memsaver_saver& handle = given(saver, "memsaver_get_info", "the saver");
-        const Out<memsaver_info> out{not_null(info, "memsaver_get_info", "where to"), "memsaver_info"};
-        handle.saver.core()->boundary("get_info", [] {}); // not in a forked child
+        const Out<memsaver_info> out{not_null(info, "memsaver_get_info", "the output pointer"), "memsaver_info"};
+        handle.saver.core()->boundary("get_info", [] {}); // rejects a forked child
         const AnyDriver& driver = handle.saver.driver();
         memsaver_info told = MEMSAVER_INFO_INIT;
         told.driver = driver.target<CudaDriver>() != nullptr ? MEMSAVER_DRIVER_CUDA : MEMSAVER_DRIVER_HOST;
         told.device = driver.device();
         told.enabled = handle.saver.enabled();
         DeviceMemory memory;
-        check(driver.granularity(told.granularity), "ask for the granularity");
-        check(driver.memory(memory), "ask for the device's memory");
+        check(driver.granularity(told.granularity), "query the granularity");
+        check(driver.memory(memory), "query the device's memory");
         told.free_bytes = memory.free_bytes;
         told.total_bytes = memory.total_bytes;
         copy_text(told.name, driver.name());
@@ -691,7 +693,7 @@ memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag, const
                                    memsaver_arena** arena) noexcept {
     if (arena != nullptr) *arena = nullptr;
     return guarded([&] {
-        (void)not_null(arena, "memsaver_get_arena", "where to");
+        (void)not_null(arena, "memsaver_get_arena", "the output pointer");
         Arena made = arena_of(saver, tag, options, "memsaver_get_arena");
         *arena = std::make_unique<memsaver_arena>(memsaver_arena{std::move(made)}).release();
     });
@@ -727,7 +729,7 @@ memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t
     if (pointer != nullptr) *pointer = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_allocate", "the saver");
-        (void)not_null(pointer, "memsaver_allocate", "where to");
+        (void)not_null(pointer, "memsaver_allocate", "the output pointer");
         if (bytes != 0) *pointer = allocate(handle, tag, bytes, alignment, {});
     });
 }
@@ -737,7 +739,7 @@ memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, siz
     if (pointer != nullptr) *pointer = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_allocate_on", "the saver");
-        (void)not_null(pointer, "memsaver_allocate_on", "where to");
+        (void)not_null(pointer, "memsaver_allocate_on", "the output pointer");
         if (bytes != 0) *pointer = allocate(handle, tag, bytes, alignment, StreamRef::from_native(stream));
     });
 }
@@ -762,7 +764,7 @@ memsaver_result memsaver_arena_allocate(memsaver_arena* arena, size_t bytes, siz
     if (pointer != nullptr) *pointer = nullptr;
     return guarded([&] {
         const Arena& from = given(arena, "memsaver_arena_allocate", "the arena").arena;
-        (void)not_null(pointer, "memsaver_arena_allocate", "where to");
+        (void)not_null(pointer, "memsaver_arena_allocate", "the output pointer");
         if (bytes != 0) *pointer = from.allocate(bytes, alignment_of(alignment));
     });
 }
@@ -772,7 +774,7 @@ memsaver_result memsaver_arena_allocate_on(memsaver_arena* arena, size_t bytes, 
     if (pointer != nullptr) *pointer = nullptr;
     return guarded([&] {
         const Arena& from = given(arena, "memsaver_arena_allocate_on", "the arena").arena;
-        (void)not_null(pointer, "memsaver_arena_allocate_on", "where to");
+        (void)not_null(pointer, "memsaver_arena_allocate_on", "the output pointer");
         if (bytes != 0) *pointer = from.allocate(bytes, StreamRef::from_native(stream), alignment_of(alignment));
     });
 }
@@ -802,7 +804,7 @@ bool memsaver_owns(memsaver_saver* saver, const void* pointer) noexcept {
 memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes, void* to) noexcept {
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_read_backup", "the saver");
-        (void)not_null(to, "memsaver_read_backup", "where to");
+        (void)not_null(to, "memsaver_read_backup", "the output pointer");
         const BackupView view = handle.saver.backup_view(pointer, bytes);
         if (bytes != 0) std::memcpy(to, view.data(), bytes);
     });
@@ -811,7 +813,7 @@ memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer,
 memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from, size_t bytes) noexcept {
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_write_backup", "the saver");
-        handle.saver.write_backup(pointer, not_null(from, "memsaver_write_backup", "where from"), bytes);
+        handle.saver.write_backup(pointer, not_null(from, "memsaver_write_backup", "the source"), bytes);
     });
 }
 
@@ -830,7 +832,7 @@ memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena
         const Arena& pushed = given(arena, "memsaver_push_arena", "the arena").arena;
         if (&pushed.saver() != handle.saver.core().get()) {
             throw detail::about_tag(pushed.tag(), Misuse{"memsaver_push_arena: tag \"" + pushed.tag() +
-                                                         "\": the arena is another saver's"});
+                                                         "\": the arena belongs to another saver"});
         }
         pushed.base().require_open("memsaver_push_arena");
         push(handle, pushed);
@@ -909,7 +911,7 @@ memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, const char* cons
                                          size_t* bytes) noexcept {
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_bytes_to_resume", "the saver");
-        size_t& to = given(bytes, "memsaver_bytes_to_resume", "where to");
+        size_t& to = given(bytes, "memsaver_bytes_to_resume", "the output pointer");
         to = handle.saver.bytes_to_resume(tags_of(names, count, "memsaver_bytes_to_resume"));
     });
 }
@@ -957,7 +959,7 @@ memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes
     });
 }
 
-// --- Bytes on their way ---
+// --- Arrivals and gates ---
 
 memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* names, size_t count,
                                       const memsaver_resume_async_options* options,
@@ -966,19 +968,19 @@ memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* 
     return guarded([&] {
         const char* const function = "memsaver_resume_async";
         memsaver_saver& handle = given(saver, function, "the saver");
-        (void)not_null(arrival, function, "where to");
+        (void)not_null(arrival, function, "the output pointer");
         const memsaver_resume_async_options from =
             read(options, MEMSAVER_RESUME_ASYNC_OPTIONS_INIT, "memsaver_resume_async_options");
         ResumeAsyncOptions wanted;
         if (from.first_count != 0) {
-            (void)not_null(from.first, function, "the list of what is wanted first");
-            (void)not_null(from.first_bytes, function, "the list of how much is wanted first");
+            (void)not_null(from.first, function, "the list of first pointers");
+            (void)not_null(from.first_bytes, function, "the list of first sizes");
         }
         for (std::size_t i = 0; i < from.first_count; ++i) wanted.first.push_back({from.first[i], from.first_bytes[i]});
         ResumeOptions resuming = resume_options_of(from.resuming);
         wanted.bytes = std::move(resuming.bytes);
         wanted.room_within = resuming.room_within;
-        auto made = std::make_unique<memsaver_arrival>(); // before anything is done
+        auto made = std::make_unique<memsaver_arrival>(); // allocated before the operation begins
         made->arrival = handle.saver.resume_async(tags_of(names, count, function), wanted);
         *arrival = made.release();
     });
@@ -989,7 +991,7 @@ memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, s
     if (arrival != nullptr) *arrival = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_save", "the saver");
-        (void)not_null(arrival, "memsaver_save", "where to");
+        (void)not_null(arrival, "memsaver_save", "the output pointer");
         const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
         SaveOptions wanted;
         wanted.order = order_of(from, "memsaver_save");
@@ -1029,7 +1031,7 @@ memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arrival, const voi
 memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) noexcept {
     return guarded([&] {
         const Arrival& of = given(arrival, "memsaver_arrival_done", "the arrival").arrival;
-        given(done, "memsaver_arrival_done", "where to") = of.done();
+        given(done, "memsaver_arrival_done", "the output pointer") = of.done();
     });
 }
 
@@ -1040,7 +1042,7 @@ memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, si
     if (gate != nullptr) *gate = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_get_gate", "the saver");
-        (void)not_null(gate, "memsaver_get_gate", "where to");
+        (void)not_null(gate, "memsaver_get_gate", "the output pointer");
         *gate = std::make_unique<memsaver_gate>(memsaver_gate{handle.saver.gate(pointer, bytes)}).release();
     });
 }
@@ -1059,7 +1061,7 @@ memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* nam
     if (use != nullptr) *use = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_begin_use", "the saver");
-        (void)not_null(use, "memsaver_begin_use", "where to");
+        (void)not_null(use, "memsaver_begin_use", "the output pointer");
         const memsaver_use_options from = read(options, MEMSAVER_USE_OPTIONS_INIT, "memsaver_use_options");
         UseOptions wanted;
         wanted.order = order_of(from, "memsaver_begin_use");
@@ -1088,8 +1090,8 @@ memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) noexcep
 memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names, size_t* count) noexcept {
     return guarded([&] {
         const memsaver_use& of = given(use, "memsaver_use_lost", "the use");
-        (void)not_null(names, "memsaver_use_lost", "where to");
-        given(count, "memsaver_use_lost", "where their count goes") = of.names.size();
+        (void)not_null(names, "memsaver_use_lost", "the output pointer");
+        given(count, "memsaver_use_lost", "the output pointer for the count") = of.names.size();
         *names = of.names.data();
     });
 }
@@ -1140,7 +1142,7 @@ memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes, const
     if (elastic != nullptr) *elastic = nullptr;
     return guarded([&] {
         const Arena& of = given(arena, "memsaver_make_elastic", "the arena").arena;
-        (void)not_null(elastic, "memsaver_make_elastic", "where to");
+        (void)not_null(elastic, "memsaver_make_elastic", "the output pointer");
         const memsaver_elastic_options from = read(options, MEMSAVER_ELASTIC_OPTIONS_INIT, "memsaver_elastic_options");
         ElasticOptions wanted;
         if (from.granularity != 0) wanted.granularity = from.granularity;
@@ -1180,7 +1182,7 @@ memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
 memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic, memsaver_elastic_info* info) noexcept {
     return guarded([&] {
         const Elastic& of = given(elastic, "memsaver_get_elastic_info", "the range").elastic;
-        const Out<memsaver_elastic_info> out{not_null(info, "memsaver_get_elastic_info", "where to"),
+        const Out<memsaver_elastic_info> out{not_null(info, "memsaver_get_elastic_info", "the output pointer"),
                                              "memsaver_elastic_info"};
         out.put({sizeof(memsaver_elastic_info), of.data(), of.capacity(), of.granularity(), of.committed_bytes()});
     });
@@ -1218,7 +1220,7 @@ memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* nam
                                    memsaver_usage* usage) noexcept {
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_get_usage", "the saver");
-        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_usage", "where to"), "memsaver_usage"};
+        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_usage", "the output pointer"), "memsaver_usage"};
         out.put(sum_of(handle.saver.usage(), tags_of(names, count, "memsaver_get_usage")));
     });
 }
@@ -1226,7 +1228,8 @@ memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* nam
 memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) noexcept {
     return guarded([&] {
         const Arena& of = given(arena, "memsaver_get_arena_usage", "the arena").arena;
-        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_arena_usage", "where to"), "memsaver_usage"};
+        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_arena_usage", "the output pointer"),
+                                      "memsaver_usage"};
         memsaver_usage sum = MEMSAVER_USAGE_INIT;
         const ArenaUsage row = of.usage();
         if (row.state == "dropped") {
@@ -1242,7 +1245,7 @@ memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) noex
     if (json != nullptr) *json = nullptr;
     return guarded([&] {
         memsaver_saver& handle = given(saver, "memsaver_get_usage_json", "the saver");
-        (void)not_null(json, "memsaver_get_usage_json", "where to");
+        (void)not_null(json, "memsaver_get_usage_json", "the output pointer");
         *json = copy_of(to_json(handle.saver.usage()));
     });
 }
@@ -1253,17 +1256,17 @@ void memsaver_free_text(char* text) noexcept { std::free(text); }
 
 namespace {
 
-/// PyTorch's two functions have no context: what they need of a process is here.
+/// The blocks allocated for PyTorch, whose allocator functions have no context argument. One per process.
 class TorchBlocks {
 public:
-    /// Notes a block; keeps its arena. May throw bad_alloc, and then has noted nothing.
+    /// Records a block and keeps its arena. If it throws bad_alloc, nothing has been recorded.
     void add(void* pointer, const Arena& arena) {
         const std::lock_guard lock{mutex_};
         Block& block = blocks_[pointer];
-        block.arena = arena; // of two that were given the same address, the earlier one is gone
+        block.arena = arena; // if the address is already recorded, that block has been freed by a drop
         block.owners += 1;
     }
-    /// The arena of a block that nobody has any more; none while somebody still has the address.
+    /// Removes one owner of a block. Returns its arena after the last one; none while the address has other owners.
     std::optional<Arena> remove(void* pointer) noexcept {
         const std::lock_guard lock{mutex_};
         const auto found = blocks_.find(pointer);
@@ -1274,8 +1277,8 @@ public:
     }
 
 private:
-    /// A tag that is dropped leaves addresses with PyTorch that may be handed out again: it is not known whose free
-    /// comes first, so only the last one frees.
+    /// Addresses of a dropped tag may be allocated again while PyTorch still holds them. The order of the frees is
+    /// unknown, so only the last one frees the block.
     struct Block {
         Arena arena;
         std::size_t owners = 0;
@@ -1286,7 +1289,7 @@ private:
 };
 
 TorchBlocks& torch_blocks() {
-    static auto* const blocks = new TorchBlocks; // not destroyed: PyTorch frees until the process ends
+    static auto* const blocks = new TorchBlocks; // never destroyed: PyTorch frees blocks until the process ends
     return *blocks;
 }
 
@@ -1312,8 +1315,8 @@ void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* /*stream*/) noe
         if (torch_arenas.empty()) throw Misuse{"memsaver_torch_allocate: this thread has pushed no arena"};
         const Arena& arena = torch_arenas.back();
         if (arena.device() != device) {
-            throw Misuse{"memsaver_torch_allocate: memory of device " + std::to_string(device) +
-                         " was asked of tag \"" + arena.tag() + "\" on device " + std::to_string(arena.device())};
+            throw Misuse{"memsaver_torch_allocate: memory on device " + std::to_string(device) +
+                         " was requested from tag \"" + arena.tag() + "\" on device " + std::to_string(arena.device())};
         }
         void* const made = arena.allocate(static_cast<std::size_t>(bytes), 512);
         try {

@@ -47,7 +47,7 @@ def native_of(handle: Any, attributes: Sequence[str], what: str) -> int:
         if hasattr(handle, attribute):
             found = getattr(handle, attribute)
             return (found.value or 0) if isinstance(found, c_void_p) else int(found)
-    raise TypeError(f"a {what} is an address or an object of PyTorch, CuPy or Numba, not {type(handle).__name__}")
+    raise TypeError(f"{what} must be an address or an object of PyTorch, CuPy or Numba, not {type(handle).__name__}")
 
 
 def stream_of(stream: Stream) -> int:
@@ -59,7 +59,7 @@ def free_order_of(stream: Stream, idle: bool) -> int | None:
     if stream is None:
         return None
     if idle:
-        raise Misuse("a block is free once a stream has passed, or at once: stream= or idle=True")
+        raise Misuse("pass either stream= or idle=True to free a block, not both")
     return stream_of(stream)
 
 
@@ -75,7 +75,7 @@ def nanoseconds_of(seconds: float | None) -> int:
     if seconds is None or seconds == math.inf:
         return -1
     if not seconds >= 0:
-        raise Misuse(f"a time is in seconds, 0 or more, and not {seconds}")
+        raise Misuse(f"a time must be 0 or more seconds, not {seconds}")
     return min(math.ceil(seconds * 1e9), 2**63 - 1)
 
 
@@ -88,7 +88,7 @@ def pause_options_of(
 ) -> _abi.PauseOptions:
     options = _abi.PauseOptions(timeout_ns=nanoseconds_of(timeout))
     if idle and (streams is not None or events is not None):
-        raise Misuse("idle=True waits for nothing: streams and events are not for it")
+        raise Misuse("idle=True waits for nothing: do not pass streams or events with it")
     put_order(options, streams, events, idle)
     if policy is not None:
         options.bytes = ctypes.pointer(policy_of(policy))

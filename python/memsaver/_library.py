@@ -17,9 +17,9 @@ VARIABLE = "MEMSAVER_LIBRARY"
 OLDEST = 200
 NAMES = ("libmemsaver.so.0.2", "libmemsaver.so")
 HOW = (
-    "Build it in the checkout of memsaver:\n"
+    "Build it in a checkout of memsaver:\n"
     "    cmake -B build && cmake --build build --target memsaver_c\n"
-    f"and, for a package that is not used from there, set {VARIABLE} to the path of libmemsaver.so."
+    f"and, if the package is used from elsewhere, set {VARIABLE} to the path of libmemsaver.so."
 )
 
 _lock = threading.Lock()
@@ -56,9 +56,9 @@ def _load(candidate: str) -> ctypes.CDLL:
     try:
         _abi.declare(library)
     except AttributeError as missing:  # memsaver::compiled, built as a shared library, has the same name
-        raise OSError(f"{candidate}: it is not the C interface ({missing})") from None
+        raise OSError(f"{candidate}: this is not memsaver's C interface ({missing})") from None
     if library.memsaver_version() < OLDEST:
-        raise OSError(f"{candidate}: it is memsaver {library.memsaver_version_text().decode()}, and 0.2.0 is needed")
+        raise OSError(f"{candidate}: memsaver {library.memsaver_version_text().decode()}; 0.2.0 or newer is required")
     return library
 
 
@@ -100,10 +100,10 @@ def text(raw: bytes | None) -> str:
 
 def raw(name: str, what: str) -> bytes:
     if not isinstance(name, str):
-        raise TypeError(f"{what} is a str, not {type(name).__name__}")
+        raise TypeError(f"{what} must be a str, not {type(name).__name__}")
     encoded = name.encode("utf-8", "surrogateescape")
     if b"\0" in encoded:
-        raise errors.Misuse(f"{what} {name!r} has a null character in it")
+        raise errors.Misuse(f"{what} {name!r} contains a null character")
     return encoded
 
 

@@ -32,7 +32,7 @@ def _type_of(dtype: DType) -> tuple[str, int]:
         name = numpy.dtype(dtype).str
     found = _TYPE.fullmatch(name)
     if found is None:
-        raise Misuse(f"memory has no elements of type {name!r}")
+        raise Misuse(f"unsupported element type {name!r}")
     return name, int(found[1])
 
 
@@ -48,14 +48,14 @@ class View:
         self.typestr, size = _type_of(dtype)
         self.shape: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
         if any(extent < 0 for extent in self.shape):
-            raise Misuse(f"an array has no shape {self.shape}")
+            raise Misuse(f"invalid array shape {self.shape}")
         #: The address, an int.
         self.pointer = pointer
         #: The size in bytes.
         self.bytes = math.prod(self.shape) * size
         self.on_gpu = on_gpu
         if not pointer and self.bytes:
-            raise Misuse(f"null is no array of {self.bytes} bytes")
+            raise Misuse(f"a null pointer cannot hold an array of {self.bytes} bytes")
 
     def _interface(self, attribute: str, there: bool) -> dict[str, Any]:
         if not there:
@@ -78,7 +78,7 @@ class View:
     def memory(self) -> memoryview:
         """Returns host memory as a memoryview, without NumPy. `Misuse` on a GPU."""
         if self.on_gpu:
-            raise Misuse("the host cannot see memory on a GPU")
+            raise Misuse("the host cannot access memory on a GPU")
         array = (ctypes.c_ubyte * self.bytes).from_address(self._address()) if self.bytes else (ctypes.c_ubyte * 0)()
         array.owner = self  # type: ignore[attr-defined] # keeps the view alive with the array
         return memoryview(array).cast("B")
@@ -108,7 +108,7 @@ class Buffer(View):
 
     def _address(self) -> int:
         if not self._finalizer.alive:
-            raise Misuse("the buffer was freed")
+            raise Misuse("the buffer has been freed")
         return self.pointer
 
     def free(self, *, stream: Any = None, idle: bool = False) -> None:

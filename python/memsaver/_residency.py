@@ -83,7 +83,7 @@ def _part(pointer: int | None, bytes: int | None) -> tuple[int, int] | None:
     if pointer is None and bytes is None:
         return None
     if pointer is None or bytes is None:
-        raise Misuse("a part is a pointer and how many bytes; all bytes are neither")
+        raise Misuse("pass both pointer and bytes for a part, or neither for all bytes")
     return pointer_of(pointer), bytes_of(bytes, "a size")
 
 
@@ -127,7 +127,7 @@ class Use:
         end.
         """
         if (stream is None) == (event is None):
-            raise Misuse("a use lasts until a stream or an event has passed: name one of the two")
+            raise Misuse("pass either a stream or an event to wait for")
         if event is None:
             call(library().memsaver_use_until, self._handle, stream_of(stream))
         else:

@@ -82,7 +82,7 @@ class Region:
     ) -> None:
         regions = self._saver._open.regions
         if not regions or regions[-1] is not self:
-            raise Misuse("a region ends on the thread on which it began, and before those around it")
+            raise Misuse("a region must end on the thread that opened it, and before the regions around it")
         regions.pop()
         if not self._saver.closed:  # closing has ended its regions
             call(library().memsaver_pop_region, self._saver._handle)
@@ -193,12 +193,12 @@ class Saver:
         loaded = library()
         exports = {"none": 0, "file_descriptor": 1, "fabric": 2}
         if export not in exports:
-            raise Misuse(f"export is one of {', '.join(map(repr, exports))}, not {export!r}")
+            raise Misuse(f"export must be one of {', '.join(map(repr, exports))}, not {export!r}")
         made_by = {"allowed": 0, "with_policy": 1}
         if new_tags not in made_by:
-            raise Misuse(f"new_tags is one of {', '.join(map(repr, made_by))}, not {new_tags!r}")
+            raise Misuse(f"new_tags must be one of {', '.join(map(repr, made_by))}, not {new_tags!r}")
         if device is not None and device != "host" and not isinstance(device, int):
-            raise Misuse(f'a device is the number of a GPU, "host" or None, not {device!r}')
+            raise Misuse(f'device must be the number of a GPU, "host" or None, not {device!r}')
         number = device if isinstance(device, int) else 0
         options = _abi.Options(
             driver=0 if device is None else 2 if device == "host" else 1,
@@ -437,7 +437,7 @@ class Saver:
         """
         view = memoryview(data)
         if not view.c_contiguous:
-            raise TypeError("new bytes are of one piece, in C's order; this buffer is not contiguous")
+            raise TypeError("new bytes must be C-contiguous")
         # ctypes accepts bytes, and buffers that it could write to
         if isinstance(data, bytes):
             new: Any = data
@@ -743,7 +743,7 @@ class Saver:
         run if the operation failed.
         """
         if not isinstance(moment, Moment):
-            raise TypeError(f"a hook runs at a Moment, not at {moment!r}")
+            raise TypeError(f"moment must be a Moment, not {moment!r}")
         context = self._context_of(function)
         handle = c_void_p()
         try:
@@ -836,13 +836,13 @@ class Arena:
 
 def _device(number: int) -> int:
     if not -(2**31) <= number < 2**31:
-        raise Misuse(f"no device has the number {number}")
+        raise Misuse(f"there is no device {number}")
     return number
 
 
 def _priority(priority: int) -> int:
     if not -(2**31) <= priority < 2**31:
-        raise Misuse(f"no tag has the priority {priority}")
+        raise Misuse(f"priority {priority} is out of range")
     return priority
 
 

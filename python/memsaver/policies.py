@@ -86,7 +86,7 @@ _STORAGE = {"pinned": 0, "pageable": 1}
 
 def _one_of(value: str, choices: dict[str, int], what: str) -> int:
     if value not in choices:
-        raise Misuse(f"{what} is one of {', '.join(map(repr, choices))}, not {value!r}")
+        raise Misuse(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
     return choices[value]
 
 
@@ -97,12 +97,12 @@ def to_c(policy: Policy | None) -> _abi.Policy | None:
     if isinstance(policy, Discard):
         poison = -1 if policy.poison is None else policy.poison.__index__()
         if policy.poison is not None and not 0 <= poison <= 255:
-            raise Misuse(f"poison is a byte, 0 to 255, not {poison}")
+            raise Misuse(f"poison must be 0 to 255, not {poison}")
         return _abi.Policy(kind=0, poison=poison, retain=True)
     if isinstance(policy, Zero):
         return _abi.Policy(kind=1, poison=-1, retain=True)
     if not isinstance(policy, HostBackup | FileBackup | FileSource):
-        raise TypeError(f"a policy is Discard, Zero, HostBackup, FileBackup or FileSource, not {type(policy).__name__}")
+        raise TypeError(f"a policy must be Discard, Zero, HostBackup, FileBackup or FileSource, not {type(policy).__name__}")
     if not 0 <= policy.threads < 1 << 32:
         raise Misuse(f"threads cannot be {policy.threads}")
     ring_bytes = bytes_of(policy.ring_bytes, "ring_bytes")

@@ -88,10 +88,10 @@ def _the_allocator() -> Any:
             torch = _torch()
             if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 8):
                 raise Unavailable(
-                    f"PyTorch 2.8 or later is needed, whose pools serve one thread; this is {torch.__version__}"
+                    f"PyTorch 2.8 or later is required (pools per thread); this is {torch.__version__}"
                 )
             if not hasattr(library(), "memsaver_torch_allocate"):
-                raise Unavailable(f"{library_path()} has no functions for PyTorch: build it anew")
+                raise Unavailable(f"{library_path()} has no functions for PyTorch: rebuild it")
             names = "memsaver_torch_allocate", "memsaver_torch_free"
             _allocator = torch.cuda.memory.CUDAPluggableAllocator(library_path(), *names)
         return _allocator.allocator()
@@ -184,8 +184,8 @@ def _try(torch: Any, saver: Saver, tag: str, device: int) -> None:
     tensor = torch.empty(1, dtype=torch.uint8, device=f"cuda:{device}")
     if not saver.owns(tensor.data_ptr()):
         raise Unavailable(
-            f'PyTorch does not take its memory from the region of tag "{tag}". Is this inside torch.cuda.use_mem_pool, or '
-            "does PYTORCH_CUDA_ALLOC_CONF ask for expandable_segments (https://github.com/pytorch/pytorch/issues/147851)?"
+            f'PyTorch does not allocate from the region of tag "{tag}". Is this inside torch.cuda.use_mem_pool, or '
+            "does PYTORCH_CUDA_ALLOC_CONF enable expandable_segments (https://github.com/pytorch/pytorch/issues/147851)?"
         )
 
 

@@ -164,7 +164,7 @@ def test_unavailable() -> None:
 
 
 def test_savers_that_cannot_be() -> None:
-    with pytest.raises(memsaver.Misuse, match="a device is"):
+    with pytest.raises(memsaver.Misuse, match="device must be"):
         Saver("gpu")  # type: ignore[arg-type]
     with pytest.raises(memsaver.Misuse, match="export"):
         Saver("host", export="all")  # type: ignore[arg-type]

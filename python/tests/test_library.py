@@ -59,13 +59,13 @@ except memsaver.Unavailable as error:
 
 
 def test_a_library_that_is_another() -> None:
-    with pytest.raises(OSError, match="it is not the C interface"):
+    with pytest.raises(OSError, match="not memsaver's C interface"):
         _library._load("libc.so.6")
 
 
 def test_a_library_that_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_library, "OLDEST", 1000000)
-    with pytest.raises(OSError, match="is needed"):
+    with pytest.raises(OSError, match="is required"):
         _library._load(memsaver.library_path())
 
 

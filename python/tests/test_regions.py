@@ -79,10 +79,10 @@ def test_two_threads(saver: Saver) -> None:
 def test_a_region_ends_where_it_began(saver: Saver) -> None:
     outer, inner = saver.region("outer"), saver.region("inner")
     outer.__enter__()
-    with ThreadPoolExecutor() as threads, pytest.raises(memsaver.Misuse, match="on the thread on which it began"):
+    with ThreadPoolExecutor() as threads, pytest.raises(memsaver.Misuse, match="on the thread that opened it"):
         threads.submit(outer.__exit__, None, None, None).result()
     inner.__enter__()
-    with pytest.raises(memsaver.Misuse, match="before those around it"):
+    with pytest.raises(memsaver.Misuse, match="before the regions around it"):
         outer.__exit__(None, None, None)
     inner.__exit__(None, None, None)
     outer.__exit__(None, None, None)
@@ -96,7 +96,7 @@ def test_closing_in_a_region() -> None:
 
 
 def test_what_is_no_tag(saver: Saver) -> None:
-    with pytest.raises(TypeError, match="a tag is a str"):
+    with pytest.raises(TypeError, match="a tag must be a str"):
         saver.region(b"a")  # type: ignore[arg-type]
     with pytest.raises(memsaver.Misuse, match="null character"):
         saver.region("a\0b")

@@ -205,7 +205,7 @@ def test_misused_arrivals(saver: Saver) -> None:
     with pytest.raises(Misuse, match="not in live blocks"):
         saver.resume_async("a", first=[(other, 1)])
     coming = saver.resume_async("a")
-    with pytest.raises(Misuse, match="a part is"):
+    with pytest.raises(Misuse, match="pass both pointer and bytes"):
         coming.wait(pointer)
     with pytest.raises(Misuse):
         coming.wait(other, 1)

@@ -278,13 +278,13 @@ static void test_exchange(void) {
 
     // Invalid arguments change nothing.
     OK(memsaver_pause(saver, a, 1, NULL, NULL));
-    MISUSE(memsaver_exchange(saver, a, 1, a, 1, NULL, NULL), "tag \"lora/a\" is to go and to come");
+    MISUSE(memsaver_exchange(saver, a, 1, a, 1, NULL, NULL), "tag \"lora/a\" is in both lists");
     memsaver_error error = MEMSAVER_ERROR_INIT;
     OK(memsaver_get_last_error(&error));
     CHECK(strcmp(error.tag, "lora/a") == 0);
-    MISUSE(memsaver_exchange(saver, both, 2, a, 1, NULL, NULL), "is to go and to come");
-    MISUSE(memsaver_exchange(saver, b, 1, under, MEMSAVER_UNDER, NULL, NULL), "is to go and to come");
-    MISUSE(memsaver_exchange(saver, NULL, 0, NULL, 0, NULL, NULL), "is to go and to come");
+    MISUSE(memsaver_exchange(saver, both, 2, a, 1, NULL, NULL), "is in both lists");
+    MISUSE(memsaver_exchange(saver, b, 1, under, MEMSAVER_UNDER, NULL, NULL), "is in both lists");
+    MISUSE(memsaver_exchange(saver, NULL, 0, NULL, 0, NULL, NULL), "is in both lists");
     const char* near[] = {"lora/c"};
     MISUSE(memsaver_exchange(saver, near, 1, a, 1, NULL, NULL), "exchange: unknown tag \"lora/c\"");
     MISUSE(memsaver_exchange(saver, b, 1, near, 1, NULL, &report), "exchange: unknown tag \"lora/c\"");
@@ -296,7 +296,7 @@ static void test_exchange(void) {
     MISUSE(memsaver_exchange(saver, b, 1, a, 1, &options, NULL), "");
     resuming.bytes = NULL;
     pausing.order = MEMSAVER_AFTER_DEVICE;
-    MISUSE(memsaver_exchange(saver, b, 1, a, 1, &options, NULL), "memsaver_exchange: streams and events are for");
+    MISUSE(memsaver_exchange(saver, b, 1, a, 1, &options, NULL), "memsaver_exchange: streams and events require");
     pausing.order = 3;
     MISUSE(memsaver_exchange(saver, b, 1, a, 1, &options, NULL), "order cannot be 3");
     pausing.size = 0;
@@ -348,15 +348,15 @@ static void test_write_backup(void) {
     // Invalid arguments change nothing.
     memset(fresh, 1, sizeof fresh);
     MISUSE(memsaver_write_backup(saver, block, fresh, 0), "the size is 0");
-    MISUSE(memsaver_write_backup(saver, block, NULL, 1), "memsaver_write_backup: where from is null");
+    MISUSE(memsaver_write_backup(saver, block, NULL, 1), "memsaver_write_backup: the source is null");
     MISUSE(memsaver_write_backup(saver, block + size - 1, fresh, 2), "past the end");
     MISUSE(memsaver_write_backup(saver, block, fresh, (size_t)-1), "past the end");
     MISUSE(memsaver_write_backup(saver, lost, fresh, 1), "tag \"lost\"");
     memsaver_error error = MEMSAVER_ERROR_INIT;
     OK(memsaver_get_last_error(&error));
     CHECK(strcmp(error.tag, "lost") == 0);
-    MISUSE(memsaver_write_backup(saver, kept, fresh, 1), "no tag of this saver has such a pointer");
-    MISUSE(memsaver_write_backup(saver, NULL, fresh, 1), "no tag of this saver has such a pointer");
+    MISUSE(memsaver_write_backup(saver, kept, fresh, 1), "no tag of this saver contains this pointer");
+    MISUSE(memsaver_write_backup(saver, NULL, fresh, 1), "no tag of this saver contains this pointer");
     OK(memsaver_resume(saver, names, 1, NULL, NULL));
     CHECK(reads(block, 3, offset) && reads(block + offset, 9, sizeof fresh));
     CHECK(reads(block + offset + sizeof fresh, 3, size - offset - sizeof fresh - 1) && reads(block + size - 1, 9, 1));
@@ -426,7 +426,7 @@ static void test_arenas(void) {
     MISUSE(memsaver_arena_allocate(arena, 1, 3, &b), "alignment");
 
     OK(memsaver_push_arena(saver, arena));
-    MISUSE(memsaver_push_arena(other, arena), "another saver's");
+    MISUSE(memsaver_push_arena(other, arena), "another saver");
     OK(memsaver_allocate(saver, NULL, 100, 0, &b));
     OK(memsaver_pop_region(saver));
     OK(memsaver_get_arena_usage(arena, &usage));
@@ -819,26 +819,26 @@ static void test_arrivals(void) {
     MISUSE(memsaver_resume_async(saver, names, 1, &options, &coming), "not in live blocks");
     CHECK(coming == NULL);
     options.first = NULL;
-    MISUSE(memsaver_resume_async(saver, names, 1, &options, &coming), "wanted first is null");
+    MISUSE(memsaver_resume_async(saver, names, 1, &options, &coming), "first pointers is null");
     options.first = first;
     options.first_bytes = NULL;
-    MISUSE(memsaver_resume_async(saver, names, 1, &options, &coming), "how much is wanted first is null");
+    MISUSE(memsaver_resume_async(saver, names, 1, &options, &coming), "first sizes is null");
     options.size = 0;
     MISUSE(memsaver_resume_async(saver, names, 1, &options, &coming), "its size field is 0");
-    MISUSE(memsaver_resume_async(saver, names, 1, NULL, NULL), "where to is null");
+    MISUSE(memsaver_resume_async(saver, names, 1, NULL, NULL), "output pointer is null");
     MISUSE(memsaver_resume_async(NULL, names, 1, NULL, &coming), "saver is null");
     OK(memsaver_resume_async(saver, NULL, 0, NULL, &coming));
     MISUSE(memsaver_arrival_wait_range(coming, &saver, 1), "");
     MISUSE(memsaver_arrival_before_range(coming, NULL, weights + size - 1, 2), "");
-    MISUSE(memsaver_arrival_done(coming, NULL), "where to is null");
-    MISUSE(memsaver_save(saver, names, 1, NULL, NULL), "where to is null");
+    MISUSE(memsaver_arrival_done(coming, NULL), "output pointer is null");
+    MISUSE(memsaver_save(saver, names, 1, NULL, NULL), "output pointer is null");
     memsaver_arrival* none = coming;
     MISUSE(memsaver_save(saver, names, 1, NULL, &none), "weights");
     CHECK(none == NULL);
     memsaver_release_gate(gate);
     MISUSE(memsaver_get_gate(saver, weights, size + 1, &gate), "");
     CHECK(gate == NULL);
-    MISUSE(memsaver_get_gate(saver, weights, 1, NULL), "where to is null");
+    MISUSE(memsaver_get_gate(saver, weights, 1, NULL), "output pointer is null");
     MISUSE(memsaver_gate_before(NULL, NULL), "gate is null");
     MISUSE(memsaver_arrival_wait(NULL, NULL), "arrival is null");
     MISUSE(memsaver_arrival_wait_range(NULL, weights, 1), "arrival is null");
@@ -980,7 +980,7 @@ static void test_uses(void) {
     use = (memsaver_use*)&saver;
     MISUSE(memsaver_begin_use(saver, unknown, 1, NULL, &use), "unknown tag \"b\"");
     CHECK(use == NULL);
-    MISUSE(memsaver_begin_use(saver, a, 1, NULL, NULL), "where to is null");
+    MISUSE(memsaver_begin_use(saver, a, 1, NULL, NULL), "output pointer is null");
     MISUSE(memsaver_begin_use(NULL, a, 1, NULL, &use), "saver is null");
     options.order = 3;
     MISUSE(memsaver_begin_use(saver, a, 1, &options, &use), "order cannot be 3");
@@ -999,8 +999,8 @@ static void test_uses(void) {
     OK(memsaver_begin_use(saver, a, 1, NULL, &use));
     MISUSE(memsaver_use_until_event(use, NULL), "event is null");
     MISUSE(memsaver_use_until_event(NULL, &saver), "use is null");
-    MISUSE(memsaver_use_lost(use, NULL, &count), "where to is null");
-    MISUSE(memsaver_use_lost(use, &lost, NULL), "count goes is null");
+    MISUSE(memsaver_use_lost(use, NULL, &count), "output pointer is null");
+    MISUSE(memsaver_use_lost(use, &lost, NULL), "pointer for the count is null");
     OK(memsaver_close(saver));
     memsaver_destroy(saver);
     memsaver_end_use(use);
@@ -1107,7 +1107,7 @@ static void test_elastic(void) {
     MISUSE(memsaver_elastic_resize(owner.elastic, 65 * MIB, NULL), "");
     idle.order = 3;
     MISUSE(memsaver_elastic_release(owner.elastic, 0, 2 * MIB, &idle), "order cannot be 3");
-    MISUSE(memsaver_get_elastic_info(owner.elastic, NULL), "where to is null");
+    MISUSE(memsaver_get_elastic_info(owner.elastic, NULL), "output pointer is null");
     MISUSE(memsaver_get_elastic_info(NULL, &info), "range is null");
     MISUSE(memsaver_elastic_commit(NULL, 0, 1), "range is null");
     MISUSE(memsaver_elastic_release(NULL, 0, 1, NULL), "range is null");
@@ -1115,7 +1115,7 @@ static void test_elastic(void) {
     memsaver_elastic* none = owner.elastic;
     MISUSE(memsaver_make_elastic(NULL, 1, NULL, &none), "arena is null");
     CHECK(none == NULL);
-    MISUSE(memsaver_make_elastic(arena, 1, NULL, NULL), "where to is null");
+    MISUSE(memsaver_make_elastic(arena, 1, NULL, NULL), "output pointer is null");
     MISUSE(memsaver_make_elastic(arena, 0, NULL, &none), "");
     options.size = 1;
     MISUSE(memsaver_make_elastic(arena, 1, &options, &none), "memsaver_elastic_options");
@@ -1606,25 +1606,25 @@ static void test_null(void) {
     memsaver_remove_hook(NULL);
 
     // Null output pointers.
-    MISUSE(memsaver_create(NULL, NULL), "where to is null");
-    MISUSE(memsaver_get_last_error(NULL), "where to is null");
-    MISUSE(memsaver_get_info(saver, NULL), "where to is null");
-    MISUSE(memsaver_get_arena(saver, "tag", NULL, NULL), "where to is null");
-    MISUSE(memsaver_allocate(saver, "tag", 1, 0, NULL), "where to is null");
-    MISUSE(memsaver_allocate_on(saver, "tag", 1, 0, NULL, NULL), "where to is null");
-    MISUSE(memsaver_arena_allocate(arena, 1, 0, NULL), "where to is null");
-    MISUSE(memsaver_arena_allocate_on(arena, 1, 0, NULL, NULL), "where to is null");
-    MISUSE(memsaver_read_backup(saver, &p, 1, NULL), "where to is null");
-    MISUSE(memsaver_bytes_to_resume(saver, NULL, 0, NULL), "where to is null");
-    MISUSE(memsaver_get_usage(saver, NULL, 0, NULL), "where to is null");
-    MISUSE(memsaver_get_arena_usage(arena, NULL), "where to is null");
-    MISUSE(memsaver_get_usage_json(saver, NULL), "where to is null");
+    MISUSE(memsaver_create(NULL, NULL), "output pointer is null");
+    MISUSE(memsaver_get_last_error(NULL), "output pointer is null");
+    MISUSE(memsaver_get_info(saver, NULL), "output pointer is null");
+    MISUSE(memsaver_get_arena(saver, "tag", NULL, NULL), "output pointer is null");
+    MISUSE(memsaver_allocate(saver, "tag", 1, 0, NULL), "output pointer is null");
+    MISUSE(memsaver_allocate_on(saver, "tag", 1, 0, NULL, NULL), "output pointer is null");
+    MISUSE(memsaver_arena_allocate(arena, 1, 0, NULL), "output pointer is null");
+    MISUSE(memsaver_arena_allocate_on(arena, 1, 0, NULL, NULL), "output pointer is null");
+    MISUSE(memsaver_read_backup(saver, &p, 1, NULL), "output pointer is null");
+    MISUSE(memsaver_bytes_to_resume(saver, NULL, 0, NULL), "output pointer is null");
+    MISUSE(memsaver_get_usage(saver, NULL, 0, NULL), "output pointer is null");
+    MISUSE(memsaver_get_arena_usage(arena, NULL), "output pointer is null");
+    MISUSE(memsaver_get_usage_json(saver, NULL), "output pointer is null");
 
     // Names, functions, arenas.
     MISUSE(memsaver_make_tag(saver, NULL, NULL), "tag is null");
     MISUSE(memsaver_push_region(saver, NULL), "tag is null");
     MISUSE(memsaver_push_arena(saver, NULL), "arena is null");
-    MISUSE(memsaver_pop_region(saver), "no region");
+    MISUSE(memsaver_pop_region(saver), "no open region");
     MISUSE(memsaver_pause(saver, none, 1, NULL, NULL), "name of a tag is null");
     MISUSE(memsaver_pause(saver, none, MEMSAVER_UNDER, NULL, NULL), "prefix is null");
     MISUSE(memsaver_pause(saver, NULL, 1, NULL, NULL), "list of tags is null");
@@ -1632,9 +1632,9 @@ static void test_null(void) {
     MISUSE(memsaver_add_hook(saver, 4, hook_of_nobody, NULL, &hook), "moment cannot be 4");
     MISUSE(memsaver_add_hook(saver, -1, hook_of_nobody, NULL, NULL), "moment cannot be -1");
     CHECK(hook == NULL);
-    MISUSE(memsaver_allocate(saver, NULL, 1, 0, &p), "no region");
-    MISUSE(memsaver_deallocate(saver, &p), "no tag of this saver has such a pointer");
-    MISUSE(memsaver_read_backup(saver, &p, 1, to), "no tag of this saver has such a pointer");
+    MISUSE(memsaver_allocate(saver, NULL, 1, 0, &p), "no open region");
+    MISUSE(memsaver_deallocate(saver, &p), "no tag of this saver contains this pointer");
+    MISUSE(memsaver_read_backup(saver, &p, 1, to), "no tag of this saver contains this pointer");
 
     memsaver_release_arena(arena);
     memsaver_destroy(saver);
@@ -1722,7 +1722,7 @@ static void test_structures(void) {
     OK(memsaver_get_arena(saver, "no use for them", NULL, &late));
     OK(memsaver_close(saver));
     MISUSE(memsaver_push_arena(saver, late), "closed");
-    MISUSE(memsaver_pop_region(saver), "no region");
+    MISUSE(memsaver_pop_region(saver), "no open region");
     memsaver_release_arena(late);
     memsaver_destroy(saver);
 }

@@ -1,4 +1,4 @@
-// error: copied byte by byte
+// error: must be trivially copyable
 // Objects in device memory are never constructed or destroyed.
 #include "memsaver/saver/buffer.hpp"
 

@@ -135,7 +135,7 @@ TEST_CASE("nccl: tags with windows are paused and resumed one after the other, i
             saver.pause("weights");
             CHECK(stub.taken() == Calls{"deregister", "unwindow", "suspend 1"});
             CHECK_FALSE(two.registered());
-            CHECK(contains(text_of<Misuse>([&] { (void)comm.buffer(cache.data(), 4096); }), "is away"));
+            CHECK(contains(text_of<Misuse>([&] { (void)comm.buffer(cache.data(), 4096); }), "is not registered"));
             saver.pause("cache");
             CHECK(stub.taken().empty());
             CHECK(machine.driver.handle_bytes() == 0);

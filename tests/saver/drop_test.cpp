@@ -340,7 +340,7 @@ TEST_CASE("drop: switched off, nothing of a dropped tag is left, nor are its add
     CHECK(kept.use_count() == 1);
     CHECK_FALSE(saver.owns(block));
     // The dropped tag must not be searched for blocks that get these addresses next.
-    CHECK(contains(text_of<Misuse>([&] { saver.deallocate(block); }), "no tag of this saver has such a pointer"));
+    CHECK(contains(text_of<Misuse>([&] { saver.deallocate(block); }), "no tag of this saver contains this pointer"));
 }
 
 } // namespace saver_drop_test

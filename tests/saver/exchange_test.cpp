@@ -244,8 +244,8 @@ TEST_CASE("exchange: misuse changes nothing") {
         }
         CHECK(a.whole());
     };
-    refused("a", "a", "tag \"a\" is to go and to come");
-    refused({"a", "b"}, "b", "tag \"b\" is to go and to come");
+    refused("a", "a", "tag \"a\" is in both lists");
+    refused({"a", "b"}, "b", "tag \"b\" is in both lists");
     refused("c", "b", "c");
     refused("a", "c", "c");
     {

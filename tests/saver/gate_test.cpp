@@ -555,8 +555,8 @@ TEST_CASE("gates: what cannot be meant") {
     const auto text = [&](const void* at, std::size_t bytes) {
         return text_of<Misuse>([&] { (void)saver.gate(at, bytes); });
     };
-    CHECK(contains(text(&value, 4), "no tag of this saver has such a pointer"));
-    CHECK(contains(text(nullptr, 4), "no tag of this saver has such a pointer"));
+    CHECK(contains(text(&value, 4), "no tag of this saver contains this pointer"));
+    CHECK(contains(text(nullptr, 4), "no tag of this saver contains this pointer"));
     CHECK(contains(text(block, 0), "the size is 0"));
     CHECK(contains(text(block, layer + 1), "past the end of its block"));
     CHECK(contains(text(static_cast<char*>(block) + 1, layer), "past the end of its block"));

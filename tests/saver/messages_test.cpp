@@ -106,10 +106,10 @@ TEST_CASE("new tags: with NewTags::with_policy only a use that names a policy ma
             saver.deallocate(saver.allocate(100));
         }
         const std::string text = text_of<Misuse>([&] { (void)saver.arena("weigths"); });
-        CHECK(text == "unknown tag \"weigths\": did you mean \"weights\"? A new tag of this saver names its policy "
+        CHECK(text == "unknown tag \"weigths\": did you mean \"weights\"? a new tag of this saver needs a policy "
                       "(NewTags::with_policy)");
         CHECK(text_of<Misuse>([&] { (void)saver.arena("activations"); }) ==
-              "unknown tag \"activations\". A new tag of this saver names its policy (NewTags::with_policy)");
+              "unknown tag \"activations\"; a new tag of this saver needs a policy (NewTags::with_policy)");
         CHECK(text_of<Misuse>([&] { const Region region = saver.region("weigths"); }) == text);
         CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("x", ArenaOptions{.capacity = 2_MiB}); }), "\"x\""));
         CHECK(contains(text_of<Misuse>([&] { (void)capture(saver, "graph", StreamRef{}, [] {}); }), "\"graph\""));
@@ -286,7 +286,7 @@ TEST_CASE("messages: regions that end elsewhere") {
     MemorySaver saver{HostDriver{64_MiB}, {.events = [&](const Event& event) { told.push_back(event.text); }}};
     auto region = std::make_unique<Region>(saver.arena("w"));
     std::thread other{[&] {
-        CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(64); }), "other threads are in 1 now"));
+        CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(64); }), "other threads have 1 open"));
         region.reset();
     }};
     other.join();

@@ -44,7 +44,7 @@ TEST_CASE_TEMPLATE("an inner region overrides the outer one, and gives it back",
 TEST_CASE_TEMPLATE("outside of any region there is nothing to allocate from", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
-    CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(1); }), "no region"));
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(1); }), "no open region"));
     { const auto region = saver.region("tag"); }
     CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
     { const auto outside = saver.outside(); }

@@ -386,7 +386,7 @@ TEST_CASE_TEMPLATE("use: until a stream or an event has passed", Machine, HostMa
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 1_MiB};
     const auto check_holds = [&] {
         CHECK(contains(text_of<NotIdle>([&] { (void)saver.pause("a", {.order = already_idle, .timeout = 1ms}); }),
-                       "had not passed"));
+                       "had not completed"));
         stream.let_go();
         CHECK(saver.pause("a", {.order = already_idle}).released_bytes != 0);
     };
@@ -430,7 +430,7 @@ TEST_CASE("use: an eviction waits for the marks of the uses, and not for the dev
     } catch (const OutOfMemory& error) {
         CHECK(error.holders().size() == 3);
         CHECK(error.needed_bytes() == each);
-        CHECK(contains(error.what(), "had not passed"));
+        CHECK(contains(error.what(), "had not completed"));
     }
     CHECK(world.states({"a", "b", "c", "d"}) == "1110");
     stream.let_go();

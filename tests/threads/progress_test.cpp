@@ -355,7 +355,7 @@ TEST_CASE_TEMPLATE("a turn that is not to be had in time is NotIdle, and nothing
         const PauseOptions patience{.timeout = std::chrono::milliseconds{1}};
         const std::size_t mapped = free.usage().mapped_bytes;
         CHECK_THROWS_WITH_AS((void)saver.pause("busy", patience),
-                             "tag \"busy\" was still being paused when the time allowed ran out; "
+                             "tag \"busy\" was still being paused when the timeout expired; "
                              "nothing has changed",
                              NotIdle);
         CHECK_THROWS_AS((void)saver.pause({"free", "busy"}, patience), NotIdle);

@@ -41,7 +41,7 @@ MEMSAVER_INLINE bool Arrival::done() const { return state().done(); }
 MEMSAVER_INLINE Report Arrival::report() const { return state().report(); }
 
 MEMSAVER_INLINE detail::ArrivalState& Arrival::state() const {
-    if (state_ == nullptr) throw Misuse{"an Arrival that stands for nothing was used"};
+    if (state_ == nullptr) throw Misuse{"use of an empty or moved-from Arrival"};
     return *state_;
 }
 
@@ -103,7 +103,7 @@ MEMSAVER_INLINE void ArrivalState::wait() {
 }
 
 MEMSAVER_INLINE bool ArrivalState::done() {
-    return saver_->boundary("ask for bytes", [&] {
+    return saver_->boundary("query whether bytes have arrived", [&] {
         return std::all_of(parts_.begin(), parts_.end(),
                            [](const Part& part) { return part.arriving == nullptr || part.arriving->done(); });
     });
@@ -134,7 +134,7 @@ MEMSAVER_INLINE void ArrivalState::end() noexcept {
             return Event{EventKind::ignored,
                          {},
                          saver_->driver().device(),
-                         "at the end of an Arrival a hook threw what is no std::exception"};
+                         "at the end of an Arrival, a hook threw an object that is not a std::exception"};
         });
     }
 }
@@ -154,8 +154,8 @@ MEMSAVER_INLINE void ArrivalState::refuse_captured(const Part& part, StreamRef s
     if (part.member->core == nullptr) return;
     if (!being_captured(part.member->driver, stream)) return;
     throw Misuse{
-        "before: the stream is being captured, and replays would wait for nothing; have the stream wait when it "
-        "launches the graph"};
+        "before: the stream is being captured, and replays of the graph would not wait; call it for the stream that "
+        "launches the graph, or use a gate"};
 }
 
 MEMSAVER_INLINE const ArrivalState::Part& ArrivalState::part_of(const char* what, const void* pointer,
@@ -183,7 +183,7 @@ MEMSAVER_INLINE void ArrivalState::require_stayed(const char* what, const Part& 
     ArenaCore* const core = part.member->core;
     if (core == nullptr || !part.pauses || core->pauses() == *part.pauses || here() || core->on_its_way()) return;
     throw Misuse{std::string{what} + ": tag \"" + part.member->tag +
-                 "\" has been paused since; a use of it, with .await_bytes = false, would have kept it"};
+                 "\" has been paused since; to prevent this, hold a use of it with .await_bytes = false"};
 }
 
 MEMSAVER_INLINE void ArrivalState::finish() {
@@ -372,8 +372,7 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
             SaveAheadStep step{*members[i]->core, std::move(*turns[i])};
             if (!step.able() && tags.kind() == Tags::Kind::named) {
                 Misuse error{"save: the policy \"" + std::string{members[i]->policy.name()} + "\" of tag \"" +
-                             members[i]->tag +
-                             "\" saves at every pause, so nothing can be saved ahead; Refresh::once is what can"};
+                             members[i]->tag + "\" saves at every pause and cannot save ahead; use Refresh::once"};
                 name_tag(error, members[i]->tag);
                 throw error;
             }

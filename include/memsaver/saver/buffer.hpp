@@ -16,7 +16,7 @@ namespace memsaver::inline v0_2 {
 /// must not read or write through `data()`, unless the driver's memory is host memory.
 template <class T>
 class Buffer {
-    static_assert(std::is_trivially_copyable_v<T>, "a Buffer holds what can be copied byte by byte");
+    static_assert(std::is_trivially_copyable_v<T>, "Buffer<T>: T must be trivially copyable");
 
 public:
     Buffer() = default;
@@ -80,7 +80,7 @@ private:
             size > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
             throw detail::about_tag(arena.tag(),
                                     Misuse{"Buffer in tag \"" + arena.tag() + "\": " + std::to_string(count) +
-                                           " elements of " + std::to_string(sizeof(T)) + " bytes cannot be"});
+                                           " elements of " + std::to_string(sizeof(T)) + " bytes cannot be allocated"});
         }
         return size;
     }

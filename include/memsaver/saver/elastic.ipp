@@ -68,7 +68,7 @@ MEMSAVER_INLINE const Arena& Elastic::arena() const {
 }
 
 MEMSAVER_INLINE detail::ElasticRange& Elastic::range() const {
-    if (range_ == nullptr) throw Misuse{"an Elastic that holds no range was used"};
+    if (range_ == nullptr) throw Misuse{"use of an empty or moved-from Elastic"};
     return *range_;
 }
 

@@ -11,16 +11,16 @@
 namespace memsaver::inline v0_2 {
 
 MEMSAVER_INLINE void Gate::before(StreamRef stream) const {
-    if (arena_ == nullptr) throw Misuse{"a Gate that stands for nothing was used"};
-    saver_->boundary("before a gate", *arena_, [&] {
-        arena_->require_open("before a gate");
+    if (arena_ == nullptr) throw Misuse{"use of an empty or moved-from Gate"};
+    saver_->boundary("wait at a gate", *arena_, [&] {
+        arena_->require_open("wait at a gate");
         if (mark_ == nullptr) return;
         if (detail::being_captured(mark_->driver, stream)) {
             saver_->captures().keep(stream, mark_);
         } else {
             arena_->require_restored();
         }
-        check(mark_->driver.follow_outside(stream, mark_->event.get()), "have a stream wait at a gate");
+        check(mark_->driver.follow_outside(stream, mark_->event.get()), "make a stream wait at a gate");
     });
 }
 

@@ -123,7 +123,7 @@ private:
         if (status.ok()) return;
         emit(arena_.events_, [&] {
             return Event{EventKind::ignored, arena_.tag(), arena_.device(),
-                         failure_text(status, "give pages back; it will be tried again")};
+                         failure_text(status, "release pages (the next operation retries)")};
         });
     }
 
@@ -174,7 +174,7 @@ MEMSAVER_INLINE PlainArena::~PlainArena() {
 MEMSAVER_INLINE void* PlainArena::allocate(const Request& request) {
     request.check(tag_);
     if (!can_align_up(request.bytes, default_alignment)) {
-        throw Misuse{request.text() + " in tag \"" + tag_ + "\": the size cannot be"};
+        throw Misuse{request.text() + " in tag \"" + tag_ + "\": the size is too large"};
     }
     if (request.alignment > default_alignment) {
         throw Misuse{request.text() + " in tag \"" + tag_ + "\": plain memory is aligned to 256 bytes, not " +
@@ -231,14 +231,15 @@ MEMSAVER_INLINE void PlainArena::write_backup(void* pointer, const void* from, s
     const auto address = reinterpret_cast<Address>(pointer);
     if (bytes == 0 || from == nullptr || !holds(pointer, bytes)) {
         throw Misuse{"write_backup(" + format_address(address) + ", " + format_bytes(bytes) + ") in tag \"" + tag_ +
-                     "\": these are not bytes of a live block, or there are none to write"};
+                     "\": these are not bytes of a live block, or the source is null or empty"};
     }
     OwnedStream stream;
     OwnedEvent event;
     check(stream.open(driver_), "open a stream");
     check(event.open(driver_, stream.get()), "open an event");
     check(driver_.drain(), "wait for the device's work"); // the pause before this call did not, being switched off
-    check(driver_.copy_to_device(address, static_cast<const std::byte*>(from), bytes, stream.get()), "copy bytes in");
+    check(driver_.copy_to_device(address, static_cast<const std::byte*>(from), bytes, stream.get()),
+          "copy bytes to the device");
     const Status marked = driver_.record(event.get(), stream.get());
     check(marked.ok() ? driver_.wait(event.get()) : driver_.drain(), "wait for a copy");
 }
@@ -271,7 +272,7 @@ MEMSAVER_INLINE void PlainArena::end_load(std::shared_ptr<AnySlot> slot) noexcep
     if (status.ok() || status.kind == StatusKind::gone) return;
     emit(events_, [&] {
         return Event{EventKind::ignored, tag_, device(),
-                     failure_text(status, "give back what loading took; it will be tried again")};
+                     failure_text(status, "release the resources of a load (the next load retries)")};
     });
 }
 
@@ -291,7 +292,7 @@ MEMSAVER_INLINE std::shared_ptr<GateMark> PlainArena::gate(const void* pointer, 
 MEMSAVER_INLINE std::unique_ptr<GrowingBlock> PlainArena::reserve_block(std::size_t cap) {
     const std::size_t granularity = granularity_of(driver_);
     if (cap == 0 || !can_align_up(cap, granularity)) {
-        throw Misuse{"tag \"" + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be"};
+        throw Misuse{"tag \"" + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be reserved"};
     }
     std::unique_ptr<GrowingBlock> growing;
     reserve_pages(align_up(cap, granularity), granularity, 0,
@@ -343,7 +344,7 @@ MEMSAVER_INLINE std::size_t PlainArena::grow(Address address, std::size_t bytes)
     }
     if (!status.ok()) {
         (void)pages.shrink(block.bytes); // what cannot be released stays and is retried
-        raise_no_room(status, "take memory for a block that grows", more);
+        raise_no_room(status, "allocate memory for a growing block", more);
     }
     return block.bytes += more;
 }
@@ -357,7 +358,7 @@ MEMSAVER_INLINE void PlainArena::zero(void* pointer, std::size_t bytes, StreamRe
 MEMSAVER_INLINE bool PlainArena::owns_stream(StreamRef stream) const {
     bool yes = true;
     const Status status = driver_.owns_stream(stream, yes);
-    if (status.kind != StatusKind::unsupported) check(status, "ask whose stream it is");
+    if (status.kind != StatusKind::unsupported) check(status, "query the owner of a stream");
     return yes;
 }
 
@@ -522,9 +523,9 @@ MEMSAVER_INLINE void PlainArena::refuse(Address address) const {
     std::string why = "no block starts here; it may have been freed before";
     const auto block = block_over(address);
     if (block == blocks_.end()) {
-        if (closed_) why = std::string{"it has been "} + end();
+        if (closed_) why = std::string{"the tag has been "} + end();
     } else if (block->second.pages) {
-        why = "it lies in a block that grows, such as a workspace, or in an elastic range; its owner gives it back";
+        why = "the pointer lies in a growing block (such as a workspace) or an elastic range, which its owner frees";
     } else if (block->second.kept) {
         why = "this block of " + format_bytes(block->second.bytes) + " was freed before";
     } else {

@@ -122,7 +122,7 @@ MEMSAVER_INLINE bool RegistrationBook::Entry::depends_on(const std::string& name
 }
 
 MEMSAVER_INLINE std::string RegistrationBook::Entry::text() const {
-    const std::string of = options.who.empty() ? std::string{"somebody without a name"} : '"' + options.who + '"';
+    const std::string of = options.who.empty() ? std::string{"an unnamed component"} : '"' + options.who + '"';
     if (memory.pointer == nullptr) return of;
     return format_bytes(memory.bytes) + " at " + format_address(reinterpret_cast<Address>(memory.pointer)) + " by " +
            of;
@@ -133,7 +133,7 @@ MEMSAVER_INLINE void RegistrationBook::check_options(const RegistrationOptions& 
     const bool both = options.on_register && options.on_deregister;
     if (!both && wanted) {
         throw Misuse{std::string{what} + " for \"" + options.who +
-                     "\" wants on_register and on_deregister, which a pause and a resume would call"};
+                     "\" needs on_register and on_deregister, which resumes and pauses call"};
     }
     if (options.on_register && !options.on_deregister)
         throw Misuse{std::string{what} + " for \"" + options.who + "\" has on_register, but no on_deregister"};
@@ -150,10 +150,10 @@ MEMSAVER_INLINE std::uint64_t RegistrationBook::add_memory(const void* pointer, 
     const std::lock_guard lock{mutex_};
     const std::shared_ptr<ArenaBase> arena = saver_->holder("register", pointer, bytes);
     auto entry = std::make_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
-    std::string away = "tag \"" + arena->tag() + "\" is paused, or being paused";
+    std::string away = "tag \"" + arena->tag() + "\" is paused or being paused";
     if (const auto first = entries_.find(with); first != entries_.end()) {
         entry->with = first->second;
-        away += ", or " + first->second->text() + " is away, with which it goes";
+        away += ", or " + first->second->text() + ", on which it depends, is not registered";
     }
     if (going(*entry) || !entry->here())
         throw about_tag(arena->tag(), Misuse{"register " + entry->text() + ": " + away + "; resume it first"});
@@ -168,8 +168,8 @@ MEMSAVER_INLINE std::uint64_t RegistrationBook::add_memory(const void* pointer, 
 }
 
 MEMSAVER_INLINE std::uint64_t RegistrationBook::add_tags(Tags tags, RegistrationOptions options) {
-    check_options(options, true, "what goes with tags");
-    if (options.on_pause == OnPause::refuse) throw Misuse{"what goes with tags cannot refuse their pause"};
+    check_options(options, true, "a registration of tags");
+    if (options.on_pause == OnPause::refuse) throw Misuse{"a registration of tags cannot use OnPause::refuse"};
     const std::lock_guard lock{mutex_};
     return note(std::make_shared<Entry>(Entry{std::move(tags), std::move(options)}));
 }
@@ -227,7 +227,7 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
     if (refusing != 0) {
         throw Misuse{refused + (refusing == 1 ? "" : " and " + std::to_string(refusing - 1) + " more") +
                      (refusing == 1 ? " is registered" : " are registered") +
-                     "; end the registration first, or make it one with OnPause::renew"};
+                     "; end the registration first, or use OnPause::renew"};
     }
     if (!any) return;
     for (const AnyDriver& driver : saver_->drivers_of(Tags{event.tags})) {
@@ -349,7 +349,7 @@ MEMSAVER_INLINE Registration Registrations::add(const void* pointer, std::size_t
                                                 const Registration* with) {
     return detail::translated([&] {
         if (with != nullptr && with->book_ != book_)
-            throw Misuse{"a registration cannot go with one that has ended, or that is of other Registrations"};
+            throw Misuse{"a registration cannot depend on one that has ended or belongs to another Registrations"};
         const std::uint64_t first = with != nullptr ? with->key_ : 0;
         return Registration{book_, book_->add_memory(pointer, bytes, std::move(options), first)};
     });

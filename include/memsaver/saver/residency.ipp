@@ -40,8 +40,8 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                                                           const UseOptions& options) {
     if (state_.captures_.here()) {
         throw Misuse{"use of " + quoted_tags(tags) +
-                     " inside a capture: not all of it is here, and what is brought now would be gone in a replay; use "
-                     "it before the capture begins"};
+                     " inside a capture: not all of it is resident, and replays would not resume it; begin the use "
+                     "before the capture"};
     }
     const Tags in = tags.kind() == Tags::Kind::named ? tags : tags_of(residents); // excludes tags made in the meantime
     const Deadline room = deadline_after(options.room_within);
@@ -60,7 +60,8 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                 waiter.stop_moving();
                 if (make_room_anew(in)) continue;
                 if (over(room)) {
-                    OutOfMemory error = no_room(in, "other threads' uses did not make enough within the time allowed");
+                    OutOfMemory error =
+                        no_room(in, "other threads' uses did not free enough memory within .room_within");
                     if (state_.ask_for_room(error, refused_by_, state_.away(in), asked++)) continue;
                     throw error;
                 }
@@ -422,7 +423,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
     const int device = options.device.value_or(state_.driver_.device());
     const std::vector<AnyDriver> drivers = state_.tags_.drivers();
     if (std::none_of(drivers.begin(), drivers.end(), [&](const AnyDriver& d) { return d.device() == device; })) {
-        throw Misuse{"reclaim: no tag lives on device " + std::to_string(device)};
+        throw Misuse{"reclaim: this saver has no tag on device " + std::to_string(device)};
     }
     Reclaimed got;
     got.wanted_bytes = bytes;
@@ -455,7 +456,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
         if (out.empty()) break;
         if (one_by_one) out.resize(1);
         if (!theirs([&] { return hooks_agree(out); })) continue;
-        const char* const captured = "a capture is open, which no pause may meet; ";
+        const char* const captured = "a capture is open, so no tag can be paused; ";
         if (state_.captures_.open()) {
             in_the_way = captured;
             break;
@@ -503,7 +504,7 @@ MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimO
     }
     if (got.bytes() < bytes) {
         const std::string held = line_of(got.holders);
-        got.why_not_more = in_the_way + (held.empty() ? std::string{"these tags hold nothing more"} : held);
+        got.why_not_more = in_the_way + (held.empty() ? std::string{"no tag holds memory on this device"} : held);
     }
     return got;
 }

@@ -219,7 +219,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
         if (!std::exchange(waited_, true)) residents_.counts_.waits += 1;
         const Deadline deadline = blocked_ ? rest : earlier(room, rest);
         if (deadline && std::chrono::steady_clock::now() >= *deadline) {
-            throw NotIdle{"use: other threads' uses, pauses or moves had not ended when the time allowed ran out; "
+            throw NotIdle{"use: other threads' uses, pauses or resumes had not ended when the timeout expired; "
                           "nothing has changed"};
         }
         residents_.wait_for_change(lock, deadline);
@@ -291,15 +291,15 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
             const auto used = std::find_if(tags.begin(), tags.end(), [](const auto& tag) { return tag->users != 0; });
             if (!deadline && residents.circular(tags, here, 64)) {
                 throw Misuse{std::string{what} + ": tag \"" + (used != tags.end() ? *used : tags.front())->tag +
-                             "\" is in use by this thread, or by one that waits for a use of this thread to end: "
-                             "without a timeout that would be for ever"};
+                             "\" is in use by this thread, or by one that waits for a use of this thread; "
+                             "without a timeout, this call would wait forever"};
             }
             if (deadline && std::chrono::steady_clock::now() >= *deadline) {
                 throw NotIdle{"tag \"" + (used != tags.end() ? *used : tags.front())->tag +
                               (used != tags.end() ? "\" still had " + std::to_string((*used)->users) +
                                                         ((*used)->users == 1 ? " use" : " uses")
                                                   : std::string{"\" was still being paused"}) +
-                              " when the time allowed ran out; nothing has changed"};
+                              " when the timeout expired; nothing has changed"};
             }
             residents.wait_for_change(lock, deadline);
         }
@@ -340,12 +340,12 @@ MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) 
                 bool passed = false;
                 const Status status = mark->query(passed);
                 if (status.kind == StatusKind::gone) break;
-                check(status, "ask for the work that a use marked");
+                check(status, "query the work that a use marked");
                 if (passed) break;
                 if (std::chrono::steady_clock::now() >= *deadline) {
                     throw NotIdle{"tag \"" + tag->tag +
-                                  "\": work that a use of it marked with `until` had not passed when the time allowed "
-                                  "ran out; nothing has changed"};
+                                  "\": work that a use of it marked with `until` had not completed when the timeout "
+                                  "expired; nothing has changed"};
                 }
                 std::this_thread::sleep_for(pause);
             }

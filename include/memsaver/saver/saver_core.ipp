@@ -99,9 +99,9 @@ MEMSAVER_INLINE void SaverCore::leave(const ArenaBase& arena, const void* region
     emit(state_->options_.events, [&] {
         return Event{EventKind::ignored, arena.tag(), arena.device(),
                      left == RegionStacks::Left::on_another_thread
-                         ? "a region ended on another thread than it began on; until then, allocations of the thread "
-                           "that began it went to its tag"
-                         : "a region ended out of order: one that began after it on the same thread is still open"};
+                         ? "a region ended on another thread than it was opened on; until then, allocations of the "
+                           "thread that opened it went to its tag"
+                         : "a region ended out of order: one opened after it on the same thread is still open"};
     });
 }
 
@@ -111,10 +111,10 @@ MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
     return boundary("allocate", [&]() -> void* {
         const std::size_t elsewhere = state_->regions_.open();
         throw Misuse{request.text() +
-                     ": this thread is in no region; make one with saver.region(tag), or allocate from an arena" +
+                     ": this thread has no open region; open one with saver.region(tag), or allocate from an arena" +
                      (elsewhere == 0 ? ""
-                                     : " (a region is for the thread that began it: other threads are in " +
-                                           std::to_string(elsewhere) + " now)")};
+                                     : " (a region applies to the thread that opened it; other threads have " +
+                                           std::to_string(elsewhere) + " open)")};
     });
 }
 
@@ -134,8 +134,8 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
         return deallocate(*arena, pointer, std::move(order));
     boundary("deallocate", [&] {
         throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
-                     "): no tag of this saver has such a pointer; its tag may have been dropped, or it was plain "
-                     "memory and was freed before"};
+                     "): no tag of this saver contains this pointer; its tag may have been dropped, or it was plain "
+                     "memory that was freed before"};
     });
 }
 
@@ -250,7 +250,7 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size
         return backup_view(*arena, pointer, bytes);
     return boundary("backup_view", [&]() -> BackupView {
         throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                     "): no tag of this saver has such a pointer"};
+                     "): no tag of this saver contains this pointer"};
     });
 }
 
@@ -264,7 +264,7 @@ MEMSAVER_INLINE void SaverCore::write_backup(void* pointer, const void* from, st
         return write_backup(*arena, pointer, from, bytes);
     boundary("write_backup", [&] {
         throw Misuse{"write_backup(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                     "): no tag of this saver has such a pointer"};
+                     "): no tag of this saver contains this pointer"};
     });
 }
 
@@ -277,7 +277,7 @@ MEMSAVER_INLINE void SaverCore::load(void* pointer, const FileRange& from) {
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return load(*arena, pointer, from);
     boundary("load", [&] {
         throw Misuse{"load(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(from.bytes) +
-                     ", \"" + from.path + "\"): no tag of this saver has such a pointer"};
+                     ", \"" + from.path + "\"): no tag of this saver contains this pointer"};
     });
 }
 
@@ -290,7 +290,7 @@ MEMSAVER_INLINE void SaverCore::invalidate(const void* pointer, std::size_t byte
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return invalidate(*arena, pointer, bytes);
     boundary("invalidate", [&] {
         throw Misuse{"invalidate(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                     "): no tag of this saver has such a pointer"};
+                     "): no tag of this saver contains this pointer"};
     });
 }
 
@@ -303,7 +303,7 @@ MEMSAVER_INLINE Gate SaverCore::gate(const void* pointer, std::size_t bytes) {
     if (std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return gate(std::move(arena), pointer, bytes);
     return boundary("gate", [&]() -> Gate {
         throw Misuse{"gate(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                     "): no tag of this saver has such a pointer"};
+                     "): no tag of this saver contains this pointer"};
     });
 }
 
@@ -432,7 +432,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         const std::vector<std::string> coming = state_->tags_.names(in);
         for (const std::string& name : state_->tags_.names(out)) {
             if (std::find(coming.begin(), coming.end(), name) == coming.end()) continue;
-            Misuse error{"exchange: tag \"" + name + "\" is to go and to come"};
+            Misuse error{"exchange: tag \"" + name + "\" is in both lists"};
             name_tag(error, name);
             throw error;
         }
@@ -634,7 +634,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
                 if (member->core != nullptr) {
                     member->core->close([&] { state_->tags_.forget_addresses(*member); });
                     if (!member->core->idle_for_pause()) {
-                        throw DeviceLost{"drop: the device is lost, and does not take back what the tag has there",
+                        throw DeviceLost{"drop: the device is lost, and the tag's memory on it cannot be released",
                                          {StatusKind::gone, 0, "lost"}};
                     }
                 }
@@ -784,7 +784,7 @@ MEMSAVER_INLINE void SaverCore::until(UseRecord& use, StreamRef stream) {
 
 MEMSAVER_INLINE void SaverCore::until(UseRecord& use, EventRef event) {
     boundary("until", [&] {
-        if (!event) throw Misuse{"until(event): there is no event"};
+        if (!event) throw Misuse{"until(event): the event is null"};
         for (const AnyDriver& driver : state_->owners_of(use, event)) {
             state_->tags_.residents().add_mark(use, std::make_shared<StreamMark>(driver, event));
         }
@@ -902,7 +902,7 @@ MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members&
     room_made_ += 1;
     emit(options_.events, [&] {
         return Event{EventKind::retried, "", device,
-                     "no room: gave back " + format_bytes(released) + " that nobody used"};
+                     "out of memory: released " + format_bytes(released) + " of unused memory, retrying"};
     });
     return true;
 }
@@ -1029,8 +1029,7 @@ MEMSAVER_INLINE void SaverState::keep_free(const ResidentList& takers) noexcept 
     const auto failed = [&](const char* why) {
         emit(options_.events, [&] {
             return Event{EventKind::ignored, "", driver_.device(),
-                         std::string{"memory was taken, and not as much given back as SaverOptions::pressure wants: "} +
-                             why};
+                         std::string{"could not release as much memory as SaverOptions::pressure requires: "} + why};
         });
     };
     constexpr unsigned often_enough = 4; // bounds the work of this thread while others keep taking memory
@@ -1045,7 +1044,7 @@ MEMSAVER_INLINE void SaverState::keep_free(const ResidentList& takers) noexcept 
         } catch (const std::exception& error) {
             failed(error.what());
         } catch (...) { // a hook or an owner may throw anything
-            failed("what was thrown is no std::exception");
+            failed("an object that is not a std::exception was thrown");
         }
         if (looks_.compare_exchange_strong(seen, 0)) return;
     }
@@ -1098,8 +1097,8 @@ MEMSAVER_INLINE void SaverState::warn_of_lost_bytes(const Report& report, const 
             return Event{
                 EventKind::warned, row.tag, row.device,
                 "the bytes of tag \"" + row.tag +
-                    "\" are dropped, for nobody said what becomes of them: name a policy, such as Discard{} or "
-                    "HostBackup{}, where the tag is made, or give the saver a default_policy"};
+                    "\" are discarded, because no policy was named: name one, such as Discard{} or HostBackup{}, "
+                    "when the tag is made, or set SaverOptions::default_policy"};
         });
     }
 }
@@ -1121,7 +1120,7 @@ MEMSAVER_INLINE void SaverState::adjust_free_order(FreeOrder& order, const Arena
     const std::vector<AnyDriver> drivers = tags_.drivers();
     Status unknown;
     const AnyDriver* const owner = owner_among(drivers, order.stream, unknown);
-    if (owner == nullptr) return check(unknown, "ask whose stream it is");
+    if (owner == nullptr) return check(unknown, "query the owner of a stream");
     const bool capturing = being_captured(*owner, order.stream);
     order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
     if (!capturing) order.mark = std::make_shared<StreamMark>(*owner, order.stream);
@@ -1136,7 +1135,7 @@ MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaBase& arena) {
 MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaBase& arena, const Order& order) {
     if (captures_.here()) {
         throw Misuse{"release of elastic memory of tag \"" + arena.tag() +
-                     "\" inside a capture: replays may touch it; release it once the graph is gone"};
+                     "\" inside a capture: replays may touch it; release it after the graph is destroyed"};
     }
     if (order.kind() == Order::Kind::idle) return {FreeOrder::Kind::idle};
     if (order.kind() == Order::Kind::device) return {};
@@ -1148,7 +1147,7 @@ MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaBase& arena, cons
         }
         Status unknown;
         if (const AnyDriver* const owner = owner_among(drivers, mark, unknown)) return *owner;
-        check(unknown, "ask whose stream or event it is");
+        check(unknown, "query the owner of a stream or event");
         return drivers.front();
     };
     std::vector<std::unique_ptr<const WorkMark>> marks;
@@ -1177,7 +1176,7 @@ MEMSAVER_INLINE void SaverState::run_failed_pause_hooks(PauseEvent& event) noexc
     } catch (const std::exception& error) {
         ignored(error.what());
     } catch (...) {
-        ignored("a hook after a failed pause threw what is no std::exception");
+        ignored("an after_failed_pause hook threw an object that is not a std::exception");
     }
 }
 

@@ -154,7 +154,7 @@ class SaverState {
         for (const std::vector<AnyDriver>* const some : {&drivers, &all}) {
             if (const AnyDriver* const owner = owner_among(*some, mark, unknown)) return {*owner};
         }
-        check(unknown, "ask whose stream or event it is");
+        check(unknown, "query the owner of a stream or event");
         return {drivers.front()};
     }
     /// Returns each tag once.

@@ -24,7 +24,7 @@ public:
     StreamMark(AnyDriver driver, EventRef event) : driver_{std::move(driver)} {
         check(relay_.open(driver_), "open a stream");
         check(event_.open(driver_, relay_.get()), "open an event");
-        check(driver_.follow(relay_.get(), event), "have a stream wait for an event");
+        check(driver_.follow(relay_.get(), event), "make a stream wait for an event");
         check(driver_.record(event_.get(), relay_.get()), "record an event");
     }
 

@@ -41,15 +41,15 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
         const auto maker = making_.find(wanted.tag);
         if (maker == making_.end()) break;
         if (maker->second.thread == std::this_thread::get_id()) {
-            throw Misuse{"tag \"" + maker->first + "\" is wanted while this thread is making it"};
+            throw Misuse{"tag \"" + maker->first + "\" is requested by the thread that is still creating it"};
         }
         made_.wait(lock);
     }
     const auto known = tags_.find(wanted.tag);
     if (known == tags_.end() && !wanted.policy && options_.new_tags == NewTags::with_policy) {
         const std::string unknown = unknown_locked(wanted.tag);
-        throw Misuse{unknown + (unknown.back() == '?' ? "" : ".") +
-                     " A new tag of this saver names its policy (NewTags::with_policy)"};
+        throw Misuse{unknown + (unknown.back() == '?' ? "" : ";") +
+                     " a new tag of this saver needs a policy (NewTags::with_policy)"};
     }
     const bool said = wanted.policy || wanted.of_new_graphs || options_.default_policy || known != tags_.end();
     AnyPolicy policy = wanted.policy             ? *wanted.policy
@@ -366,14 +366,14 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const Wa
     if (known == tags_.end()) return nullptr;
     if (wanted.policy && !(*wanted.policy == known->second.policy)) {
         throw Misuse{"tag \"" + known->first + "\" has " + difference(known->second.policy, *wanted.policy) +
-                     "; a tag has one policy for as long as it lives"};
+                     "; a tag keeps its policy until it is dropped"};
     }
     if (wanted.policy) known->second.said = true;
     for (const auto& member : known->second.members) {
         if (member->driver.device() != driver.device()) continue;
         if (!(member->driver == driver)) {
-            throw Misuse{"tag \"" + known->first + "\" lives on " + member->driver.name() +
-                         " with other options already"};
+            throw Misuse{"tag \"" + known->first + "\" already exists on " + member->driver.name() +
+                         " with other driver options"};
         }
         if (wanted.options) require_same(*member, *wanted.options);
         return member;
@@ -384,7 +384,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const Wa
 
 MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOptions& asked) {
     const auto refuse = [&](const std::string& why) {
-        throw Misuse{"tag \"" + member.tag + "\" exists already, " + why};
+        throw Misuse{"tag \"" + member.tag + "\" already exists, " + why};
     };
     const auto compare = [&](const char* what, std::size_t has, std::size_t wanted, const char* has_if_0) {
         if (wanted == 0 || wanted == has) return;
@@ -395,20 +395,20 @@ MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOpt
     compare("reserve", member.options.reserve, asked.reserve, "none");
     compare("margin", member.options.margin, asked.margin, "none");
     if (asked.single_handle && !member.options.single_handle) refuse("without a single handle for every block");
-    if (asked.events) refuse("and an event sink can be named only when it is made"); // two cannot be compared
+    if (asked.events) refuse("and its event sink can be set only when it is made"); // two cannot be compared
     if (member.resident != nullptr) require_same(*member.resident, asked);
     if (asked.host_budget && asked.host_budget != member.options.host_budget) refuse("with another host budget");
 }
 
 MEMSAVER_INLINE void TagTable::require_same(const Resident& resident, const ArenaOptions& asked) {
     const auto refuse = [&](const std::string& why) {
-        throw Misuse{"tag \"" + resident.tag + "\" exists already, " + why};
+        throw Misuse{"tag \"" + resident.tag + "\" already exists, " + why};
     };
     ArenaUsage is;
     residents_.fill(resident, is);
-    if (asked.evictable && !is.evictable) refuse("and is not evictable; set_evictable makes it so");
+    if (asked.evictable && !is.evictable) refuse("and is not evictable; call set_evictable");
     if (asked.priority != 0 && asked.priority != is.priority) {
-        refuse("with the priority " + std::to_string(is.priority) + ", not " + std::to_string(asked.priority));
+        refuse("with priority " + std::to_string(is.priority) + ", not " + std::to_string(asked.priority));
     }
 }
 

@@ -47,7 +47,7 @@ void regions_are_their_savers(Library& one, Library& other) {
     MemorySaver saver{HostDriver{64_MiB}};
     {
         const auto region = saver.region("own");
-        expect(throws<Misuse>([&] { (void)one.allocate_in_region(); }, "no region"),
+        expect(throws<Misuse>([&] { (void)one.allocate_in_region(); }, "no open region"),
                "the program's is not a library's");
         void* const block = saver.allocate(1000);
         expect(throws<Misuse>([&] { one.deallocate(block); }, "no tag of this saver"), "nor are its blocks");
@@ -55,9 +55,9 @@ void regions_are_their_savers(Library& one, Library& other) {
     }
     one.run_in_region([&] {
         one.deallocate(one.allocate_in_region());
-        expect(throws<Misuse>([&] { (void)other.allocate_in_region(); }, "no region"),
+        expect(throws<Misuse>([&] { (void)other.allocate_in_region(); }, "no open region"),
                "a library's is not the other's");
-        expect(throws<Misuse>([&] { (void)saver.allocate(1); }, "no region"), "nor the program's");
+        expect(throws<Misuse>([&] { (void)saver.allocate(1); }, "no open region"), "nor the program's");
     });
 }
 
