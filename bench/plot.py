@@ -369,8 +369,8 @@ def soak(rows):
         mine = [row for name, row in rows.items() if name.startswith(kind + "/")]
         for row in mine[:1]:
             total = {key: sum(each[key] for each in mine) for key in ("cycles", "contended_resumes", "out_of_memory", "blocks_compared", "wrong_blocks")}
-            text.append(f"- {row['seconds']:.0f} s of pauses and resumes {words}: {total['cycles']:,} cycles, {total['contended_resumes']:,} resumes that had "
-                        f"to wait for memory ({total['out_of_memory']:,} times `OutOfMemory`, each followed by success), {total['blocks_compared']:,} blocks "
+            text.append(f"- {row['seconds']:.0f} s of pauses and resumes {words}: {total['cycles']:,} cycles, {total['contended_resumes']:,} resumes that ran "
+                        f"out of memory at first ({total['out_of_memory']:,} times `OutOfMemory`, each followed by success), {total['blocks_compared']:,} blocks "
                         f"compared, {total['wrong_blocks']:,} wrong.")
     return {}, text + [""]
 

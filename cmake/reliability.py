@@ -158,7 +158,7 @@ def soaked():
                   f"{rows[0]['device_left_bytes'] / 2**20:.0f} MiB were still in use after `close()`" if len(rows) == 1 and "device_left_bytes" in rows[0] else "")
         who = f"{len(rows)} processes" if len(rows) > 1 else "1 process"
         lines.append(f"  - {'Alone' if name == 'alone' else 'Competing for memory' if name == 'contending' else name}, {who} for {max(row['seconds'] for row in rows):.0f} s: {total('cycles')} cycles, "
-                     f"{total('contended_resumes')} resumes that had to wait for memory ({total('out_of_memory')} times "
+                     f"{total('contended_resumes')} resumes that ran out of memory at first ({total('out_of_memory')} times "
                      f"`OutOfMemory`), {total('blocks_compared')} blocks compared, {total('wrong_blocks')} wrong, "
                      f"{total('left_bytes')} bytes still mapped after all blocks were freed; resident host memory grew by at most "
                      f"{grown('resident_first', 'resident_last'):.0f} MiB{device}.")
