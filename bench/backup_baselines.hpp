@@ -24,7 +24,7 @@ template <Driver D>
 void warm_host_memory(const D& driver, std::size_t bytes, unsigned threads = 16) {
     if (on_host<D>) return;
     std::size_t available = 0;
-    check(driver.host_available(available), "ask how much host memory is left");
+    check(driver.host_available(available), "query the available host memory");
     bytes = align_down(std::min(bytes, available / 4 * 3), 1_GiB);
     if (bytes == 0) return;
     void* pages = nullptr;
@@ -48,7 +48,7 @@ class PlainCopy {
 public:
     PlainCopy(const D& driver, void* device, std::size_t bytes)
         : driver_{driver}, device_{reinterpret_cast<Address>(device)}, bytes_{bytes}, host_{driver, bytes} {
-        if (!host_.pinned()) throw std::runtime_error{"host pages cannot be pinned here"};
+        if (!host_.pinned()) throw std::runtime_error{"host pages cannot be pinned on this machine"};
         check(stream_.open(driver_), "open a stream");
         check(event_.open(driver_, stream_.get()), "open an event");
     }
@@ -90,7 +90,7 @@ public:
     /// Writes to a new file, whose space is preallocated.
     void write() {
         check(file_.open(driver_, directory_.c_str()), "open a file");
-        check(driver_.allocate_file(file_.get(), 0, bytes_), "take room in a file");
+        check(driver_.allocate_file(file_.get(), 0, bytes_), "allocate file space");
         each_part([&](std::byte* buffer, std::size_t at, std::size_t bytes) {
             return driver_.write_file(file_.get(), buffer, bytes, at);
         });

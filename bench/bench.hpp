@@ -51,7 +51,7 @@ inline double median(const std::vector<double>& values) { return quantile(values
 template <Driver D>
 DeviceMemory memory_of(const D& driver) {
     DeviceMemory memory;
-    check(driver.memory(memory), "ask for the device's memory");
+    check(driver.memory(memory), "query the device's memory");
     return memory;
 }
 template <Driver D>
@@ -86,7 +86,7 @@ void use_up_fresh_pages(const D& driver) {
         done.push_back(driver.device());
         std::vector<PageHandle> handles;
         for (PageHandle handle; driver.create(1_GiB, handle).ok();) handles.push_back(handle);
-        for (const PageHandle handle : handles) check(driver.release(handle), "give a page back");
+        for (const PageHandle handle : handles) check(driver.release(handle), "release pages");
     }
 }
 

@@ -58,7 +58,7 @@ def extract(revision, folder):
     done = subprocess.run(["git", "-C", str(ROOT), "archive", "-o", str(packed), revision, "include"],
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"{revision} is neither a folder nor a revision: {done.stderr.strip()}")
+        sys.exit(f"{revision} is neither a folder nor a git revision: {done.stderr.strip()}")
     shutil.unpack_archive(packed, folder)
     packed.unlink()
     return folder / "include"
@@ -78,7 +78,7 @@ def trees_of(wanted, work):
     for pair in wanted:
         label, equals, where = pair.partition("=")
         if not (label and equals and where):
-            sys.exit(f"--tree {pair}: LABEL=WHERE is wanted")
+            sys.exit(f"--tree {pair}: must be LABEL=WHERE")
         folder = Path(where).resolve()
         if folder.is_dir():
             trees[label] = (folder, commit_of(folder))
@@ -86,7 +86,7 @@ def trees_of(wanted, work):
             (work / label).mkdir()
             trees[label] = (extract(where, work / label), output_of("git", "rev-parse", "--short=12", f"{where}^{{}}"))
         if not (trees[label][0] / "memsaver" / "memsaver.hpp").exists():
-            sys.exit(f"--tree {pair}: no memsaver/memsaver.hpp there")
+            sys.exit(f"--tree {pair}: the tree has no memsaver/memsaver.hpp")
     return trees
 
 
@@ -169,10 +169,10 @@ def table(rows, labels):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tree", action="append", metavar="LABEL=WHERE",
-                        help="again for each tree; the first is the base")
+                        help="may be repeated; the first tree is the base")
     parser.add_argument("--toolkit-include", type=Path, default=Path("/usr/local/cuda/include"))
     parser.add_argument("--compilers", default="g++ clang++")
-    parser.add_argument("--compiled", action="store_true", help="measure -DMEMSAVER_COMPILED too")
+    parser.add_argument("--compiled", action="store_true", help="also measure -DMEMSAVER_COMPILED")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, metavar="FILE.json")
     options = parser.parse_args()

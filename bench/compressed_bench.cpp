@@ -36,7 +36,7 @@ public:
             check(driver.copy_to_device(reinterpret_cast<Address>(block_) + at, from.data(), part, StreamRef{}),
                   "fill");
         }
-        check(driver.drain(), "wait for it");
+        check(driver.drain(), "wait for the device");
     }
     [[nodiscard]] MemorySaver<D>& saver() noexcept { return saver_; }
     [[nodiscard]] void* block() const noexcept { return block_; }

@@ -78,7 +78,7 @@ void peer_backup(benchmark::State& state, const D& first, const D& other, std::s
     void* const block = saver.arena("parked", PeerBackup{other}).allocate(bytes);
     MemorySaver<D> there{other};
     void* const target = there.arena("target").allocate(bytes);
-    check(first.reach_peer(reinterpret_cast<Address>(target), bytes), "reach the peer");
+    check(first.reach_peer(reinterpret_cast<Address>(target), bytes), "enable peer access");
     memsaver::detail::OwnedStream stream;
     memsaver::detail::OwnedEvent event;
     check(stream.open(first), "open a stream");
@@ -118,7 +118,7 @@ void register_all(const D& first) {
         const auto run = [first, act](benchmark::State& state) {
             try {
                 const std::optional<D> other = second_machine(first);
-                if (!other) return state.SkipWithError("only one device here");
+                if (!other) return state.SkipWithError("requires two devices");
                 use_up_fresh_pages(first);
                 use_up_fresh_pages(*other);
                 act(state, first, *other);

@@ -105,7 +105,7 @@ void kept(benchmark::State& state, const D& driver, std::size_t bytes) {
         in_turn.push_back(pair.in_turn());
         state.SetIterationTime(exchange.back() / 1000);
     }
-    for (const PageHandle handle : beside) check(driver.release(handle), "give a page back");
+    for (const PageHandle handle : beside) check(driver.release(handle), "release pages");
     state.counters["bytes"] = static_cast<double>(bytes);
     state.counters["handed_bytes"] = static_cast<double>(pair.last.handed_bytes);
     state.counters["exchange_ms"] = median(exchange);
@@ -153,7 +153,7 @@ void dropped(benchmark::State& state, const D& driver, std::size_t bytes) {
     }
     unmap(places[first ? 0 : 1]);
     for (const PageHandle handle : handles) check(driver.release(handle), "release pages");
-    for (const Address place : places) check(driver.unreserve(place, bytes), "give addresses back");
+    for (const Address place : places) check(driver.unreserve(place, bytes), "unreserve addresses");
     state.counters["bytes"] = static_cast<double>(bytes);
     state.counters["exchange_ms"] = median(exchange);
     state.counters["driver_ms"] = median(raw);

@@ -36,7 +36,7 @@ public:
             out.write(part.data(), static_cast<std::streamsize>(std::min(part.size(), bytes - done)));
         }
         out.flush();
-        if (!out) throw std::runtime_error{"no room for " + path_};
+        if (!out) throw std::runtime_error{"cannot write " + path_};
     }
     Model(const Model&) = delete;
     Model& operator=(const Model&) = delete;

@@ -14,7 +14,7 @@ class Floor {
 public:
     Floor(const D& driver, std::size_t bytes, std::size_t split) : driver_{driver} {
         std::size_t granularity = 0;
-        check(driver_.granularity(granularity), "ask for the granularity");
+        check(driver_.granularity(granularity), "query the granularity");
         bytes_ = align_up(bytes, granularity);
         split_ = align_up(split, granularity);
         handles_.resize((bytes_ + split_ - 1) / split_);

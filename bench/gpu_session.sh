@@ -32,7 +32,7 @@ step_host() { ctest --test-dir "$build" -L host --parallel "$cores" --timeout 12
 step_sanitizer() {
     local sanitizer=/usr/local/cuda/bin/compute-sanitizer
     ! command -v compute-sanitizer >/dev/null || sanitizer=$(command -v compute-sanitizer)
-    [[ -x $sanitizer ]] || { echo "skipped: no compute-sanitizer"; return 77; }
+    [[ -x $sanitizer ]] || { echo "skipped: compute-sanitizer not found"; return 77; }
     timeout 150 "$sanitizer" --tool memcheck --error-exitcode 9 --report-api-errors no \
         "$build/tests/gpu_tests" --source-file='*tests/gpu/*' --source-file-exclude='*busy_device*' \
         --test-case-exclude='no room*,many tensors*'
@@ -59,7 +59,7 @@ for step in "${steps[@]}"; do
     esac
     rows+=("$(printf '%-10s %-14s %4d s' "$step" "$verdict" $((SECONDS - start)))")
     if [[ $verdict == FAILED* ]]; then
-        printf '=== %s failed; the end of its log ===\n' "$step"
+        printf '=== %s failed; end of its log ===\n' "$step"
         grep -aE 'error|FAILED|ERROR|\*\*\*' "$out/$step.log" | head -n 20
         tail -n 25 "$out/$step.log"
         [[ $step != build ]] || break

@@ -45,7 +45,7 @@ def check(name, command, properties, ends):
                 code = process.wait(timeout=max(1, ends - begun))
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                return name, "not done in time", time.monotonic() - begun, ""
+                return name, "timeout", time.monotonic() - begun, ""
         log.seek(0)
         said = log.read().decode(errors="replace")
     took = time.monotonic() - begun
@@ -62,7 +62,7 @@ def main():
     parser.add_argument("--build", type=Path, default=ROOT / "build/gpu")
     parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--tests", default="gpu", help="as ctest -R takes it")
+    parser.add_argument("--tests", default="gpu", help="regular expression, as for ctest -R")
     options = parser.parse_args()
     about, ends = machine(), time.monotonic() + options.seconds
     # Sequential, because tests check the device's memory; the longest last, because time may run out.
@@ -74,7 +74,7 @@ def main():
     lines += [f"{name:<44} {took:6.1f} s  {verdict}" for name, verdict, took, _ in results]
     lines += [f"\n=== {name} ===\n{said}" for name, _, _, said in results if said]
     checked = sum(verdict == "no errors" for _, verdict, _, _ in results)
-    lines += ["", f"{checked} of {len(results)} tests ran without an error" + ("" if good else ": NOT good")]
+    lines += ["", f"{checked} of {len(results)} tests ran without an error" + ("" if good else "; not all passed")]
     path = options.out / f"{about['date']}-{short(about['gpu'])}-memcheck.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines[2:]))

@@ -21,9 +21,9 @@ class OtherProcess {
 public:
     /// Call before any use of CUDA.
     OtherProcess() {
-        if (::pipe(orders_) != 0 || ::pipe(answers_) != 0) throw std::runtime_error{"no pipe"};
+        if (::pipe(orders_) != 0 || ::pipe(answers_) != 0) throw std::runtime_error{"cannot create pipes"};
         child_ = ::fork();
-        if (child_ < 0) throw std::runtime_error{"no process"};
+        if (child_ < 0) throw std::runtime_error{"cannot start a process"};
         (void)::close(child_ == 0 ? orders_[1] : orders_[0]);
         (void)::close(child_ == 0 ? answers_[0] : answers_[1]); // so that each process sees the end of the other
         if (child_ == 0) serve();
@@ -47,7 +47,7 @@ private:
         std::size_t answer = 0;
         if (::write(orders_[1], &what, sizeof what) != sizeof what ||
             ::read(answers_[0], &answer, sizeof answer) != sizeof answer)
-            throw std::runtime_error{"the other process is gone"};
+            throw std::runtime_error{"the other process has ended"};
         return answer;
     }
     [[noreturn]] void serve() {
@@ -98,7 +98,7 @@ std::size_t disturb(const D& driver, std::size_t bytes) {
         check(driver.stall_copies(std::chrono::milliseconds{20}), "stall the engines");
         return bytes;
     } else {
-        if (neighbour == nullptr) throw std::runtime_error{"there is no other process"};
+        if (neighbour == nullptr) throw std::runtime_error{"the other process was not started"};
         (void)neighbour->take(bytes + 2_GiB);
         return neighbour->give();
     }

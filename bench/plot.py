@@ -5,7 +5,7 @@
     bench/plot.py --check      reports what is out of date, and exits with 1
 
 Uses the newest results of each benchmark (see bench/run.py). docs/benchmarks*.md have a pair of marks for each
-benchmark, <!-- pause_resume:begin --> and <!-- pause_resume:end --> and so on; the README has one pair for its four
+benchmark, <!-- pause_resume:begin --> and <!-- pause_resume:end --> and so on; the README has one pair for its
 numbers: <!-- numbers:begin --> and <!-- numbers:end -->. The figures are plain SVG that follows the reader's light or
 dark theme.
 """
@@ -131,6 +131,31 @@ def table(header, rows):
 # --- Contents ---
 
 
+# Texts in results of examples/engine that were recorded before it printed plainer ones.
+RECORDED = {
+    "graphs, in the driver": "graphs (driver memory)",
+    "making it": "creating it",
+    "running each kernel once, less memory taken": "running each kernel once, minus memory allocated meanwhile",
+    "capturing and launching them, less memory taken": "capturing and launching them, minus memory allocated meanwhile",
+    "pausing it, from outside": "pausing it",
+    "what they say they reserve": "the reserved bytes that they report",
+    "the tokens are identical after the pause, graphs on": "the tokens are identical after the pause, with graphs",
+    "released of what was held above the bare context": "share of memory released, excluding the bare context",
+    "left beyond context, modules and the graphs in the driver": "memory left in use, excluding context, modules and the driver's graph memory",
+    "first replay by a later one": "first replay / later replay",
+    "the tokens are identical while the weights come back, graphs on": "the tokens are identical during a streamed resume, with graphs",
+    "first token after a streamed resume by the larger of copy and prefill": "first token after a streamed resume / the larger of copy and prefill",
+    "a step while the weights are saved by one otherwise": "step while the weights are saved / other step",
+    "device memory after each resume, away from the first": "device memory after each resume, difference from the first",
+}
+
+
+def plain(text):
+    """Replaces a text in RECORDED; what follows it, such as a batch size, is kept."""
+    what, comma, batch = text.partition(", batch of ")
+    return RECORDED.get(what, what) + comma + batch
+
+
 def pause_resume(rows):
     shown, panels, numbers, ratios = {}, [], [], []
     for name, row in rows.items():
@@ -148,14 +173,14 @@ def pause_resume(rows):
                 "ours_first_pause_ms", "ours_pause_ms", "ours_resume_ms", "floor_pause_ms", "floor_resume_ms")), f"{row['ratio']:.2f}"])
         panels.append((size, panel))
     figures = {
-        "pause_resume": chart("Pause and resume, beside the raw driver calls on the same bytes", "ms",
-                              ["memsaver, pause + resume", "the driver alone"], panels),
-        "ratio": chart("memsaver / driver; dashed: the limit of 1.15", "x", ["memsaver / driver"], [("", ratios)], 1.15),
+        "pause_resume": chart("Pause and resume, compared with the driver's calls on the same bytes", "ms",
+                              ["memsaver, pause + resume", "driver's calls"], panels),
+        "ratio": chart("Time of memsaver / time of the driver's calls (dashed: limit of 1.15)", "x", ["memsaver / driver"], [("", ratios)], 1.15),
     }
     text = ["![Pause and resume](figures/pause_resume.svg)", ""]
     text += table(["pause and resume of", "first pause, ms", "later pause", "resume", "driver's calls: pause", "driver's calls: resume",
                    "memsaver / driver"], numbers)
-    text += ["![Pause and resume, beside the driver's calls](figures/ratio.svg)", ""]
+    text += ["![Pause and resume, compared with the driver's calls](figures/ratio.svg)", ""]
     return figures, text
 
 
@@ -176,7 +201,7 @@ def allocate(rows):
         if size.startswith("64"):
             panels.append((f"{threads} threads, {int(live):,} live blocks" if threads != "1" else f"1 thread, {int(live):,} live blocks",
                            [(kind, [row["median_ns"]]) for (_, kind), row in zip(kinds, found) if row]))
-    figure = chart("Allocate and deallocate 64 KiB: the median pair", "ns", ["one pair"], panels)
+    figure = chart("Allocate and deallocate 64 KiB: median time of a pair of calls", "ns", ["one pair"], panels)
     text = ["![Allocate and deallocate](figures/allocate.svg)", ""]
     text += table(["allocate and deallocate, ns: median (p99)", *(f"memsaver, {kind}" if not kind.startswith("cuda") else f"`{kind}`"
                                                             for _, kind in kinds)], numbers)
@@ -186,26 +211,26 @@ def allocate(rows):
 def fragmentation(rows):
     text = []
     if row := rows.get("fragmentation/4096 x 64 KiB"):
-        text.append(f"- 4096 tensors of 64 KiB, {mib(row['asked_mib'])}, take {mib(row['taken_mib'])} of the device's memory; "
+        text.append(f"- 4096 tensors of 64 KiB, {mib(row['asked_mib'])} in total, use {mib(row['taken_mib'])} of device memory; "
                     f"{mib(row['taken_paused_mib'])} while paused.")
     if row := rows.get("fragmentation/random cycles"):
-        text.append(f"- {int(row['cycles']):,} cycles of pause and resume with random allocation and freeing, also while paused: "
-                    f"device memory while paused {mib(row['device_paused_first_mib'])} at first and "
-                    f"{mib(row['device_paused_last_mib'])} at last, the process' own memory "
+        text.append(f"- {int(row['cycles']):,} cycles of pause and resume with random allocations and deallocations, also while paused: "
+                    f"device memory in use while paused is {mib(row['device_paused_first_mib'])} at the start and "
+                    f"{mib(row['device_paused_last_mib'])} at the end, the process' resident host memory "
                     f"{mib(row['resident_first_mib'])} and {mib(row['resident_last_mib'])}; mapped memory is at most "
-                    f"{row['mapped_over_used_worst']:.2f} times what lives in it, {row['mapped_over_used_median']:.2f} in the median.")
+                    f"{row['mapped_over_used_worst']:.2f} times the memory of live blocks (median {row['mapped_over_used_median']:.2f}).")
     return {}, text + [""]
 
 
 def devices(rows):
     rows = {name.removeprefix("devices/"): row for name, row in rows.items()}
-    words = {"discard": "memory that is dropped", "driver alone": "the raw driver calls, from two threads", "HostBackup": "memory kept by `HostBackup`"}
+    words = {"discard": "discarded memory", "driver alone": "the driver's calls, from two threads", "HostBackup": "memory kept by `HostBackup`"}
     numbers = [[f"{words[name]}, {mib(row['bytes_each'] / 2**20)} on each", number(row["one_ms"]), number(row["two_ms"]), f"{row['ratio']:.2f}"]
                for name, row in rows.items() if name in words]
-    text = table(["pause and resume of", "one device, ms", "two at once, ms", "ratio"], numbers)
+    text = table(["pause and resume of", "one device, ms", "two concurrently, ms", "ratio"], numbers)
     if row := rows.get("PeerBackup"):
-        text += table(["bytes on the other device, `PeerBackup`", "pause, ms", "resume", "plain copy there", "back", "driver's calls for the pages, both ways",
-                       "speed / copies and calls"],
+        text += table(["`PeerBackup` on another device", "pause, ms", "resume", "plain copy to it", "plain copy back", "driver's calls for pause and resume",
+                       "speed relative to copies and calls"],
                       [[gib(row["bytes"]), *(number(row[key]) for key in ("pause_ms", "resume_ms", "plain_out_ms", "plain_in_ms", "pages_ms")),
                         verdict(row["speed_ratio"], 0.90)]])
     return {}, text
@@ -223,7 +248,7 @@ def backup(rows):
     for match, row in ((match, row) for match, row in first if match):
         other = slow.get("out_gbps") if slow.get("bytes") == row["bytes"] else None
         add(f"first, {int(row['bytes']) >> 30} GiB, {match[2]} threads", out, row["out_gbps"], other)
-        numbers.append([f"`HostBackup`, the first pause of {match[1]}, {match[2]} threads",
+        numbers.append([f"`HostBackup`, first pause of {match[1]}, {match[2]} threads",
                         number(row["out_gbps"]), "", f"{number(other)} (`cudaMallocHost` and a copy)" if other else "", ""])
     link = {}
     for kind in ("prepared", "retained"):
@@ -241,26 +266,26 @@ def backup(rows):
         add("pageable, later", out, row["out_warm_gbps"])
         add("pageable", back, row["in_gbps"])
         numbers.append(["`HostBackup{.storage = Storage::pageable}`, first", number(row["out_cold_gbps"]), number(row["in_gbps"]), "", ""])
-        numbers.append(["the same, later", number(row["out_warm_gbps"]), number(row["in_gbps"]), "", ""])
+        numbers.append(["`HostBackup{.storage = Storage::pageable}`, later", number(row["out_warm_gbps"]), number(row["in_gbps"]), "", ""])
     if row := rows.get("file"):
         add("file", out, row["out_gbps"], row["raw_out_gbps"])
         add("file", back, row["in_gbps"], row["raw_in_gbps"])
-        numbers.append(["`FileBackup`, beside raw direct I/O", *(number(row[key]) for key in (
+        numbers.append(["`FileBackup`, compared with direct I/O", *(number(row[key]) for key in (
             "out_gbps", "in_gbps", "raw_out_gbps", "raw_in_gbps"))])
-    text += ["![Backups: how fast bytes are saved and restored](figures/backup.svg)", ""]
-    text += table(["bytes kept by", "pause, GB/s", "resume, GB/s", "without memsaver: out", "in"], numbers)
+    text += ["![Backups: bandwidth of pause and resume](figures/backup.svg)", ""]
+    text += table(["backup", "pause, GB/s", "resume, GB/s", "without memsaver: save", "without memsaver: restore"], numbers)
     for name, row in rows.items():
         if name.startswith("once/"):
             tensors = f"{int(row['tensors']):,} tensor{'s' if row['tensors'] != 1 else ''}"
             text.append(f"- `Refresh::once`, {mib(row['bytes'] / 2**20)} in {tensors}: a later pause takes "
-                        f"{number(row['later_ms'])} ms, one that drops the bytes {number(row['discard_ms'])} ms.")
+                        f"{number(row['later_ms'])} ms, one that discards the bytes {number(row['discard_ms'])} ms.")
     if row := rows.get("given back"):
         text.append(f"- `.retain = false`, {mib(row['bytes'] / 2**20)}: after a resume the process' resident memory is "
-                    f"{number(max(0.0, row['resident_grown_mib']))} MiB more than before the pause; giving it back takes "
+                    f"{number(max(0.0, row['resident_grown_mib']))} MiB more than before the pause; freeing the host memory takes "
                     f"{number(row['give_back_ms'])} ms of the resume.")
     limit = link.get("link_out_gbps")
-    title = "Bytes that survive a pause" + (f"; dashed: the link, {number(limit)} GB/s" if limit else "")
-    figure = chart(title, "GB/s", ["memsaver, the whole pause or resume", "the same bytes without it"],
+    title = "Bandwidth of pause and resume with a backup" + (f" (dashed: the link, {number(limit)} GB/s)" if limit else "")
+    figure = chart(title, "GB/s", ["memsaver, entire pause or resume", "the same bytes without memsaver"],
                    [("pause", out), ("resume", back)], limit)
     return {"backup": figure}, text + [""]
 
@@ -270,8 +295,8 @@ def peers(rows):
     process."""
     ours, theirs = "memsaver", "torch_memory_saver"
     shapes = list(dict.fromkeys(name.split("/")[1] for name in rows))
-    kinds = [("dropped", "discard", "", "bytes dropped"), ("kept, the first time", "backup", "first_", "bytes kept on the host, the first time"),
-             ("kept, later", "backup", "", "bytes kept on the host, later")]
+    kinds = [("discarded", "discard", "", "bytes discarded"), ("kept, first cycle", "backup", "first_", "bytes kept in host memory, first cycle"),
+             ("kept, later cycles", "backup", "", "bytes kept in host memory, later cycles")]
     panels, numbers, memory, processes = [], [], [], []
     for label, kind, prefix, title in kinds:
         panel = []
@@ -291,23 +316,23 @@ def peers(rows):
     for shape in shapes:
         if row := rows.get(f"checkpoint/{shape}/driver"):
             processes.append([shape, number(row["pause_ms"]), number(row["resume_ms"]), mib(row["given_back_mib"])])
-    figure = chart("The same program, with one library and with the other: pause + resume", "ms",
+    figure = chart("The same program with either library: pause + resume", "ms",
                    [ours, theirs, "checkpoint of the process"], panels)
-    text = ["![Beside torch_memory_saver](figures/peers.svg)", ""]
-    text += table(["the same calls, in ms", f"{theirs}: pause", "resume", f"{ours}: pause", "resume", "times faster: pause", "resume"], numbers)
+    text = ["![Comparison with torch_memory_saver](figures/peers.svg)", ""]
+    text += table(["the same calls, in ms", f"{theirs}: pause", "resume", f"{ours}: pause", "resume", "speedup: pause", "resume"], numbers)
     ratios = [rows[name]["ratio"] for name in (f"neighbour/1 x 16 GiB/{who}" for who in (theirs, ours)) if name in rows]
     if len(ratios) == 2:
-        text += table(["resume of 16 GiB right after another process gave the rest back, by a plain copy on a quiet device", theirs, ours],
+        text += table(["resume of 16 GiB right after another process released the rest, relative to a plain copy on an idle device", theirs, ours],
                       [["ratio", *(f"{ratio:.2f}" for ratio in ratios)]])
     text += table(["device memory", f"{theirs}: in use", "paused", f"{ours}: in use", "paused"], memory)
     if processes:
-        text += table(["`cuCheckpointProcess*` of a process that holds", "out, ms", "back, ms", "given back"], processes)
+        text += table(["`cuCheckpointProcess*` of a process that holds", "checkpoint, ms", "restore, ms", "released"], processes)
     return {"peers": figure}, text
 
 
 def large(rows):
     """One large block that is discarded, compared with torch_memory_saver: medians of processes that alternated."""
-    words, numbers = {"discard": "", "used": ", all pages in use before"}, []
+    words, numbers = {"discard": "", "used": ", all pages used before"}, []
     for name, ours in rows.items():
         kind, shape, who = name.split("/")
         if who == "memsaver":
@@ -315,35 +340,37 @@ def large(rows):
             numbers.append([shape + words[kind], *(number(row[key]) for row in (theirs, ours) for key in ("pause_ms", "resume_ms", "cycle_ms")),
                             verdict(ours["cycle_ms"] / theirs["cycle_ms"], 1.0, less=True)])
     processes = int(next(iter(rows.values()))["processes"])
-    return {}, table([f"one block, medians of {processes} processes each, ms", "torch_memory_saver: pause", "resume", "a pause and a resume, mean of six",
-                      "memsaver: pause", "resume", "a pause and a resume, mean of six", "over torch_memory_saver's"], numbers)
+    return {}, table([f"one block, medians of {processes} processes each, ms", "torch_memory_saver: pause", "resume", "pause and resume, mean of six",
+                      "memsaver: pause", "resume", "pause and resume, mean of six", "memsaver / torch_memory_saver"], numbers)
 
 
 def engine(content):
     """The engine of examples/engine: the memory it holds, the memory left by a pause, and whether it reached its
     goals."""
     release, config = content["results"]["release_table"], content["config"]
-    rows = [[row["holder"], mib(row["running"] / (1 << 20)), mib(row["paused"] / (1 << 20)), row["measured_by"]] for row in release["rows"]]
+    rows = [[plain(row["holder"]), mib(row["running"] / (1 << 20)), mib(row["paused"] / (1 << 20)), plain(row["measured_by"])] for row in release["rows"]]
     text = ["![An engine's device memory over time](figures/engine.svg)", ""]
     text += [f"[examples/engine](../examples/engine/) is a transformer of {config['parameters'] / 1e9:.1f} billion parameters, with CUDA graphs for "
-             f"{len(config['batches'])} batch sizes and a cache of {config['cache_bytes'] / (1 << 30):.0f} GiB. What it holds of the device, while it "
-             "runs and while it is paused, measured from outside:", ""]
-    text += table(["held by", "running", "paused", "measured by"], rows)
+             f"{len(config['batches'])} batch sizes and a cache of {config['cache_bytes'] / (1 << 30):.0f} GiB. The device memory by owner, while it "
+             "runs and while it is paused, measured from another process:", ""]
+    text += table(["owner", "running", "paused", "measured by"], rows)
     for goal in content["goals"]:
-        value = f": {goal['value']:.4g} {goal.get('unit', '')}, the goal is {goal['limit']:.4g}".replace(" ,", ",") if "value" in goal else ""
-        text.append(f"- {goal['goal']}{value}: {'yes' if goal['reached'] else 'NO'}")
+        result = "yes" if goal["reached"] else "NO"
+        if "value" in goal:
+            result = f"{goal['value']:.4g} {goal.get('unit', '')}".rstrip() + f" (goal {goal['limit']:.4g}: {'met' if goal['reached'] else 'MISSED'})"
+        text.append(f"- {plain(goal['goal'])}: {result}")
     return {}, text + [""]
 
 
 def soak(rows):
     """Cycles for a long time, alone and competing with another process."""
     text = []
-    for kind, words in (("alone", "alone"), ("contending", "beside another that wants as much, together more than there is")):
+    for kind, words in (("alone", "by one process"), ("contending", "by two processes that together need more memory than the device has")):
         mine = [row for name, row in rows.items() if name.startswith(kind + "/")]
         for row in mine[:1]:
             total = {key: sum(each[key] for each in mine) for key in ("cycles", "contended_resumes", "out_of_memory", "blocks_compared", "wrong_blocks")}
-            text.append(f"- {row['seconds']:.0f} s of pauses and resumes {words}: {total['cycles']:,} cycles, {total['contended_resumes']:,} resumes that had no "
-                        f"room at first ({total['out_of_memory']:,} times `OutOfMemory`, each followed by success), {total['blocks_compared']:,} blocks "
+            text.append(f"- {row['seconds']:.0f} s of pauses and resumes {words}: {total['cycles']:,} cycles, {total['contended_resumes']:,} resumes that ran "
+                        f"out of memory at first ({total['out_of_memory']:,} times `OutOfMemory`, each followed by success), {total['blocks_compared']:,} blocks "
                         f"compared, {total['wrong_blocks']:,} wrong.")
     return {}, text + [""]
 
@@ -353,19 +380,19 @@ def gib(value):
 
 
 def exchange(rows):
-    words = {"kept": "both kept by `HostBackup`", "dropped": "both dropped"}
+    words = {"kept": "both kept by `HostBackup`", "dropped": "both discarded"}
     panel, numbers = [], []
     for name, row in rows.items():
         _, kind, _ = name.split("/")
         floor, ratio = ("both_copies_ms", "over_copies") if kind == "kept" else ("driver_ms", "over_driver")
         size = gib(row["bytes"])
-        panel.append((f"{size}, {kind}", [row["exchange_ms"], row[floor], row["pause_then_resume_ms"]]))
-        numbers.append([f"{size} against as much, {words[kind]}", number(row["exchange_ms"]), number(row[floor]), f"{row[ratio]:.2f}",
+        panel.append((f"{size}, {'kept' if kind == 'kept' else 'discarded'}", [row["exchange_ms"], row[floor], row["pause_then_resume_ms"]]))
+        numbers.append([f"{size} for {size}, {words[kind]}", number(row["exchange_ms"]), number(row[floor]), f"{row[ratio]:.2f}",
                         number(row["pause_then_resume_ms"])])
-    figures = {"exchange": chart("Exchange of two tags, no room beside them", "ms",
-                                 ["exchange", "its floor", "pause, then resume"], [(name, [(name, values)]) for name, values in panel])}
+    figures = {"exchange": chart("Exchange of two tags when only one fits", "ms",
+                                 ["exchange", "floor", "pause, then resume"], [(name, [(name, values)]) for name, values in panel])}
     text = ["![Exchange](figures/exchange.svg)", ""]
-    return figures, text + table(["exchange of", "ms", "its floor, ms", "exchange / floor", "pause, then resume, ms"], numbers)
+    return figures, text + table(["exchange of", "ms", "floor, ms", "exchange / floor", "pause, then resume, ms"], numbers)
 
 
 def arrival(rows):
@@ -384,17 +411,17 @@ def arrival(rows):
         elif kind == "gates":
             gates.append([f"{int(row['gates'])} gates", *(number(row[key]) for key in (
                 "plain_us", "gated_us", "gated_us_after_1000_resumes", "per_gate_us", "per_gate_us_after_1000_resumes"))])
-    figures = {"arrival": chart("Streamed resume: when a layer's kernel has ended", "ms", ["memsaver", "driver's calls and a plain copy"], panels)} if panels else {}
-    text = (["![Streamed resume](figures/arrival.svg)", ""] if panels else []) + table(["streamed resume of", "`resume_async` returns, ms", "first layer's kernel has ended", "driver's calls", "plain copy of a layer",
-                  "over both", "last layer's kernel has ended", "plain copy of all"], streamed)
-    text += table(["saved ahead", "`save` returns, ms", "bytes are saved", "pause", "a pause that drops them", "ratio"], saved)
+    figures = {"arrival": chart("Streamed resume: time until a layer's kernel completes", "ms", ["memsaver", "driver's calls and a plain copy"], panels)} if panels else {}
+    text = (["![Streamed resume](figures/arrival.svg)", ""] if panels else []) + table(["streamed resume of", "`resume_async` returns, ms", "first layer's kernel completes", "driver's calls", "plain copy of a layer",
+                  "in excess of both", "last layer's kernel completes", "plain copy of all"], streamed)
+    text += table(["saved ahead", "`save` returns, ms", "all bytes saved", "pause", "pause that discards them", "ratio"], saved)
     if gates:
-        text += table(["a replayed graph, nothing on its way", "without, us", "with, us", "after 1,000 resumes, us", "a gate, us", "after 1,000 resumes, us"], gates)
+        text += table(["replay of a graph, no transfer in progress", "without gates, us", "with gates, us", "after 1,000 resumes, us", "per gate, us", "after 1,000 resumes, us"], gates)
     return figures, text
 
 
 def elastic(rows):
-    words = {"": "one call for all steps", "each": "a call for each step"}
+    words = {"": "one call for all steps", "each": "one call per step"}
     numbers = []
     for name, row in rows.items():
         step, each = (name.split("/") + [""])[1:3]
@@ -406,22 +433,22 @@ def elastic(rows):
 def residency(rows):
     hits = [[f"{name.split('/')[1]} tag{'s' if not name.endswith('/1') else ''}", number(row["use_ns"]), number(row["use_ns_p99"])]
             for name, row in rows.items() if name.startswith("use_hit/")]
-    many = [[f"8 models of {gib(row['bytes_each'])} in the room of three, {int(row['requests'])} requests (seed {int(row['seed'])})"
+    many = [[f"8 models of {gib(row['bytes_each'])} sharing memory for three, {int(row['requests'])} requests (seed {int(row['seed'])})"
              + (", bf16 weights kept by `Compressed<HostBackup>`" if row.get("coded") else ""),
              f"{int(row['hits'])} / {int(row['misses'])}", number(row["ours_ms"]), number(row["floor_ms"]), f"{row['ratio']:.2f}"]
             for row in rows.values() if "ratio" in row]
     taken = [[gib(row["bytes"]), number(row["reclaim_ms"]), number(row["driver_ms"]), f"{row['over_driver']:.2f}"]
              for name, row in rows.items() if name.startswith("reclaim/")]
-    text = table(["a use of tags that are there, and its end", "median, ns", "99th percentile"], hits)
+    text = table(["begin and end a use of resident tags", "median, ns", "99th percentile"], hits)
     if taken:
-        text += table(["`reclaim` of an idle tag that is dropped", "ms", "driver's calls, ms", "ratio"], taken)
-    text += table(["four threads, no computing", "hits / misses", "ms", "plain copy of what came in, ms", "ratio"], many)
-    figures = {"residency": chart("Eight models in the room of three", "s", ["memsaver", "plain copy of what came in"], [
-        ("", [(f"{gib(row['bytes_each'])} each, {int(row['requests'])} requests{', coded' if row.get('coded') else ''}", [row["ours_ms"] / 1000, row["floor_ms"] / 1000]) for row in rows.values() if "ratio" in row])])}
+        text += table(["`reclaim` of an idle tag, discarded", "ms", "driver's calls, ms", "ratio"], taken)
+    text += table(["four threads, no computation", "hits / misses", "ms", "plain copy of the restored bytes, ms", "ratio"], many)
+    figures = {"residency": chart(f"Eight models of {gib(next(row['bytes_each'] for row in rows.values() if 'ratio' in row))} sharing memory for three", "s", ["memsaver", "plain copy of the restored bytes"], [
+        ("", [(f"{int(row['requests'])} requests{', compressed' if row.get('coded') else ''}", [row["ours_ms"] / 1000, row["floor_ms"] / 1000]) for row in rows.values() if "ratio" in row])])}
     text = ["![More models than memory](figures/residency.svg)", ""] + text
     compared = [row for name, row in rows.items() if "compared" in name]
-    return figures, text + [f"- Another run, of {int(row['requests'])} requests for models of {gib(row['bytes_each'])}{', coded' if row.get('coded') else ''}, "
-                            "compares every byte at every use: none was wrong." for row in compared] + ([""] if compared else [])
+    return figures, text + [f"- Another run, of {int(row['requests'])} requests for models of {gib(row['bytes_each'])}{', compressed' if row.get('coded') else ''}, "
+                            "compares every byte at every use: no byte was wrong." for row in compared] + ([""] if compared else [])
 
 
 def verdict(value, goal, less=False):
@@ -439,9 +466,9 @@ def compressed(rows):
             ("first pause", [row["first_pause_ms"], row["plain_first_pause_ms"], None])]))
         numbers.append([gib(row["bytes"]), verdict(row["kept_over_plain"], 0.68, less=True), verdict(row["pause_speed_over_copy"], 1.40),
                         verdict(row["resume_speed_over_copy"], 1.40), verdict(row["plain_first_pause_ms"] / row["first_pause_ms"], 1.25)])
-    figure = chart("bf16 weights kept on the host", "ms", ["Compressed<HostBackup>", "HostBackup", "one plain copy"], panels)
-    return {"compressed": figure}, ["![Compressed backups](figures/compressed.svg)", ""] + table(["bf16 weights", "host memory / plain bytes", "prepared pause, speed / plain copy's", "resume, speed / plain copy's",
-                      "first pause, speed / uncompressed one's"], numbers)
+    figure = chart("bf16 weights kept in host memory", "ms", ["Compressed<HostBackup>", "HostBackup", "one plain copy"], panels)
+    return {"compressed": figure}, ["![Compressed backups](figures/compressed.svg)", ""] + table(["bf16 weights", "host memory / uncompressed size", "prepared pause, speed / plain copy", "resume, speed / plain copy",
+                      "first pause, speed / uncompressed"], numbers)
 
 
 def neighbour(rows):
@@ -449,12 +476,12 @@ def neighbour(rows):
     for name, row in rows.items():
         way = name.split("/")[1]
         ratio = verdict(row["ratio"], 1.20, less=True) if way == "by kernel" else f"{row['ratio']:.2f}"
-        numbers.append([f"copies {'as memsaver chooses' if way == 'by kernel' else 'by copy engine in any case'}", gib(row["given_back_bytes"]),
+        numbers.append([f"copies {'as chosen by memsaver' if way == 'by kernel' else 'by copy engine only'}", gib(row["given_back_bytes"]),
                         number(row["resume_ms"]), number(row["quiet_copy_ms"]), ratio])
     size = gib(next(iter(rows.values()))["bytes"])
-    figure = chart(f"Resume of {size} right after a neighbour gave memory back", "ms", ["resume", "plain copy, quiet device"],
+    figure = chart(f"Resume of {size} right after another process released memory", "ms", ["resume", "plain copy, idle device"],
                    [("", [(row[0].removeprefix("copies "), [rows[name]["resume_ms"], rows[name]["quiet_copy_ms"]]) for row, name in zip(numbers, rows)])])
-    return {"neighbour": figure}, ["![Right after a neighbour gave memory back](figures/neighbour.svg)", ""] + table([f"resume of {size} right after", "the neighbour gave back", "ms", "plain copy, quiet device, ms", "ratio"], numbers)
+    return {"neighbour": figure}, ["![Resume right after another process released memory](figures/neighbour.svg)", ""] + table([f"resume of {size} right after", "released by the other process", "ms", "plain copy, idle device, ms", "ratio"], numbers)
 
 
 def file_source(rows):
@@ -467,7 +494,7 @@ def file_source(rows):
         cells = [verdict(row[f"{what}_of_{'copy' if warm else 'raw'}"], goal) for what in ("load", "resume")]
         numbers.append([f"{size}, page cache {state}, {threads}", number(row["load_ms"]), number(row["resume_ms"]),
                         f"{number(row[floor])} ({'plain copy' if warm else 'raw direct reads'})", *cells])
-    return {}, table(["a file", "load, ms", "resume, ms", "floor, ms", "load, speed / floor's", "resume, speed / floor's"], numbers)
+    return {}, table(["file", "load, ms", "resume, ms", "floor, ms", "load, speed / floor", "resume, speed / floor"], numbers)
 
 
 def llama_cpp(rows):
@@ -481,15 +508,15 @@ def llama_cpp(rows):
                 told += f", {row[what]['identical_cycles']} of {row[what]['cycles']} {what.replace('_', ' ')}" if what in row else ""
             numbers.append([name.split("/")[1] + on, told, "yes" if row["good"] else "NO"])
         elif name.startswith("weights/") and not on:  # on two there are two links
-            numbers.append([f"{name.split('/')[1]} of the weights, speed / a plain block's{on}", verdict(row["speed_ratio"], 0.95), ""])
+            numbers.append([f"{name.split('/')[1]} of the weights, speed / that of one block of the same size{on}", verdict(row["speed_ratio"], 0.95), ""])
         elif name.startswith("llama-bench/"):
             _, model, kind = name.split("/")
             ratio = verdict(row["speed_ratio"], 0.99) if kind == "generation" else f"{row['speed_ratio']:.3f}"
             numbers.append([f"llama-bench, {model}, {kind}{on}", f"{ratio}: {row['with_memsaver']:.1f} and {row['without']:.1f} tokens/s", ""])
         elif name == "test-backend-ops" and "tests" in row:
-            told = f"{row['passed']:,} of {row['tests']:,} passed" + ("" if row["all"] else ", then the time was up")
-            numbers.append([f"test-backend-ops of CUDA0, beside the CPU's results{on}", told, "yes" if row["good"] else "NO"])
-    return {}, table(["llama.cpp on memsaver", "with memsaver, beside without", "good"], numbers)
+            told = f"{row['passed']:,} of {row['tests']:,} passed" + ("" if row["all"] else ", then the time limit was reached")
+            numbers.append([f"test-backend-ops of CUDA0, compared with the CPU's results{on}", told, "yes" if row["good"] else "NO"])
+    return {}, table(["llama.cpp on memsaver", "result, or with memsaver / without", "passed"], numbers)
 
 
 def cluster(rows):
@@ -498,8 +525,8 @@ def cluster(rows):
                 number(row["update_without_old_bytes_ms"])] for row in rows.values()]
     links = [[f"{int(row['ranks'])} over {row['link']}", number(row["link_sleeps_ms"]), number(row["link_wakes_ms"]),
               mib(row["link_given_back_bytes"] / 2**20)] for row in rows.values()]
-    return {}, [*table(["ranks", "resume, update, replay, ms", "plain copy", "broadcast", "over both", "one after the other, ms", "without the old bytes, ms"], numbers),
-                *table(["the communicator and what it has registered", "sleep, ms", "wake, ms", "given back on each device"], links)]
+    return {}, [*table(["ranks", "resume, update, replay, ms", "plain copy", "broadcast", "relative to both", "one after the other, ms", "without the old bytes, ms"], numbers),
+                *table(["communicator and its registered memory", "pause, ms", "resume, ms", "released on each device"], links)]
 
 
 PARTS = {"pause_resume": pause_resume, "backup": backup, "exchange": exchange, "arrival": arrival, "residency": residency, "elastic": elastic,
@@ -526,8 +553,8 @@ def compile_time(folder):
         seconds = [f"{row[column]:.1f}" if column in row else "" for column in columns]
         lines.append([f"{compiler}: {words.get(source, source)}", *seconds])
     ratios = [row[columns[1]] / row[columns[0]] for (_, source), row in cells.items() if source == "gpu" and len(columns) > 1]
-    told = [f"Goal for the ten lines, header-only: at most 0.6 of before; it is {max(ratios):.2f}: {'MET' if max(ratios) <= 0.6 else 'MISSED'}. "
-            "The form grew with what the library does; `memsaver::compiled` is for who minds.", ""] if ratios and "(before)" in columns[0] else []
+    told = [f"Goal for the program of ten lines, header-only: at most 0.6 times the time before. Measured: {max(ratios):.2f}, "
+            f"{'met' if max(ratios) <= 0.6 else 'MISSED'}. The header-only form grew with the library; `memsaver::compiled` avoids this cost.", ""] if ratios and "(before)" in columns[0] else []
     compilers = ", ".join(context["compilers"].values())
     return [*table(["CPU seconds to compile", *columns], lines), *told,
             f"From [{paths[-1].name}](../bench/results/{paths[-1].name}): {compilers}; {context['flags']}; "
@@ -535,45 +562,45 @@ def compile_time(folder):
 
 
 def headline(results):
-    """Returns the README's four numbers."""
+    """Returns the README's table of numbers."""
     rows = []
     if "engine" in results:
         content = results["engine"][3]
-        goals = {goal["goal"]: goal.get("value") for goal in content["goals"]}
+        goals = {plain(goal["goal"]): goal.get("value") for goal in content["goals"]}
         held = {row["holder"]: mib(row["running"] / (1 << 20)) for row in content["results"]["release_table"]["rows"]}
-        rows.append([f"an engine with {held['tag weights']} of weights and {held['tag cache']} of cache, paused: given back of what it held above "
-                     "its bare CUDA context", f"{goals['released of what was held above the bare context']:.4g} %"])
-        rows.append(["the same engine: its cache, graphs and workspaces are resumed in", f"{number(goals['resume of cache, graphs and workspaces'])} ms"])
+        rows.append([f"an engine with {held['tag weights']} of weights and {held['tag cache']} of cache: share of its memory released by a pause, "
+                     "excluding its bare CUDA context", f"{goals['share of memory released, excluding the bare context']:.4g} %"])
+        rows.append(["the same engine: resume of its cache, graphs and workspaces", f"{number(goals['resume of cache, graphs and workspaces'])} ms"])
     for name, row in (results["backup"][2] if "backup" in results else {}).items():
         if name.startswith("backup/prepared/") and row["tensors"] > 1:
-            rows.append([f"{int(row['tensors']):,} tensors kept in host memory: saved / restored, where plain copies reach "
-                         f"{number(row['baseline_out_gbps'])} / {number(row['baseline_in_gbps'])} GB/s",
+            rows.append([f"{int(row['tensors']):,} tensors kept in host memory: speed of save / restore (plain copies: "
+                         f"{number(row['baseline_out_gbps'])} / {number(row['baseline_in_gbps'])} GB/s)",
                          f"{number(row['out_gbps'])} / {number(row['in_gbps'])} GB/s"])
     shape = "4096 x 64 KiB"
     pair = [results["peers"][2].get(f"discard/{shape}/{who}") for who in ("memsaver", "torch_memory_saver")] if "peers" in results else [None]
     if None not in pair:
         ours, theirs = (number(row["pause_ms"] + row["resume_ms"]) for row in pair)
-        rows.append([f"{shape.replace(' x ', ' tensors of ')}, dropped: a pause and a resume, where torch_memory_saver takes {theirs} ms", f"{ours} ms"])
+        rows.append([f"{shape.replace(' x ', ' tensors of ')}, discarded: a pause and a resume (torch_memory_saver: {theirs} ms)", f"{ours} ms"])
     for name, row in (results["exchange"][2] if "exchange" in results else {}).items():
         if "/kept/" in name:
-            rows.append([f"two tags of {gib(row['bytes'])} kept in host memory change places, where both copies at once take {number(row['both_copies_ms'])} ms",
+            rows.append([f"exchange of two tags of {gib(row['bytes'])} kept in host memory (both plain copies, concurrently: {number(row['both_copies_ms'])} ms)",
                          f"{number(row['exchange_ms'])} ms"])
     turns = [row for row in (results["residency"][2] if "residency" in results else {}).values() if "ratio" in row]
     if turns:
-        ways = " / ".join("kept coded" if row.get("coded") else "kept" for row in turns)
-        rows.append([f"eight models of {gib(turns[0]['bytes_each'])} in the room of three, four threads, {ways}: beside one plain copy of the bytes "
-                     "that had to come in", " / ".join(f"{row['ratio']:.2f}" for row in turns) + " times"])
+        ways = " / ".join("compressed" if row.get("coded") else "uncompressed" for row in turns)
+        rows.append([f"eight models of {gib(turns[0]['bytes_each'])} sharing memory for three, four threads, {ways} backups: time relative to "
+                     "one plain copy of the restored bytes", " / ".join(f"{row['ratio']:.2f}" for row in turns) + " times"])
     for name, row in (results["arrival"][2] if "arrival" in results else {}).items():
         if "/streamed_resume/8.00 GiB" in name:
-            rows.append([f"streamed resume of {gib(row['bytes'])} in {int(row['layers'])} layers: the first / last layer's kernel has ended, where one plain "
-                         f"copy of all takes {number(row['plain_all_ms'])} ms", f"{number(row['first_layer_ms'])} / {number(row['all_layers_ms'])} ms"])
+            rows.append([f"streamed resume of {gib(row['bytes'])} in {int(row['layers'])} layers: time until the first / last layer's kernel completes "
+                         f"(one plain copy: {number(row['plain_all_ms'])} ms)", f"{number(row['first_layer_ms'])} / {number(row['all_layers_ms'])} ms"])
     for name, row in (results["compressed"][2] if "compressed" in results else {}).items():
         if name != "compressed/8GiB":
             continue
-        rows.append([f"{gib(row['bytes'])} of bf16 weights kept compressed in {row['kept_over_plain']:.2f} of their bytes: saved / restored, beside one plain "
-                     "copy's speed", f"{row['pause_speed_over_copy']:.3f} / {row['resume_speed_over_copy']:.3f} times"])
+        rows.append([f"{gib(row['bytes'])} of bf16 weights, compressed to {row['kept_over_plain']:.2f} of their size: speed of save / restore relative to "
+                     "a plain copy", f"{row['pause_speed_over_copy']:.3f} / {row['resume_speed_over_copy']:.3f} times"])
     if row := results.get("neighbour", ({}, {}, {}))[2].get("after a neighbour/by kernel"):
-        rows.append([f"resume of {gib(row['bytes'])} right after a neighbour gave back {gib(row['given_back_bytes'])}, beside one plain copy on a quiet device",
+        rows.append([f"resume of {gib(row['bytes'])} right after another process released {gib(row['given_back_bytes'])}: time relative to a plain copy on an idle device",
                      f"{row['ratio']:.2f} times"])
     gpus = {results[name][1]["gpu"] for name in ("engine", "backup", "peers") if name in results}
     return table([f"on one {' or '.join(sorted(gpus))}", "measured"], rows)[:-1] if rows else []
@@ -605,7 +632,7 @@ def shared_out(pages, blocks):
     shares = {page: {name: lines for name, lines in blocks.items() if f"<!-- {name}:begin -->" in page.read_text(encoding="utf-8")}
               for page in pages}
     if homeless := blocks.keys() - {name for share in shares.values() for name in share}:
-        raise SystemExit(f"no page has marks for {', '.join(sorted(homeless))}")
+        raise SystemExit(f"no page has markers for {', '.join(sorted(homeless))}")
     return shares
 
 
@@ -617,7 +644,7 @@ def replaced(page, blocks):
         before, found, rest = text.partition(begin)
         _, closed, after = rest.partition(end)
         if not found or not closed:
-            raise SystemExit(f"{page} lacks the marks {begin} and {end}")
+            raise SystemExit(f"{page} lacks the markers {begin} and {end}")
         text = before + "\n".join([begin, "", *lines, "", end]) + after
     return text
 
@@ -628,12 +655,12 @@ def main():
     parser.add_argument("--pages", type=Path, default=ROOT / "docs", help="the folder of benchmarks*.md")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures")
-    parser.add_argument("--host", action="store_true", help="draw what a machine without a GPU gave, to try this script")
-    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--host", action="store_true", help="use results of a machine without a GPU, to test this script")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if anything is out of date")
     arguments = parser.parse_args()
     results = load(arguments.results, arguments.host)
     if not results:
-        raise SystemExit(f"no results in {arguments.results}: bench/run.py writes them")
+        raise SystemExit(f"no results in {arguments.results}; run bench/run.py first")
     figures, blocks = compose(results)
     blocks["compile_time"] = compile_time(arguments.results)
     written = {arguments.figures / f"{name}.svg": content for name, content in figures.items()}
@@ -643,7 +670,7 @@ def main():
 
     stale = [path for path, content in written.items() if not path.exists() or path.read_text(encoding="utf-8") != content]
     for path in stale:
-        print(("is not what the results give: " if arguments.check else "wrote ") + str(path))
+        print(("out of date: " if arguments.check else "wrote ") + str(path))
         if not arguments.check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(written[path], encoding="utf-8")

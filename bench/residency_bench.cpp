@@ -66,7 +66,7 @@ void reclaim(benchmark::State& state, const D& driver, std::size_t bytes) try {
     std::vector<double> ratios;
     const auto round = [&] {
         ours.push_back(milliseconds([&] {
-            if (saver.reclaim(bytes).bytes() < bytes) throw std::runtime_error{"reclaim gave too little"};
+            if (saver.reclaim(bytes).bytes() < bytes) throw std::runtime_error{"reclaim released too little"};
         }));
         saver.resume("cache");
         floor.resume();
@@ -215,7 +215,7 @@ void eight_models(benchmark::State& state, const D& driver, const Models& wanted
         counters["ours_ms"] = took;
         counters["floor_ms"] = in / static_cast<double>(each) * copy_ms;
         if (!compare) counters["ratio"] = took / (in / static_cast<double>(each) * copy_ms);
-        if (wrong != 0) throw std::runtime_error{std::to_string(wrong) + " uses found other bytes"};
+        if (wrong != 0) throw std::runtime_error{std::to_string(wrong) + " uses found wrong bytes"};
     }
 } catch (const std::exception& error) {
     state.SkipWithError(error.what());

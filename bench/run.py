@@ -100,7 +100,7 @@ def soak(program, seconds, contend, about, out):
     toolkit = re.search(r"release ([\d.]+)", output_of("nvcc", "--version"))
     context = {**about, "toolkit": toolkit[1] if toolkit else "unknown", "good": good}
     path.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1) + "\n", encoding="utf-8")
-    print(path.name, "good" if good else "BAD")
+    print(path.name, "passed" if good else "FAILED")
     return good
 
 
@@ -122,10 +122,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "gpu")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
-    parser.add_argument("--only", default="", help="names, with commas between them")
-    parser.add_argument("--list", action="store_true", help="only say what there is")
-    parser.add_argument("--soak", type=float, default=0, help="seconds")
-    parser.add_argument("--contend", type=float, default=0, help="seconds of two processes")
+    parser.add_argument("--only", default="", help="comma-separated names")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks and exit")
+    parser.add_argument("--soak", type=float, default=0, help="seconds of the soak with one process")
+    parser.add_argument("--contend", type=float, default=0, help="seconds of the soak with two processes")
     arguments = parser.parse_args()
     if arguments.soak or arguments.contend:
         arguments.out.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def main():
     programs = sorted(path for path in (arguments.build / "bench").glob("*_bench") if os.access(path, os.X_OK))
     programs = [path for path in programs if not wanted or path.name.removesuffix("_bench") in wanted]
     if not programs:
-        raise SystemExit(f"no benchmarks in {arguments.build}/bench: build the target `benchmarks` first")
+        raise SystemExit(f"no benchmarks in {arguments.build}/bench; build the target `benchmarks` first")
     if arguments.list:
         print("\n".join(path.name.removesuffix("_bench") for path in programs))
         return

@@ -175,7 +175,7 @@ private:
 
     DeviceMemory device_memory() {
         DeviceMemory memory;
-        check(driver_.memory(memory), "ask for the device's memory");
+        check(driver_.memory(memory), "query the device's memory");
         return memory;
     }
     double used_bytes() {
@@ -302,10 +302,10 @@ int main(int argc, char** argv) {
     bool good = !all.empty();
     for (const Counts& counts : all) {
         std::cout << counts.cycles << " cycles, " << counts.contended << " contended resumes (" << counts.out_of_memory
-                  << " times no room), " << counts.blocks << " blocks compared, " << counts.wrong << " wrong, mapped "
-                  << format_bytes(static_cast<std::size_t>(counts.mapped_first)) << " at first and "
-                  << format_bytes(static_cast<std::size_t>(counts.mapped_most)) << " at most, "
-                  << format_bytes(static_cast<std::size_t>(counts.left_bytes)) << " left; device, paused, "
+                  << " times out of memory), " << counts.blocks << " blocks compared, " << counts.wrong
+                  << " wrong, mapped " << format_bytes(static_cast<std::size_t>(counts.mapped_first))
+                  << " at first and " << format_bytes(static_cast<std::size_t>(counts.mapped_most)) << " at most, "
+                  << format_bytes(static_cast<std::size_t>(counts.left_bytes)) << " left; device memory while paused "
                   << counts.paused_first / 1_MiB << " MiB at first and " << counts.paused_last / 1_MiB
                   << " MiB at last, " << counts.device_left_bytes / 1_MiB << " MiB left\n";
         constexpr double slack = 64_MiB;
@@ -316,7 +316,7 @@ int main(int argc, char** argv) {
         if (options.processes > 1) continue; // the device's figures include the other processes
         good = good && counts.paused_last <= counts.paused_first + slack && counts.device_left_bytes <= slack;
     }
-    std::cout << (good ? "good\n" : "BAD\n");
+    std::cout << (good ? "passed\n" : "FAILED\n");
     if (!options.json.empty()) write_json(options, all, good);
     return good ? 0 : 1;
 }

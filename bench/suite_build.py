@@ -30,7 +30,7 @@ def cpu_seconds(tree, jobs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tree", action="append", required=True, metavar="LABEL=REVISION")
-    parser.add_argument("--work", type=Path, required=True, help="a folder for the trees; must not have them yet")
+    parser.add_argument("--work", type=Path, required=True, help="a folder for the trees, which must not exist in it")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
@@ -43,7 +43,7 @@ def main():
         rows.append({"tree": label, "commit": commit, "cpu_seconds": cpu_seconds(tree, arguments.jobs)})
         print(f"{label} {commit}: {rows[-1]['cpu_seconds']} s", flush=True)
     ratio = rows[-1]["cpu_seconds"] / rows[0]["cpu_seconds"]
-    print(f"{rows[-1]['tree']} over {rows[0]['tree']}: {ratio:.2f}")
+    print(f"{rows[-1]['tree']} / {rows[0]['tree']}: {ratio:.2f}")
     about = {"date": datetime.date.today().isoformat(), "compiler": output_of("c++", "--version").splitlines()[0],
              "cmake": output_of("cmake", "--version").splitlines()[0], "cores": os.cpu_count()}
     arguments.output.write_text(json.dumps({"context": about, "rows": rows, "ratio": ratio}, indent=1) + "\n", encoding="utf-8")

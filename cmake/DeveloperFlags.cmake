@@ -9,7 +9,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 # memsaver_flags: the flags. memsaver_developer: the flags and the compiled form; most targets use it.
 # memsaver_header_only: the flags and the headers alone.
-option(MEMSAVER_DEVELOP_HEADER_ONLY "Build tests, benchmarks and examples with the headers alone" OFF)
+option(MEMSAVER_DEVELOP_HEADER_ONLY "Build tests, benchmarks and examples header-only" OFF)
 add_library(memsaver_flags INTERFACE)
 add_library(memsaver_developer INTERFACE)
 target_link_libraries(memsaver_developer INTERFACE memsaver_flags

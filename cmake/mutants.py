@@ -76,7 +76,7 @@ def groups_of(options):
                        for test in listed if "command" in test and test["name"] not in seen])
         seen |= {test.name for test in groups[-1]}
     if not seen:
-        sys.exit("no test of the host has such a name")
+        sys.exit("no host test matches --tests")
     return groups
 
 
@@ -116,7 +116,7 @@ def verdict(test, code, log):
     if code == test.properties.get("SKIP_RETURN_CODE"):
         return None
     if any(re.search(each, said) for each in test.properties.get("FAIL_REGULAR_EXPRESSION", [])):
-        return "said what it must not"
+        return "printed a forbidden text"
     if (code == 0) == test.properties.get("WILL_FAIL", False):
         return f"signal {-code}" if code < 0 else f"exit {code}"
     return None
@@ -157,7 +157,7 @@ def sources_of(options, tree):
     names = sorted({path.relative_to(tree).as_posix() for glob in options.files for path in tree.glob(glob)
                     if not GPU_ONLY.search(str(path))})
     if not names:
-        sys.exit(f"no file is called {' or '.join(options.files)}")
+        sys.exit(f"no file matches {' or '.join(options.files)}")
     return {name: (tree / name).read_text(encoding="utf-8") for name in names}
 
 
@@ -208,8 +208,8 @@ def summary(rows):
     results = collections.Counter("hangs" if row.get("why") == "hangs" else row["result"] for row in rows)
     tried = len(rows) - results["does not compile"] - results["no longer there"]
     killed = tried - results["SURVIVED"]
-    yield (f"{tried} mutants: {killed} killed ({100 * killed / max(tried, 1):.0f} %, {results['hangs']} of them as a test hung), "
-           f"{results['SURVIVED']} survived; {results['does not compile']} more did not compile")
+    yield (f"{tried} mutants: {killed} killed ({100 * killed / max(tried, 1):.0f} %, {results['hangs']} of them because a test hung), "
+           f"{results['SURVIVED']} survived; {results['does not compile']} others did not compile")
     for row in rows:
         if row["result"] == "SURVIVED":
             yield f"  {row['file']}:{row['line']}: {row['change']}\n      {row['source']}"
@@ -217,29 +217,29 @@ def summary(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, help="a folder for the copy and its build; may be there")
+    parser.add_argument("--work", type=Path, help="a folder for the copy and its build; may exist")
     parser.add_argument("--output", type=Path, metavar="FILE.json")
-    parser.add_argument("--resume", action="store_true", help="go on with FILE.json, in the copy as it was")
-    parser.add_argument("--retry", action="store_true", help="try again what survived in FILE.json, in the tree as it is now")
-    parser.add_argument("--count", type=int, default=100, help="mutants that compile")
+    parser.add_argument("--resume", action="store_true", help="continue FILE.json, in the unchanged copy")
+    parser.add_argument("--retry", action="store_true", help="retry the survivors of FILE.json in the current tree")
+    parser.add_argument("--count", type=int, default=100, help="number of mutants that compile")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS")
-    parser.add_argument("--files", action="append", metavar="GLOB", help=f"again for more; by default {FILES[0]} and so on")
-    parser.add_argument("--tests", action="append", metavar="REGEX", help="as ctest -R; again for what runs after these")
-    parser.add_argument("--exclude", metavar="REGEX", help="as ctest -E")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds of a test, at most")
-    parser.add_argument("--least", type=float, default=10, help="seconds that every test has")
+    parser.add_argument("--files", action="append", metavar="GLOB", help=f"may be repeated; default: {FILES[0]} and so on")
+    parser.add_argument("--tests", action="append", metavar="REGEX", help="as for ctest -R; if repeated, later ones run later")
+    parser.add_argument("--exclude", metavar="REGEX", help="as for ctest -E")
+    parser.add_argument("--timeout", type=float, default=600, help="maximum seconds of a test")
+    parser.add_argument("--least", type=float, default=10, help="minimum time limit of a test, in seconds")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--preset", default="test")
-    parser.add_argument("--configure", action="append", metavar="OPTION", help=f"after {' '.join(OPTIONS)}")
+    parser.add_argument("--configure", action="append", metavar="OPTION", help=f"additional to {' '.join(OPTIONS)}")
     parser.add_argument("--target", action="append", help="build only these")
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree to copy")
-    parser.add_argument("--self-test", action="store_true", help="of the text part; builds nothing")
+    parser.add_argument("--self-test", action="store_true", help="test finding and applying changes; builds nothing")
     options = parser.parse_args()
     if options.self_test:
         return mutations.self_test(sorted((ROOT / "include").rglob("*.[hi]pp")))
     if not (options.work and options.output):
-        parser.error("--work and --output are needed")
+        parser.error("--work and --output are required")
     started = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the file is restored and tests are ended
     options.work = options.work.resolve()
@@ -251,24 +251,24 @@ def main():
     if state and options.retry:
         state["sources"] = digest
     if state and (state["sources"] != digest or options.seed not in (None, state["seed"])):
-        sys.exit(f"{options.output} is of other files or of seed {state['seed']}")
+        sys.exit(f"{options.output} was made from other files or with seed {state['seed']}")
     state = state or {"seed": options.seed or random.randrange(1, 1 << 31), "sources": digest, "seconds": {}, "rows": []}
     sites = [site for name, text in sources.items() for site in mutations.sites_of(name, text)]
     random.Random(state["seed"]).shuffle(sites)
-    print(f"seed {state['seed']}: {len(sites)} places in {len(sources)} files", flush=True)
+    print(f"seed {state['seed']}: {len(sites)} possible changes in {len(sources)} files", flush=True)
 
     configure = ["cmake", "--preset", options.preset, "-B", str(options.work / "build"), *OPTIONS, *(options.configure or [])]
     subprocess.run(configure, cwd=tree, stdout=subprocess.DEVNULL, check=True)
     if said := build(options):
-        sys.exit(f"{said}\nthe tree does not build as it is")
+        sys.exit(f"{said}\nthe unchanged tree does not build")
     groups = groups_of(options)
     tests = [test for group in groups for test in group]
     if {test.name for test in tests} - state["seconds"].keys():
         failed, state["seconds"] = run_tests(tests, options, None)
         if failed:
-            sys.exit(f"tests that fail as it is: {', '.join(' '.join(each) for each in failed)}")
+            sys.exit(f"tests that fail in the unchanged tree: {', '.join(' '.join(each) for each in failed)}")
     before = state["seconds"]
-    print(f"{len(tests)} tests, {sum(before[test.name] for test in tests):.0f} s one after the other", flush=True)
+    print(f"{len(tests)} tests, {sum(before[test.name] for test in tests):.0f} s in total", flush=True)
 
     rows = state["rows"]
     for row in [row for row in rows if options.retry and row["result"] == "SURVIVED"]:

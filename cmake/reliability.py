@@ -44,7 +44,7 @@ def run(name, command):
     start = time.monotonic()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        sys.exit(f"{done.stdout[-4000:]}\n{name} failed ({done.returncode}): no numbers were written")
+        sys.exit(f"{done.stdout[-4000:]}\n{name} failed ({done.returncode}); no numbers were written")
     print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
     return done.stdout
 
@@ -72,7 +72,7 @@ def outputs_in(log, sweeps):
     names |= {"model": "model.failing_operations", "corpus": "fuzz.corpus"}
     for test in names.values():
         if "\nTest Passed." not in ran.get(test, ""):
-            sys.exit(f"{test} did not pass in {log}: no numbers were written")
+            sys.exit(f"{test} did not pass in {log}; no numbers were written")
     return {name: ran[test] for name, test in names.items()}
 
 
@@ -80,30 +80,30 @@ def tables(build, ran):
     """Returns the lines of the block."""
     sweeps = sorted(path.name for path in (ROOT / "tests" / "failure").glob("*_sweep_test.cpp"))
     outputs = outputs_in(build / "Testing" / "Temporary" / "LastTest.log", sweeps) if ran else outputs_of(build, sweeps)
-    lines = ["| sweep | operations | points tried |", "|---|---:|---:|"]
+    lines = ["| sweep | operations | failures injected |", "|---|---:|---:|"]
     total, all_tried = 0, 0
     for name in sweeps:
         found = POINTS.findall(outputs[name])
         if not found:
-            sys.exit(f"{name} told no points: no numbers were written")
+            sys.exit(f"{name} printed no points; no numbers were written")
         tried = [int(points) for _, points in found if int(points) != 0]  # the others make no call that could fail
         if not tried:
-            sys.exit(f"{name} tried nothing: no numbers were written")
+            sys.exit(f"{name} injected no failures; no numbers were written")
         lines.append(f"| [`{name}`](../tests/failure/{name}) | {len(tried)} | {sum(tried):,} |")
         total += sum(tried)
         all_tried += len(tried)
-    lines += [f"| **all of them** | **{all_tried}** | **{total:,}** |", ""]
-    lines.append("Every point is one run with one planned failure, the whole state checked after it. Each sweep prints its "
-                 "operations and their points.")
+    lines += [f"| **total** | **{all_tried}** | **{total:,}** |", ""]
+    lines.append("Each injected failure is one run, after which the entire state is checked. Each sweep prints the number of "
+                 "failures (points) per operation.")
     lines.append("")
     pairs = re.search(r"MESSAGE: pairs: (\d+) points, (seeds .+), (\d+) calls failed", outputs["pairs_test.cpp"])
     model = MODEL.search(outputs["model"])
     replayed = REPLAYED.search(outputs["corpus"])
     if not (pairs and model and replayed):
-        sys.exit("pairs, model or corpus told no numbers: none were written")
+        sys.exit("pairs, model or corpus printed no numbers; none were written")
     lines.append(f"- Pairs of failures: {int(pairs[1]):,}, {pairs[2]}; {int(pairs[3]):,} calls failed.")
-    lines.append(f"- Random operations over all policies beside a model: {model[1]}.")
-    lines.append(f"- Fuzzer: {replayed[1]} inputs of the corpus replayed.")
+    lines.append(f"- Random operations over all policies, compared with a model: {model[1]}.")
+    lines.append(f"- Fuzzer: {replayed[1]} corpus inputs replayed.")
     return lines
 
 
@@ -119,9 +119,9 @@ def fuzzed():
         return ["- Fuzzer: no long run yet."]
     runs, seconds = (sum(int(number) for number in column) for column in zip(*done))
     found = path.read_text(errors="replace").count("\nfound:")
-    rest = f"; {found} more stopped at what they found (the file says what became of it)" if found else ""
+    rest = f"; {found} more stopped at a finding (see the file)" if found else ""
     return [f"- Fuzzer (`bench/results/{path.name}`): {len(done)} processes, {runs:,} runs in {seconds / 60:.0f} minutes of "
-            f"theirs, no finding{rest}."]
+            f"process time, no findings{rest}."]
 
 
 def memchecked():
@@ -129,7 +129,7 @@ def memchecked():
     if path is None:
         return ["- compute-sanitizer's memcheck of the GPU tests: no results yet."]
     return [f"- compute-sanitizer's memcheck of the GPU tests (`bench/results/{path.name}`): "
-            f"{path.read_text().splitlines()[-1]}."]
+            f"{path.read_text().splitlines()[-1].replace(': NOT good', '; not all passed')}."]
 
 
 def results():
@@ -143,7 +143,7 @@ def soaked():
         return ["- Soak on a GPU: no results yet."]
     result = json.loads(path.read_text())
     lines = [f"- Soak on {result['context'].get('gpu', 'a GPU')} (`bench/results/{path.name}`"
-             f"{'' if result['context']['good'] else ', **BAD**'}):"]
+             f"{'' if result['context']['good'] else ', **FAILED**'}):"]
     runs = {}
     for row in result["benchmarks"]:
         runs.setdefault(row["name"].split("/")[0], []).append(row)
@@ -154,13 +154,13 @@ def soaked():
         def grown(first, last):
             return max(0, *(row[last] - row[first] for row in rows), 0) / 2**20
 
-        device = (f"; the driver's figure for the device, paused, grew by {grown('device_paused_first', 'device_paused_last'):.0f} MiB, and "
-                  f"{rows[0]['device_left_bytes'] / 2**20:.0f} MiB were left after `close()`" if len(rows) == 1 and "device_left_bytes" in rows[0] else "")
+        device = (f"; device memory in use while paused, as reported by the driver, grew by {grown('device_paused_first', 'device_paused_last'):.0f} MiB, and "
+                  f"{rows[0]['device_left_bytes'] / 2**20:.0f} MiB were still in use after `close()`" if len(rows) == 1 and "device_left_bytes" in rows[0] else "")
         who = f"{len(rows)} processes" if len(rows) > 1 else "1 process"
-        lines.append(f"  - {name}, {who} for {max(row['seconds'] for row in rows):.0f} s: {total('cycles')} cycles, "
-                     f"{total('contended_resumes')} resumes without room at first ({total('out_of_memory')} times "
+        lines.append(f"  - {'Alone' if name == 'alone' else 'Competing for memory' if name == 'contending' else name}, {who} for {max(row['seconds'] for row in rows):.0f} s: {total('cycles')} cycles, "
+                     f"{total('contended_resumes')} resumes that ran out of memory at first ({total('out_of_memory')} times "
                      f"`OutOfMemory`), {total('blocks_compared')} blocks compared, {total('wrong_blocks')} wrong, "
-                     f"{total('left_bytes')} bytes left in the saver's books; resident host memory grew by at most "
+                     f"{total('left_bytes')} bytes still mapped after all blocks were freed; resident host memory grew by at most "
                      f"{grown('resident_first', 'resident_last'):.0f} MiB{device}.")
     return lines
 
@@ -176,10 +176,10 @@ def main():
     page, _ = replace(PAGE.read_text(), RESULTS, results())
     if arguments.check:
         _, numbers = replace(page, NUMBERS, [])
-        if "points tried" not in numbers:
-            sys.exit("docs/reliability.md has no numbers: cmake/reliability.py --build <folder>")
+        if "failures injected" not in numbers:
+            sys.exit("docs/reliability.md has no numbers; run cmake/reliability.py --build <folder>")
         if page != PAGE.read_text():
-            sys.exit("docs/reliability.md is not what bench/results say: cmake/reliability.py --results")
+            sys.exit("docs/reliability.md does not match bench/results; run cmake/reliability.py --results")
         return
     if build := arguments.build or arguments.ran:
         commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True,

@@ -44,10 +44,10 @@ def units_of(page):
         at = f'#line {line} "{name}"\n'
         if mark == "fragment":
             if not says:
-                errors.append(f"{name}:{line}: a fragment says why it is one")
+                errors.append(f"{name}:{line}: a fragment must state its reason")
         elif mark == "program:begin":
             if (ROOT / says).read_text(encoding="utf-8") != code:
-                errors.append(f"{name}:{line}: is not {says}")
+                errors.append(f"{name}:{line}: differs from {says}")
         elif "#include <memsaver/memsaver.hpp>" in code:
             alone.append(at + code)
         elif alone and re.search(r"^int main\(", code, re.MULTILINE):
@@ -71,7 +71,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", type=lambda name: Path(name).resolve())
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--library", help="what programs are linked with")
+    parser.add_argument("--library", help="library to link programs with")
     parser.add_argument("compiler", nargs="+")
     arguments = parser.parse_args()
     page, compiler = arguments.page, arguments.compiler
@@ -85,7 +85,7 @@ def main():
     for number, (alone, text) in enumerate(units):
         needed = [header for header in NEEDED if not alone or f"<{header}>" in text]
         if missing := [header for header in needed if not has_header(compiler, header)]:
-            left_out = f"skipped: no <{missing[0]}>"
+            left_out = f"skipped: <{missing[0]}> not found"
             continue
         source = arguments.work / f"{page.stem}_{number}.cpp"
         source.write_text(text, encoding="utf-8")
@@ -97,7 +97,7 @@ def main():
         if runs and good:
             good = subprocess.run([str(program)]).returncode == 0
     if not units and not errors:
-        print(f"{page}: shows no C++ that could be compiled")
+        print(f"{page}: has no C++ code to compile")
         return 1
     if good and left_out:
         print(left_out)

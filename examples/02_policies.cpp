@@ -13,7 +13,7 @@ template <Driver D>
 unsigned first_byte(const D& driver, void* block) {
     unsigned char byte = 0;
     check(driver.copy_to_host(&byte, reinterpret_cast<Address>(block), 1, StreamRef{}), "copy a byte");
-    check(driver.drain(), "wait for it");
+    check(driver.drain(), "wait for the device");
     return byte;
 }
 

@@ -44,7 +44,7 @@ void run(const D& driver) {
     std::cout << saver.pause("activations", {.order = already_idle}) << '\n';
 
     arena.deallocate(d); // a block of a paused tag can be freed
-    std::cout << format_bytes(saver.bytes_to_resume("activations")) << " to resume, now that no block is left\n";
+    std::cout << format_bytes(saver.bytes_to_resume("activations")) << " to resume: all blocks are deallocated\n";
     saver.close();
     check(driver.close_stream(stream), "close a stream");
 }

@@ -24,13 +24,13 @@ int main() {
             }
         });
         Hook woken = saver.after_resume([](ResumeEvent& event) {
-            std::cout << "awake again: " << format_bytes(event.report.mapped_bytes) << " mapped\n";
+            std::cout << "resumed: " << format_bytes(event.report.mapped_bytes) << " mapped\n";
         });
 
         std::cout << saver.usage() << '\n';
         saver.pause();
         std::cout << '\n' << saver.usage() << '\n';
-        std::cout << "a resume would take " << format_bytes(saver.bytes_to_resume()) << '\n';
+        std::cout << "a resume needs " << format_bytes(saver.bytes_to_resume()) << '\n';
         saver.resume();
         for (const ArenaUsage& row : saver.usage()) { // the rows of the table, as numbers
             std::cout << row.tag << ": " << row.blocks << " blocks, " << row.used_bytes << " bytes\n";

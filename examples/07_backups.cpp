@@ -15,13 +15,13 @@ constexpr std::size_t bytes = 16_MiB;
 template <Driver D>
 void write(const D& driver, void* block, unsigned char value) {
     check(driver.fill(reinterpret_cast<Address>(block), value, bytes, StreamRef{}), "fill");
-    check(driver.drain(), "wait for it");
+    check(driver.drain(), "wait for the device");
 }
 template <Driver D>
 bool reads(const D& driver, void* block, unsigned char value) {
     std::vector<unsigned char> seen(bytes);
     check(driver.copy_to_host(seen.data(), reinterpret_cast<Address>(block), bytes, StreamRef{}), "copy");
-    check(driver.drain(), "wait for it");
+    check(driver.drain(), "wait for the device");
     return std::all_of(seen.begin(), seen.end(), [&](unsigned char byte) { return byte == value; });
 }
 
@@ -58,7 +58,7 @@ int run(const D& driver) {
     try {
         (void)saver.backup_view(weights, bytes);
     } catch (const Misuse& misuse) {
-        std::cout << "no view: " << misuse.what() << '\n';
+        std::cout << "refused: " << misuse.what() << '\n';
     }
     saver.resume("weights");
 

@@ -44,10 +44,10 @@ static int run(memsaver_saver* saver) {
 
     const char* first[] = {"weights"}; // a staged resume: first the weights, later the cache
     if (failed(memsaver_resume(saver, first, 1, NULL, &report))) return 1;
-    printf("weights are back: restored %zu MiB\n", report.restored_bytes / MIB);
+    printf("resumed weights: restored %zu MiB\n", report.restored_bytes / MIB);
     size_t needed = 0;
     if (failed(memsaver_bytes_to_resume(saver, NULL, 0, &needed))) return 1;
-    printf("%zu MiB more to resume\n", needed / MIB);
+    printf("%zu MiB left to resume\n", needed / MIB);
 
     const char* wrong[] = {"kv_cahce"};
     if (memsaver_resume(saver, wrong, 1, NULL, NULL) == MEMSAVER_MISUSE) printf("%s\n", memsaver_last_error());

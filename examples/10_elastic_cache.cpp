@@ -69,7 +69,7 @@ int main() {
     for (int i = 20; i < 80; ++i) cache.give(pages[static_cast<std::size_t>(i)]);
 
     const Buffer<char> draft{saver.arena("draft"), 60_MiB}; // does not fit, so on_reclaim is called
-    std::cout << "beside a draft model: " << format_bytes(cache.bytes()) << '\n' << saver.usage();
+    std::cout << "after allocating a draft model: " << format_bytes(cache.bytes()) << '\n' << saver.usage();
     const bool shrunk = cache.bytes() < 40_MiB;
     for (int i = 0; i < 20; ++i) {
         if (cache.data(pages[static_cast<std::size_t>(i)])[0] != static_cast<char>(i)) return 1; // used pages stay

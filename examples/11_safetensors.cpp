@@ -70,5 +70,5 @@ int main() {
         std::memcmp(weights.data(), expected.data(), data_bytes) == 0; // a HostDriver's memory is host memory
     std::filesystem::remove(path);
     if (!same || tensors.at("layer.1")[777'776] != last) return EXIT_FAILURE;
-    std::cout << tensors.size() << " tensors, " << format_bytes(data_bytes) << ": as in the file\n";
+    std::cout << tensors.size() << " tensors, " << format_bytes(data_bytes) << ", identical to the file\n";
 }

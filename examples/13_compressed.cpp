@@ -28,19 +28,19 @@ int run(const D& driver) {
     std::vector<unsigned short> content(bytes / 2);
     for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<unsigned short>(0x3C00 + i % 600);
     check(driver.copy_to_device(address, content.data(), bytes, StreamRef{}), "copy");
-    check(driver.drain(), "wait for it");
+    check(driver.drain(), "wait for the device");
 
     saver.prepare("packed"); // allocates host memory for 0.7 of the bytes, and scratch memory on the device
     std::cout << saver.pause("packed") << '\n';
     const std::size_t kept = saver.usage().begin()->backed_up_bytes;
-    std::cout << format_bytes(kept) << " are kept of " << format_bytes(bytes) << "; a resume takes "
-              << format_bytes(saver.bytes_to_resume("packed")) << " of the device\n";
+    std::cout << format_bytes(kept) << " kept for " << format_bytes(bytes) << "; a resume needs "
+              << format_bytes(saver.bytes_to_resume("packed")) << " of device memory\n";
     std::cout << saver.resume("packed") << '\n';
 
     std::vector<unsigned short> back(bytes / 2);
     check(driver.copy_to_host(back.data(), address, bytes, StreamRef{}), "copy");
-    check(driver.drain(), "wait for it");
-    std::cout << (back == content ? "every bit is back\n" : "the bytes have changed\n");
+    check(driver.drain(), "wait for the device");
+    std::cout << (back == content ? "all bytes restored\n" : "the restored bytes differ\n");
     return back == content && kept < bytes ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

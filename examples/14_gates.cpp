@@ -51,7 +51,7 @@ int main() {
         for (std::size_t i = 0; i < layers; ++i) {
             if (seen[i] != static_cast<int>(i + 1)) std::abort();
         }
-        std::cout << coming.report() << ", the graph ran within " << took.count() << " ms\n";
+        std::cout << coming.report() << ", the graph completed after " << took.count() << " ms\n";
     }
     return driver.close_stream(stream).ok() ? 0 : 1;
 }

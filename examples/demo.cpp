@@ -141,7 +141,7 @@ public:
                 take(std::min(at + look, each_) - sample);
             }
             check(driver_.drain(), "wait for the device");
-            if (seen != wanted) throw std::runtime_error{"block " + std::to_string(i) + ": the bytes are wrong"};
+            if (seen != wanted) throw std::runtime_error{"block " + std::to_string(i) + ": wrong bytes"};
             screen_.progress(what, i * each_, bytes(), start);
         }
         screen_.progress(what, bytes(), bytes(), start);
@@ -172,7 +172,7 @@ public:
 
     std::size_t note(const std::string& name) {
         DeviceMemory memory;
-        check(driver_.memory(memory), "ask for the device's memory");
+        check(driver_.memory(memory), "query the device's memory");
         total_ = memory.total_bytes;
         rows_.push_back({name, memory.total_bytes - memory.free_bytes});
         return rows_.back().used;
@@ -202,7 +202,7 @@ std::string text_of(const Report& report) {
     const bool resumed = report.mapped_bytes != 0;
     const std::size_t copied = resumed ? report.restored_bytes : report.saved_bytes;
     return format_bytes(resumed ? report.mapped_bytes : report.released_bytes) +
-           (resumed ? " back, " : " given back, ") + (copied == 0 ? "nothing" : format_bytes(copied)) +
+           (resumed ? " mapped, " : " released, ") + (copied == 0 ? "nothing" : format_bytes(copied)) +
            (resumed ? " restored, in " : " saved, in ") + time;
 }
 
@@ -211,7 +211,7 @@ std::string text_of(const Report& report) {
 template <Driver D>
 std::size_t most_weights(const D& driver, std::size_t device_bytes) {
     std::size_t host = 0;
-    check(driver.host_available(host), "ask how much host memory is left");
+    check(driver.host_available(host), "query the available host memory");
     return std::max<std::size_t>(16_MiB, std::min({device_bytes / 10 * 4, host / 2, 32_GiB}));
 }
 
@@ -220,7 +220,7 @@ void demonstrate(const D& driver) {
     Screen screen;
     Watcher watcher{screen};
     DeviceMemory memory;
-    check(driver.memory(memory), "ask for the device's memory");
+    check(driver.memory(memory), "query the device's memory");
     std::printf("%s\n", screen
                             .strong("memsaver on " + driver.name() + ": " + format_bytes(memory.free_bytes) + " of " +
                                     format_bytes(memory.total_bytes) + " free")
@@ -233,7 +233,7 @@ void demonstrate(const D& driver) {
     Blocks weights{driver, saver.arena("weights", HostBackup{}), screen};
     Blocks cache{driver, saver.arena("cache", Discard{}), screen};
 
-    std::printf("\n%s\n", screen.strong("An engine starts: weights and a cache, in two tags").c_str());
+    std::printf("\n%s\n", screen.strong("The engine starts: weights and a cache, in two tags").c_str());
     const unsigned model = 1;
     const std::size_t most = most_weights(driver, wanted);
     weights.allocate(most, most > 8_GiB ? 256_MiB : 8_MiB);
@@ -241,35 +241,36 @@ void demonstrate(const D& driver) {
     weights.load("loading weights", model);
     cache.load("filling the cache", 100);
     weights.verify("checking weights", model);
-    moments.note("engine at work");
+    moments.note("engine running");
 
-    std::printf("\n%s\n", screen.strong("It steps aside: the pages go, the addresses stay").c_str());
+    std::printf("\n%s\n",
+                screen.strong("The engine pauses: its pages are released, its addresses stay reserved").c_str());
     watcher.begin();
     screen.said("pause, both tags", text_of(saver.pause()));
     const std::size_t paused = moments.note("engine paused");
 
-    std::printf("\n%s\n", screen.strong("Somebody else uses the memory meanwhile").c_str());
+    std::printf("\n%s\n", screen.strong("Another engine uses the released memory").c_str());
     {
         MemorySaver other{driver};
         Blocks guest{driver, other.arena("guest"), screen};
         guest.allocate(wanted / 2, wanted > 8_GiB ? 256_MiB : 8_MiB);
         guest.load("another engine's memory", 200);
-        moments.note("another engine at work");
+        moments.note("another engine running");
     }
 
-    std::printf("\n%s\n", screen.strong("The engine comes back, weights first").c_str());
+    std::printf("\n%s\n", screen.strong("The engine resumes, weights first").c_str());
     watcher.begin();
     screen.said("resume \"weights\"", text_of(saver.resume("weights")));
     weights.verify("checking weights", model); // not written since they were loaded
-    moments.note("weights back");
+    moments.note("weights resumed");
     screen.said("resume \"cache\"", text_of(saver.resume("cache")));
     const unsigned steps = 101;
     cache.load("filling the cache", steps);
     cache.verify("checking the cache", steps);
-    weights.verify("checking weights once more", model);
-    const std::size_t back = moments.note("engine at work again");
+    weights.verify("checking weights again", model);
+    const std::size_t back = moments.note("engine running again");
 
-    std::printf("\n%s\n", screen.strong("And once more: the host memory is there by now").c_str());
+    std::printf("\n%s\n", screen.strong("Second pause and resume: the host memory is already pinned").c_str());
     watcher.begin();
     screen.said("pause, both tags", text_of(saver.pause()));
     watcher.begin();
@@ -279,10 +280,10 @@ void demonstrate(const D& driver) {
     moments.print(screen);
     std::cout << '\n' << saver.usage();
     saver.close();
-    if (paused >= back) throw std::runtime_error{"the device's memory did not fall"};
+    if (paused >= back) throw std::runtime_error{"the pause did not reduce the device memory in use"};
 
-    std::printf("\n  %zu weights and %zu cache blocks are where they were: every pointer stayed good.\n"
-                "  %s of weights came back as they were, twice; the cache was dropped, as its policy says.\n",
+    std::printf("\n  %zu weight and %zu cache blocks kept their addresses: every pointer stayed valid.\n"
+                "  %s of weights were restored unchanged, twice; the cache was discarded, as its policy specifies.\n",
                 weights.count(), cache.count(), format_bytes(weights.bytes()).c_str());
 }
 

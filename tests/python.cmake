@@ -50,7 +50,7 @@ else()
     set_property(TEST python.host_gpu APPEND PROPERTY ENVIRONMENT
       "MEMSAVER_LIBRARY=$<TARGET_FILE:memsaver_c>" "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:host_libcuda>")
   else()
-    memsaver_skip(python.host_gpu host "built without what takes the place of a GPU's driver")
+    memsaver_skip(python.host_gpu host "built without the host replacement of libcuda")
   endif()
 endif()
 

@@ -53,11 +53,11 @@ def checkpoint(programs, count, bytes_each):
         try:
             ready = holder.stdout.readline().split()
             if len(ready) != 2:
-                raise SystemExit("the process to be checkpointed did not become ready")
+                raise SystemExit("the process to checkpoint did not become ready")
             result = json.loads(output_of([programs / "peers_checkpoint", ready[1]]))
             told, _ = holder.communicate("go on\n", timeout=60)
             if told.strip() != "checked":
-                raise SystemExit("the restored process has other bytes")
+                raise SystemExit("the restored process has wrong bytes")
             return result
         finally:
             holder.kill()
@@ -93,11 +93,11 @@ def large_rows(programs, libraries):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", type=Path, required=True, help="the folder with torch_memory_saver's libraries")
-    parser.add_argument("--peer-version", default="", help="its version, to be kept with the results")
+    parser.add_argument("--peer-version", default="", help="its version, recorded with the results")
     parser.add_argument("--build", type=Path, default=house.ROOT / "build" / "gpu")
     parser.add_argument("--out", type=Path, default=house.ROOT / "bench" / "results")
-    parser.add_argument("--warm", type=int, default=32, help="GiB of host memory to touch first; 0: none")
-    parser.add_argument("--large", action="store_true", help="only one large block, in several processes")
+    parser.add_argument("--warm", type=int, default=32, help="GiB of host memory to touch first; 0 touches none")
+    parser.add_argument("--large", action="store_true", help="measure only one large block, in several processes")
     arguments = parser.parse_args()
     programs = arguments.build / "bench" / "peers"
     libraries = {

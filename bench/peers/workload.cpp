@@ -40,7 +40,7 @@ void require(cudaError_t code, const char* what) {
 template <class Function>
 Function* tms(const char* name) {
     void* const found = ::dlsym(RTLD_DEFAULT, name);
-    require(found != nullptr, std::string{"no "} + name + ": no library has been preloaded");
+    require(found != nullptr, std::string{"no "} + name + ": no library is preloaded");
     return reinterpret_cast<Function*>(found);
 }
 
@@ -89,7 +89,7 @@ public:
                 const auto* const from = static_cast<const unsigned char*>(pointers_[i]) + offset;
                 require(cudaMemcpy(host.data(), from, part, cudaMemcpyDeviceToHost), "cudaMemcpy");
                 require(std::all_of(host.begin(), host.end(), [&](unsigned char b) { return b == value(i); }),
-                        "tensor " + std::to_string(i) + " has other bytes");
+                        "tensor " + std::to_string(i) + " has wrong bytes");
             }
         }
     }
@@ -188,9 +188,9 @@ public:
     Neighbour() {
         int orders[2];
         int answers[2];
-        require(::pipe(orders) == 0 && ::pipe(answers) == 0, "no pipe");
+        require(::pipe(orders) == 0 && ::pipe(answers) == 0, "cannot create pipes");
         const pid_t child = ::fork();
-        require(child >= 0, "no process");
+        require(child >= 0, "cannot start a process");
         if (child == 0) {
             (void)::dup2(orders[0], 0);
             (void)::dup2(answers[1], 1);
@@ -215,7 +215,7 @@ public:
     std::size_t order(std::size_t left) {
         std::size_t bytes = 0;
         require(std::fprintf(to_, "%zu\n", left) > 0 && std::fflush(to_) == 0 && std::fscanf(from_, "%zu", &bytes) == 1,
-                "the other process is gone");
+                "the other process has ended");
         return bytes;
     }
 
@@ -289,7 +289,7 @@ int hold(std::size_t count, std::size_t bytes) {
     std::printf("ready %d\n", static_cast<int>(::getpid()));
     std::fflush(stdout);
     char line[16];
-    require(std::fgets(line, sizeof line, stdin) != nullptr, "nobody said to go on");
+    require(std::fgets(line, sizeof line, stdin) != nullptr, "standard input ended before a line was read");
     tensors.check();
     std::printf("checked\n");
     return 0;

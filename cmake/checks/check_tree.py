@@ -121,17 +121,17 @@ def check_layers(tree):
         for line, own, target, quote in tree.includes_of(name):
             if not own:
                 if quote == '"':
-                    yield f'{name}:{line}: "{target}" is to be written "memsaver/<layer>/..."'
+                    yield f'{name}:{line}: "{target}" must be included as "memsaver/<layer>/..."'
                 continue
             if target not in tree.files:
                 yield f"{name}:{line}: memsaver/{target} does not exist"
                 continue
             if "/" not in target and target != FORWARD:
-                yield f"{name}:{line}: a layer includes the umbrella {target}"
+                yield f"{name}:{line}: a layer must not include the umbrella {target}"
                 continue
             to = target.split("/")[0]
             if to in LAYERS and to not in known:
-                yield f"{name}:{line}: {layer}/ may not include {to}/, of which it knows nothing"
+                yield f"{name}:{line}: {layer}/ may not include {to}/"
 
 
 def check_doors(tree):
@@ -150,7 +150,7 @@ def check_doors(tree):
                 seen.add(name)
                 todo += [target for _, own, target, _ in tree.includes_of(name) if own and target in members]
         for name in sorted((members & set(tree.headers)) - seen - OPT_IN):
-            yield f"{name}: cannot be reached from {door}"
+            yield f"{name}: is not included by {door}, directly or indirectly"
 
 
 def check_interop(tree):
@@ -161,16 +161,16 @@ def check_interop(tree):
             if target[:-3] == name[:-3]:
                 continue  # a header and its definitions
             if name.startswith("interop/"):
-                yield f"{name}:{line}: an adapter does not know another one, {target}"
+                yield f"{name}:{line}: an adapter may not include another one, {target}"
             elif "/" in name or any(not own and re.search(r"[./]", to) for _, own, to, _ in tree.includes_of(target)):
-                yield f"{name}:{line}: {target} is included only by programs that want it"
+                yield f"{name}:{line}: {target} is opt-in; the library may not include it"
 
 
 def check_cuda_header(tree):
     for name in tree.files:
         for line, _, target, _ in tree.includes_of(name):
             if CUDA_HEADER.fullmatch(target):
-                yield f"{name}:{line}: <{target}>: driver/cuda_abi.hpp says what the library needs of it"
+                yield f"{name}:{line}: <{target}> may not be included; driver/cuda_abi.hpp has the declarations that the library needs"
 
 
 def header_of(definitions):
@@ -186,18 +186,18 @@ def check_definition_files(tree):
     for name in tree.definitions:
         header = header_of(name)
         if header not in tree.headers:
-            yield f"{name}: there is no {header} that declares what it defines"
+            yield f"{name}: its header {header} does not exist"
             continue
         end = f'#include "memsaver/{name}"'
         ending = rf"\n{re.escape(end)}[^\n]*\n" if always_inline(name) else f"\n#ifndef MEMSAVER_COMPILED\n{re.escape(end)}\n#endif\n"
         if not re.search(ending + r"\Z", tree.headers[header]):
-            yield f"{header}: ends with {end}" + ("" if always_inline(name) else ", under #ifndef MEMSAVER_COMPILED")
+            yield f"{header}: must end with {end}" + ("" if always_inline(name) else ", under #ifndef MEMSAVER_COMPILED")
         if header not in [target for _, own, target, _ in tree.includes_of(name) if own]:
             yield f"{name}: does not include {header}"
     for name in tree.files:
         for line, own, target, _ in tree.includes_of(name):
             if own and target.endswith(".ipp") and name != header_of(target):
-                yield f"{name}:{line}: {target} is included by {header_of(target)} alone"
+                yield f"{name}:{line}: only {header_of(target)} may include {target}"
 
 
 def check_umbrella_is_quick(tree):
@@ -211,7 +211,7 @@ def check_umbrella_is_quick(tree):
             if own:
                 todo.append(target)  # .ipp files are not headers: the compiled form does not read them
             elif target in SLOW_HEADERS:
-                yield f"{name}:{line}: <{target}> is read by every unit that includes {UMBRELLA}: it belongs into an .ipp file"
+                yield f"{name}:{line}: <{target}> is slow and included by {UMBRELLA}; include it in an .ipp file"
 
 
 def statement_before(text, end):
@@ -225,11 +225,11 @@ def check_definitions(tree):
         wanted = "inline" if always_inline(name) else "MEMSAVER_INLINE"
         for line, said in declarations_of(text):
             if re.fullmatch(r"namespace", said):
-                yield f"{name}:{line}: a namespace without a name is another one in each file that includes this"
+                yield f"{name}:{line}: an unnamed namespace in an .ipp file defines its contents again in each including file"
             elif NO_DEFINITION.match(said) or re.match(rf"{wanted}\b", said) or re.match(r"template\s*<\s*[^>\s]", said):
                 continue
             elif not re.match(rf"template\s*<\s*>\s*{wanted}\b", said):
-                yield f"{name}:{line}: begins with {wanted}: {' '.join(said.split())[:60]}"
+                yield f"{name}:{line}: must begin with {wanted}: {' '.join(said.split())[:60]}"
     for name, text in tree.headers.items():
         if name == "core/form.hpp":
             continue
@@ -237,14 +237,14 @@ def check_definitions(tree):
             overrides = re.search(r"\boverride\s*$", said) is not None
             marked = re.search(r"\bMEMSAVER_INLINE\b", said) is not None
             if marked and not overrides:
-                yield f"{name}: MEMSAVER_INLINE is for .ipp files; what a header defines is inline in both forms"
+                yield f"{name}: MEMSAVER_INLINE belongs in .ipp files; definitions in headers are inline in both forms"
     for name, text in tree.files.items():
         for match in re.finditer(r"^(.*)\boverride;|^(?=(.*\bvirtual\b[^;{}=]*);)", code_of(text), re.M):
             definitions = name.replace(".hpp", ".ipp")
             wanted = "inline" if always_inline(definitions) else "MEMSAVER_INLINE"
             said = 1 if match[1] is not None else 2
             if definitions in tree.definitions and wanted not in statement_before(code_of(text), match.end(said)).split():
-                yield f"{name}: {' '.join(match[said].split())[:60]}: begins with {wanted}, or each unit has the vtable"
+                yield f"{name}: {' '.join(match[said].split())[:60]}: must begin with {wanted}, or each unit emits the vtable"
 
 
 def header_list(tree):
@@ -260,11 +260,11 @@ def check_header_list(tree):
         return
     named = set(re.findall(r"include/memsaver/(\S+\.[hi]pp)", listed))
     for name in sorted(set(tree.files) - named):
-        yield f"cmake/headers.cmake: {name} is missing (check_tree.py --write-headers)"
+        yield f"cmake/headers.cmake: {name} is missing; run check_tree.py --write-headers"
     for name in sorted(named - set(tree.files)):
-        yield f"cmake/headers.cmake: {name} does not exist (check_tree.py --write-headers)"
+        yield f"cmake/headers.cmake: {name} does not exist; run check_tree.py --write-headers"
     if named == set(tree.files):
-        yield "cmake/headers.cmake: is not as check_tree.py --write-headers writes it"
+        yield "cmake/headers.cmake: out of date; run check_tree.py --write-headers"
 
 
 def compiled_files(tree):
@@ -287,13 +287,13 @@ def check_compiled(tree):
     found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.cpp")}
     for name in sorted({*wanted, *found}):
         if found.get(name) != wanted.get(name):
-            yield f"cmake/compiled/{name}: is not as check_tree.py --write-compiled writes it"
+            yield f"cmake/compiled/{name}: out of date; run check_tree.py --write-compiled"
 
 
 def check_form(tree):
     for name, text in tree.files.items():
         if not text.startswith("// "):
-            yield f"{name}:1: the first line says what the file is"
+            yield f"{name}:1: the first line must be a comment that describes the file"
         if not re.search(r"^#pragma once$", text, re.MULTILINE):
             yield f"{name}: has no #pragma once"
 
@@ -308,7 +308,7 @@ def check_version_namespace(tree):
     for name, text in tree.files.items():
         for match in re.finditer(r"namespace memsaver::inline (\w+)|namespace memsaver(?!::inline)\b[^;]*?\{", code_of(text)):
             if match.group(1) != wanted:
-                yield f"{name}:{line_of(text, match.start())}: the namespace is memsaver::inline {wanted}"
+                yield f"{name}:{line_of(text, match.start())}: the namespace must be memsaver::inline {wanted}"
 
 
 def check_process_end(tree):
@@ -316,7 +316,7 @@ def check_process_end(tree):
         code = code_of(text)
         for match in ENDS_PROCESS.finditer(code):
             if not code[: match.start()].endswith("->"):
-                yield f"{name}:{line_of(code, match.start())}: the library never ends the process: {match.group(0).strip()}"
+                yield f"{name}:{line_of(code, match.start())}: the library must not end the process: {match.group(0).strip()}"
 
 
 def check_test_files(tree):
@@ -324,7 +324,7 @@ def check_test_files(tree):
     tests = tree.root / "tests"
     for path in sorted([*tests.rglob("*.cpp"), *tests.rglob("*.hpp"), *tests.rglob("*.cu")]):
         if not path.name.endswith(("_test.cpp", "_test.cu")) and TEST_CASE.search(code_of(path.read_text(encoding="utf-8"))):
-            yield f"{path.relative_to(tree.root)}: test cases belong into a file named *_test.cpp"
+            yield f"{path.relative_to(tree.root)}: test cases must be in a file named *_test.cpp"
 
 
 def check_test_namespaces(tree):
@@ -336,7 +336,7 @@ def check_test_namespaces(tree):
         first = TEST_CASE.search(code)
         name = "_".join(path.relative_to(tests).with_suffix("").parts)
         if first and not re.search(rf"^namespace {name} {{", code[: first.start()], re.MULTILINE):
-            yield f"{path.relative_to(tree.root)}: its test cases belong into the namespace {name}"
+            yield f"{path.relative_to(tree.root)}: its test cases must be in the namespace {name}"
 
 
 def check_c_interface(tree):
@@ -346,14 +346,14 @@ def check_c_interface(tree):
             continue
         for line, _, target, _ in tree.includes_of(name):
             if target not in C_HEADERS:
-                yield f"{name}:{line}: <{target}>: a header for C includes {', '.join(sorted(C_HEADERS))} alone"
+                yield f"{name}:{line}: <{target}>: a header for C may include only {', '.join(sorted(C_HEADERS))}"
         declared |= set(re.findall(r"^\s*MEMSAVER_API\s[^;(]*?\b(\w+)\s*\(", code_of(text), re.MULTILINE))
     path = tree.root / C_SYMBOLS
     shown = set(re.findall(r"^\s*(\w+);", code_of(path.read_text(encoding="utf-8")), re.MULTILINE)) if path.exists() else set()
     for name in sorted(declared - shown):
-        yield f"{C_SYMBOLS}: does not show {name}, which a header declares"
+        yield f"{C_SYMBOLS}: does not export {name}, which a header declares"
     for name in sorted(shown - declared):
-        yield f"{C_SYMBOLS}: shows {name}, which no header declares"
+        yield f"{C_SYMBOLS}: exports {name}, which no header declares"
 
 
 def anchors_of(text):
@@ -374,9 +374,9 @@ def check_links(tree):
             name, _, anchor = target.partition("#")
             to = (page.parent / name).resolve() if name else page
             if not to.exists():
-                yield f"{page.relative_to(tree.root)}: there is no {target}"
+                yield f"{page.relative_to(tree.root)}: link to {target}, which does not exist"
             elif anchor and to.suffix == ".md" and anchor not in anchors_of(to.read_text(encoding="utf-8")):
-                yield f"{page.relative_to(tree.root)}: {name or 'it'} has no heading #{anchor}"
+                yield f"{page.relative_to(tree.root)}: {name or 'the page'} has no heading #{anchor}"
 
 
 RULES = [

@@ -57,7 +57,7 @@ public:
             if (cudaSetDevice(driver_.device()) != cudaSuccess) throw std::runtime_error{"cudaSetDevice failed"};
             if (world.rank() == 0) demand(ncclGetUniqueId(&id), "ncclGetUniqueId");
             world.broadcast(&id, sizeof id);
-            memsaver::check(driver_.drain(), "make the device's context"); // before NCCL looks for one
+            memsaver::check(driver_.drain(), "create the device's context"); // before NCCL looks for one
             demand(ncclCommInitRank(&comm_, world.size(), id, world.rank()), "ncclCommInitRank");
             suspended_.emplace(registrations_, comm_, memsaver::NcclOptions{.who = "all ranks", .tags = "link"});
             registered_ = suspended_->buffer(buffer_.data(), buffer_bytes);
@@ -124,7 +124,7 @@ private:
 #endif
     }
     void send(void* bytes, std::size_t count, [[maybe_unused]] StreamRef stream) {
-        if (!registered_.registered()) throw std::runtime_error{"the link sleeps"};
+        if (!registered_.registered()) throw std::runtime_error{"the link is paused"};
 #ifdef CLUSTER_NCCL
         if (comm_ != nullptr) {
             const auto native = static_cast<cudaStream_t>(stream.native());

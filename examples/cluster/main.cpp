@@ -63,7 +63,7 @@ public:
           other_{world.trains() ? saver_.arena("optimizer", HostBackup{}) : saver_.arena("cache", Discard{}), bytes},
           model_(bytes / 8) {
         check(driver_.open_stream(stream_), "open a stream");
-        check(driver_.map_host(page, token_), "take host memory"); // a graph can copy to it
+        check(driver_.map_host(page, token_), "map host memory"); // a graph can copy to it
         check(driver_.pin_host(token_, page), "pin host memory");
         upload(driver_, weights_.data(), model_.data(), bytes);
         if (world.trains()) {
@@ -90,31 +90,31 @@ public:
         const bool planted = fail_.now(world_, n);
         if (rollout) replay();
         require_same_plan(disagree_.now(world_, n));
-        pause_together("rollout sleeps", rollout ? own_ : none);
-        pause_together("the link sleeps", "link");
-        resume_together("trainer wakes", rollout ? none : own_);
+        pause_together("pause of the rollout", rollout ? own_ : none);
+        pause_together("pause of the link", "link");
+        resume_together("resume of the trainer", rollout ? none : own_);
         if (!rollout) train(n); // all trainers compute the same, like data-parallel ranks after an all-reduce
-        resume_together("the link wakes", "link");
+        resume_together("resume of the link", "link");
         const Tags weights = rollout ? Tags{"weights"} : none;
         const Tags cache = rollout ? Tags{"cache"} : none;
         if (n % 3 == 0) { // into resumed weights, while the cache is still paused
-            resume_together("weights wake", weights, {.bytes = Discard{}}, planted);
+            resume_together("resume of the weights", weights, {.bytes = Discard{}}, planted);
             link_.broadcast(weights_.data(), bytes());
-            pause_together("trainer sleeps", rollout ? none : own_);
-            resume_together("the cache wakes", cache);
+            pause_together("pause of the trainer", rollout ? none : own_);
+            resume_together("resume of the cache", cache);
         } else if (n % 3 == 1) { // into the backup, while the whole rollout is paused
             world_.broadcast(model_.data(), bytes());
             if (rollout) saver_.write_backup(weights_.data(), model_.data(), bytes());
-            pause_together("trainer sleeps", rollout ? none : own_);
-            resume_together("rollout wakes", rollout ? own_ : none, {}, planted);
+            pause_together("pause of the trainer", rollout ? none : own_);
+            resume_together("resume of the rollout", rollout ? own_ : none, {}, planted);
         } else { // into weights that are being restored, each part after its old bytes
             Arrival coming;
-            resume_together("weights are on their way", weights, {}, planted, rollout ? &coming : nullptr);
-            resume_together("the cache wakes", cache);
+            resume_together("streamed resume of the weights", weights, {}, planted, rollout ? &coming : nullptr);
+            resume_together("resume of the cache", cache);
             link_.broadcast(weights_.data(), bytes(), coming, stream_);
             check(driver_.drain(), "broadcast");
             if (rollout) coming.wait();
-            pause_together("trainer sleeps", rollout ? none : own_);
+            pause_together("pause of the trainer", rollout ? none : own_);
         }
         compare();
     }
@@ -136,14 +136,14 @@ public:
         const bool rollout = !world_.trains();
         const Tags none{std::vector<std::string>{}};
         Measured found;
-        resume_together("trainer wakes", rollout ? none : own_);
+        resume_together("resume of the trainer", rollout ? none : own_);
         void* host = nullptr;
-        check(driver_.map_host(bytes(), host), "take host memory");
+        check(driver_.map_host(bytes(), host), "map host memory");
         check(driver_.pin_host(host, bytes()), "pin host memory");
         download(driver_, host, weights_.data(), bytes());
         found.copy = median_of([] {}, [&] { upload(driver_, weights_.data(), host, bytes()); });
-        check(driver_.unpin_host(host), "give host memory back");
-        check(driver_.unmap_host(host, bytes()), "give host memory back");
+        check(driver_.unpin_host(host), "unpin host memory");
+        check(driver_.unmap_host(host, bytes()), "unmap host memory");
         found.broadcast = median_of([] {}, [&] { link_.broadcast(weights_.data(), bytes()); });
         const auto update = [&](auto&& resume_and_send) {
             return median_of(
@@ -169,12 +169,12 @@ public:
         found.with_old_bytes = update([&] { in_turn({}); });
         found.without = update([&] { in_turn({.bytes = Discard{}}); });
         DeviceMemory awake, asleep;
-        check(driver_.memory(awake), "ask what is free");
-        found.link_sleeps = timed([&] { pause_together("the link sleeps", "link"); });
-        check(driver_.memory(asleep), "ask what is free");
+        check(driver_.memory(awake), "query free memory");
+        found.link_sleeps = timed([&] { pause_together("pause of the link", "link"); });
+        check(driver_.memory(asleep), "query free memory");
         found.link_bytes = asleep.free_bytes - awake.free_bytes;
-        found.link_wakes = timed([&] { resume_together("the link wakes", "link"); });
-        pause_together("trainer sleeps", rollout ? none : own_);
+        found.link_wakes = timed([&] { resume_together("resume of the link", "link"); });
+        pause_together("pause of the trainer", rollout ? none : own_);
         compare();
         return found;
     }
@@ -201,7 +201,7 @@ private:
                 if (row.tag == "weights" || row.tag == other_tag_)
                     plan += (plan.empty() ? "" : ", ") + row.tag + " of " + format_bytes(row.used_bytes);
             }
-            world_.require_same("nothing is paused", plan);
+            world_.require_same("tags to pause differ; nothing was paused", plan);
         };
         Buffer<char> more;
         if (planted) more = Buffer<char>{saver_.arena(other_tag_), 1_MiB};
@@ -228,7 +228,7 @@ private:
                 const Region outside = saver_.outside();
                 std::optional<Buffer<char>> somebody;
                 DeviceMemory memory;
-                check(driver_.memory(memory), "ask what is free");
+                check(driver_.memory(memory), "query free memory");
                 if (std::exchange(planted, false)) somebody.emplace(outside, memory.free_bytes / 2_MiB * 2_MiB);
                 if (coming != nullptr) {
                     *coming = saver_.resume_async(tags);
@@ -272,7 +272,7 @@ private:
         download(driver_, cache.data(), other_.data(), cache.size());
         download(driver_, model_.data(), weights_.data(), bytes());
         if (std::memcmp(token_, model_.data(), page) != 0 || cache.front() != 7 || cache.back() != 7)
-            throw std::runtime_error{"a replay has read or written the wrong memory"};
+            throw std::runtime_error{"the graph replay read or wrote wrong memory"};
     }
 
     /// Throws unless every rank has the same weights. The rollout's are read from the device, the trainers' from the
@@ -285,8 +285,9 @@ private:
         const std::uint64_t mine = first;
         world_.broadcast(&first, sizeof first);
         if (world_.sum(first == mine ? 0 : 1) == 0) return;
-        throw std::runtime_error{std::string{"the checksum of the weights "} +
-                                 (first == mine ? "of another rank is not rank 0's" : "is not rank 0's")};
+        throw std::runtime_error{
+            std::string{"the checksum of the weights on "} +
+            (first == mine ? "another rank differs from that of rank 0" : "this rank differs from that of rank 0")};
     }
 
     const cluster::World& world_;
@@ -311,7 +312,7 @@ private:
 int main(int argc, char** argv) {
     cluster::World world{&argc, &argv};
     try {
-        if (world.size() < 2) throw std::runtime_error{"wants two ranks or more: mpirun -n 4"};
+        if (world.size() < 2) throw std::runtime_error{"needs two ranks or more; run it with mpirun -n 4"};
         const auto rounds = static_cast<int>(number("CLUSTER_ROUNDS", 50));
         const std::size_t bytes = (number("CLUSTER_BYTES", 8_MiB) + 4095) / 4096 * 4096;
         Rank rank{world, bytes};
@@ -328,7 +329,7 @@ int main(int argc, char** argv) {
         const int retried = world.sum(rank.retried()) / world.size();
         if (world.rank() == 0) {
             std::cout << rounds << " rounds on " << world.size() << " ranks over " << rank.link() << ": "
-                      << 1000 * seconds / rounds << " ms each, " << retried << " tried again, all weights alike\n";
+                      << 1000 * seconds / rounds << " ms each, " << retried << " retried, all weights identical\n";
             if (measured) {
                 std::cout << "{\"ranks\": " << world.size() << ", \"link\": \"" << rank.link()
                           << "\", \"bytes\": " << bytes << ", \"rounds\": " << rounds

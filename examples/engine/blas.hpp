@@ -26,7 +26,7 @@ inline BlasHandle make_blas_handle() {
                                                                     : CUBLAS_STATUS_ALLOC_FAILED,
                "set CUBLAS_WORKSPACE_CONFIG");
     cublasHandle_t handle = nullptr;
-    check_blas(cublasCreate(&handle), "start cuBLAS");
+    check_blas(cublasCreate(&handle), "create a cuBLAS handle");
     return BlasHandle{handle};
 }
 
@@ -42,7 +42,7 @@ void multiply(memsaver::CublasWorkspace& blas, const bf16* in, const bf16* weigh
     check_blas(cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, width_out, rows, width_in, &one, weights, CUDA_R_16BF,
                             width_in, in, CUDA_R_16BF, width_in, &zero, out, kind, width_out, CUBLAS_COMPUTE_32F,
                             CUBLAS_GEMM_DEFAULT),
-               "multiply");
+               "multiply matrices");
 }
 
 } // namespace engine

@@ -13,11 +13,11 @@
 namespace engine {
 
 inline void check_cuda(cudaError_t error, const char* what) {
-    if (error != cudaSuccess) throw std::runtime_error{std::string{what} + ": " + cudaGetErrorString(error)};
+    if (error != cudaSuccess) throw std::runtime_error{std::string{what} + " failed: " + cudaGetErrorString(error)};
 }
 inline void check_blas(cublasStatus_t status, const char* what) {
     if (status != CUBLAS_STATUS_SUCCESS)
-        throw std::runtime_error{std::string{what} + ": " + cublasGetStatusString(status)};
+        throw std::runtime_error{std::string{what} + " failed: " + cublasGetStatusString(status)};
 }
 
 struct StreamEnd {
@@ -26,7 +26,7 @@ struct StreamEnd {
 using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, StreamEnd>;
 inline Stream make_stream() {
     cudaStream_t stream = nullptr;
-    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream");
     return Stream{stream};
 }
 
@@ -36,7 +36,7 @@ struct EventEnd {
 using TimedEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, EventEnd>;
 inline TimedEvent make_event() {
     cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreate(&event), "make an event");
+    check_cuda(cudaEventCreate(&event), "create an event");
     return TimedEvent{event};
 }
 
@@ -48,7 +48,7 @@ using Pinned = std::unique_ptr<T[], PinnedEnd>;
 template <class T>
 Pinned<T> make_pinned(std::size_t count) {
     void* bytes = nullptr;
-    check_cuda(cudaMallocHost(&bytes, count * sizeof(T)), "take pinned memory");
+    check_cuda(cudaMallocHost(&bytes, count * sizeof(T)), "allocate pinned memory");
     return Pinned<T>{static_cast<T*>(bytes)};
 }
 

@@ -45,7 +45,7 @@ public:
         for (const auto& graph : graphs_) {
             if (graph->buffers.rows() >= rows) return *graph;
         }
-        throw std::invalid_argument{"no graph was captured for " + std::to_string(rows) + " rows"};
+        throw std::invalid_argument{"no graph was captured for a batch of " + std::to_string(rows) + " rows"};
     }
     [[nodiscard]] std::size_t size() const noexcept { return graphs_.size(); }
 

@@ -20,7 +20,7 @@ public:
     explicit DeviceMeter(int device) {
         std::array<int, 2> ends{};
         if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-            throw std::runtime_error{"cannot make a socket for the watching process"};
+            throw std::runtime_error{"cannot create a socket for the measuring process"};
         const std::string number = std::to_string(device);
         process_ = ::fork();
         if (process_ == 0) {
@@ -33,7 +33,7 @@ public:
         socket_ = ends[0];
         if (process_ < 0) {
             (void)::close(socket_);
-            throw std::runtime_error{"cannot start the watching process"};
+            throw std::runtime_error{"cannot start the measuring process"};
         }
         source_ = read_line();
     }
@@ -60,9 +60,9 @@ private:
     Answer ask() {
         const std::lock_guard lock{mutex_};
         Answer answer;
-        if (::send(socket_, "?", 1, MSG_NOSIGNAL) != 1) throw std::runtime_error{"the watching process is gone"};
+        if (::send(socket_, "?", 1, MSG_NOSIGNAL) != 1) throw std::runtime_error{"the measuring process has ended"};
         if (std::sscanf(read_line().c_str(), "%llu %llu", &answer.used, &answer.total) != 2)
-            throw std::runtime_error{"the watching process gave no answer"};
+            throw std::runtime_error{"the measuring process sent no valid reply"};
         return answer;
     }
     std::string read_line() {

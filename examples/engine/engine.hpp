@@ -159,12 +159,13 @@ public:
     /// Returns the device memory reserved by the runtime's stream-ordered pool and its pool of graph memory.
     [[nodiscard]] std::size_t pool_bytes() const {
         cudaMemPool_t pool = nullptr;
-        check_cuda(cudaDeviceGetDefaultMemPool(&pool, options_.device), "find the stream-ordered pool");
+        check_cuda(cudaDeviceGetDefaultMemPool(&pool, options_.device), "get the default memory pool");
         std::uint64_t ordered = 0;
         std::uint64_t graphs = 0;
-        check_cuda(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &ordered), "ask the pool");
+        check_cuda(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &ordered),
+                   "query the pool's reserved memory");
         check_cuda(cudaDeviceGetGraphMemAttribute(options_.device, cudaGraphMemAttrReservedMemCurrent, &graphs),
-                   "ask for graph memory");
+                   "query graph memory");
         return static_cast<std::size_t>(ordered + graphs);
     }
 
@@ -179,12 +180,13 @@ public:
 
 private:
     static memsaver::CudaDriver open_device(int device) {
-        check_cuda(cudaSetDevice(device), "choose the device");
-        check_cuda(cudaFree(nullptr), "make a context");
+        check_cuda(cudaSetDevice(device), "select the device");
+        check_cuda(cudaFree(nullptr), "create a context");
         cudaMemPool_t pool = nullptr;
-        check_cuda(cudaDeviceGetDefaultMemPool(&pool, device), "find the stream-ordered pool");
+        check_cuda(cudaDeviceGetDefaultMemPool(&pool, device), "get the default memory pool");
         std::uint64_t keep = std::numeric_limits<std::uint64_t>::max(); // as engines do; trimmed at every pause
-        check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "let the pool keep memory");
+        check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
+                   "set the pool's release threshold");
         return memsaver::CudaDriver{device};
     }
 
@@ -241,7 +243,7 @@ private:
         for (const int batch : options_.batches) {
             if (static_cast<std::size_t>(batch) >= rows) return batch;
         }
-        throw std::invalid_argument{std::to_string(rows) + " rows are more than the largest batch"};
+        throw std::invalid_argument{std::to_string(rows) + " rows exceed the largest batch"};
     }
 
     /// Runs one step with padding rows only, so that every kernel that a graph will contain is loaded.
@@ -259,7 +261,7 @@ private:
         check_cuda(cudaMallocAsync(
                        &logits, static_cast<std::size_t>(count) * static_cast<std::size_t>(size.vocab) * sizeof(float),
                        stream()),
-                   "take memory for logits");
+                   "allocate the logits");
         memory.logits = static_cast<float*>(logits);
         void* const workspace =
             workspaces_->get("prefill", StepScratch::of(nullptr, size, count).bytes, {.stream = stream()});

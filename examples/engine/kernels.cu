@@ -14,7 +14,7 @@ constexpr float epsilon = 1e-5f;
 
 void launched(const char* what) {
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-        throw std::runtime_error{std::string{"launch "} + what + ": " + cudaGetErrorString(error)};
+        throw std::runtime_error{std::string{"launch "} + what + " failed: " + cudaGetErrorString(error)};
 }
 
 __device__ std::uint64_t mix(std::uint64_t x) { // splitmix64's finisher

@@ -23,7 +23,7 @@ public:
         : page_tokens_{page_tokens} {
         const std::size_t page_bytes = size.kv_bytes() * static_cast<std::size_t>(page_tokens);
         const std::size_t pages = bytes / (page_bytes * static_cast<std::size_t>(size.layers));
-        if (pages < 2) throw std::invalid_argument{"the cache has no room for two pages"};
+        if (pages < 2) throw std::invalid_argument{"the cache is too small: it needs at least two pages"};
         pages_ = static_cast<int>(std::min<std::size_t>(pages, std::numeric_limits<int>::max()));
         for (int i = 0; i < size.layers; ++i)
             layers_.emplace_back(arena, static_cast<std::size_t>(pages_) * (page_bytes / sizeof(bf16)));

@@ -27,7 +27,7 @@ constexpr int skipped = 77; // the exit code for skipped tests
 
 engine::Json about_run(const engine::Options& options) {
     cudaDeviceProp device{};
-    engine::check_cuda(cudaGetDeviceProperties(&device, options.device), "ask what the device is");
+    engine::check_cuda(cudaGetDeviceProperties(&device, options.device), "query the device's properties");
     char date[16] = {};
     const std::time_t now = std::time(nullptr);
     std::strftime(date, sizeof date, "%Y-%m-%d", std::gmtime(&now));

@@ -48,10 +48,10 @@ struct ModelSize {
             if (!good) throw std::invalid_argument{"model: " + what};
         };
         want(layers > 0 && hidden > 0 && heads > 0 && kv_heads > 0 && ffn > 0 && vocab > 0 && max_positions > 0,
-             "every size is at least 1");
-        want(head_dim == 64 || head_dim == 128, "head_dim is 64 or 128");
-        want(heads % kv_heads == 0, "heads is a multiple of kv-heads");
-        want(hidden % 8 == 0 && ffn % 8 == 0 && vocab % 8 == 0, "hidden, ffn and vocab are multiples of 8");
+             "every size must be at least 1");
+        want(head_dim == 64 || head_dim == 128, "head_dim must be 64 or 128");
+        want(heads % kv_heads == 0, "heads must be a multiple of kv-heads");
+        want(hidden % 8 == 0 && ffn % 8 == 0 && vocab % 8 == 0, "hidden, ffn and vocab must be multiples of 8");
     }
 };
 

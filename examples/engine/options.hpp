@@ -51,12 +51,11 @@ struct Options {
 };
 
 inline constexpr const char* usage_text =
-    "engine [options]: a transformer that generates, steps aside and comes back (see README.md)\n"
+    "engine [options]: a transformer that generates, pauses and resumes (see README.md)\n"
     "  --layers N --hidden N --heads N --kv-heads N --head-dim 64|128 --ffn N --vocab N --max-positions N\n"
     "  --cache-gib X --page-tokens N --batches 1,2,4,...  --prompt N --new N --seed N --device N\n"
     "  --backup pinned|pageable --compressed --backup-threads N --no-memsaver\n"
-    "  --stream-weights (compute while they come back) --save-ahead (save them while it computes) --models 1|2 (in "
-    "turn)\n"
+    "  --stream-weights (compute during resume) --save-ahead (save while computing) --models 1|2 (alternating)\n"
     "  --rounds N (timed pauses) --cycles N (weight updates) --release-table --json FILE --log FILE\n"
     "  --check: compare a tiny model with a reference on the host\n";
 
@@ -66,7 +65,7 @@ T parse_number(std::string_view name, std::string_view text) {
     T value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size())
-        throw std::invalid_argument{std::string{name} + ": \"" + std::string{text} + "\" is no number that it can be"};
+        throw std::invalid_argument{std::string{name} + ": \"" + std::string{text} + "\" is not a valid number"};
     return value;
 }
 
@@ -80,7 +79,7 @@ inline std::vector<int> parse_batches(std::string_view text) {
     }
     std::sort(batches.begin(), batches.end());
     batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
-    if (batches.front() < 1) throw std::invalid_argument{"--batches: at least 1 each"};
+    if (batches.front() < 1) throw std::invalid_argument{"--batches: each must be at least 1"};
     return batches;
 }
 
@@ -127,7 +126,7 @@ inline Options parse_options(const std::vector<std::string_view>& arguments) {
         {"--backup",
          [&](auto, std::string_view text) {
              if (text != "pinned" && text != "pageable")
-                 throw std::invalid_argument{"--backup: pinned or pageable, not " + std::string{text}};
+                 throw std::invalid_argument{"--backup must be pinned or pageable, not " + std::string{text}};
              o.pageable = text == "pageable";
          }},
     };
@@ -138,7 +137,7 @@ inline Options parse_options(const std::vector<std::string_view>& arguments) {
         } else if (const auto flag = flags.find(name); flag != flags.end()) {
             *flag->second = true;
         } else if (const auto value = values.find(name); value != values.end()) {
-            if (++i == arguments.size()) throw std::invalid_argument{std::string{name} + " wants a value"};
+            if (++i == arguments.size()) throw std::invalid_argument{std::string{name} + " needs a value"};
             value->second(name, arguments[i]);
         } else {
             throw std::invalid_argument{"unknown option " + std::string{name}};
@@ -147,12 +146,14 @@ inline Options parse_options(const std::vector<std::string_view>& arguments) {
     o.model.validate();
     if (!(o.cache_gib > 0) || o.page_tokens < 1 || o.prompt_tokens < 1 || o.new_tokens < 1 || o.rounds < 0 ||
         o.cycles < 0 || o.device < 0)
-        throw std::invalid_argument{"cache, pages, prompt and new tokens are at least 1, counts at least 0"};
-    if (o.models < 1 || o.models > 2) throw std::invalid_argument{"--models: 1 or 2"};
+        throw std::invalid_argument{
+            "--page-tokens, --prompt and --new must be at least 1, --cache-gib positive, the others at least 0"};
+    if (o.models < 1 || o.models > 2) throw std::invalid_argument{"--models must be 1 or 2"};
     if (!o.memsaver && (o.compressed || o.stream_weights || o.save_ahead || o.models != 1))
-        throw std::invalid_argument{"what memsaver is to do cannot be done with --no-memsaver"};
+        throw std::invalid_argument{
+            "--no-memsaver excludes --compressed, --stream-weights, --save-ahead and --models 2"};
     if (o.prompt_tokens + o.new_tokens > o.model.max_positions)
-        throw std::invalid_argument{"prompt and new tokens are more than --max-positions"};
+        throw std::invalid_argument{"--prompt plus --new exceeds --max-positions"};
     return o;
 }
 

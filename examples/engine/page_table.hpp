@@ -21,7 +21,8 @@ public:
     PageTable(int pages, int page_tokens, int slots, int pages_per_slot, std::uint64_t order = 0)
         : page_tokens_{page_tokens}, pages_per_slot_{pages_per_slot} {
         if (pages < 2 || page_tokens < 1 || slots < 2 || pages_per_slot < 1)
-            throw std::invalid_argument{"page table: a page and a slot of nobody's, and at least one more of each"};
+            throw std::invalid_argument{"page table: needs 2 or more pages and slots (one each is reserved), 1 or more "
+                                        "tokens and pages per slot"};
         entries_.resize(static_cast<std::size_t>(slots) * static_cast<std::size_t>(pages_per_slot));
         taken_.assign(static_cast<std::size_t>(slots), 0);
         open_.assign(static_cast<std::size_t>(slots), false);
@@ -49,11 +50,11 @@ public:
         const std::size_t at = checked(slot);
         const int wanted = (tokens + page_tokens_ - 1) / page_tokens_;
         if (wanted > pages_per_slot_)
-            throw std::runtime_error{"page table: " + std::to_string(tokens) + " tokens are more than a slot's " +
+            throw std::runtime_error{"page table: " + std::to_string(tokens) + " tokens exceed a slot's maximum of " +
                                      std::to_string(pages_per_slot_ * page_tokens_)};
         const int missing = std::max(0, wanted - taken_[at]);
         if (static_cast<std::size_t>(missing) > free_.size())
-            throw std::runtime_error{"page table: " + std::to_string(missing) + " pages wanted, " +
+            throw std::runtime_error{"page table: " + std::to_string(missing) + " pages needed, " +
                                      std::to_string(free_.size()) + " free"};
         for (; taken_[at] < wanted; ++taken_[at]) {
             entries_[first(at) + static_cast<std::size_t>(taken_[at])] = free_.back();

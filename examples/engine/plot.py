@@ -27,7 +27,7 @@ text { fill: #e6edf3 } .dim { fill: #8d96a0 } .grid { stroke: #30363d }
 def read(lines):
     """Returns (the log's context, [(seconds, bytes in use, phase)])."""
     about, *samples = [json.loads(line) for line in lines if line.strip()]
-    samples = [(float(s["t"]), int(s["used"]), str(s["phase"])) for s in samples]
+    samples = [(float(s["t"]), int(s["used"]), str(s["phase"]).replace(", not looked at", " (not sampled)")) for s in samples]
     if not samples:
         raise ValueError("the log has no samples")
     return about, samples
@@ -102,7 +102,7 @@ def draw(about, samples, title):
     parts.append(f'<polyline class="line" points="{" ".join(points)}"/>')
     total = f", of {about['total'] / GIB:.1f} GiB" if about.get("total") else ""
     head = [f'<text class="title" x="12" y="22">{escape(title)}</text>',
-            f'<text class="dim" x="12" y="40">GiB in use on the whole device{total}, seen from a second process '
+            f'<text class="dim" x="12" y="40">GiB in use on the whole device{total}, measured by a second process '
             f'({escape(str(about.get("meter", "?")))})</text>']
     size = f'width="{left + width + 16}" height="{top + height + bottom}"'
     box = f'viewBox="0 0 {left + width + 16} {top + height + bottom}"'
@@ -116,7 +116,7 @@ def cut(samples, begin, end):
     if before:
         inside.insert(0, (begin, *before[-1][1:]))
     if not inside:
-        raise ValueError("nothing was logged in that time")
+        raise ValueError("no samples in the selected time")
     return inside
 
 
@@ -144,7 +144,7 @@ def test(folder):
             continue
         raise AssertionError("an empty log was read")
     (Path(folder) / "engine-test.svg").write_text(svg, encoding="utf-8")
-    print("plot.py draws what it should")
+    print("plot.py: passed")
 
 
 def main():
@@ -153,13 +153,13 @@ def main():
     parser.add_argument("svg", nargs="?")
     parser.add_argument("--from", dest="begin", type=float, default=float("-inf"))
     parser.add_argument("--to", dest="end", type=float, default=float("inf"))
-    parser.add_argument("--title", default="An engine that gives its memory back")
+    parser.add_argument("--title", default="Device memory of an engine that pauses and resumes")
     parser.add_argument("--test", metavar="FOLDER")
     arguments = parser.parse_args()
     if arguments.test:
         return test(arguments.test)
     if not arguments.log or not arguments.svg:
-        parser.error("a log and a drawing are wanted")
+        parser.error("a log file and an output file are required")
     about, samples = read(Path(arguments.log).read_text(encoding="utf-8").splitlines())
     samples = cut(samples, arguments.begin, arguments.end)
     Path(arguments.svg).write_text(draw(about, samples, arguments.title), encoding="utf-8")

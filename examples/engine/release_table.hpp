@@ -54,14 +54,14 @@ public:
     }
 
     void print(std::FILE* out) const {
-        std::fprintf(out, "  %-34s %14s %14s   %s\n", "held on the device by", "running", "paused", "measured by");
+        std::fprintf(out, "  %-34s %14s %14s   %s\n", "device memory owner", "running", "paused", "measured by");
         const auto row = [&](const std::string& name, Bytes running, Bytes paused, const std::string& how) {
             std::fprintf(out, "  %-34s %14s %14s   %s\n", name.c_str(), mib(running).c_str(), mib(paused).c_str(),
                          how.c_str());
         };
         for (const Holder& holder : holders_) row(holder.name, holder.running, holder.paused, holder.how);
-        row("what is left", unexplained_running(), unexplained_paused(), "the sum, less all of the above");
-        row("the process, from outside", running_ - idle_, paused_ - idle_, "");
+        row("what is left", unexplained_running(), unexplained_paused(), "the total, minus all of the above");
+        row("total of the process", running_ - idle_, paused_ - idle_, "");
     }
 
     [[nodiscard]] Json json() const {

@@ -15,7 +15,7 @@ public:
     SavedAhead(Session& session, Engine& engine) : session_{session}, engine_{engine} {}
 
     void run() {
-        session_.log.phase("saves ahead, not looked at");
+        session_.log.phase("saves ahead (not sampled)");
         const auto quiet = session_.log.quiet();
         for (const int batch : {session_.options.batches.front(), session_.options.largest_batch()}) measure(batch);
         session_.log.phase("idle");
@@ -40,9 +40,9 @@ private:
             while (!saved.done()) meanwhile.push_back(step());
             saves.push_back(milliseconds_since(start));
         }
-        std::printf("Saving ahead takes %.1f ms; a step of %d takes %.3f ms meanwhile, %.3f otherwise\n", median(saves),
-                    batch, median(meanwhile), median(otherwise));
-        session_.aim("a step while the weights are saved by one otherwise, batch of " + std::to_string(batch),
+        std::printf("Saving ahead takes %.1f ms; a step of batch %d takes %.3f ms meanwhile, %.3f ms otherwise\n",
+                    median(saves), batch, median(meanwhile), median(otherwise));
+        session_.aim("step while the weights are saved / other step, batch of " + std::to_string(batch),
                      median(meanwhile) / median(otherwise), 1.05, true, "");
         session_.results.put(
             "saved_ahead_" + std::to_string(batch),

@@ -20,7 +20,7 @@ public:
     static bool run(const Options& base) {
         bool good = true;
         for (const int head_dim : {64, 128}) good &= SelfCheck{base, head_dim}.run_one();
-        std::printf("self-check: %s\n", good ? "all is well" : "FAILED");
+        std::printf("self-check: %s\n", good ? "passed" : "FAILED");
         return good;
     }
 
@@ -80,7 +80,7 @@ private:
             for (std::size_t at = 0; at < text.size(); ++at) {
                 const Reference::Values wanted = reference.step(sequence, text[at]);
                 const auto found = run.logits.find({static_cast<int>(s), static_cast<std::int32_t>(at)});
-                if (found == run.logits.end()) return said(what, false, "a step is missing");
+                if (found == run.logits.end()) return said(what, false, "the logits of a step are missing");
                 for (std::size_t i = 0; i < wanted.size(); ++i) {
                     const double gap = std::abs(static_cast<double>(found->second[i]) - static_cast<double>(wanted[i]));
                     error = std::isfinite(gap) ? std::max(error, gap) : INFINITY;
@@ -93,34 +93,34 @@ private:
                 agreed += best(found->second) == best(wanted) ? 1 : 0;
                 if (at + 1 >= prompts_[s].size() &&
                     run.tokens[s][at + 1 - prompts_[s].size()] != static_cast<std::int32_t>(best(found->second)))
-                    return said(what, false, "a token is not the largest logit's");
+                    return said(what, false, "a token is not that of the largest logit");
             }
         }
         char text[160];
-        std::snprintf(text, sizeof text, "max error %.4f of logits up to %.2f (%.2f %%), %d of %d largest agree", error,
+        std::snprintf(text, sizeof text, "max error %.4f, largest logit %.2f (%.2f %%), %d of %d tokens agree", error,
                       largest, 100 * error / largest, agreed, compared);
         return said(what, error <= 0.03 * largest && agreed >= compared * 9 / 10, text);
     }
 
     bool run_one() {
-        std::printf("tiny model, heads of %d:\n", options_.model.head_dim);
+        std::printf("tiny model, head_dim %d:\n", options_.model.head_dim);
         const Run first = generate(0, true);
-        bool good = compare_with_reference("against the host", first);
-        good &= said("graphs against single kernels", generate(0, false) == first, "bit by bit");
-        good &= said("pages in another order", generate(99, true) == first, "bit by bit");
+        bool good = compare_with_reference("compared with the host", first);
+        good &= said("graphs and single kernels", generate(0, false) == first, "bit-identical");
+        good &= said("other page order", generate(99, true) == first, "bit-identical");
         const std::uint64_t sum = engine_.weights().checksum(engine_.stream());
         engine_.saver().pause();
         engine_.saver().resume();
-        good &= said("weights after a pause", engine_.weights().checksum(engine_.stream()) == sum, "bit by bit");
-        good &= said("after a pause", generate(7, true) == first, "bit by bit");
+        good &= said("weights after a pause", engine_.weights().checksum(engine_.stream()) == sum, "bit-identical");
+        good &= said("after a pause", generate(7, true) == first, "bit-identical");
         engine_.weights().update(1, engine_.stream());
         engine_.saver().invalidate("weights");
         const Run updated = generate(0, true);
         good &= said("an update changes the logits", updated.logits != first.logits, "");
-        good &= compare_with_reference("against the host, updated", updated);
+        good &= compare_with_reference("update, compared with the host", updated);
         engine_.saver().pause();
         engine_.saver().resume();
-        good &= said("updated, after a pause", generate(3, true) == updated, "bit by bit");
+        good &= said("updated, after a pause", generate(3, true) == updated, "bit-identical");
         return good;
     }
 

@@ -66,7 +66,7 @@ public:
         : rows_{rows}, pages_per_slot_{pages_per_slot}, inputs_{arena, 3 * rows + slots * pages_per_slot},
           next_{arena, rows}, rotary_{arena, size.max_positions * size.head_dim / 2} {
         make_rotary(rotary_.data(), size.max_positions, size.head_dim, stream);
-        check_cuda(cudaMemsetAsync(inputs_.data(), 0, inputs_.size_bytes(), stream), "clear a step's rows");
+        check_cuda(cudaMemsetAsync(inputs_.data(), 0, inputs_.size_bytes(), stream), "clear a step's inputs");
     }
     /// Adds memory for the logits of a graph's step.
     void keep_logits(const memsaver::Arena& arena, const ModelSize& size) {
@@ -85,13 +85,13 @@ public:
     void upload(const StepOnHost& host, std::size_t numbers, cudaStream_t stream) {
         check_cuda(cudaMemcpyAsync(inputs_.data(), host.inputs(), numbers * sizeof(std::int32_t),
                                    cudaMemcpyHostToDevice, stream),
-                   "tell a step its rows");
+                   "copy a step's inputs");
     }
     void download(StepOnHost& host, int rows, cudaStream_t stream) const {
         check_cuda(cudaMemcpyAsync(host.next(), next_.data(), static_cast<std::size_t>(rows) * sizeof(std::int32_t),
                                    cudaMemcpyDeviceToHost, stream),
-                   "read a step's tokens");
-        check_cuda(cudaStreamSynchronize(stream), "run a step");
+                   "copy a step's tokens");
+        check_cuda(cudaStreamSynchronize(stream), "wait for a step");
     }
     [[nodiscard]] int rows() const noexcept { return rows_; }
 

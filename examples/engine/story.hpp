@@ -47,11 +47,11 @@ public:
         };
         auto engine = std::make_unique<Engine>(session_.options, note);
         session_.results.put("built", parts);
-        std::printf(
-            "The engine stands after %.1f s: %.2f GiB of weights, %.2f GiB of cache, graphs of %zu batch sizes\n",
-            milliseconds_since(start) / 1000, static_cast<double>(session_.options.model.weight_bytes()) / (1 << 30),
-            static_cast<double>(session_.options.cache_bytes()) / (1 << 30), engine->decoder().size());
-        std::printf("  device memory in use, seen from outside (%s): %s before, %s now\n",
+        std::printf("Engine ready after %.1f s: %.2f GiB of weights, %.2f GiB of cache, graphs of %zu batch sizes\n",
+                    milliseconds_since(start) / 1000,
+                    static_cast<double>(session_.options.model.weight_bytes()) / (1 << 30),
+                    static_cast<double>(session_.options.cache_bytes()) / (1 << 30), engine->decoder().size());
+        std::printf("  device memory in use, measured by another process (%s): %s before, %s now\n",
                     session_.meter.source().c_str(), mib(idle_).c_str(), mib(session_.used()).c_str());
         return engine;
     }
@@ -65,8 +65,9 @@ public:
         const Bytes paused = pause(engine, running);
         session_.log.phase("paused");
         if (!session_.options.log.empty()) std::this_thread::sleep_for(std::chrono::seconds{1}); // for the plot
-        std::printf("Paused: %s in use, %s above what was there before (nvidia-smi: %ld MiB, running %ld MiB)\n",
-                    mib(paused).c_str(), mib(paused - idle_).c_str(), nvidia_smi(), smi_running);
+        std::printf(
+            "Paused: %s in use, %s more than before the engine started (nvidia-smi: %ld MiB, running: %ld MiB)\n",
+            mib(paused).c_str(), mib(paused - idle_).c_str(), nvidia_smi(), smi_running);
 
         session_.log.phase("resume");
         const memsaver::Report resumed = engine.saver().resume();
@@ -77,7 +78,7 @@ public:
         const Bytes again = session_.used();
 
         session_.must("the weights are bit-identical after the pause", same_weights);
-        session_.must("the tokens are identical after the pause, graphs on", before == after);
+        session_.must("the tokens are identical after the pause, with graphs", before == after);
         session_.results.put("tokens_before", before).put("tokens_after", after).put("used_after_resume", again);
         session_.results.put("nvidia_smi_running_mib", smi_running);
         if (session_.options.memsaver) report(running, paused);
@@ -108,7 +109,7 @@ private:
             for (const Tokens& text : texts) tokens += text.size();
             digest.add(texts);
         }
-        std::printf("Generated %zu tokens in batches of %d to %d in %.2f s: they sum up to %s\n", tokens,
+        std::printf("Generated %zu tokens in batches of %d to %d in %.2f s, hash %s\n", tokens,
                     session_.options.batches.front(), session_.options.largest_batch(),
                     milliseconds_since(start) / 1000, digest.text().c_str());
         return digest.text();
@@ -125,7 +126,7 @@ private:
             const memsaver::Report report = engine.saver().pause(tag);
             const Bytes now = session_.used();
             const Bytes trimmed = static_cast<Bytes>(pools) - static_cast<Bytes>(engine.pool_bytes());
-            tags_.push_back({std::string{"tag "} + tag, used - now - trimmed, 0, "pausing it, from outside"});
+            tags_.push_back({std::string{"tag "} + tag, used - now - trimmed, 0, "pausing it"});
             std::printf("  paused %-10s %s\n", tag, text_of(report).c_str());
             steps.push_back(Json{}
                                 .put("tag", tag)
@@ -136,7 +137,7 @@ private:
             used = now;
         }
         tags_.push_back({"CUDA's memory pools", static_cast<Bytes>(pools_before),
-                         static_cast<Bytes>(engine.pool_bytes()), "what they say they reserve"});
+                         static_cast<Bytes>(engine.pool_bytes()), "the reserved bytes that they report"});
         session_.results.put("paused", steps);
         return used;
     }
@@ -144,19 +145,20 @@ private:
     void report(Bytes running, Bytes paused) {
         ReleaseTable table;
         table.set_totals(idle_, context_, running, paused);
-        table.add({"bare context", context_, context_, "making it"});
-        table.add({"loaded modules", modules_, modules_, "running each kernel once, less memory taken"});
-        table.add({"graphs, in the driver", graphs_, graphs_, "capturing and launching them, less memory taken"});
-        table.add({"cuBLAS handle", handle_, handle_, "making it"});
+        table.add({"bare context", context_, context_, "creating it"});
+        table.add({"loaded modules", modules_, modules_, "running each kernel once, minus memory allocated meanwhile"});
+        table.add({"graphs (driver memory)", graphs_, graphs_,
+                   "capturing and launching them, minus memory allocated meanwhile"});
+        table.add({"cuBLAS handle", handle_, handle_, "creating it"});
         table.add({"page tables of the pinned backup", backup_, backup_, "preparing it"});
         for (const Holder& tag : tags_) table.add(tag);
         if (session_.options.release_table) table.print(stdout);
         session_.results.put("release_table", table.json());
-        session_.aim("released of what was held above the bare context", 100 * table.released_share(), 99.5, false,
+        session_.aim("share of memory released, excluding the bare context", 100 * table.released_share(), 99.5, false,
                      "%");
         const Bytes left = table.left_above_context() - modules_ - graphs_;
-        session_.aim("left beyond context, modules and the graphs in the driver", static_cast<double>(left) / (1 << 20),
-                     64, true, "MiB");
+        session_.aim("memory left in use, excluding context, modules and the driver's graph memory",
+                     static_cast<double>(left) / (1 << 20), 64, true, "MiB");
     }
 
     static double elapsed_ms(const memsaver::Report& report) {

@@ -18,11 +18,11 @@ class Timings {
 public:
     Timings(Session& session, Engine& engine) : session_{session}, engine_{engine} {
         check_cuda(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, session.options.device),
-                   "count the multiprocessors");
+                   "query the number of multiprocessors");
     }
 
     void run() {
-        session_.log.phase("timed rounds, not looked at");
+        session_.log.phase("timed rounds (not sampled)");
         const auto quiet = session_.log.quiet(); // sampling from outside would disturb
         const int rounds = session_.options.rounds;
         std::printf("Timed, %d rounds\n", rounds);
@@ -69,8 +69,8 @@ private:
             const double gib = static_cast<double>(mapped) / (1 << 30);
             const double copy = static_cast<double>(restored) / 50e9 * 1000;
             std::printf(
-                "  cache, graphs and workspaces, %.2f GiB, of which %s are copied: pause %.2f ms, resume %.2f ms "
-                "(first %.2f, rested %.2f, the driver's own calls %.2f)\n",
+                "  cache, graphs and workspaces, %.2f GiB, of which %s is copied: pause %.2f ms, resume %.2f ms "
+                "(first %.2f ms, after a rest %.2f ms, the driver's calls alone %.2f ms)\n",
                 gib, mib(static_cast<Bytes>(restored)).c_str(), median(pauses), median(resumes), resumes.front(),
                 median(rested), median(floors));
             session_.aim("resume of cache, graphs and workspaces", median(resumes), 3 * std::max(1.0, gib / 20) + copy,
@@ -96,8 +96,8 @@ private:
             resumes.push_back(timed([&] { engine_.saver().resume(); }));
             replay(session_.options.largest_batch(), replays);
         }
-        std::printf("  all tags: pause %.1f ms (weights as they were: nothing to save), resume %.1f ms\n",
-                    median(pauses), median(resumes));
+        std::printf("  all tags: pause %.1f ms (weights unchanged: nothing to save), resume %.1f ms\n", median(pauses),
+                    median(resumes));
         session_.results.put("all_tags", Json{}
                                              .put("pause_ms", pauses)
                                              .put("resume_ms", resumes)
@@ -115,21 +115,21 @@ private:
         for (int i = 0; i < 5; ++i) replay_once(graph, replays.later, replays.later_wall);
     }
     void replay_once(const memsaver::Graph& graph, Samples& device, Samples& wall) {
-        check_cuda(cudaEventRecord(begin_.get(), engine_.stream()), "mark a begin");
+        check_cuda(cudaEventRecord(begin_.get(), engine_.stream()), "record the start event");
         wall.push_back(timed([&] {
             graph.launch(engine_.stream());
             engine_.synchronize();
         }));
-        check_cuda(cudaEventRecord(end_.get(), engine_.stream()), "mark an end");
-        check_cuda(cudaEventSynchronize(end_.get()), "wait for an end");
+        check_cuda(cudaEventRecord(end_.get(), engine_.stream()), "record the end event");
+        check_cuda(cudaEventSynchronize(end_.get()), "wait for the end event");
         float milliseconds = 0;
-        check_cuda(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()), "read the time between");
+        check_cuda(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()), "read the elapsed time");
         device.push_back(static_cast<double>(milliseconds));
     }
     void told(const Replays& replays, int batch) {
-        std::printf("  batch of %d: first replay after a resume %.3f ms, later ones %.3f ms (medians)\n", batch,
+        std::printf("  batch of %d: first replay after a resume %.3f ms, later replays %.3f ms (medians)\n", batch,
                     median(replays.first), median(replays.later));
-        session_.aim("first replay by a later one, batch of " + std::to_string(batch),
+        session_.aim("first replay / later replay, batch of " + std::to_string(batch),
                      median(replays.first) / median(replays.later), 1.1, true, "");
     }
     static Json json_of(const Replays& replays, int batch) {
@@ -155,7 +155,7 @@ private:
             for (std::size_t done = 0; done < whole; done += piece) {
                 const std::size_t size = std::min(piece, whole - done);
                 memsaver::PageHandle handle;
-                memsaver::check(driver.create(size, handle), "take pages");
+                memsaver::check(driver.create(size, handle), "create pages");
                 memsaver::check(driver.map(at + done, size, handle), "map pages");
                 pieces.emplace_back(size, handle);
             }
@@ -164,10 +164,10 @@ private:
         std::size_t done = 0;
         for (const auto& [size, handle] : pieces) {
             memsaver::check(driver.unmap(at + done, size), "unmap pages");
-            memsaver::check(driver.release(handle), "give pages back");
+            memsaver::check(driver.release(handle), "release pages");
             done += size;
         }
-        memsaver::check(driver.unreserve(at, whole), "give addresses back");
+        memsaver::check(driver.unreserve(at, whole), "unreserve addresses");
         return elapsed;
     }
 

@@ -15,7 +15,7 @@ public:
     Turns(Session& session, Engine& engine) : session_{session}, engine_{engine} {}
 
     void run() {
-        session_.log.phase("models in turn, not looked at");
+        session_.log.phase("alternating models (not sampled)");
         const auto quiet = session_.log.quiet();
         engine_.add_model();
         const std::vector<Tokens> prompts = make_prompts(session_.options, session_.options.batches.front());
@@ -36,10 +36,10 @@ public:
         }
         engine_.switch_to(0);
         const double gib = static_cast<double>(session_.options.model.weight_bytes()) / (1 << 30);
-        std::printf("Two models in turn: a switch of %.2f GiB takes %.1f ms, the first token comes after %.1f\n", gib,
-                    median(switches), median(answers));
+        std::printf("Two alternating models: a switch of %.2f GiB takes %.1f ms, the first token comes after %.1f ms\n",
+                    gib, median(switches), median(answers));
         session_.must("the tokens of both models are identical after every switch", same);
-        session_.must("the models answer differently", expected[0] != expected[1]);
+        session_.must("the models generate different tokens", expected[0] != expected[1]);
         session_.results.put("turns", Json{}.put("switch_ms", switches).put("first_token_ms", answers));
         session_.log.phase("idle");
     }

@@ -54,12 +54,12 @@ public:
         const double away = std::max(*high - used.front(), used.front() - *low);
         std::printf(
             "%d update cycles in %.2f s each (median): device memory after each resume within %s of the first, the "
-            "process' own memory from %s to %s; the tokens sum up to %s\n",
+            "process' resident memory from %s to %s, token hash %s\n",
             cycles, median(seconds), mib(static_cast<Bytes>(away)).c_str(),
             mib(static_cast<Bytes>(resident.front())).c_str(), mib(static_cast<Bytes>(resident.back())).c_str(),
             digest.text().c_str());
         session_.must("the weights are bit-identical after every pause", same_weights);
-        session_.aim("device memory after each resume, away from the first", away / (1 << 20), 2, true, "MiB");
+        session_.aim("device memory after each resume, difference from the first", away / (1 << 20), 2, true, "MiB");
         session_.results.put("cycles", Json{}
                                            .put("count", cycles)
                                            .put("tokens", digest.text())

@@ -102,7 +102,7 @@ public:
         check_cuda(
             cudaMemcpyAsync(sum_on_host_.get(), sum_.data(), sizeof(std::uint64_t), cudaMemcpyDeviceToHost, stream),
             "read the checksum");
-        check_cuda(cudaStreamSynchronize(stream), "sum the weights");
+        check_cuda(cudaStreamSynchronize(stream), "wait for the checksum");
         return sum_on_host_[0];
     }
 

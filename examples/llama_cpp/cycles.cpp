@@ -58,7 +58,7 @@ public:
         wanted.n_batch = std::min(context, 512u);
         wanted.n_threads = wanted.n_threads_batch = 1; // CPU threads; several would wait for each other by spinning
         context_.reset(llama_init_from_model(model_.get(), wanted));
-        if (!context_) throw std::runtime_error(std::string{"no context for "} + file);
+        if (!context_) throw std::runtime_error(std::string{"could not create a context for "} + file);
         tokens_ = llama_vocab_n_tokens(llama_model_get_vocab(model_.get()));
     }
 
@@ -125,19 +125,21 @@ private:
 
 memsaver_saver* saver() {
     memsaver_saver* const found = ggml_memsaver_saver();
-    if (found == nullptr) throw std::runtime_error("there is no saver: GGML_MEMSAVER is off, or see above");
+    if (found == nullptr)
+        throw std::runtime_error("no saver: GGML_MEMSAVER is off, or its creation failed (see above)");
     return found;
 }
 
 memsaver_info device() {
     memsaver_info info = MEMSAVER_INFO_INIT;
-    check(memsaver_get_info(saver(), &info), "the device");
+    check(memsaver_get_info(saver(), &info), "memsaver_get_info");
     return info;
 }
 
 memsaver_usage used(const char* tag) {
     memsaver_usage usage = MEMSAVER_USAGE_INIT;
-    check(memsaver_get_usage(saver(), tag == nullptr ? nullptr : &tag, tag == nullptr ? 0 : 1, &usage), "usage");
+    check(memsaver_get_usage(saver(), tag == nullptr ? nullptr : &tag, tag == nullptr ? 0 : 1, &usage),
+          "memsaver_get_usage");
     return usage;
 }
 
@@ -184,7 +186,7 @@ std::size_t fill() {
     const std::size_t bytes = (at.free_bytes - spare) / at.granularity * at.granularity;
     ggml_memsaver_set_model("other");
     const ggml_backend_buffer_t other = ggml_backend_buft_alloc_buffer(buffers(), bytes);
-    if (other == nullptr) throw std::runtime_error("what was given back could not be taken by something else");
+    if (other == nullptr) throw std::runtime_error("another allocation could not use the released memory");
     ggml_backend_buffer_clear(other, 0xA5);
     ggml_backend_buffer_free(other);
     const char* const tag = "other/compute";
@@ -252,8 +254,8 @@ void speed(const Model& model, unsigned rounds) {
     policy.refresh = MEMSAVER_ONCE;
     memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
     options.policy = &policy;
-    check(memsaver_make_tag(saver(), "plain", &options), "plain");
-    check(memsaver_allocate(saver(), "plain", bytes, 0, &plain), "plain");
+    check(memsaver_make_tag(saver(), "plain", &options), "memsaver_make_tag");
+    check(memsaver_allocate(saver(), "plain", bytes, 0, &plain), "memsaver_allocate");
     Fastest out[2], in[2];
     for (unsigned round = 0; round < 2 * rounds; ++round) {
         const char* const name = round % 2 == 0 ? weights.c_str() : "plain";

@@ -74,9 +74,9 @@ class Call:
 
 
 INCLUDE = '#include "ggml_memsaver.h"'
-WEIGHTS = "Find where this file allocates its tensors; without the edit they are 'compute', and are kept at every pause."
-CACHE = "Find where this file allocates its state; without the edit it is 'compute'. A file that is gone: take it off the list."
-MEMORY = "Find what allocates and frees the GPU's memory now, and give it the new names. Both or none: freeing must match."
+WEIGHTS = "Find where this file allocates its tensors. Without the edit they have the tag 'compute' and are saved at every pause."
+CACHE = "Find where this file allocates its state. Without the edit it has the tag 'compute'. If the file no longer exists, remove it from the list."
+MEMORY = "Find what allocates and frees GPU memory, and rename both calls. Edit both or none: allocation and deallocation must match."
 
 # Files that not every version has. If one is missing, so is the feature that its edit is for.
 MAY_BE_MISSING = {CUDA + "allreduce.cu", "src/llama-kv-cache-dsv4.cpp", "src/llama-adapter.cpp"}
@@ -84,14 +84,14 @@ MAY_BE_MISSING = {CUDA + "allreduce.cu", "src/llama-kv-cache-dsv4.cpp", "src/lla
 EDITS = [
     # The library behind ggml-base; MEMSAVER_LLAMA_CPP is a CMake option.
     Line("ggml/src/CMakeLists.txt", 'include("${MEMSAVER_LLAMA_CPP}/glue.cmake")', "target_include_directories(ggml-base",
-         "Add the line where the target ggml-base is there already."),
+         "Add the line after the target ggml-base is defined."),
     # Buffers of the CPU backend: memsaver's with GGML_MEMSAVER=host.
     Line(BASE, INCLUDE, '#include "ggml-impl.h"', "Add the line below the other includes."),
-    Call(BASE, "ggml_aligned_malloc(", "ggml_memsaver_host_malloc(", "Find what ggml_backend_cpu_buffer_type allocates with."),
-    Call(BASE, "ggml_aligned_free(", "ggml_memsaver_host_free(", "Find what frees a buffer of ggml_backend_cpu_buffer_type."),
+    Call(BASE, "ggml_aligned_malloc(", "ggml_memsaver_host_malloc(", "Find the allocation in ggml_backend_cpu_buffer_type."),
+    Call(BASE, "ggml_aligned_free(", "ggml_memsaver_host_free(", "Find the deallocation of buffers of ggml_backend_cpu_buffer_type."),
     # The CUDA backend: buffers, the pool of temporary memory, workspaces of cuBLAS.
     Line(CUDA + "common.cuh", '#include "ggml_memsaver_cuda.h"', "#define STRINGIZE_IMPL(",
-         "Add the line behind the include of vendors/cuda.h.", after=False),
+         "Add the line after the include of vendors/cuda.h.", after=False),
     Call(CUDA + "common.cuh", "cudaMalloc(", "ggml_memsaver_cuda_malloc(", MEMORY),
     Call(CUDA + "ggml-cuda.cu", "cudaMalloc(", "ggml_memsaver_cuda_malloc(", MEMORY),
     Call(CUDA + "ggml-cuda.cu", "cudaFree(", "ggml_memsaver_cuda_free(", MEMORY, least=4),
@@ -121,13 +121,13 @@ EDITS += [
     Line(LOADER, INCLUDE, '#include "llama-model-loader.h"', "Add the line below the other includes."),
     Line(LOADER, "        if (ggml_memsaver_load(cur, files.at(weight->idx)->file_id(), weight->offs)) { size_done += n_size; continue; }",
          "size_t n_size = ggml_nbytes(cur);",
-         "Find where load_all_data reads a tensor. Without the edit all is well but GGML_MEMSAVER_WEIGHTS=source."),
+         "Find where load_all_data reads a tensor. Without the edit, only GGML_MEMSAVER_WEIGHTS=source does not work."),
 ]
 
 # Remaining calls of these functions elsewhere are not edited but reported, because they may be new.
 LEFT = (
     (CUDA, re.compile(r"\b(cudaMalloc|cudaMallocAsync|cudaFree|cudaFreeAsync|cuMemAlloc|cuMemCreate)\("), "is not paused"),
-    ("src/", re.compile(r"\bggml_backend_alloc_ctx_tensors_from_buft\("), "is 'compute'"),
+    ("src/", re.compile(r"\bggml_backend_alloc_ctx_tensors_from_buft\("), "has the tag 'compute'"),
 )
 KNOWN = re.compile(r"ggml-cuda\.cu:\d+: CU_CHECK\(cuMemCreate")  # in the pool that is not used
 
@@ -176,20 +176,20 @@ def main():
     parser.add_argument("--undo", action="store_true")
     about = parser.parse_args()
     if not (about.checkout / "ggml" / "src").is_dir():
-        raise SystemExit(f"{about.checkout} is no checkout of llama.cpp: it has no ggml/src")
+        raise SystemExit(f"{about.checkout} is not a checkout of llama.cpp: it has no ggml/src")
     changed, missing = apply(about.checkout, about.undo, not about.check)
     if missing and not about.undo:
-        print("Nothing was written. Not found, or not once:")
+        print("Nothing was changed. These places were not found, or found more than once:")
         for edit in missing:
             print(f"  {edit.where()}\n    {edit.advice}")
-        print("Then change the list in edit.py: the checkout is of a version that it does not know.")
+        print("edit.py does not support this version of llama.cpp; update its list of edits.")
         return 1
     verb = "would change" if about.check else "changed"
-    nothing = "no edits are there" if about.undo else "nothing to change: every edit is there"
+    nothing = "nothing to undo: no edits found" if about.undo else "nothing to change: all edits are already made"
     print(f"{len(changed)} files {verb}" if changed else nothing)
     if not about.undo and not about.check:
         for line in left_over(about.checkout):
-            print(f"left as it is: {line}")
+            print(f"not edited: {line}")
     return 0
 
 

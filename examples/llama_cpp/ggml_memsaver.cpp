@@ -33,7 +33,7 @@ const Settings& settings() {
         } else if (where == "host") {
             result.where = Where::host;
         } else if (where != "gpu" && where != "1") {
-            GGML_LOG_ERROR("memsaver: GGML_MEMSAVER is off, gpu or host, and not %s\n", where.c_str());
+            GGML_LOG_ERROR("memsaver: GGML_MEMSAVER must be off, gpu or host, not %s\n", where.c_str());
             result.good = false;
         }
         return result;
@@ -73,7 +73,7 @@ bool read_policy(const Usage& of, memsaver_policy& policy) {
         policy.kind = MEMSAVER_FILE_BACKUP;
         policy.directory = variable("GGML_MEMSAVER_DIRECTORY", "/var/tmp");
     } else {
-        GGML_LOG_ERROR("memsaver: %s cannot be %s: README.md has what it can be\n", of.variable,
+        GGML_LOG_ERROR("memsaver: %s has the invalid value %s; README.md lists the valid ones\n", of.variable,
                        variable(of.variable, ""));
         return false;
     }
@@ -109,7 +109,7 @@ memsaver_saver* saver_for(int device) {
     options.device = device;
     options.host_capacity = std::strtoull(variable("GGML_MEMSAVER_HOST_MIB", "0"), nullptr, 10) << 20;
     options.on_no_room = pause_idle_tags;
-    return failed(memsaver_create(&options, &made), "no saver") ? nullptr : made;
+    return failed(memsaver_create(&options, &made), "could not create a saver") ? nullptr : made;
 }
 
 memsaver_saver* existing_saver() {
@@ -137,7 +137,7 @@ void* allocate(size_t bytes, int device) {
 bool deallocate(void* pointer) {
     memsaver_saver* const saver = existing_saver();
     if (pointer == nullptr || saver == nullptr || !memsaver_owns(saver, pointer)) return false;
-    failed(memsaver_deallocate(saver, pointer), "a block could not be given back");
+    failed(memsaver_deallocate(saver, pointer), "could not deallocate a block");
     return true;
 }
 

@@ -15,7 +15,7 @@ def import_gguf(checkout):
     """Imports the package's writing modules, without its other imports, which need more than NumPy."""
     folder = checkout / "gguf-py" / "gguf"
     if not (folder / "gguf_writer.py").is_file():
-        raise SystemExit(f"{folder} is not there: --checkout is a checkout of llama.cpp")
+        raise SystemExit(f"{folder} does not exist; --checkout must name a checkout of llama.cpp")
     package = types.ModuleType("gguf")
     package.__path__ = [str(folder)]
     sys.modules["gguf"] = package

@@ -45,7 +45,7 @@ def python_with(*modules):
         test = [candidate, "-c", "import " + ",".join(modules)]
         if shutil.which(candidate) and subprocess.run(test, capture_output=True, check=False).returncode == 0:
             return candidate
-    raise LeftOut(f"no Python has {' and '.join(modules)}")
+    raise LeftOut(f"no Python installation has {' and '.join(modules)}")
 
 
 def fetch(folder):
@@ -57,9 +57,9 @@ def fetch(folder):
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         except subprocess.TimeoutExpired:
-            raise LeftOut(f"{PACKAGE} did not come within 180 s") from None
+            raise LeftOut(f"{PACKAGE} could not be downloaded within 180 s") from None
         if done.returncode != 0 or not list(folder.glob("*.tar.gz")):
-            raise LeftOut(f"{PACKAGE} cannot be had: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+            raise LeftOut(f"{PACKAGE} could not be downloaded: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
     for old in folder.glob("*/vendor"):  # may have the edits of another version of edit.py
         shutil.rmtree(old.parent)
     with tarfile.open(sorted(folder.glob("*.tar.gz"))[0]) as archive:
@@ -115,7 +115,7 @@ class Runner:
             return done.returncode, done.stdout, done.stderr
         except subprocess.TimeoutExpired as late:
             out = late.stdout or b""
-            return None, out if isinstance(out, str) else out.decode(errors="replace"), f"more than {limit} s"
+            return None, out if isinstance(out, str) else out.decode(errors="replace"), f"timeout after {limit} s"
 
     def models(self):
         files = []
@@ -149,11 +149,11 @@ class Runner:
                 said = json.loads(out)
             except json.JSONDecodeError:
                 if "MEMSAVER_UNAVAILABLE" in err and "compressed" in name:  # nvCOMP for a GPU, LZ4 for host memory
-                    print(f"  {name:<34} left out: no codec")
+                    print(f"  {name:<34} skipped: no codec")
                     continue
                 self.row(name, False, f"exit {status}: {(err.strip().splitlines() or ['no output'])[-1]}")
                 continue
-            text = "" if said["repeatable"] else "the engine itself differs from run to run; "
+            text = "" if said["repeatable"] else "not repeatable without a pause; "
             text += f"{said['identical_cycles']} of {said['cycles']} cycles identical"
             for what in ("turns", "turns_by_use"):
                 if what in said:
@@ -168,7 +168,7 @@ class Runner:
                 if f"plain_{what}" in said:
                     ratio = said[f"plain_{what}"]["ms"] / said[f"weights_{what}"]["ms"]
                     speed = said[f"weights_{what}"]["bytes"] / said[f"weights_{what}"]["ms"] / 1e6
-                    self.row(f"weights/{what}", ratio >= 0.95, f"{speed:.1f} GB/s, {ratio:.3f} of a plain block's", speed_ratio=ratio,
+                    self.row(f"weights/{what}", ratio >= 0.95, f"{speed:.1f} GB/s, {ratio:.3f} of the speed of one block of the same size", speed_ratio=ratio,
                              gb_per_second=speed)
 
     def ops(self):
@@ -180,7 +180,7 @@ class Runner:
         passed = int(counts[-1][0]) if counts else len(re.findall(r"[^a-zA-Z]OK", out))
         tests = int(counts[-1][1]) if counts else passed + bad
         self.row("test-backend-ops", status in (0, None) and bad == 0 and passed > 0,
-                 f"{passed} of {tests} passed" + ("" if counts else ", then stopped") + (" (not all: out of time)" if status is None else ""),
+                 f"{passed} of {tests} passed" + ("" if counts else ", then stopped") + (" (incomplete: time limit reached)" if status is None else ""),
                  passed=passed, tests=tests, all=bool(counts), seconds=round(time.monotonic() - start))
 
     def bench(self):
@@ -225,23 +225,23 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cycles", type=int, default=20)
-    parser.add_argument("--cases", default="", help="only cycles and models whose name has this regular expression, as 'kept|8g'")
+    parser.add_argument("--cases", default="", help="run only cycles and models whose name matches this regular expression, such as 'kept|8g'")
     parser.add_argument("--limit", type=int, default=420, help="seconds for test-backend-ops")
-    parser.add_argument("--ops", default="", help="more arguments of test-backend-ops, as --ops='-o MUL_MAT -j 8'")
-    parser.add_argument("--cmake", default="", help="more of CMake's options, as --cmake='-DCMAKE_CUDA_ARCHITECTURES=90'")
+    parser.add_argument("--ops", default="", help="further arguments of test-backend-ops, such as --ops='-o MUL_MAT -j 8'")
+    parser.add_argument("--cmake", default="", help="further CMake options, such as --cmake='-DCMAKE_CUDA_ARCHITECTURES=90'")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     about = parser.parse_args()
     every = ["build", "cycles"] if about.cpu else ["build", "cycles", "bench", "ops"]
     steps = about.only.split(",") if about.only else every
     if set(steps) - set(every):
-        parser.error(f"--only is a list of {', '.join(every)}")
+        parser.error(f"--only must be a comma-separated list of {', '.join(every)}")
     try:
         if shutil.which("cmake") is None:
-            raise LeftOut("no CMake")
+            raise LeftOut("CMake not found")
         python_with("numpy")
         about.checkout = (about.checkout or fetch(about.fetch)).resolve()
     except LeftOut as why:
-        print(f"left out: {why}")
+        print(f"skipped: {why}")
         return 77
     about.build = about.build.resolve()
     about.build.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ def paused(tag, mib):
     before = free_bytes()
     tms.pause(tag)
     back = (free_bytes() - before) / MIB
-    expect(back >= mib - PAGE_TABLES, f"{back:.0f} MiB came back, not {mib}")
+    expect(back >= mib - PAGE_TABLES, f"{back:.0f} MiB were released, not {mib}")
 
 
 def resident_mib():
@@ -90,7 +90,7 @@ def plain_memory_stays():
     with tms.region(tag="plain_memory_stays"):
         x = tensor(64, 4)
     paused("plain_memory_stays", 64)
-    expect(bool((y == 3).all()), "memory outside of the region was touched")
+    expect(bool((y == 3).all()), "memory outside the region changed")
     tms.resume("plain_memory_stays")
     x.fill_(1)
 
@@ -102,7 +102,7 @@ def tags():
     with tms.region(tag="tags_b"):
         b = tensor(128, 2)
     paused("tags_a", 128)
-    expect(bool((b == 2).all()), "the other tag was touched")
+    expect(bool((b == 2).all()), "the other tag's memory changed")
     paused("tags_b", 128)
     tms.resume()  # all tags
     a.fill_(3)
@@ -184,8 +184,8 @@ def backup_given_back():
     tms.resume("given_back")
     after = resident_mib()
     expect(during - before > 900, f"the backup took {during - before:.0f} MiB of 1024")
-    expect(after - before < 256, f"{after - before:.0f} MiB of host memory were not given back")
-    expect(tms.get_cpu_backup(x) is None, "active memory has no backup")
+    expect(after - before < 256, f"{after - before:.0f} MiB of host memory were not freed")
+    expect(tms.get_cpu_backup(x) is None, "active memory has a backup")
     expect(bool((x == 5).all()), "the bytes changed")
 
 
@@ -200,10 +200,10 @@ def disk_backup():
             expected = pattern(bytes_odd, seed)
             x.copy_(expected)
             paused("disk", 64)
-            expect(tms.get_cpu_backup(x) is None, "no host memory keeps these bytes")
+            expect(tms.get_cpu_backup(x) is None, "host memory keeps bytes of a disk backup")
             tms.resume("disk")
             expect(torch.equal(x.cpu(), expected), "the bytes changed")
-        expect(not os.listdir(folder), "the backup has a name, and would outlive the process")
+        expect(not os.listdir(folder), "the backup file has a name and would outlive the process")
 
 
 @check
@@ -214,11 +214,11 @@ def nested_regions():
             b = tensor(64, 2)
         c = tensor(64, 3)
     paused("inner", 64)
-    expect(bool((a == 1).all() and (c == 3).all()), "the outer region was touched")
+    expect(bool((a == 1).all() and (c == 3).all()), "the outer region's memory changed")
     tms.resume("inner")
     expect(bool((b == 2).all()), "the inner region's bytes changed")
     paused("outer", 128)
-    expect(bool((b == 2).all()), "the inner region was touched")
+    expect(bool((b == 2).all()), "the inner region's memory changed")
     tms.resume("outer")
 
 
@@ -276,7 +276,7 @@ def graphs():
         graph.replay()
         torch.cuda.synchronize()
         expect(torch.equal(out, torch.arange(n, dtype=torch.float32, device="cuda") * value + 1),
-               "the replay gave something else")
+               "the replay produced other results")
 
 
 def train(steps, around_step):
@@ -318,7 +318,7 @@ def training_and_rollout():
         for mine, theirs in zip(rollout, weights):
             mine.copy_(tms.get_cpu_backup(theirs))  # the trainer is paused: its bytes are on the host
         cache.fill_(1)
-        expect(all(torch.equal(a.cpu(), b) for a, b in zip(rollout, before)), "the rollout has other weights")
+        expect(all(torch.equal(a.cpu(), b) for a, b in zip(rollout, before)), "the rollout's weights changed")
         tms.pause("rollout_weights")
         tms.pause("rollout_cache")
         tms.resume("trainer")
@@ -352,7 +352,7 @@ def margin():
         with tms.region(tag="margin"):
             try:
                 tensor(1024, 1)
-                raise AssertionError("the margin was not kept")
+                raise AssertionError("the margin was not respected")
             except torch.cuda.OutOfMemoryError:
                 pass
     finally:
@@ -369,11 +369,11 @@ def no_room_to_resume():
     tms.pause("no_room")
     torch.cuda.empty_cache()
     ballast = torch.empty(free_bytes() - 1024 * MIB, dtype=torch.uint8, device="cuda")
-    expect(library().tms_resume(b"no_room") == 2, "there was room, or another error")
-    expect(tms.get_cpu_backup(x) is not None, "the backup is gone")
+    expect(library().tms_resume(b"no_room") == 2, "expected out of memory (2)")
+    expect(tms.get_cpu_backup(x) is not None, "the backup was lost")
     del ballast
     torch.cuda.empty_cache()
-    expect(library().tms_resume(b"no_room") == 0, "there was no room, or another error")
+    expect(library().tms_resume(b"no_room") == 0, "the resume failed")
     expect(bool((x == 9).all()), "the bytes changed")
 
 
@@ -405,7 +405,7 @@ def several_threads():
 @check
 def several_devices():
     if torch.cuda.device_count() < 2:
-        raise Skipped("one device")
+        raise Skipped("only one device")
     blocks = []
     for device in range(2):
         with torch.cuda.device(device), tms.region(tag="devices", enable_cpu_backup=True):
@@ -413,7 +413,7 @@ def several_devices():
     before = [free_bytes(device) for device in range(2)]
     tms.pause("devices")
     back = [(free_bytes(device) - before[device]) / MIB for device in range(2)]
-    expect(min(back) >= 64 - PAGE_TABLES, f"{back} MiB came back, not 64 on each")
+    expect(min(back) >= 64 - PAGE_TABLES, f"{back} MiB were released, not 64 on each")
     expect(torch.cuda.current_device() == 0, "the current device changed")
     tms.resume("devices")
     expect(all(bool((block == i + 1).all()) for i, block in enumerate(blocks)), "the bytes changed")
@@ -422,7 +422,7 @@ def several_devices():
 @check
 def emptied_cache_gives_back():
     if MODE == "torch":
-        raise Skipped("the package keeps its memory pools for good")
+        raise Skipped("the package never frees its memory pools")
     before = free_bytes()
     library().tms_set_current_tag(b"emptied")
     library().tms_set_interesting_region(True)
@@ -433,7 +433,7 @@ def emptied_cache_gives_back():
     finally:
         library().tms_set_interesting_region(False)
         library().tms_set_current_tag(b"default")
-    expect(before - free_bytes() >= 256 * MIB, "nothing was taken")
+    expect(before - free_bytes() >= 256 * MIB, "nothing was allocated")
     expect(runtime.cudaFree(pointer) == 0, "cudaFree failed")
     expect(before - free_bytes() < 64 * MIB, "cudaFree kept the memory")
 
@@ -453,8 +453,8 @@ def everything_from_the_start():
 def wrong_environment():
     """An invalid value is reported, and the process continues."""
     if os.environ.get("TMS_RETAIN_CPU_BACKUP") != "perhaps":
-        raise Skipped("the environment is right")
-    expect(not tms.retain_cpu_backup, "not the default")
+        raise Skipped("the environment is valid")
+    expect(not tms.retain_cpu_backup, "the default was not used")
 
 
 def main():

@@ -36,14 +36,14 @@ public:
         path_ = expand(path);
         process_ = ::getpid();
         act_ = std::move(act);
-        if (::mkfifo(path_.c_str(), 0600) != 0 && errno != EEXIST) return failure("make");
+        if (::mkfifo(path_.c_str(), 0600) != 0 && errno != EEXIST) return failure("create");
         // Read-write, so that reads never see end of file.
         const int pipe = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (pipe < 0) return failure("open");
         struct stat what {};
         if (::fstat(pipe, &what) != 0 || !S_ISFIFO(what.st_mode)) {
             ::close(pipe);
-            return "MEMSAVER_CONTROL: " + path_ + " is there already, and no named pipe";
+            return "MEMSAVER_CONTROL: " + path_ + " exists and is not a named pipe";
         }
         report("ready", 0);
         // Blocks all signals in the new thread: they are for the program's threads.
@@ -55,7 +55,7 @@ public:
         try {
             std::thread{[this, pipe] { serve(pipe); }}.detach();
         } catch (const std::exception& error) { // system error or out of memory
-            trouble = std::string{"MEMSAVER_CONTROL: no thread: "} + error.what();
+            trouble = std::string{"MEMSAVER_CONTROL: cannot start a thread: "} + error.what();
         }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         if (!trouble.empty()) {

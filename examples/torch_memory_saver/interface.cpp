@@ -27,7 +27,8 @@ TMS_EXPORTED bool tms_get_interesting_region() { return Process::thread().in_reg
 
 TMS_EXPORTED void tms_set_current_tag(const char* tag) {
     quietly([&] {
-        if (tag == nullptr || *tag == '\0') throw memsaver::Misuse{"tms_set_current_tag: a tag needs a name"};
+        if (tag == nullptr || *tag == '\0')
+            throw memsaver::Misuse{"tms_set_current_tag: the tag must not be null or empty"};
         Process::thread().tag = Process::instance().names.intern(tag);
     });
 }
@@ -43,7 +44,7 @@ TMS_EXPORTED void tms_set_cpu_backup_backend(const char* name) {
         const auto kind = name == nullptr ? std::nullopt : tms::host_memory_of(name);
         if (!kind) {
             throw memsaver::Misuse{std::string{"tms_set_cpu_backup_backend(\""} + (name == nullptr ? "" : name) +
-                                   "\"): there are \"pinned\" and \"mmap\""};
+                                   "\"): must be \"pinned\" or \"mmap\""};
         }
         Process::thread().host_memory = *kind;
     });
@@ -60,7 +61,7 @@ TMS_EXPORTED bool tms_get_enable_disk_backup() { return Process::thread().disk_b
 TMS_EXPORTED void tms_set_disk_backup_dir(const char* directory) {
     quietly([&] {
         if (directory == nullptr || *directory == '\0')
-            throw memsaver::Misuse{"tms_set_disk_backup_dir: a directory needs a name"};
+            throw memsaver::Misuse{"tms_set_disk_backup_dir: the directory must not be null or empty"};
         Process::instance().set_disk_directory(directory);
     });
 }

@@ -87,7 +87,7 @@ Code Process::allocate(int device, std::size_t bytes, void** pointer) noexcept {
                     core_->control.open(settings.control, [this](const std::string& verb, const std::string& tag) {
                         if (verb == "pause") return pause(tag.c_str());
                         if (verb == "resume") return resume(tag.c_str());
-                        say("MEMSAVER_CONTROL: \"" + verb + "\" is neither pause nor resume");
+                        say("MEMSAVER_CONTROL: \"" + verb + "\" is not a command; use pause or resume");
                         return invalid_value;
                     });
                 if (!trouble.empty()) return say(trouble);
@@ -122,10 +122,10 @@ template <class Act>
 Code on_tag(const char* what, const char* tag, const Act& act) noexcept {
     return as_code(
         [&] {
-            if (!act(tag == nullptr ? "" : tag)) Process::say(std::string{what} + ": nothing has the tag " + tag);
+            if (!act(tag == nullptr ? "" : tag)) Process::say(std::string{what} + ": unknown tag " + tag);
         },
         [&](const std::string& text) {
-            const std::string whose = tag == nullptr || *tag == '\0' ? "every tag" : tag;
+            const std::string whose = tag == nullptr || *tag == '\0' ? "all tags" : tag;
             Process::say(std::string{what} + " of " + whose + " failed: " + text);
         });
 }

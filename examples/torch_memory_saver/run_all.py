@@ -28,7 +28,7 @@ OTHERWISE = {"test_disk_backup": "looks for files by name; these have none, so t
 def installed_package():
     spec = importlib.util.find_spec("torch_memory_saver")
     if spec is None or spec.origin is None:
-        raise SystemExit("torch_memory_saver is not installed: --package says where it is")
+        raise SystemExit("torch_memory_saver is not installed; pass its folder with --package")
     return Path(spec.origin).parent.parent
 
 
@@ -48,7 +48,7 @@ def assemble(package, libraries, folder, cuda):
         stem = f"torch_memory_saver_hook_mode_{mode}"
         choices = sorted(libraries.glob(f"{stem}_cu{cuda}*.so")) or sorted(libraries.glob(f"{stem}_cu*.so"))
         if len(choices) != 1:
-            raise SystemExit(f"{libraries} has {len(choices)} libraries like {stem}_cu{cuda}.abi3.so")
+            raise SystemExit(f"{libraries} has {len(choices)} libraries named like {stem}_cu{cuda}.abi3.so")
         found[mode] = folder / f"{stem}_cu{cuda}.abi3.so"
         shutil.copy(choices[0], found[mode])
     return found
@@ -85,10 +85,10 @@ class Runner:
         if any(line.startswith("FAILED") for line in lines) or done.returncode not in (0, 1) or not lines:
             print(done.stderr[-6000:], flush=True)
         if done.returncode not in (0, 1):
-            self.note("FAILED", mode, f"the process ended with {done.returncode} after {lines[-1] if lines else 'nothing'}")
+            self.note("FAILED", mode, f"the process exited with {done.returncode} after {lines[-1] if lines else 'nothing'}")
         if expect_text is not None:
             told = done.stderr.count(expect_text)
-            self.note("ok" if told == 1 else "FAILED", mode, f"a wrong value is told once (it was {told} times)")
+            self.note("ok" if told == 1 else "FAILED", mode, f"an invalid value is reported once (reported {told} times)")
 
     def static_runtime(self, program):
         """Runs a program that is linked with a static CUDA runtime, paused from inside and from outside."""
@@ -150,7 +150,7 @@ class Runner:
             if state.read_text(encoding="utf-8").split() != [str(number), command, "0"]:
                 raise RuntimeError(state.read_text(encoding="utf-8"))
             if command == "pause" and before - device_used_mib() < 1000:
-                raise RuntimeError("the device has not got its memory back")
+                raise RuntimeError("the pause did not release the memory")
         output, error = process.communicate("go on\n", timeout=60)
         return "" if process.returncode == 0 else output + error
 
@@ -164,7 +164,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--libraries", type=Path, default=HERE.parents[1] / "build" / "gpu" / "examples" / "torch_memory_saver")
     parser.add_argument("--package", type=Path, default=None)
-    parser.add_argument("--published", action="store_true", help="the package's own libraries, for comparison")
+    parser.add_argument("--published", action="store_true", help="use the package's own libraries, for comparison")
     parser.add_argument("--tests", type=Path, default=None, help="a checkout of torch_memory_saver")
     parser.add_argument("--only", choices=("torch", "preload", "static", "tests"), default=None)
     arguments = parser.parse_args()

@@ -76,7 +76,7 @@ public:
         if (whole && number != 0 && number <= std::numeric_limits<std::size_t>::max() / unit) {
             value = number * unit;
         } else {
-            refuse(name, found, "a positive whole number", "as if it were not set");
+            refuse(name, found, "a positive integer in range", "as if unset");
         }
     }
     void host_memory(const char* name, Keep& value) {
@@ -92,7 +92,7 @@ public:
 private:
     void refuse(const std::string& name, const std::string& found, const std::string& wanted,
                 const std::string& instead) {
-        say_(name + "=\"" + found + "\": it should be " + wanted + "; going on with the default, " + instead);
+        say_(name + "=\"" + found + "\": must be " + wanted + "; using the default, " + instead);
     }
 
     const std::function<const char*(const char*)>& get_;
@@ -108,7 +108,7 @@ inline Settings Settings::read(const std::function<const char*(const char*)>& ge
     reader.host_memory("TMS_INIT_CPU_BACKUP_BACKEND", settings.host_memory);
     reader.flag("TMS_INIT_ENABLE_DISK_BACKUP", settings.disk_backup);
     if (settings.cpu_backup && settings.disk_backup) {
-        say("TMS_INIT_ENABLE_CPU_BACKUP and TMS_INIT_ENABLE_DISK_BACKUP exclude each other; host memory it is");
+        say("TMS_INIT_ENABLE_CPU_BACKUP and TMS_INIT_ENABLE_DISK_BACKUP exclude each other; using host memory");
         settings.disk_backup = false;
     }
     reader.flag("TMS_RETAIN_CPU_BACKUP", settings.retain);

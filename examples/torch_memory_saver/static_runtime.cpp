@@ -55,18 +55,19 @@ int main(int count, char** arguments) {
         std::printf("ready %d\n", static_cast<int>(::getpid()));
         std::fflush(stdout);
         char line[64];
-        require(std::fgets(line, sizeof line, stdin) != nullptr, "nobody said to go on");
+        require(std::fgets(line, sizeof line, stdin) != nullptr, "standard input ended before a line was read");
     } else {
         using Call = int(const char*);
         auto* const pause = reinterpret_cast<Call*>(::dlsym(RTLD_DEFAULT, "tms_pause"));
         auto* const resume = reinterpret_cast<Call*>(::dlsym(RTLD_DEFAULT, "tms_resume"));
-        require(pause != nullptr && resume != nullptr, "the preload library is not there");
+        require(pause != nullptr && resume != nullptr, "the preload library is not loaded");
         require(pause(nullptr) == 0, "tms_pause failed");
-        require(used_mib() < before + 512, "the memory was not given back: the driver's allocations were not taken");
+        require(used_mib() < before + 512,
+                "the memory was not released: the driver's allocations were not intercepted");
         require(resume(nullptr) == 0, "tms_resume failed");
     }
     require(all_are(block, 42), "the bytes have changed");
     require(cudaFree(block) == cudaSuccess, "cudaFree failed");
-    require(used_mib() < before + 512, "cudaFree gave nothing back");
+    require(used_mib() < before + 512, "cudaFree released nothing");
     std::printf("static_runtime: passed\n");
 }

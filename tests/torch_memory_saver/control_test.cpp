@@ -94,7 +94,7 @@ TEST_CASE("what is no pipe is left alone") {
     Place place;
     std::ofstream{place.path} << "precious";
     Control control;
-    CHECK(control.open(place.path, {}).find("no named pipe") != std::string::npos);
+    CHECK(control.open(place.path, {}).find("not a named pipe") != std::string::npos);
     std::string text;
     std::ifstream{place.path} >> text;
     CHECK(text == "precious");
@@ -117,7 +117,7 @@ TEST_CASE("no thread for it: told, and signals, descriptors and files are as the
     Control control;
     const std::string trouble = control.open(place.path, [](const std::string&, const std::string&) { return 0; });
     REQUIRE(pthread_setattr_default_np(&usual) == 0);
-    CHECK(trouble.starts_with("MEMSAVER_CONTROL: no thread"));
+    CHECK(trouble.starts_with("MEMSAVER_CONTROL: cannot start a thread"));
     sigset_t blocked;
     REQUIRE(pthread_sigmask(SIG_SETMASK, nullptr, &blocked) == 0);
     CHECK(sigismember(&blocked, SIGTERM) == 0);
