@@ -333,6 +333,33 @@ TEST_CASE("a file of the program's is opened by its name, read, and known again"
     CHECK(SystemFiles::sample_cached(file, 1, 0, yes).code == EBADF);
 }
 
+TEST_CASE("files are opened also where standard input is closed and their descriptor is 0") {
+    const Directory directory;
+    const std::string path = directory.name + "/model";
+    const int made = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    REQUIRE(made >= 0);
+    REQUIRE(::write(made, "bytes", 5) == 5);
+    REQUIRE(::close(made) == 0);
+    const int input = ::dup(0); // none, if it is closed already
+    (void)::close(0);
+    FileRef source;
+    const Status read = SystemFiles::open_source(path.c_str(), false, source);
+    const Status read_closed = read.ok() ? SystemFiles::close(source) : Status{};
+    FileRef backup;
+    const Status write = SystemFiles::open(directory.name.c_str(), backup);
+    const Status write_closed = write.ok() ? SystemFiles::close(backup) : Status{};
+    if (input >= 0) {
+        (void)::dup2(input, 0);
+        (void)::close(input);
+    }
+    CHECK(read.ok());
+    CHECK(source.descriptor == 0);
+    CHECK(read_closed.ok());
+    CHECK(write.ok());
+    CHECK(backup.descriptor == 0);
+    CHECK(write_closed.ok());
+}
+
 TEST_CASE("what is no file of bytes is not opened as one") {
     const Directory directory;
     const std::string pipe = directory.name + "/pipe";
