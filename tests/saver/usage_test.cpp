@@ -178,7 +178,7 @@ TEST_CASE("held memory is said") {
     check_books(saver, machine.driver);
     std::ostringstream out;
     out << saver.usage();
-    CHECK(contains(out.str(), "6.00 MiB could not be given back yet"));
+    CHECK(contains(out.str(), "6.00 MiB could not be released yet"));
     (void)saver.trim();
     CHECK(machine.driver.handle_bytes() == 0);
 }
