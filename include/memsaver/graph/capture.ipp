@@ -85,7 +85,7 @@ MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, const std::function
                          ", the stream is not; pass the stream's device in the options"};
         }
         if (detail::being_captured(driver_, stream)) {
-            throw Misuse{"capture of tag \"" + tag() + "\": the stream is already being captured"};
+            throw Misuse{"capture of tag \"" + tag() + "\": the stream is being captured already"};
         }
         const std::uint64_t number = saver.captures().new_graph();
         try {
