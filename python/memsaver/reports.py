@@ -182,15 +182,15 @@ class Usage:
             aligned = (word.ljust(width) if i in (0, 2, 3) else word.rjust(width) for i, (word, width) in enumerate(words))
             text.append("  ".join(aligned))
             if number and self.arenas[number - 1].held_bytes:
-                text.append(f"  of these, {format_bytes(self.arenas[number - 1].held_bytes)} could not be given back yet")
+                text.append(f"  of these, {format_bytes(self.arenas[number - 1].held_bytes)} could not be released yet")
         for row_of in self.devices:
-            mine = f"{format_bytes(row_of.mapped_bytes)} by these tags"
+            mine = format_bytes(row_of.mapped_bytes)
             if not row_of.known:
-                text.append(f"device {row_of.device}: does not answer, {mine}")
+                text.append(f"device {row_of.device}: memory query failed, {mine} used by these tags")
                 continue
             used, total = format_bytes(row_of.used_bytes), format_bytes(row_of.total_bytes)
             others = format_bytes(row_of.unexplained_bytes)
-            text.append(f"device {row_of.device}: {used} of {total} used, {mine}, {others} by others")
+            text.append(f"device {row_of.device}: {used} of {total} used, {mine} by these tags, {others} by others")
         return "\n".join(text)
 
 

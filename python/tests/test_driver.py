@@ -87,7 +87,7 @@ def test_what_the_driver_keeps_is_held(gpu: Saver, fail: Callable[[str, int], No
         gpu.pause("tag")
     assert raised.value.report is not None
     assert raised.value.report.held_bytes > 0
-    assert "could not be given back yet" in str(gpu.usage())
+    assert "could not be released yet" in str(gpu.usage())
     fail("cuMemRelease", 0)
     assert gpu.pause("tag").held_bytes == 0
 

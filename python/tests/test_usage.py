@@ -45,8 +45,8 @@ def test_a_table(saver: Saver) -> None:
     held = memsaver.ArenaUsage("a", 0, "discard", "paused", held_bytes=2048)
     silent = memsaver.DeviceUsage(1, mapped_bytes=10, known=False)
     text = str(memsaver.Usage([held], [silent]))
-    assert "2.00 KiB could not be given back yet" in text
-    assert "device 1: does not answer, 10 B by these tags" in text
+    assert "2.00 KiB could not be released yet" in text
+    assert "device 1: memory query failed, 10 B used by these tags" in text
 
 
 def test_totals(saver: Saver) -> None:

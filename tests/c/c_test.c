@@ -1522,7 +1522,7 @@ static void test_not_idle(void) {
     OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
     OK(memsaver_trim(saver, NULL, 0, &after, NULL));
     after.stream_count = 0;
-    MISUSE(memsaver_pause(saver, NULL, 0, &after, NULL), "no stream and no event");
+    MISUSE(memsaver_pause(saver, NULL, 0, &after, NULL), "no stream and no CUDA event");
     after.event_count = 1;
     MISUSE(memsaver_pause(saver, NULL, 0, &after, NULL), "list of events is null");
     after.events = streams;

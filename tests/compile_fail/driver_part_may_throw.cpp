@@ -1,4 +1,4 @@
-// error: trim_pool of the driver must be as the concept Trims says
+// error: trim_pool must satisfy the concept Trims
 // few: the method is named
 // A driver whose optional `trim_pool` is not noexcept.
 #include "whole_driver.hpp"

@@ -149,7 +149,7 @@ TEST_CASE_TEMPLATE("a capture that is broken by a wait says so, and leaves every
             CHECK_THROWS_AS((void)stranger.pause(), DriverError);
         });
     });
-    CHECK_MESSAGE(contains(text, "breaks"), text);
+    CHECK_MESSAGE(contains(text, "invalidates"), text);
     CHECK(!stream.capturing());
     CHECK(row_of(saver, "graph").blocks == 0);
     CHECK_THROWS_AS(saver.deallocate(block), Misuse);

@@ -306,7 +306,7 @@ TEST_CASE_TEMPLATE("a graph keeps its saver alive", M, MEMSAVER_TEST_MACHINES) {
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("a Graph that stands for no graph") {
+TEST_CASE("an empty Graph") {
     const Graph empty;
     CHECK(!empty);
     CHECK_THROWS_AS(empty.launch({}), Misuse);

@@ -54,7 +54,7 @@ TEST_CASE_TEMPLATE("the same name has the same address, and names of a group sha
     std::ostringstream text;
     text << stats;
     CHECK(text.str() ==
-          "3 workspaces in 1 place: 68.00 MiB asked for, 48.00 MiB taken, 0 B lent, reuse saved 20.00 MiB");
+          "3 workspaces in 1 place: 68.00 MiB requested, 48.00 MiB allocated, 0 B lent, reuse saved 20.00 MiB");
     check_books(saver, machine.driver);
 }
 
@@ -211,7 +211,7 @@ TEST_CASE_TEMPLATE("a pool that was moved from is refused", M, MEMSAVER_TEST_MAC
     WorkspacePool pool{std::move(old)};
     CHECK(pool.get("a", 1_MiB) == workspace);
     // NOLINTBEGIN(bugprone-use-after-move)
-    CHECK(contains(text_of<Misuse>([&] { (void)old.get("a", 1_MiB); }), "moved from"));
+    CHECK(contains(text_of<Misuse>([&] { (void)old.get("a", 1_MiB); }), "moved-from"));
     CHECK_THROWS_AS(old.lend(arena, {workspace, [](void*) {}}, 1_MiB), Misuse);
     CHECK_THROWS_AS((void)old.stats(), Misuse);
     CHECK_THROWS_AS((void)old.arena(), Misuse);

@@ -103,7 +103,7 @@ TEST_CASE("a fault: a long name is cut") {
     const std::string told = child.rest();
     CHECK(told.size() < 500);
     CHECK(told.starts_with("memsaver: tag \"xxxx"));
-    CHECK(told.ends_with("of a block\n"));
+    CHECK(told.ends_with("in a block\n"));
     CHECK(child.wait() == -SIGSEGV);
 }
 

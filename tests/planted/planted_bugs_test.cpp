@@ -134,7 +134,7 @@ TEST_CASE("no wait for the device before memory goes") {
         machine.write_later(stream, block, 4_MiB, 1);
         (void)arena.pause();
     };
-    CHECK(planted_in(Lie::device_not_waited, program).says("unmap under work that is not done"));
+    CHECK(planted_in(Lie::device_not_waited, program).says("unmap of memory in use by unfinished work"));
 }
 
 TEST_CASE("a restore that is not waited for") {
@@ -189,7 +189,7 @@ TEST_CASE("an unmap before the copy is done") {
         (void)arena.allocate(4_MiB);
         (void)arena.pause({.order = already_idle});
     };
-    CHECK(planted_in(Lie::wait_returns_at_once, program).says("unmap under work that is not done"));
+    CHECK(planted_in(Lie::wait_returns_at_once, program).says("unmap of memory in use by unfinished work"));
 }
 
 TEST_CASE("a stream that does not follow") {
@@ -377,19 +377,19 @@ TEST_CASE("a release of elastic memory before the device passed") {
 }
 
 TEST_CASE("a double unmap") {
-    CHECK(planted_in(Lie::unmapped_twice, pause_and_resume).says("unmap of what is not mapped"));
+    CHECK(planted_in(Lie::unmapped_twice, pause_and_resume).says("unmap of addresses that are not mapped"));
 }
 
 TEST_CASE("an unmap that is forgotten") {
     const Outcome outcome = planted_in(Lie::unmap_forgotten, pause_and_resume);
-    CHECK(outcome.says("map over what is mapped"));
+    CHECK(outcome.says("map over mapped addresses"));
     CHECK(outcome.left.held_bytes != 0); // released, but still mapped
     CHECK(!outcome.thrown.empty());
 }
 
 TEST_CASE("an unmap of a wrong range") {
     const Outcome outcome = planted_in(Lie::half_unmapped, pause_and_resume);
-    CHECK(outcome.says("unmap of what is not mapped, or of a part"));
+    CHECK(outcome.says("unmap of addresses that are not mapped, or of part of a mapping"));
     CHECK(!outcome.thrown.empty());
 }
 
@@ -400,7 +400,7 @@ TEST_CASE("a handle that leaks") {
 }
 
 TEST_CASE("a double release") {
-    CHECK(planted_in(Lie::released_twice, pause_and_resume).says("release of what is not a handle"));
+    CHECK(planted_in(Lie::released_twice, pause_and_resume).says("release of a handle that does not exist"));
 }
 
 TEST_CASE("a missed access grant") {
@@ -416,7 +416,7 @@ TEST_CASE("a missed access grant") {
 
 TEST_CASE("pages that are not mapped") {
     const Outcome outcome = planted_in(Lie::map_forgotten, pause_and_resume);
-    CHECK(outcome.says("access to what is not mapped"));
+    CHECK(outcome.says("allow_access of addresses that are not mapped"));
     CHECK(!outcome.thrown.empty());
 }
 
@@ -492,7 +492,7 @@ TEST_CASE("memory given up as idle, and paused as idle, that is not") {
         });
     };
     CHECK(paused(false).violations.empty());
-    CHECK(paused(true).says("unmap under work that is not done"));
+    CHECK(paused(true).says("unmap of memory in use by unfinished work"));
 }
 
 /// A HostBackup that claims to ask before it writes, and does not.

@@ -345,7 +345,7 @@ TEST_CASE("devices: usage shows the others when one is lost") {
     std::ostringstream out;
     out << usage;
     CHECK(contains(out.str(), "device 0: 6.00 MiB of 2.00 GiB used"));
-    CHECK(contains(out.str(), "device 1: does not answer, 10.00 MiB by these tags"));
+    CHECK(contains(out.str(), "device 1: memory query failed, 10.00 MiB used by these tags"));
     // The healthy device keeps working.
     StreamRef stream;
     REQUIRE(first.driver.open_stream(stream).ok());

@@ -208,7 +208,7 @@ TEST_CASE("messages: a stream that the device does not know is named") {
         CAPTURE(i);
         const std::string text = text_of<Error>(asks[i]);
         CHECK_MESSAGE(contains(text, named), text);
-        CHECK_MESSAGE(contains(text, "a living stream of device 0"), text);
+        CHECK_MESSAGE(contains(text, "an open stream of device 0"), text);
     }
     arena.deallocate(block);
     CHECK(other.close_stream(stranger).ok());

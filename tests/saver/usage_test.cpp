@@ -82,7 +82,7 @@ TEST_CASE_TEMPLATE("the table names everything", M, MEMSAVER_TEST_MACHINES) {
           "paused", "6.00 MiB", "kv_cache", "discard", "active", "10.00 MiB", "by these tags"}) {
         CHECK_MESSAGE(contains(text, part), part << " in\n" << text);
     }
-    CHECK(!contains(text, "could not be given back"));
+    CHECK(!contains(text, "could not be released"));
 }
 
 TEST_CASE("the table has the peak of what was mapped, also of what is away") {
@@ -178,7 +178,7 @@ TEST_CASE("held memory is said") {
     check_books(saver, machine.driver);
     std::ostringstream out;
     out << saver.usage();
-    CHECK(contains(out.str(), "6.00 MiB could not be given back yet"));
+    CHECK(contains(out.str(), "6.00 MiB could not be released yet"));
     (void)saver.trim();
     CHECK(machine.driver.handle_bytes() == 0);
 }

@@ -268,19 +268,24 @@ TEST_CASE("misuse of host pages and files is noticed") {
     };
     using Misuse = Status (*)(const Machine&);
     const std::pair<const char*, Misuse> all[] = {
-        {"unpin_host of what is not held", [](const Machine& m) { return m.driver.unpin_host(m.pages); }},
-        {"pin_host of what is pinned already",
+        {"unpin_host of a resource that is not held", [](const Machine& m) { return m.driver.unpin_host(m.pages); }},
+        {"pin_host of pages that are already pinned",
          [](const Machine& m) { return m.driver.pin_host(at(m.pages, page), 1); }},
-        {"pin_host of what is pinned already", [](const Machine& m) { return m.driver.pin_host(m.pages, page + 1); }},
-        {"pin_host of what is pinned already",
+        {"pin_host of pages that are already pinned",
+         [](const Machine& m) { return m.driver.pin_host(m.pages, page + 1); }},
+        {"pin_host of pages that are already pinned",
          [](const Machine& m) { return m.driver.pin_host(at(m.pages, 3 * page - 1), 2); }},
-        {"pin_host of what is pinned already", [](const Machine& m) { return m.driver.pin_host(m.pages, 4 * page); }},
+        {"pin_host of pages that are already pinned",
+         [](const Machine& m) { return m.driver.pin_host(m.pages, 4 * page); }},
         {"unmap_host of pinned pages", [](const Machine& m) { return m.driver.unmap_host(m.pages, 4 * page); }},
-        {"unmap_host of what is not held", [](const Machine& m) { return m.driver.unmap_host(at(m.pages, 1), page); }},
-        {"copy_to_host across the end of a pin", [](const Machine& m) { return m.out(2 * page - 1, 2); }},
-        {"copy_to_device across the end of a pin", [](const Machine& m) { return m.in(2 * page - 1, 2); }},
-        {"copy_to_host across the end of a pin", [](const Machine& m) { return m.out(page - 1, 2); }},
-        {"copy_to_device across the end of a pin", [](const Machine& m) { return m.in(3 * page - 1, 2); }},
+        {"unmap_host of a resource that is not held",
+         [](const Machine& m) { return m.driver.unmap_host(at(m.pages, 1), page); }},
+        {"copy_to_host across the boundary of a pinned range", [](const Machine& m) { return m.out(2 * page - 1, 2); }},
+        {"copy_to_device across the boundary of a pinned range",
+         [](const Machine& m) { return m.in(2 * page - 1, 2); }},
+        {"copy_to_host across the boundary of a pinned range", [](const Machine& m) { return m.out(page - 1, 2); }},
+        {"copy_to_device across the boundary of a pinned range",
+         [](const Machine& m) { return m.in(3 * page - 1, 2); }},
         {"write_file of a file that is not open",
          [](const Machine& m) { return m.driver.write_file(m.file, m.host, 1, 0); }},
         {"read_file of a file that is not open",
@@ -301,7 +306,7 @@ TEST_CASE("misuse of host pages and files is noticed") {
              bool yes = false;
              return m.driver.file_cached(m.file, 1, 0, yes);
          }},
-        {"close_file of what is not held", [](const Machine& m) { return m.driver.close_file(m.file); }},
+        {"close_file of a resource that is not held", [](const Machine& m) { return m.driver.close_file(m.file); }},
     };
     for (const auto& each : all) {
         const Machine m;
@@ -322,7 +327,7 @@ TEST_CASE("misuse of host pages and files is noticed") {
     (void)m.driver.unpin_host(at(m.pages, page));
     (void)m.driver.unpin_host(at(m.pages, 2 * page));
     (void)m.driver.unmap_host(m.pages, page);
-    CHECK(contains(m.violation(), "unmap_host of another size than was mapped"));
+    CHECK(contains(m.violation(), "unmap_host with a size that differs from the mapped range's"));
 }
 
 TEST_CASE("a call that fails changes nothing in the books, on purpose or by itself") {
@@ -393,11 +398,11 @@ TEST_CASE("one unmap may span whole mappings") {
     }
     SUBCASE("with a hole behind them") {
         REQUIRE(m.driver.unmap(m.address, 3 * page).ok());
-        CHECK(contains(m.violation(), "of more or less than whole mappings"));
+        CHECK(contains(m.violation(), "of a range that does not consist of whole mappings"));
     }
     SUBCASE("half of one") {
         REQUIRE(m.driver.unmap(m.address, page + page / 2).ok());
-        CHECK(contains(m.violation(), "of more or less than whole mappings"));
+        CHECK(contains(m.violation(), "of a range that does not consist of whole mappings"));
         CHECK(m.driver.mapped_bytes() == page);
     }
 }
@@ -406,22 +411,22 @@ TEST_CASE("misuse is noticed even where the driver is not") {
     using Misuse = void (*)(Mapped&);
     // clang-format off
     const std::pair<const char*, Misuse> all[] = {
-        {"unmap of what is not mapped", [](Mapped& m) {
+        {"unmap of addresses that are not mapped", [](Mapped& m) {
             (void)m.driver.unmap(m.address, page);
             REQUIRE(m.driver.violations().empty());
             (void)m.driver.unmap(m.address, page);
         }},
-        {"release of what is not held", [](Mapped& m) {
+        {"release of a resource that is not held", [](Mapped& m) {
             (void)m.driver.release(m.handle);
             REQUIRE(m.driver.violations().empty());
             (void)m.driver.release(m.handle);
         }},
-        {"release of what is not held", [](Mapped& m) { (void)m.driver.release(PageHandle{999}); }},
+        {"release of a resource that is not held", [](Mapped& m) { (void)m.driver.release(PageHandle{999}); }},
         {"map of a handle that is not held", [](Mapped& m) {
             (void)m.driver.release(m.handle);
             (void)m.driver.map(m.address + page, page, m.handle);
         }},
-        {"map of a part of a handle", [](Mapped& m) {
+        {"map with a size that differs from the handle's", [](Mapped& m) {
             (void)m.driver.map(m.address + page, page, m.bigger());
         }},
         {"map over a live mapping", [](Mapped& m) {
@@ -434,7 +439,7 @@ TEST_CASE("misuse is noticed even where the driver is not") {
             (void)m.driver.map(m.address + 3 * page, 2 * page, m.bigger());
         }},
         {"unreserve with live mappings", [](Mapped& m) { (void)m.driver.unreserve(m.address, 4 * page); }},
-        {"unreserve of another size", [](Mapped& m) {
+        {"unreserve with a size that differs from the reservation's", [](Mapped& m) {
             (void)m.driver.unmap(m.address, page);
             (void)m.driver.unreserve(m.address, page);
         }},
@@ -458,11 +463,13 @@ TEST_CASE("misuse is noticed even where the driver is not") {
             (void)m.driver.map(m.address, page, m.handle);
             (void)m.driver.fill(m.address, 0, 1, {});
         }},
-        {"allow_access of what is not mapped", [](Mapped& m) { (void)m.driver.allow_access(m.address + page, page); }},
-        {"close_stream of what is not held", [](Mapped& m) { (void)m.driver.close_stream({}); }},
-        {"close_event of what is not held", [](Mapped& m) { (void)m.driver.close_event({}); }},
-        {"close_graph of what is not held", [](Mapped& m) { (void)m.driver.close_graph({}); }},
-        {"free_plain of what is not held", [](Mapped& m) { (void)m.driver.free_plain(12); }},
+        {"allow_access of addresses that are not mapped", [](Mapped& m) {
+            (void)m.driver.allow_access(m.address + page, page);
+        }},
+        {"close_stream of a resource that is not held", [](Mapped& m) { (void)m.driver.close_stream({}); }},
+        {"close_event of a resource that is not held", [](Mapped& m) { (void)m.driver.close_event({}); }},
+        {"close_graph of a resource that is not held", [](Mapped& m) { (void)m.driver.close_graph({}); }},
+        {"free_plain of a resource that is not held", [](Mapped& m) { (void)m.driver.free_plain(12); }},
     };
     // clang-format on
     for (const auto& each : all) {

@@ -67,8 +67,8 @@ MEMSAVER_INLINE void name_tag(Error& error, const std::string& tag) noexcept {
 }
 
 MEMSAVER_INLINE void raise_no_host_memory() {
-    throw OutOfHostMemory{
-        "no host memory for the library's own books; what was done stands, and the same call goes on from there"};
+    throw OutOfHostMemory{"out of host memory for the library's own data structures; completed work is kept, and the "
+                          "same call continues it"};
 }
 
 } // namespace detail

@@ -12,7 +12,8 @@
 namespace memsaver::inline v0_2 {
 
 MEMSAVER_INLINE Order Order::after_all(std::vector<StreamRef> streams, std::vector<EventRef> events) {
-    if (streams.empty() && events.empty()) throw Misuse{"an order after no stream and no event waits for nothing"};
+    if (streams.empty() && events.empty())
+        throw Misuse{"the order lists no stream and no CUDA event; pass at least one"};
     Order order;
     order.kind_ = Kind::after;
     order.streams_ = std::move(streams);

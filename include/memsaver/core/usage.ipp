@@ -92,12 +92,12 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) 
         out << '\n';
         if (n == 0) continue;
         if (const std::size_t held = usage.arenas_[n - 1].held_bytes; held != 0)
-            out << "  of these, " << format_bytes(held) << " could not be given back yet\n";
+            out << "  of these, " << format_bytes(held) << " could not be released yet\n";
     }
     for (const DeviceUsage& device : usage.devices_) {
         out << "device " << device.device << ": ";
         if (!device.known) {
-            out << "does not answer, " << format_bytes(device.mapped_bytes) << " by these tags\n";
+            out << "memory query failed, " << format_bytes(device.mapped_bytes) << " used by these tags\n";
             continue;
         }
         out << format_bytes(device.used_bytes) << " of " << format_bytes(device.total_bytes) << " used, "

@@ -106,40 +106,40 @@ protected:
 template <class D>
 struct SoundParts {
     static_assert(StreamOwners<D> || !requires(const D d, StreamRef s, bool& yes) { d.owns_stream(s, yes); },
-                  "owns_stream of the driver must be as the concept StreamOwners says: const, noexcept, a Status");
+                  "the driver's owns_stream must satisfy the concept StreamOwners: const, noexcept, returns Status");
     static_assert(Lanes<D> || !requires(const D d, Direction to, StreamRef& s) { d.lane(to, s); },
-                  "lane of the driver must be as the concept Lanes says: const, noexcept, a Status");
+                  "the driver's lane must satisfy the concept Lanes: const, noexcept, returns Status");
     static_assert(Peers<D> || !requires(const D d, Address a, std::size_t n, StreamRef s) { d.reach_peer(a, n); d.copy_peer(a, a, n, s); },
-                  "reach_peer and copy_peer of the driver must be as the concept Peers says: const, noexcept, a Status");
+                  "the driver's reach_peer and copy_peer must satisfy the concept Peers: const, noexcept, returns Status");
     static_assert(BatchCopies<D> || !requires(const D d, Direction to, const CopyPart* parts, std::size_t n, StreamRef s) { d.copy_many(to, parts, n, s); },
-                  "copy_many of the driver must be as the concept BatchCopies says: const, noexcept, a Status");
+                  "the driver's copy_many must satisfy the concept BatchCopies: const, noexcept, returns Status");
     static_assert(KernelCopies<D> || !requires(const D d, Address a, std::size_t n, StreamRef s) { d.copy_by_kernel(a, a, n, s); },
-                  "copy_by_kernel of the driver must be as the concept KernelCopies says: const, noexcept, a Status");
+                  "the driver's copy_by_kernel must satisfy the concept KernelCopies: const, noexcept, returns Status");
     static_assert(Shared<D> || !requires(const D d) { d.neighbours(); },
-                  "neighbours of the driver must be as the concept Shared says: const, noexcept, a Neighbours*");
+                  "the driver's neighbours must satisfy the concept Shared: const, noexcept, returns Neighbours*");
     static_assert(Named<D> || !requires(const D d, Address a, std::size_t n, const char* name) { d.name_addresses(a, n, name); },
-                  "name_addresses of the driver must be as the concept Named says: const, noexcept, void");
+                  "the driver's name_addresses must satisfy the concept Named: const, noexcept, returns void");
     static_assert(Plain<D> || !requires(const D d, std::size_t n, Address& a) { d.allocate_plain(n, a); d.free_plain(a); },
-                  "allocate_plain and free_plain of the driver must be as the concept Plain says: const, noexcept, a Status");
+                  "the driver's allocate_plain and free_plain must satisfy the concept Plain: const, noexcept, returns Status");
     static_assert(Captures<D> || !requires(const D d, StreamRef s, CaptureMode mode, GraphRef& g) {
         d.begin_capture(s, mode); d.end_capture(s, g); d.update_graph(s, g); d.launch(g, s); d.close_graph(g); },
-                  "what captures graphs in the driver must be as the concept Captures says: const, noexcept, a Status");
+                  "the driver's capture functions must satisfy the concept Captures: const, noexcept, returns Status");
     static_assert(Gates<D> || !requires(const D d, StreamRef s, EventRef e, const std::atomic<std::uint32_t>& word) {
         d.follow_outside(s, e); d.wait_word(s, word, 1U); },
-                  "follow_outside and wait_word of the driver must be as the concept Gates says: const, noexcept, a Status");
+                  "the driver's follow_outside and wait_word must satisfy the concept Gates: const, noexcept, returns Status");
     static_assert(Trims<D> || !requires(const D d, PoolRef pool, std::size_t& n) { d.pool_memory(pool, n); d.trim_pool(pool, n); },
-                  "pool_memory and trim_pool of the driver must be as the concept Trims says: const, noexcept, a Status");
+                  "the driver's pool_memory and trim_pool must satisfy the concept Trims: const, noexcept, returns Status");
     static_assert(HostPages<D> || !requires(const D d, void*& pages, std::size_t& n) {
         d.map_host(n, pages); d.unmap_host(pages, n); d.populate_host(pages, n); d.pin_host(pages, n); d.unpin_host(pages);
         d.host_available(n); },
-                  "what gives host pages in the driver must be as the concept HostPages says: const, noexcept, a Status");
+                  "the driver's host page functions must satisfy the concept HostPages: const, noexcept, returns Status");
     static_assert(Files<D> || !requires(const D d, const char* path, FileRef& file, void* at, std::size_t n) {
         d.open_file(path, file); d.close_file(file); d.write_file(file, at, n, n); d.read_file(file, at, n, n);
         d.allocate_file(file, n, n); d.punch_file(file, n, n); },
-                  "what keeps files in the driver must be as the concept Files says: const, noexcept, a Status");
+                  "the driver's file functions must satisfy the concept Files: const, noexcept, returns Status");
     static_assert(Sources<D> || !requires(const D d, const char* path, FileRef& file, FileFacts& facts, std::size_t n, bool& yes) {
         d.open_source(path, yes, file); d.file_facts(file, facts); d.file_cached(file, n, n, yes); },
-                  "what reads files in the driver must be as the concept Sources says: const, noexcept, a Status, with Files");
+                  "the driver's source file functions must satisfy the concept Sources: const, noexcept, returns Status; needs Files");
 };
 
 template <class D>

@@ -47,7 +47,7 @@ MEMSAVER_INLINE void CudaLibrary::open() {
     if (driver_version == nullptr) return;
     if (const cuda::Result result = driver_version(&version_); result != cuda::success) {
         return fail(CudaProblem::driver_failed,
-                    "the CUDA driver does not tell its version: error " + std::to_string(result));
+                    "the version of the CUDA driver could not be queried: error " + std::to_string(result));
     }
     if (version_ < oldest_version) {
         return fail(CudaProblem::driver_too_old, "the CUDA driver is too old: it supports CUDA " +

@@ -21,13 +21,13 @@ namespace detail {
 MEMSAVER_INLINE CudaDevice::CudaDevice(int number, CudaDriverOptions options, const char* library)
     : api_{library}, library_{library}, number_{number}, options_{std::move(options)} {
     demand(usable(api_, number_));
-    must(api_.device_get(&device_, number_), "find it");
+    must(api_.device_get(&device_, number_), "get the device");
     choose_peers();
     describe_pages();
     char name[256] = {};
-    must(api_.device_name(name, static_cast<int>(sizeof name) - 1, device_), "ask its name");
+    must(api_.device_name(name, static_cast<int>(sizeof name) - 1, device_), "query the device name");
     name_ = name;
-    must(api_.primary_retain(&context_, device_), "retain its primary context"); // last: nothing throws after it
+    must(api_.primary_retain(&context_, device_), "retain the primary context"); // last: nothing throws after it
 }
 
 MEMSAVER_INLINE CudaDevice::~CudaDevice() {
@@ -48,8 +48,8 @@ MEMSAVER_INLINE CudaAvailability CudaDevice::usable(const CudaApi& api, int numb
     CudaAvailability found = count_devices(api, count);
     if (!found) return found;
     if (number < 0 || number >= count) {
-        return {CudaProblem::bad_device_number,
-                "there is no CUDA device " + std::to_string(number) + ": there are " + std::to_string(count)};
+        return {CudaProblem::bad_device_number, "CUDA device " + std::to_string(number) +
+                                                    " does not exist; number of devices: " + std::to_string(count)};
     }
     cuda::Device device = 0;
     int supported = 0;
@@ -70,7 +70,7 @@ MEMSAVER_INLINE CudaAvailability CudaDevice::count_devices(const CudaApi& api, i
     cuda::Result result = api.init(0);
     if (result == cuda::success) result = api.device_count(&count);
     if (result == cuda::error_no_device || (result == cuda::success && count == 0)) {
-        return {CudaProblem::no_device, "the CUDA driver finds no device"};
+        return {CudaProblem::no_device, "the CUDA driver reports no device"};
     }
     return result == cuda::success ? CudaAvailability{} : failed(api, "the CUDA driver", result);
 }
@@ -247,7 +247,7 @@ MEMSAVER_INLINE void CudaDevice::must(cuda::Result result, const char* what) con
 
 MEMSAVER_INLINE bool CudaDevice::has(int attribute) const {
     int value = 0;
-    must(api_.device_attribute(&value, attribute, device_), "ask its attributes");
+    must(api_.device_attribute(&value, attribute, device_), "query a device attribute");
     return value != 0;
 }
 
@@ -261,8 +261,8 @@ MEMSAVER_INLINE void CudaDevice::choose_peers() {
         demand(usable(api_, peer));
         cuda::Device device = 0;
         int can = 0;
-        must(api_.device_get(&device, peer), "find its peer");
-        must(api_.can_access_peer(&can, device, device_), "ask its peer");
+        must(api_.device_get(&device, peer), "get a peer device");
+        must(api_.can_access_peer(&can, device, device_), "query peer access");
         if (can == 0) {
             throw Unavailable{"CUDA device " + std::to_string(peer) + " cannot access the memory of " + label()};
         }
@@ -294,14 +294,14 @@ MEMSAVER_INLINE void CudaDevice::describe_pages() {
         pages_.handle_types = cuda::handle_fabric;
         break;
     }
-    if (!can_export) throw Unavailable{label() + " cannot export its pages as handles of the type asked for"};
+    if (!can_export) throw Unavailable{label() + " cannot export pages as handles of the requested type"};
     if (options_.rdma && has(cuda::attribute_rdma_with_virtual_memory)) {
         pages_.rdma_capable = 1;
     }
     std::size_t minimum = 0;
     std::size_t recommended = 0;
-    must(api_.mem_granularity(&minimum, &pages_, cuda::granularity_minimum), "ask its granularity");
-    must(api_.mem_granularity(&recommended, &pages_, cuda::granularity_recommended), "ask its granularity");
+    must(api_.mem_granularity(&minimum, &pages_, cuda::granularity_minimum), "query the granularity");
+    must(api_.mem_granularity(&recommended, &pages_, cuda::granularity_recommended), "query the granularity");
     granularity_ = std::max(minimum, recommended);
 }
 

@@ -25,8 +25,7 @@ MEMSAVER_INLINE ForkMark::~ForkMark() {
 }
 
 MEMSAVER_INLINE void ForkMark::raise_forked(const char* what) {
-    throw Misuse{std::string{what} +
-                 ": this process was forked from the one that made the saver, which alone may use it"};
+    throw Misuse{std::string{what} + ": this is a forked process; only the process that created the saver can use it"};
 }
 
 } // namespace detail

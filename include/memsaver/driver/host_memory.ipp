@@ -36,14 +36,14 @@ MEMSAVER_INLINE HostBudget::Promise HostBudget::take(const std::shared_ptr<HostB
     std::unique_lock<std::mutex> lock;
     if (budget) lock = std::unique_lock{budget->mutex_};
     std::size_t available = 0;
-    check(driver.host_available(available), "ask how much host memory is left");
+    check(driver.host_available(available), "query the available host memory");
     const std::size_t promised = budget ? budget->promised_ : 0;
     available -= std::min(available, promised);
     if (bytes > available) {
         throw OutOfHostMemory{
             whose + "a backup of " + format_bytes(bytes) +
-            " does not fit: the system and its control groups would give " + format_bytes(available) +
-            (promised == 0 ? std::string{} : " beside the " + format_bytes(promised) + " of other backups")};
+            " does not fit: available host memory (system and control groups) is " + format_bytes(available) +
+            (promised == 0 ? std::string{} : " after subtracting the " + format_bytes(promised) + " of other backups")};
     }
     if (!budget) return {};
     budget->promised_ += bytes;
@@ -161,7 +161,8 @@ MEMSAVER_INLINE void HostRegions::give_back(typename Regions::iterator region) n
 
 MEMSAVER_INLINE PinnedBuffer::PinnedBuffer(const AnyDriver& driver, std::size_t bytes)
     : PinnedBuffer{} { // delegates, so that the destructor releases on failure
-    if (const Status status = take(driver, bytes); !status.ok()) raise(status, "take host pages", format_bytes(bytes));
+    if (const Status status = take(driver, bytes); !status.ok())
+        raise(status, "allocate host pages", format_bytes(bytes));
 }
 
 MEMSAVER_INLINE PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {

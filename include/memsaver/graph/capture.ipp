@@ -82,7 +82,7 @@ MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, const std::function
         arena_.base().require_open("capture");
         if (!arena_.base().owns_stream(stream)) {
             throw Misuse{"capture of tag \"" + tag() + "\": its memory is on device " + std::to_string(device()) +
-                         ", the stream is not; name the stream's device in the options"};
+                         ", the stream is not; pass the stream's device in the options"};
         }
         if (detail::being_captured(driver_, stream)) {
             throw Misuse{"capture of tag \"" + tag() + "\": the stream is being captured already"};
@@ -117,7 +117,7 @@ MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, const std::function
     if (!status.ok()) {
         bool open = false;
         if (!driver_.capturing(stream, open).ok() || open) drop_capture(stream);
-        check(status, "end a capture (what waits for the device, or for another stream, breaks one)");
+        check(status, "end a capture (waiting for the device or for another stream invalidates it)");
     }
     graph_ = graph;
     kept_.swap(kept); // releases the objects kept for the previous capture

@@ -6,7 +6,7 @@
 namespace memsaver::inline v0_2 {
 
 MEMSAVER_INLINE detail::GraphBase& Graph::base() const {
-    if (graph_ == nullptr) throw Misuse{"a Graph that stands for no graph was used"};
+    if (graph_ == nullptr) throw Misuse{"an empty or moved-from Graph was used"};
     return *graph_;
 }
 

@@ -54,7 +54,7 @@ struct WorkspaceStats {
         return asked_bytes - (asked_bytes < mapped_bytes ? asked_bytes : mapped_bytes);
     }
 
-    /// "3 workspaces in 1 place: 96.00 MiB asked for, 48.00 MiB taken, 0 B lent, reuse saved 48.00 MiB"
+    /// "3 workspaces in 1 place: 96.00 MiB requested, 48.00 MiB allocated, 0 B lent, reuse saved 48.00 MiB"
     friend std::ostream& operator<<(std::ostream& out, const WorkspaceStats& stats);
 };
 

@@ -21,8 +21,8 @@ namespace memsaver::inline v0_2 {
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const WorkspaceStats& stats) {
     return out << stats.names << (stats.names == 1 ? " workspace in " : " workspaces in ") << stats.places
-               << (stats.places == 1 ? " place: " : " places: ") << format_bytes(stats.asked_bytes) << " asked for, "
-               << format_bytes(stats.mapped_bytes) << " taken, " << format_bytes(stats.lent_bytes)
+               << (stats.places == 1 ? " place: " : " places: ") << format_bytes(stats.asked_bytes) << " requested, "
+               << format_bytes(stats.mapped_bytes) << " allocated, " << format_bytes(stats.lent_bytes)
                << " lent, reuse saved " << format_bytes(stats.saved_bytes());
 }
 
@@ -119,12 +119,12 @@ MEMSAVER_INLINE const Arena& WorkspacePool::arena() const { return state().arena
 MEMSAVER_INLINE WorkspacePool::WorkspacePool(Arena arena, WorkspacePoolOptions options)
     : state_{detail::translated([&] { return std::make_unique<State>(std::move(arena), options); })} {
     (void)state_->arena.base();
-    if (options.cap == 0) throw Misuse{"a WorkspacePool needs a cap"};
+    if (options.cap == 0) throw Misuse{"WorkspacePool: the cap must not be 0"};
 }
 
 MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options) {
     State& own = state();
-    return own.arena.saver().boundary("a workspace", own.arena.base(), [&] {
+    return own.arena.saver().boundary("get a workspace", own.arena.base(), [&] {
         detail::SaverCore& saver = own.arena.saver();
         const std::size_t before = saver.bytes_of(own.arena.base());
         detail::WorkspacePlace* place = nullptr; // places live as long as the pool
@@ -149,19 +149,19 @@ MEMSAVER_INLINE WorkspaceStats WorkspacePool::stats() const {
 
 MEMSAVER_INLINE detail::WorkspacePlace& WorkspacePool::State::get(std::string_view name, std::size_t bytes,
                                                                   const WorkspaceOptions& asked) {
-    arena.base().require_open("a workspace");
+    arena.base().require_open("get a workspace");
     const std::lock_guard lock{mutex};
     if (name.empty()) throw Misuse{"a workspace needs a name"};
     if (!arena.base().owns_stream(asked.stream)) {
         refuse(name, bytes,
                "its pool's memory is on device " + std::to_string(arena.device()) +
-                   ", the stream is not; make a pool for each device");
+                   ", the stream is not; create a pool for each device");
     }
     const auto found = names.find(name);
     const bool known = found != names.end();
     Name wanted = known ? found->second : Name{std::string{asked.group}, asked.cap != 0 ? asked.cap : options.cap};
     if (!asked.group.empty() && asked.group != wanted.group) {
-        refuse(name, bytes, "it is of the group \"" + wanted.group + "\", not \"" + std::string{asked.group} + '"');
+        refuse(name, bytes, "it belongs to group \"" + wanted.group + "\", not \"" + std::string{asked.group} + '"');
     }
     if (asked.cap != 0 && asked.cap != wanted.cap) {
         refuse(name, bytes, "its cap is " + format_bytes(wanted.cap) + ", not " + format_bytes(asked.cap));
@@ -169,7 +169,7 @@ MEMSAVER_INLINE detail::WorkspacePlace& WorkspacePool::State::get(std::string_vi
     if (bytes == 0) refuse(name, bytes, "the size is 0");
     if (bytes > wanted.cap) refuse(name, bytes, "its cap is " + format_bytes(wanted.cap));
     if (wanted.place != nullptr && !wanted.place->there())
-        refuse(name, bytes, "the memory that was lent for it is gone: its tag has been dropped, or its saver closed");
+        refuse(name, bytes, "the memory lent for it no longer exists: its tag was dropped or its saver closed");
 
     wanted.most = std::max(wanted.most, bytes);
     Names fresh; // allocated before the device memory, so that nothing fails afterwards
@@ -218,13 +218,13 @@ MEMSAVER_INLINE void WorkspacePool::State::lend(const Arena& from, std::shared_p
         throw Misuse{format_bytes(bytes) + " at " + format_address(reinterpret_cast<Address>(memory.get())) +
                      " cannot be lent to a WorkspacePool: " + why};
     };
-    if (memory == nullptr || bytes == 0) fail("there is nothing to lend");
-    if (reinterpret_cast<Address>(memory.get()) % 256 != 0) fail("a workspace begins at a multiple of 256 bytes");
+    if (memory == nullptr || bytes == 0) fail("the pointer is null or the size is 0");
+    if (reinterpret_cast<Address>(memory.get()) % 256 != 0) fail("the address must be a multiple of 256 bytes");
     if (from.device() != arena.device()) {
-        fail("they are on device " + std::to_string(from.device()) + ", the pool's on device " +
+        fail("the memory is on device " + std::to_string(from.device()) + ", the pool's memory on device " +
              std::to_string(arena.device()));
     }
-    if (!from.base().holds(memory.get(), bytes)) fail("they are no block of tag \"" + from.tag() + '"');
+    if (!from.base().holds(memory.get(), bytes)) fail("the range is not in live blocks of tag \"" + from.tag() + '"');
     auto lent = std::make_unique<detail::WorkspacePlace>(from, std::string{group}, std::move(memory), bytes);
     const std::lock_guard lock{mutex};
     places.push_back(std::move(lent));
@@ -247,7 +247,7 @@ MEMSAVER_INLINE void WorkspacePool::State::refuse(std::string_view name, std::si
 }
 
 MEMSAVER_INLINE WorkspacePool::State& WorkspacePool::state() const {
-    if (state_ == nullptr) throw Misuse{"a WorkspacePool that was moved from was used"};
+    if (state_ == nullptr) throw Misuse{"a moved-from WorkspacePool was used"};
     return *state_;
 }
 

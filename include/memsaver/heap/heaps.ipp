@@ -50,7 +50,7 @@ MEMSAVER_INLINE void Fences::pass(const AnyDriver& driver, std::uint64_t wanted)
     passing_ = false;
     lock.unlock();
     passed_.notify_all();
-    check(status, "wait for the device before freed memory is reused");
+    check(status, "wait for the device before reusing freed memory");
 }
 
 MEMSAVER_INLINE void Heap::collect(const AnyDriver& driver, const Fences& fences) {
@@ -536,8 +536,8 @@ MEMSAVER_INLINE FreeOrder::Kind Heaps::kind_now(const FreeOrder& order) const {
 
 MEMSAVER_INLINE void Heaps::defer(Heap& heap, const Block& block, FreeOrder::Kind kind, const FreeOrder& order) {
     if (kind == FreeOrder::Kind::stream) {
-        return check(heap.deferred.after_stream(driver_, block.address, block.bytes, order.stream), "mark a stream",
-                     block.requested, block.address);
+        return check(heap.deferred.after_stream(driver_, block.address, block.bytes, order.stream),
+                     "record a CUDA event for a deallocation", block.requested, block.address);
     }
     if (kind == FreeOrder::Kind::marked) return heap.deferred.after_mark(block.address, order.mark);
     heap.deferred.after_fence(block.address, block.bytes, fences_.last_begun());

@@ -37,7 +37,7 @@ std::size_t host_capacity_or_default(std::size_t asked) noexcept;
 template <class Run>
 decltype(auto) with_default_driver(Run&& run, const DefaultDriverOptions& options = {}) {
     static_assert(std::is_same_v<std::invoke_result_t<Run, CudaDriver>, std::invoke_result_t<Run, HostDriver>>,
-                  "with_default_driver: what is run must return the same type for either driver");
+                  "with_default_driver: the callable must return the same type for both drivers");
     const AnyDriver driver = default_driver(options);
     if (const auto* const cuda = driver.target<CudaDriver>()) return std::forward<Run>(run)(CudaDriver{*cuda});
     return std::forward<Run>(run)(HostDriver{*driver.target<HostDriver>()});

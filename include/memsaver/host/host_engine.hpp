@@ -370,7 +370,7 @@ private:
     Status with_stream(StreamRef ref, F f) noexcept {
         return engine_.guarded([&](auto&) {
             const std::shared_ptr<HostStream> stream = engine_.find(ref.native());
-            return stream == nullptr ? stranger("use of what is not a stream") : f(stream);
+            return stream == nullptr ? stranger("use of a stream that does not exist") : f(stream);
         });
     }
 
@@ -378,7 +378,8 @@ private:
     Status with_event(EventRef ref, StreamRef stream_ref, F f) noexcept {
         return with_stream(stream_ref, [&](const auto& stream) {
             const auto found = events_.find(ref.native());
-            return found == events_.end() ? stranger("use of what is not an event") : f(found->second, stream);
+            return found == events_.end() ? stranger("use of a CUDA event that does not exist")
+                                          : f(found->second, stream);
         });
     }
 

@@ -304,7 +304,7 @@ MEMSAVER_INLINE void HostEngine::serve_first(HostStream& stream, Lock& lock) noe
             lock.unlock();
             const bool well = work.run();
             lock.lock();
-            if (!well) fault("a kernel threw", work.range);
+            if (!well) fault("a kernel threw an exception", work.range);
         }
     }
     memory_.mappings().unpin(work.range, work.pinned);
@@ -351,7 +351,7 @@ MEMSAVER_INLINE Status HostMachine::unmap(HostRange range) noexcept {
     return engine_.guarded([&](auto&) {
         bool in_use = false;
         if (const Status status = engine_.memory().check_unmap(range, in_use); !status.ok()) return status;
-        const bool running = in_use && engine_.invalidate_work("unmap under work that is not done", range);
+        const bool running = in_use && engine_.invalidate_work("unmap of memory in use by unfinished work", range);
         return engine_.memory().unmap(range, running);
     });
 }
@@ -366,7 +366,7 @@ MEMSAVER_INLINE Status HostMachine::free_plain(Address address) noexcept {
         if (range.bytes == 0) return HostStatus::invalid_value;
         // New work was submitted during the wait. If it is running, the memory is not freed under it, but never.
         if (engine_.memory().mappings().in_use(range) &&
-            engine_.invalidate_work("free under work that is not done", range))
+            engine_.invalidate_work("free of memory in use by unfinished work", range))
             return HostStatus::ok;
         engine_.memory().free_plain(range);
         return HostStatus::ok;
@@ -406,7 +406,7 @@ MEMSAVER_INLINE Status HostMachine::close_stream(StreamRef ref) noexcept {
     std::shared_ptr<HostCapture> capture; // its calls are destroyed after the lock is released
     return engine_.guarded([&](auto&) {
         const auto stream = ref.native() == nullptr ? nullptr : engine_.find(ref.native());
-        if (stream == nullptr) return stranger("close of what is not a stream");
+        if (stream == nullptr) return stranger("close of a stream that does not exist");
         engine_.close(stream);
         capture = captures_.leave(*stream);
         return HostStatus::ok;
@@ -441,7 +441,8 @@ MEMSAVER_INLINE Status HostMachine::open_event(StreamRef near, EventRef& out) no
 
 MEMSAVER_INLINE Status HostMachine::close_event(EventRef ref) noexcept {
     return engine_.guarded([&](auto&) {
-        return events_.erase(ref.native()) == 1 ? HostStatus::ok : stranger("close of what is not an event");
+        return events_.erase(ref.native()) == 1 ? HostStatus::ok
+                                                : stranger("close of a CUDA event that does not exist");
     });
 }
 
@@ -533,7 +534,7 @@ MEMSAVER_INLINE Status HostMachine::query(EventRef ref, bool& passed) noexcept {
 MEMSAVER_INLINE Status HostMachine::wait(EventRef ref) noexcept {
     return engine_.guarded([&](auto& lock) {
         const auto found = events_.find(ref.native());
-        if (found == events_.end()) return stranger("wait for what is not an event");
+        if (found == events_.end()) return stranger("wait for a CUDA event that does not exist");
         if (found->second->captured != nullptr) return HostStatus::captured_event;
         const std::vector<HostMark> marks = found->second->marks; // the event may be recorded again during the wait
         return engine_.wait(lock, marks);
@@ -567,7 +568,7 @@ MEMSAVER_INLINE Status HostMachine::end_capture(StreamRef ref, GraphRef& out) no
 MEMSAVER_INLINE Status HostMachine::update_graph(StreamRef ref, GraphRef& graph) noexcept {
     std::unique_ptr<HostGraph> old; // destroyed after the lock is released
     return finish_capture(ref, [&](auto& recorded) {
-        if (graphs_.find(graph) == nullptr) (void)stranger("update of what is not a graph");
+        if (graphs_.find(graph) == nullptr) (void)stranger("update of a graph that does not exist");
         old = graphs_.update(graph, recorded);
     });
 }
@@ -575,13 +576,13 @@ MEMSAVER_INLINE Status HostMachine::update_graph(StreamRef ref, GraphRef& graph)
 MEMSAVER_INLINE Status HostMachine::launch(GraphRef ref, StreamRef stream_ref) noexcept {
     return with_stream(stream_ref, [&](const auto& stream) {
         const HostGraph* const graph = graphs_.find(ref);
-        if (graph == nullptr) return stranger("launch of what is not a graph");
+        if (graph == nullptr) return stranger("launch of a graph that does not exist");
         if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
         std::vector<HostWork> calls = graph->calls;
         for (HostWork& call : calls) {
             if (call.kind != HostWork::Kind::follow_outside || stream->capture != nullptr) continue;
             const std::shared_ptr<HostEvent> event = call.outside.lock();
-            if (event == nullptr) return stranger("launch of a graph that waits for a closed event");
+            if (event == nullptr) return stranger("launch of a graph that waits for a closed CUDA event");
             if (event->captured != nullptr) return HostStatus::captured_event;
             call.marks = event->marks; // the current marks
         }
@@ -594,7 +595,7 @@ MEMSAVER_INLINE Status HostMachine::close_graph(GraphRef ref) noexcept {
     std::unique_ptr<HostGraph> graph; // destroyed after the lock is released
     return engine_.guarded([&](auto&) {
         graph = graphs_.take(ref);
-        return graph != nullptr ? HostStatus::ok : stranger("close of what is not a graph");
+        return graph != nullptr ? HostStatus::ok : stranger("close of a graph that does not exist");
     });
 }
 

@@ -145,7 +145,8 @@ MEMSAVER_INLINE void HostMemory::count(HostCounts& counts) const noexcept {
 
 MEMSAVER_INLINE Status HostMemory::reserve(std::size_t bytes, std::size_t alignment, Address& out) {
     alignment = alignment < granularity_ ? granularity_ : alignment;
-    if (!in_pages(bytes) || (alignment & (alignment - 1)) != 0) return misuse("reserve of a wrong size", {0, bytes});
+    if (!in_pages(bytes) || (alignment & (alignment - 1)) != 0)
+        return misuse("reserve with an invalid size or alignment", {0, bytes});
     if (bytes > SIZE_MAX - alignment) return HostStatus::out_of_memory;
     const std::size_t room = bytes + alignment; // the system aligns to its own pages only: cut off the excess
     void* const at = ::mmap(nullptr, room, PROT_NONE, empty_flags, -1, 0);
@@ -168,8 +169,8 @@ MEMSAVER_INLINE Status HostMemory::reserve(std::size_t bytes, std::size_t alignm
 MEMSAVER_INLINE Status HostMemory::unreserve(HostRange range) {
     const auto found = reservations_.find(range.address);
     if (found == reservations_.end() || found->second.bytes != range.bytes)
-        return misuse("unreserve of what is not a reservation", range);
-    if (mappings_.touch(range)) return misuse("unreserve of addresses with pages", range);
+        return misuse("unreserve of a range that is not a reservation", range);
+    if (mappings_.touch(range)) return misuse("unreserve of mapped addresses", range);
     found->second.name = {}; // before the addresses can be reused
     if (has_scraps(range))   // work still writes there: keep the addresses reserved
         abandoned_.push_back(range);
@@ -194,7 +195,7 @@ MEMSAVER_INLINE const char* HostMemory::name_at(Address address) const noexcept 
 }
 
 MEMSAVER_INLINE Status HostMemory::create(std::size_t bytes, PageHandle& out) {
-    if (!in_pages(bytes)) return misuse("create of a wrong size", {0, bytes});
+    if (!in_pages(bytes)) return misuse("create with an invalid size", {0, bytes});
     if (bytes > capacity_ - held_) return HostStatus::out_of_memory;
     const auto entry = pages_.try_emplace(next_handle_, Pages{.bytes = bytes}).first;
     Pages& pages = entry->second;
@@ -215,7 +216,7 @@ MEMSAVER_INLINE Status HostMemory::create(std::size_t bytes, PageHandle& out) {
 MEMSAVER_INLINE Status HostMemory::release(PageHandle handle) {
     const auto found = pages_.find(handle.value);
     if (found == pages_.end() || found->second.released)
-        return misuse("release of what is not a handle", {0, found == pages_.end() ? 0 : found->second.bytes});
+        return misuse("release of a handle that does not exist", {0, found == pages_.end() ? 0 : found->second.bytes});
     found->second.released = true;
     ++released_;
     if (found->second.mappings == 0) discard(found);
@@ -224,11 +225,11 @@ MEMSAVER_INLINE Status HostMemory::release(PageHandle handle) {
 
 MEMSAVER_INLINE Status HostMemory::map(HostRange range, PageHandle handle) {
     const auto found = pages_.find(handle.value);
-    if (found == pages_.end() || found->second.released) return misuse("map of what is not a handle", range);
-    if (range.bytes != found->second.bytes) return misuse("map of a part of a handle", range);
+    if (found == pages_.end() || found->second.released) return misuse("map of a handle that does not exist", range);
+    if (range.bytes != found->second.bytes) return misuse("map of a size that differs from the handle's", range);
     if (!range.valid() || range.address % granularity_ != 0 || !reserved(range))
-        return misuse("map outside of a reservation", range);
-    if (mappings_.touch(range)) return misuse("map over what is mapped", range);
+        return misuse("map outside a reservation, or misaligned", range);
+    if (mappings_.touch(range)) return misuse("map over mapped addresses", range);
     mappings_.add(range, handle.value, HostAccess::none);
     // On scrap pages PROT_NONE would end the process instead of failing only the faulty work.
     const int protection = has_scraps(range) ? PROT_READ | PROT_WRITE : PROT_NONE;
@@ -242,7 +243,8 @@ MEMSAVER_INLINE Status HostMemory::map(HostRange range, PageHandle handle) {
 
 MEMSAVER_INLINE Status HostMemory::check_unmap(HostRange range, bool& in_use) noexcept {
     in_use = false;
-    if (!mappings_.whole(range, &in_use)) return misuse("unmap of what is not mapped, or of a part", range);
+    if (!mappings_.whole(range, &in_use))
+        return misuse("unmap of addresses that are not mapped, or of part of a mapping", range);
     return HostStatus::ok;
 }
 
@@ -262,7 +264,8 @@ MEMSAVER_INLINE Status HostMemory::unmap(HostRange range, bool scraps) {
 }
 
 MEMSAVER_INLINE Status HostMemory::allow(HostRange range, HostAccess access) noexcept {
-    if (!mappings_.whole(range)) return misuse("access to what is not mapped, or to a part", range);
+    if (!mappings_.whole(range))
+        return misuse("allow_access of addresses that are not mapped, or of part of a mapping", range);
     const int protection = access == HostAccess::write ? PROT_READ | PROT_WRITE : PROT_READ;
     if (::mprotect(reinterpret_cast<void*>(range.address), range.bytes, protection) != 0)
         return HostStatus::out_of_host_memory;
@@ -294,7 +297,7 @@ MEMSAVER_INLINE Status HostMemory::allocate_plain(std::size_t bytes, Address& ou
 MEMSAVER_INLINE HostRange HostMemory::plain_range(Address address) noexcept {
     const auto found = mappings_.table().find(address);
     if (found != mappings_.table().end() && found->second.plain()) return {address, found->second.bytes};
-    (void)misuse("free of what is not a plain allocation", {address, 0});
+    (void)misuse("free of an address that is not a plain allocation", {address, 0});
     return {};
 }
 

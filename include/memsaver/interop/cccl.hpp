@@ -12,7 +12,7 @@
 #include <utility>
 
 #if CCCL_VERSION < 3001000 && !defined(LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE)
-#error "CCCL before 3.1 shows cuda::mr only with LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE defined everywhere"
+#error "CCCL before 3.1 needs LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE, defined everywhere, for cuda::mr"
 #endif
 
 namespace memsaver::inline v0_2 {

@@ -37,7 +37,7 @@ MEMSAVER_INLINE Hook TrimCudaPools::install_after_resume(detail::SaverCore& core
 
 MEMSAVER_INLINE std::size_t TrimCudaPools::held(const AnyDriver& driver, const PoolRef& pool) {
     std::size_t bytes = 0;
-    check(driver.pool_memory(pool, bytes), "ask what a memory pool holds");
+    check(driver.pool_memory(pool, bytes), "query the size of a memory pool");
     return bytes;
 }
 

@@ -35,9 +35,8 @@ MEMSAVER_INLINE NcclLibrary NcclLibrary::load() {
     if (handle == nullptr) handle = ::dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == nullptr) {
         const char* const why = ::dlerror();
-        throw Unavailable{std::string{"NCCL is not there ("} + (why != nullptr ? why : file) +
-                          "): link it, load it before, or name the file that the process has loaded in the "
-                          "environment's MEMSAVER_NCCL"};
+        throw Unavailable{std::string{"NCCL could not be loaded ("} + (why != nullptr ? why : file) +
+                          "): link it, load it first, or set MEMSAVER_NCCL to the file that the process has loaded"};
     }
     NcclLibrary library;
     const auto find = [&](auto& entry, const char* name) {
@@ -57,7 +56,7 @@ MEMSAVER_INLINE NcclLibrary NcclLibrary::load() {
     ::dlclose(handle); // the library stays loaded
     if (library.get_version == nullptr || library.comm_get_async_error == nullptr ||
         library.get_version(&library.version) != nccl::success) {
-        throw Unavailable{std::string{file} + " is not NCCL, or one older than 2.4"};
+        throw Unavailable{std::string{file} + " is not NCCL 2.4 or newer"};
     }
     return library;
 }
@@ -127,7 +126,7 @@ private:
             nccl::Result answer = nccl::success;
             const Status status = driver.with_context([&] { answer = call(); });
             if (status.kind == StatusKind::unsupported) break;
-            check(status, "have the device of a communicator current");
+            check(status, "make the device of a communicator current");
             return answer;
         }
         return call();
@@ -170,8 +169,8 @@ MEMSAVER_INLINE void NcclState::require_healthy(const char* before) {
     if (asked != nccl::success) raise(asked, std::string{"ncclCommGetAsyncError before "} + before + " failed");
     if (error == nccl::success) return;
     if (error == nccl::in_progress) return finish(error, "an earlier call");
-    raise(error, std::string{"no "} + before + ", for the communicator has failed",
-          "; abort it (ncclCommAbort) and call NcclComm::abandon, then it is in no pause's way");
+    raise(error, std::string{"before "} + before + ": the communicator has failed",
+          "; call ncclCommAbort and NcclComm::abandon to exclude it from pauses");
 }
 
 MEMSAVER_INLINE void NcclState::finish(nccl::Result result, const char* call) {
@@ -183,7 +182,7 @@ MEMSAVER_INLINE void NcclState::finish(nccl::Result result, const char* call) {
         if (result != nccl::in_progress) break;
         if (options_.timeout && std::chrono::steady_clock::now() - since > *options_.timeout) {
             throw NotIdle{std::string{call} + " of communicator \"" + options_.who +
-                          "\" was still under way when the time allowed ran out: a rank that did not come?"};
+                          "\" did not complete within the timeout; check that every rank makes the same call"};
         }
         std::this_thread::sleep_for(std::chrono::microseconds{50});
     }
@@ -222,12 +221,12 @@ MEMSAVER_INLINE void NcclState::require_resumed(const char* call) const {
 
 MEMSAVER_INLINE NcclComm::NcclComm(Registrations& registrations, ncclComm* comm, NcclOptions options)
     : registrations_{registrations} {
-    if (comm == nullptr) throw Misuse{"an NcclComm of a null communicator"};
+    if (comm == nullptr) throw Misuse{"NcclComm: the communicator is null"};
     detail::NcclLibrary library = detail::NcclLibrary::load();
     detail::translated([&] {
         const NcclSuspend suspend = options.suspend;
         const std::string too_old = "NCCL " + detail::nccl_version_text(library.version) +
-                                    " cannot suspend communicators, 2.29.7 and newer can";
+                                    " cannot suspend communicators; 2.29.7 or newer is required";
         if (suspend == NcclSuspend::required && !library.can_suspend()) throw Unavailable{too_old};
         RegistrationOptions own;
         own.who = options.who;
@@ -255,7 +254,7 @@ MEMSAVER_INLINE NcclBuffer NcclComm::buffer(void* pointer, std::size_t bytes) {
     const detail::NcclLibrary& library = state_->library();
     if (library.comm_register == nullptr || library.comm_deregister == nullptr) {
         throw Unavailable{"NCCL " + detail::nccl_version_text(library.version) +
-                          " has no ncclCommRegister, 2.19 and newer have"};
+                          " has no ncclCommRegister; 2.19 or newer is required"};
     }
     return detail::translated([&] {
         RegistrationOptions options;
@@ -279,7 +278,7 @@ MEMSAVER_INLINE NcclWindow NcclComm::window(void* pointer, std::size_t bytes, in
     const detail::NcclLibrary& library = state_->library();
     if (library.comm_window_register == nullptr || library.comm_window_deregister == nullptr) {
         throw Unavailable{"NCCL " + detail::nccl_version_text(library.version) +
-                          " has no ncclCommWindowRegister, 2.27 and newer have"};
+                          " has no ncclCommWindowRegister; 2.27 or newer is required"};
     }
     return detail::translated([&] {
         RegistrationOptions options;

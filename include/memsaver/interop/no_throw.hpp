@@ -26,7 +26,7 @@ namespace memsaver::inline v0_2 {
         });
     } catch (...) { // a user's policy or driver may throw anything
         detail::emit(events, [] {
-            return Event{EventKind::ignored, "", 0, "an allocation failed for a reason unknown"};
+            return Event{EventKind::ignored, "", 0, "an allocation failed for an unknown reason"};
         });
     }
     return nullptr;

@@ -22,7 +22,7 @@ namespace memsaver::inline v0_2 {
     if (arena && arena.device() != device) {
         detail::emit(events, [&] {
             return Event{EventKind::ignored, arena.tag(), device,
-                         "memory on device " + std::to_string(device) + " was asked of tag \"" + arena.tag() +
+                         "memory on device " + std::to_string(device) + " was requested from tag \"" + arena.tag() +
                              "\" on device " + std::to_string(arena.device())};
         });
         return nullptr;
@@ -56,7 +56,7 @@ void pytorch_deallocate(MemorySaver<D>& saver, void* pointer, std::ptrdiff_t, in
     } catch (const std::exception& error) {
         tell_why(error.what());
     } catch (...) { // a user's policy or driver may throw anything
-        tell_why("a deallocation failed for a reason unknown");
+        tell_why("a deallocation failed for an unknown reason");
     }
 }
 

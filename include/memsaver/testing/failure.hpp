@@ -26,10 +26,10 @@ struct Failure {
     Lasting lasting = Lasting::once;
     StatusKind kind = StatusKind::other; ///< what the call returns; not `ok`
 
-    /// "create call 2 and all after it answer out of memory"
+    /// "create call 2 and all later ones return injected out of memory"
     [[nodiscard]] std::string text() const {
         return (call ? call_name(*call) : "any") + (" call " + std::to_string(nth)) +
-               (lasting == Lasting::onwards ? " and all after it answer " : " answers ") + answer().name;
+               (lasting == Lasting::onwards ? " and all later ones return " : " returns ") + answer().name;
     }
 
     /// Returns the status of the failed call.
@@ -54,8 +54,8 @@ class FailurePlan {
 public:
     /// Adds a failure. Throws Misuse if `nth` is 0 or the kind is `ok`.
     void add(const Failure& failure) {
-        if (failure.nth == 0) throw Misuse{"a failure's nth counts from 1"};
-        if (failure.kind == StatusKind::ok) throw Misuse{"a failure cannot answer ok"};
+        if (failure.nth == 0) throw Misuse{"Failure::nth must be at least 1"};
+        if (failure.kind == StatusKind::ok) throw Misuse{"Failure::kind must not be ok"};
         pending_.push_back(failure);
     }
 

@@ -147,9 +147,9 @@ protected:
             state.log.end(made);
             return made.status;
         } catch (const std::bad_alloc&) {
-            return {StatusKind::out_of_host_memory, Failure::injected_code, "no host memory for the books"};
+            return {StatusKind::out_of_host_memory, Failure::injected_code, "no host memory for the ledger"};
         } catch (...) {
-            return {StatusKind::other, Failure::injected_code, "the observer threw"};
+            return {StatusKind::other, Failure::injected_code, "the observer threw an exception"};
         }
     }
 

@@ -65,7 +65,8 @@ public:
             auto node = entries.extract(entries.begin());
             node.key() = Books::key(call);
             node.mapped() = {call.bytes, call.handle, false};
-            if (!table(call.call).insert(std::move(node)).inserted) violate(call, "gave what is already held");
+            if (!table(call.call).insert(std::move(node)).inserted)
+                violate(call, "returned a resource that is already held");
         } else if (call.call == Call::allow_access) {
             Entries& mappings = of(Thing::mapping);
             auto it = mappings.lower_bound(call.address);
@@ -97,7 +98,7 @@ private:
         Entries removed;
         auto node = table(call.call).extract(Books::key(call));
         if (node.empty())
-            violate(call, "of what is not held: never taken, or given back before");
+            violate(call, "of a resource that is not held: never acquired, or already released");
         else
             removed.insert(std::move(node));
         return removed;
@@ -117,7 +118,7 @@ private:
     void check_unreserve(const CallRecord& call) noexcept {
         const auto it = of(Thing::reservation).find(call.address);
         if (it != of(Thing::reservation).end() && it->second.bytes != call.bytes)
-            violate(call, "of another size than was reserved");
+            violate(call, "with a size that differs from the reservation's");
         if (Books::overlaps(of(Thing::mapping), call.address, call.bytes)) violate(call, "with live mappings");
     }
 
@@ -126,7 +127,7 @@ private:
         if (handle == of(Thing::handle).end())
             violate(call, "of a handle that is not held");
         else if (handle->second.bytes != call.bytes)
-            violate(call, "of a part of a handle");
+            violate(call, "with a size that differs from the handle's");
         if (Books::overlaps(of(Thing::mapping), call.address, call.bytes)) violate(call, "over a live mapping");
         const auto room = Books::overlapping(of(Thing::reservation), call.address, 1);
         if (room == of(Thing::reservation).end() ||
@@ -142,7 +143,8 @@ private:
         for (auto it = mappings.find(call.address); done < call.bytes; ++it) {
             if (it == mappings.end() || it->first != call.address + done || it->second.bytes > call.bytes - done) {
                 const bool mapped = Books::overlaps(mappings, call.address, call.bytes);
-                return violate(call, mapped ? "of more or less than whole mappings" : "of what is not mapped");
+                return violate(call, mapped ? "of a range that does not consist of whole mappings"
+                                            : "of addresses that are not mapped");
             }
             done += it->second.bytes;
         }
@@ -167,12 +169,13 @@ private:
     void check_unmap_host(const CallRecord& call) noexcept {
         const auto it = of(Thing::host_pages).find(Books::key(call));
         if (it == of(Thing::host_pages).end()) return; // reported by `remove`
-        if (it->second.bytes != call.bytes) violate(call, "of another size than was mapped");
+        if (it->second.bytes != call.bytes) violate(call, "with a size that differs from the mapped range's");
         if (Books::overlaps(of(Thing::pin), it->first, it->second.bytes)) violate(call, "of pinned pages");
     }
 
     void check_pin(const CallRecord& call) noexcept {
-        if (Books::overlaps(of(Thing::pin), Books::key(call), call.bytes)) violate(call, "of what is pinned already");
+        if (Books::overlaps(of(Thing::pin), Books::key(call), call.bytes))
+            violate(call, "of pages that are already pinned");
     }
 
     /// Checks that the host side of a copy lies within one pinned range, or touches none.
@@ -181,7 +184,7 @@ private:
         const auto pin = Books::overlapping(of(Thing::pin), begin, call.bytes);
         if (pin == of(Thing::pin).end()) return;
         const bool whole = pin->first <= begin && call.bytes <= pin->second.bytes - (begin - pin->first);
-        if (!whole) violate(call, "across the end of a pin");
+        if (!whole) violate(call, "across the boundary of a pinned range");
     }
 
     void check_open(const CallRecord& call) noexcept {

@@ -17,7 +17,7 @@ struct SweepPoint {
     std::uint64_t injected = 0; ///< number of injected failures; 0 in the last run, which is undisturbed
     std::exception_ptr error{}; ///< exception of the operation, if any
 
-    /// "map call 2 answers injected failure, 1 failed, the operation threw"
+    /// "map call 2 returns injected failure, 1 failed, the operation threw"
     [[nodiscard]] std::string text() const {
         return failure.text() + ", " + std::to_string(injected) + " failed, the operation " +
                (error ? "threw" : "returned");
@@ -51,7 +51,7 @@ std::uint64_t sweep(Failure failure, Make make, Operate operate, Verify verify, 
         verify(fixture, static_cast<const SweepPoint&>(point));
         if (point.injected == 0) return failure.nth - 1;
     }
-    throw Misuse{"a sweep found no end after " + std::to_string(limit) + " points: " + failure.text()};
+    throw Misuse{"the sweep did not end after " + std::to_string(limit) + " points: " + failure.text()};
 }
 
 } // namespace memsaver::inline v0_2
