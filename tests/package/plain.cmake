@@ -13,6 +13,7 @@ function(configure folder wanted) # further arguments are options; `wanted`: 0, 
   if(NOT failed STREQUAL wanted)
     message(FATAL_ERROR "CMake exited with ${failed}, not ${wanted}:\n${output}")
   endif()
+  string(REPLACE ";" "," output "${output}") # a semicolon would separate the items of a list
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
