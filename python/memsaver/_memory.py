@@ -93,10 +93,19 @@ class Buffer(View):
     """
 
     def __init__(
-        self, like: View, pointer: int, free: Callable[..., None], last: Callable[[Any, int], int], handle: _callbacks.Handle
+        self,
+        like: View,
+        pointer: int,
+        owns: Callable[[int], bool],
+        free: Callable[..., None],
+        last: Callable[[Any, int], int],
+        handle: _callbacks.Handle,
     ) -> None:
-        """`free(pointer, ...)` reports failures to its caller; `last(handle, pointer)` ignores them."""
+        """`owns(pointer)`: whether there is such a block. `free(pointer, ...)` reports failures to its caller;
+        `last(handle, pointer)` ignores them.
+        """
         super().__init__(pointer, like.shape, like.typestr, like.on_gpu)
+        self._owns = owns
         self._free = free
         self._last = last, handle, pointer
         self._own()
@@ -109,6 +118,8 @@ class Buffer(View):
     def _address(self) -> int:
         if not self._finalizer.alive:
             raise Misuse("the buffer has been freed")
+        if self.bytes and not self._owns(self.pointer):
+            raise Misuse("the buffer has no memory any more: its tag was dropped, its saver closed, or its block freed")
         return self.pointer
 
     def free(self, *, stream: Any = None, idle: bool = False) -> None:

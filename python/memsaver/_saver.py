@@ -400,7 +400,7 @@ class Saver:
         """
         like = View(-1, shape, dtype, self._on_gpu)
         pointer = self.allocate(like.bytes, tag, alignment=alignment, stream=stream)
-        return Buffer(like, pointer, self.free, library().memsaver_deallocate, self._handle)
+        return Buffer(like, pointer, self.owns, self.free, library().memsaver_deallocate, self._handle)
 
     def view(self, pointer: int, shape: int | Sequence[int], dtype: DType = "|u1") -> View:
         """Returns memory at `pointer` as an array, by default of bytes. Owns nothing and checks nothing."""
@@ -808,7 +808,7 @@ class Arena:
         """Allocates an array from this arena; see `Saver.buffer()`."""
         like = View(-1, shape, dtype, self.saver._on_gpu)
         pointer = self.allocate(like.bytes, alignment=alignment, stream=stream)
-        return Buffer(like, pointer, self.free, library().memsaver_arena_deallocate, self._handle)
+        return Buffer(like, pointer, self.saver.owns, self.free, library().memsaver_arena_deallocate, self._handle)
 
     def elastic(
         self, bytes: int, *, granularity: int = 0, on_reclaim: Callable[[int], object] | None = None

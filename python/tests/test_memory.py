@@ -169,6 +169,26 @@ def test_a_buffer_whose_block_somebody_else_freed(saver: Saver) -> None:
     assert saver.owns(others)
 
 
+def test_a_buffer_whose_memory_is_gone(saver: Saver) -> None:
+    """No array can be made of it."""
+
+    def gone(buffer: memsaver.Buffer) -> bool:
+        with pytest.raises(memsaver.Misuse, match="no memory any more"):
+            numpy.asarray(buffer)
+        return True
+
+    freed = saver.buffer(100, tag="a")
+    numpy.asarray(freed)[:] = 1
+    saver.free(freed.pointer)
+    assert gone(freed)
+    dropped = saver.buffer(100, tag="a")
+    saver.drop("a")
+    assert gone(dropped)
+    of_arena = saver.arena("b").buffer(100)
+    saver.close()
+    assert gone(of_arena)
+
+
 def test_a_buffer_without_elements(saver: Saver) -> None:
     buffer = saver.buffer((0, 4), "<f4", "a")
     assert buffer.pointer == 0
