@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bench.hpp"
-#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #if MEMSAVER_BENCH_CUDART

@@ -122,10 +122,10 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/cuda_driver.ipp
   include/memsaver/driver/cuda_options.hpp
   include/memsaver/driver/driver.hpp
-  include/memsaver/driver/fork_mark.hpp
-  include/memsaver/driver/fork_mark.ipp
-  include/memsaver/driver/host_memory.hpp
-  include/memsaver/driver/host_memory.ipp
+  include/memsaver/driver/fork_check.hpp
+  include/memsaver/driver/fork_check.ipp
+  include/memsaver/driver/host_cells.hpp
+  include/memsaver/driver/host_cells.ipp
   include/memsaver/driver/neighbours.hpp
   include/memsaver/driver/neighbours.ipp
   include/memsaver/driver/owned.hpp
@@ -133,8 +133,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/streams.ipp
   include/memsaver/driver/system.hpp
   include/memsaver/driver/system.ipp
-  include/memsaver/driver/system_memory.hpp
-  include/memsaver/driver/system_memory.ipp
+  include/memsaver/driver/system_available.hpp
+  include/memsaver/driver/system_available.ipp
   include/memsaver/fwd.hpp
   include/memsaver/graph/capture.hpp
   include/memsaver/graph/capture.ipp

@@ -22,7 +22,7 @@ execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --preset test --parallel ${at_onc
 
 set(log ${build}/Testing/Temporary/LastTest.log)
 if(EXISTS ${log})
-  file(STRINGS ${log} reasons REGEX "^skipped: ")
+  file(STRINGS ${log} reasons REGEX "(^|MESSAGE: )skipped: ")
   list(REMOVE_DUPLICATES reasons)
   foreach(reason IN LISTS reasons)
     message(STATUS "${reason}")

@@ -123,16 +123,7 @@ struct Watched {
     friend bool operator==(const Watched& a, const Watched& b) { return a.parts == b.parts; }
 };
 
-/// Reports that a test is skipped; on any machine.
-bool skipped() {
-    if (!no_codec().empty()) MESSAGE("skipped: " << no_codec());
-    return !no_codec().empty();
-}
-bool no_lz4() {
-    const std::string why = Lz4Library::load().problem;
-    if (!why.empty()) MESSAGE("skipped: " << why);
-    return !why.empty();
-}
+bool no_lz4() { return !Lz4Library::load().problem.empty(); }
 
 } // namespace
 
@@ -184,8 +175,8 @@ TEST_CASE_TEMPLATE("compressed: bytes come back as they were, and take less room
     }
 }
 
-TEST_CASE_TEMPLATE("compressed: scratch is taken ahead, counted, and given back", M, MEMSAVER_TEST_MACHINES) {
-    if (skipped()) return;
+TEST_CASE_TEMPLATE("compressed: scratch is taken ahead, counted, and given back" * doctest::skip(!no_codec().empty()),
+                   M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
@@ -218,8 +209,9 @@ TEST_CASE_TEMPLATE("compressed: scratch is taken ahead, counted, and given back"
     CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
 }
 
-TEST_CASE_TEMPLATE("compressed: on a full device bytes are saved as they are, told once", M, MEMSAVER_TEST_MACHINES) {
-    if (skipped()) return;
+TEST_CASE_TEMPLATE("compressed: on a full device bytes are saved as they are, told once" *
+                       doctest::skip(!no_codec().empty()),
+                   M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink()}};
@@ -243,8 +235,8 @@ TEST_CASE_TEMPLATE("compressed: on a full device bytes are saved as they are, to
     CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
 }
 
-TEST_CASE("compressed: a resume that has room for its pages alone is out of memory, and changes nothing") {
-    if (no_lz4()) return;
+TEST_CASE("compressed: a resume that has room for its pages alone is out of memory, and changes nothing" *
+          doctest::skip(no_lz4())) {
     const FaultyDriver driver{HostDriver{16_MiB}};
     {
         MemorySaver saver{driver};
@@ -274,8 +266,8 @@ TEST_CASE("compressed: a resume that has room for its pages alone is out of memo
     check_given_back(driver);
 }
 
-TEST_CASE_TEMPLATE("compressed: damaged bytes are found, and the tag stays paused", M, MEMSAVER_TEST_MACHINES) {
-    if (skipped()) return;
+TEST_CASE_TEMPLATE("compressed: damaged bytes are found, and the tag stays paused" * doctest::skip(!no_codec().empty()),
+                   M, MEMSAVER_TEST_MACHINES) {
     const auto run = [](auto policy) {
         const Checked<M> machine;
         MemorySaver saver{machine.driver};
@@ -301,8 +293,8 @@ TEST_CASE_TEMPLATE("compressed: damaged bytes are found, and the tag stays pause
     run(Watched<FileBackup>{in_file()});
 }
 
-TEST_CASE_TEMPLATE("compressed: a codec that fails loses nothing", M, MEMSAVER_TEST_MACHINES) {
-    if (skipped()) return;
+TEST_CASE_TEMPLATE("compressed: a codec that fails loses nothing" * doctest::skip(!no_codec().empty()), M,
+                   MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     const Watched<HostBackup> policy{{.threads = 2}};
@@ -330,8 +322,8 @@ TEST_CASE_TEMPLATE("compressed: a codec that fails loses nothing", M, MEMSAVER_T
     CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("compressed: exchange, streamed resume and saving ahead", M, MEMSAVER_TEST_MACHINES) {
-    if (skipped()) return;
+TEST_CASE_TEMPLATE("compressed: exchange, streamed resume and saving ahead" * doctest::skip(!no_codec().empty()), M,
+                   MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver};
     const Arena a = saver.arena("a", compressed(HostBackup{.threads = 2}));
@@ -369,8 +361,8 @@ TEST_CASE_TEMPLATE("compressed: exchange, streamed resume and saving ahead", M, 
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("compressed: threads that bring bytes do not wait for the device because of an earlier failure") {
-    if (!no_codec().empty()) return;
+TEST_CASE("compressed: threads that bring bytes do not wait for the device because of an earlier failure" *
+          doctest::skip(!no_codec().empty())) {
     const Checked<HostMachine2G> machine;
     MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("tag", compressed(in_file())), 2000}; // too small to be compressed
@@ -392,8 +384,7 @@ TEST_CASE("compressed: threads that bring bytes do not wait for the device becau
     CHECK(has_pattern(machine.driver, block.data(), block.size(), 1));
 }
 
-TEST_CASE("compressed: where many copies cannot be made at once they are made one by one") {
-    if (no_lz4()) return;
+TEST_CASE("compressed: where many copies cannot be made at once they are made one by one" * doctest::skip(no_lz4())) {
     for (const auto& fault :
          {std::pair{Call::copy_many, StatusKind::unsupported}, std::pair{Call::copy_to_host, StatusKind::other},
           std::pair{Call::copy_to_device, StatusKind::other}}) {
@@ -497,8 +488,7 @@ TEST_CASE("compressed: bytes are moved from one room of host memory at a time") 
     CHECK(read_bytes(driver, rest.data(), bytes.size()) == bytes);
 }
 
-TEST_CASE("compressed: a policy for one pause, and a tag that goes") {
-    if (no_lz4()) return;
+TEST_CASE("compressed: a policy for one pause, and a tag that goes" * doctest::skip(no_lz4())) {
     const Checked<HostMachine2G> machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("plain", HostBackup{.threads = 2});

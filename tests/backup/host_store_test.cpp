@@ -69,13 +69,13 @@ TEST_CASE("HostStore: bytes go out and come back, pinned or through a ring") {
 
 TEST_CASE("HostStore: memory taken ahead is not pinned, and is there for who reaches it") {
     Place place{true};
-    const Room room = place.store.grow(3 * HostRegion::cell_bytes, place.live());
-    const std::uint64_t cell = align_up(room.location + 1, HostRegion::cell_bytes); // the first is ready
+    const Room room = place.store.grow(3 * HostCells::cell_bytes, place.live());
+    const std::uint64_t cell = align_up(room.location + 1, HostCells::cell_bytes); // the first is ready
     const std::size_t pinned = place.driver.pinned_bytes();
     place.driver.fail({.call = Call::populate_host});
-    CHECK(!place.store.take_ahead(cell, HostRegion::cell_bytes));
-    CHECK(place.store.take_ahead(cell, HostRegion::cell_bytes));
-    CHECK(place.store.take_ahead(cell, HostRegion::cell_bytes));
+    CHECK(!place.store.take_ahead(cell, HostCells::cell_bytes));
+    CHECK(place.store.take_ahead(cell, HostCells::cell_bytes));
+    CHECK(place.store.take_ahead(cell, HostCells::cell_bytes));
     CHECK(place.driver.pinned_bytes() == pinned);
     CHECK(!place.store.pinned(cell, 4096));
     place.driver.fail({.call = Call::populate_host}); // it is not populated again
@@ -83,7 +83,7 @@ TEST_CASE("HostStore: memory taken ahead is not pinned, and is there for who rea
     CHECK(place.store.reach(cell, 4096, host).ok());
     CHECK(reinterpret_cast<std::uint64_t>(host) == cell);
     CHECK(place.store.pinned(cell, 4096));
-    CHECK(place.driver.pinned_bytes() == pinned + HostRegion::cell_bytes);
+    CHECK(place.driver.pinned_bytes() == pinned + HostCells::cell_bytes);
 
     Place pageable{false};
     const Room pages = pageable.store.grow(Place::bytes, pageable.live());

@@ -8,7 +8,7 @@ using namespace transfer_test;
 namespace {
 
 using Transfer = PinnedTransfer;
-using Region = HostRegion;
+using Region = HostCells;
 constexpr std::size_t bytes = 130_MiB + 6912; // cells of 64 MiB: at least three, with an odd tail
 
 struct Setup {

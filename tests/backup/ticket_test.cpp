@@ -1,6 +1,8 @@
 // A ticket waits for its work in its destructor, if it is the last owner.
 #include "memsaver/backup/ticket.hpp"
 
+#include "memsaver/core/error.hpp"
+
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -74,6 +76,45 @@ TEST_CASE("Ticket: asks its work") {
     }
     CHECK(log.ends == 1);
     CHECK(log.waits == 2);
+}
+
+/// Work that implements only what it must.
+class WaitOnly final : public Ticket::Work {
+public:
+    explicit WaitOnly(int& waits, bool throws = false) : waits_{waits}, throws_{throws} {}
+    Status wait() override {
+        ++waits_;
+        if (throws_) throw DriverError{"this wait throws"};
+        return {StatusKind::other, 5, "wait"};
+    }
+
+private:
+    int& waits_;
+    bool throws_;
+};
+
+TEST_CASE("Ticket: work that only implements wait is done once a wait has returned, and a stream's follower waits") {
+    int waits = 0;
+    Ticket ticket{std::make_unique<WaitOnly>(waits), 1};
+    bool done = true;
+    CHECK(ticket.query(done).ok());
+    CHECK_FALSE(done);
+    CHECK(waits == 0);
+    CHECK(ticket.follow({}, {1, 2}).code == 5);
+    CHECK(waits == 1);
+    CHECK(ticket.query(done).ok());
+    CHECK(done);
+}
+
+TEST_CASE("Ticket: work whose wait throws is over, and a stream's follower gets a Status") {
+    int waits = 0;
+    Ticket ticket{std::make_unique<WaitOnly>(waits, true), 1};
+    CHECK_FALSE(ticket.follow({}, {1, 2}).ok());
+    CHECK_THROWS_AS((void)ticket.wait(), DriverError);
+    bool done = false;
+    CHECK(ticket.query(done).ok());
+    CHECK(done);
+    CHECK(waits == 2);
 }
 
 TEST_CASE("Ticket: one that was moved from stands for nothing; what is moved over is waited for") {

@@ -1,5 +1,5 @@
 // Promised but untouched memory is subtracted from the system's available memory.
-#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/host_cells.hpp"
 
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
@@ -75,9 +75,9 @@ TEST_CASE("HostBudget: a promise shrinks as pages are touched, and moves") {
 TEST_CASE("HostBudget: a region's promise ends cell by cell, and with the region") {
     const Machine driver{HostDriver{64_MiB, {.pin_limit = 1_GiB}}};
     const auto budget = std::make_shared<HostBudget>();
-    constexpr std::size_t bytes = 2 * HostRegion::cell_bytes;
+    constexpr std::size_t bytes = 2 * HostCells::cell_bytes;
     {
-        HostRegion region{driver, bytes, HostBudget::take(budget, driver, bytes)};
+        HostCells region{driver, bytes, HostBudget::take(budget, driver, bytes)};
         CHECK(budget->promised_bytes() == bytes);
         CHECK(region.prepare(region.address(), false).ok());
         const std::size_t left = budget->promised_bytes();

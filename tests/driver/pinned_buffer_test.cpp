@@ -1,5 +1,5 @@
 // The owner of a pinned buffer frees it, also if it could not be pinned.
-#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/host_cells.hpp"
 
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"

@@ -1,7 +1,7 @@
-#include "memsaver/driver/system.hpp"
+#include "memsaver/driver/system_available.hpp"
 
 #include "memsaver/core/core.hpp"
-#include "memsaver/driver/system_memory.hpp"
+#include "memsaver/driver/system.hpp"
 
 #include <doctest/doctest.h>
 

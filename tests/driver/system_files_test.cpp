@@ -47,20 +47,20 @@ struct Directory {
 struct Bytes {
     explicit Bytes(std::size_t bytes_, unsigned char first = 1) : bytes{bytes_} {
         void* pages = nullptr;
-        REQUIRE(SystemPages::map(bytes, pages).ok());
+        REQUIRE(SystemPages::map_host(bytes, pages).ok());
         data = static_cast<unsigned char*>(pages);
         for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<unsigned char>(first + i / 7);
     }
     Bytes(const Bytes&) = delete;
     Bytes& operator=(const Bytes&) = delete;
-    ~Bytes() { CHECK(SystemPages::unmap(data, bytes).ok()); }
+    ~Bytes() { CHECK(SystemPages::unmap_host(data, bytes).ok()); }
     unsigned char* data = nullptr;
     std::size_t bytes;
 };
 
 FileRef open_in(const std::string& directory) {
     FileRef file;
-    const Status status = SystemFiles::open(directory.c_str(), file);
+    const Status status = SystemFiles::open_file(directory.c_str(), file);
     REQUIRE_MESSAGE(status.ok(), status.name);
     return file;
 }
@@ -127,7 +127,7 @@ TEST_CASE("a file is nobody else's: no name, mode 0600, closed on exec") {
     const std::string link = "/proc/self/fd/" + std::to_string(file.descriptor);
     const std::string name = directory.name + "/back";
     CHECK(::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0); // and it cannot get a name
-    CHECK(SystemFiles::close(file).ok());
+    CHECK(SystemFiles::close_file(file).ok());
     CHECK(::fcntl(file.descriptor, F_GETFD) == -1);
 }
 
@@ -136,71 +136,71 @@ TEST_CASE("what is written is read, wherever it is") {
     const FileRef file = open_in(directory.name);
     const Bytes written{1_MiB};
     const Bytes read{1_MiB, 99};
-    REQUIRE(SystemFiles::write(file, written.data, 1_MiB, 3 * block).ok());
-    REQUIRE(SystemFiles::read(file, read.data, 1_MiB, 3 * block).ok());
+    REQUIRE(SystemFiles::write_file(file, written.data, 1_MiB, 3 * block).ok());
+    REQUIRE(SystemFiles::read_file(file, read.data, 1_MiB, 3 * block).ok());
     CHECK(std::memcmp(written.data, read.data, 1_MiB) == 0);
-    REQUIRE(SystemFiles::read(file, read.data, block, 5 * block).ok());
+    REQUIRE(SystemFiles::read_file(file, read.data, block, 5 * block).ok());
     CHECK(std::memcmp(written.data + 2 * block, read.data, block) == 0);
-    REQUIRE(SystemFiles::read(file, read.data, block, 0).ok());
+    REQUIRE(SystemFiles::read_file(file, read.data, block, 0).ok());
     CHECK(std::count(read.data, read.data + block, 0) == block); // never written
-    CHECK(SystemFiles::write(file, written.data, 0, 0).ok());
-    CHECK(SystemFiles::read(file, read.data, 0, 1_GiB).ok());
+    CHECK(SystemFiles::write_file(file, written.data, 0, 0).ok());
+    CHECK(SystemFiles::read_file(file, read.data, 0, 1_GiB).ok());
 
     // Reading beyond the end is an error, not a short read.
-    CHECK(SystemFiles::read(file, read.data, block, 3 * block + 1_MiB).code == EIO);
-    CHECK(SystemFiles::read(file, read.data, 2 * block, 2 * block + 1_MiB).code == EIO);
-    CHECK(SystemFiles::close(file).ok());
+    CHECK(SystemFiles::read_file(file, read.data, block, 3 * block + 1_MiB).code == EIO);
+    CHECK(SystemFiles::read_file(file, read.data, 2 * block, 2 * block + 1_MiB).code == EIO);
+    CHECK(SystemFiles::close_file(file).ok());
 }
 
 TEST_CASE("room is taken before anything is written, and given back") {
     const Directory directory;
     const FileRef file = open_in(directory.name);
     const Bytes bytes{1_MiB};
-    REQUIRE(SystemFiles::allocate(file, 0, 4_MiB).ok());
+    REQUIRE(SystemFiles::allocate_file(file, 0, 4_MiB).ok());
     CHECK(disk_bytes(file) >= 4_MiB);
-    REQUIRE(SystemFiles::write(file, bytes.data, 1_MiB, 1_MiB).ok());
-    REQUIRE(SystemFiles::write(file, bytes.data, 1_MiB, 2_MiB).ok());
-    CHECK(SystemFiles::punch(file, 1_MiB, 1_MiB).ok());
+    REQUIRE(SystemFiles::write_file(file, bytes.data, 1_MiB, 1_MiB).ok());
+    REQUIRE(SystemFiles::write_file(file, bytes.data, 1_MiB, 2_MiB).ok());
+    CHECK(SystemFiles::punch_file(file, 1_MiB, 1_MiB).ok());
     CHECK(disk_bytes(file) < 4_MiB);
     CHECK(facts(file).st_size == off_t{4_MiB}); // the bytes after it keep their position
     const Bytes read{1_MiB, 99};
-    REQUIRE(SystemFiles::read(file, read.data, 1_MiB, 2_MiB).ok());
+    REQUIRE(SystemFiles::read_file(file, read.data, 1_MiB, 2_MiB).ok());
     CHECK(std::memcmp(read.data, bytes.data, 1_MiB) == 0);
-    REQUIRE(SystemFiles::read(file, read.data, 1_MiB, 1_MiB).ok());
+    REQUIRE(SystemFiles::read_file(file, read.data, 1_MiB, 1_MiB).ok());
     CHECK(std::count(read.data, read.data + 1_MiB, 0) == 1_MiB);
-    CHECK(SystemFiles::punch(file, 0, 4_MiB).ok());
+    CHECK(SystemFiles::punch_file(file, 0, 4_MiB).ok());
     CHECK(disk_bytes(file) == 0);
-    CHECK(SystemFiles::close(file).ok());
+    CHECK(SystemFiles::close_file(file).ok());
 }
 
 TEST_CASE("a directory that will not do") {
     FileRef file{77, true};
     const Directory directory;
     const std::string nowhere = directory.name + "/nowhere";
-    CHECK(SystemFiles::open(nowhere.c_str(), file).code == ENOENT);
+    CHECK(SystemFiles::open_file(nowhere.c_str(), file).code == ENOENT);
     const std::string long_name(5000, 'x');
-    CHECK(SystemFiles::open(long_name.c_str(), file).code == ENAMETOOLONG);
+    CHECK(SystemFiles::open_file(long_name.c_str(), file).code == ENAMETOOLONG);
     const std::string no_directory = directory.name + "/file";
     const int plain = ::open(no_directory.c_str(), O_CREAT | O_CLOEXEC | O_RDWR, 0600);
     REQUIRE(plain >= 0);
     (void)::close(plain);
-    CHECK(SystemFiles::open(no_directory.c_str(), file).code == ENOTDIR);
+    CHECK(SystemFiles::open_file(no_directory.c_str(), file).code == ENOTDIR);
     CHECK(file == FileRef{77, true});
 }
 
 TEST_CASE("a file that is not open") {
     const FileRef closed;
     char byte = 0;
-    CHECK(SystemFiles::close(closed).code == EBADF);
-    CHECK(SystemFiles::write(closed, &byte, 1, 0).code == EBADF);
-    CHECK(SystemFiles::read(closed, &byte, 1, 0).code == EBADF);
-    CHECK(SystemFiles::allocate(closed, 0, block).code == EBADF);
-    CHECK(SystemFiles::punch(closed, 0, block).code == EBADF);
+    CHECK(SystemFiles::close_file(closed).code == EBADF);
+    CHECK(SystemFiles::write_file(closed, &byte, 1, 0).code == EBADF);
+    CHECK(SystemFiles::read_file(closed, &byte, 1, 0).code == EBADF);
+    CHECK(SystemFiles::allocate_file(closed, 0, block).code == EBADF);
+    CHECK(SystemFiles::punch_file(closed, 0, block).code == EBADF);
 }
 
 TEST_CASE("room is taken also while signals come all the time") {
     FileRef file;
-    REQUIRE(SystemFiles::open("/dev/shm", file).ok()); // a tmpfs, which reacts to signals
+    REQUIRE(SystemFiles::open_file("/dev/shm", file).ok()); // a tmpfs, which reacts to signals
     struct sigaction counted {};
     struct sigaction usual {};
     counted.sa_handler = [](int) {};
@@ -208,7 +208,7 @@ TEST_CASE("room is taken also while signals come all the time") {
     const itimerval often{{0, 500}, {0, 500}};
     const itimerval never{};
     REQUIRE(::setitimer(ITIMER_REAL, &often, nullptr) == 0);
-    const Status status = SystemFiles::allocate(file, block, 48 << 20);
+    const Status status = SystemFiles::allocate_file(file, block, 48 << 20);
     REQUIRE(::setitimer(ITIMER_REAL, &never, nullptr) == 0);
     REQUIRE(::sigaction(SIGALRM, &usual, nullptr) == 0);
     CHECK(status.ok());
@@ -216,23 +216,23 @@ TEST_CASE("room is taken also while signals come all the time") {
     REQUIRE(::fstat(file.descriptor, &what) == 0);
     CHECK(what.st_size == (48 << 20) + static_cast<off_t>(block));
     CHECK(static_cast<std::size_t>(what.st_blocks) * 512 >= 48 << 20);
-    CHECK(SystemFiles::close(file).ok());
+    CHECK(SystemFiles::close_file(file).ok());
 }
 
 TEST_CASE("a full disk is an error, of allocating and of writing") {
     with_mount("tmpfs", "size=1m", [](const std::string& directory) {
         const FileRef file = open_in(directory);
         const Bytes bytes{2_MiB};
-        const Status full = SystemFiles::allocate(file, 0, 2_MiB);
+        const Status full = SystemFiles::allocate_file(file, 0, 2_MiB);
         CHECK(full.kind == StatusKind::other);
         CHECK(full.code == ENOSPC);
         CHECK(std::string{full.name} == "ENOSPC");
-        CHECK(SystemFiles::allocate(file, 0, 512_KiB).ok());
-        CHECK(SystemFiles::write(file, bytes.data, 2_MiB, 0).code == ENOSPC);
-        CHECK(SystemFiles::write(file, bytes.data, block, 0).ok()); // a write that fits still works
-        CHECK(SystemFiles::punch(file, 0, 2_MiB).ok());
-        CHECK(SystemFiles::write(file, bytes.data, 1_MiB, 0).ok());
-        CHECK(SystemFiles::close(file).ok());
+        CHECK(SystemFiles::allocate_file(file, 0, 512_KiB).ok());
+        CHECK(SystemFiles::write_file(file, bytes.data, 2_MiB, 0).code == ENOSPC);
+        CHECK(SystemFiles::write_file(file, bytes.data, block, 0).ok()); // a write that fits still works
+        CHECK(SystemFiles::punch_file(file, 0, 2_MiB).ok());
+        CHECK(SystemFiles::write_file(file, bytes.data, 1_MiB, 0).ok());
+        CHECK(SystemFiles::close_file(file).ok());
     });
 }
 
@@ -242,12 +242,12 @@ TEST_CASE("a file that may not grow is an error, also in the middle of a write")
     const Bytes bytes{4 * block};
     {
         const FileSizeLimit limit{2 * block};
-        CHECK(SystemFiles::write(file, bytes.data, 4 * block, 0).code == EFBIG);
-        CHECK(SystemFiles::allocate(file, 0, 4 * block).code == EFBIG);
-        CHECK(SystemFiles::write(file, bytes.data, 2 * block, 0).ok());
+        CHECK(SystemFiles::write_file(file, bytes.data, 4 * block, 0).code == EFBIG);
+        CHECK(SystemFiles::allocate_file(file, 0, 4 * block).code == EFBIG);
+        CHECK(SystemFiles::write_file(file, bytes.data, 2 * block, 0).ok());
     }
-    CHECK(SystemFiles::write(file, bytes.data, 4 * block, 0).ok());
-    CHECK(SystemFiles::close(file).ok());
+    CHECK(SystemFiles::write_file(file, bytes.data, 4 * block, 0).ok());
+    CHECK(SystemFiles::close_file(file).ok());
 }
 
 TEST_CASE("where a file must have a name, it is gone at once") {
@@ -261,7 +261,7 @@ TEST_CASE("where a file must have a name, it is gone at once") {
         CHECK((facts(file).st_mode & 07777U) == 0600U);
         CHECK(facts(file).st_nlink == 0);
         CHECK((::fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
-        CHECK(SystemFiles::close(file).ok());
+        CHECK(SystemFiles::close_file(file).ok());
     });
 }
 
@@ -269,14 +269,14 @@ TEST_CASE("a file system that cannot tell or give back its room answers ok") {
     with_mount("ramfs", nullptr, [](const std::string& directory) {
         const FileRef file = open_in(directory);
         CHECK(::fallocate(file.descriptor, 0, 0, off_t{block}) == -1);
-        CHECK(SystemFiles::allocate(file, 0, block).ok());
-        CHECK(SystemFiles::punch(file, 0, block).ok());
+        CHECK(SystemFiles::allocate_file(file, 0, block).ok());
+        CHECK(SystemFiles::punch_file(file, 0, block).ok());
         const Bytes written{2 * block};
         const Bytes read{2 * block, 99};
-        CHECK(SystemFiles::write(file, written.data, 2 * block, 0).ok());
-        CHECK(SystemFiles::read(file, read.data, 2 * block, 0).ok());
+        CHECK(SystemFiles::write_file(file, written.data, 2 * block, 0).ok());
+        CHECK(SystemFiles::read_file(file, read.data, 2 * block, 0).ok());
         CHECK(std::memcmp(written.data, read.data, 2 * block) == 0);
-        CHECK(SystemFiles::close(file).ok());
+        CHECK(SystemFiles::close_file(file).ok());
     });
 }
 
@@ -295,10 +295,10 @@ TEST_CASE("a file of the program's is opened by its name, read, and known again"
     CHECK_FALSE(file.direct);
     CHECK((::fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
     FileFacts first;
-    REQUIRE(SystemFiles::facts(file, first).ok());
+    REQUIRE(SystemFiles::file_facts(file, first).ok());
     CHECK(first.bytes == 5 * block + 7);
     bool yes = false;
-    CHECK(SystemFiles::cached(file, 5 * block, 0, yes).ok());
+    CHECK(SystemFiles::file_cached(file, 5 * block, 0, yes).ok());
     CHECK(yes); // it has just been written
     yes = false;
     CHECK(SystemFiles::sample_cached(file, 5 * block, 0, yes).ok());
@@ -311,25 +311,25 @@ TEST_CASE("a file of the program's is opened by its name, read, and known again"
         CHECK_FALSE(yes); // most of it does not exist
     }
     const Bytes read{8 * block, 99};
-    CHECK(SystemFiles::read(file, read.data, 5 * block + 6, 1).ok());
+    CHECK(SystemFiles::read_file(file, read.data, 5 * block + 6, 1).ok());
     CHECK(std::memcmp(read.data, written.data + 1, 5 * block + 6) == 0);
-    CHECK(SystemFiles::read(file, read.data, 8, 5 * block).code == EIO); // the file ends before
+    CHECK(SystemFiles::read_file(file, read.data, 8, 5 * block).code == EIO); // the file ends before
     FileRef direct;
     if (SystemFiles::open_source(path.c_str(), true, direct).ok()) { // the file system may not support it
         CHECK(direct.direct);
-        CHECK(SystemFiles::read(direct, read.data, 4 * block, block).ok());
+        CHECK(SystemFiles::read_file(direct, read.data, 4 * block, block).ok());
         CHECK(std::memcmp(read.data, written.data + block, 4 * block) == 0);
-        CHECK(SystemFiles::close(direct).ok());
+        CHECK(SystemFiles::close_file(direct).ok());
     }
     FileFacts again;
-    REQUIRE(SystemFiles::facts(file, again).ok());
+    REQUIRE(SystemFiles::file_facts(file, again).ok());
     CHECK(again == first);
     REQUIRE(::truncate(path.c_str(), block) == 0);
-    REQUIRE(SystemFiles::facts(file, again).ok());
+    REQUIRE(SystemFiles::file_facts(file, again).ok());
     CHECK(again != first);
-    CHECK(SystemFiles::close(file).ok());
-    CHECK(SystemFiles::facts(file, again).code == EBADF);
-    CHECK(SystemFiles::cached(file, 1, 0, yes).code == EBADF);
+    CHECK(SystemFiles::close_file(file).ok());
+    CHECK(SystemFiles::file_facts(file, again).code == EBADF);
+    CHECK(SystemFiles::file_cached(file, 1, 0, yes).code == EBADF);
     CHECK(SystemFiles::sample_cached(file, 1, 0, yes).code == EBADF);
 }
 
@@ -344,10 +344,10 @@ TEST_CASE("files are opened also where standard input is closed and their descri
     (void)::close(0);
     FileRef source;
     const Status read = SystemFiles::open_source(path.c_str(), false, source);
-    const Status read_closed = read.ok() ? SystemFiles::close(source) : Status{};
+    const Status read_closed = read.ok() ? SystemFiles::close_file(source) : Status{};
     FileRef backup;
-    const Status write = SystemFiles::open(directory.name.c_str(), backup);
-    const Status write_closed = write.ok() ? SystemFiles::close(backup) : Status{};
+    const Status write = SystemFiles::open_file(directory.name.c_str(), backup);
+    const Status write_closed = write.ok() ? SystemFiles::close_file(backup) : Status{};
     if (input >= 0) {
         (void)::dup2(input, 0);
         (void)::close(input);

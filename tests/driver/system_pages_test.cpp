@@ -64,13 +64,13 @@ TEST_CASE("host pages begin at a multiple of a huge page, and are as long as was
     for (const std::size_t bytes : {std::size_t{1}, 2_MiB, 2_MiB + 1, 10_MiB}) {
         CAPTURE(bytes);
         void* pages = nullptr;
-        REQUIRE(SystemPages::map(bytes, pages).ok());
+        REQUIRE(SystemPages::map_host(bytes, pages).ok());
         CHECK(reinterpret_cast<std::uintptr_t>(pages) % 2_MiB == 0);
         auto* const text = static_cast<unsigned char*>(pages);
         CHECK(text[0] == 0);
         CHECK(text[bytes - 1] == 0);
         text[bytes - 1] = 7;
-        CHECK(SystemPages::unmap(pages, bytes).ok());
+        CHECK(SystemPages::unmap_host(pages, bytes).ok());
         CHECK(smaps_of(pages).empty());
     }
 }
@@ -84,51 +84,52 @@ TEST_CASE("what is mapped around the pages to align them is given back") {
     };
     std::vector<void*> mapped(16);
     const std::size_t before = size();
-    for (void*& pages : mapped) REQUIRE(SystemPages::map(4_MiB, pages).ok());
+    for (void*& pages : mapped) REQUIRE(SystemPages::map_host(4_MiB, pages).ok());
     const std::size_t with = size();
-    for (void* pages : mapped) CHECK(SystemPages::unmap(pages, 4_MiB).ok());
+    for (void* pages : mapped) CHECK(SystemPages::unmap_host(pages, 4_MiB).ok());
     CHECK(with - before < mapped.size() * 4_MiB + 2_MiB); // the stream above uses some
     CHECK(with - before >= mapped.size() * 4_MiB);
 }
 
 TEST_CASE("host pages are kept out of core dumps and forks, and ask for huge pages") {
     void* pages = nullptr;
-    REQUIRE(SystemPages::map(4_MiB, pages).ok());
+    REQUIRE(SystemPages::map_host(4_MiB, pages).ok());
     const std::string smaps = smaps_of(pages);
     CHECK(has_flag(smaps, "dd"));
     CHECK(has_flag(smaps, "dc"));
     if (system_has_huge_pages()) CHECK(has_flag(smaps, "hg"));
-    CHECK(SystemPages::unmap(pages, 4_MiB).ok());
+    CHECK(SystemPages::unmap_host(pages, 4_MiB).ok());
 }
 
 TEST_CASE("populating takes the memory of the range and keeps what is there") {
     void* pages = nullptr;
-    REQUIRE(SystemPages::map(8_MiB, pages).ok());
+    REQUIRE(SystemPages::map_host(8_MiB, pages).ok());
     auto* const bytes = static_cast<unsigned char*>(pages);
     CHECK(resident(pages, 8_MiB) == 0);
-    CHECK(SystemPages::populate(bytes + 2_MiB, 4_MiB).ok());
+    CHECK(SystemPages::populate_host(bytes + 2_MiB, 4_MiB).ok());
     CHECK(resident(bytes, 2_MiB) == 0);
     CHECK(resident(bytes + 2_MiB, 4_MiB) == 4_MiB);
     CHECK(resident(bytes + 6_MiB, 2_MiB) == 0);
     bytes[2_MiB] = 7;
     bytes[6_MiB - 1] = 8;
-    CHECK(SystemPages::populate(pages, 8_MiB).ok());
+    CHECK(SystemPages::populate_host(pages, 8_MiB).ok());
     CHECK(resident(pages, 8_MiB) == 8_MiB);
     CHECK(bytes[2_MiB] == 7);
     CHECK(bytes[6_MiB - 1] == 8);
-    CHECK(SystemPages::unmap(pages, 8_MiB).ok());
+    CHECK(SystemPages::unmap_host(pages, 8_MiB).ok());
 }
 
 TEST_CASE("what cannot be mapped or populated is told") {
     void* pages = &pages;
-    CHECK(SystemPages::map(0, pages).kind == StatusKind::other);
-    CHECK(SystemPages::map(std::numeric_limits<std::size_t>::max(), pages).kind == StatusKind::out_of_host_memory);
-    CHECK(SystemPages::map(std::numeric_limits<std::size_t>::max() / 2, pages).kind == StatusKind::out_of_host_memory);
+    CHECK(SystemPages::map_host(0, pages).kind == StatusKind::other);
+    CHECK(SystemPages::map_host(std::numeric_limits<std::size_t>::max(), pages).kind == StatusKind::out_of_host_memory);
+    CHECK(SystemPages::map_host(std::numeric_limits<std::size_t>::max() / 2, pages).kind ==
+          StatusKind::out_of_host_memory);
     CHECK(pages == &pages);
-    REQUIRE(SystemPages::map(2_MiB, pages).ok());
-    REQUIRE(SystemPages::unmap(pages, 2_MiB).ok());
-    CHECK(SystemPages::populate(pages, 2_MiB).kind == StatusKind::out_of_host_memory); // nothing is mapped there
-    CHECK(SystemPages::unmap(reinterpret_cast<void*>(std::uintptr_t{1}), 2_MiB).kind == StatusKind::other);
+    REQUIRE(SystemPages::map_host(2_MiB, pages).ok());
+    REQUIRE(SystemPages::unmap_host(pages, 2_MiB).ok());
+    CHECK(SystemPages::populate_host(pages, 2_MiB).kind == StatusKind::out_of_host_memory); // nothing is mapped there
+    CHECK(SystemPages::unmap_host(reinterpret_cast<void*>(std::uintptr_t{1}), 2_MiB).kind == StatusKind::other);
 }
 
 } // namespace driver_system_pages_test

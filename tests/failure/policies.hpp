@@ -34,7 +34,7 @@ public:
     using HostDriver::HostDriver;
 
     Status map_host(std::size_t bytes, void*& pages) const noexcept {
-        constexpr std::size_t cell = HostRegion::cell_bytes;
+        constexpr std::size_t cell = HostCells::cell_bytes;
         constexpr std::uintptr_t first = 0x2000'0000'0000; // far from the addresses that the system chooses
         constexpr std::size_t before = 16_KiB;
         static std::atomic<std::size_t> last{0};

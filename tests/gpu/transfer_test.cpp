@@ -149,7 +149,7 @@ private:
 
 TEST_CASE("PinnedTransfer: a stream follows a range") {
     using Transfer = PinnedTransfer;
-    using Region = HostRegion;
+    using Region = HostCells;
     constexpr std::size_t bytes = Region::cell_bytes + 8_MiB; // at least two cells, wherever it begins
     Program program;
     const Ledgered books;

@@ -279,6 +279,23 @@ TEST_CASE_TEMPLATE("inside a hook each call says what was wanted, and of which t
     CHECK(ran == 1);
 }
 
+TEST_CASE_TEMPLATE("a block freed through another tag's arena stays; the error names both tags", M,
+                   MEMSAVER_TEST_MACHINES) {
+    for (const bool enabled : {true, false}) {
+        CAPTURE(enabled);
+        const Checked<M> machine;
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
+        const Arena mine = saver.arena("mine");
+        const Arena other = saver.arena("other");
+        (void)other.allocate(1000);
+        void* const block = mine.allocate(1000);
+        const auto before = shown(saver);
+        check_refused({{[&] { other.deallocate(block); }, {"tag \"other\"", at(block), "it belongs to tag \"mine\""}}},
+                      [&] { CHECK(shown(saver) == before); });
+        mine.deallocate(block);
+    }
+}
+
 TEST_CASE_TEMPLATE("plain memory of a saver that is switched off tells as much", M, MEMSAVER_TEST_MACHINES) {
     const Checked<M> machine;
     MemorySaver saver{machine.driver, {.enabled = false}};

@@ -36,14 +36,20 @@ TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
     SUBCASE("15") { program_15_the_life_of_a_tag(device); }
     SUBCASE("16") { program_16_saving_ahead(device); }
     SUBCASE("17") { program_17_streamed_resume(device, StreamRef{}); }
+    SUBCASE("18") { program_18_exchange(device); }
+    SUBCASE("20") { program_20_residency(device, StreamRef{}); }
     SUBCASE("21") { program_21_elastic_memory(device); }
+    SUBCASE("22") { program_22_bytes_of_a_file(device, SomeFile{}.path(), 4096, 1_MiB); }
+    SUBCASE("23") { program_23_an_update_while_away(device); }
     REQUIRE(machine.driver.close_stream(stream).ok());
 }
 
-TEST_CASE("program 10, on two host machines") {
+TEST_CASE("programs 10 and 19, on two host machines") {
     const Checked<HostMachine2G> first{0};
     const Checked<HostMachine2G> second{1};
-    program_10_several_devices([&](int number) { return number == 0 ? first.driver : second.driver; });
+    const auto device = [&](int number) { return number == 0 ? first.driver : second.driver; };
+    program_10_several_devices(device);
+    program_19_a_neighbours_memory(device);
 }
 
 TEST_CASE("program 12") {

@@ -63,9 +63,9 @@ TEST_CASE_TEMPLATE("reclaim: what is unused first, then idle tags, and it says w
     CHECK(third.bytes() == 8_MiB);
     REQUIRE(third.holders.size() == 1);
     CHECK(third.holders[0].tag == "kept");
-    CHECK(third.holders[0].state == "kept");
-    CHECK(
-        contains(printed(third), "reclaimed 8.00 MiB of 1.00 GiB: 0 B unused, 8.00 MiB of idle tags; held: \"kept\""));
+    CHECK(third.holders[0].state == "not evictable");
+    CHECK(contains(printed(third),
+                   "reclaimed 8.00 MiB (1.00 GiB requested): 0 B unused, 8.00 MiB of idle tags; held: \"kept\""));
     CHECK(saver.usage().residency().evictions == 2);
     {
         const Use use = saver.use("a");

@@ -218,7 +218,7 @@ TEST_CASE("use: its own tags that are here and idle are not called idle where it
     const Buffer<char> kept{saver.arena("kept"), 20_MiB};
     { const Use use = saver.use("a"); }
     const std::string text = text_of<OutOfMemory>([&] { const Use use = saver.use({"a", "b"}); });
-    CHECK(contains(text, "held: \"kept\" 20.00 MiB kept, \"a\" 12.00 MiB wanted"));
+    CHECK(contains(text, "held: \"kept\" 20.00 MiB not evictable, \"a\" 12.00 MiB wanted"));
     CHECK(world.states({"a", "b"}) == "10");
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("use: what never was in a use, nor made evictable, is in the way for g
     auto& saver = *world.saver;
     const Buffer<char> kept{saver.arena("kept"), 30_MiB};
     const std::string text = text_of<OutOfMemory>([&] { const Use use = saver.use("a", {.room_within = 1h}); });
-    CHECK(contains(text, "held: \"kept\" 30.00 MiB kept"));
+    CHECK(contains(text, "held: \"kept\" 30.00 MiB not evictable"));
     CHECK(!contains(text_of<OutOfMemory>([&] { (void)saver.arena("kept").allocate(1_GiB); }), "held:")); // not a use
 }
 

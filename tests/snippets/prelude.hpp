@@ -37,6 +37,7 @@ extern const float factor;
 extern float* const values;
 
 void decode_step(cudaStream_t stream);
+void load_weights(float* weights);
 void attend(void* workspace);
 std::size_t shrink(std::size_t wanted);
 extern const std::function<void()> body;

@@ -2,13 +2,20 @@
 // with memory behind every name, so that they run.
 #pragma once
 
+#include "memsaver/backup/compressed.hpp"
 #include "memsaver/memsaver.hpp"
+
+#include <unistd.h>
 
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <ostream>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace test {
 
@@ -226,6 +233,51 @@ void program_17_streamed_resume(Device device, StreamRef stream) {
 }
 
 template <class Device>
+void program_18_exchange(Device device) {
+    MemorySaver saver{device(0)};
+    const Buffer<float> a{saver.arena("model.a", HostBackup{}), 1 << 20};
+    const Buffer<float> b{saver.arena("model.b", HostBackup{}), 1 << 20};
+    const Buffer<float> kv_a{saver.arena("kv.a"), 1 << 20};
+    const Buffer<float> kv_b{saver.arena("kv.b"), 1 << 20};
+    saver.pause({"model.b", "kv.b"});
+    saver.exchange({"model.a", "kv.a"}, {"model.b", "kv.b"});
+}
+
+/// Compressed needs a codec: nvCOMP on a GPU, LZ4 on host memory.
+template <class Device>
+void program_19_compressed(Device device) {
+    MemorySaver saver{device(0)};
+    Arena packed = saver.arena("packed", Compressed<HostBackup>{});
+    const Buffer<float> weights{packed, 1 << 20};
+    saver.pause("packed");
+    saver.resume("packed");
+}
+
+template <class Device>
+void program_19_a_neighbours_memory(Device device) {
+    MemorySaver saver{device(0)};
+    Arena parked = saver.arena("parked", PeerBackup{device(1)});
+    const Buffer<float> weights{parked, 1 << 20};
+    saver.pause("parked");
+    saver.resume("parked");
+}
+
+template <class Device>
+void program_20_residency(Device device, StreamRef stream) {
+    using namespace std::chrono_literals;
+    MemorySaver saver{device(0)};
+    const Buffer<float> weights{saver.arena("model.a", HostBackup{}, {.evictable = true}), 1 << 20};
+    const Buffer<float> kv{saver.arena("kv.a"), 1 << 20};
+    const std::vector<std::string> tags{"model.a", "kv.a"};
+    {
+        Use use = saver.use({"model.a", "kv.a"});
+        use.until(stream);
+    }
+    { Use use = saver.use(tags, {.room_within = 2s}); }
+    (void)saver.reclaim(1_MiB);
+}
+
+template <class Device>
 void program_21_elastic_memory(Device device) {
     MemorySaver saver{device(0)};
     Elastic kv = saver.arena("kv_cache").elastic(64_GiB);
@@ -240,5 +292,65 @@ void program_21_elastic_memory(Device device) {
         1_GiB, {.granularity = 2_MiB, .on_reclaim = [](std::size_t wanted) { return wanted - wanted; }});
     (void)saver.reclaim(64_MiB);
 }
+
+/// `path`: a file of at least `offset + bytes` bytes.
+template <class Device>
+void program_22_bytes_of_a_file(Device device, const std::string& path, std::size_t offset, std::size_t bytes) {
+    MemorySaver saver{device(0)};
+    Arena model = saver.arena("model", FileSource{});
+    void* w = model.allocate(bytes);
+    model.load(w, bytes, path, offset);
+    saver.pause("model");
+    saver.resume("model");
+}
+
+template <class Device>
+void program_23_an_update_while_away(Device device) {
+    MemorySaver saver{device(0)};
+    const std::vector<char> new_bytes(1_MiB, 'n');
+    void* w = saver.arena("weights", HostBackup{}).allocate(1_MiB);
+    saver.pause("weights");
+    saver.write_backup(w, new_bytes.data(), new_bytes.size());
+    saver.resume("weights");
+}
+
+/// All of them but 12, which looks for its device itself, and 19, whose two need a codec and a second device.
+template <class Driver, class Device>
+void all_programs(Device device, StreamRef stream, std::ostream& out, const std::string& file) {
+    program_1_pause_and_resume(device);
+    program_2_policies(device);
+    program_3_raw_allocation(device, stream);
+    program_4_many_tags(device, out);
+    program_5_order(device, stream);
+    program_6_one_arena<Driver>(device);
+    program_7_cuda_graphs(device, stream);
+    program_8_workspaces(device);
+    program_9_what_other_allocators_keep(device);
+    program_10_several_devices(device);
+    program_11_switched_off(device);
+    program_13_held_by_a_class(device);
+    program_14_stream_ordered(device, stream);
+    program_15_the_life_of_a_tag(device);
+    program_16_saving_ahead(device);
+    program_17_streamed_resume(device, stream);
+    program_18_exchange(device);
+    program_20_residency(device, stream);
+    program_21_elastic_memory(device);
+    program_22_bytes_of_a_file(device, file, 4096, 1_MiB);
+    program_23_an_update_while_away(device);
+}
+
+/// A file of 2 MiB, for program 22.
+class SomeFile {
+public:
+    SomeFile() { std::ofstream{path_, std::ios::binary} << std::string(2_MiB, 'w'); }
+    SomeFile(const SomeFile&) = delete;
+    SomeFile& operator=(const SomeFile&) = delete;
+    ~SomeFile() { (void)std::remove(path_.c_str()); }
+    [[nodiscard]] const std::string& path() const { return path_; }
+
+private:
+    std::string path_ = "/var/tmp/memsaver-programs-" + std::to_string(::getpid());
+};
 
 } // namespace test

@@ -6,7 +6,7 @@
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/retired_slots.hpp"
-#include "memsaver/driver/fork_mark.hpp"
+#include "memsaver/driver/fork_check.hpp"
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/heap/heaps.hpp"
 
@@ -187,7 +187,7 @@ public:
 
     /// Returns whether this process is a forked child of the one that made the arena. The owner must then leave the
     /// arena alone, because its memory and files belong to the parent.
-    [[nodiscard]] bool forked() const noexcept { return fork_mark_.forked(); }
+    [[nodiscard]] bool forked() const noexcept { return fork_check_.forked(); }
 
     /// Returns the physical bytes that a resume would take now.
     [[nodiscard]] std::size_t bytes_to_resume();
@@ -320,9 +320,9 @@ private:
     /// Throws Misuse after `close`, and in a forked child. `what()` returns a text that describes the call.
     template <class What>
     void require_open_for(What&& what) const {
-        if (!fork_mark_.forked() && !closed_.load()) return;
+        if (!fork_check_.forked() && !closed_.load()) return;
         const std::string wanted = what();
-        fork_mark_.require_parent(wanted.c_str());
+        fork_check_.require_parent(wanted.c_str());
         throw Misuse{wanted + ": tag \"" + tag() + "\" has been " + end()};
     }
     /// Throws the error of a failing driver call, naming the tag.
@@ -333,7 +333,7 @@ private:
 
     AnyPolicy policy_;
     Turn turn_;
-    ForkMark fork_mark_;
+    ForkCheck fork_check_;
     std::atomic<bool> closed_{false};
     ArenaPages pages_;
     Heaps heaps_;

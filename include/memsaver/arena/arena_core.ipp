@@ -351,7 +351,7 @@ MEMSAVER_INLINE bool ArenaCore::here(const void* pointer, std::size_t bytes) {
 }
 
 MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
-    fork_mark_.require_parent("usage");
+    fork_check_.require_parent("usage");
     const auto sums = heaps_.sums();
     const bool arriving = coming_back();
     ArenaUsage row;
@@ -416,7 +416,7 @@ MEMSAVER_INLINE bool ArenaCore::any_resident() noexcept {
 }
 
 MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const char* what, bool join) {
-    fork_mark_.require_parent(what); // before any lock: a forked child may find it locked forever
+    fork_check_.require_parent(what); // before any lock: a forked child may find it locked forever
     auto hold = turn_.take(deadline, tag());
     require_open(what);
     commit_arriving(deadline, join);
@@ -526,7 +526,7 @@ MEMSAVER_INLINE void ArenaCore::invalidate(const void* pointer, std::size_t byte
 }
 
 MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
-    fork_mark_.require_parent("close");
+    fork_check_.require_parent("close");
     cancel_arriving();
     const auto turn = turn_.take();
     commit_arriving();

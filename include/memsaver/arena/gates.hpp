@@ -5,8 +5,8 @@
 #include "memsaver/backup/crew.hpp"
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/core/function_ref.hpp"
-#include "memsaver/driver/fork_mark.hpp"
-#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/fork_check.hpp"
+#include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/driver/owned.hpp"
 
@@ -93,7 +93,7 @@ private:
     [[nodiscard]] bool gave_up() noexcept;
 
     AnyDriver driver_;
-    std::shared_ptr<const ForkMark> fork_; // for gates that outlive the arena
+    std::shared_ptr<const ForkCheck> fork_; // for gates that outlive the arena
     std::vector<std::weak_ptr<GateMark>> gates_;
     OwnedStream copies_;           // relay stream that follows copies
     OwnedStream host_wait_stream_; // relay stream that waits for the host

@@ -28,7 +28,7 @@ struct ArenaGates::Due {
 };
 
 MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaGates::add(Range range, Address block, std::uint64_t serial) {
-    if (fork_ == nullptr) fork_ = std::make_shared<const ForkMark>();
+    if (fork_ == nullptr) fork_ = std::make_shared<const ForkCheck>();
     if (gates_.size() == gates_.capacity()) { // so that destroyed gates cost nothing
         std::erase_if(gates_, [](const auto& gate) { return gate.expired(); });
         gates_.reserve(2 * gates_.size() + 16);

@@ -150,7 +150,7 @@ private:
     inline void decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const;
     inline Status read(std::byte* to, const Record& record) const;
     inline Status write(const std::byte* from, std::uint64_t location, std::size_t bytes) const;
-    inline std::shared_ptr<HostRegion> host_copy(std::size_t bytes) const;
+    inline std::shared_ptr<HostCells> host_copy(std::size_t bytes) const;
     inline std::unique_ptr<Ticket::Work> start(Direction direction, const std::vector<Unit>& units, const Plan& plan,
                                                const LiveSet& live);
     inline void check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const;
@@ -162,7 +162,7 @@ private:
     CodedOptions coding_;
     std::shared_ptr<Ring> ring_; ///< for inner stores that copies cannot reach
     std::shared_ptr<DeviceScratch> scratch_;
-    std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
+    std::shared_ptr<HostCellsPool> views_ = std::make_shared<HostCellsPool>();
     std::size_t chunk_bytes_ = 0;
     std::size_t overhead_ = 0;
     std::size_t work_bytes_ = 0;

@@ -395,7 +395,7 @@ inline std::vector<Room> CodedStore::cells() const {
     for (const Room& slab : slabs_) {
         for (std::uint64_t at = slab.location; at < slab.location + slab.bytes;) {
             const std::uint64_t end =
-                std::min(slab.location + slab.bytes, align_down(at, HostRegion::cell_bytes) + HostRegion::cell_bytes);
+                std::min(slab.location + slab.bytes, align_down(at, HostCells::cell_bytes) + HostCells::cell_bytes);
             const Room cell{at, static_cast<std::size_t>(end - at)};
             if (!inside_->pinned(cell.location, cell.bytes)) cells.push_back(cell);
             at = end;
@@ -527,7 +527,7 @@ inline void CodedStore::check_of(const Status& status, const Attempt& attempt, s
 
 // --- access to single chunks ---
 
-inline std::shared_ptr<HostRegion> CodedStore::host_copy(std::size_t bytes) const {
+inline std::shared_ptr<HostCells> CodedStore::host_copy(std::size_t bytes) const {
     auto copy = views_->make(driver_, align_up(bytes, 4096), {}, tag_text_); // aligned, and excluded from core dumps
     check_of(copy->take(), "allocate host pages", bytes);
     return copy;
@@ -842,8 +842,7 @@ inline void CodedStore::Worker::copy(const StoredChunk* first, const StoredChunk
     for (const StoredChunk* one = first; one != last; ++one) {
         for (std::size_t done = 0; done < one->bytes;) { // a copy must not span two cells
             const std::uint64_t location = one->record.location + done;
-            const std::size_t room =
-                HostRegion::cell_bytes - static_cast<std::size_t>(location % HostRegion::cell_bytes);
+            const std::size_t room = HostCells::cell_bytes - static_cast<std::size_t>(location % HostCells::cell_bytes);
             const std::size_t bytes = std::min(one->bytes - done, room);
             piece.units.push_back({one->at + done, location, bytes});
             done += bytes;
@@ -857,7 +856,7 @@ inline void CodedStore::Worker::copy(const StoredChunk* first, const StoredChunk
         Unit joined = piece.units[i];
         for (++i; i < piece.units.size() && piece.units[i].location == joined.location + joined.bytes &&
                   piece.units[i].device == joined.device + joined.bytes &&
-                  piece.units[i].location % HostRegion::cell_bytes != 0;
+                  piece.units[i].location % HostCells::cell_bytes != 0;
              ++i) {
             joined.bytes += piece.units[i].bytes;
         }

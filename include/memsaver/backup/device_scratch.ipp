@@ -3,7 +3,7 @@
 
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/core/sizes.hpp"
-#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/host_cells.hpp"
 
 #include <cstddef>
 

@@ -62,7 +62,7 @@ private:
     StoreOptions options_;
     std::string error_prefix_; ///< for error messages
     std::shared_ptr<Ring> ring_;
-    std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
+    std::shared_ptr<HostCellsPool> views_ = std::make_shared<HostCellsPool>();
     OwnedFile file_;
     std::size_t size_ = 0;
     bool punched_ = false;                 ///< some of its disk space may have been freed

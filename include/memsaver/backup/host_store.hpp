@@ -16,7 +16,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-/// Keeps bytes in regions of host pages. Locations are host addresses. If the pages are pinned, copies reach them
+/// Keeps bytes in mappings of host pages. Locations are host addresses. If the pages are pinned, copies reach them
 /// directly. If they are pageable, bytes pass through a ring of pinned buffers. If pinning the first pages fails, the
 /// store is pageable from then on.
 class HostStore final : public BackupStore {
@@ -60,7 +60,7 @@ private:
     static constexpr std::size_t in_caches = Ring::least_buffer;
 
     static std::byte* at(std::uint64_t location) noexcept;
-    [[nodiscard]] std::shared_ptr<HostRegion> region_of(std::uint64_t location) const;
+    [[nodiscard]] std::shared_ptr<HostCells> mapping_of(std::uint64_t location) const;
     [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell,
                                          const std::vector<Range>& first = {}) const;
 
@@ -78,8 +78,8 @@ private:
     StoreOptions options_;
     std::string error_prefix_; ///< for error messages
     std::shared_ptr<Ring> ring_;
-    std::shared_ptr<HostRegions> host_memory_ = std::make_shared<HostRegions>();
-    std::vector<std::shared_ptr<HostRegion>> regions_;
+    std::shared_ptr<HostCellsPool> host_memory_ = std::make_shared<HostCellsPool>();
+    std::vector<std::shared_ptr<HostCells>> mappings_;
 };
 
 } // namespace detail

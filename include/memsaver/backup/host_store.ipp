@@ -28,30 +28,31 @@ MEMSAVER_INLINE HostStore::HostStore(AnyDriver driver, bool pinned, StoreOptions
 MEMSAVER_INLINE Room HostStore::grow(std::size_t bytes, const LiveSet& live) {
     error_prefix_ = of_tag(live.tag);
     auto promise = HostBudget::take(live.host_budget, driver_, bytes, error_prefix_);
-    auto region = host_memory_->make(driver_, bytes, std::move(promise), error_prefix_);
-    if (pinned_ && regions_.empty() && !region->prepare(region->address(), true).ok()) {
-        if (!region->ready(region->address(), false)) check_taken(region->prepare(region->address(), false), bytes);
+    auto mapping = host_memory_->make(driver_, bytes, std::move(promise), error_prefix_);
+    if (pinned_ && mappings_.empty() && !mapping->prepare(mapping->address(), true).ok()) {
+        if (!mapping->ready(mapping->address(), false)) check_taken(mapping->prepare(mapping->address(), false), bytes);
         pinned_ = false;
         fell_back_ = true;
     }
-    regions_.push_back(region);
-    return {region->address(), region->bytes()};
+    mappings_.push_back(mapping);
+    return {mapping->address(), mapping->bytes()};
 }
 
 MEMSAVER_INLINE void HostStore::shrink(LocationSpace& space) {
-    for (auto region = regions_.begin(); region != regions_.end();) { // not erase_if, because `remove` may throw
-        region = space.remove((*region)->address(), (*region)->bytes()) ? regions_.erase(region) : std::next(region);
+    for (auto mapping = mappings_.begin(); mapping != mappings_.end();) { // not erase_if, because `remove` may throw
+        mapping =
+            space.remove((*mapping)->address(), (*mapping)->bytes()) ? mappings_.erase(mapping) : std::next(mapping);
     }
 }
 
 MEMSAVER_INLINE void HostStore::discard(std::uint64_t location,
-                                        std::size_t bytes) noexcept { // pages are freed with their region
+                                        std::size_t bytes) noexcept { // pages are freed with their mapping
     if (options_.observer) options_.observer->discarded(location, bytes);
 }
 
 MEMSAVER_INLINE Status HostStore::clear() noexcept {
-    for (const auto& region : regions_) discard(region->address(), region->bytes());
-    regions_.clear();
+    for (const auto& mapping : mappings_) discard(mapping->address(), mapping->bytes());
+    mappings_.clear();
     const Status ring = ring_->clear();
     return first_failure({ring, retry()});
 }
@@ -60,16 +61,16 @@ MEMSAVER_INLINE void HostStore::prepare(std::vector<Unit> units) {
     if (!pinned_) ring_->prepare(cut(units, ring_->buffer_bytes()).size(), error_prefix_);
     std::size_t bytes = 0;
     for (const Unit& unit : units) bytes += unit.bytes;
-    const std::vector<Piece> pieces = cut(std::move(units), HostRegion::cell_bytes);
+    const std::vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes);
     std::atomic<std::size_t> next{0};
     std::atomic<bool> readies_kernel{pinned_ && !options_.observer && may_go_by_kernel(bytes, options_.kernel_copies)};
     Crew crew{options_.crew};
     crew.start(pieces.size(), [&] {
         if (readies_kernel.exchange(false)) (void)driver_.copy_by_kernel(0, 0, 0, {});
         for (std::size_t i = next++; i < pieces.size(); i = next++) {
-            const auto region = region_of(pieces[i].location());
-            const Status status = region->prepare(pieces[i].location(), pinned_);
-            if (!status.ok() && !region->ready(pieces[i].location(), false)) check_taken(status, pieces[i].bytes());
+            const auto mapping = mapping_of(pieces[i].location());
+            const Status status = mapping->prepare(pieces[i].location(), pinned_);
+            if (!status.ok() && !mapping->ready(pieces[i].location(), false)) check_taken(status, pieces[i].bytes());
         }
     });
     crew.join();
@@ -91,7 +92,7 @@ MEMSAVER_INLINE void HostStore::compare(std::vector<Unit> units, const LiveSet& 
 MEMSAVER_INLINE void HostStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
     const std::uint64_t first = unit.location + offset;
     std::vector<Piece> seen; // before any byte changes: nothing can fail between a change and its checksum
-    if (options_.observer) seen = cut({unit}, pinned_ ? HostRegion::cell_bytes : ring_->buffer_bytes());
+    if (options_.observer) seen = cut({unit}, pinned_ ? HostCells::cell_bytes : ring_->buffer_bytes());
     each_unit_in(seen, first, bytes, [&](const Unit& part) { // or damage to the rest would get a valid checksum
         if (!replaced_whole(part, first, bytes)) options_.observer->restoring(part, at(part.location));
     });
@@ -100,17 +101,17 @@ MEMSAVER_INLINE void HostStore::change(const Unit& unit, std::size_t offset, con
 }
 
 MEMSAVER_INLINE BackupView HostStore::view(std::uint64_t location, std::size_t bytes) const {
-    return {region_of(location), at(location), bytes};
+    return {mapping_of(location), at(location), bytes};
 }
 
 MEMSAVER_INLINE Status HostStore::reach(std::uint64_t location, std::size_t bytes, std::byte*& host) {
     host = nullptr;
     if (!pinned_) return {};
-    const auto region = region_of(location);
+    const auto mapping = mapping_of(location);
     for (std::uint64_t cell = location; cell < location + bytes;
-         cell = align_down(cell, HostRegion::cell_bytes) + HostRegion::cell_bytes) {
-        const Status status = region->prepare(cell, true);
-        if (!status.ok() && !region->ready(cell, false)) return status;
+         cell = align_down(cell, HostCells::cell_bytes) + HostCells::cell_bytes) {
+        const Status status = mapping->prepare(cell, true);
+        if (!status.ok() && !mapping->ready(cell, false)) return status;
         if (!status.ok()) report_refused(tell_);
     }
     host = at(location);
@@ -119,19 +120,19 @@ MEMSAVER_INLINE Status HostStore::reach(std::uint64_t location, std::size_t byte
 
 MEMSAVER_INLINE bool HostStore::take_ahead(std::uint64_t location, std::size_t bytes) noexcept {
     if (!pinned_) return false;
-    const auto region = region_of(location);
+    const auto mapping = mapping_of(location);
     for (std::uint64_t cell = location; cell < location + bytes;
-         cell = align_down(cell, HostRegion::cell_bytes) + HostRegion::cell_bytes)
-        if (!region->prepare(cell, false).ok()) return false;
+         cell = align_down(cell, HostCells::cell_bytes) + HostCells::cell_bytes)
+        if (!mapping->prepare(cell, false).ok()) return false;
     return true;
 }
 
 MEMSAVER_INLINE bool HostStore::pinned(std::uint64_t location, std::size_t bytes) const {
-    const auto region = region_of(location);
+    const auto mapping = mapping_of(location);
     bool all = true;
     for (std::uint64_t cell = location; all && cell < location + bytes;
-         cell = align_down(cell, HostRegion::cell_bytes) + HostRegion::cell_bytes)
-        all = region->ready(cell, true);
+         cell = align_down(cell, HostCells::cell_bytes) + HostCells::cell_bytes)
+        all = mapping->ready(cell, true);
     return all;
 }
 
@@ -141,7 +142,7 @@ MEMSAVER_INLINE void HostStore::about(const LiveSet& live) {
 }
 
 MEMSAVER_INLINE void HostStore::unsettle(std::uint64_t location) noexcept {
-    if (const auto region = region_of(location)) region->unsettle();
+    if (const auto mapping = mapping_of(location)) mapping->unsettle();
 }
 
 MEMSAVER_INLINE Status HostStore::put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {
@@ -150,7 +151,7 @@ MEMSAVER_INLINE Status HostStore::put(const std::byte* from, std::uint64_t locat
     const std::uintptr_t end = align_down(location + bytes, page);
     if (begin < end) {
         if (const Status status = driver_.populate_host(at(begin), end - begin); !status.ok()) return status;
-        region_of(location)->touched(end - begin);
+        mapping_of(location)->touched(end - begin);
     }
     std::byte* const to = at(location);
     std::memcpy(to, from, bytes);
@@ -166,9 +167,9 @@ MEMSAVER_INLINE std::byte* HostStore::at(std::uint64_t location) noexcept {
     return reinterpret_cast<std::byte*>(location); // NOLINT(performance-no-int-to-ptr): a host address
 }
 
-MEMSAVER_INLINE std::shared_ptr<HostRegion> HostStore::region_of(std::uint64_t location) const {
-    for (const auto& region : regions_) {
-        if (region->address() <= location && location < region->end()) return region;
+MEMSAVER_INLINE std::shared_ptr<HostCells> HostStore::mapping_of(std::uint64_t location) const {
+    for (const auto& mapping : mappings_) {
+        if (mapping->address() <= location && location < mapping->end()) return mapping;
     }
     return {};
 }
@@ -177,7 +178,7 @@ MEMSAVER_INLINE std::vector<Piece> HostStore::cut(std::vector<Unit> units, std::
                                                   const std::vector<Range>& first) const {
     return cut_in_wanted_order(
         cut_for_observer(std::move(units), options_, driver_), cell, first, !options_.observer,
-        [&](const Unit& a, const Unit& b) { return region_of(a.location) != region_of(b.location); });
+        [&](const Unit& a, const Unit& b) { return mapping_of(a.location) != mapping_of(b.location); });
 }
 
 MEMSAVER_INLINE void HostStore::check_taken(const Status& status, std::size_t bytes) const {
@@ -201,9 +202,9 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction directi
     const std::vector<Range>& first = direction == Direction::in ? live.first : none;
     if (pinned_) {
         std::vector<PinnedTransfer::PinnedPiece> cargo;
-        for (Piece& piece : cut(std::move(units), HostRegion::cell_bytes, first)) {
-            auto region = region_of(piece.location());
-            cargo.push_back({std::move(piece), std::move(region)});
+        for (Piece& piece : cut(std::move(units), HostCells::cell_bytes, first)) {
+            auto mapping = mapping_of(piece.location());
+            cargo.push_back({std::move(piece), std::move(mapping)});
         }
         auto work = std::make_unique<PinnedTransfer>(
             std::move(lane), std::move(cargo), options_.crew, options_.observer.get(), live.progress,

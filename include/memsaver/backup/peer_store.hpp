@@ -98,7 +98,7 @@ private:
     StoreOptions options_;
     std::string error_prefix_; ///< for error messages
     std::shared_ptr<Ring> ring_;
-    std::shared_ptr<HostRegions> views_ = std::make_shared<HostRegions>();
+    std::shared_ptr<HostCellsPool> views_ = std::make_shared<HostCellsPool>();
     std::vector<std::shared_ptr<PeerPages>> pages_;
     std::vector<std::shared_ptr<PeerPages>> held_; ///< could not be released
 };

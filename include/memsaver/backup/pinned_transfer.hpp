@@ -5,7 +5,7 @@
 #include "memsaver/backup/crew.hpp"
 #include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/core/function_ref.hpp"
-#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/host_cells.hpp"
 
 #include <atomic>
 #include <condition_variable>

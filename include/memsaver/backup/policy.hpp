@@ -246,7 +246,7 @@ private:
             if constexpr (requires { slot.view(serial, offset, bytes); }) {
                 return slot.view(serial, offset, bytes);
             } else {
-                throw Misuse{"the tag's policy keeps no bytes"};
+                throw Misuse{"the tag's policy keeps no bytes that can be read"};
             }
         }
         void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes) override {

@@ -3,7 +3,7 @@
 
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/crew.hpp"
-#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/host_cells.hpp"
 
 #include <array>
 #include <atomic>
@@ -114,7 +114,7 @@ private:
     static std::size_t bytes_of(const std::vector<Piece>& pieces);
 
     /// One buffer and the piece in flight to or from it.
-    struct Slot {
+    struct InFlight {
         PinnedBuffer* buffer = nullptr;
         OwnedEvent mark;
         std::size_t piece = 0;
@@ -123,13 +123,13 @@ private:
 
     void work();
 
-    void begin(Slot& slot, std::size_t index);
+    void begin(InFlight& moving, std::size_t index);
 
     /// After a failure: waits until nothing is in flight, because the buffer may be reused. If that fails too, marks
     /// the buffer as unsettled.
-    void drain(Slot& slot) noexcept;
+    void drain(InFlight& moving) noexcept;
 
-    void finish(Slot& slot);
+    void finish(InFlight& moving);
 
     /// Throws the exception for a failed status, with the bytes concerned in the message.
     void check_of(const Piece& piece, const Status& status, const Attempt& attempt) const;

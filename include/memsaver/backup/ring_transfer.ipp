@@ -141,22 +141,22 @@ MEMSAVER_INLINE std::size_t RingTransfer::bytes_of(const std::vector<Piece>& pie
 
 MEMSAVER_INLINE void RingTransfer::work() {
     Ring::Loan loan{*ring_};
-    std::array<Slot, 2> slots;
+    std::array<InFlight, 2> in_flight;
     try {
         if (loan.unsettled()) lane_.give_up(); // another transfer has failed since `start`
         auto& pair = loan.pair(error_prefix_);
-        slots[0].buffer = &pair[0];
-        slots[1].buffer = &pair[1];
+        in_flight[0].buffer = &pair[0];
+        in_flight[1].buffer = &pair[1];
         std::size_t turn = 0;
         for (std::size_t i = next_++; i < pieces_.size() && !stopped_.load(); i = next_++, turn ^= 1U) {
-            finish(slots[turn]);
-            begin(slots[turn], i);
+            finish(in_flight[turn]);
+            begin(in_flight[turn], i);
         }
-        finish(slots[turn]);
-        finish(slots[turn ^ 1U]);
+        finish(in_flight[turn]);
+        finish(in_flight[turn ^ 1U]);
     } catch (...) {
-        for (Slot& slot : slots) {
-            if (slot.busy && !lane_.driver().wait(slot.mark.get()).ok()) drain(slot);
+        for (InFlight& moving : in_flight) {
+            if (moving.busy && !lane_.driver().wait(moving.mark.get()).ok()) drain(moving);
         }
         stopped_ = true;
         const std::lock_guard lock{mutex_};
@@ -165,9 +165,9 @@ MEMSAVER_INLINE void RingTransfer::work() {
     }
 }
 
-MEMSAVER_INLINE void RingTransfer::begin(Slot& slot, std::size_t index) {
+MEMSAVER_INLINE void RingTransfer::begin(InFlight& moving, std::size_t index) {
     const Piece& piece = pieces_[index];
-    std::byte* const data = slot.buffer->data();
+    std::byte* const data = moving.buffer->data();
     if (lane_.direction() == Direction::in) {
         each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
             check_of(piece, store_->get(at, location, bytes), "read bytes from the backup");
@@ -182,25 +182,25 @@ MEMSAVER_INLINE void RingTransfer::begin(Slot& slot, std::size_t index) {
         });
         check_of(piece, may, "wait for the save of the previous bytes");
     }
-    const Status enqueued = lane_.enqueue(piece, data, origin(piece), slot.mark);
-    if (!enqueued.ok()) drain(slot);
+    const Status enqueued = lane_.enqueue(piece, data, origin(piece), moving.mark);
+    if (!enqueued.ok()) drain(moving);
     check_of(piece, enqueued, "copy bytes");
-    slot.piece = index;
-    slot.busy = true;
+    moving.piece = index;
+    moving.busy = true;
 }
 
-MEMSAVER_INLINE void RingTransfer::drain(Slot& slot) noexcept {
+MEMSAVER_INLINE void RingTransfer::drain(InFlight& moving) noexcept {
     const Status drained = lane_.drain();
-    if (!drained.ok() && drained.kind != StatusKind::gone) slot.buffer->unsettle();
+    if (!drained.ok() && drained.kind != StatusKind::gone) moving.buffer->unsettle();
 }
 
-MEMSAVER_INLINE void RingTransfer::finish(Slot& slot) {
-    if (!slot.busy) return;
-    const Piece& piece = pieces_[slot.piece];
-    check_of(piece, lane_.driver().wait(slot.mark.get()), "wait for a copy");
-    slot.busy = false;
+MEMSAVER_INLINE void RingTransfer::finish(InFlight& moving) {
+    if (!moving.busy) return;
+    const Piece& piece = pieces_[moving.piece];
+    check_of(piece, lane_.driver().wait(moving.mark.get()), "wait for a copy");
+    moving.busy = false;
     if (lane_.direction() == Direction::out) {
-        std::byte* const data = slot.buffer->data();
+        std::byte* const data = moving.buffer->data();
         if (observer_ != nullptr) {
             for (const Unit& unit : piece.units) observer_->saved(unit, data + (unit.location - origin(piece)));
         }
@@ -215,7 +215,7 @@ MEMSAVER_INLINE void RingTransfer::finish(Slot& slot) {
     }
     progress_.add(piece.bytes());
     const std::lock_guard lock{mutex_};
-    arrived_[slot.piece] = true;
+    arrived_[moving.piece] = true;
     arrival_.notify_all();
 }
 

@@ -79,7 +79,7 @@ public:
     bool retain;
     std::shared_ptr<Ring> ring;
     StoredSlot rest;
-    std::shared_ptr<HostRegions> views = std::make_shared<HostRegions>(); ///< copies for `view`
+    std::shared_ptr<HostCellsPool> views = std::make_shared<HostCellsPool>(); ///< copies for `view`
     LiveSet last; ///< tag and host budget of the last save, for calls without a LiveSet
 
     /// For as long as it lives, records blocks that are given up, because a list of live blocks may still contain them.

@@ -107,7 +107,7 @@ public:
     // Optional: not all stores implement these.
 
     /// Sets `at` to the host memory of these bytes, ready for copies, or to null if bytes can only pass through `put`
-    /// and `get`. One copy must not span two cells of HostRegion. Like `put` and `get`, callable from several threads
+    /// and `get`. One copy must not span two cells of HostCells. Like `put` and `get`, callable from several threads
     /// at once for different bytes.
     virtual Status reach(std::uint64_t /*location*/, std::size_t /*bytes*/, std::byte*& at) {
         at = nullptr;

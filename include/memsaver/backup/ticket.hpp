@@ -46,13 +46,24 @@ public:
         Work(const Work&) = delete;
         Work& operator=(const Work&) = delete;
         virtual ~Work() = default;
-        /// Sets `done` to whether all bytes have arrived. Does not wait.
-        virtual Status query(bool& done) noexcept = 0;
+        /// Sets `done` to whether all bytes have arrived. Does not wait. Unless overridden, they have once a `wait` has
+        /// returned.
+        virtual Status query(bool& done) noexcept {
+            done = waited_.load();
+            return {};
+        }
         /// Waits until all bytes have arrived, or until those that have not can no longer arrive. May throw an Error if
         /// no Status can describe the failure.
         virtual Status wait() = 0;
-        /// Makes later work of `stream` wait for the bytes of `range`, and only for those.
-        virtual Status follow(StreamRef stream, Range range) noexcept = 0;
+        /// Makes later work of `stream` wait for the bytes of `range`, and only for those. Unless overridden, the
+        /// calling thread waits for them (`wait_for`).
+        virtual Status follow(StreamRef /*stream*/, Range range) noexcept {
+            try {
+                return wait_for(range);
+            } catch (...) { // `wait` throws it again
+                return {StatusKind::other, 0, "the bytes did not arrive"};
+            }
+        }
         /// Waits until the bytes of `range` have arrived. Unless overridden, it waits for all bytes. May throw as
         /// `wait` does.
         virtual Status wait_for(Range) { return wait_in_turn(); }
@@ -76,6 +87,7 @@ public:
         Status wait_in_turn();
 
         std::atomic<bool> waiting_{false}; // a thread is in `wait`; no mutex, to avoid its header
+        std::atomic<bool> waited_{false};  // a `wait` has returned
     };
 
     Ticket() = default;

@@ -23,18 +23,19 @@ MEMSAVER_INLINE void Progress::add(std::size_t bytes) noexcept {
 
 MEMSAVER_INLINE Status Ticket::Work::wait_in_turn() {
     struct Turn {
-        explicit Turn(std::atomic<bool>& other) : taken{other} {
-            while (taken.exchange(true)) taken.wait(true);
+        explicit Turn(Work& own) : work{own} {
+            while (work.waiting_.exchange(true)) work.waiting_.wait(true);
         }
         Turn(const Turn&) = delete;
         Turn& operator=(const Turn&) = delete;
         ~Turn() {
-            taken.store(false);
-            taken.notify_one();
+            work.waited_.store(true);
+            work.waiting_.store(false);
+            work.waiting_.notify_one();
         }
-        std::atomic<bool>& taken;
+        Work& work;
     };
-    const Turn turn{waiting_};
+    const Turn turn{*this};
     return wait();
 }
 

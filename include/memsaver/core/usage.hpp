@@ -65,7 +65,7 @@ struct Holder {
     std::size_t bytes = 0; ///< physical memory
     std::size_t users = 0; ///< live `Use`s that name the tag
     /// "in use", "idle" (may be evicted), "wanted" (idle, and named by the use that ran out of memory), "moving" (being
-    /// paused) or "kept" (not evictable).
+    /// paused) or "not evictable".
     std::string state;
 
     /// `"weights" 1.00 GiB in use by 2`

@@ -5,7 +5,7 @@
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/driver/cuda_options.hpp"
-#include "memsaver/driver/system_memory.hpp"
+#include "memsaver/driver/system.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -107,7 +107,7 @@ public:
 
     [[nodiscard]] Neighbours* neighbours() const noexcept;
 
-    // Host pages, except what SystemMemory provides. Pinned pages are portable: every device reaches them.
+    // Host pages, in addition to those of SystemMemory. Pinned pages are portable: every device reaches them.
 
     Status pin_host(void* pages, std::size_t bytes) const noexcept;
     Status unpin_host(void* pages) const noexcept;

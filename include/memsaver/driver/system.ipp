@@ -2,23 +2,24 @@
 #pragma once
 
 #include "memsaver/driver/system.hpp"
+#include "memsaver/driver/system_available.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <limits>
-#include <string_view>
 
 namespace memsaver::inline v0_2 {
 
@@ -51,7 +52,7 @@ MEMSAVER_INLINE Status system_status(int error) noexcept {
     }
 }
 
-MEMSAVER_INLINE Status SystemPages::map(std::size_t bytes, void*& out) noexcept {
+MEMSAVER_INLINE Status SystemPages::map_host(std::size_t bytes, void*& out) noexcept {
     if (bytes == 0) return system_status(EINVAL);
     if (bytes > std::numeric_limits<std::size_t>::max() - 2 * huge_page) return system_status(ENOMEM);
     const std::size_t rounded = align_up(bytes, huge_page);
@@ -75,11 +76,11 @@ MEMSAVER_INLINE Status SystemPages::map(std::size_t bytes, void*& out) noexcept 
     return {};
 }
 
-MEMSAVER_INLINE Status SystemPages::unmap(void* pages, std::size_t bytes) noexcept {
+MEMSAVER_INLINE Status SystemPages::unmap_host(void* pages, std::size_t bytes) noexcept {
     return ::munmap(pages, align_up(bytes, huge_page)) == 0 ? Status{} : system_status(errno);
 }
 
-MEMSAVER_INLINE Status SystemPages::populate(void* pages, std::size_t bytes) noexcept {
+MEMSAVER_INLINE Status SystemPages::populate_host(void* pages, std::size_t bytes) noexcept {
     constexpr int populate_write = 23; // MADV_POPULATE_WRITE of Linux 5.14, which old headers lack
     constexpr std::size_t one_page = 4096;
     if (::madvise(pages, std::min(bytes, one_page), populate_write) != 0 && errno != EINVAL && errno != ENOSYS) {
@@ -99,7 +100,7 @@ MEMSAVER_INLINE void SystemPages::touch(void* pages, std::size_t bytes, std::siz
     }
 }
 
-MEMSAVER_INLINE Status SystemFiles::open(const char* directory, FileRef& file) noexcept {
+MEMSAVER_INLINE Status SystemFiles::open_file(const char* directory, FileRef& file) noexcept {
     constexpr int flags = O_RDWR | O_CLOEXEC;
     for (const int direct : {O_DIRECT, 0}) {
         const int descriptor = ::open(directory, O_TMPFILE | O_EXCL | flags | direct, S_IRUSR | S_IWUSR);
@@ -129,12 +130,12 @@ MEMSAVER_INLINE Status SystemFiles::open(const char* directory, FileRef& file) n
     return system_status(errno);
 }
 
-MEMSAVER_INLINE Status SystemFiles::close(FileRef file) noexcept {
+MEMSAVER_INLINE Status SystemFiles::close_file(FileRef file) noexcept {
     return ::close(file.descriptor) == 0 || errno != EBADF ? Status{} : system_status(EBADF);
 }
 
-MEMSAVER_INLINE Status SystemFiles::write(FileRef file, const void* from, std::size_t bytes,
-                                          std::size_t offset) noexcept {
+MEMSAVER_INLINE Status SystemFiles::write_file(FileRef file, const void* from, std::size_t bytes,
+                                               std::size_t offset) noexcept {
     const auto* at = static_cast<const std::byte*>(from);
     while (bytes != 0) {
         const ssize_t done = ::pwrite(file.descriptor, at, bytes, static_cast<off_t>(offset));
@@ -147,7 +148,7 @@ MEMSAVER_INLINE Status SystemFiles::write(FileRef file, const void* from, std::s
     return {};
 }
 
-MEMSAVER_INLINE Status SystemFiles::read(FileRef file, void* to, std::size_t bytes, std::size_t offset) noexcept {
+MEMSAVER_INLINE Status SystemFiles::read_file(FileRef file, void* to, std::size_t bytes, std::size_t offset) noexcept {
     auto* at = static_cast<std::byte*>(to);
     while (bytes != 0) {
         const ssize_t done = ::pread(file.descriptor, at, bytes, static_cast<off_t>(offset));
@@ -160,7 +161,7 @@ MEMSAVER_INLINE Status SystemFiles::read(FileRef file, void* to, std::size_t byt
     return {};
 }
 
-MEMSAVER_INLINE Status SystemFiles::allocate(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
+MEMSAVER_INLINE Status SystemFiles::allocate_file(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
     // tmpfs on older kernels undoes an interrupted call: shorter calls make progress.
     for (std::size_t step = bytes; bytes != 0;) {
         const std::size_t part = std::min(step, bytes);
@@ -176,7 +177,7 @@ MEMSAVER_INLINE Status SystemFiles::allocate(FileRef file, std::size_t offset, s
     return {};
 }
 
-MEMSAVER_INLINE Status SystemFiles::punch(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
+MEMSAVER_INLINE Status SystemFiles::punch_file(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
     for (;;) {
         const Status status = arrange(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
         if (status.code != EINTR) return status;
@@ -203,7 +204,7 @@ MEMSAVER_INLINE Status SystemFiles::open_source(const char* path, bool direct, F
     return {};
 }
 
-MEMSAVER_INLINE Status SystemFiles::facts(FileRef file, FileFacts& facts) noexcept {
+MEMSAVER_INLINE Status SystemFiles::file_facts(FileRef file, FileFacts& facts) noexcept {
     struct stat found {};
     if (::fstat(file.descriptor, &found) != 0) return system_status(errno);
     constexpr std::int64_t second = 1'000'000'000;
@@ -212,7 +213,8 @@ MEMSAVER_INLINE Status SystemFiles::facts(FileRef file, FileFacts& facts) noexce
     return {};
 }
 
-MEMSAVER_INLINE Status SystemFiles::cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) noexcept {
+MEMSAVER_INLINE Status SystemFiles::file_cached(FileRef file, std::size_t bytes, std::size_t offset,
+                                                bool& yes) noexcept {
     const Status counted = count_cached(file, bytes, offset, yes);
     return counted.kind == StatusKind::unsupported ? sample_cached(file, bytes, offset, yes) : counted;
 }
@@ -263,68 +265,9 @@ MEMSAVER_INLINE Status SystemFiles::sample_cached(FileRef file, std::size_t byte
     return {};
 }
 
-MEMSAVER_INLINE std::size_t SystemAvailable::bytes(const char* root) noexcept {
-    std::size_t least = unlimited;
-    const std::size_t kibibytes = File{"%s/proc/meminfo", root}.number("MemAvailable:", unlimited);
-    if (kibibytes != unlimited) least = kibibytes * 1024;
-    const File groups{"%s/proc/self/cgroup", root};
-    const Hierarchy second{root, "", "memory.max", "memory.current", "inactive_file "};
-    const Hierarchy first{root, "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
-    least = std::min(least, left_in_all(second, group(groups.text(), "")));
-    return std::min(least, left_in_all(first, group(groups.text(), "memory")));
-}
-
-MEMSAVER_INLINE std::size_t SystemAvailable::File::number(std::string_view key, std::size_t otherwise) const noexcept {
-    for (std::string_view rest = text(); !rest.empty();) {
-        std::string_view line = cut(rest, '\n');
-        if (!line.starts_with(key)) continue;
-        line.remove_prefix(key.size());
-        while (line.starts_with(' ')) line.remove_prefix(1);
-        std::size_t value = otherwise;
-        (void)std::from_chars(line.data(), line.data() + line.size(), value);
-        return value;
-    }
-    return otherwise;
-}
-
-MEMSAVER_INLINE std::string_view SystemAvailable::cut(std::string_view& rest, char end) noexcept {
-    const std::size_t length = std::min(rest.find(end), rest.size());
-    const std::string_view piece{rest.data(), length};
-    rest.remove_prefix(std::min(length + 1, rest.size()));
-    return piece;
-}
-
-MEMSAVER_INLINE std::string_view SystemAvailable::group(std::string_view lines, std::string_view controller) noexcept {
-    while (!lines.empty()) {
-        std::string_view path = cut(lines, '\n');
-        (void)cut(path, ':');
-        std::string_view names = cut(path, ':');
-        do {
-            if (cut(names, ',') == controller) return path;
-        } while (!names.empty());
-    }
-    return "";
-}
-
-MEMSAVER_INLINE std::size_t SystemAvailable::left_in_all(const Hierarchy& hierarchy, std::string_view path) noexcept {
-    for (std::size_t least = unlimited;;) {
-        least = std::min(least, left_in(hierarchy, path));
-        if (path.empty()) return least;
-        path = {path.data(), std::min(path.rfind('/'), path.size() - 1)};
-    }
-}
-
-MEMSAVER_INLINE std::size_t SystemAvailable::left_in(const Hierarchy& hierarchy, std::string_view path) noexcept {
-    const auto number = [&](const char* file, const char* key, std::size_t otherwise) {
-        return File{"%s/sys/fs/cgroup%s%.*s/%s",   hierarchy.root, hierarchy.controller,
-                    static_cast<int>(path.size()), path.data(),    file}
-            .number(key, otherwise);
-    };
-    const std::size_t limit = number(hierarchy.limit, "", unlimited);
-    if (limit == unlimited) return unlimited;
-    const std::size_t used = number(hierarchy.usage, "", 0);
-    const std::size_t droppable = std::min(used, number("memory.stat", hierarchy.droppable, 0));
-    return limit - std::min(limit, used - droppable);
+MEMSAVER_INLINE Status SystemMemory::host_available(std::size_t& bytes) noexcept {
+    bytes = SystemAvailable::bytes();
+    return {};
 }
 
 } // namespace detail

@@ -101,7 +101,7 @@ MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, const std::function
 MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, const std::function<void()>& body, std::uint64_t number) {
     SaverCore& saver = arena_.saver();
     const Span capturing{saver.events(), tag(), device(), "capture"};
-    OpenCaptures::Mark mark{saver.captures(), tag(), stream, number};
+    OpenCaptures::Entry mark{saver.captures(), tag(), stream, number};
     const Region region{arena_};
     check(driver_.begin_capture(stream, mode_), "begin a capture");
     try {

@@ -4,7 +4,7 @@
 
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/concepts.hpp"
-#include "memsaver/driver/system_memory.hpp"
+#include "memsaver/driver/system.hpp"
 #include "memsaver/host/host_options.hpp"
 
 #include <chrono>

@@ -3,7 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/tags.hpp"
-#include "memsaver/driver/fork_mark.hpp"
+#include "memsaver/driver/fork_check.hpp"
 #include "memsaver/saver/hooks.hpp"
 
 #include <atomic>
@@ -29,7 +29,7 @@ public:
     using Function = std::function<void(What&)>;
 
     /// `fork`: for handles that may be destroyed in a forked child.
-    explicit HookList(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
+    explicit HookList(std::shared_ptr<const ForkCheck> fork = std::make_shared<const ForkCheck>())
         : state_{std::make_shared<State>(std::move(fork))} {}
 
     Hook add(Function function) {
@@ -73,8 +73,8 @@ private:
     using Functions = std::map<std::uint64_t, std::shared_ptr<Function>>;
 
     struct State {
-        explicit State(std::shared_ptr<const ForkMark> mark) : fork{std::move(mark)} {}
-        std::shared_ptr<const ForkMark> fork; // checked before the lock is taken
+        explicit State(std::shared_ptr<const ForkCheck> check) : fork{std::move(check)} {}
+        std::shared_ptr<const ForkCheck> fork; // checked before the lock is taken
         std::atomic<std::uint64_t> last_key{0};
         std::mutex mutex; // guards the members below
         Functions functions;
@@ -103,23 +103,23 @@ private:
 /// The threads that are running functions of the program. Thread-safe; allocates no host memory.
 class HookThreads {
 public:
-    explicit HookThreads(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
+    explicit HookThreads(std::shared_ptr<const ForkCheck> fork = std::make_shared<const ForkCheck>())
         : fork_{std::move(fork)} {}
 
-    /// Marks this thread for the lifetime of this object.
-    class Mark {
+    /// Lists this thread for the lifetime of this object.
+    class Entry {
     public:
-        explicit Mark(HookThreads& threads) noexcept;
-        Mark(const Mark&) = delete;
-        Mark& operator=(const Mark&) = delete;
-        ~Mark();
+        explicit Entry(HookThreads& threads) noexcept;
+        Entry(const Entry&) = delete;
+        Entry& operator=(const Entry&) = delete;
+        ~Entry();
 
     private:
         friend class HookThreads;
         HookThreads& threads_;
         std::thread::id thread_ = std::this_thread::get_id();
-        Mark* before_ = nullptr;
-        Mark* after_ = nullptr;
+        Entry* before_ = nullptr;
+        Entry* after_ = nullptr;
     };
 
     /// Returns whether this thread is marked.
@@ -128,9 +128,9 @@ public:
     void refuse(const char* what, const Tags& tags);
 
 private:
-    std::shared_ptr<const ForkMark> fork_; // checked before the lock is taken when a mark ends
+    std::shared_ptr<const ForkCheck> fork_; // checked before the lock is taken when a entry ends
     std::mutex mutex_;
-    Mark* running_ = nullptr; // linked list of marks
+    Entry* running_ = nullptr; // linked list of entries
 };
 
 } // namespace detail

@@ -12,13 +12,13 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE HookThreads::Mark::Mark(HookThreads& threads) noexcept : threads_{threads} {
+MEMSAVER_INLINE HookThreads::Entry::Entry(HookThreads& threads) noexcept : threads_{threads} {
     const std::lock_guard lock{threads_.mutex_};
     after_ = std::exchange(threads_.running_, this);
     if (after_ != nullptr) after_->before_ = this;
 }
 
-MEMSAVER_INLINE HookThreads::Mark::~Mark() {
+MEMSAVER_INLINE HookThreads::Entry::~Entry() {
     if (threads_.fork_->forked()) return;
     const std::lock_guard lock{threads_.mutex_};
     (before_ != nullptr ? before_->after_ : threads_.running_) = after_;
@@ -27,9 +27,9 @@ MEMSAVER_INLINE HookThreads::Mark::~Mark() {
 
 MEMSAVER_INLINE bool HookThreads::here() {
     const std::lock_guard lock{mutex_};
-    const Mark* mark = running_;
-    while (mark != nullptr && mark->thread_ != std::this_thread::get_id()) mark = mark->after_;
-    return mark != nullptr;
+    const Entry* entry = running_;
+    while (entry != nullptr && entry->thread_ != std::this_thread::get_id()) entry = entry->after_;
+    return entry != nullptr;
 }
 
 MEMSAVER_INLINE void HookThreads::refuse(const char* what, const Tags& tags) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "memsaver/core/order.hpp"
-#include "memsaver/driver/fork_mark.hpp"
+#include "memsaver/driver/fork_check.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -24,7 +24,7 @@ namespace detail {
 /// Thread-safe. Costs one atomic load while no capture is open.
 class OpenCaptures {
 public:
-    explicit OpenCaptures(std::shared_ptr<const ForkMark> fork = std::make_shared<const ForkMark>())
+    explicit OpenCaptures(std::shared_ptr<const ForkCheck> fork = std::make_shared<const ForkCheck>())
         : fork_{std::move(fork)} {}
     OpenCaptures(const OpenCaptures&) = delete;
     OpenCaptures& operator=(const OpenCaptures&) = delete;
@@ -32,12 +32,12 @@ public:
 
     /// Scoped registration of a capture by this thread. The constructor waits until no pause is in progress. Throws
     /// Misuse if this thread is already capturing, because a block freed then could not be attributed to one graph.
-    class Mark {
+    class Entry {
     public:
-        Mark(OpenCaptures& captures, std::string tag, StreamRef stream, std::uint64_t graph);
-        Mark(const Mark&) = delete;
-        Mark& operator=(const Mark&) = delete;
-        ~Mark();
+        Entry(OpenCaptures& captures, std::string tag, StreamRef stream, std::uint64_t graph);
+        Entry(const Entry&) = delete;
+        Entry& operator=(const Entry&) = delete;
+        ~Entry();
 
         /// Returns the objects passed to `keep` for this capture.
         [[nodiscard]] std::vector<std::shared_ptr<const void>> kept();
@@ -86,7 +86,7 @@ private:
         StreamRef stream;
         std::thread::id thread;
         std::uint64_t graph;
-        const Mark* mark;
+        const Entry* entry;
         std::vector<std::shared_ptr<const void>> kept{};
     };
 
@@ -100,7 +100,7 @@ private:
     [[nodiscard]] const Open* on_this_thread() const noexcept;
     void refuse_locked(const char* what) const;
 
-    std::shared_ptr<const ForkMark> fork_; // checked before the lock is taken in destructors
+    std::shared_ptr<const ForkCheck> fork_; // checked before the lock is taken in destructors
     std::atomic<std::size_t> count_{0};
     std::atomic<std::uint64_t> last_graph_{0};
     std::mutex mutex_; // guards the members below

@@ -13,7 +13,8 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE OpenCaptures::Mark::Mark(OpenCaptures& captures, std::string tag, StreamRef stream, std::uint64_t graph)
+MEMSAVER_INLINE OpenCaptures::Entry::Entry(OpenCaptures& captures, std::string tag, StreamRef stream,
+                                           std::uint64_t graph)
     : captures_{captures} {
     std::unique_lock lock{captures_.mutex_};
     if (const Open* const outer = captures_.on_this_thread()) {
@@ -25,18 +26,18 @@ MEMSAVER_INLINE OpenCaptures::Mark::Mark(OpenCaptures& captures, std::string tag
     captures_.count_.store(captures_.open_.size());
 }
 
-MEMSAVER_INLINE OpenCaptures::Mark::~Mark() {
+MEMSAVER_INLINE OpenCaptures::Entry::~Entry() {
     if (captures_.fork_->forked()) return;
     const std::lock_guard lock{captures_.mutex_};
-    std::erase_if(captures_.open_, [&](const Open& open) { return open.mark == this; });
+    std::erase_if(captures_.open_, [&](const Open& open) { return open.entry == this; });
     captures_.count_.store(captures_.open_.size());
     captures_.free_.notify_all();
 }
 
-MEMSAVER_INLINE std::vector<std::shared_ptr<const void>> OpenCaptures::Mark::kept() {
+MEMSAVER_INLINE std::vector<std::shared_ptr<const void>> OpenCaptures::Entry::kept() {
     const std::lock_guard lock{captures_.mutex_};
     for (Open& open : captures_.open_) {
-        if (open.mark == this) return std::move(open.kept);
+        if (open.entry == this) return std::move(open.kept);
     }
     return {};
 }

@@ -47,7 +47,7 @@ public:
                           Moved& moved);
 
 private:
-    [[nodiscard]] Reclaimed give_back(std::size_t bytes, const ReclaimOptions& options, bool wait_for_device);
+    [[nodiscard]] Reclaimed reclaim_up_to(std::size_t bytes, const ReclaimOptions& options, bool wait_for_device);
     /// The bytes that a device lacks.
     struct Shortage {
         int device;

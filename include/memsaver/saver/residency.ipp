@@ -410,16 +410,17 @@ MEMSAVER_INLINE OutOfMemory Residency::no_room(const Tags& in, const char* why) 
 // --- reclaim ---
 
 MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOptions& options) {
-    return give_back(bytes, options, true);
+    return reclaim_up_to(bytes, options, true);
 }
 
 MEMSAVER_INLINE void Residency::relieve(std::size_t bytes, int device, const ResidentList& takers) {
     passed_by_ = takers;
     for (const auto& taker : takers) takers_.push_back(taker->tag);
-    (void)give_back(bytes, {.device = device, .timeout = std::chrono::nanoseconds{0}}, false);
+    (void)reclaim_up_to(bytes, {.device = device, .timeout = std::chrono::nanoseconds{0}}, false);
 }
 
-MEMSAVER_INLINE Reclaimed Residency::give_back(std::size_t bytes, const ReclaimOptions& options, bool wait_for_device) {
+MEMSAVER_INLINE Reclaimed Residency::reclaim_up_to(std::size_t bytes, const ReclaimOptions& options,
+                                                   bool wait_for_device) {
     const int device = options.device.value_or(state_.driver_.device());
     const std::vector<AnyDriver> drivers = state_.tags_.drivers();
     if (std::none_of(drivers.begin(), drivers.end(), [&](const AnyDriver& d) { return d.device() == device; })) {

@@ -93,7 +93,7 @@ MEMSAVER_INLINE Holder Residents::holder_of(const Resident& tag) {
     const char* const state = tag.users != 0                        ? "in use"
                               : tag.claimed_by != std::thread::id{} ? "moving"
                               : tag.may_be_evicted()                ? "idle"
-                                                                    : "kept";
+                                                                    : "not evictable";
     return {tag.tag, 0, 0, tag.users, state};
 }
 

@@ -134,15 +134,21 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
         return deallocate(*arena, pointer, std::move(order));
     boundary("deallocate", [&] {
         throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
-                     "): no tag of this saver contains this pointer; its tag may have been dropped, or it was plain "
-                     "memory that was freed before"};
+                     "): no tag of this saver contains this pointer; its tag may have been dropped, it was plain "
+                     "memory that was freed before, or it belongs to another saver"};
     });
 }
 
 MEMSAVER_INLINE void SaverCore::deallocate(ArenaBase& arena, void* pointer, FreeOrder order) {
     boundary("deallocate", arena, [&] {
         state_->adjust_free_order(order, arena);
-        arena.deallocate(pointer, order);
+        try {
+            arena.deallocate(pointer, order);
+        } catch (const Misuse& misuse) {
+            const std::shared_ptr<ArenaBase> other = state_->tags_.find(pointer);
+            if (other == nullptr || other.get() == &arena) throw;
+            throw Misuse{std::string{misuse.what()} + "; it belongs to tag \"" + other->tag() + '"'};
+        }
     });
 }
 
@@ -968,7 +974,7 @@ MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int devi
     const std::size_t missing = std::max<std::size_t>(wanted - std::min(error.free_bytes(), wanted), 1);
     if (asked < often_enough && ask_elastic(device, tags, missing, true) != 0) return true;
     if (!options_.on_no_room || asked >= often_enough || asking_.here()) return false;
-    const HookThreads::Mark mark{asking_};
+    const HookThreads::Entry mark{asking_};
     return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag, missing});
 }
 
@@ -984,7 +990,7 @@ MEMSAVER_INLINE std::vector<std::string> SaverState::away(const Tags& tags) {
 MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes,
                                                     bool may_wait) {
     if (elastic_.empty() || asking_elastic_.here()) return 0;
-    const HookThreads::Mark mark{asking_elastic_};
+    const HookThreads::Entry mark{asking_elastic_};
     WantedRoom wanted{device, tags, bytes, 0, may_wait};
     elastic_.run_until_throw(wanted);
     return wanted.got;

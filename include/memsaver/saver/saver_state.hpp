@@ -186,7 +186,7 @@ class SaverState {
     std::vector<AnyDriver> others_for(const Order& order);
     template <class What>
     void run_hooks(const HookList<What>& hooks, What& event, bool all) {
-        const HookThreads::Mark mark{hook_threads_};
+        const HookThreads::Entry mark{hook_threads_};
         if (all) {
             hooks.run_all(event);
         } else {
@@ -217,7 +217,7 @@ class SaverState {
     [[nodiscard]] Span span_of(const std::vector<std::string>& names, const char* what) const;
     static std::string listed(const std::vector<std::string>& names);
 
-    std::shared_ptr<const ForkMark> fork_ = std::make_shared<const ForkMark>(); // checked before any lock is taken
+    std::shared_ptr<const ForkCheck> fork_ = std::make_shared<const ForkCheck>(); // checked before any lock is taken
     AnyDriver driver_;
     SaverOptions options_;
     RegionStacks regions_;

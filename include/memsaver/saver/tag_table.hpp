@@ -3,7 +3,7 @@
 
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/tags.hpp"
-#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/host_cells.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/options.hpp"
 #include "memsaver/saver/plain_arena.hpp"

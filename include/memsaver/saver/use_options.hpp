@@ -55,7 +55,7 @@ struct Reclaimed {
     /// Returns the total bytes released to the device.
     [[nodiscard]] std::size_t bytes() const noexcept { return unused_bytes + elastic_bytes + evicted_bytes; }
 
-    /// "reclaimed 8.00 GiB of 10.0 GiB: 2.00 GiB unused, 6.00 GiB of idle tags; held: ..."
+    /// "reclaimed 8.00 GiB (10.0 GiB requested): 2.00 GiB unused, 6.00 GiB of idle tags; held: ..."
     friend std::ostream& operator<<(std::ostream& out, const Reclaimed& what);
 };
 

@@ -1,7 +1,7 @@
 // Definitions of host_memory.hpp.
 #pragma once
 
-#include "memsaver/driver/host_memory.hpp"
+#include "memsaver/driver/host_cells.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -36,7 +36,9 @@ MEMSAVER_INLINE HostBudget::Promise HostBudget::take(const std::shared_ptr<HostB
     std::unique_lock<std::mutex> lock;
     if (budget) lock = std::unique_lock{budget->mutex_};
     std::size_t available = 0;
-    check(driver.host_available(available), "query the available host memory");
+    const Status asked = driver.host_available(available);
+    if (!asked.ok())
+        raise(asked, "query the available host memory (driver concept HostPages)", whose + format_bytes(bytes));
     const std::size_t promised = budget ? budget->promised_ : 0;
     available -= std::min(available, promised);
     if (bytes > available) {
@@ -55,8 +57,8 @@ MEMSAVER_INLINE std::size_t HostBudget::promised_bytes() const noexcept {
     return promised_;
 }
 
-MEMSAVER_INLINE HostRegion::HostRegion(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise,
-                                       const std::string& whose)
+MEMSAVER_INLINE HostCells::HostCells(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise,
+                                     const std::string& whose)
     : driver_{std::move(driver)}, promise_{std::move(promise)}, bytes_{align_up(bytes, 2_MiB)},
       cells_(bytes_ / cell_bytes + 2) {
     const Status status = driver_.map_host(bytes_, pages_);
@@ -64,7 +66,7 @@ MEMSAVER_INLINE HostRegion::HostRegion(AnyDriver driver, std::size_t bytes, Host
     first_cell_ = address() / cell_bytes;
 }
 
-MEMSAVER_INLINE Status HostRegion::release() noexcept {
+MEMSAVER_INLINE Status HostCells::release() noexcept {
     promise_ = {};
     Status first = settle(driver_, unsettled_);
     if (!first.ok()) return first;
@@ -84,7 +86,7 @@ MEMSAVER_INLINE Status HostRegion::release() noexcept {
     return status;
 }
 
-MEMSAVER_INLINE Status HostRegion::take() noexcept {
+MEMSAVER_INLINE Status HostCells::take() noexcept {
     for (std::size_t i = 0; i < cells_.size(); ++i) {
         const auto [begin, bytes] = cell_range(i);
         if (bytes == 0) continue;
@@ -94,13 +96,13 @@ MEMSAVER_INLINE Status HostRegion::take() noexcept {
     return {};
 }
 
-MEMSAVER_INLINE bool HostRegion::ready(std::uintptr_t at, bool pinned) const noexcept {
+MEMSAVER_INLINE bool HostCells::ready(std::uintptr_t at, bool pinned) const noexcept {
     const Cell& cell = cells_[index_of(at)];
     const std::lock_guard lock{cell.mutex};
     return cell.state == State::pinned || (!pinned && cell.state == State::populated);
 }
 
-MEMSAVER_INLINE Status HostRegion::prepare(std::uintptr_t at, bool pinned) noexcept {
+MEMSAVER_INLINE Status HostCells::prepare(std::uintptr_t at, bool pinned) noexcept {
     Cell& cell = cells_[index_of(at)];
     const auto [begin, bytes] = cell_range(index_of(at));
     const std::lock_guard lock{cell.mutex};
@@ -116,47 +118,47 @@ MEMSAVER_INLINE Status HostRegion::prepare(std::uintptr_t at, bool pinned) noexc
     return {};
 }
 
-MEMSAVER_INLINE std::pair<void*, std::size_t> HostRegion::cell_range(std::size_t index) const noexcept {
+MEMSAVER_INLINE std::pair<void*, std::size_t> HostCells::cell_range(std::size_t index) const noexcept {
     const std::uintptr_t begin = std::max(address(), (first_cell_ + index) * cell_bytes);
     const std::uintptr_t past = std::min(end(), (first_cell_ + index + 1) * cell_bytes);
     return {static_cast<std::byte*>(pages_) + (begin - address()), past > begin ? past - begin : 0};
 }
 
-MEMSAVER_INLINE std::shared_ptr<HostRegion> HostRegions::make(const AnyDriver& driver, std::size_t bytes,
-                                                              HostBudget::Promise promise, const std::string& whose) {
-    Regions fresh;
+MEMSAVER_INLINE std::shared_ptr<HostCells> HostCellsPool::make(const AnyDriver& driver, std::size_t bytes,
+                                                               HostBudget::Promise promise, const std::string& whose) {
+    Mappings fresh;
     fresh.emplace_back(driver, bytes, std::move(promise), whose);
-    const auto region = fresh.begin();
+    const auto mapping = fresh.begin();
     {
         const std::lock_guard lock{mutex_};
         used_.splice(used_.end(), fresh);
     }
-    return {&*region, [self = this->shared_from_this(), region](HostRegion*) { self->give_back(region); }};
+    return {&*mapping, [self = this->shared_from_this(), mapping](HostCells*) { self->give_back(mapping); }};
 }
 
-MEMSAVER_INLINE Status HostRegions::retry() noexcept {
-    Regions trying;
+MEMSAVER_INLINE Status HostCellsPool::retry() noexcept {
+    Mappings trying;
     {
         const std::lock_guard lock{mutex_};
         trying.swap(held_);
     }
     Status first;
-    for (auto region = trying.begin(); region != trying.end();) {
-        const Status status = region->release();
+    for (auto mapping = trying.begin(); mapping != trying.end();) {
+        const Status status = mapping->release();
         if (first.ok()) first = status;
-        region = status.ok() ? trying.erase(region) : std::next(region);
+        mapping = status.ok() ? trying.erase(mapping) : std::next(mapping);
     }
     const std::lock_guard lock{mutex_};
     held_.splice(held_.end(), trying);
     return first;
 }
 
-MEMSAVER_INLINE void HostRegions::give_back(typename Regions::iterator region) noexcept {
-    const bool released = region->release().ok();
-    Regions gone; // destroyed after the lock is released
+MEMSAVER_INLINE void HostCellsPool::give_back(typename Mappings::iterator mapping) noexcept {
+    const bool released = mapping->release().ok();
+    Mappings gone; // destroyed after the lock is released
     const std::lock_guard lock{mutex_};
-    Regions& to = released ? gone : held_;
-    to.splice(to.end(), used_, region);
+    Mappings& to = released ? gone : held_;
+    to.splice(to.end(), used_, mapping);
 }
 
 MEMSAVER_INLINE PinnedBuffer::PinnedBuffer(const AnyDriver& driver, std::size_t bytes)

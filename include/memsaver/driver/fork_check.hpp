@@ -15,12 +15,12 @@ namespace detail {
 /// A page that the kernel clears in a forked child (MADV_WIPEONFORK, Linux 4.14). A child shares files and, on some
 /// drivers, memory with its parent, and inherits locks in any state, so it must touch neither. A query costs one load.
 /// Without such pages, forks are not detected.
-class ForkMark {
+class ForkCheck {
 public:
-    ForkMark() noexcept;
-    ForkMark(const ForkMark&) = delete;
-    ForkMark& operator=(const ForkMark&) = delete;
-    ~ForkMark();
+    ForkCheck() noexcept;
+    ForkCheck(const ForkCheck&) = delete;
+    ForkCheck& operator=(const ForkCheck&) = delete;
+    ~ForkCheck();
 
     [[nodiscard]] bool forked() const noexcept { return here_ != nullptr && !here_->load(std::memory_order_relaxed); }
     /// Throws Misuse in a forked child.
@@ -41,5 +41,5 @@ private:
 } // namespace memsaver::inline v0_2
 
 #ifndef MEMSAVER_COMPILED
-#include "memsaver/driver/fork_mark.ipp"
+#include "memsaver/driver/fork_check.ipp"
 #endif

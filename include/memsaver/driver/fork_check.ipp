@@ -1,7 +1,7 @@
-// Definitions of fork_mark.hpp.
+// Definitions of fork_check.hpp.
 #pragma once
 
-#include "memsaver/driver/fork_mark.hpp"
+#include "memsaver/driver/fork_check.hpp"
 
 #include <atomic>
 #include <string>
@@ -10,7 +10,7 @@ namespace memsaver::inline v0_2 {
 
 namespace detail {
 
-MEMSAVER_INLINE ForkMark::ForkMark() noexcept {
+MEMSAVER_INLINE ForkCheck::ForkCheck() noexcept {
     void* const page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return;
     if (::madvise(page, bytes, MADV_WIPEONFORK) != 0) {
@@ -20,11 +20,11 @@ MEMSAVER_INLINE ForkMark::ForkMark() noexcept {
     here_ = new (page) std::atomic<bool>{true};
 }
 
-MEMSAVER_INLINE ForkMark::~ForkMark() {
+MEMSAVER_INLINE ForkCheck::~ForkCheck() {
     if (here_ != nullptr) (void)::munmap(here_, bytes);
 }
 
-MEMSAVER_INLINE void ForkMark::raise_forked(const char* what) {
+MEMSAVER_INLINE void ForkCheck::raise_forked(const char* what) {
     throw Misuse{std::string{what} + ": this is a forked process; only the process that created the saver can use it"};
 }
 

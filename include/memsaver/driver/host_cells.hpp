@@ -1,4 +1,4 @@
-// Owners of host memory for copies: budgets, regions that are pinned cell by cell, and buffers.
+// Owners of host memory for copies: budgets, mappings that are pinned cell by cell, and buffers.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -87,17 +87,17 @@ public:
 };
 
 /// Owns mapped host pages, which are allocated and pinned in cells: the parts between multiples of `cell_bytes` of the
-/// host address. Not movable. Releases everything on destruction; failures then leak, unless HostRegions keeps the
-/// region. `ready` and `prepare` may be called from any thread; calls for different cells do not wait for each other.
-class HostRegion final : public CopyablePages {
+/// host address. Not movable. Releases everything on destruction; failures then leak, unless HostCellsPool keeps the
+/// mapping. `ready` and `prepare` may be called from any thread; calls for different cells do not wait for each other.
+class HostCells final : public CopyablePages {
 public:
     /// A cell is large enough to be pinned and copied at full speed, and small enough that the first copy starts early.
     static constexpr std::size_t cell_bytes = 64_MiB;
 
     /// Reserves addresses for `bytes`; `promise` covers the memory; `whose` is used in error texts. Throws
     /// OutOfHostMemory, or the exception for the failing call.
-    HostRegion(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise = {}, const std::string& whose = {});
-    ~HostRegion() override { (void)release(); }
+    HostCells(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise = {}, const std::string& whose = {});
+    ~HostCells() override { (void)release(); }
 
     /// Releases everything, once no user is left. Parts that fail stay owned and are retried by the next call. Returns
     /// the first failure. A lost device holds no pins.
@@ -135,25 +135,26 @@ private:
     std::atomic<bool> unsettled_{false};
 };
 
-/// Shares regions. A region is released when its last user drops it, on that user's thread. If that fails, the region
-/// is kept here and `retry` tries again. Lives as long as its regions. Thread-safe; no lock is held over a driver call.
-class HostRegions : public std::enable_shared_from_this<HostRegions> {
+/// Shares mappings. A mapping is released when its last user drops it, on that user's thread. If that fails, the
+/// mapping is kept here and `retry` tries again. Lives as long as its mappings. Thread-safe; no lock is held over a
+/// driver call.
+class HostCellsPool : public std::enable_shared_from_this<HostCellsPool> {
 public:
-    /// See HostRegion's constructor.
-    [[nodiscard]] std::shared_ptr<HostRegion> make(const AnyDriver& driver, std::size_t bytes,
-                                                   HostBudget::Promise promise = {}, const std::string& whose = {});
+    /// See HostCells's constructor.
+    [[nodiscard]] std::shared_ptr<HostCells> make(const AnyDriver& driver, std::size_t bytes,
+                                                  HostBudget::Promise promise = {}, const std::string& whose = {});
 
     /// Retries releases that have failed so far. Returns the first failure.
     Status retry() noexcept;
 
 private:
-    using Regions = std::list<HostRegion>; // moves between lists without allocating
+    using Mappings = std::list<HostCells>; // moves between lists without allocating
 
-    void give_back(typename Regions::iterator region) noexcept;
+    void give_back(typename Mappings::iterator mapping) noexcept;
 
     std::mutex mutex_;
-    Regions used_;
-    Regions held_;
+    Mappings used_;
+    Mappings held_;
 };
 
 /// Owns host pages that are allocated and, if the driver allows it, pinned; or nothing. Move-only.
@@ -201,5 +202,5 @@ private:
 } // namespace memsaver::inline v0_2
 
 #ifndef MEMSAVER_COMPILED
-#include "memsaver/driver/host_memory.ipp"
+#include "memsaver/driver/host_cells.ipp"
 #endif

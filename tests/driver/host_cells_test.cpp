@@ -1,0 +1,164 @@
+// The owner of host pages populates and pins them cell by cell, and frees all of them.
+#include "memsaver/driver/host_cells.hpp"
+
+#include "memsaver/host/host_driver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace driver_host_cells_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+using Machine = FaultyDriver<HostDriver>;
+using Region = HostCells;
+
+Machine machine(std::size_t pin_limit = 1_GiB) { return Machine{HostDriver{64_MiB, {.pin_limit = pin_limit}}}; }
+
+TEST_CASE("HostCells: takes addresses at once, and memory cell by cell") {
+    const Machine driver = machine();
+    {
+        Region mapping{driver, 2 * Region::cell_bytes + 1};
+        CHECK(mapping.bytes() == 2 * Region::cell_bytes + 2_MiB);
+        CHECK(mapping.end() - mapping.address() == mapping.bytes());
+        CHECK(driver.calls(Call::populate_host) == 0);
+        CHECK(!mapping.ready(mapping.address(), false));
+        CHECK(mapping.prepare(mapping.address(), false).ok());
+        CHECK(mapping.ready(mapping.address(), false));
+        CHECK(!mapping.ready(mapping.address(), true));
+        CHECK(!mapping.ready(mapping.end() - 1, false));
+        CHECK(driver.pinned_bytes() == 0);
+        CHECK(mapping.prepare(mapping.address(), true).ok());
+        CHECK(mapping.ready(mapping.address(), true));
+        CHECK(driver.calls(Call::populate_host) == 1); // once
+        CHECK(mapping.prepare(mapping.address(), true).ok());
+        CHECK(driver.calls(Call::pin_host) == 1);
+        for (std::uintptr_t at = mapping.address(); at < mapping.end(); at += 2_MiB)
+            CHECK(mapping.prepare(at, true).ok());
+        CHECK(driver.pinned_bytes() == mapping.bytes()); // all of it, and nothing twice
+        for (std::uintptr_t at = mapping.address(); at < mapping.end(); at += 1_MiB) CHECK(mapping.ready(at, true));
+    }
+    CHECK(driver.everything_given_back());
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("HostCells: cells lie between multiples of the cell's size") {
+    const Machine driver = machine();
+    Region mapping{driver, 3 * Region::cell_bytes};
+    CHECK(mapping.prepare(mapping.address(), true).ok());
+    const std::uintptr_t next = align_up(mapping.address() + 1, Region::cell_bytes);
+    CHECK(mapping.ready(next - 1, true));
+    CHECK(!mapping.ready(next, false));
+    CHECK(driver.pinned_bytes() == next - mapping.address());
+}
+
+TEST_CASE("HostCells: what is refused can be tried again") {
+    const Machine driver = machine();
+    {
+        Region mapping{driver, 4_MiB};
+        driver.fail({.call = Call::populate_host, .kind = StatusKind::out_of_host_memory});
+        CHECK(mapping.prepare(mapping.address(), true).kind == StatusKind::out_of_host_memory);
+        CHECK(!mapping.ready(mapping.address(), false));
+        driver.fail({.call = Call::pin_host});
+        CHECK(!mapping.prepare(mapping.address(), true).ok());
+        CHECK(mapping.ready(mapping.address(), false)); // resident, but not pinned
+        CHECK(!mapping.ready(mapping.address(), true));
+        CHECK(mapping.prepare(mapping.address(), true).ok());
+    }
+    CHECK(driver.everything_given_back());
+    driver.fail({.call = Call::map_host, .kind = StatusKind::out_of_host_memory});
+    CHECK_THROWS_AS((Region{driver, 4_MiB}), OutOfHostMemory);
+    CHECK(driver.everything_given_back());
+}
+
+TEST_CASE("HostCells: pages that the driver still holds are not unmapped under it") {
+    const Machine driver = machine();
+    std::size_t pinned = 0;
+    {
+        Region mapping{driver, 4_MiB};
+        CHECK(mapping.prepare(mapping.address(), true).ok());
+        pinned = driver.pinned_bytes();
+        driver.fail({.call = Call::unpin_host});
+    }
+    CHECK(driver.violations().empty());
+    CHECK(driver.calls(Call::unmap_host) == 0);
+    CHECK(pinned != 0);
+    CHECK(driver.pinned_bytes() == pinned);
+}
+
+TEST_CASE("HostCells: what could not be given back is tried again, and nothing twice") {
+    const Machine driver = machine();
+    for (const Call call : {Call::unpin_host, Call::unmap_host}) {
+        CAPTURE(call_name(call));
+        Region mapping{driver, 2 * Region::cell_bytes};
+        for (std::uintptr_t at = mapping.address(); at < mapping.end(); at += 2_MiB)
+            CHECK(mapping.prepare(at, true).ok());
+        driver.fail({.call = call});
+        CHECK(mapping.release().code == Failure::injected_code);
+        CHECK(driver.outstanding().pins == (call == Call::unpin_host ? 1 : 0)); // the other cells' are released
+        CHECK(driver.outstanding().host_pages == 1);
+        CHECK(mapping.release().ok());
+        CHECK(driver.everything_given_back());
+        CHECK(mapping.release().ok());
+    }
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("HostCells: all of it can be taken without a pin") {
+    const Machine driver = machine();
+    Region mapping{driver, 2 * Region::cell_bytes + 1};
+    driver.fail({.call = Call::populate_host, .nth = 2, .kind = StatusKind::out_of_host_memory});
+    CHECK(mapping.take().kind == StatusKind::out_of_host_memory);
+    CHECK(mapping.take().ok());
+    for (std::uintptr_t at = mapping.address(); at < mapping.end(); at += 2_MiB) CHECK(mapping.ready(at, false));
+    CHECK(driver.calls(Call::pin_host) == 0);
+}
+
+TEST_CASE("HostCells: an error says whose pages they were to be") {
+    const Machine driver = machine();
+    driver.fail({.call = Call::map_host, .kind = StatusKind::out_of_host_memory});
+    try {
+        const Region mapping{driver, 4_MiB, {}, "tag \"a\", "};
+        FAIL_CHECK("nothing was thrown");
+    } catch (const OutOfHostMemory& error) {
+        CHECK(std::string{error.what()}.find("map host pages (tag \"a\", 4.00 MiB) failed") != std::string::npos);
+    }
+}
+
+TEST_CASE("HostCells: on a lost device the pages go all the same") {
+    const Machine driver = machine();
+    {
+        Region mapping{driver, 4_MiB};
+        CHECK(mapping.prepare(mapping.address(), true).ok());
+        driver.fail({.call = Call::unpin_host, .kind = StatusKind::gone});
+    }
+    CHECK(driver.calls(Call::unmap_host) == 1);
+}
+
+TEST_CASE("HostCells: several threads, the same cells and others") {
+    const Machine driver = machine();
+    {
+        Region mapping{driver, 3 * Region::cell_bytes};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 4; ++i) {
+            threads.emplace_back([&] {
+                for (std::uintptr_t at = mapping.address(); at < mapping.end(); at += 2_MiB) {
+                    CHECK(mapping.prepare(at, true).ok());
+                    CHECK(mapping.ready(at, true));
+                }
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        CHECK(driver.pinned_bytes() == mapping.bytes());
+    }
+    CHECK(driver.everything_given_back());
+    CHECK(driver.violations().empty());
+}
+
+} // namespace driver_host_cells_test
