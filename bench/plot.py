@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import re
+import statistics
 import sys
 from html import escape
 from pathlib import Path
@@ -529,7 +530,21 @@ def cluster(rows):
                 *table(["communicator and its registered memory", "pause, ms", "resume, ms", "released on each device"], links)]
 
 
-PARTS = {"pause_resume": pause_resume, "backup": backup, "exchange": exchange, "arrival": arrival, "residency": residency, "elastic": elastic,
+def trees(rows):
+    """Times relative to an earlier tree, by benchmark program."""
+    groups = {}
+    for row in rows.values():
+        groups.setdefault(row["name"].split("/")[0], []).append(row["ratio"])
+    numbers = [[name.replace("_", " and "), str(len(ratios)), f"{statistics.median(ratios):.2f}", f"{min(ratios):.2f}", f"{max(ratios):.2f}"]
+               for name, ratios in groups.items()]
+    slower = sorted((row for row in rows.values() if row["ratio"] > 1.1), key=lambda row: -row["ratio"])
+    named = ", ".join("`" + row["name"] + "` " + f"{row['ratio']:.2f}" for row in slower)
+    told = [f"More than 1.1 times: {named}.", ""] if slower else []
+    before = next(iter(rows.values()))["before_commit"]
+    return {}, [*table([f"time relative to {before[:12]}", "benchmarks", "median", "least", "greatest"], numbers), *told]
+
+
+PARTS = {"trees": trees, "pause_resume": pause_resume, "backup": backup, "exchange": exchange, "arrival": arrival, "residency": residency, "elastic": elastic,
          "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers, "large": large, "engine": engine, "soak": soak,
          "compressed": compressed, "neighbour": neighbour, "file_source": file_source, "llama_cpp": llama_cpp, "cluster": cluster}
 
