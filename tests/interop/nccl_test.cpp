@@ -364,6 +364,51 @@ TEST_CASE("nccl: communicators that do not block are waited for, for so long") {
     saver.resume();
 }
 
+/// Makes the calls that begin with `context` outlast any timeout.
+void endless(const char* call, void* context) {
+    auto* const stub = static_cast<std::pair<StubNccl*, std::string>*>(context);
+    if (std::string{call}.rfind(stub->second, 0) == 0) stub->first->polls = 1'000'000;
+}
+
+TEST_CASE("nccl: a call that outlasts its timeout and completes later is neither made again nor forgotten") {
+    for (const char* late : {"window", "unwindow", "suspend", "resume"}) {
+        CAPTURE(late);
+        const Checked<HostMachine2G> machine;
+        const Stub stub;
+        MemorySaver saver{machine.driver};
+        Registrations registrations{saver};
+        void* const weights = saver.arena("weights", HostBackup{}).allocate(4_MiB);
+        NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{20}}};
+        NcclWindow window = comm.window(weights, 4_MiB);
+        std::pair<StubNccl*, std::string> slow{&*stub.operator->(), late};
+        const bool pausing = late == std::string{"unwindow"} || late == std::string{"suspend"};
+        if (!pausing) saver.pause();
+        stub->context = &slow;
+        stub->on_call = endless;
+        CHECK_THROWS_AS((pausing ? saver.pause() : saver.resume()), NotIdle);
+        stub->on_call = nullptr;
+        stub->polls = 0; // now it completes
+        CHECK(row_of(saver, "weights").state == "active");
+        const Calls again{late == std::string{"window"} || late == std::string{"resume"} ? late : "none"};
+        (void)stub.taken();
+        if (late != std::string{"unwindow"}) {
+            registrations.renew();
+            const Calls made = stub.taken();
+            CHECK(std::count_if(made.begin(), made.end(),
+                                [&](const std::string& call) { return call.rfind(again.front(), 0) == 0; }) == 0);
+            CHECK_FALSE(comm.suspended());
+            CHECK_FALSE(stub->suspended);
+            CHECK(window.get() != nullptr);
+        }
+        saver.pause();
+        CHECK(stub->suspended);
+        saver.resume();
+        CHECK_FALSE(stub->suspended);
+        CHECK(window.registered());
+        saver.deallocate(weights, already_idle);
+    }
+}
+
 TEST_CASE("nccl: too old to suspend: its memory stays, and what it has registered is renewed") {
     const Checked<HostMachine2G> machine;
     const Stub stub;

@@ -29,6 +29,10 @@ namespace detail {
 class CodedStore::Worker {
 public:
     inline Worker(CodedStore& store, std::size_t number, Range part, const Plan& plan, std::size_t grow_by);
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+    /// Not inlined: g++ 12 would warn that members which the constructor always sets may be uninitialized.
+    [[gnu::noinline]] ~Worker() = default;
 
     inline void out(const std::vector<Unit>& chunks);
     inline void in(const std::vector<Unit>& chunks, const std::function<Status(Range)>& before_write);

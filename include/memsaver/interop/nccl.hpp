@@ -86,8 +86,9 @@ struct NcclOptions {
     /// The communicator is suspended before a pause of any of these tags, and resumed after a resume of any of them.
     Tags tags = Tags::all();
     NcclSuspend suspend = NcclSuspend::where_possible;
-    /// How long a call on a nonblocking communicator may take before it fails with NotIdle. None: no limit. A blocking
-    /// communicator waits for its peers inside NCCL, and only ncclCommAbort can end that wait.
+    /// How long a call on a nonblocking communicator may take before it fails with NotIdle. None: no limit. The call
+    /// stays in progress: the next operation, such as Registrations::renew, waits for it and goes on from there. A
+    /// blocking communicator waits for its peers inside NCCL, and only ncclCommAbort can end that wait.
     std::optional<std::chrono::nanoseconds> timeout{};
 };
 

@@ -9,13 +9,16 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -85,37 +88,28 @@ public:
 
     void abandon() noexcept { gone_.store(true); }
     [[nodiscard]] bool gone() const noexcept { return gone_.load(); }
-    /// Runs `call()`, which writes to `result`, on a communicator that must be neither suspended nor failed. A no-op on
-    /// an abandoned communicator. Throws DriverError if the communicator has failed, or if the call fails.
+    /// Makes one call, `call()`, which writes to `result`, on a communicator that must not be suspended. A no-op on an
+    /// abandoned communicator. Throws DriverError if the communicator has failed, or if the call fails, and NotIdle
+    /// after the timeout. A call that timed out is still in progress: the next call waits for it first. Once it has
+    /// completed, the same call is not made again, and `undo()` is called before the communicator is suspended.
     template <class Call>
-    void call(const char* name, const std::shared_ptr<void>& result, const Call& call) {
+    void call(const char* name, const std::shared_ptr<void>& result, const Call& call,
+              std::function<nccl::Result()> undo = {}) {
         if (gone()) return;
+        const std::lock_guard lock{mutex_}; // NCCL does not allow concurrent calls
+        if (has_completed(name, result)) return;
         require_resumed(name);
-        require_healthy(name);
-        {
-            const std::lock_guard lock{mutex_};
-            late_.reserve(late_.size() + 1); // NCCL does not allow concurrent calls, so one slot suffices
-        }
-        const auto alone = wait_alone();
-        const nccl::Result answer = on_its_device(call);
-        try {
-            finish(answer, name);
-        } catch (const NotIdle&) { // NCCL may still write to the result later
-            const std::lock_guard lock{mutex_};
-            late_.push_back(result);
-            throw;
-        }
+        make({name, result, std::move(undo)}, call);
     }
     /// Throws DriverError if the communicator has failed.
     void require_healthy(const char* before);
-    /// Checks the result of a call; waits for a call that is still in progress.
-    void finish(nccl::Result result, const char* call);
     void suspend();
     void resume();
-    /// Throws Misuse while the communicator is suspended, because NCCL must not be called then.
-    void require_resumed(const char* call) const;
 
 private:
+    static constexpr const char* suspend_call = "ncclCommSuspend";
+    static constexpr const char* resume_call = "ncclCommResume";
+
     [[noreturn]] void raise(nccl::Result result, const std::string& what, const char* advice = "") const;
     /// Runs `call` with the communicator's device current, as NCCL requires. The thread that pauses or resumes may have
     /// no current device, or another one.
@@ -134,6 +128,33 @@ private:
     /// While the returned object lives, no stream starts to wait for a word set by the host, because NCCL frees memory
     /// and waits for devices.
     [[nodiscard]] std::deque<Neighbours::DeviceWait> wait_alone() const;
+    struct Pending {
+        std::string name;
+        std::shared_ptr<void> result{}; ///< NCCL may still write to it
+        std::function<nccl::Result()> undo{};
+    };
+
+    template <class Call>
+    void make(Pending pending, const Call& call) {
+        require_healthy(pending.name.c_str());
+        const auto alone = wait_alone();
+        completed_.reserve(completed_.size() + 1);
+        pending_ = std::move(pending);
+        const nccl::Result answer = on_its_device(call);
+        if (answer == nccl::in_progress) return finish_pending();
+        const Pending made = *std::exchange(pending_, std::nullopt);
+        finish(answer, made.name.c_str());
+    }
+    /// Waits until the pending call has completed; it is pending no more unless it times out.
+    void finish_pending();
+    /// Waits for a call that timed out before, if there is one. Returns whether this call has completed late. If the
+    /// other one was a suspend and this one is not, its pause was refused: the communicator is resumed.
+    bool has_completed(const char* name, const std::shared_ptr<void>& result);
+    /// Checks the result of a call; waits for a call that is still in progress.
+    void finish(nccl::Result result, const char* call);
+    /// Throws Misuse while the communicator is suspended, because NCCL must not be called then.
+    void require_resumed(const char* call) const;
+    void resume_now();
 
     NcclLibrary library_;
     ncclComm* comm_;
@@ -142,8 +163,9 @@ private:
     int device_ = -1; // unknown
     std::atomic<bool> suspended_{false};
     std::atomic<bool> gone_{false};
-    std::mutex mutex_;
-    std::vector<std::shared_ptr<void>> late_; // results that calls which timed out may still write to
+    std::mutex mutex_; // guards the calls and the members below
+    std::optional<Pending> pending_;
+    std::vector<Pending> completed_; // after they had timed out, so that nobody has used their results
 };
 
 MEMSAVER_INLINE void NcclState::raise(nccl::Result result, const std::string& what, const char* advice) const {
@@ -189,25 +211,56 @@ MEMSAVER_INLINE void NcclState::finish(nccl::Result result, const char* call) {
     if (result != nccl::success) raise(result, std::string{call} + " failed");
 }
 
-MEMSAVER_INLINE void NcclState::suspend() {
-    if (gone()) return;
-    require_healthy("pause");
-    if (!suspends() || suspended_.load()) return;
-    const auto alone = wait_alone();
-    const nccl::Result answer = on_its_device([&] { return library_.comm_suspend(comm_, nccl::suspend_memory); });
-    suspended_.store(answer == nccl::success || answer == nccl::in_progress); // a call that timed out may still succeed
+MEMSAVER_INLINE void NcclState::finish_pending() {
     try {
-        finish(answer, "ncclCommSuspend");
+        finish(nccl::in_progress, pending_->name.c_str());
     } catch (const DriverError&) {
-        suspended_.store(false);
+        pending_.reset();
         throw;
     }
+    pending_.reset();
+}
+
+MEMSAVER_INLINE bool NcclState::has_completed(const char* name, const std::shared_ptr<void>& result) {
+    if (pending_) {
+        Pending late = *pending_;
+        finish_pending();
+        const bool suspend = late.name == suspend_call;
+        if (suspend || late.name == resume_call) {
+            suspended_.store(suspend);
+            if (suspend && name != late.name) resume_now();
+            return name == late.name;
+        }
+        completed_.push_back(std::move(late)); // `make` reserved the element
+    }
+    const auto found = std::find_if(completed_.begin(), completed_.end(),
+                                    [&](const Pending& each) { return each.name == name && each.result == result; });
+    if (found == completed_.end()) return false;
+    completed_.erase(found);
+    return true;
+}
+
+MEMSAVER_INLINE void NcclState::suspend() {
+    if (gone()) return;
+    const std::lock_guard lock{mutex_};
+    require_healthy("pause");
+    if (!suspends() || has_completed(suspend_call, nullptr) || suspended_.load()) return;
+    for (; !completed_.empty(); completed_.pop_back()) { // the saver does not know that these are registered
+        if (const auto& undo = completed_.back().undo) finish(on_its_device(undo), "undoing a late call");
+    }
+    make({suspend_call}, [&] { return library_.comm_suspend(comm_, nccl::suspend_memory); });
+    suspended_.store(true);
 }
 
 MEMSAVER_INLINE void NcclState::resume() {
-    if (gone() || !suspended_.load()) return;
-    const auto alone = wait_alone();
-    finish(on_its_device([&] { return library_.comm_resume(comm_); }), "ncclCommResume");
+    if (gone()) return;
+    const std::lock_guard lock{mutex_};
+    if (has_completed(resume_call, nullptr) || !suspended_.load()) return;
+    resume_now();
+}
+
+MEMSAVER_INLINE void NcclState::resume_now() {
+    make({resume_call}, [&] { return library_.comm_resume(comm_); });
     suspended_.store(false);
 }
 
@@ -262,8 +315,10 @@ MEMSAVER_INLINE NcclBuffer NcclComm::buffer(void* pointer, std::size_t bytes) {
         options.on_pause = OnPause::renew;
         const auto handle = std::make_shared<void*>(nullptr);
         options.on_register = [state = state_, handle, pointer, bytes] {
-            state->call("ncclCommRegister", handle,
-                        [&] { return state->library().comm_register(state->comm(), pointer, bytes, handle.get()); });
+            state->call(
+                "ncclCommRegister", handle,
+                [&] { return state->library().comm_register(state->comm(), pointer, bytes, handle.get()); },
+                [state = state.get(), handle] { return state->library().comm_deregister(state->comm(), *handle); });
         };
         options.on_deregister = [state = state_, handle] {
             state->call("ncclCommDeregister", handle,
@@ -286,9 +341,14 @@ MEMSAVER_INLINE NcclWindow NcclComm::window(void* pointer, std::size_t bytes, in
         options.on_pause = OnPause::renew;
         const auto window = std::make_shared<ncclWindow_vidmem*>(nullptr);
         options.on_register = [state = state_, window, pointer, bytes, flags] {
-            state->call("ncclCommWindowRegister", window, [&] {
-                return state->library().comm_window_register(state->comm(), pointer, bytes, window.get(), flags);
-            });
+            state->call(
+                "ncclCommWindowRegister", window,
+                [&] {
+                    return state->library().comm_window_register(state->comm(), pointer, bytes, window.get(), flags);
+                },
+                [state = state.get(), window] {
+                    return state->library().comm_window_deregister(state->comm(), *window);
+                });
         };
         options.on_deregister = [state = state_, window] {
             state->call("ncclCommWindowDeregister", window,

@@ -47,7 +47,12 @@ public:
                           Moved& moved);
 
 private:
+    struct Reclaiming; // the state of one reclaim
     [[nodiscard]] Reclaimed reclaim_up_to(std::size_t bytes, const ReclaimOptions& options, bool wait_for_device);
+    void release_unused(Reclaiming& now);
+    void ask_elastic_owners(Reclaiming& now);
+    /// Pauses idle tags, if there are any. Returns false if no more can be paused.
+    [[nodiscard]] bool evict_some(Reclaiming& now);
     /// The bytes that a device lacks.
     struct Shortage {
         int device;

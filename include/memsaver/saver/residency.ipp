@@ -409,6 +409,32 @@ MEMSAVER_INLINE OutOfMemory Residency::no_room(const Tags& in, const char* why) 
 
 // --- reclaim ---
 
+struct Residency::Reclaiming {
+    using Clock = std::chrono::steady_clock;
+
+    std::size_t bytes;
+    int device;
+    const ReclaimOptions& options;
+    bool wait_for_device;
+    Reclaimed got{};
+    const char* in_the_way = "";
+    bool one_by_one = false;                       // set once one of several tags is not idle
+    Clock::time_point counted_from = Clock::now(); // moved forward by the time spent in the program's functions
+
+    [[nodiscard]] bool enough() const noexcept { return got.bytes() >= bytes; }
+    [[nodiscard]] std::size_t missing() const noexcept { return enough() ? 0 : bytes - got.bytes(); }
+    /// Calls functions of the program, whose time does not count.
+    template <class Act>
+    auto theirs(const Act& act) {
+        struct Apart {
+            Clock::time_point& from;
+            Clock::time_point begun = Clock::now();
+            ~Apart() { from += Clock::now() - begun; }
+        } const apart{counted_from};
+        return act();
+    }
+};
+
 MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOptions& options) {
     return reclaim_up_to(bytes, options, true);
 }
@@ -426,88 +452,86 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim_up_to(std::size_t bytes, const Recl
     if (std::none_of(drivers.begin(), drivers.end(), [&](const AnyDriver& d) { return d.device() == device; })) {
         throw Misuse{"reclaim: this saver has no tag on device " + std::to_string(device)};
     }
-    Reclaimed got;
-    got.wanted_bytes = bytes;
-    const auto start = std::chrono::steady_clock::now();
-    auto counted_from = start; // moved forward by the time spent in the program's functions
-    const auto theirs = [&](const auto& act) {
-        struct Apart {
-            std::chrono::steady_clock::time_point& from;
-            std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
-            ~Apart() { from += std::chrono::steady_clock::now() - begun; }
-        } const apart{counted_from};
-        return act();
-    };
-    const char* in_the_way = "";
-    for (const bool wait : {false, true}) {
-        if (got.bytes() < bytes && (wait_for_device || !wait)) {
-            got.unused_bytes += state_.release_unused(device, wait, {}, passed_by_);
-        }
+    Reclaiming now{bytes, device, options, wait_for_device};
+    now.got.wanted_bytes = bytes;
+    release_unused(now);
+    if (!now.enough()) ask_elastic_owners(now);
+    while (!now.enough() && evict_some(now)) {
     }
-    if (!wait_for_device) bytes -= std::min(bytes, state_.waiting_bytes(device)); // already being released
-    if (got.bytes() < bytes) {
-        got.elastic_bytes =
-            theirs([&] { return state_.ask_elastic(device, takers_, bytes - got.bytes(), wait_for_device); });
-        if (got.bytes() < bytes && !state_.elastic_.empty())
-            in_the_way = "owners of elastic memory keep the rest of it; ";
-    }
-    bool one_by_one = false; // set once one of several tags is not idle
-    while (got.bytes() < bytes) {
-        ResidentList out = choose_victims({{device, bytes - got.bytes()}}, false);
-        if (out.empty()) break;
-        if (one_by_one) out.resize(1);
-        if (!theirs([&] { return hooks_agree(out); })) continue;
-        const char* const captured = "a capture is open, so no tag can be paused; ";
-        if (state_.captures_.open()) {
-            in_the_way = captured;
-            break;
-        }
-        Residents::Claim claim = residents_.try_claim(out);
-        if (claim.tags().empty()) continue; // in use now, and no longer candidates
-        PauseEvent event{tags_of(claim.tags()).names(), {}};
-        const Tags going{event.tags};
-        Report report;
-        try {
-            const Deadline deadline = deadline_after(options.timeout);
-            claim.wait_for_marks(deadline);
-            std::optional<OpenCaptures::KeepOut> no_captures;
-            try {
-                no_captures.emplace(state_.captures_, "reclaim");
-            } catch (const Misuse&) { // a capture has begun in the meantime
-                in_the_way = captured;
-                break;
-            }
-            const Span pausing = state_.span_of(going.names(), "pause");
-            report = state_.pause_now(going, {.order = options.order, .timeout = time_left(deadline)});
-        } catch (const NotIdle&) {
-            one_by_one = true;
-            if (claim.tags().size() == 1) passed_by_.push_back(claim.tags().front());
-            continue;
-        }
-        const ResidentList gone = claim.tags();
-        { const Residents::Claim ended = std::move(claim); } // end the claim before hooks run
-        residents_.count_eviction(report);
-        event.report = std::move(report);
-        note_hooks_ran(event.tags);
-        theirs([&] { state_.run_hooks(state_.after_pause_, event, true); }); // may add the bytes that they released
-        std::size_t released = 0;
-        for (const TagReport& row : event.report.tags) {
-            if (row.device == device) released += row.released_bytes;
-            got.report.add(row);
-        }
-        got.evicted_bytes += released;
-        // Other threads had paused them, or their memory cannot be released now: do not retry them.
-        if (released == 0) passed_by_.insert(passed_by_.end(), gone.begin(), gone.end());
-    }
-    got.report.elapsed = std::chrono::steady_clock::now() - counted_from;
+    now.got.report.elapsed = Reclaiming::Clock::now() - now.counted_from;
     for (Holder& row : state_.holders()) {
-        if (row.device == device) got.holders.push_back(std::move(row));
+        if (row.device == device) now.got.holders.push_back(std::move(row));
     }
-    if (got.bytes() < bytes) {
-        const std::string held = line_of(got.holders);
-        got.why_not_more = in_the_way + (held.empty() ? std::string{"no tag holds memory on this device"} : held);
+    if (!now.enough()) {
+        const std::string held = line_of(now.got.holders);
+        now.got.why_not_more =
+            now.in_the_way + (held.empty() ? std::string{"no tag holds memory on this device"} : held);
     }
-    return got;
+    return std::move(now.got);
+}
+
+MEMSAVER_INLINE void Residency::release_unused(Reclaiming& now) {
+    now.got.unused_bytes += state_.release_unused(now.device, false, {}, passed_by_);
+    if (!now.wait_for_device) {
+        now.bytes -= std::min(now.bytes, state_.waiting_bytes(now.device)); // already being released
+    } else if (!now.enough()) {
+        now.got.unused_bytes += state_.release_unused(now.device, true, {}, passed_by_);
+    }
+}
+
+MEMSAVER_INLINE void Residency::ask_elastic_owners(Reclaiming& now) {
+    now.got.elastic_bytes =
+        now.theirs([&] { return state_.ask_elastic(now.device, takers_, now.missing(), now.wait_for_device); });
+    if (!now.enough() && !state_.elastic_.empty()) now.in_the_way = "owners of elastic memory keep the rest of it; ";
+}
+
+MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
+    ResidentList out = choose_victims({{now.device, now.missing()}}, false);
+    if (out.empty()) return false;
+    if (now.one_by_one) out.resize(1);
+    if (!now.theirs([&] { return hooks_agree(out); })) return true;
+    const char* const captured = "a capture is open, so no tag can be paused; ";
+    if (state_.captures_.open()) {
+        now.in_the_way = captured;
+        return false;
+    }
+    Residents::Claim claim = residents_.try_claim(out);
+    if (claim.tags().empty()) return true; // in use now, and no longer candidates
+    PauseEvent event{tags_of(claim.tags()).names(), {}};
+    const Tags going{event.tags};
+    Report report;
+    try {
+        const Deadline deadline = deadline_after(now.options.timeout);
+        claim.wait_for_marks(deadline);
+        std::optional<OpenCaptures::KeepOut> no_captures;
+        try {
+            no_captures.emplace(state_.captures_, "reclaim");
+        } catch (const Misuse&) { // a capture has begun in the meantime
+            now.in_the_way = captured;
+            return false;
+        }
+        const Span pausing = state_.span_of(going.names(), "pause");
+        report = state_.pause_now(going, {.order = now.options.order, .timeout = time_left(deadline)});
+    } catch (const NotIdle&) {
+        now.one_by_one = true;
+        if (claim.tags().size() == 1) passed_by_.push_back(claim.tags().front());
+        return true;
+    }
+    const ResidentList gone = claim.tags();
+    { const Residents::Claim ended = std::move(claim); } // end the claim before hooks run
+    residents_.count_eviction(report);
+    event.report = std::move(report);
+    note_hooks_ran(event.tags);
+    now.theirs([&] { state_.run_hooks(state_.after_pause_, event, true); }); // may add the bytes that they released
+    std::size_t released = 0;
+    for (const TagReport& row : event.report.tags) {
+        if (row.device == now.device) released += row.released_bytes;
+        now.got.report.add(row);
+    }
+    now.got.evicted_bytes += released;
+    // Other threads had paused them, or their memory cannot be released now: do not retry them.
+    if (released == 0) passed_by_.insert(passed_by_.end(), gone.begin(), gone.end());
+    return true;
 }
 
 // --- holders and losses ---
