@@ -410,7 +410,9 @@ memsaver_usage sum_of(const Usage& usage, const Tags& tags) {
     const std::vector<std::string>& names = tags.names();
     if (tags.kind() == Tags::Kind::named) {
         std::vector<std::string> known;
-        for (const ArenaUsage& row : usage) known.push_back(row.tag);
+        for (const ArenaUsage& row : usage) {
+            if (row.of_a_tag) known.push_back(row.tag);
+        }
         for (const std::string& name : names) {
             if (std::find(known.begin(), known.end(), name) != known.end()) continue;
             throw detail::about_tag(
@@ -418,6 +420,7 @@ memsaver_usage sum_of(const Usage& usage, const Tags& tags) {
         }
     }
     for (const ArenaUsage& row : usage) {
+        if (!row.of_a_tag && tags.kind() != Tags::Kind::all) continue;
         switch (tags.kind()) {
         case Tags::Kind::named:
             if (std::find(names.begin(), names.end(), row.tag) == names.end()) continue;

@@ -794,9 +794,10 @@ MEMSAVER_API void memsaver_end_elastic(memsaver_elastic* elastic) MEMSAVER_NOEXC
 /// exceeded), and those of an allocation.
 MEMSAVER_API memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset,
                                                      size_t bytes) MEMSAVER_NOEXCEPT;
-/// Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Does not wait: pages are
-/// released once the order in `options` is satisfied; its `timeout_ns` and `bytes` are ignored. MEMSAVER_MISUSE: 0
-/// bytes, beyond the range, a step without memory, inside a capture.
+/// Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Waits only for an
+/// operation on the tag that is in progress: pages are released once the order in `options` is satisfied; its
+/// `timeout_ns` and `bytes` are ignored. MEMSAVER_MISUSE: 0 bytes, beyond the range, a step without memory, inside a
+/// capture.
 MEMSAVER_API memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
                                                       const memsaver_pause_options* options) MEMSAVER_NOEXCEPT;
 /// Commits or releases memory at the end of the range. If the step that holds byte `bytes - 1` lies behind the last
@@ -812,7 +813,7 @@ typedef struct memsaver_elastic_info {
     void* data;             ///< the first address, which never changes
     size_t capacity;        ///< bytes of addresses
     size_t granularity;     ///< bytes of one step
-    size_t committed_bytes; ///< bytes with memory, paused or not
+    size_t committed_bytes; ///< bytes with memory, paused or not; after a close or drop, those of before
 } memsaver_elastic_info;
 
 #define MEMSAVER_ELASTIC_INFO_INIT                                                                                     \

@@ -76,7 +76,7 @@ def nanoseconds_of(seconds: float | None) -> int:
         return -1
     if not seconds >= 0:
         raise Misuse(f"a time must be 0 or more seconds, not {seconds}")
-    return min(math.ceil(seconds * 1e9), 2**63 - 1)
+    return math.ceil(min(seconds * 1e9, 2.0**62))  # about 146 years
 
 
 def addresses_of(handles: list[int]) -> Any:

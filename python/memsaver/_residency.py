@@ -198,7 +198,8 @@ class Elastic:
         events: Iterable[Any] | None = None,
         idle: bool = False,
     ) -> None:
-        """Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Does not wait.
+        """Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Waits only for
+        an operation on the tag that is in progress.
 
         Pages are released once all work submitted to the device so far has completed; or the work submitted to
         `streams` and `events`; or, with idle=True, at once. Raises `Misuse` for steps without memory.

@@ -54,7 +54,7 @@ class OutOfMemory(Error, MemoryError):
 
 
 class OutOfHostMemory(Error, MemoryError):
-    """The host is out of memory. The memory concerned is still active."""
+    """The host is out of memory. The operation changed nothing."""
 
 
 class Misuse(Error, ValueError):

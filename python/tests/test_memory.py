@@ -189,6 +189,20 @@ def test_a_buffer_whose_memory_is_gone(saver: Saver) -> None:
     assert gone(of_arena)
 
 
+def test_plain_memory_is_no_tag(saver: Saver) -> None:
+    """Even beside a tag with the name that its row has."""
+    saver.allocate(1000, "outside")
+    with saver.outside():
+        plain = saver.allocate(4096)
+    assert saver.totals("outside").used_bytes == 1000
+    assert saver.totals(memsaver.Under("out")).used_bytes == 1000
+    assert saver.totals().used_bytes == 5096
+    saver.drop("outside")
+    with pytest.raises(memsaver.Misuse, match="unknown tag"):
+        saver.totals("outside")
+    saver.free(plain)
+
+
 def test_a_buffer_without_elements(saver: Saver) -> None:
     buffer = saver.buffer((0, 4), "<f4", "a")
     assert buffer.pointer == 0

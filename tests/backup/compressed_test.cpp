@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -540,6 +541,30 @@ TEST_CASE("compressed: options, names and checksums") {
     CHECK(crc32("123456789", 9) == 0xCBF43926U);
     static_assert(Backup<Compressed<FileBackup>> && Backup<Verified<Compressed<HostBackup>>> &&
                   Backup<Compressed<Verified<FileBackup>>>);
+}
+
+TEST_CASE("compressed: the peak includes the scratch that a pause takes and releases" * doctest::skip(no_lz4())) {
+    for (const bool once : {false, true}) {
+        CAPTURE(once);
+        const FaultyDriver driver{HostDriver{256_MiB}};
+        MemorySaver saver{driver};
+        const Arena arena = once ? saver.arena("w", HostBackup{}) : saver.arena("w", Compressed<HostBackup>{});
+        std::memset(arena.allocate(32_MiB), 1, 32_MiB);
+        std::atomic<std::size_t> peak{0};
+        driver.on_call([&](const CallRecord&) {
+            const std::size_t now = driver.handle_bytes();
+            for (std::size_t before = peak; before < now && !peak.compare_exchange_weak(before, now);) {
+            }
+        });
+        if (once) {
+            saver.pause("w", {.bytes = Compressed<HostBackup>{}});
+        } else {
+            saver.pause("w");
+        }
+        driver.on_call({});
+        CHECK(peak > 32_MiB);
+        CHECK(row_of(saver, "w").peak_mapped_bytes == peak);
+    }
 }
 
 } // namespace backup_compressed_test

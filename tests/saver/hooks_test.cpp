@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
@@ -269,6 +270,33 @@ TEST_CASE_TEMPLATE("a hook may own another of the same moment, which ends with i
     outer = Hook{};
     (void)saver.pause();
     CHECK(runs == 1);
+}
+
+TEST_CASE_TEMPLATE("tags that are made while hooks run are left to the next operation", M, MEMSAVER_TEST_MACHINES) {
+    const Checked<M> machine;
+    MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
+    void* const first = saver.arena("first").allocate(1_MiB);
+    saver.pause();
+    void* const second = saver.arena("second").allocate(1_MiB);
+    const auto make = [&](const char* tag) { return saver.arena(tag).allocate(1_MiB); };
+    void* late = nullptr;
+    std::vector<std::string> paused;
+    const Hook making = saver.before_pause([&](const PauseEvent&) {
+        if (late == nullptr) late = make("late");
+    });
+    const Hook after = saver.after_pause([&](const PauseEvent& event) { paused = event.tags; });
+    CHECK(saver.pause().released_bytes > 0);
+    CHECK(row_of(saver, "second").state == "paused");
+    CHECK(row_of(saver, "late").state == "active"); // no hook was told of it
+    CHECK(std::find(paused.begin(), paused.end(), "late") == paused.end());
+    (void)saver.pause(Tags::under("la"));
+    CHECK(row_of(saver, "late").state == "paused");
+    CHECK(paused == std::vector<std::string>{"late"});
+
+    const Hook pausing = saver.before_resume([&](const ResumeEvent&) { (void)make("later"); });
+    saver.resume();
+    for (const char* tag : {"first", "second", "late", "later"}) CHECK(row_of(saver, tag).state == "active");
+    for (void* block : {first, second, late}) saver.deallocate(block, already_idle);
 }
 
 } // namespace saver_hooks_test

@@ -450,4 +450,38 @@ TEST_CASE("room: a margin that is set while a tag is being made is that tag's") 
     CHECK_THROWS_AS((void)saver.arena("a").allocate(60_MiB), OutOfMemory);
 }
 
+TEST_CASE("room: a program that has none yet is asked as long as the call waits") {
+    int asked = 0;
+    MemorySaver<>* self = nullptr;
+    const auto on_no_room = [&](const NoRoom&) { return ++asked > 150 && self->pause("b").released_bytes != 0; };
+    MemorySaver<> saver{HostDriver{64_MiB}, {.default_policy = HostBackup{.threads = 1}, .on_no_room = on_no_room}};
+    self = &saver;
+    const Buffer<char> a{saver.arena("a"), 40_MiB};
+    saver.pause("a");
+    const Buffer<char> b{saver.arena("b"), 40_MiB};
+    CHECK_NOTHROW(saver.resume("a", {.room_within = std::chrono::minutes{5}}));
+    CHECK(asked == 151);
+}
+
+TEST_CASE("room: what an owner of elastic memory frees elsewhere counts") {
+    const HostDriver driver{96_MiB};
+    MemorySaver saver{driver, {.default_policy = HostBackup{.threads = 1}}};
+    const Buffer<char> other{saver.arena("other"), 32_MiB};
+    const Buffer<char> idle{saver.arena("idle", ArenaOptions{.evictable = true}), 32_MiB};
+    const auto pauses = [&](std::size_t) -> std::size_t { return saver.pause("other").released_bytes; };
+    const Elastic kv = saver.arena("kv").elastic(32_MiB, {.granularity = 2_MiB, .on_reclaim = pauses});
+    const Reclaimed got = saver.reclaim(20_MiB);
+    CHECK(got.elastic_bytes == 32_MiB);
+    CHECK(got.evicted_bytes == 0);
+    CHECK(saver.arena("idle").usage().state == "active");
+
+    saver.resume("other");
+    const auto boasts = [](std::size_t wanted) { return wanted; };
+    const Elastic liar = saver.arena("liar").elastic(32_MiB, {.granularity = 2_MiB, .on_reclaim = boasts});
+    saver.pause("other");
+    const Reclaimed none = saver.reclaim(20_MiB);
+    CHECK(none.elastic_bytes == 0); // what it says it released does not count alone
+    CHECK(none.evicted_bytes == 32_MiB);
+}
+
 } // namespace saver_room_test

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -764,6 +765,70 @@ TEST_CASE("use: a pause that only gives back what an earlier one held loses noth
     const Use use = saver.use("a");
     CHECK(has_pattern(checked.driver, a.data(), 4_MiB, 1));
     CHECK(use.lost().empty());
+}
+
+TEST_CASE("use: .room_within does not limit the wait for bytes that are on their way") {
+    const Checked<HostMachine2G> machine;
+    MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
+    const Buffer<char> weights{saver.arena("weights"), 8_MiB};
+    for (const bool streamed : {true, false}) {
+        CAPTURE(streamed);
+        saver.pause("weights");
+        REQUIRE(machine.driver.inner().stall_copies(150ms).ok());
+        if (streamed) {
+            const Arrival coming = saver.resume_async("weights");
+            CHECK_NOTHROW((void)saver.use("weights", {.room_within = 10ms}));
+            continue;
+        }
+        Doing resumes{[&] { saver.resume("weights"); }};
+        while (row_of(saver, "weights").mapped_bytes == 0) std::this_thread::yield();
+        CHECK_NOTHROW((void)saver.use("weights", {.room_within = 10ms}));
+        resumes.join();
+    }
+    CHECK_THROWS_AS(
+        (void)[&] {
+            saver.pause("weights");
+            REQUIRE(machine.driver.inner().stall_copies(500ms).ok());
+            const Arrival coming = saver.resume_async("weights");
+            return saver.use("weights", {.room_within = 10ms, .timeout = 10ms});
+        }(),
+        NotIdle);
+}
+
+TEST_CASE("use: a tag that is used between its before-pause hook and its eviction has the hook again") {
+    MemorySaver saver{HostDriver{64_MiB}, {.default_policy = HostBackup{.threads = 1}}};
+    const Buffer<char> wanted{saver.arena("wanted"), 40_MiB};
+    saver.pause("wanted");
+    const Buffer<char> idle{saver.arena("idle"), 40_MiB};
+    { const Use before = saver.use("idle"); }
+    Turnstile hook_ran;
+    Turnstile used;
+    std::vector<std::string> told;
+    std::mutex mutex;
+    const auto note = [&](const char* what) {
+        const std::lock_guard lock{mutex};
+        told.emplace_back(what);
+    };
+    Doing other{[&] {
+        hook_ran.await();
+        const Use between = saver.use("idle");
+        hook_ran.open();
+        used.pass(); // until the first thread has seen that the tag is in use
+        note("used");
+    }};
+    int hooks = 0;
+    const Hook before = saver.before_pause([&](const PauseEvent&) {
+        note("before");
+        if (hooks++ == 0) hook_ran.pass();
+    });
+    const Hook failed = saver.after_failed_pause([&](const PauseEvent&) {
+        note("failed");
+        used.open();
+    });
+    const Hook after = saver.after_pause([&](const PauseEvent&) { note("after"); });
+    { const Use use = saver.use("wanted"); }
+    other.join();
+    CHECK(told == std::vector<std::string>{"before", "failed", "used", "before", "after"});
 }
 
 } // namespace saver_use_test

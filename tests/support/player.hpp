@@ -793,6 +793,7 @@ private:
             throw Broken{std::string{"a lost device is DeviceLost, not: "} + error.what()};
         }
         calls_left = 0;
+        driver_->inner().lose(); // the machine's own threads stop as well
         for (const ArenaUsage& row : saver_->usage()) {
             if (row.state != "paused") continue;
             for (auto& [address, block] : blocks_) {
@@ -808,7 +809,7 @@ private:
         saver_.reset();
         driver_->on_call({});
         driver_->heal();
-        hold(driver_->close_stream(stream_).ok(), "a stream closes");
+        (void)driver_->close_stream(stream_); // gone, with its machine
         const Outstanding left = driver_->outstanding();
         hold(left.host_pages == 0 && left.files <= driver_->injected(Call::close_file),
              "what is the host's goes back: " + driver_->leaks());

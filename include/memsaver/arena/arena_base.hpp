@@ -34,8 +34,8 @@ public:
 
     /// Ensures that at least the first `bytes` have memory. Takes whole pages and never more than requested; the
     /// content of new memory is undefined. Throws Misuse (beyond the cap, paused, closed), OutOfMemory,
-    /// OutOfHostMemory, or the error of a failing driver call; then nothing has changed. Does not wait for the device
-    /// and does not break stream captures.
+    /// OutOfHostMemory, or the error of a failing driver call; then nothing has changed. Does not wait for the device,
+    /// only for an operation that is in progress, and does not break stream captures.
     virtual void grow(std::size_t bytes) = 0;
 
     /// Returns whether memory can be added only once.

@@ -1204,6 +1204,8 @@ MEMSAVER_INLINE void ArenaCore::Pause::enqueue() {
     }
     enqueued_ = true;
     ticket_ = slot_->save(live);
+    const std::size_t others = slot_ != core_->own_ && slot_->scratch() ? slot_->scratch()->held_bytes() : 0;
+    core_->totals.mapped(core_->mapped_bytes() + others); // the pause releases its scratch again
 }
 
 MEMSAVER_INLINE void ArenaCore::Pause::plan_handover() { targets_.resize(extents_.size()); }

@@ -139,7 +139,7 @@ private:
 
 /// Creates and releases every handle of an arena, so that their sum is always exact. Used only by an ArenaCore, whose
 /// operations take turns; `mutex` protects the lists from concurrent growth and queries. It is held across driver calls
-/// only when an earlier failed release is retried, and when the arena closes.
+/// only when an earlier release is completed or retried, when addresses are undone, and when the arena closes.
 class ArenaPages {
 public:
     /// Memory paused by one pause, and the slot that keeps its bytes.

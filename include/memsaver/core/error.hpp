@@ -131,7 +131,8 @@ void append(const std::string& text) override {
 
 } // namespace detail
 
-/// The host is out of memory. The device memory concerned is still active.
+/// The host is out of memory. The operation has changed nothing: memory that was to be paused is active, and memory
+/// that was to be resumed is paused.
 class [[gnu::visibility("default")]] OutOfHostMemory : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };

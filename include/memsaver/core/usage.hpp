@@ -37,6 +37,7 @@ struct ArenaUsage {
     std::size_t released_total_bytes = 0; ///< physical memory released to the device by pauses, in total
     std::size_t saved_total_bytes = 0;    ///< bytes copied to the backup, in total
     std::size_t restored_total_bytes = 0; ///< bytes restored from the backup by copying or filling, in total
+    bool of_a_tag = true;                 ///< false for plain memory, and for what a dropped tag could not release
     // For the tag, across all its devices:
     std::size_t users = 0;  ///< live `Use`s that name the tag
     bool evictable = false; ///< whether `use` and `reclaim` may pause the tag while it is unused

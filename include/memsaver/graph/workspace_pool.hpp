@@ -79,7 +79,8 @@ public:
     ///
     /// A new name is assigned the first place of its group that is large enough; otherwise the first that can grow in
     /// place up to the name's cap, which is then grown; otherwise a new place. Growing allocates only the whole pages
-    /// that it needs. May be called while streams are being captured. Does not wait.
+    /// that it needs. May be called while streams are being captured. Does not wait for the
+    /// device, only for an operation on the tag that is in progress.
     ///
     /// Throws Misuse: `bytes` is 0 or exceeds the name's cap; the cap or group differs from the name's; the stream
     /// belongs to another device; growing or zeroing memory that is paused or being paused; the name lies in lent

@@ -104,7 +104,7 @@ struct WorkspacePool::State {
 
     Arena arena;
     WorkspacePoolOptions options;
-    mutable std::mutex mutex; // guards the members below; held while growing, which does not wait
+    mutable std::mutex mutex; // guards the members below; held while growing, which does not wait for the device
     std::vector<std::unique_ptr<detail::WorkspacePlace>> places;
     Names names;
     WorkspaceStats counts;

@@ -238,7 +238,7 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
             arrival->begin(std::move(parts));
             return Arrival{std::move(arrival)};
         }
-        const bool hooks = !state_->before_resume_.empty() || !state_->after_resume_.empty();
+        const bool hooks = state_->resume_hooks();
         ResumeEvent event{state_->names_for(tags, hooks), {}};
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
@@ -278,6 +278,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
     std::vector<ArrivalState::Part> parts;
     std::vector<std::vector<Range>> firsts; // one per part
     Members members = tags_.members(tags);
+    leave_out_untold(members, told.empty() ? nullptr : &told);
     const auto has = [](const std::shared_ptr<Member>& member, const BytesAt& range) {
         return member->arena->contains(range.pointer);
     };

@@ -63,10 +63,10 @@ public:
 
     /// Releases `bytes` bytes at `offset`, rounded inward to whole steps; a no-op if the range contains no whole step.
     /// Works on paused memory too, whose backup is discarded. The steps count as released immediately and must not be
-    /// touched afterwards. Does not wait for the device: the pages are held until the work named by `order` has
-    /// completed, and are then released by this call or the next one on the tag. By default `order` is all work
-    /// submitted to the device so far; that work is known to have completed once any thread has waited for the device,
-    /// as a trim or a call that needs memory does.
+    /// touched afterwards. Does not wait for the device, only for an operation on the tag in progress: the pages are
+    /// held until the work named by `order` has completed, and are then released by this call or the next one on the
+    /// tag. By default `order` is all work submitted to the device so far; that work is known to have completed once
+    /// any thread has waited for the device, as a trim or a call that needs memory does.
     ///
     /// Throws Misuse (0 bytes, beyond `capacity()`, a step that is not committed or was already released, inside a
     /// capture because replays may touch the memory, dropped or closed), OutOfHostMemory, or the exception for a failed

@@ -128,7 +128,7 @@ public:
     void refuse(const char* what, const Tags& tags);
 
 private:
-    std::shared_ptr<const ForkCheck> fork_; // checked before the lock is taken when a entry ends
+    std::shared_ptr<const ForkCheck> fork_; // checked before the lock is taken when an entry ends
     std::mutex mutex_;
     Entry* running_ = nullptr; // linked list of entries
 };

@@ -118,12 +118,12 @@ private:
             PlainArena::Block& block = arena_.blocks_.at(address());
             block.bytes -= going.size() * step();
             note(going, false);
-            status = block.pages->drop(going);
+            status = block.pages->drop(steps(range(), false)); // and what earlier releases could not release
         }
         if (status.ok()) return;
         emit(arena_.events_, [&] {
             return Event{EventKind::ignored, arena_.tag(), arena_.device(),
-                         failure_text(status, "release pages (the next operation retries)")};
+                         failure_text(status, "release pages (the next release retries)")};
         });
     }
 

@@ -74,7 +74,8 @@ private:
 
     /// Resumes the paused tags of `in`, evicting idle tags as needed. If the result is neither done nor refused, the
     /// idle tags do not free enough memory. `at_last`: evicts nothing, and waits for the device if necessary.
-    Brought try_resume(const Tags& in, const Deadline& deadline, const Order& order, bool at_last);
+    /// `room` limits waits for users, their marks and captures; `rest` limits everything else.
+    Brought try_resume(const Tags& in, const Deadline& room, const Deadline& rest, const Order& order, bool at_last);
     /// Runs the before-resume hooks for `in`, once.
     void run_before_resume_hooks(const Tags& in);
     /// Makes one attempt: pauses `out`, resumes `in`, calls `let_go()`, and runs after-hooks. Returns the error of a
@@ -105,7 +106,8 @@ private:
     /// Records that the after-pause hooks of these tags are about to run. If a tag is resumed and must be evicted
     /// again, its before-hooks run again.
     void note_hooks_ran(const std::vector<std::string>& tags) noexcept;
-    /// Runs the failed-pause hooks of tags whose before-hooks have run but which were not paused.
+    /// Runs the failed-pause hooks of tags whose before-hooks have run but which were not paused, and forgets that the
+    /// before-hooks ran.
     void tell_unneeded() noexcept;
 
     SaverState& state_;
@@ -115,6 +117,7 @@ private:
     ResidentList asked_;              ///< tags whose before-hooks have run, and no after-pause hooks since
     bool resume_hooks_ran_ = false;
     bool elastic_asked_ = false;
+    bool moving_ = false; ///< an exception comes from a move, which `rest` limits
     int refused_by_ = 0;
     std::vector<Shortage> mispredicted_; ///< memory that was reported free but refused
 };

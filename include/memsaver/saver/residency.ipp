@@ -53,7 +53,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
         const Deadline both = earlier(room, rest);
         try {
             if (auto used = waiter.await(room, rest)) return used;
-            Brought brought = try_resume(in, both, options.order, false);
+            Brought brought = try_resume(in, both, rest, options.order, false);
             // True for too few idle tags, false for a device that refuses memory it reports as free.
             const bool too_few = !brought.done && !brought.refused;
             if (too_few && !waiter.holds_any() && others_could_make_room(in, residents)) {
@@ -62,15 +62,17 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                 if (over(room)) {
                     OutOfMemory error =
                         no_room(in, "other threads' uses did not free enough memory within .room_within");
-                    if (state_.ask_for_room(error, refused_by_, state_.away(in), asked++)) continue;
-                    throw error;
+                    if (!state_.ask_for_room(error, refused_by_, state_.away(in), asked)) throw error;
+                    asked += 1;
+                    continue;
                 }
+                tell_unneeded(); // uses of the tags that hooks were told of may begin meanwhile
                 const auto since = std::chrono::steady_clock::now();
                 waiter.await_change(room);
                 if (rest) *rest += std::chrono::steady_clock::now() - since;
                 continue;
             }
-            if (!brought.done) brought = try_resume(in, both, options.order, true);
+            if (!brought.done) brought = try_resume(in, both, rest, options.order, true);
             if (brought.done) {
                 if (auto used = waiter.settle()) return used;
                 continue; // the tag changed in the meantime, for example got an arena on another device
@@ -78,11 +80,11 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             waiter.stop_moving(); // the program's callbacks may need what this move holds
             device = brought.device;
             if (!both && !std::exchange(waited, true) && state_.wait_for_others(device)) continue;
-            if (state_.ask_for_room(*brought.error, device, state_.away(in), asked++)) continue;
-            throw OutOfMemory{*brought.error};
+            if (!state_.ask_for_room(*brought.error, device, state_.away(in), asked)) throw OutOfMemory{*brought.error};
+            asked += 1;
         } catch (NotIdle& error) {
             waiter.stop_moving();
-            if (over(room) && !waiter.blocked()) throw no_room(in, error.what());
+            if (over(room) && !waiter.blocked() && !moving_) throw no_room(in, error.what());
             state_.say_who_holds(error, in);
             throw;
         } catch (OutOfMemory& error) {
@@ -93,12 +95,13 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
     }
 }
 
-MEMSAVER_INLINE Residency::Brought Residency::try_resume(const Tags& in, const Deadline& deadline, const Order& order,
-                                                         bool at_last) {
+MEMSAVER_INLINE Residency::Brought Residency::try_resume(const Tags& in, const Deadline& room, const Deadline& rest,
+                                                         const Order& order, bool at_last) {
     mispredicted_.clear();
+    moving_ = false;
     if (at_last) {
         run_before_resume_hooks(in);
-        auto refused = move({}, in, order, deadline, true, [] {});
+        auto refused = move({}, in, order, rest, true, [] {});
         return refused ? Brought{false, true, refused_by_, std::move(refused)} : Brought{true};
     }
     constexpr unsigned often_enough = 8; // bounds retries with devices that report free memory but refuse it
@@ -116,12 +119,17 @@ MEMSAVER_INLINE Residency::Brought Residency::try_resume(const Tags& in, const D
         }
         run_before_resume_hooks(in);
         std::optional<OpenCaptures::KeepOut> no_captures;
-        if (!out.empty()) no_captures.emplace(state_.captures_, deadline);
+        if (!out.empty()) no_captures.emplace(state_.captures_, room);
         Residents::Claim claim = residents_.try_claim(out);
-        if (claim.tags().size() < out.size()) continue; // one is in use now and no longer a candidate
-        claim.wait_for_marks(deadline);
+        if (claim.tags().size() < out.size()) { // one is in use now and no longer a candidate
+            { const Residents::Claim over = std::move(claim); }
+            no_captures.reset();
+            tell_unneeded();
+            continue;
+        }
+        claim.wait_for_marks(room);
         const std::optional<OutOfMemory> refused =
-            move(out, in, order, deadline, false, [&] { // hooks run without the claim and with captures allowed
+            move(out, in, order, rest, false, [&] { // hooks run without the claim and with captures allowed
                 const Residents::Claim over = std::move(claim);
                 no_captures.reset();
             });
@@ -148,11 +156,14 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     std::exception_ptr first;
     std::optional<OutOfMemory> refused;
     bool arrived = false;
+    moving_ = true;
     try {
         evict_and_resume(going, in, order, deadline, at_last, moved);
         arrived = true;
+        moving_ = false;
     } catch (const OutOfMemory& error) {
         refused = error;
+        moving_ = false;
     } catch (...) {
         first = std::current_exception();
     }
@@ -371,9 +382,10 @@ MEMSAVER_INLINE void Residency::note_hooks_ran(const std::vector<std::string>& t
 }
 
 MEMSAVER_INLINE void Residency::tell_unneeded() noexcept {
-    if (asked_.empty() || state_.after_failed_pause_.empty()) return;
+    const ResidentList asked = std::exchange(asked_, {});
+    if (asked.empty() || state_.after_failed_pause_.empty()) return;
     try {
-        PauseEvent event{tags_of(asked_).names(), {}}; // including tags that another pause has taken
+        PauseEvent event{tags_of(asked).names(), {}}; // including tags that another pause has taken
         state_.run_failed_pause_hooks(event);
     } catch (const std::exception& error) {
         detail::emit(state_.options_.events, [&] {
@@ -496,7 +508,11 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
         return false;
     }
     Residents::Claim claim = residents_.try_claim(out);
-    if (claim.tags().empty()) return true; // in use now, and no longer candidates
+    if (claim.tags().size() < out.size()) { // some are in use now and no longer candidates
+        { const Residents::Claim over = std::move(claim); }
+        tell_unneeded();
+        return true;
+    }
     PauseEvent event{tags_of(claim.tags()).names(), {}};
     const Tags going{event.tags};
     Report report;

@@ -71,7 +71,7 @@ private:
 };
 
 /// Thread-safe. Its mutex is held only briefly and taken before the arenas' own; the only driver calls made under it
-/// are queries.
+/// query events and streams, or close them.
 ///
 /// A use that must wait joins one queue, served first come, first served. Uses whose tags are all resident may overtake
 /// it, but no waiter is overtaken by more than `most_passing` later uses: after that, those queue as well. A thread

@@ -21,7 +21,9 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -189,8 +191,18 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
             if (std::find(wanted.tags.begin(), wanted.tags.end(), base.tag()) != wanted.tags.end()) return;
             const std::size_t before = held->physical_bytes();
             const std::size_t waiting = held->waiting_bytes();
+            const auto free_now = [&]() -> std::size_t { // 0 if unknown
+                DeviceMemory memory;
+                for (const AnyDriver& driver : state->tags_.drivers()) {
+                    if (driver.device() == wanted.device && driver.memory(memory).ok()) return memory.free_bytes;
+                }
+                return 0;
+            };
+            const std::size_t free_before = free_now();
+            std::size_t released = 0;
             try {
-                if (ask(wanted.bytes - wanted.got) == 0) return;
+                released = ask(wanted.bytes - wanted.got);
+                if (released == 0) return;
             } catch (const Misuse&) {
                 if (!base.dropped.load()) throw; // else dropped during the call, which the owner could not know
             }
@@ -200,7 +212,12 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
                 return;
             }
             held->collect(wanted.may_wait);
-            wanted.got += before - std::min(before, held->physical_bytes());
+            std::size_t gained = before - std::min(before, held->physical_bytes());
+            if (free_before != 0) { // it may also have freed memory elsewhere: what the device has gained counts
+                const std::size_t free = free_now();
+                gained = std::max(gained, std::min(released, free - std::min(free, free_before)));
+            }
+            wanted.got += gained;
             if (!wanted.may_wait) wanted.got += std::max(waiting, held->waiting_bytes()) - waiting; // released soon
         });
         return made;
@@ -329,12 +346,14 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
         if (!enabled()) return {};
         state_->captures_.refuse("pause");
         state_->tags_.retry_leftovers();
-        PauseEvent event{state_->names_for(tags, state_->pause_hooks()), {}};
+        const bool hooks = state_->pause_hooks();
+        PauseEvent event{state_->names_for(tags, hooks), {}};
+        const std::vector<std::string> told = event.tags; // a hook may change the event
         const Span pausing = state_->span_of(event.tags, "pause");
         state_->with_failed_pause_hooks(event, [&] {
             state_->run_hooks(state_->before_pause_, event, false);
             try {
-                event.report = state_->pause_now(tags, options);
+                event.report = state_->pause_now(tags, options, hooks ? &told : nullptr);
             } catch (NotIdle& error) {
                 state_->say_who_holds(error);
                 throw;
@@ -345,10 +364,17 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
     });
 }
 
-MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOptions& options) {
+MEMSAVER_INLINE void SaverState::leave_out_untold(Members& members, const std::vector<std::string>* told) {
+    if (told == nullptr) return;
+    const std::set<std::string_view> names{told->begin(), told->end()};
+    std::erase_if(members, [&](const auto& member) { return !names.contains(member->tag); });
+}
+
+MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOptions& options,
+                                             const std::vector<std::string>* told) {
     const Deadline deadline = deadline_after(options.timeout);
-    const Members members =
-        tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+    Members members = tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+    leave_out_untold(members, told);
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
     const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
     Turns turns = take_turns(members, deadline, "pause");
@@ -380,12 +406,14 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         require_keeps_nothing(options);
         state_->tags_.require("resume", tags);
         if (!enabled()) return {};
-        ResumeEvent event{state_->names_for(tags, !state_->before_resume_.empty() || !state_->after_resume_.empty()),
-                          {}};
+        const bool hooks = state_->resume_hooks();
+        ResumeEvent event{state_->names_for(tags, hooks), {}};
+        const std::vector<std::string> told = event.tags; // a hook may change the event
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
-        event.report = state_->with_patience(
-            tags, options.room_within, [&](int& refused_by) { return state_->resume_now(tags, options, refused_by); });
+        event.report = state_->with_patience(tags, options.room_within, [&](int& refused_by) {
+            return state_->resume_now(tags, options, refused_by, true, {}, hooks ? &told : nullptr);
+        });
         state_->keep_free(tags, event.report);
         state_->run_hooks(state_->after_resume_, event, true);
         return std::move(event.report);
@@ -393,9 +421,10 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
 }
 
 MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by,
-                                              bool may_wait, const Deadline& deadline) {
-    const Members members =
-        tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
+                                              bool may_wait, const Deadline& deadline,
+                                              const std::vector<std::string>* told) {
+    Members members = tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
+    leave_out_untold(members, told);
     Turns turns = take_turns(members, deadline, "resume");
     std::vector<ResumeStep> steps;
     ResidentList residents; // one per step
@@ -445,9 +474,11 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         if (!enabled()) return {};
         state_->captures_.refuse("exchange");
         state_->tags_.retry_leftovers();
-        PauseEvent going{state_->names_for(out, state_->pause_hooks()), {}};
-        ResumeEvent arriving{state_->names_for(in, !state_->before_resume_.empty() || !state_->after_resume_.empty()),
-                             {}};
+        const bool hooks = state_->pause_hooks() || state_->resume_hooks();
+        PauseEvent going{state_->names_for(out, hooks), {}};
+        ResumeEvent arriving{state_->names_for(in, hooks), {}};
+        const std::vector<std::string> told_out = going.tags; // hooks may change the events
+        const std::vector<std::string> told_in = arriving.tags;
         const Span exchanging = state_->span_of(going.tags, "exchange");
         state_->with_failed_pause_hooks(going, [&] {
             state_->run_hooks(state_->before_pause_, going, false);
@@ -465,7 +496,10 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                     for (TagReport& row : tried.tags) row.held_bytes = 0; // this try reports what is held now
                     tried.held_bytes = 0;
                     try {
-                        return translated([&] { return state_->exchange_now(out, in, options, refused_by); });
+                        return translated([&] {
+                            return state_->exchange_now(out, in, options, refused_by, true, hooks ? &told_out : nullptr,
+                                                        hooks ? &told_in : nullptr);
+                        });
                     } catch (const Error& error) {
                         append(tried, error.report());
                         throw;
@@ -497,14 +531,18 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
 }
 
 MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options,
-                                                int& refused_by, bool may_wait) {
+                                                int& refused_by, bool may_wait,
+                                                const std::vector<std::string>* told_out,
+                                                const std::vector<std::string>* told_in) {
     const Deadline deadline = deadline_after(options.timeout);
     Members members = tags_.members(out, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+    leave_out_untold(members, told_out);
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "exchange"};
     const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
     const Members leaving = members;
     const std::size_t going = members.size();
-    const Members coming = tags_.members(in, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
+    Members coming = tags_.members(in, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
+    leave_out_untold(coming, told_in);
     members.insert(members.end(), coming.begin(), coming.end());
     Turns turns = take_turns(members, deadline, "exchange");
     const std::vector<std::uint64_t> before = pauses_of(leaving);
@@ -692,8 +730,12 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
             rows.push_back(member->arena->usage());
             state_->tags_.residents().fill(*member->resident, rows.back());
         }
-        for (const auto& member : state_->tags_.leftovers()) rows.push_back(member->arena->usage());
-        if (ArenaUsage row = state_->tags_.outside_usage(); row.mapped_bytes != 0) rows.push_back(std::move(row));
+        const auto add_other = [&](ArenaUsage row) {
+            row.of_a_tag = false;
+            rows.push_back(std::move(row));
+        };
+        for (const auto& member : state_->tags_.leftovers()) add_other(member->arena->usage());
+        if (ArenaUsage row = state_->tags_.outside_usage(); row.mapped_bytes != 0) add_other(std::move(row));
         std::vector<DeviceUsage> devices;
         for (const AnyDriver& driver : state_->tags_.drivers()) {
             DeviceMemory memory;
@@ -965,7 +1007,7 @@ MEMSAVER_INLINE bool SaverState::wait_for_others(int device) {
 
 MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device,
                                               const std::vector<std::string>& tags, unsigned asked) {
-    constexpr unsigned often_enough = 100; // stops a program that always returns true and never frees anything
+    constexpr unsigned often_enough = 100; // answers: stops a program that always says yes and never frees anything
     const std::string tag = tags.size() == 1 ? tags.front() : std::string{};
     std::size_t margin = tags.empty() ? tags_.margin_of(tag) : 0;
     for (const std::string& each : tags) margin = std::max(margin, tags_.margin_of(each));

@@ -109,7 +109,10 @@ class SaverState {
 
     /// Takes the turns of all members, in the order that all operations use. `join`: see ArenaCore::take_turn.
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
-    Report pause_now(const Tags& tags, const PauseOptions& options);
+    /// Of `told`: the tags of which the hooks of this operation have been told, or null if there are no hooks. Tags
+    /// made since, by these hooks or by other threads, are left out.
+    static void leave_out_untold(Members& members, const std::vector<std::string>* told);
+    Report pause_now(const Tags& tags, const PauseOptions& options, const std::vector<std::string>* told = nullptr);
     /// Retries `act(device)` while it throws OutOfMemory and room may still be made for the tags being resumed. On
     /// OutOfMemory `act` sets `device` to the device without room.
     template <class Act>
@@ -123,7 +126,10 @@ class SaverState {
                 return act(device);
             } catch (OutOfMemory& error) {
                 if (!std::exchange(waited, true) && wait_for_others(device)) continue;
-                if (ask_for_room(error, device, away(in), asked++)) continue;
+                if (ask_for_room(error, device, away(in), asked)) {
+                    asked += 1;
+                    continue;
+                }
                 if (patience.over()) {
                     say_who_holds(error);
                     throw;
@@ -138,11 +144,12 @@ class SaverState {
     static void require_parts_of(const char* what, const Members& members, const std::vector<BytesAt>& ranges);
     /// `refused_by`, `may_wait`: see `resume_now`.
     Report exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options, int& refused_by,
-                        bool may_wait = true);
+                        bool may_wait = true, const std::vector<std::string>* told_out = nullptr,
+                        const std::vector<std::string>* told_in = nullptr);
     /// `refused_by`: set to the device without room if OutOfMemory is thrown. `may_wait`: whether to wait for the
     /// device before failing for lack of room.
     Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by, bool may_wait = true,
-                      const Deadline& deadline = {});
+                      const Deadline& deadline = {}, const std::vector<std::string>* told = nullptr);
     /// Returns the driver that owns a stream or event, among those of the use's tags first, then among the saver's. For
     /// the default stream, returns all drivers of the tags. Empty if the saver is switched off.
     template <class Mark>
@@ -198,6 +205,7 @@ class SaverState {
     [[nodiscard]] bool pause_hooks() const noexcept {
         return !before_pause_.empty() || !after_pause_.empty() || !after_failed_pause_.empty();
     }
+    [[nodiscard]] bool resume_hooks() const noexcept { return !before_resume_.empty() || !after_resume_.empty(); }
     /// Runs the hooks for a failed or unneeded pause whose before-hooks had started. Their exceptions are reported.
     void run_failed_pause_hooks(PauseEvent& event) noexcept;
     /// Runs `act()`, which runs the before-hooks and the pause; on failure calls `run_failed_pause_hooks`.

@@ -105,9 +105,9 @@ public:
 
     /// Returns detected misuse, one line each, at most one hundred: unmapping, releasing, closing or freeing something
     /// that is not held; mapping a released handle, part of a handle, over a live mapping or outside a reservation;
-    /// unreserving with live mappings or with another size; copying or filling where nothing is mapped or access is not
-    /// allowed; copying across the end of a pinned range; pinning twice; unmapping pinned host pages; using a closed
-    /// file.
+    /// unreserving with live mappings or with another size; copying to or from the host, or filling, where nothing is
+    /// mapped or access is not allowed; copying across the end of a pinned range; pinning twice; unmapping pinned host
+    /// pages; using a closed file.
     [[nodiscard]] std::vector<std::string> violations() const {
         return read(&State::ledger, &detail::Ledger::violations);
     }
