@@ -128,7 +128,9 @@ def memchecked():
     path = newest("*memcheck*.txt")
     if path is None:
         return ["- compute-sanitizer's memcheck of the GPU tests: no results yet."]
-    return [f"- compute-sanitizer's memcheck of the GPU tests (`bench/results/{path.name}`): "
+    about = re.search(r"commit (\w+), date ([\d-]+)", path.read_text())
+    tree = f", commit {about[1]}, {about[2]}" if about else ""
+    return [f"- compute-sanitizer's memcheck of the GPU tests (`bench/results/{path.name}`{tree}): "
             f"{path.read_text().splitlines()[-1].replace(': NOT good', '; not all passed')}."]
 
 
@@ -142,7 +144,9 @@ def soaked():
     if path is None:
         return ["- Soak on a GPU: no results yet."]
     result = json.loads(path.read_text())
-    lines = [f"- Soak on {result['context'].get('gpu', 'a GPU')} (`bench/results/{path.name}`"
+    context = result["context"]
+    lines = [f"- Soak on {context.get('gpu', 'a GPU')} (`bench/results/{path.name}`, "
+             f"commit {context['commit'][:12]}, {context['date']}"
              f"{'' if result['context']['good'] else ', **FAILED**'}):"]
     runs = {}
     for row in result["benchmarks"]:
