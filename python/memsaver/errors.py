@@ -54,7 +54,7 @@ class OutOfMemory(Error, MemoryError):
 
 
 class OutOfHostMemory(Error, MemoryError):
-    """The host is out of memory. The operation changed nothing."""
+    """The host is out of memory. What was to be paused is still active, what was to be resumed is still paused."""
 
 
 class Misuse(Error, ValueError):

@@ -131,8 +131,8 @@ void append(const std::string& text) override {
 
 } // namespace detail
 
-/// The host is out of memory. The operation has changed nothing: memory that was to be paused is active, and memory
-/// that was to be resumed is paused.
+/// The host is out of memory. Memory that was to be paused is still active; memory that was to be resumed is still
+/// paused.
 class [[gnu::visibility("default")]] OutOfHostMemory : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
 };
