@@ -10,9 +10,9 @@ import check_reference
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = """// A file.
 #pragma once
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 %s
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 """
 
 

@@ -242,7 +242,7 @@ class CheckTree(unittest.TestCase):
         self.assert_found("pragma once")
 
     def test_namespace_of_another_version(self):
-        self.write("include/memsaver/memsaver.hpp", header(body="namespace memsaver::inline v0_2 {}"))
+        self.write("include/memsaver/memsaver.hpp", header(body="namespace memsaver::inline v0_3 {}"))
         self.assert_found("memsaver::inline v0_1")
 
     def test_namespace_without_a_version(self):

@@ -4,7 +4,7 @@
 
 #include "memsaver/core/form.hpp"
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 class AnyDriver;
 class CudaDriver;
@@ -71,4 +71,4 @@ class StreamRef;
 
 class Error;
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

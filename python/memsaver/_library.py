@@ -13,9 +13,9 @@ from memsaver import _abi, errors
 
 #: An environment variable that names the library; it takes precedence over all locations searched.
 VARIABLE = "MEMSAVER_LIBRARY"
-#: The oldest library version that this package supports: 0.2.0.
-OLDEST = 200
-NAMES = ("libmemsaver.so.0.2", "libmemsaver.so")
+#: The oldest library version that this package supports: 0.3.0.
+OLDEST = 300
+NAMES = ("libmemsaver.so.0.3", "libmemsaver.so")
 HOW = (
     "Build it in a checkout of memsaver:\n"
     "    cmake -B build && cmake --build build --target memsaver_c\n"
@@ -58,7 +58,7 @@ def _load(candidate: str) -> ctypes.CDLL:
     except AttributeError as missing:  # memsaver::compiled, built as a shared library, has the same name
         raise OSError(f"{candidate}: this is not memsaver's C interface ({missing})") from None
     if library.memsaver_version() < OLDEST:
-        raise OSError(f"{candidate}: memsaver {library.memsaver_version_text().decode()}; 0.2.0 or newer is required")
+        raise OSError(f"{candidate}: memsaver {library.memsaver_version_text().decode()}; 0.3.0 or newer is required")
     return library
 
 

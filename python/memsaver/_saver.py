@@ -860,5 +860,5 @@ def gpu_count() -> int:
 
 
 def version() -> str:
-    """Returns the version of the loaded library, such as "0.2.0"."""
+    """Returns the version of the loaded library, such as "0.3.0"."""
     return text(library().memsaver_version_text())

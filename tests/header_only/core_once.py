@@ -49,11 +49,11 @@ def twice(symbols):
 
 
 def self_test():
-    host, cuda = "memsaver::v0_2::HostDriver", "memsaver::v0_2::CudaDriver"
-    core = "memsaver::v0_2::detail::ArenaCore<{}>::pause(memsaver::v0_2::PauseOptions const&)"
-    shell = "memsaver::v0_2::MemorySaver<{}>::pause(memsaver::v0_2::PauseOptions const&)"
-    free = "void memsaver::v0_2::detail::run<{}>({})"
-    standard = "std::shared_ptr<memsaver::v0_2::detail::Core> std::make_shared<memsaver::v0_2::detail::Core, {}>({}&&)"
+    host, cuda = "memsaver::v0_3::HostDriver", "memsaver::v0_3::CudaDriver"
+    core = "memsaver::v0_3::detail::ArenaCore<{}>::pause(memsaver::v0_3::PauseOptions const&)"
+    shell = "memsaver::v0_3::MemorySaver<{}>::pause(memsaver::v0_3::PauseOptions const&)"
+    free = "void memsaver::v0_3::detail::run<{}>({})"
+    standard = "std::shared_ptr<memsaver::v0_3::detail::Core> std::make_shared<memsaver::v0_3::detail::Core, {}>({}&&)"
     both = [each.format(driver, driver) for each in (core, shell, free, standard) for driver in (host, cuda)]
     assert len(twice(both)) == 2, twice(both)
     assert twice(both[1:2] + both[5:6]) == []  # one driver each

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -86,4 +86,4 @@ MEMSAVER_INLINE std::vector<Range> OwnedRanges::cut(std::vector<Range> ranges) {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -26,7 +26,7 @@
 
 #include <pthread.h>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -587,7 +587,7 @@ std::size_t trim_now(ArenaCore& core, bool wait = false);
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/arena/arena_core.ipp"

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -1628,6 +1628,6 @@ MEMSAVER_INLINE std::size_t trim_now(ArenaCore& core, bool wait) {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #include "memsaver/arena/arriving.hpp" // at the end: it defines what is used above

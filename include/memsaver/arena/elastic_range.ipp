@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -97,4 +97,4 @@ MEMSAVER_INLINE void ElasticRange::note(const std::vector<Range>& steps, bool ha
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

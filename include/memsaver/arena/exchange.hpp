@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -80,7 +80,7 @@ Report run_exchange(std::vector<PauseStep>& out, std::vector<ResumeStep>& in, co
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/arena/exchange.ipp"

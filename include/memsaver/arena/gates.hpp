@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -146,7 +146,7 @@ private:
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/arena/gates.ipp"

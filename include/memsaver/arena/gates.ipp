@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -215,4 +215,4 @@ MEMSAVER_INLINE Status ArenaGates::Opening::open_each() noexcept {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Options of one tag's memory on one device: `saver.arena("lora", HostBackup{}, {.capacity = 4_GiB})`. Sizes in bytes.
 struct ArenaOptions {
@@ -130,7 +130,7 @@ struct Request {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/arena/options.ipp"

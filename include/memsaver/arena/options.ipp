@@ -8,7 +8,7 @@
 #include <limits>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -28,4 +28,4 @@ MEMSAVER_INLINE void Request::check(const std::string& tag) const {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -403,4 +403,4 @@ MEMSAVER_INLINE Status ArenaPages::close() noexcept {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -266,4 +266,4 @@ MEMSAVER_INLINE Report run_trim(std::vector<TrimStep>& steps, const Order& order
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -135,7 +135,7 @@ private:
     detail::OwnedArena arena_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/arena/tagged_arena.ipp"

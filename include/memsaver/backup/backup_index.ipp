@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -126,4 +126,4 @@ MEMSAVER_INLINE BackupIndex::OperationGuard::~OperationGuard() {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The kind of bytes in a Compressed backup, as a hint for its codec. Any bytes are restored exactly.
 enum class Coding : unsigned char {
@@ -92,4 +92,4 @@ inline Status pass(const AnyDriver& driver, const Codec::Place& place) noexcept 
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

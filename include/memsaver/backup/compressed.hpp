@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -70,6 +70,6 @@ struct Compressed {
     friend bool operator==(const Compressed&, const Compressed&) = default;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #include "memsaver/backup/compressed.ipp"

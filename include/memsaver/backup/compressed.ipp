@@ -8,7 +8,7 @@
 
 #include <memory>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -22,4 +22,4 @@ inline std::shared_ptr<const Codec> codec_for(const AnyDriver& driver, Coding co
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

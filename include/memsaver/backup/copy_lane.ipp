@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -117,4 +117,4 @@ MEMSAVER_INLINE Status CopyLane::drain() const noexcept {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

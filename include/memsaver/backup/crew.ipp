@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -138,4 +138,4 @@ MEMSAVER_INLINE void Crew::stay_near(int node) noexcept {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

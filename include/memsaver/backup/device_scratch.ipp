@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -57,4 +57,4 @@ MEMSAVER_INLINE Status DeviceScratch::give() noexcept {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -64,7 +64,7 @@ struct Zero {
     friend bool operator==(const Zero&, const Zero&) = default;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/discard.ipp"

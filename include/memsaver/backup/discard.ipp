@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -33,4 +33,4 @@ MEMSAVER_INLINE detail::FillSlot Zero::open(const AnyDriver& driver) const {
     return detail::FillSlot{driver, static_cast<unsigned char>(0)};
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

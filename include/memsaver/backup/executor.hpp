@@ -5,7 +5,7 @@
 
 #include <functional>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The program's own threads, used instead of the library's.
 class Executor {
@@ -22,4 +22,4 @@ public:
     virtual void submit(std::function<void()> task) = 0;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

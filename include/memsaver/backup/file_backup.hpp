@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 class PieceObserver;
@@ -46,7 +46,7 @@ struct FileBackup {
     friend bool operator==(const FileBackup&, const FileBackup&) = default;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/file_backup.ipp"

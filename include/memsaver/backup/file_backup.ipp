@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string FileBackup::describe() const {
     return "directory " + directory + (refresh == Refresh::once ? ", saved once" : ", saved at every pause") +
@@ -27,4 +27,4 @@ MEMSAVER_INLINE detail::StoredSlot FileBackup::open(const AnyDriver& driver,
     return {std::move(store), {refresh, retain, check}};
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

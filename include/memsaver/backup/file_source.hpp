@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Restores bytes from the files that they came from. `arena.load(pointer, bytes, path, offset)` reads bytes from a
 /// file and records their origin: a pause does not save them, and a resume reads them again. All other bytes of live
@@ -44,7 +44,7 @@ struct FileSource {
     friend bool operator==(const FileSource&, const FileSource&) = default;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/file_source.ipp"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string FileSource::describe() const {
     return "threads " + std::to_string(threads) + ", ring " + format_bytes(ring_bytes) +
@@ -19,4 +19,4 @@ MEMSAVER_INLINE detail::SourceSlot FileSource::open(const AnyDriver& driver) con
     return detail::SourceSlot{std::make_shared<detail::SourceIndex>(driver, std::move(options), retain)};
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -159,4 +159,4 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::start(Direction directi
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 class PieceObserver;
@@ -60,7 +60,7 @@ struct HostBackup {
     friend bool operator==(const HostBackup&, const HostBackup&) = default;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/host_backup.ipp"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string HostBackup::describe() const {
     return std::string{storage == Storage::pinned ? "pinned" : "pageable"} +
@@ -42,4 +42,4 @@ MEMSAVER_INLINE detail::StoredSlot HostBackup::open(const AnyDriver& driver,
     return {std::move(store), {refresh, retain, check}};
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

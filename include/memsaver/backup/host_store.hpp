@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -84,7 +84,7 @@ private:
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/host_store.ipp"

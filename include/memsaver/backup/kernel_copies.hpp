@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstddef>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// After a large amount of memory was released, by this process or another one, the device clears it with its copy
 /// engines. They alternate between clearing and copying in turns of about a millisecond, and copies run at half their
@@ -37,4 +37,4 @@ namespace detail {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

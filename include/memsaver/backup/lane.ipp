@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -45,4 +45,4 @@ MEMSAVER_INLINE Ticket Lane::fill(std::span<const Range> ranges, unsigned char b
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -49,6 +49,6 @@ inline std::uint32_t crc32(const void* data, std::size_t bytes) noexcept;
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #include "memsaver/backup/lz4_codec.ipp"

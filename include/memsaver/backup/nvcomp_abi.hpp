@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail::nvcomp {
 
@@ -92,4 +92,4 @@ using Crc32 = Status (*)(const void* const* chunks, const std::size_t* bytes, st
 
 } // namespace detail::nvcomp
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -375,4 +375,4 @@ inline Status NvcompCodec::sum_and_decode(const Place& place, std::span<const Ra
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

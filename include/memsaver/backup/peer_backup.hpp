@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Saves to memory of the device `peer`: live blocks are bit-identical after a resume. The tag's own device must be
 /// able to access the peer (over NVLink, if present). Example: `PeerBackup{CudaDriver{1}}`. The peer memory is
@@ -36,7 +36,7 @@ struct PeerBackup {
     friend bool operator==(const PeerBackup&, const PeerBackup&) = default;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/peer_backup.ipp"

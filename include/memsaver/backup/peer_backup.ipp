@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string PeerBackup::describe() const {
     return "on " + peer.name() + (refresh == Refresh::once ? ", saved once" : ", saved at every pause") +
@@ -26,4 +26,4 @@ MEMSAVER_INLINE detail::StoredSlot PeerBackup::open(const AnyDriver& driver) con
     return {std::make_shared<detail::PeerStore>(driver, peer, detail::StoreOptions{}), {refresh, retain, check}};
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

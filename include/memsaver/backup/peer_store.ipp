@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -196,4 +196,4 @@ MEMSAVER_INLINE std::vector<Piece> PeerStore::cut(std::vector<Unit> units, std::
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

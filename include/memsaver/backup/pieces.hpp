@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -122,7 +122,7 @@ std::size_t place_among(const std::vector<Part>& parts, Range range, PieceOf&& p
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/pieces.ipp"

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 class DeviceScratch;
@@ -372,7 +372,7 @@ std::string difference(const AnyPolicy& has, const AnyPolicy& wanted);
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/policy.ipp"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -39,4 +39,4 @@ MEMSAVER_INLINE std::string difference(const AnyPolicy& has, const AnyPolicy& wa
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

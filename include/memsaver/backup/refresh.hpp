@@ -3,7 +3,7 @@
 
 #include "memsaver/core/form.hpp"
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// When bytes are saved: at every pause; or once, and again after `invalidate`.
 enum class Refresh : unsigned char { every_pause, once };
@@ -19,4 +19,4 @@ struct StoredSlotOptions {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -229,4 +229,4 @@ MEMSAVER_INLINE void RingTransfer::check_of(const Piece& piece, const Status& st
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -114,4 +114,4 @@ MEMSAVER_INLINE Status SourceReader::read(const Open& open, std::byte* to, std::
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -280,4 +280,4 @@ MEMSAVER_INLINE void SourceIndex::insert(Parts& parts, Part part) {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -237,4 +237,4 @@ MEMSAVER_INLINE void SourceSlot::write(const LiveBlock& block, std::size_t offse
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -185,4 +185,4 @@ MEMSAVER_INLINE void compare_with(const ByteStore& store, const AnyDriver& drive
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

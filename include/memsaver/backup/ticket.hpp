@@ -11,7 +11,7 @@
 #include <memory>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Receives `(bytes done, bytes to do)` on any thread. Exceptions that it throws are swallowed.
 using ProgressSink = std::function<void(std::size_t, std::size_t)>;
@@ -128,7 +128,7 @@ private:
     std::size_t bytes_ = 0;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/ticket.ipp"

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -62,4 +62,4 @@ MEMSAVER_INLINE void Ticket::wait_quietly() noexcept {
     }
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

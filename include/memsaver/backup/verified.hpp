@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -64,6 +64,6 @@ struct Verified {
     friend bool operator==(const Verified&, const Verified&) = default;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #include "memsaver/backup/verified.ipp" // in both forms: the compiled form does not use xxHash

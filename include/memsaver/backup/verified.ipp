@@ -16,7 +16,7 @@
 #include <mutex>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -52,4 +52,4 @@ inline std::size_t ChecksumObserver::checksums() const {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE void raise(const Status& status, const Attempt& attempt, const std::string& detail,
                            std::size_t needed_bytes, std::size_t free_bytes) {
@@ -73,4 +73,4 @@ MEMSAVER_INLINE void raise_no_host_memory() {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE const char* name_of(EventKind kind) noexcept {
     switch (kind) {
@@ -97,4 +97,4 @@ MEMSAVER_INLINE void Span::end() noexcept {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

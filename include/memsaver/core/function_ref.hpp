@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -34,4 +34,4 @@ private:
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -12,7 +12,7 @@ struct CUevent_st;  // cudaEvent_t and CUevent
 struct CUgraphExec_st;
 struct CUmemPoolHandle_st; // cudaMemPool_t and CUmemoryPool
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 struct HostStream; // the targets of a HostDriver's stream and event pointers
 struct HostEvent;
@@ -156,4 +156,4 @@ struct CopyPart {
     return a.address < b.end() && b.address < a.end();
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The program's assertion that no work touches the memory any more: the operation waits for nothing.
 struct AlreadyIdle {
@@ -117,7 +117,7 @@ std::optional<std::chrono::nanoseconds> time_left(const Deadline& deadline);
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/order.ipp"

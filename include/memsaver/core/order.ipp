@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE Order Order::after_all(std::vector<StreamRef> streams, std::vector<EventRef> events) {
     if (streams.empty() && events.empty())
@@ -38,4 +38,4 @@ MEMSAVER_INLINE std::optional<std::chrono::nanoseconds> time_left(const Deadline
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -23,7 +23,7 @@ bool covers(const std::vector<Range>& ranges, Range range) noexcept;
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/ranges.ipp"

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -52,4 +52,4 @@ MEMSAVER_INLINE bool covers(const std::vector<Range>& ranges, Range range) noexc
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The part of an operation that concerned one tag on one device, in bytes and durations.
 struct TagReport {
@@ -44,7 +44,7 @@ struct Report {
     friend std::ostream& operator<<(std::ostream& out, const Report& report);
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/report.ipp"

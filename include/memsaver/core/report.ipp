@@ -9,7 +9,7 @@
 #include <ostream>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE void Report::add(TagReport row) {
     released_bytes += row.released_bytes;
@@ -36,4 +36,4 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Report& report
     return out << ", still held " << format_bytes(report.held_bytes) << ", " << time;
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -8,7 +8,7 @@
 #include <limits>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Literals for sizes in bytes, such as `64_MiB`. Part of memsaver; `using namespace memsaver::literals` imports only
 /// these.
@@ -44,7 +44,7 @@ std::string format_bytes(std::uint64_t bytes);
 /// Formats an address: "0x7f0000000000".
 std::string format_address(std::uintptr_t address);
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/sizes.ipp"

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string format_bytes(std::uint64_t bytes) {
     constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -30,4 +30,4 @@ MEMSAVER_INLINE std::string format_address(std::uintptr_t address) {
     return text;
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -7,7 +7,7 @@
 #include <iosfwd>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The portable meaning of a status.
 enum class StatusKind : unsigned char {
@@ -39,7 +39,7 @@ struct [[nodiscard]] Status {
 /// kind, such as "out of memory"; "ok" for success.
 [[nodiscard]] std::string to_string(const Status& status);
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/status.ipp"

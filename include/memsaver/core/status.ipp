@@ -6,7 +6,7 @@
 #include <ostream>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string to_string(const Status& status) {
     const auto of_kind = [&] {
@@ -27,4 +27,4 @@ MEMSAVER_INLINE std::string to_string(const Status& status) {
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Status& status) { return out << to_string(status); }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// A single tag name: converts from anything that converts to std::string_view. A braced list does not compile, because
 /// TagName has no two-argument constructor as string_view does. Does not own its text.
@@ -103,7 +103,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/tags.ipp"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE Tags::Tags(std::initializer_list<TagName> names) {
     detail::translated([&] {
@@ -84,4 +84,4 @@ MEMSAVER_INLINE std::string did_you_mean(std::string_view name, const std::vecto
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

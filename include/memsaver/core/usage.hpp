@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// One row of `usage()`: one tag on one device. Sizes are in bytes.
 struct ArenaUsage {
@@ -126,7 +126,7 @@ private:
 /// are not valid UTF-8 are passed through unchanged.
 [[nodiscard]] std::string to_json(const Usage& usage);
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/usage.ipp"

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -162,4 +162,4 @@ MEMSAVER_INLINE std::string to_json(const Usage& usage) {
     return json.all();
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

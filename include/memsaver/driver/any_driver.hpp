@@ -15,7 +15,7 @@
 #include <typeinfo>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -516,4 +516,4 @@ const D& driver_as(const AnyDriver& driver) noexcept {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

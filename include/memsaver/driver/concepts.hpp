@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 class Neighbours; // neighbours.hpp
 
@@ -255,4 +255,4 @@ concept Driver = requires(const D d) {
 
 // clang-format on
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -11,7 +11,7 @@ struct CUfunc_st;
 struct CUgraph_st;
 struct CUmod_st;
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail::cuda {
 
@@ -110,4 +110,4 @@ struct GraphUpdateResult {
 
 } // namespace detail::cuda
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -106,4 +106,4 @@ MEMSAVER_INLINE CudaScope::~CudaScope() {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 class CudaDevice;
@@ -150,7 +150,7 @@ static_assert(Trims<CudaDriver> && StreamOwners<CudaDriver>);
 
 static_assert(Shared<CudaDriver> && Lanes<CudaDriver> && HostPages<CudaDriver> && Files<CudaDriver>);
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/driver/cuda_driver.ipp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE CudaDriver::CudaDriver(int device, CudaDriverOptions options, const char* library)
     : device_{std::make_shared<const detail::CudaDevice>(device, std::move(options), library)} {}
@@ -330,4 +330,4 @@ MEMSAVER_INLINE Status CudaDriver::wait_word(StreamRef stream, const std::atomic
     });
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The CUDA driver library, found as dlopen finds it. Pass another name to use a driver at an unusual place.
 inline constexpr const char* default_cuda_library = "libcuda.so.1";
@@ -50,4 +50,4 @@ struct CudaAvailability {
     [[nodiscard]] explicit operator bool() const noexcept { return problem == CudaProblem::none; }
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

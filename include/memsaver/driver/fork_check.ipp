@@ -6,7 +6,7 @@
 #include <atomic>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -30,4 +30,4 @@ MEMSAVER_INLINE void ForkCheck::raise_forked(const char* what) {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

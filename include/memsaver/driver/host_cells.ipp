@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -217,4 +217,4 @@ MEMSAVER_INLINE void PinnedBuffer::swap(PinnedBuffer& other) noexcept {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -101,7 +101,7 @@ private:
     Lane lanes_[2];
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/driver/neighbours.ipp"

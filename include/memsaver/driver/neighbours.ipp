@@ -12,7 +12,7 @@
 #include <mutex>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 struct Neighbours::Books {
     struct Entry {
@@ -109,4 +109,4 @@ MEMSAVER_INLINE bool Neighbours::wait_for_others() noexcept {
     return any;
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <optional>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -149,4 +149,4 @@ using OwnedFile = Owned<FileKind>;
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

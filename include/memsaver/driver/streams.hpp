@@ -5,7 +5,7 @@
 #include "memsaver/core/handles.hpp"
 #include "memsaver/driver/any_driver.hpp"
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -15,7 +15,7 @@ namespace detail {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/driver/streams.ipp"

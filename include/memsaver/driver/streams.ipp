@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -24,4 +24,4 @@ MEMSAVER_INLINE bool being_captured(const AnyDriver& driver, StreamRef stream) {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

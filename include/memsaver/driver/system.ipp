@@ -21,7 +21,7 @@
 #include <cstring>
 #include <limits>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -272,4 +272,4 @@ MEMSAVER_INLINE Status SystemMemory::host_available(std::size_t& bytes) noexcept
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -78,4 +78,4 @@ MEMSAVER_INLINE std::size_t SystemAvailable::left_in(const Hierarchy& hierarchy,
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

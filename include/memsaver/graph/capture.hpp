@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Options of `capture`, written as `{.mode = ..., .policy = ...}`.
 struct CaptureOptions {
@@ -65,7 +65,7 @@ template <class D, std::invocable Body>
     return detail::captured(*saver.core(), tag, stream, {}, [&] { std::invoke(std::forward<Body>(body)); });
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/graph/capture.ipp"

@@ -3,11 +3,11 @@
 
 #include "memsaver/graph/graph_handle.hpp"
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE detail::GraphBase& Graph::base() const {
     if (graph_ == nullptr) throw Misuse{"an empty or moved-from Graph was used"};
     return *graph_;
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string_view>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The contents of a workspace when `get` returns it.
 enum class Reuse : unsigned char {
@@ -109,7 +109,7 @@ private:
     std::unique_ptr<State> state_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/graph/workspace_pool.ipp"

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const WorkspaceStats& stats) {
     return out << stats.names << (stats.names == 1 ? " workspace in " : " workspaces in ") << stats.places
@@ -251,4 +251,4 @@ MEMSAVER_INLINE WorkspacePool::State& WorkspacePool::state() const {
     return *state_;
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

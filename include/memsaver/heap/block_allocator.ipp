@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -426,4 +426,4 @@ MEMSAVER_INLINE std::vector<Range> BlockAllocator::all_free() const {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -149,4 +149,4 @@ MEMSAVER_INLINE void DeferredFrees::remove_fenced(std::size_t bytes) noexcept {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

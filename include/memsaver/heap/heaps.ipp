@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -545,4 +545,4 @@ MEMSAVER_INLINE void Heaps::defer(Heap& heap, const Block& block, FreeOrder::Kin
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// A block that the program holds. The arena never reuses the serial number, but it may reuse the address.
 struct LiveBlock {
@@ -18,4 +18,4 @@ struct LiveBlock {
     friend constexpr bool operator==(const LiveBlock&, const LiveBlock&) = default;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Options of `default_driver` for the GPU and for the fallback.
 struct DefaultDriverOptions {
@@ -43,7 +43,7 @@ decltype(auto) with_default_driver(Run&& run, const DefaultDriverOptions& option
     return std::forward<Run>(run)(HostDriver{*driver.target<HostDriver>()});
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/host/default_driver.ipp"

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE AnyDriver default_driver(const DefaultDriverOptions& options) {
     const CudaAvailability found = CudaDriver::available(options.device, options.cuda_library);
@@ -31,4 +31,4 @@ MEMSAVER_INLINE std::size_t host_capacity_or_default(std::size_t asked) noexcept
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

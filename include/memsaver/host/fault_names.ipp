@@ -14,7 +14,7 @@
 #include <mutex>
 #include <new>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -142,4 +142,4 @@ MEMSAVER_INLINE void FaultName::hand_on(int signal, siginfo_t* info, void* conte
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 class HostMachine;
@@ -167,7 +167,7 @@ static_assert(Trims<HostDriver> && StreamOwners<HostDriver> && Named<HostDriver>
 
 static_assert(KernelCopies<HostDriver> && Lanes<HostDriver> && HostPages<HostDriver> && Files<HostDriver>);
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/host/host_driver.ipp"

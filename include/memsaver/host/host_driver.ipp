@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE HostDriver::HostDriver(std::size_t capacity_bytes, HostDriverOptions options)
     : device_{options.device} {
@@ -305,4 +305,4 @@ MEMSAVER_INLINE HostCounts HostDriver::counts() const noexcept {
     return counts;
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

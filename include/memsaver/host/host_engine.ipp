@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -618,4 +618,4 @@ MEMSAVER_INLINE void HostMachine::put(HostStream& stream, HostWork work) {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

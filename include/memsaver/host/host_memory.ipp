@@ -19,7 +19,7 @@
 #include <new>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -431,4 +431,4 @@ MEMSAVER_INLINE void HostPools::trim(HostMemory& memory, PoolRef pool, std::size
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

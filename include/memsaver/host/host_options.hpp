@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <limits>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// How a HostDriver behaves. By default it is fast and as strict as a GPU; tests can make it stricter.
 struct HostDriverOptions {
@@ -58,4 +58,4 @@ struct HostCounts {
     friend bool operator==(const HostCounts&, const HostCounts&) = default;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

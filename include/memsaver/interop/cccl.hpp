@@ -15,7 +15,7 @@
 #error "CCCL before 3.1 needs LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE, defined everywhere, for cuda::mr"
 #endif
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// A memory resource over the device memory of one arena. Copyable; copies compare equal and keep the saver's core
 /// alive. Thread-safe.
@@ -119,4 +119,4 @@ static_assert(cuda::mr::synchronous_resource_with<ArenaResource, cuda::mr::devic
 static_assert(cuda::mr::resource_with<ArenaResource, cuda::mr::device_accessible>);
 #endif
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

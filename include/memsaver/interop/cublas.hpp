@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Sets the workspace of a cuBLAS handle and sets it again at every use of the handle, because `cublasSetStream` resets
 /// it to cuBLAS's own, no matter who calls it. Pass the guard wherever cuBLAS takes the handle.
@@ -107,4 +107,4 @@ using CublasWorkspace = BasicCublasWorkspace<CublasApi>;
 
 #endif
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

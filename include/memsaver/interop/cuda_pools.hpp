@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Bytes reserved by pools before and after trimming, whether in use or not.
 struct TrimmedPools {
@@ -65,7 +65,7 @@ struct TrimCudaPoolsByDefault {
 /// Trims CUDA's own pools after every pause and every resume: `saver.after_pause(trim_cuda_pools)`.
 inline constexpr TrimCudaPoolsByDefault trim_cuda_pools{};
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/interop/cuda_pools.ipp"

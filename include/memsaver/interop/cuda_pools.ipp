@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE TrimmedPools TrimCudaPools::trim(const AnyDriver& driver, bool own_pools) const {
     std::vector<PoolRef> all{PoolRef{}};
@@ -92,4 +92,4 @@ MEMSAVER_INLINE Hook TrimCudaPoolsByDefault::install_after_resume(detail::SaverC
     return TrimCudaPools{}.install_after_resume(core);
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -14,7 +14,7 @@
 struct ncclComm;          // ncclComm_t points to it
 struct ncclWindow_vidmem; // ncclWindow_t points to it
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -173,7 +173,7 @@ private:
     Registration goes_with_tags_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/interop/nccl.ipp"

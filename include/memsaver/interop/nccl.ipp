@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -364,4 +364,4 @@ MEMSAVER_INLINE bool NcclComm::suspends() const noexcept { return state_->suspen
 MEMSAVER_INLINE bool NcclComm::suspended() const { return state_->suspended(); }
 MEMSAVER_INLINE int NcclComm::version() const noexcept { return state_->library().version; }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

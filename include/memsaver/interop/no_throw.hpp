@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <exception>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Allocates `bytes` from `arena`. Returns null for 0 bytes; also returns null, and reports the reason to `events`, if
 /// the request is invalid or memory is exhausted.
@@ -43,4 +43,4 @@ inline void deallocate_or_report(const Arena& arena, void* pointer, StreamRef st
     }
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// An event sink that turns events into NVTX ranges: `MemorySaver saver{driver, {.events = NvtxRanges{}}};`. Each
 /// `began` event opens a range that the matching `ended` closes, such as "pause weights, kv_cache" or "save weights
@@ -110,4 +110,4 @@ using NvtxRanges = BasicNvtxRanges<NvtxApi>;
 
 #endif
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

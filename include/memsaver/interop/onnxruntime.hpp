@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// An OrtAllocator over an arena. Pass its address where an OrtAllocator* is expected, such as to RegisterAllocator.
 /// Not movable; must outlive its last block. Keeps the saver's core alive. Thread-safe.
@@ -46,4 +46,4 @@ private:
     EventSink events_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -10,7 +10,7 @@
 #include <exception>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Allocates `bytes` from `arena`, usable on every stream at once. Returns null for 0 bytes, if `device` is not the
 /// arena's, or if memory is exhausted; the last two are reported to `events`. On null, PyTorch's caching allocator (a
@@ -60,4 +60,4 @@ void pytorch_deallocate(MemorySaver<D>& saver, void* pointer, std::ptrdiff_t, in
     }
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

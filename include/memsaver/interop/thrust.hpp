@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// An allocator for thrust, used as in `thrust::device_vector<T, ThrustAllocator<T>> vector{n,
 /// ThrustAllocator<T>{arena}}` and `thrust::cuda::par(ThrustAllocator<char>{arena, stream}).on(stream)`. Copyable;
@@ -83,4 +83,4 @@ private:
     std::optional<StreamRef> stream_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

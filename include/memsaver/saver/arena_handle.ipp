@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE void* Arena::allocate(std::size_t bytes, std::size_t alignment) const {
     return saver().allocate(*arena_, {bytes, alignment, {}});
@@ -82,4 +82,4 @@ MEMSAVER_INLINE Region::Region(Arena arena) : arena_{std::move(arena)} { arena_.
 
 MEMSAVER_INLINE Region::~Region() { arena_.saver().leave(arena_.base(), this); }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 class ArrivalState;
@@ -67,7 +67,7 @@ private:
     std::shared_ptr<detail::ArrivalState> state_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/saver/arrival.ipp"

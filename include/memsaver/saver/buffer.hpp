@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Owns `size()` elements of device memory, uninitialized. Move-only; may outlive its region and its saver. The host
 /// must not read or write through `data()`, unless the driver's memory is host memory.
@@ -94,4 +94,4 @@ private:
     T* data_ = nullptr;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -72,4 +72,4 @@ MEMSAVER_INLINE std::shared_ptr<ArenaBase> Directory::find(Address address) cons
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

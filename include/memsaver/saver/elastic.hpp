@@ -9,7 +9,7 @@
 #include <functional>
 #include <memory>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 class Arena;
 
@@ -104,7 +104,7 @@ private:
     Hook asked_; // registration of on_reclaim
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/saver/elastic.ipp"

@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE Elastic::Elastic() noexcept = default;
 
@@ -72,4 +72,4 @@ MEMSAVER_INLINE detail::ElasticRange& Elastic::range() const {
     return *range_;
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

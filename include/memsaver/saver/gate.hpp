@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 class ArenaBase;
@@ -51,7 +51,7 @@ private:
     std::shared_ptr<detail::GateMark> mark_; // null: nothing is ever in flight
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/saver/gate.ipp"

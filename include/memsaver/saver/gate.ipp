@@ -8,7 +8,7 @@
 #include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE void Gate::before(StreamRef stream) const {
     if (arena_ == nullptr) throw Misuse{"use of an empty or moved-from Gate"};
@@ -24,4 +24,4 @@ MEMSAVER_INLINE void Gate::before(StreamRef stream) const {
     });
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -38,4 +38,4 @@ MEMSAVER_INLINE void HookThreads::refuse(const char* what, const Tags& tags) {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The argument of hooks around a pause.
 struct PauseEvent {
@@ -39,7 +39,7 @@ private:
     std::function<void()> end_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/saver/hooks.ipp"

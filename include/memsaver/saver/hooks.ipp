@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE Hook::Hook(Hook first, Hook second)
     : end_{[both = std::make_shared<std::pair<Hook, Hook>>(std::move(first), std::move(second))]() mutable {
@@ -24,4 +24,4 @@ MEMSAVER_INLINE Hook::~Hook() {
     if (end_) end_();
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -17,7 +17,7 @@
 #include <optional>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Allocates device memory under tags, and pauses and resumes it by tag. Every method is thread-safe. Move-only; using
 /// a moved-from saver throws Misuse. Objects made from a saver (arenas, regions, buffers, hooks) may outlive it. The
@@ -364,4 +364,4 @@ private:
     std::shared_ptr<detail::SaverCore> core_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

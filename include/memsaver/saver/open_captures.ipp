@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -113,4 +113,4 @@ MEMSAVER_INLINE void OpenCaptures::refuse_locked(const char* what) const {
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Argument of SaverOptions::on_no_room: a call found too little memory even after unused memory was released.
 struct NoRoom {
@@ -53,4 +53,4 @@ struct SaverOptions {
     EventSink events{};
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -65,4 +65,4 @@ MEMSAVER_INLINE RegionStacks::Shard& RegionStacks::shard_of(std::thread::id thre
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 class RegistrationBook; // registrations.ipp
@@ -127,7 +127,7 @@ private:
     Hook hooks_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/saver/registrations.ipp"

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -369,4 +369,4 @@ MEMSAVER_INLINE const std::shared_ptr<detail::SaverCore>& Registrations::saver()
     return book_->saver();
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

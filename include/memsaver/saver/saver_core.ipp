@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -1244,4 +1244,4 @@ MEMSAVER_INLINE std::string SaverState::listed(const std::vector<std::string>& n
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 
@@ -479,4 +479,4 @@ MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member,
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 namespace detail {
 class SaverCore;
@@ -58,7 +58,7 @@ private:
     std::unique_ptr<detail::UseRecord> record_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/saver/use.ipp"

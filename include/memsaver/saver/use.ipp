@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE Use::Use() noexcept = default;
 
@@ -54,4 +54,4 @@ MEMSAVER_INLINE void Use::release() noexcept {
     saver_.reset();
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Options of MemorySaver::use, written as `{.room_within = 2s}`.
 struct UseOptions {
@@ -59,7 +59,7 @@ struct Reclaimed {
     friend std::ostream& operator<<(std::ostream& out, const Reclaimed& what);
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/saver/use_options.ipp"

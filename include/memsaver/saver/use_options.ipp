@@ -6,7 +6,7 @@
 
 #include <ostream>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Reclaimed& what) {
     out << "reclaimed " << format_bytes(what.bytes()) << " (" << format_bytes(what.wanted_bytes)
@@ -16,4 +16,4 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Reclaimed& wha
     return what.why_not_more.empty() ? out : out << "; " << what.why_not_more;
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

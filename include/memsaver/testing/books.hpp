@@ -13,7 +13,7 @@
 #include <ostream>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Number of outstanding resources of each kind. A handle counts until it is released, a mapping until it is unmapped.
 struct Outstanding {
@@ -187,4 +187,4 @@ private:
 
 } // namespace detail
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The methods of the driver concepts (driver/concepts.hpp), except `device` and `name`, which cannot fail.
 enum class Call : unsigned char {
@@ -133,4 +133,4 @@ private:
     std::uint64_t ended_ = 0;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// How long a failure lasts.
 enum class Lasting : unsigned char {
@@ -91,4 +91,4 @@ private:
     std::array<std::uint64_t, call_kinds> by_kind_{};
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

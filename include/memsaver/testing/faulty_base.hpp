@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The part of FaultyDriver that is not the driver interface: failure injection, observation and statistics.
 template <Driver D>
@@ -181,4 +181,4 @@ private:
     std::shared_ptr<State> state_;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// Wraps any driver for tests: `FaultyDriver driver{HostDriver{1_GiB}}`. Copies compare equal and share everything: the
 /// wrapped driver, planned failures, counts and ledger. Satisfies the concepts that `D` satisfies. Thread-safe; no lock
@@ -225,4 +225,4 @@ public:
     }
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// The part of FaultyDriver for the system around the device: lanes, owners, pools, host pages and files. Each method
 /// exists if the wrapped driver has it.
@@ -127,4 +127,4 @@ protected:
     using FaultyBase<D>::call;
 };
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3

@@ -9,7 +9,7 @@
 #include <exception>
 #include <string>
 
-namespace memsaver::inline v0_2 {
+namespace memsaver::inline v0_3 {
 
 /// One run of a sweep.
 struct SweepPoint {
@@ -54,4 +54,4 @@ std::uint64_t sweep(Failure failure, Make make, Operate operate, Verify verify, 
     throw Misuse{"the sweep did not end after " + std::to_string(limit) + " points: " + failure.text()};
 }
 
-} // namespace memsaver::inline v0_2
+} // namespace memsaver::inline v0_3
