@@ -95,6 +95,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/core/form.hpp
   include/memsaver/core/function_ref.hpp
   include/memsaver/core/handles.hpp
+  include/memsaver/core/macros_off.hpp
+  include/memsaver/core/macros_on.hpp
   include/memsaver/core/order.hpp
   include/memsaver/core/order.ipp
   include/memsaver/core/ranges.hpp

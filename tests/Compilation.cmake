@@ -8,6 +8,7 @@ set(units)
 set(headers ${MEMSAVER_HEADERS})
 list(FILTER headers INCLUDE REGEX "[.]hpp$")
 list(FILTER headers EXCLUDE REGEX "/interop/(cccl|onnxruntime|thrust)[.]hpp$") # compiled by tests/interop, if possible
+list(FILTER headers EXCLUDE REGEX "/core/macros_(off|on)[.]hpp$") # a pair
 foreach(header IN LISTS headers)
   string(REGEX REPLACE "^include/" "" header ${header})
   string(REGEX REPLACE "[/.]" "_" unit ${header})
@@ -33,6 +34,12 @@ if(CMAKE_NM AND Python3_FOUND)
 else()
   memsaver_skip(header_only.core_once host "no nm, or no Python 3")
 endif()
+
+# --- The headers after macros of other libraries --------------------------------------------------------------------------
+add_library(foreign_macros OBJECT header_only/foreign_macros.cpp)
+target_link_libraries(foreign_macros PRIVATE memsaver_header_only)
+target_include_directories(foreign_macros PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_compile_options(foreign_macros PRIVATE -O0 -g0)
 
 # --- Static assertions, positive and negative --------------------------------------------------------------------------
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/static/*.cpp)

@@ -9,7 +9,7 @@ Each rule is a function below. Includes point up the list of layers. Each layer 
 includes the whole layer. Adapters in interop/ are independent of each other, and the umbrella includes only those that
 need no third-party header. No header of the CUDA toolkit is included. A header ends by including its .ipp file, whose
 definitions work for both forms of the library. The declarations that memsaver.hpp includes compile quickly. The lists
-of headers and of the compiled form's files match the tree. Headers have include guards and an introductory comment.
+of headers and of the compiled form's files match the tree. Headers have include guards and an introductory comment. Headers for programs remove macros of other libraries.
 Nothing in the library ends the process. Headers for C include only C headers, and declare what the shared library
 exports. Test cases are in files that the build finds, each file's in its own namespace. Links between pages are valid.
 """
@@ -30,6 +30,9 @@ OPT_IN = {"backup/verified.hpp", "backup/damaged.hpp"} | {
     f"backup/{name}.hpp" for name in ("compressed", "codec", "coded_store", "lz4_codec", "nvcomp_abi", "nvcomp_codec")}
 # May be included everywhere: declarations without definitions.
 FORWARD = "fwd.hpp"
+# Macros of other libraries are removed between the two: in every header that a program includes.
+MACROS_OFF, MACROS_ON = "core/macros_off.hpp", "core/macros_on.hpp"
+INCLUDED_BY_PROGRAMS = {"memsaver.hpp", "fwd.hpp", "backup/verified.hpp", "backup/compressed.hpp"}
 # Shared by adapters, which are otherwise independent of each other.
 INTEROP_SHARED = "interop/no_throw.hpp"
 # A C header includes nothing else, and declares exactly what the shared library exports.
@@ -189,8 +192,9 @@ def check_definition_files(tree):
             yield f"{name}: its header {header} does not exist"
             continue
         end = f'#include "memsaver/{name}"'
+        text = tree.headers[header].removesuffix(f'\n#include "memsaver/{MACROS_ON}"\n')
         ending = rf"\n{re.escape(end)}[^\n]*\n" if always_inline(name) else f"\n#ifndef MEMSAVER_COMPILED\n{re.escape(end)}\n#endif\n"
-        if not re.search(ending + r"\Z", tree.headers[header]):
+        if not re.search(ending + r"\Z", text):
             yield f"{header}: must end with {end}" + ("" if always_inline(name) else ", under #ifndef MEMSAVER_COMPILED")
         if header not in [target for _, own, target, _ in tree.includes_of(name) if own]:
             yield f"{name}: does not include {header}"
@@ -294,8 +298,30 @@ def check_form(tree):
     for name, text in tree.files.items():
         if not text.startswith("// "):
             yield f"{name}:1: the first line must be a comment that describes the file"
+        if name in (MACROS_OFF, MACROS_ON):
+            continue  # included by each header that begins and ends with them
         if not re.search(r"^#pragma once$", text, re.MULTILINE):
             yield f"{name}: has no #pragma once"
+
+
+def check_macros(tree):
+    """The headers that programs include begin and end with the pair of files that removes other libraries' macros."""
+    if MACROS_OFF not in tree.headers:
+        return  # nothing to remove
+    names = {name: re.findall(r'^#pragma (?:push|pop)_macro\("(\w+)"\)$', tree.headers.get(name, ""), re.M)
+             for name in (MACROS_OFF, MACROS_ON)}
+    if names[MACROS_OFF] != names[MACROS_ON][::-1]:
+        yield f"{MACROS_ON}: must restore what {MACROS_OFF} removes, in reverse order"
+    if sorted(re.findall(r"^#undef (\w+)$", tree.headers.get(MACROS_OFF, ""), re.M)) != sorted(names[MACROS_OFF]):
+        yield f"{MACROS_OFF}: must undefine each macro that it keeps"
+    doors = {f"{layer}/{layer}.hpp" for layer in LAYERS}
+    for name in sorted(tree.headers):
+        own = [target for _, own, target, _ in tree.includes_of(name) if own and target != "core/form.hpp"]
+        begins, ends = own[:1] == [MACROS_OFF], own[-1:] == [MACROS_ON]
+        if not begins and not ends and name not in INCLUDED_BY_PROGRAMS | doors and not name.startswith("interop/"):
+            continue
+        if not begins or not ends or re.search(rf'^#include "memsaver/{MACROS_ON}"\n(#endif\n)?\Z', tree.headers[name], re.M) is None:
+            yield f"{name}: must begin with {MACROS_OFF} and end with {MACROS_ON}"
 
 
 def check_version_namespace(tree):
@@ -390,6 +416,7 @@ RULES = [
     check_header_list,
     check_compiled,
     check_form,
+    check_macros,
     check_version_namespace,
     check_process_end,
     check_c_interface,

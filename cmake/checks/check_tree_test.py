@@ -241,6 +241,30 @@ class CheckTree(unittest.TestCase):
         self.write("include/memsaver/memsaver.hpp", "// A header.\n")
         self.assert_found("pragma once")
 
+    def test_macros_of_other_libraries(self):
+        pair = {"off": '// Removes.\n#pragma push_macro("A")\n#pragma push_macro("B")\n#undef A\n#undef B\n',
+                "on": '// Restores.\n#pragma pop_macro("B")\n#pragma pop_macro("A")\n'}
+        off, on = ('"memsaver/core/macros_off.hpp"', '"memsaver/core/macros_on.hpp"')
+        for name, text in pair.items():
+            self.write(f"include/memsaver/core/macros_{name}.hpp", text)
+        core, driver = '"memsaver/core/version.hpp"', '"memsaver/driver/driver.hpp"'
+        self.write("include/memsaver/core/core.hpp", header(off, core) + f"\n#include {on}\n")
+        guarded = defined_header("driver/driver", off, '"memsaver/driver/cuda_api.hpp"')
+        self.write("include/memsaver/driver/driver.hpp", guarded + f"\n#include {on}\n")
+        whole = header(off, driver) + f"\n#include {on}\n"
+        self.write("include/memsaver/memsaver.hpp", whole)
+        self.list_headers()
+        self.assertEqual(check_tree.violations(self.root), [])
+        for text in (header(driver), header(off, driver), header(driver) + f"\n#include {on}\n", whole + "int n;\n"):
+            self.write("include/memsaver/memsaver.hpp", text)
+            self.assert_found("memsaver.hpp: must begin with core/macros_off.hpp and end with core/macros_on.hpp")
+        self.write("include/memsaver/memsaver.hpp", whole)
+        self.write("include/memsaver/core/macros_on.hpp", pair["on"].replace('"B"', '"C"'))
+        self.assert_found("must restore what")
+        self.write("include/memsaver/core/macros_on.hpp", pair["on"])
+        self.write("include/memsaver/core/macros_off.hpp", pair["off"].replace("#undef B\n", ""))
+        self.assert_found("must undefine each")
+
     def test_namespace_of_another_version(self):
         self.write("include/memsaver/memsaver.hpp", header(body="namespace memsaver::inline v0_3 {}"))
         self.assert_found("memsaver::inline v0_1")

@@ -2,6 +2,8 @@
 // Cheap to include. The default template arguments of MemorySaver and TaggedArena are only here.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/core/form.hpp"
 
 namespace memsaver::inline v0_3 {
@@ -72,3 +74,5 @@ class StreamRef;
 class Error;
 
 } // namespace memsaver::inline v0_3
+
+#include "memsaver/core/macros_on.hpp"

@@ -3,9 +3,11 @@
 // header.
 #pragma once
 
-#include "memsaver/core/form.hpp" // first, so that an older C++ standard gives only its error message
+#include "memsaver/core/form.hpp" // first, so that an unsupported compiler option gives only its error message
 
-#if __cplusplus >= 202002L
+#ifdef MEMSAVER_USABLE
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/arena/tagged_arena.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/file_backup.hpp"
@@ -21,4 +23,6 @@
 #include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/saver/memory_saver.hpp"
 #include "memsaver/saver/registrations.hpp"
+
+#include "memsaver/core/macros_on.hpp"
 #endif

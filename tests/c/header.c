@@ -1,5 +1,10 @@
-// Includes the header first and twice, and uses every initializer: self-contained and free of warnings.
+// Includes the header first, but for macros that other headers define, and uses every initializer: self-contained and
+// free of warnings.
+#include "support/foreign_macros.h"
+
 #include <memsaver/c.h>
+
+#include "support/foreign_macros_kept.h"
 
 size_t sizes_of_structures(void);
 
@@ -16,5 +21,5 @@ size_t sizes_of_structures(void) {
     const memsaver_usage usage = MEMSAVER_USAGE_INIT;
     return error.size + policy.size + options.size + info.size + arena.size + report.size + pause.size + resume.size +
            exchange.size + usage.size + MEMSAVER_DEFAULT_ALIGNMENT +
-           (options.enabled && policy.retain ? MEMSAVER_UNDER : 0);
+           (options.enabled && policy.retain ? MEMSAVER_UNDER : 0) + (foreign_macros_kept() ? 1 : 0);
 }

@@ -1,6 +1,8 @@
 // How bytes are copied, and where they are kept while their tag is paused. Knows nothing about arenas.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/backup/backup_index.hpp"
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/crew.hpp"
@@ -27,3 +29,5 @@
 #include "memsaver/backup/store.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 #include "memsaver/backup/ticket.hpp"
+
+#include "memsaver/core/macros_on.hpp"

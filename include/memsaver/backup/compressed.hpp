@@ -1,6 +1,8 @@
 // A policy that wraps another policy and compresses the bytes on the device. Loads its codec at run time.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/backup/codec.hpp"
 #include "memsaver/backup/coded_store.hpp"
 #include "memsaver/backup/policy.hpp"
@@ -73,3 +75,5 @@ struct Compressed {
 } // namespace memsaver::inline v0_3
 
 #include "memsaver/backup/compressed.ipp"
+
+#include "memsaver/core/macros_on.hpp"

@@ -1,6 +1,8 @@
 // A policy that wraps another policy and verifies checksums before bytes are restored. Including it requires xxHash.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/backup/damaged.hpp"
 #include "memsaver/backup/pieces.hpp"
 #include "memsaver/backup/policy.hpp"
@@ -67,3 +69,5 @@ struct Verified {
 } // namespace memsaver::inline v0_3
 
 #include "memsaver/backup/verified.ipp" // in both forms: the compiled form does not use xxHash
+
+#include "memsaver/core/macros_on.hpp"

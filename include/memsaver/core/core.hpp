@@ -1,6 +1,8 @@
 // Plain types: sizes, addresses, errors, events, reports. They know nothing about memory management.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/form.hpp"
@@ -14,3 +16,5 @@
 #include "memsaver/core/tags.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/version.hpp"
+
+#include "memsaver/core/macros_on.hpp"

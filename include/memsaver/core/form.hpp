@@ -3,6 +3,12 @@
 
 #if __cplusplus < 202002L
 #error "memsaver needs C++20: compile with -std=c++20 or newer"
+#elif !defined(__cpp_exceptions)
+#error "memsaver needs exceptions: compile without -fno-exceptions"
+#elif !defined(__cpp_rtti)
+#error "memsaver needs run-time type information: compile without -fno-rtti"
+#else
+#define MEMSAVER_USABLE // otherwise memsaver.hpp declares nothing, so that this line stays the only error of its own
 #endif
 
 // The first token of every definition in an .ipp file. In the header-only form each header includes its .ipp file and

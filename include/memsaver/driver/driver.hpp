@@ -2,6 +2,8 @@
 // policies.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/driver/cuda_abi.hpp"
@@ -14,3 +16,5 @@
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/driver/system_available.hpp"
+
+#include "memsaver/core/macros_on.hpp"

@@ -2,6 +2,8 @@
 // generations of the concepts: those of CCCL 3.0 (CUDA 13.0 toolkit) and the newer ones. Needs CCCL's headers.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/interop/no_throw.hpp"
 
 #include <cuda/memory_resource>
@@ -120,3 +122,5 @@ static_assert(cuda::mr::resource_with<ArenaResource, cuda::mr::device_accessible
 #endif
 
 } // namespace memsaver::inline v0_3
+
+#include "memsaver/core/macros_on.hpp"

@@ -2,6 +2,8 @@
 // and which captured graphs hold. The program links cuBLAS. Without its header only the guard's template is declared.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/saver/memory_saver.hpp"
 
 #if __has_include(<cublas_v2.h>)
@@ -108,3 +110,5 @@ using CublasWorkspace = BasicCublasWorkspace<CublasApi>;
 #endif
 
 } // namespace memsaver::inline v0_3
+
+#include "memsaver/core/macros_on.hpp"

@@ -2,6 +2,8 @@
 // and the memory of graphs that contain allocations.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/saver/memory_saver.hpp"
 
 #include <cstddef>
@@ -70,3 +72,5 @@ inline constexpr TrimCudaPoolsByDefault trim_cuda_pools{};
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/interop/cuda_pools.ipp"
 #endif
+
+#include "memsaver/core/macros_on.hpp"

@@ -2,6 +2,8 @@
 // the program's library, found at run time; none of its headers is needed.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/saver/registrations.hpp"
 
 #include <chrono>
@@ -178,3 +180,5 @@ private:
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/interop/nccl.ipp"
 #endif
+
+#include "memsaver/core/macros_on.hpp"

@@ -1,6 +1,8 @@
 // Allocates and frees from an arena without throwing, for callers that do not allow exceptions.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/saver/memory_saver.hpp"
 
 #include <cstddef>
@@ -44,3 +46,5 @@ inline void deallocate_or_report(const Arena& arena, void* pointer, StreamRef st
 }
 
 } // namespace memsaver::inline v0_3
+
+#include "memsaver/core/macros_on.hpp"

@@ -2,6 +2,8 @@
 // without a profiler is negligible. Without NVTX's header only the template is declared.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/core/core.hpp"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -111,3 +113,5 @@ using NvtxRanges = BasicNvtxRanges<NvtxApi>;
 #endif
 
 } // namespace memsaver::inline v0_3
+
+#include "memsaver/core/macros_on.hpp"

@@ -2,6 +2,8 @@
 // its library.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/interop/no_throw.hpp"
 
 #include <onnxruntime_c_api.h>
@@ -47,3 +49,5 @@ private:
 };
 
 } // namespace memsaver::inline v0_3
+
+#include "memsaver/core/macros_on.hpp"

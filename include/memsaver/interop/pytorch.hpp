@@ -4,6 +4,8 @@
 // Needs no headers of PyTorch or CUDA, and no Python. docs/interop.md shows a complete library.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/interop/no_throw.hpp"
 
 #include <cstddef>
@@ -61,3 +63,5 @@ void pytorch_deallocate(MemorySaver<D>& saver, void* pointer, std::ptrdiff_t, in
 }
 
 } // namespace memsaver::inline v0_3
+
+#include "memsaver/core/macros_on.hpp"

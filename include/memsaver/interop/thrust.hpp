@@ -2,6 +2,8 @@
 // thrust's headers. For cuda::mr see cccl.hpp.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/interop/no_throw.hpp"
 
 #include <thrust/device_ptr.h>
@@ -84,3 +86,5 @@ private:
 };
 
 } // namespace memsaver::inline v0_3
+
+#include "memsaver/core/macros_on.hpp"

@@ -1,6 +1,8 @@
 // Umbrella header of saver/: MemorySaver and everything it returns. Knows nothing about graphs.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/backup/discard.hpp" // the default policy
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/arrival.hpp"
@@ -25,3 +27,5 @@
 #include "memsaver/saver/tag_table.hpp"
 #include "memsaver/saver/use.hpp"
 #include "memsaver/saver/use_options.hpp"
+
+#include "memsaver/core/macros_on.hpp"

@@ -1,6 +1,8 @@
 // Includes all of testing/, which users' tests may use too.
 #pragma once
 
+#include "memsaver/core/macros_off.hpp"
+
 #include "memsaver/testing/books.hpp"
 #include "memsaver/testing/call_log.hpp"
 #include "memsaver/testing/failure.hpp"
@@ -9,3 +11,5 @@
 #include "memsaver/testing/faulty_system.hpp"
 #include "memsaver/testing/ledger.hpp"
 #include "memsaver/testing/sweep.hpp"
+
+#include "memsaver/core/macros_on.hpp"
