@@ -11,6 +11,4 @@
 static Status status_after_headers = 0; /* a type again */
 
 static int foreign_macros_kept(void);
-static int foreign_macros_kept(void) {
-    emit return status_after_headers == max(-1, 0);
-}
+static int foreign_macros_kept(void) { emit return status_after_headers == max(-1, 0); }

@@ -1,6 +1,6 @@
-// Removes macros of other libraries that are names here, until core/macros_on.hpp restores them: `Status` and `Region` of
-// X11, `emit` and `slots` of Qt, `min` and `max`. The headers that programs include begin with this file and end with
-// that one, so that they may follow any other header. Included more than once; pairs nest.
+// Removes macros of other libraries that are names here, until core/macros_on.hpp restores them: `Status` and `Region`
+// of X11, `emit` and `slots` of Qt, `min` and `max`. The headers that programs include begin with this file and end
+// with that one, so that they may follow any other header. Included more than once; pairs nest.
 
 #pragma push_macro("Region")
 #pragma push_macro("Status")
