@@ -140,13 +140,14 @@ memsaver_result failed_with(const Error& error) noexcept {
     }
 #endif
     const memsaver_result result = dynamic_cast<const OutOfHostMemory*>(&error) != nullptr ? MEMSAVER_OUT_OF_HOST_MEMORY
-                                   : dynamic_cast<const Misuse*>(&error) != nullptr        ? MEMSAVER_MISUSE
-                                   : dynamic_cast<const NotIdle*>(&error) != nullptr       ? MEMSAVER_NOT_IDLE
-                                   : dynamic_cast<const DeviceLost*>(&error) != nullptr    ? MEMSAVER_DEVICE_LOST
-                                   : dynamic_cast<const DriverError*>(&error) != nullptr   ? MEMSAVER_DRIVER_ERROR
-                                   : dynamic_cast<const Unavailable*>(&error) != nullptr   ? MEMSAVER_UNAVAILABLE
-                                   : dynamic_cast<const SourceChanged*>(&error) != nullptr ? MEMSAVER_SOURCE_CHANGED
-                                                                                           : MEMSAVER_INTERNAL;
+                                   : dynamic_cast<const OutOfAddresses*>(&error) != nullptr ? MEMSAVER_OUT_OF_ADDRESSES
+                                   : dynamic_cast<const Misuse*>(&error) != nullptr         ? MEMSAVER_MISUSE
+                                   : dynamic_cast<const NotIdle*>(&error) != nullptr        ? MEMSAVER_NOT_IDLE
+                                   : dynamic_cast<const DeviceLost*>(&error) != nullptr     ? MEMSAVER_DEVICE_LOST
+                                   : dynamic_cast<const DriverError*>(&error) != nullptr    ? MEMSAVER_DRIVER_ERROR
+                                   : dynamic_cast<const Unavailable*>(&error) != nullptr    ? MEMSAVER_UNAVAILABLE
+                                   : dynamic_cast<const SourceChanged*>(&error) != nullptr  ? MEMSAVER_SOURCE_CHANGED
+                                                                                            : MEMSAVER_INTERNAL;
     return failed(result, error.what(), &error);
 }
 
@@ -577,6 +578,7 @@ const char* memsaver_result_name(int32_t result) noexcept {
     case MEMSAVER_BACKUP_DAMAGED: return "MEMSAVER_BACKUP_DAMAGED";
     case MEMSAVER_HOOK_FAILED: return "MEMSAVER_HOOK_FAILED";
     case MEMSAVER_INTERNAL: return "MEMSAVER_INTERNAL";
+    case MEMSAVER_OUT_OF_ADDRESSES: return "MEMSAVER_OUT_OF_ADDRESSES";
     case MEMSAVER_SOURCE_CHANGED: return "MEMSAVER_SOURCE_CHANGED";
     default: return "unknown result";
     }

@@ -43,6 +43,8 @@ Code as_code(const Act& act, const Say& say) noexcept {
         return answer(error, memory_allocation);
     } catch (const memsaver::OutOfHostMemory& error) {
         return answer(error, memory_allocation);
+    } catch (const memsaver::OutOfAddresses& error) { // as the runtime reports it
+        return answer(error, memory_allocation);
     } catch (const memsaver::Misuse& error) {
         return answer(error, invalid_value);
     } catch (const memsaver::Unavailable& error) {

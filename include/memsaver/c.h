@@ -66,7 +66,10 @@ typedef enum memsaver_result {
     MEMSAVER_INTERNAL = 10,
     /// A file that bytes were loaded from has changed. Paused memory stays paused; the same call succeeds once the
     /// original file is back.
-    MEMSAVER_SOURCE_CHANGED = 11
+    MEMSAVER_SOURCE_CHANGED = 11,
+    /// The process is out of addresses, or at its limit of mappings; the text names the limit if the system tells.
+    /// Nothing changed, and nobody was asked for room: memory may be free.
+    MEMSAVER_OUT_OF_ADDRESSES = 12
 } memsaver_result;
 
 /// Returns the name of a result, such as "MEMSAVER_OUT_OF_MEMORY", or "unknown result". Static.

@@ -20,6 +20,7 @@ __all__ = [
     "InternalError",
     "Misuse",
     "NotIdle",
+    "OutOfAddresses",
     "OutOfHostMemory",
     "OutOfMemory",
     "SourceChanged",
@@ -55,6 +56,13 @@ class OutOfMemory(Error, MemoryError):
 
 class OutOfHostMemory(Error, MemoryError):
     """The host is out of memory. What was to be paused is still active, what was to be resumed is still paused."""
+
+
+class OutOfAddresses(Error, MemoryError):
+    """The process is out of addresses, or at its limit of mappings (`ulimit -v`, `vm.max_map_count`). Nothing changed.
+
+    Device memory may be free: pausing other tags does not help.
+    """
 
 
 class Misuse(Error, ValueError):
@@ -106,4 +114,5 @@ BY_RESULT: dict[int, type[Error]] = {
     9: HookFailed,
     10: InternalError,
     11: SourceChanged,
+    12: OutOfAddresses,
 }

@@ -38,6 +38,7 @@ def test_a_result_of_a_later_library() -> None:
     [
         (memsaver.OutOfMemory, MemoryError),
         (memsaver.OutOfHostMemory, MemoryError),
+        (memsaver.OutOfAddresses, MemoryError),
         (memsaver.Misuse, ValueError),
         (memsaver.NotIdle, TimeoutError),
         (memsaver.DeviceLost, RuntimeError),

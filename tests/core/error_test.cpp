@@ -48,6 +48,7 @@ TEST_CASE("a status that is ok throws nothing") { CHECK_NOTHROW(check(Status{}, 
 TEST_CASE("each kind of failure has its exception") {
     CHECK_THROWS_AS(check(failed(StatusKind::out_of_memory), "x"), OutOfMemory);
     CHECK_THROWS_AS(check(failed(StatusKind::out_of_host_memory), "x"), OutOfHostMemory);
+    CHECK_THROWS_AS(check(failed(StatusKind::out_of_addresses), "x"), OutOfAddresses);
     CHECK_THROWS_AS(check(failed(StatusKind::gone), "x"), DeviceLost);
     CHECK_THROWS_AS(check(failed(StatusKind::other), "x"), DriverError);
     CHECK_THROWS_AS(check(failed(StatusKind::unsupported), "x"), Unavailable);
@@ -67,6 +68,12 @@ TEST_CASE("each exception is one of the standard's as well, with the same text")
         CHECK(contains(caught<std::exception>(throws(kind)), start));
         CHECK(contains(caught<Error>(throws(kind)), start));
     }
+}
+
+TEST_CASE("out of addresses is no bad_alloc, and says that memory does not help") {
+    const std::string text = caught<std::runtime_error>([] { check(failed(StatusKind::out_of_addresses), "reserve"); });
+    CHECK(contains(text, "reserve failed: NATIVE_NAME (7); the process is out of addresses, whatever memory is free ["));
+    static_assert(!std::is_base_of_v<std::bad_alloc, OutOfAddresses>);
 }
 
 TEST_CASE("what is attached to an exception is attached to its copies, and the first tag stays") {

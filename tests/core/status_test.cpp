@@ -16,7 +16,7 @@ static_assert(std::is_trivially_copyable_v<Status>);
 static_assert(Status{}.ok());
 
 TEST_CASE("only the kind decides whether a status is ok") {
-    for (const StatusKind kind : {StatusKind::out_of_memory, StatusKind::out_of_host_memory, StatusKind::gone,
+    for (const StatusKind kind : {StatusKind::out_of_memory, StatusKind::out_of_host_memory, StatusKind::out_of_addresses, StatusKind::gone,
                                   StatusKind::unsupported, StatusKind::other}) {
         CHECK_FALSE(Status{.kind = kind}.ok());
     }
@@ -45,6 +45,7 @@ TEST_CASE("a status is printed as the texts of errors end") {
 TEST_CASE("a status without a name says what its kind means") {
     CHECK(to_string(Status{.kind = StatusKind::out_of_memory, .code = 2}) == "out of memory (2)");
     CHECK(to_string(Status{.kind = StatusKind::out_of_host_memory}) == "out of host memory");
+    CHECK(to_string(Status{.kind = StatusKind::out_of_addresses}) == "out of addresses");
     CHECK(to_string(Status{.kind = StatusKind::gone, .name = nullptr}) == "device lost");
     CHECK(to_string(Status{.kind = StatusKind::unsupported}) == "unsupported");
     CHECK(to_string(Status{.kind = StatusKind::other, .code = 5}) == "error (5)");

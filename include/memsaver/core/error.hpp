@@ -137,6 +137,12 @@ class [[gnu::visibility("default")]] OutOfHostMemory : public detail::RuntimeErr
     using RuntimeError::RuntimeError;
 };
 
+/// The process is out of addresses, or at its limit of mappings; the text names the limit if the system tells. Nothing
+/// changed. Device memory may be free: nobody is asked for room or paused because of this.
+class [[gnu::visibility("default")]] OutOfAddresses : public detail::RuntimeError {
+    using RuntimeError::RuntimeError;
+};
+
 /// The device or its context is lost. Backups stay readable, and `close()` still works.
 class [[gnu::visibility("default")]] DeviceLost : public detail::RuntimeError {
     using RuntimeError::RuntimeError;

@@ -21,6 +21,7 @@ MEMSAVER_INLINE void raise(const Status& status, const Attempt& attempt, const s
     switch (status.kind) {
     case StatusKind::out_of_memory: throw from(OutOfMemory{text, needed_bytes, free_bytes, status});
     case StatusKind::out_of_host_memory: throw from(OutOfHostMemory{text, status});
+    case StatusKind::out_of_addresses: throw from(OutOfAddresses{text, status});
     case StatusKind::gone: throw from(DeviceLost{text, status});
     case StatusKind::unsupported: throw from(Unavailable{text, status});
     case StatusKind::ok:
@@ -56,6 +57,8 @@ MEMSAVER_INLINE std::string failure_text(const Status& status, const Attempt& at
     std::string text = attempt.what;
     if (!detail.empty()) text += " (" + detail + ")";
     return text + " failed: " + (status.ok() ? "error" : to_string(status)) +
+           (status.kind == StatusKind::out_of_addresses ? "; the process is out of addresses, whatever memory is free"
+                                                        : "") +
            (attempt.place.internal() ? "" : " [" + attempt.place.text() + "]");
 }
 

@@ -14,6 +14,7 @@ enum class StatusKind : unsigned char {
     ok,                 ///< success
     out_of_memory,      ///< the device is out of memory; harmless, may be retried
     out_of_host_memory, ///< the host is out of memory; harmless, may be retried
+    out_of_addresses,   ///< the process may have no more addresses or mappings; freeing memory of others does not help
     gone,               ///< the device or its context is lost; no further call on it will succeed
     unsupported,        ///< the machine lacks the feature; nothing was attempted
     other,              ///< any other error

@@ -14,6 +14,7 @@ MEMSAVER_INLINE std::string to_string(const Status& status) {
         case StatusKind::ok: break;
         case StatusKind::out_of_memory: return "out of memory";
         case StatusKind::out_of_host_memory: return "out of host memory";
+        case StatusKind::out_of_addresses: return "out of addresses";
         case StatusKind::gone: return "device lost";
         case StatusKind::unsupported: return "unsupported";
         case StatusKind::other: return "error";

@@ -23,7 +23,8 @@ class Neighbours; // neighbours.hpp
 ///
 /// - `granularity(n&)`: the smallest unit of pages.
 /// - `memory(m&)`: total and free memory of the whole device. Never waits.
-/// - `reserve(bytes, alignment, address&)` / `unreserve(address, bytes)`: addresses without memory.
+/// - `reserve(bytes, alignment, address&)` / `unreserve(address, bytes)`: addresses without memory; out_of_addresses if
+///   the process may have no more.
 /// - `create(bytes, handle&)` / `release(handle)`: physical pages. They are freed once released *and* unmapped
 ///   everywhere.
 /// - `map(address, bytes, handle)` / `unmap(address, bytes)`: maps a whole handle at a reserved address. One unmap may

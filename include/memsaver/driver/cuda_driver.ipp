@@ -53,12 +53,14 @@ MEMSAVER_INLINE Status CudaDriver::memory(DeviceMemory& memory) const noexcept {
 }
 
 MEMSAVER_INLINE Status CudaDriver::reserve(std::size_t bytes, std::size_t alignment, Address& address) const noexcept {
-    return device_->call([&](const detail::CudaApi& api) {
+    const Status status = device_->call([&](const detail::CudaApi& api) {
         detail::cuda::DevicePtr reserved = 0;
         const detail::cuda::Result result = api.mem_reserve(&reserved, bytes, alignment, 0, 0);
         if (result == detail::cuda::success) address = reserved;
         return result;
     });
+    if (status.kind != StatusKind::out_of_memory) return status;
+    return {StatusKind::out_of_addresses, status.code, status.name}; // no memory is reserved with addresses
 }
 
 MEMSAVER_INLINE Status CudaDriver::unreserve(Address address, std::size_t bytes) const noexcept {

@@ -74,7 +74,10 @@ struct AddressKind {
     static constexpr bool closes_once = false;
     static Status open(const AnyDriver& driver, Range& range, std::size_t bytes, std::size_t alignment) noexcept {
         range.bytes = bytes;
-        return driver.reserve(bytes, alignment, range.address);
+        Status status = driver.reserve(bytes, alignment, range.address);
+        // No memory is reserved with addresses, so a driver that reports a lack of it means the addresses.
+        if (status.kind == StatusKind::out_of_memory) status.kind = StatusKind::out_of_addresses;
+        return status;
     }
     static Status close(const AnyDriver& driver, Range range) noexcept {
         return driver.unreserve(range.address, range.bytes);

@@ -37,6 +37,7 @@ struct Failure {
         switch (kind) {
         case StatusKind::out_of_memory: return {kind, injected_code, "injected out of memory"};
         case StatusKind::out_of_host_memory: return {kind, injected_code, "injected out of host memory"};
+        case StatusKind::out_of_addresses: return {kind, injected_code, "injected out of addresses"};
         case StatusKind::unsupported: return {kind, injected_code, "injected unsupported"};
         case StatusKind::gone: return {kind, injected_code, "injected loss of the device"};
         case StatusKind::ok:
