@@ -72,7 +72,8 @@ TEST_CASE("each exception is one of the standard's as well, with the same text")
 
 TEST_CASE("out of addresses is no bad_alloc, and says that memory does not help") {
     const std::string text = caught<std::runtime_error>([] { check(failed(StatusKind::out_of_addresses), "reserve"); });
-    CHECK(contains(text, "reserve failed: NATIVE_NAME (7); the process is out of addresses, whatever memory is free ["));
+    CHECK(
+        contains(text, "reserve failed: NATIVE_NAME (7); the process is out of addresses, whatever memory is free ["));
     static_assert(!std::is_base_of_v<std::bad_alloc, OutOfAddresses>);
 }
 

@@ -16,8 +16,9 @@ static_assert(std::is_trivially_copyable_v<Status>);
 static_assert(Status{}.ok());
 
 TEST_CASE("only the kind decides whether a status is ok") {
-    for (const StatusKind kind : {StatusKind::out_of_memory, StatusKind::out_of_host_memory, StatusKind::out_of_addresses, StatusKind::gone,
-                                  StatusKind::unsupported, StatusKind::other}) {
+    for (const StatusKind kind :
+         {StatusKind::out_of_memory, StatusKind::out_of_host_memory, StatusKind::out_of_addresses, StatusKind::gone,
+          StatusKind::unsupported, StatusKind::other}) {
         CHECK_FALSE(Status{.kind = kind}.ok());
     }
     CHECK(Status{.kind = StatusKind::ok, .code = 1}.ok());
