@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/memsaver)
 
-install(TARGETS memsaver EXPORT memsaverTargets FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS memsaver memsaver_impl EXPORT memsaverTargets FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT memsaverTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
 
 # A separate export, which the package reads only if the library exists, because programs that do not link it need not

@@ -13,6 +13,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/exchange.ipp
   include/memsaver/arena/gates.hpp
   include/memsaver/arena/gates.ipp
+  include/memsaver/arena/impl.hpp
   include/memsaver/arena/options.hpp
   include/memsaver/arena/options.ipp
   include/memsaver/arena/pages.hpp
@@ -49,6 +50,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/host_backup.ipp
   include/memsaver/backup/host_store.hpp
   include/memsaver/backup/host_store.ipp
+  include/memsaver/backup/impl.hpp
   include/memsaver/backup/kernel_copies.hpp
   include/memsaver/backup/lane.hpp
   include/memsaver/backup/lane.ipp
@@ -88,6 +90,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/verified.ipp
   include/memsaver/c.h
   include/memsaver/core/core.hpp
+  include/memsaver/core/definitions.hpp
+  include/memsaver/core/definitions.ipp
   include/memsaver/core/error.hpp
   include/memsaver/core/error.ipp
   include/memsaver/core/event.hpp
@@ -95,6 +99,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/core/form.hpp
   include/memsaver/core/function_ref.hpp
   include/memsaver/core/handles.hpp
+  include/memsaver/core/impl.hpp
   include/memsaver/core/macros_off.hpp
   include/memsaver/core/macros_on.hpp
   include/memsaver/core/order.hpp
@@ -128,6 +133,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/fork_check.ipp
   include/memsaver/driver/host_cells.hpp
   include/memsaver/driver/host_cells.ipp
+  include/memsaver/driver/impl.hpp
   include/memsaver/driver/neighbours.hpp
   include/memsaver/driver/neighbours.ipp
   include/memsaver/driver/owned.hpp
@@ -143,6 +149,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/graph/graph.hpp
   include/memsaver/graph/graph_handle.hpp
   include/memsaver/graph/graph_handle.ipp
+  include/memsaver/graph/impl.hpp
   include/memsaver/graph/workspace_pool.hpp
   include/memsaver/graph/workspace_pool.ipp
   include/memsaver/heap/block_allocator.hpp
@@ -152,6 +159,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/heap/heap.hpp
   include/memsaver/heap/heaps.hpp
   include/memsaver/heap/heaps.ipp
+  include/memsaver/heap/impl.hpp
   include/memsaver/heap/live_block.hpp
   include/memsaver/host/default_driver.hpp
   include/memsaver/host/default_driver.ipp
@@ -165,10 +173,13 @@ set(MEMSAVER_HEADERS
   include/memsaver/host/host_memory.hpp
   include/memsaver/host/host_memory.ipp
   include/memsaver/host/host_options.hpp
+  include/memsaver/host/impl.hpp
+  include/memsaver/impl.hpp
   include/memsaver/interop/cccl.hpp
   include/memsaver/interop/cublas.hpp
   include/memsaver/interop/cuda_pools.hpp
   include/memsaver/interop/cuda_pools.ipp
+  include/memsaver/interop/impl.hpp
   include/memsaver/interop/nccl.hpp
   include/memsaver/interop/nccl.ipp
   include/memsaver/interop/no_throw.hpp
@@ -193,6 +204,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/hook_lists.ipp
   include/memsaver/saver/hooks.hpp
   include/memsaver/saver/hooks.ipp
+  include/memsaver/saver/impl.hpp
   include/memsaver/saver/memory_saver.hpp
   include/memsaver/saver/open_captures.hpp
   include/memsaver/saver/open_captures.ipp

@@ -8,6 +8,7 @@ set(units)
 set(headers ${MEMSAVER_HEADERS})
 list(FILTER headers INCLUDE REGEX "[.]hpp$")
 list(FILTER headers EXCLUDE REGEX "/interop/(cccl|onnxruntime|thrust)[.]hpp$") # compiled by tests/interop, if possible
+list(FILTER headers EXCLUDE REGEX "/impl[.]hpp$") # compiled by memsaver::compiled and by header_only.one_file
 list(FILTER headers EXCLUDE REGEX "/core/macros_(off|on)[.]hpp$") # a pair
 foreach(header IN LISTS headers)
   string(REGEX REPLACE "^include/" "" header ${header})
@@ -33,6 +34,23 @@ if(CMAKE_NM AND Python3_FOUND)
   memsaver_label(header_only.core_once host)
 else()
   memsaver_skip(header_only.core_once host "no nm, or no Python 3")
+endif()
+
+# --- One file of a program brings all definitions: without a library, and beside a header-only file ----------------------
+set(one_file ${CMAKE_CURRENT_SOURCE_DIR}/header_only/one_file)
+add_library(one_file_beside OBJECT ${one_file}/beside.cpp)
+target_link_libraries(one_file_beside PRIVATE memsaver_header_only)
+add_executable(one_file ${one_file}/main.cpp ${one_file}/impl.cpp $<TARGET_OBJECTS:one_file_beside>)
+target_compile_definitions(one_file PRIVATE MEMSAVER_TEST_BESIDE)
+target_link_libraries(one_file PRIVATE memsaver_flags memsaver::impl)
+add_test(NAME header_only.one_file COMMAND one_file)
+memsaver_label(header_only.one_file host)
+if(Python3_FOUND)
+  add_test(NAME header_only.no_definitions COMMAND Python3::Interpreter ${one_file}/no_definitions.py --
+    ${CMAKE_CXX_COMPILER} -std=c++20 -I${PROJECT_SOURCE_DIR}/include)
+  memsaver_label(header_only.no_definitions host)
+else()
+  memsaver_skip(header_only.no_definitions host "no Python 3")
 endif()
 
 # --- The headers after macros of other libraries --------------------------------------------------------------------------

@@ -3,12 +3,12 @@
 
     check_tree.py [--root DIR]       check
     check_tree.py --write-headers    write cmake/headers.cmake from the contents of include/
-    check_tree.py --write-compiled   write cmake/compiled/*.cpp, the sources of memsaver::compiled, likewise
+    check_tree.py --write-compiled   write impl.hpp, <layer>/impl.hpp and the files of memsaver::compiled likewise
 
 Each rule is a function below. Includes point up the list of layers. Each layer has a door: a header with its name that
 includes the whole layer. Adapters in interop/ are independent of each other, and the umbrella includes only those that
 need no third-party header. No header of the CUDA toolkit is included. A header ends by including its .ipp file, whose
-definitions work for both forms of the library. The declarations that memsaver.hpp includes compile quickly. The lists
+definitions work for both forms of the library; impl.hpp includes them all. The declarations that memsaver.hpp includes compile quickly. The lists
 of headers and of the compiled form's files match the tree. Headers have include guards and an introductory comment. Headers for programs remove macros of other libraries.
 Nothing in the library ends the process. Headers for C include only C headers, and declare what the shared library
 exports. Test cases are in files that the build finds, each file's in its own namespace. Links between pages are valid.
@@ -30,9 +30,11 @@ OPT_IN = {"backup/verified.hpp", "backup/damaged.hpp"} | {
     f"backup/{name}.hpp" for name in ("compressed", "codec", "coded_store", "lz4_codec", "nvcomp_abi", "nvcomp_codec")}
 # May be included everywhere: declarations without definitions.
 FORWARD = "fwd.hpp"
+# All definitions: of the library, and of a layer.
+IMPL, IMPL_OF = "impl.hpp", "{}/impl.hpp"
 # Macros of other libraries are removed between the two: in every header that a program includes.
 MACROS_OFF, MACROS_ON = "core/macros_off.hpp", "core/macros_on.hpp"
-INCLUDED_BY_PROGRAMS = {"memsaver.hpp", "fwd.hpp", "backup/verified.hpp", "backup/compressed.hpp"}
+INCLUDED_BY_PROGRAMS = {"memsaver.hpp", IMPL, "fwd.hpp", "backup/verified.hpp", "backup/compressed.hpp"}
 # Shared by adapters, which are otherwise independent of each other.
 INTEROP_SHARED = "interop/no_throw.hpp"
 # A C header includes nothing else, and declares exactly what the shared library exports.
@@ -53,7 +55,7 @@ ENDS_PROCESS = re.compile(
 )
 TEST_CASE = re.compile(r"^\s*(TEST_CASE|TEST_CASE_TEMPLATE|TEST_CASE_FIXTURE|SCENARIO)\w*\s*\(", re.MULTILINE)
 # Tokens that may begin a declaration of an .ipp file, in addition to the library's definitions.
-NO_DEFINITION = re.compile(r"(namespace|using|static_assert|class|struct|union|enum|concept|inline constexpr)\b(?!.*\boperator\b)")
+NO_DEFINITION = re.compile(r"(namespace|using|static_assert|class|struct|union|enum|concept|inline const(expr|init))\b(?!.*\boperator\b)")
 
 
 def code_of(text):
@@ -152,7 +154,7 @@ def check_doors(tree):
             if name not in seen:
                 seen.add(name)
                 todo += [target for _, own, target, _ in tree.includes_of(name) if own and target in members]
-        for name in sorted((members & set(tree.headers)) - seen - OPT_IN):
+        for name in sorted((members & set(tree.headers)) - seen - OPT_IN - {IMPL_OF.format(layer)}):
             yield f"{name}: is not included by {door}, directly or indirectly"
 
 
@@ -161,7 +163,7 @@ def check_interop(tree):
         for line, own, target, _ in tree.includes_of(name):
             if not own or not target.startswith("interop/") or target == INTEROP_SHARED:
                 continue
-            if target[:-3] == name[:-3]:
+            if target[:-3] == name[:-3] or name == IMPL_OF.format("interop"):
                 continue  # a header and its definitions
             if name.startswith("interop/"):
                 yield f"{name}:{line}: an adapter may not include another one, {target}"
@@ -200,7 +202,7 @@ def check_definition_files(tree):
             yield f"{name}: does not include {header}"
     for name in tree.files:
         for line, own, target, _ in tree.includes_of(name):
-            if own and target.endswith(".ipp") and name != header_of(target):
+            if own and target.endswith(".ipp") and name not in (header_of(target), IMPL_OF.format(target.split("/")[0])):
                 yield f"{name}:{line}: only {header_of(target)} may include {target}"
 
 
@@ -235,7 +237,7 @@ def check_definitions(tree):
             elif not re.match(rf"template\s*<\s*>\s*{wanted}\b", said):
                 yield f"{name}:{line}: must begin with {wanted}: {' '.join(said.split())[:60]}"
     for name, text in tree.headers.items():
-        if name == "core/form.hpp":
+        if name in ("core/form.hpp", IMPL):
             continue
         for said in re.split(r"[;{}]", code_of(text)):  # or a vtable is emitted
             overrides = re.search(r"\boverride\s*$", said) is not None
@@ -272,26 +274,45 @@ def check_header_list(tree):
 
 
 def compiled_files(tree):
-    """Returns the files of memsaver::compiled and their contents: one for each layer that defines something."""
-    files = {}
+    """Returns {path: contents} of the files that bring all definitions: impl.hpp, and for each layer that defines
+    something its own impl.hpp and a file of memsaver::compiled."""
+    written, files, layers = "Written by\n// cmake/checks/check_tree.py --write-compiled.\n", {}, []
     for layer in LAYERS:
         members = [name for name in tree.definitions if name.startswith(layer + "/") and not always_inline(name)]
-        door = f"{layer}/{layer}.hpp"
+        door, impl = f"{layer}/{layer}.hpp", IMPL_OF.format(layer)
         if members:
-            files[f"{layer}.cpp"] = "\n".join(
-                [f"// One of the files that memsaver::compiled is made of: the definitions of {layer}/. Written by",
-                 "// cmake/checks/check_tree.py --write-compiled.",
+            layers.append(impl)
+            files[f"include/memsaver/{impl}"] = "\n".join(
+                [f"// The definitions of {layer}/, for one file of a program: see memsaver/{IMPL}. {written}#pragma once", "",
                  *([f'#include "memsaver/{door}"', ""] if door in tree.headers else []),
                  *(f'#include "memsaver/{name}"' for name in members), ""])
+            files[f"cmake/compiled/{layer}.cpp"] = f'#include "memsaver/{impl}"\n'
+    macros = [f'#include "memsaver/{name}"\n' for name in (MACROS_OFF, MACROS_ON) if name in tree.headers] or ["", ""]
+    files[f"include/memsaver/{IMPL}"] = "\n".join([
+        "// All definitions of the library, for exactly one source file of a program; the others only declare, and compile in",
+        "// about a second. All of them are compiled with -DMEMSAVER_COMPILED, and none links memsaver::compiled. In a program",
+        "// whose other files are header-only this file does no harm. " + written + "#pragma once", "",
+        "#ifndef MEMSAVER_COMPILED",
+        "#ifdef MEMSAVER_INLINE",
+        '#error "include memsaver/impl.hpp before the other headers of memsaver, or compile with -DMEMSAVER_COMPILED"',
+        "#endif", "#define MEMSAVER_COMPILED", "#endif", "",
+        '#include "memsaver/core/form.hpp"', "", "#ifdef MEMSAVER_USABLE", macros[0],
+        f'#include "memsaver/{UMBRELLA}"', "", *(f'#include "memsaver/{impl}"' for impl in layers), "", macros[1] + "#endif", ""])
     return files
 
 
+def written_now(root):
+    """Returns {path: contents} of the files that compiled_files describes, as they are."""
+    found = [*(root / "cmake" / "compiled").glob("*.cpp"), *(root / "include" / "memsaver").glob("impl.hpp"),
+             *(root / "include" / "memsaver").glob("*/impl.hpp")]
+    return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in found}
+
+
 def check_compiled(tree):
-    folder, wanted = tree.root / "cmake" / "compiled", compiled_files(tree)
-    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.cpp")}
+    wanted, found = compiled_files(tree), written_now(tree.root)
     for name in sorted({*wanted, *found}):
         if found.get(name) != wanted.get(name):
-            yield f"cmake/compiled/{name}: out of date; run check_tree.py --write-compiled"
+            yield f"{name}: out of date; run check_tree.py --write-compiled"
 
 
 def check_form(tree):
@@ -319,6 +340,8 @@ def check_macros(tree):
         own = [target for _, own, target, _ in tree.includes_of(name) if own and target != "core/form.hpp"]
         begins, ends = own[:1] == [MACROS_OFF], own[-1:] == [MACROS_ON]
         if not begins and not ends and name not in INCLUDED_BY_PROGRAMS | doors and not name.startswith("interop/"):
+            continue
+        if name == IMPL_OF.format("interop"):
             continue
         if not begins or not ends or re.search(rf'^#include "memsaver/{MACROS_ON}"\n(#endif\n)?\Z', tree.headers[name], re.M) is None:
             yield f"{name}: must begin with {MACROS_OFF} and end with {MACROS_ON}"
@@ -438,14 +461,14 @@ def main():
     parser.add_argument("--write-compiled", action="store_true")
     arguments = parser.parse_args()
     cmake, tree = arguments.root / "cmake", Tree(arguments.root)
-    if arguments.write_headers:
-        (cmake / "headers.cmake").write_text(header_list(tree), encoding="utf-8")
     if arguments.write_compiled:
         (cmake / "compiled").mkdir(exist_ok=True)
-        for path in (cmake / "compiled").glob("*.cpp"):
-            path.unlink()
+        for name in written_now(arguments.root):
+            (arguments.root / name).unlink()
         for name, text in compiled_files(tree).items():
-            (cmake / "compiled" / name).write_text(text, encoding="utf-8")
+            (arguments.root / name).write_text(text, encoding="utf-8")
+    if arguments.write_headers:
+        (cmake / "headers.cmake").write_text(header_list(Tree(arguments.root)), encoding="utf-8")
     if arguments.write_headers or arguments.write_compiled:
         return 0
     found = violations(arguments.root)

@@ -42,10 +42,11 @@ class CheckTree(unittest.TestCase):
         path.write_text(text, encoding="utf-8")
 
     def list_headers(self):
-        tree = check_tree.Tree(self.root)
-        self.write("cmake/headers.cmake", check_tree.header_list(tree))
-        for name, text in check_tree.compiled_files(tree).items():
-            self.write(f"cmake/compiled/{name}", text)
+        for name in check_tree.written_now(self.root):
+            (self.root / name).unlink()
+        for name, text in check_tree.compiled_files(check_tree.Tree(self.root)).items():
+            self.write(name, text)
+        self.write("cmake/headers.cmake", check_tree.header_list(check_tree.Tree(self.root)))
 
     def assert_found(self, text):
         found = check_tree.violations(self.root)
@@ -205,7 +206,7 @@ class CheckTree(unittest.TestCase):
         self.write(f"include/memsaver/{name}.ipp", definitions(name, body="inline void f() {}"))
         self.list_headers()
         self.assertEqual(check_tree.violations(self.root), [])
-        self.assertNotIn("backup.cpp", check_tree.compiled_files(check_tree.Tree(self.root)))
+        self.assertNotIn("cmake/compiled/backup.cpp", check_tree.compiled_files(check_tree.Tree(self.root)))
         self.write(f"include/memsaver/{name}.ipp", definitions(name, body="MEMSAVER_INLINE void f() {}"))
         self.assert_found("must begin with inline")
 
@@ -224,6 +225,9 @@ class CheckTree(unittest.TestCase):
         self.list_headers()
         self.write("cmake/compiled/more.cpp", "")
         self.assert_found("cmake/compiled/more.cpp: out of date")
+        self.list_headers()
+        self.write("include/memsaver/impl.hpp", "// Another.\n#pragma once\n")
+        self.assertTrue(any("include/memsaver/impl.hpp: out of date" in each for each in check_tree.violations(self.root)))
 
     def test_header_that_is_not_listed(self):
         self.write("include/memsaver/extra.hpp", header())

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/options.hpp"
 #include "memsaver/backup/discard.hpp"
+#include "memsaver/core/definitions.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/driver/any_driver.hpp"
@@ -68,7 +69,9 @@ public:
     TaggedArena(D driver, std::string tag, Policy policy = {}, ArenaOptions options = {})
         : arena_(detail::translated([&] { // constructing the type-erased policy and driver may throw std::bad_alloc too
               return detail::OwnedArena{std::move(driver), std::move(tag), std::move(policy), std::move(options)};
-          })) {}
+          })) {
+        detail::include_memsaver_impl_hpp_in_one_source_file();
+    }
 
     /// See Arena::allocate. If the device is out of memory, first releases unused memory of this arena and of other
     /// arenas that share the driver, then retries.

@@ -35,7 +35,8 @@ struct FaultName::Shared {
     struct sigaction previous {}; // changes only while the handler is not installed
 };
 
-MEMSAVER_INLINE constinit FaultName::Shared FaultName::shared_{};
+// Inline in both forms: a program may contain both, and the linker accepts strong and inline functions, not variables.
+inline constinit FaultName::Shared FaultName::shared_{};
 
 MEMSAVER_INLINE FaultName::FaultName(Address address, std::size_t bytes, const char* name) noexcept {
     const std::lock_guard lock{shared_.mutex};

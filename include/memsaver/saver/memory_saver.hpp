@@ -1,6 +1,7 @@
 // `MemorySaver`: tags, regions, pause and resume. The main class of the library.
 #pragma once
 
+#include "memsaver/core/definitions.hpp"
 #include "memsaver/fwd.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/arrival.hpp"
@@ -39,7 +40,9 @@ class MemorySaver {
 
 public:
     explicit MemorySaver(D driver, SaverOptions options = {})
-        : core_{detail::SaverCore::make(std::move(driver), std::move(options))} {}
+        : core_{detail::SaverCore::make(std::move(driver), std::move(options))} {
+        detail::include_memsaver_impl_hpp_in_one_source_file();
+    }
     MemorySaver(MemorySaver&&) noexcept = default;
     MemorySaver& operator=(MemorySaver&&) noexcept = default;
     ~MemorySaver() = default;

@@ -1,0 +1,14 @@
+// Definitions of definitions.hpp.
+#pragma once
+
+#include "memsaver/core/definitions.hpp"
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+MEMSAVER_INLINE void include_memsaver_impl_hpp_in_one_source_file() noexcept {}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3

@@ -1,0 +1,9 @@
+// The definitions of graph/, for one file of a program: see memsaver/impl.hpp. Written by
+// cmake/checks/check_tree.py --write-compiled.
+#pragma once
+
+#include "memsaver/graph/graph.hpp"
+
+#include "memsaver/graph/capture.ipp"
+#include "memsaver/graph/graph_handle.ipp"
+#include "memsaver/graph/workspace_pool.ipp"

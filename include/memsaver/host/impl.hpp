@@ -1,0 +1,11 @@
+// The definitions of host/, for one file of a program: see memsaver/impl.hpp. Written by
+// cmake/checks/check_tree.py --write-compiled.
+#pragma once
+
+#include "memsaver/host/host.hpp"
+
+#include "memsaver/host/default_driver.ipp"
+#include "memsaver/host/fault_names.ipp"
+#include "memsaver/host/host_driver.ipp"
+#include "memsaver/host/host_engine.ipp"
+#include "memsaver/host/host_memory.ipp"

@@ -1,0 +1,6 @@
+// The definitions of interop/, for one file of a program: see memsaver/impl.hpp. Written by
+// cmake/checks/check_tree.py --write-compiled.
+#pragma once
+
+#include "memsaver/interop/cuda_pools.ipp"
+#include "memsaver/interop/nccl.ipp"

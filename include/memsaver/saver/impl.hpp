@@ -1,0 +1,23 @@
+// The definitions of saver/, for one file of a program: see memsaver/impl.hpp. Written by
+// cmake/checks/check_tree.py --write-compiled.
+#pragma once
+
+#include "memsaver/saver/saver.hpp"
+
+#include "memsaver/saver/arena_handle.ipp"
+#include "memsaver/saver/arrival.ipp"
+#include "memsaver/saver/directory.ipp"
+#include "memsaver/saver/elastic.ipp"
+#include "memsaver/saver/gate.ipp"
+#include "memsaver/saver/hook_lists.ipp"
+#include "memsaver/saver/hooks.ipp"
+#include "memsaver/saver/open_captures.ipp"
+#include "memsaver/saver/plain_arena.ipp"
+#include "memsaver/saver/region_stacks.ipp"
+#include "memsaver/saver/registrations.ipp"
+#include "memsaver/saver/residency.ipp"
+#include "memsaver/saver/residents.ipp"
+#include "memsaver/saver/saver_core.ipp"
+#include "memsaver/saver/tag_table.ipp"
+#include "memsaver/saver/use.ipp"
+#include "memsaver/saver/use_options.ipp"

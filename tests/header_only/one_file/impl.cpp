@@ -1,0 +1,1 @@
+#include <memsaver/impl.hpp>
