@@ -7,7 +7,8 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// Does nothing. Constructors that every program calls call it: where no file defines it, the linker's message is its name.
+/// Does nothing. Constructors that every program calls call it: where no file defines it, the linker's message is its
+/// name.
 void include_memsaver_impl_hpp_in_one_source_file() noexcept;
 
 } // namespace detail

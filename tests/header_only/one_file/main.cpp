@@ -6,9 +6,7 @@ using namespace memsaver;
 #ifdef MEMSAVER_TEST_BESIDE
 int beside();
 #else
-static int beside() {
-    return 0;
-}
+static int beside() { return 0; }
 #endif
 
 int main() {
