@@ -18,15 +18,15 @@
 
 #include "memsaver/memsaver.hpp"
 
+#include "memsaver/arena/impl.hpp"
+#include "memsaver/backup/impl.hpp"
 #include "memsaver/core/impl.hpp"
 #include "memsaver/driver/impl.hpp"
-#include "memsaver/heap/impl.hpp"
-#include "memsaver/backup/impl.hpp"
-#include "memsaver/arena/impl.hpp"
-#include "memsaver/saver/impl.hpp"
 #include "memsaver/graph/impl.hpp"
+#include "memsaver/heap/impl.hpp"
 #include "memsaver/host/impl.hpp"
 #include "memsaver/interop/impl.hpp"
+#include "memsaver/saver/impl.hpp"
 
 #include "memsaver/core/macros_on.hpp"
 #endif
