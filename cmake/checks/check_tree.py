@@ -297,7 +297,7 @@ def compiled_files(tree):
         '#error "include memsaver/impl.hpp before the other headers of memsaver, or compile with -DMEMSAVER_COMPILED"',
         "#endif", "#define MEMSAVER_COMPILED", "#endif", "",
         '#include "memsaver/core/form.hpp"', "", "#ifdef MEMSAVER_USABLE", macros[0],
-        f'#include "memsaver/{UMBRELLA}"', "", *(f'#include "memsaver/{impl}"' for impl in layers), "", macros[1] + "#endif", ""])
+        f'#include "memsaver/{UMBRELLA}"', "", *(f'#include "memsaver/{impl}"' for impl in sorted(layers)), "", macros[1] + "#endif", ""])
     return files
 
 
