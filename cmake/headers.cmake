@@ -143,6 +143,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/system.ipp
   include/memsaver/driver/system_available.hpp
   include/memsaver/driver/system_available.ipp
+  include/memsaver/driver/system_limits.hpp
+  include/memsaver/driver/system_limits.ipp
   include/memsaver/fwd.hpp
   include/memsaver/graph/capture.hpp
   include/memsaver/graph/capture.ipp

@@ -107,7 +107,7 @@ TEST_CASE("host memory: reservations are aligned as asked, and big ones cost not
     REQUIRE(driver.reserve(256_GiB, 0, vast).ok());
     CHECK(driver.unreserve(vast, 256_GiB).ok());
     Address unchanged = 1;
-    CHECK(driver.reserve(align_down(SIZE_MAX, page), 0, unchanged).kind == StatusKind::out_of_memory);
+    CHECK(driver.reserve(align_down(SIZE_MAX, page), 0, unchanged).kind == StatusKind::out_of_addresses);
     CHECK(unchanged == 1);
 }
 

@@ -110,6 +110,12 @@ private:
 struct FileRef {
     int descriptor = -1;
     bool direct = false; ///< reads and writes bypass the page cache and require multiples of 4096 bytes
+    // Which file it was when it was opened, if the driver says: a program may close a descriptor behind the library's
+    // back, and the system then gives its number to another file.
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+    std::int64_t made = 0; ///< time of its creation, in nanoseconds since 1970: the number of an inode is used again
+    bool unnamed = false;  ///< it has no name in any directory, and will have none
     friend constexpr bool operator==(const FileRef&, const FileRef&) = default;
 };
 

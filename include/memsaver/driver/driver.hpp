@@ -16,5 +16,6 @@
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/driver/system_available.hpp"
+#include "memsaver/driver/system_limits.hpp"
 
 #include "memsaver/core/macros_on.hpp"

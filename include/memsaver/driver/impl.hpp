@@ -13,3 +13,4 @@
 #include "memsaver/driver/streams.ipp"
 #include "memsaver/driver/system.ipp"
 #include "memsaver/driver/system_available.ipp"
+#include "memsaver/driver/system_limits.ipp"

@@ -7,6 +7,7 @@
 #include "memsaver/core/status.hpp"
 
 #include <cstddef>
+#include <cstdint>
 
 namespace memsaver::inline v0_3 {
 
@@ -39,6 +40,9 @@ public:
     /// A new unnamed file in `directory` (unlinked at once where the file system has no unnamed files), mode 0600,
     /// closed on exec, bypassing the page cache where the file system can.
     static Status open_file(const char* directory, FileRef& file) noexcept;
+    // Each call with a FileRef looks first whether the descriptor still is that file (EBADF otherwise): a program may have
+    // closed it, as daemons close all, and its number may now be that of a file of the program's own.
+
     /// Reports only that the descriptor was invalid: Linux closes the descriptor whatever close returns, and the bytes
     /// are no longer needed.
     static Status close_file(FileRef file) noexcept;
@@ -53,6 +57,11 @@ public:
     /// Releases the disk space of a range; its bytes are lost. File systems that do not support it keep the space until
     /// the file is closed.
     static Status punch_file(FileRef file, std::size_t offset, std::size_t bytes) noexcept;
+
+    /// The handle of a file that was opened just now. Closes it on failure.
+    static Status opened(int descriptor, bool direct, FileRef& file) noexcept;
+    /// Not ok if the descriptor is closed, or is another file than the one that was opened.
+    static Status still_open(FileRef file) noexcept;
 
     /// Opens a file by name for reading, closed on exec. `direct`: bypasses the page cache; EINVAL if the file system
     /// cannot. EINVAL also for anything other than a regular file, except EISDIR for a directory.
@@ -70,6 +79,8 @@ public:
 
 private:
     static constexpr std::size_t shortest_step = 64_KiB;
+
+    static std::int64_t time_made(int descriptor) noexcept;
 
     static Status arrange(FileRef file, int mode, std::size_t offset, std::size_t bytes) noexcept;
 };

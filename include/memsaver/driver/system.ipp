@@ -3,6 +3,7 @@
 
 #include "memsaver/driver/system.hpp"
 #include "memsaver/driver/system_available.hpp"
+#include "memsaver/driver/system_limits.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -40,8 +41,8 @@ MEMSAVER_INLINE Status system_status(int error) noexcept {
     case ENOTDIR: return {StatusKind::other, error, "ENOTDIR"};
     case EPERM: return {StatusKind::other, error, "EPERM"};
     case EROFS: return {StatusKind::other, error, "EROFS"};
-    case EMFILE: return {StatusKind::other, error, "EMFILE"};
-    case ENFILE: return {StatusKind::other, error, "ENFILE"};
+    case EMFILE: return {StatusKind::other, error, "EMFILE at the limit RLIMIT_NOFILE (ulimit -n)"};
+    case ENFILE: return {StatusKind::other, error, "ENFILE at the limit fs.file-max"};
     case EBADF: return {StatusKind::other, error, "EBADF"};
     case ENAMETOOLONG: return {StatusKind::other, error, "ENAMETOOLONG"};
     case EOPNOTSUPP: return {StatusKind::other, error, "EOPNOTSUPP"};
@@ -58,7 +59,7 @@ MEMSAVER_INLINE Status SystemPages::map_host(std::size_t bytes, void*& out) noex
     const std::size_t rounded = align_up(bytes, huge_page);
     void* all = ::mmap(nullptr, rounded + huge_page, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all == MAP_FAILED) return system_status(errno);
+    if (all == MAP_FAILED) return SystemLimits::no_mapping(errno, rounded + huge_page, system_status(errno));
     auto* const first = static_cast<std::byte*>(all);
     const auto begin = reinterpret_cast<std::uintptr_t>(all);
     const std::size_t skipped = align_up(begin, huge_page) - begin;
@@ -70,14 +71,17 @@ MEMSAVER_INLINE Status SystemPages::map_host(std::size_t bytes, void*& out) noex
     if (::madvise(pages, rounded, MADV_DONTDUMP) != 0) { // secrets must not end up in a core file
         const int error = errno;
         (void)::munmap(pages, rounded);
-        return system_status(error);
+        return SystemLimits::no_mapping(error, 0, system_status(error));
     }
     out = pages;
     return {};
 }
 
 MEMSAVER_INLINE Status SystemPages::unmap_host(void* pages, std::size_t bytes) noexcept {
-    return ::munmap(pages, align_up(bytes, huge_page)) == 0 ? Status{} : system_status(errno);
+    if (::munmap(pages, align_up(bytes, huge_page)) == 0) return {};
+    // At the limit of mappings no mapping may be split in two. The memory goes all the same, and its addresses stay.
+    if (errno == ENOMEM && ::madvise(pages, align_up(bytes, huge_page), MADV_DONTNEED) == 0) return {};
+    return system_status(errno);
 }
 
 MEMSAVER_INLINE Status SystemPages::populate_host(void* pages, std::size_t bytes) noexcept {
@@ -104,9 +108,7 @@ MEMSAVER_INLINE Status SystemFiles::open_file(const char* directory, FileRef& fi
     constexpr int flags = O_RDWR | O_CLOEXEC;
     for (const int direct : {O_DIRECT, 0}) {
         const int descriptor = ::open(directory, O_TMPFILE | O_EXCL | flags | direct, S_IRUSR | S_IWUSR);
-        if (descriptor < 0) continue;
-        file = {descriptor, direct != 0};
-        return {};
+        if (descriptor >= 0) return opened(descriptor, direct != 0, file);
     }
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return system_status(errno);
     char name[4096];
@@ -119,10 +121,7 @@ MEMSAVER_INLINE Status SystemFiles::open_file(const char* directory, FileRef& fi
             if (errno == EINVAL) (void)::unlink(name); // the file was created before O_DIRECT was rejected
             continue;
         }
-        if (::unlink(name) == 0) {
-            file = {descriptor, direct != 0};
-            return {};
-        }
+        if (::unlink(name) == 0) return opened(descriptor, direct != 0, file);
         const int error = errno;
         (void)::close(descriptor);
         return system_status(error);
@@ -130,12 +129,44 @@ MEMSAVER_INLINE Status SystemFiles::open_file(const char* directory, FileRef& fi
     return system_status(errno);
 }
 
+/// When the file was created, in nanoseconds since 1970; 0 if the file system does not tell.
+MEMSAVER_INLINE std::int64_t SystemFiles::time_made(int descriptor) noexcept {
+    struct statx found {};
+    if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_BTIME, &found) != 0 || (found.stx_mask & STATX_BTIME) == 0) return 0;
+    constexpr std::int64_t second = 1'000'000'000;
+    return found.stx_btime.tv_sec * second + found.stx_btime.tv_nsec;
+}
+
+MEMSAVER_INLINE Status SystemFiles::opened(int descriptor, bool direct, FileRef& file) noexcept {
+    struct stat found {};
+    if (::fstat(descriptor, &found) != 0) {
+        const int error = errno;
+        (void)::close(descriptor);
+        return system_status(error);
+    }
+    file = {descriptor, direct, found.st_dev, found.st_ino, time_made(descriptor), found.st_nlink == 0};
+    return {};
+}
+
+MEMSAVER_INLINE Status SystemFiles::still_open(FileRef file) noexcept {
+    if (file.inode == 0) return {}; // not known
+    struct stat found {};
+    const bool same = ::fstat(file.descriptor, &found) == 0 && found.st_dev == file.device &&
+                      found.st_ino == file.inode && (!file.unnamed || found.st_nlink == 0);
+    const std::int64_t made = same && file.made != 0 ? time_made(file.descriptor) : 0;
+    if (same && (made == 0 || made == file.made)) return {};
+    return {StatusKind::other, EBADF, "EBADF: the program has closed a file descriptor of memsaver's"};
+}
+
 MEMSAVER_INLINE Status SystemFiles::close_file(FileRef file) noexcept {
+    if (const Status status = still_open(file); !status.ok()) return status;
     return ::close(file.descriptor) == 0 || errno != EBADF ? Status{} : system_status(EBADF);
 }
 
 MEMSAVER_INLINE Status SystemFiles::write_file(FileRef file, const void* from, std::size_t bytes,
                                                std::size_t offset) noexcept {
+    if (const Status status = still_open(file); !status.ok()) return status;
+    if (const Status status = SystemLimits::file_size(offset + bytes); !status.ok()) return status;
     const auto* at = static_cast<const std::byte*>(from);
     while (bytes != 0) {
         const ssize_t done = ::pwrite(file.descriptor, at, bytes, static_cast<off_t>(offset));
@@ -149,6 +180,7 @@ MEMSAVER_INLINE Status SystemFiles::write_file(FileRef file, const void* from, s
 }
 
 MEMSAVER_INLINE Status SystemFiles::read_file(FileRef file, void* to, std::size_t bytes, std::size_t offset) noexcept {
+    if (const Status status = still_open(file); !status.ok()) return status;
     auto* at = static_cast<std::byte*>(to);
     while (bytes != 0) {
         const ssize_t done = ::pread(file.descriptor, at, bytes, static_cast<off_t>(offset));
@@ -162,6 +194,8 @@ MEMSAVER_INLINE Status SystemFiles::read_file(FileRef file, void* to, std::size_
 }
 
 MEMSAVER_INLINE Status SystemFiles::allocate_file(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
+    if (const Status status = still_open(file); !status.ok()) return status;
+    if (const Status status = SystemLimits::file_size(offset + bytes); !status.ok()) return status;
     // tmpfs on older kernels undoes an interrupted call: shorter calls make progress.
     for (std::size_t step = bytes; bytes != 0;) {
         const std::size_t part = std::min(step, bytes);
@@ -178,6 +212,7 @@ MEMSAVER_INLINE Status SystemFiles::allocate_file(FileRef file, std::size_t offs
 }
 
 MEMSAVER_INLINE Status SystemFiles::punch_file(FileRef file, std::size_t offset, std::size_t bytes) noexcept {
+    if (const Status status = still_open(file); !status.ok()) return status;
     for (;;) {
         const Status status = arrange(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
         if (status.code != EINTR) return status;
@@ -200,11 +235,11 @@ MEMSAVER_INLINE Status SystemFiles::open_source(const char* path, bool direct, F
         return system_status(error);
     }
     if (!direct) (void)::posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM); // a sample must not start readahead
-    file = {descriptor, direct};
-    return {};
+    return opened(descriptor, direct, file);
 }
 
 MEMSAVER_INLINE Status SystemFiles::file_facts(FileRef file, FileFacts& facts) noexcept {
+    if (const Status status = still_open(file); !status.ok()) return status;
     struct stat found {};
     if (::fstat(file.descriptor, &found) != 0) return system_status(errno);
     constexpr std::int64_t second = 1'000'000'000;
@@ -215,6 +250,7 @@ MEMSAVER_INLINE Status SystemFiles::file_facts(FileRef file, FileFacts& facts) n
 
 MEMSAVER_INLINE Status SystemFiles::file_cached(FileRef file, std::size_t bytes, std::size_t offset,
                                                 bool& yes) noexcept {
+    if (const Status status = still_open(file); !status.ok()) return status;
     const Status counted = count_cached(file, bytes, offset, yes);
     return counted.kind == StatusKind::unsupported ? sample_cached(file, bytes, offset, yes) : counted;
 }
@@ -266,6 +302,10 @@ MEMSAVER_INLINE Status SystemFiles::sample_cached(FileRef file, std::size_t byte
 }
 
 MEMSAVER_INLINE Status SystemMemory::host_available(std::size_t& bytes) noexcept {
+    // Files that cannot be opened limit nothing: without a descriptor to spare, nothing is known.
+    const int spare = ::open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+    if (spare < 0 && (errno == EMFILE || errno == ENFILE)) return system_status(errno);
+    if (spare >= 0) (void)::close(spare);
     bytes = SystemAvailable::bytes();
     return {};
 }

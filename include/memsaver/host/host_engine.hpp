@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/driver/neighbours.hpp"
+#include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/host_memory.hpp"
 
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -186,7 +188,9 @@ public:
         try {
             Lock lock{mutex_};
             return lost_ ? HostStatus::gone : f(lock);
-        } catch (...) { // bad_alloc, or no thread to be had
+        } catch (const std::system_error&) { // of std::thread
+            return SystemLimits::no_thread;
+        } catch (...) { // bad_alloc
             return HostStatus::out_of_host_memory;
         }
     }

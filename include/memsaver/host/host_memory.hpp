@@ -19,6 +19,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -42,6 +43,7 @@ struct HostStatus {
     static constexpr Status out_of_host_memory{StatusKind::out_of_host_memory, 3, "HOST_ERROR_OUT_OF_HOST_MEMORY"};
     static constexpr Status invalid_handle{StatusKind::other, 400, "HOST_ERROR_INVALID_HANDLE"};
     static constexpr Status illegal_state{StatusKind::other, 401, "HOST_ERROR_ILLEGAL_STATE"};
+    static constexpr Status out_of_addresses{StatusKind::out_of_addresses, 4, "HOST_ERROR_OUT_OF_ADDRESSES"};
     static constexpr Status gone{StatusKind::gone, 700, "HOST_ERROR_ILLEGAL_ADDRESS"};
     static constexpr Status capture_unsupported{StatusKind::other, 900, "HOST_ERROR_STREAM_CAPTURE_UNSUPPORTED"};
     static constexpr Status capture_invalidated{StatusKind::other, 901, "HOST_ERROR_STREAM_CAPTURE_INVALIDATED"};
@@ -64,24 +66,31 @@ private:
 class HostPageFile {
 public:
     HostPageFile();
-    ~HostPageFile() { ::close(fd_); }
+    ~HostPageFile() { (void)SystemFiles::close_file(file_); }
     HostPageFile(const HostPageFile&) = delete;
     HostPageFile& operator=(const HostPageFile&) = delete;
 
+    using Ranges = std::vector<std::pair<off_t, std::size_t>>;
+
     /// Takes a range of `bytes`; pages are allocated when they are touched. Offsets are reused only once no range is in
-    /// use: the file is sparse, and its 2^62 bytes of offsets are more than a machine ever creates.
-    [[nodiscard]] bool take(std::size_t bytes, off_t& offset) noexcept;
+    /// use: the file is sparse, and its 2^62 bytes of offsets are more than a machine ever creates. Under a limit of the
+    /// size of files (RLIMIT_FSIZE) they may not be enough: then `take_between` looks for a gap.
+    Status take(std::size_t bytes, off_t& offset) noexcept;
+    /// Takes a range in a gap between those in use, if there is one below the limit.
+    Status take_between(Ranges used, std::size_t bytes, off_t& offset) noexcept;
 
     /// Releases the pages of the range, wherever they may still be mapped.
     void give_back(off_t offset, std::size_t bytes) noexcept;
 
-    [[nodiscard]] bool fill(off_t offset, std::size_t bytes, unsigned char byte) noexcept;
+    Status fill(off_t offset, std::size_t bytes, unsigned char byte) noexcept;
 
     /// Maps the pages from `offset` on at `range`, with `protection`.
-    [[nodiscard]] bool map(HostRange range, off_t offset, int protection) noexcept;
+    Status map(HostRange range, off_t offset, int protection) noexcept;
 
 private:
-    int fd_;
+    Status make_room(off_t end) noexcept;
+
+    FileRef file_;
     off_t next_ = 0;
     off_t size_ = 0;
     std::size_t ranges_ = 0;
@@ -224,6 +233,7 @@ private:
 
     [[nodiscard]] bool reserved(HostRange range) const noexcept;
 
+    Status take_pages(PagesTable::iterator pages);
     void discard(PagesTable::iterator pages) noexcept;
 
     /// Remaps a range of reserved addresses without pages of the device.

@@ -1,6 +1,7 @@
 // Definitions of host_memory.hpp.
 #pragma once
 
+#include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/host_memory.hpp"
 
 #include <fcntl.h>
@@ -35,48 +36,73 @@ MEMSAVER_INLINE void HostViolations::note(const char* what, HostRange where, con
     }
 }
 
-MEMSAVER_INLINE HostPageFile::HostPageFile() : fd_{::memfd_create("memsaver", MFD_CLOEXEC)} {
-    if (fd_ < 0) throw Unavailable{std::string{"memfd_create failed: "} + std::strerror(errno)};
+MEMSAVER_INLINE HostPageFile::HostPageFile() : file_{::memfd_create("memsaver", MFD_CLOEXEC)} {
+    const Status status =
+        file_.descriptor < 0 ? system_status(errno) : SystemFiles::opened(file_.descriptor, false, file_);
+    if (!status.ok()) throw Unavailable{"memfd_create failed: " + to_string(status), status};
 }
 
-MEMSAVER_INLINE bool HostPageFile::take(std::size_t bytes, off_t& offset) noexcept {
-    constexpr auto most = off_t{1} << 62;
-    const auto length = static_cast<off_t>(bytes);
-    if (length > most - next_) return false;
-    if (next_ + length > size_) {
-        // Double the size, so that most calls need no system call. Holes cost nothing.
-        const off_t size = 2 * std::min(most / 2, std::max(size_, next_ + length));
-        if (::ftruncate(fd_, size) != 0) return false;
-        size_ = size;
-    }
+MEMSAVER_INLINE Status HostPageFile::take(std::size_t bytes, off_t& offset) noexcept {
+    constexpr auto most = std::uint64_t{1} << 62U;
+    const std::uint64_t end = static_cast<std::uint64_t>(next_) + bytes;
+    if (bytes > most || end > most) return HostStatus::out_of_host_memory;
+    if (const Status status = make_room(static_cast<off_t>(end)); !status.ok()) return status;
     offset = next_;
-    next_ += length;
+    next_ = static_cast<off_t>(end);
     ++ranges_;
-    return true;
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostPageFile::take_between(Ranges used, std::size_t bytes, off_t& offset) noexcept {
+    std::sort(used.begin(), used.end());
+    off_t begin = 0;
+    for (const auto& [at, length] : used) {
+        if (static_cast<std::size_t>(at - begin) >= bytes) break;
+        begin = at + static_cast<off_t>(length);
+    }
+    if (const Status status = make_room(begin + static_cast<off_t>(bytes)); !status.ok()) return status;
+    offset = begin;
+    ++ranges_;
+    return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostPageFile::make_room(off_t end) noexcept {
+    if (const Status status = SystemFiles::still_open(file_); !status.ok()) return status;
+    if (const Status status = SystemLimits::file_size(static_cast<std::uint64_t>(end)); !status.ok()) return status;
+    if (end <= size_) return HostStatus::ok;
+    // Double the size, so that most calls need no system call. Holes cost nothing.
+    constexpr auto most = std::uint64_t{1} << 62U;
+    const std::uint64_t size = std::min({2 * static_cast<std::uint64_t>(end), most, SystemLimits::most_file_bytes()});
+    if (::ftruncate(file_.descriptor, static_cast<off_t>(size)) != 0) return HostStatus::out_of_host_memory;
+    size_ = static_cast<off_t>(size);
+    return HostStatus::ok;
 }
 
 MEMSAVER_INLINE void HostPageFile::give_back(off_t offset, std::size_t bytes) noexcept {
-    // Cannot fail for a file in memory and a range inside it. If it did, later ranges would still be new.
-    (void)::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, static_cast<off_t>(bytes));
+    // Cannot fail for a file in memory and a range inside it, unless the program has closed the file. If it does, later
+    // ranges are still new.
+    (void)SystemFiles::punch_file(file_, static_cast<std::size_t>(offset), bytes);
     if (--ranges_ == 0) next_ = 0;
 }
 
-MEMSAVER_INLINE bool HostPageFile::fill(off_t offset, std::size_t bytes, unsigned char byte) noexcept {
+MEMSAVER_INLINE Status HostPageFile::fill(off_t offset, std::size_t bytes, unsigned char byte) noexcept {
     std::array<unsigned char, 64_KiB> block;
     block.fill(byte);
-    while (bytes != 0) {
-        const ssize_t written = ::pwrite(fd_, block.data(), std::min(bytes, block.size()), offset);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return false;
-        offset += written;
-        bytes -= static_cast<std::size_t>(written);
+    for (std::size_t part = 0; bytes != 0; bytes -= part, offset += static_cast<off_t>(part)) {
+        part = std::min(bytes, block.size());
+        const Status status = SystemFiles::write_file(file_, block.data(), part, static_cast<std::size_t>(offset));
+        if (status.code == ENOSPC) return HostStatus::out_of_host_memory;
+        if (!status.ok()) return status;
     }
-    return true;
+    return HostStatus::ok;
 }
 
-MEMSAVER_INLINE bool HostPageFile::map(HostRange range, off_t offset, int protection) noexcept {
+MEMSAVER_INLINE Status HostPageFile::map(HostRange range, off_t offset, int protection) noexcept {
+    if (const Status status = SystemFiles::still_open(file_); !status.ok()) return status;
     void* const at = reinterpret_cast<void*>(range.address);
-    return ::mmap(at, range.bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd_, offset) != MAP_FAILED;
+    constexpr int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+    if (::mmap(at, range.bytes, protection, flags, file_.descriptor, offset) != MAP_FAILED) return HostStatus::ok;
+    return SystemLimits::no_mapping(errno, 0, HostStatus::out_of_host_memory);
 }
 
 MEMSAVER_INLINE void HostMappings::add(HostRange range, std::uint64_t handle, HostAccess access) {
@@ -147,10 +173,10 @@ MEMSAVER_INLINE Status HostMemory::reserve(std::size_t bytes, std::size_t alignm
     alignment = alignment < granularity_ ? granularity_ : alignment;
     if (!in_pages(bytes) || (alignment & (alignment - 1)) != 0)
         return misuse("reserve with an invalid size or alignment", {0, bytes});
-    if (bytes > SIZE_MAX - alignment) return HostStatus::out_of_memory;
+    if (bytes > SIZE_MAX - alignment) return HostStatus::out_of_addresses;
     const std::size_t room = bytes + alignment; // the system aligns to its own pages only: cut off the excess
     void* const at = ::mmap(nullptr, room, PROT_NONE, empty_flags, -1, 0);
-    if (at == MAP_FAILED) return HostStatus::out_of_memory;
+    if (at == MAP_FAILED) return SystemLimits::no_mapping(errno, room, HostStatus::out_of_addresses);
     const auto begin = reinterpret_cast<Address>(at);
     const Address address = align_up(begin, alignment);
     try {
@@ -198,19 +224,29 @@ MEMSAVER_INLINE Status HostMemory::create(std::size_t bytes, PageHandle& out) {
     if (!in_pages(bytes)) return misuse("create with an invalid size", {0, bytes});
     if (bytes > capacity_ - held_) return HostStatus::out_of_memory;
     const auto entry = pages_.try_emplace(next_handle_, Pages{.bytes = bytes}).first;
-    Pages& pages = entry->second;
-    if (!file_.take(bytes, pages.offset)) {
+    if (const Status status = take_pages(entry); !status.ok()) {
         pages_.erase(entry);
-        return HostStatus::out_of_host_memory;
-    }
-    if (poison_ && !file_.fill(pages.offset, bytes, host_poison)) {
-        file_.give_back(pages.offset, bytes);
-        pages_.erase(entry);
-        return HostStatus::out_of_host_memory;
+        return status;
     }
     held_ += bytes;
     out.value = next_handle_++;
     return HostStatus::ok;
+}
+
+MEMSAVER_INLINE Status HostMemory::take_pages(PagesTable::iterator pages) {
+    off_t& offset = pages->second.offset;
+    const std::size_t bytes = pages->second.bytes;
+    Status status = file_.take(bytes, offset);
+    if (status.code == EFBIG) {
+        HostPageFile::Ranges used;
+        for (const auto& [handle, each] : pages_)
+            if (handle != pages->first) used.emplace_back(each.offset, each.bytes);
+        status = file_.take_between(std::move(used), bytes, offset);
+    }
+    if (!status.ok() || !poison_) return status;
+    status = file_.fill(offset, bytes, host_poison);
+    if (!status.ok()) file_.give_back(offset, bytes);
+    return status;
 }
 
 MEMSAVER_INLINE Status HostMemory::release(PageHandle handle) {
@@ -233,9 +269,9 @@ MEMSAVER_INLINE Status HostMemory::map(HostRange range, PageHandle handle) {
     mappings_.add(range, handle.value, HostAccess::none);
     // On scrap pages PROT_NONE would end the process instead of failing only the faulty work.
     const int protection = has_scraps(range) ? PROT_READ | PROT_WRITE : PROT_NONE;
-    if (!file_.map(range, found->second.offset, protection)) {
+    if (const Status status = file_.map(range, found->second.offset, protection); !status.ok()) {
         mappings_.table().erase(range.address);
-        return HostStatus::out_of_host_memory; // the system's limit on mappings
+        return status;
     }
     ++found->second.mappings;
     return HostStatus::ok;
@@ -251,8 +287,13 @@ MEMSAVER_INLINE Status HostMemory::check_unmap(HostRange range, bool& in_use) no
 MEMSAVER_INLINE Status HostMemory::unmap(HostRange range, bool scraps) {
     if (scraps) scraps_.push_back(range);
     if (!clear(range, scraps ? PROT_READ | PROT_WRITE : PROT_NONE)) {
-        if (scraps) scraps_.pop_back();
-        return HostStatus::out_of_host_memory;
+        // At a limit of mappings, which giving back must not need: nobody may touch the pages any more, and they go with
+        // their file's.
+        void* const at = reinterpret_cast<void*>(range.address);
+        if (scraps || ::mprotect(at, range.bytes, PROT_NONE) != 0) {
+            if (scraps) scraps_.pop_back();
+            return SystemLimits::no_mapping(errno, 0, HostStatus::out_of_host_memory);
+        }
     }
     auto& table = mappings_.table();
     for (auto it = table.find(range.address); it != table.end() && it->first < range.end();) {
@@ -268,7 +309,7 @@ MEMSAVER_INLINE Status HostMemory::allow(HostRange range, HostAccess access) noe
         return misuse("allow_access of addresses that are not mapped, or of part of a mapping", range);
     const int protection = access == HostAccess::write ? PROT_READ | PROT_WRITE : PROT_READ;
     if (::mprotect(reinterpret_cast<void*>(range.address), range.bytes, protection) != 0)
-        return HostStatus::out_of_host_memory;
+        return SystemLimits::no_mapping(errno, 0, HostStatus::out_of_host_memory);
     mappings_.each(range, [&](HostMapping& mapping) { mapping.access = access; });
     return HostStatus::ok;
 }

@@ -1,0 +1,326 @@
+// The limits of a process (ulimit): each is an error that names it, nothing is lost, no signal ends the program, and
+// giving memory back needs none of them. Each limit is set in a child process.
+#include "process/process_support.hpp"
+#include "support/bytes.hpp"
+
+#include "memsaver/memsaver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace process_limits_test {
+
+using namespace memsaver;
+using process_test::Child;
+
+namespace {
+
+void set_limit(decltype(RLIMIT_AS) which, std::size_t most) {
+    rlimit limit{};
+    (void)::getrlimit(which, &limit);
+    limit.rlim_cur = most;
+    (void)::setrlimit(which, &limit);
+}
+
+std::size_t address_bytes() {
+    std::size_t pages = 0;
+    std::ifstream{"/proc/self/statm"} >> pages;
+    return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// The text of the E that `act` throws; otherwise what happened instead.
+template <class E>
+std::string text_of(const std::function<void()>& act) {
+    try {
+        act();
+    } catch (const E& error) {
+        return error.what();
+    } catch (const std::exception& error) {
+        return std::string{"another error: "} + error.what();
+    }
+    return "no error";
+}
+
+bool names(const std::string& text, const std::string& limit) {
+    if (text.find(limit) != std::string::npos) return true;
+    std::fprintf(stderr, "\"%s\" does not name %s\n", text.c_str(), limit.c_str());
+    return false;
+}
+
+bool all_are(const void* bytes, unsigned char value, std::size_t count) {
+    const auto* const first = static_cast<const unsigned char*>(bytes);
+    return std::all_of(first, first + count, [&](unsigned char byte) { return byte == value; });
+}
+
+/// Takes mappings until the system refuses more.
+struct ManyMappings {
+    ManyMappings() {
+        const std::size_t page = 4096;
+        void* const all = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (all == MAP_FAILED) return;
+        pages = static_cast<char*>(all);
+        // Each page that may be read splits the mapping in two more.
+        for (std::size_t at = 0; at < bytes; at += 2 * page)
+            if (::mprotect(pages + at, page, PROT_READ) != 0) break;
+    }
+    void end() { (void)::munmap(pages, bytes); }
+
+    static constexpr std::size_t bytes = std::size_t{1} << 30U;
+    char* pages = nullptr;
+};
+
+/// Runs `body` in a child, which must return 0 and print nothing.
+void in_child(const std::function<int()>& body) {
+    Child child{body};
+    CHECK(child.rest() == "");
+    CHECK(child.wait() == 0);
+}
+
+} // namespace
+
+TEST_CASE("limits: a file backup that may not be that large is an error, no signal, and the tag stays active") {
+    for (const std::size_t most : {std::size_t{0}, std::size_t{2_MiB}}) {
+        in_child([&] {
+            MemorySaver saver{HostDriver{256_MiB}};
+            const Arena files = saver.arena("files", FileBackup{.directory = "/tmp"});
+            const Arena rest = saver.arena("rest", Discard{});
+            void* const block = files.allocate(8_MiB);
+            (void)rest.allocate(8_MiB);
+            std::memset(block, 7, 8_MiB);
+            set_limit(RLIMIT_FSIZE, most);
+            if (!names(text_of<DriverError>([&] { (void)saver.pause("files"); }), "RLIMIT_FSIZE")) return 1;
+            if (!all_are(block, 7, 8_MiB) || files.usage().state != "active") return 2;
+            if (saver.pause("rest").released_bytes < 8_MiB) return 3;
+            set_limit(RLIMIT_FSIZE, RLIM_INFINITY);
+            (void)saver.pause("files");
+            (void)saver.resume("files");
+            if (!all_are(block, 7, 8_MiB)) return 4;
+            set_limit(RLIMIT_FSIZE, most);
+            saver.drop("files");
+            saver.close();
+            return 0;
+        });
+    }
+}
+
+TEST_CASE("limits: a backup that was written once may not be written under a smaller limit") {
+    in_child([] {
+        MemorySaver saver{HostDriver{256_MiB}};
+        const Arena files = saver.arena("files", FileBackup{.directory = "/tmp", .retain = true});
+        void* const block = files.allocate(8_MiB);
+        std::memset(block, 7, 8_MiB);
+        (void)saver.pause("files");
+        (void)saver.resume("files");
+        std::memset(block, 8, 8_MiB);
+        set_limit(RLIMIT_FSIZE, 1_MiB);
+        if (!names(text_of<DriverError>([&] { (void)saver.pause("files"); }), "RLIMIT_FSIZE")) return 1;
+        return all_are(block, 8, 8_MiB) && files.usage().state == "active" ? 0 : 2;
+    });
+}
+
+TEST_CASE("limits: a simulated device under a limit of file sizes uses all it may, again and again") {
+    in_child([] {
+        set_limit(RLIMIT_FSIZE, 64_MiB);
+        MemorySaver saver{HostDriver{4_GiB}};
+        const Arena kept = saver.arena("kept", Discard{});
+        const Arena turns = saver.arena("turns", HostBackup{.threads = 1});
+        (void)kept.allocate(16_MiB);
+        void* const block = turns.allocate(16_MiB);
+        for (int i = 0; i < 16; ++i) {
+            std::memset(block, i, 16_MiB);
+            (void)saver.pause("turns");
+            (void)saver.resume("turns");
+            if (!all_are(block, static_cast<unsigned char>(i), 16_MiB)) return 1;
+        }
+        if (!names(text_of<DriverError>([&] { (void)kept.allocate(128_MiB); }), "RLIMIT_FSIZE")) return 2;
+        if (!all_are(block, 15, 16_MiB)) return 3;
+        saver.close();
+        return 0;
+    });
+}
+
+TEST_CASE("limits: no more addresses is an error of its own, for a block and for a backup, and nobody is evicted") {
+    in_child([] {
+        int asked = 0;
+        MemorySaver saver{HostDriver{4_GiB}, {.on_no_room = [&](const NoRoom&) { return ++asked < 3; }}};
+        const Arena a = saver.arena("a", HostBackup{.threads = 1});
+        const Arena b = saver.arena("b", Discard{});
+        void* const block = a.allocate(64_MiB);
+        std::memset(block, 7, 64_MiB);
+        (void)b.allocate(64_MiB);
+        set_limit(RLIMIT_AS, address_bytes() + 8_MiB);
+        if (!names(text_of<OutOfAddresses>([&] { (void)b.allocate(1_GiB); }), "RLIMIT_AS")) return 1;
+        if (!names(text_of<OutOfAddresses>([&] { (void)saver.pause("a"); }), "RLIMIT_AS")) return 2;
+        if (asked != 0 || a.usage().state != "active" || !all_are(block, 7, 64_MiB)) return 3;
+        set_limit(RLIMIT_AS, address_bytes() / 2); // giving back needs none
+        if (saver.pause("b").released_bytes < 64_MiB) return 4;
+        saver.drop("a");
+        saver.drop("b");
+        saver.close();
+        return 0;
+    });
+}
+
+TEST_CASE("limits: no more mappings is an error that names the limit, and memory is given back without them") {
+    in_child([] {
+        std::size_t most = 0;
+        std::ifstream{"/proc/sys/vm/max_map_count"} >> most;
+        if (most > 200'000) return 0;   // more than this test's range has pages
+        MemorySaver saver{HostDriver{4_GiB}};
+        const Arena a = saver.arena("a", HostBackup{.threads = 1});
+        const Arena b = saver.arena("b", Discard{});
+        const Arena c = saver.arena("c", Discard{});
+        void* const block = a.allocate(8_MiB);
+        std::memset(block, 7, 8_MiB);
+        (void)b.allocate(8_MiB);
+        (void)c.allocate(8_MiB);
+        void* const freed = b.allocate(64_MiB);
+        ManyMappings many;
+        if (!names(text_of<Error>([&] { (void)saver.arena("d").allocate(512_MiB); }), "vm.max_map_count"))
+            return 1;
+        if (saver.pause("c").released_bytes < 8_MiB) return 2;
+        b.deallocate(freed, already_idle);
+        (void)saver.trim();
+        saver.drop("b");
+        saver.drop("c");
+        many.end();
+        (void)saver.pause("a");
+        many = {};
+        saver.drop("a");
+        saver.close();
+        return 0;
+    });
+}
+
+TEST_CASE("limits: without a file descriptor to open, errors name the limit, and memory is given back") {
+    in_child([] {
+        MemorySaver saver{HostDriver{256_MiB}};
+        const Arena files = saver.arena("files", FileBackup{.directory = "/tmp"});
+        const Arena host = saver.arena("host", HostBackup{.threads = 1});
+        const Arena rest = saver.arena("rest", Discard{});
+        void* const block = files.allocate(8_MiB);
+        void* const other = host.allocate(8_MiB);
+        (void)rest.allocate(8_MiB);
+        std::memset(block, 7, 8_MiB);
+        std::memset(other, 8, 8_MiB);
+        set_limit(RLIMIT_NOFILE, 0);
+        if (!names(text_of<Error>([&] { (void)saver.pause("files"); }), "RLIMIT_NOFILE")) return 1;
+        if (!all_are(block, 7, 8_MiB)) return 2;
+        // Whether a backup fits is not known: what the system has available is in files.
+        if (!names(text_of<Error>([&] { (void)saver.pause("host"); }), "RLIMIT_NOFILE")) return 3;
+        if (!all_are(other, 8, 8_MiB)) return 4;
+        if (!names(text_of<Error>([] { const HostDriver another{1_MiB}; }), "RLIMIT_NOFILE")) return 5;
+        if (saver.pause("rest").released_bytes < 8_MiB) return 6;
+        saver.drop("host");
+        saver.close();
+        return 0;
+    });
+}
+
+namespace {
+
+/// Closes a descriptor whose link in /proc begins with `begin`, and opens a file of the program's own in its place, which
+/// holds `bytes` times the byte 'D'. Returns its descriptor.
+int take_over(const std::string& begin, std::size_t bytes, const char* name) {
+    for (int each = 3; each < 256; ++each) {
+        char link[256]{};
+        if (::readlink(("/proc/self/fd/" + std::to_string(each)).c_str(), link, sizeof link - 1) <= 0) continue;
+        if (std::string{link}.rfind(begin, 0) != 0) continue;
+        (void)::close(each);
+        const int own = name != nullptr ? ::open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)
+                                        : ::memfd_create("own", MFD_CLOEXEC);
+        if (name != nullptr) (void)::unlink(name);
+        const std::string rows(bytes, 'D');
+        if (own != each || ::write(own, rows.data(), rows.size()) != static_cast<ssize_t>(rows.size())) return -1;
+        return own;
+    }
+    return -1;
+}
+
+bool untouched(int own, std::size_t bytes) {
+    std::vector<char> read(bytes);
+    struct stat found {};
+    return ::fstat(own, &found) == 0 && static_cast<std::size_t>(found.st_size) == bytes &&
+           ::pread(own, read.data(), bytes, 0) == static_cast<ssize_t>(bytes) && all_are(read.data(), 'D', bytes);
+}
+
+} // namespace
+
+TEST_CASE("descriptors: a backup file that the program closed is noticed, and its successor is left alone") {
+    in_child([] {
+        const std::string here = "/tmp/memsaver-" + std::to_string(::getpid());
+        (void)::mkdir(here.c_str(), 0700);
+        MemorySaver saver{HostDriver{256_MiB}};
+        const Arena files = saver.arena("files", FileBackup{.directory = here, .retain = true});
+        void* const block = files.allocate(4_MiB);
+        std::memset(block, 7, 4_MiB);
+        (void)saver.pause();
+        const int own = take_over(here, 8_MiB, (here + "/own").c_str());
+        (void)::rmdir(here.c_str());
+        if (own < 0) return 1;
+        if (!names(text_of<DriverError>([&] { (void)saver.resume(); }), "closed a file descriptor")) return 2;
+        if (!names(text_of<DriverError>([&] { (void)saver.backup_view(block, 1_MiB); }), "closed a file descriptor"))
+            return 3;
+        const char byte = 1;
+        if (!names(text_of<DriverError>([&] { saver.write_backup(block, &byte, 1); }), "closed a file descriptor"))
+            return 4;
+        try {
+            saver.drop("files");
+        } catch (const DriverError&) { // the file could not be closed
+        }
+        saver.close();
+        return untouched(own, 8_MiB) ? 0 : 5;
+    });
+}
+
+TEST_CASE("descriptors: a save to a backup file that the program closed leaves the tag active") {
+    in_child([] {
+        const std::string here = "/tmp/memsaver-" + std::to_string(::getpid());
+        (void)::mkdir(here.c_str(), 0700);
+        MemorySaver saver{HostDriver{256_MiB}};
+        const Arena files = saver.arena("files", FileBackup{.directory = here, .retain = true});
+        void* const block = files.allocate(4_MiB);
+        (void)saver.pause();
+        (void)saver.resume();
+        std::memset(block, 7, 4_MiB);
+        const int own = take_over(here, 8_MiB, (here + "/own").c_str());
+        (void)::rmdir(here.c_str());
+        if (own < 0) return 1;
+        if (!names(text_of<DriverError>([&] { (void)saver.pause(); }), "closed a file descriptor")) return 2;
+        return untouched(own, 8_MiB) && files.usage().state == "active" && all_are(block, 7, 4_MiB) ? 0 : 3;
+    });
+}
+
+TEST_CASE("descriptors: the simulated device's own file is not mistaken either") {
+    in_child([] {
+        MemorySaver saver{HostDriver{256_MiB}};
+        const Arena a = saver.arena("a", HostBackup{.threads = 1});
+        void* const block = a.allocate(4_MiB);
+        std::memset(block, 7, 4_MiB);
+        const int own = take_over("/memfd:memsaver", 8_MiB, nullptr);
+        if (own < 0) return 1;
+        if (!all_are(block, 7, 4_MiB)) return 2;
+        if (!names(text_of<DriverError>([&] { (void)a.allocate(64_MiB); }), "closed a file descriptor")) return 3;
+        if (!all_are(block, 7, 4_MiB)) return 4;
+        saver.close();
+        return untouched(own, 8_MiB) ? 0 : 5;
+    });
+}
+
+} // namespace process_limits_test
