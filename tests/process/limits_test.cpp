@@ -181,7 +181,7 @@ TEST_CASE("limits: no more mappings is an error that names the limit, and memory
     in_child([] {
         std::size_t most = 0;
         std::ifstream{"/proc/sys/vm/max_map_count"} >> most;
-        if (most > 200'000) return 0;   // more than this test's range has pages
+        if (most > 200'000) return 0; // more than this test's range has pages
         MemorySaver saver{HostDriver{4_GiB}};
         const Arena a = saver.arena("a", HostBackup{.threads = 1});
         const Arena b = saver.arena("b", Discard{});
@@ -192,8 +192,7 @@ TEST_CASE("limits: no more mappings is an error that names the limit, and memory
         (void)c.allocate(8_MiB);
         void* const freed = b.allocate(64_MiB);
         ManyMappings many;
-        if (!names(text_of<Error>([&] { (void)saver.arena("d").allocate(512_MiB); }), "vm.max_map_count"))
-            return 1;
+        if (!names(text_of<Error>([&] { (void)saver.arena("d").allocate(512_MiB); }), "vm.max_map_count")) return 1;
         if (saver.pause("c").released_bytes < 8_MiB) return 2;
         b.deallocate(freed, already_idle);
         (void)saver.trim();
@@ -235,8 +234,8 @@ TEST_CASE("limits: without a file descriptor to open, errors name the limit, and
 
 namespace {
 
-/// Closes a descriptor whose link in /proc begins with `begin`, and opens a file of the program's own in its place, which
-/// holds `bytes` times the byte 'D'. Returns its descriptor.
+/// Closes a descriptor whose link in /proc begins with `begin`, and opens a file of the program's own in its place,
+/// which holds `bytes` times the byte 'D'. Returns its descriptor.
 int take_over(const std::string& begin, std::size_t bytes, const char* name) {
     for (int each = 3; each < 256; ++each) {
         char link[256]{};

@@ -132,7 +132,8 @@ MEMSAVER_INLINE Status SystemFiles::open_file(const char* directory, FileRef& fi
 /// When the file was created, in nanoseconds since 1970; 0 if the file system does not tell.
 MEMSAVER_INLINE std::int64_t SystemFiles::time_made(int descriptor) noexcept {
     struct statx found {};
-    if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_BTIME, &found) != 0 || (found.stx_mask & STATX_BTIME) == 0) return 0;
+    if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_BTIME, &found) != 0 || (found.stx_mask & STATX_BTIME) == 0)
+        return 0;
     constexpr std::int64_t second = 1'000'000'000;
     return found.stx_btime.tv_sec * second + found.stx_btime.tv_nsec;
 }

@@ -73,8 +73,8 @@ public:
     using Ranges = std::vector<std::pair<off_t, std::size_t>>;
 
     /// Takes a range of `bytes`; pages are allocated when they are touched. Offsets are reused only once no range is in
-    /// use: the file is sparse, and its 2^62 bytes of offsets are more than a machine ever creates. Under a limit of the
-    /// size of files (RLIMIT_FSIZE) they may not be enough: then `take_between` looks for a gap.
+    /// use: the file is sparse, and its 2^62 bytes of offsets are more than a machine ever creates. Under a limit of
+    /// the size of files (RLIMIT_FSIZE) they may not be enough: then `take_between` looks for a gap.
     Status take(std::size_t bytes, off_t& offset) noexcept;
     /// Takes a range in a gap between those in use, if there is one below the limit.
     Status take_between(Ranges used, std::size_t bytes, off_t& offset) noexcept;

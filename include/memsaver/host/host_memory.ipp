@@ -287,8 +287,8 @@ MEMSAVER_INLINE Status HostMemory::check_unmap(HostRange range, bool& in_use) no
 MEMSAVER_INLINE Status HostMemory::unmap(HostRange range, bool scraps) {
     if (scraps) scraps_.push_back(range);
     if (!clear(range, scraps ? PROT_READ | PROT_WRITE : PROT_NONE)) {
-        // At a limit of mappings, which giving back must not need: nobody may touch the pages any more, and they go with
-        // their file's.
+        // At a limit of mappings, which giving back must not need: nobody may touch the pages any more, and they go
+        // with their file's.
         void* const at = reinterpret_cast<void*>(range.address);
         if (scraps || ::mprotect(at, range.bytes, PROT_NONE) != 0) {
             if (scraps) scraps_.pop_back();
